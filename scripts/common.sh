@@ -1,0 +1,112 @@
+# shellcheck shell=bash
+# What every script here shares: where things are, how to speak, and the ledger of parts.
+# Sourced, never run. A *part* is one thing that can pass, fail, or be unable to run; the ledger is
+# where they are counted, so that a part that never ran cannot look like one that passed.
+
+set -euo pipefail
+
+OMNIBUS_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$OMNIBUS_ROOT"
+
+# shellcheck disable=SC2034  # for the scripts that source this file
+OMNIBUS_CACHE=${OMNIBUS_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/omnibus-csi}
+OMNIBUS_TARGET=${CARGO_TARGET_DIR:-$OMNIBUS_ROOT/target}
+OMNIBUS_LOGS=$OMNIBUS_TARGET/omnibus/logs
+mkdir -p "$OMNIBUS_LOGS"
+
+say() { printf '%s\n' "$*" >&2; }
+
+loud() {
+    printf '\n!! %s\n\n' "$*" >&2
+}
+
+die() {
+    loud "$*"
+    exit 1
+}
+
+everything_required() { [ "${OMNIBUS_REQUIRE_ALL:-}" = 1 ]; }
+
+is_root() { [ "$(id -u)" = 0 ]; }
+
+is_debian() { command -v apt-get >/dev/null 2>&1 && [ -e /etc/debian_version ]; }
+
+# The ledger: one line a part, fields split by tabs: state, name, seconds, passed, failed, detail.
+# A caller that wants several scripts in one account sets OMNIBUS_LEDGER before it calls them.
+if [ -z "${OMNIBUS_LEDGER:-}" ]; then
+    OMNIBUS_LEDGER=$(mktemp "${TMPDIR:-/tmp}/omnibus-ledger.XXXXXX")
+    trap 'rm -f "$OMNIBUS_LEDGER"' EXIT
+fi
+export OMNIBUS_LEDGER
+
+enter() { # state name seconds passed failed detail
+    printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$@" >>"$OMNIBUS_LEDGER"
+}
+
+# The number of lines that cargo test's own account has, e.g. `sum_of passed log`.
+sum_of() {
+    sed -n 's/^test result: .*[^0-9]\([0-9][0-9]*\) '"$1"'.*/\1/p' "$2" | awk '{ n += $1 } END { print n + 0 }'
+}
+
+# Runs one part: `part "name" command...`. Its output goes to the terminal and to a log.
+part() {
+    local name=$1 log began status=0 passed=0 failed=0 detail
+    shift
+    log=$OMNIBUS_LOGS/$(printf '%s' "$name" | tr -cs 'A-Za-z0-9' '-').log
+    say ""
+    say "== $name"
+    began=$SECONDS
+    "$@" </dev/null 2>&1 | tee "$log" || status=$?
+    if grep -q '^test result: ' "$log"; then
+        passed=$(sum_of passed "$log")
+        failed=$(sum_of failed "$log")
+        detail="$passed tests passed, $failed failed, $(sum_of ignored "$log") ignored"
+        # A build that broke or a runner that died left no failed test to count.
+        if [ "$status" -ne 0 ] && [ "$failed" -eq 0 ]; then failed=1; fi
+    elif [ "$status" -eq 0 ]; then
+        passed=1
+        detail=$(sed -n 's/^omnibus: //p' "$log" | tail -n 1)
+    else
+        failed=1
+        detail="exit status $status, see $log"
+    fi
+    if [ "$failed" -eq 0 ]; then
+        enter passed "$name" $((SECONDS - began)) "$passed" 0 "$detail"
+    else
+        enter FAILED "$name" $((SECONDS - began)) "$passed" "$failed" "$detail"
+    fi
+}
+
+# A part that could not run here: said aloud, and a failure where everything is required.
+could_not_run() { # name why
+    loud "COULD NOT RUN: $1: $2"
+    if everything_required; then
+        enter FAILED "$1" 0 0 1 "could not run, and everything is required: $2"
+    else
+        enter "not run" "$1" 0 0 0 "$2"
+    fi
+}
+
+# A part that was asked to run elsewhere or lacks only what this project does not own, such as a
+# third party's data; never a failure, never silent.
+left_out() { # name why
+    loud "LEFT OUT: $1: $2"
+    enter "left out" "$1" 0 0 0 "$2"
+}
+
+# Prints the table and the counts on the last line; fails if a part failed, or if none ran.
+summary() { # title
+    awk -F '\t' -v title="$1" '
+        BEGIN { printf "\n%s\n%-44s %-9s %8s  %s\n", title, "part", "result", "seconds", "detail" }
+        {
+            printf "%-44s %-9s %8d  %s\n", $2, $1, $3, $6
+            passed += $4; failed += $5
+            if ($1 == "not run" || $1 == "left out") missing++
+        }
+        END {
+            if (NR == 0) { print "nothing ran"; failed = 1 }
+            if (missing) printf "\n%d part(s) did not run: see above. This is not a full pass.\n", missing
+            printf "\n%d passed, %d failed\n", passed, failed
+            exit failed > 0
+        }' "$OMNIBUS_LEDGER"
+}
