@@ -1,0 +1,26 @@
+//! The wire types of the Container Storage Interface, and its gRPC clients (feature `client`) and
+//! server traits (feature `server`). No behaviour lives here, except that `Debug` of a message never
+//! shows a secret: fields marked `csi_secret` or `omnibus_sensitive` print masked. The truth is
+//! `csi.proto`; everything under `gen` is made from it by `tests/bootstrap.rs`.
+
+mod mask;
+
+/// The version of the CSI specification that `csi.proto` follows.
+pub const SPEC_VERSION: &str = "1.13.0";
+
+/// The compiled `csi.proto` with its imports, for gRPC reflection.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/csi.v1.bin");
+
+/// Package `csi.v1`: messages, and per service a module with its client and one with its server.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    clippy::allow_attributes_without_reason,
+    reason = "generated code; its shape is the generator's, its names are the specification's"
+)]
+pub mod v1 {
+    include!("gen/csi.v1.rs");
+    include!("gen/redact.rs");
+}
