@@ -1,0 +1,96 @@
+//! The circumstances of one call: its deadline, and whether it has begun to change anything.
+//!
+//! A driver asks [`Call::check`] between steps of long work, and says [`Call::changing`] right
+//! before its first change, so that an error or a panic after it is never reported as "nothing
+//! happened". A call knows nothing of gRPC; the proxy makes one for each request.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::error::{Effect, Error, Kind};
+
+/// One call in progress. Clones share the same state.
+#[derive(Debug, Clone)]
+pub struct Call {
+    state: Arc<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    deadline: Instant,
+    changed: AtomicBool,
+}
+
+// === impl Call ===
+
+impl Call {
+    /// A call that has to end within `time`.
+    pub fn within(time: Duration) -> Self {
+        let state = State {
+            deadline: Instant::now() + time,
+            changed: AtomicBool::new(false),
+        };
+        Self {
+            state: Arc::new(state),
+        }
+    }
+
+    /// When the work has to be over.
+    pub fn deadline(&self) -> Instant {
+        self.state.deadline
+    }
+
+    /// The time that is left, zero when it is over.
+    pub fn remaining(&self) -> Duration {
+        self.state
+            .deadline
+            .saturating_duration_since(Instant::now())
+    }
+
+    /// Fails once the deadline has passed. `doing` names the work and its object.
+    pub fn check(&self, doing: &str) -> Result<(), Error> {
+        if self.remaining().is_zero() {
+            return Err(Error::new(Kind::Timeout, doing).with_effect(self.effect()));
+        }
+        Ok(())
+    }
+
+    /// Says that the next step changes the backend.
+    pub fn changing(&self) {
+        self.state.changed.store(true, Ordering::Release);
+    }
+
+    /// What is known about changes so far.
+    pub fn effect(&self) -> Effect {
+        if self.state.changed.load(Ordering::Acquire) {
+            Effect::Possible
+        } else {
+            Effect::None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_past_its_deadline_says_whether_it_changed_anything() {
+        let call = Call::within(Duration::from_secs(1));
+        assert!(call.check("copy").is_ok());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let error = call.check("copy").expect_err("the deadline has passed");
+        assert_eq!(
+            (error.kind(), error.effect()),
+            (Kind::Timeout, Effect::None)
+        );
+        call.clone().changing();
+        assert_eq!(
+            call.check("copy").expect_err("late").effect(),
+            Effect::Possible
+        );
+    }
+}

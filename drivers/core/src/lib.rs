@@ -1,0 +1,26 @@
+//! The contract between the proxy and its drivers: the [`Driver`] trait, domain types, error kinds,
+//! names, templates and configuration.
+//!
+//! Nothing here touches storage, a network or gRPC. Types cannot be built from a bad value, so that
+//! a driver never checks what the proxy decoded.
+
+pub mod call;
+pub mod driver;
+pub mod error;
+pub mod parameters;
+pub mod size;
+pub mod text;
+pub mod topology;
+pub mod volume;
+
+pub use call::Call;
+pub use driver::{AccessRules, Capabilities, Driver, Expansion};
+pub use error::{Effect, Error, Kind};
+pub use parameters::Parameters;
+pub use size::SizeRange;
+pub use text::{NodeId, SnapshotId, SnapshotName, VolumeId, VolumeName};
+pub use topology::{Topology, TopologyRequirement};
+pub use volume::{
+    BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Expanded, Page,
+    PageRequest, PageToken, Secrets, Snapshot, SnapshotFilter, Source, Volume,
+};

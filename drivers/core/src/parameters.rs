@@ -1,0 +1,80 @@
+//! Parameters of a class: the raw map, and the values that count for one driver.
+//!
+//! A key may be scoped to an instance, a driver or this program. compat: "Parameters": the
+//! documented precedence is implemented, instance over driver over generic over plain.
+
+use std::collections::BTreeMap;
+
+/// The prefix of scoped keys. compat: "Parameters".
+const SCOPE: &str = "democratic-csi.org/";
+
+/// The parameters of one request, as they came.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Parameters(BTreeMap<String, String>);
+
+/// Whose parameters are read: the scopes that apply to one connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Scope<'a> {
+    /// The driver's kind.
+    pub driver: &'a str,
+    /// The `instance_id` of its configuration, if it has one.
+    pub instance: Option<&'a str>,
+}
+
+// === impl Parameters ===
+
+impl Parameters {
+    /// A map whose size was checked by whoever decoded it.
+    pub fn new(raw: BTreeMap<String, String>) -> Self {
+        Self(raw)
+    }
+
+    /// The map as it came, for templates.
+    pub fn raw(&self) -> &BTreeMap<String, String> {
+        &self.0
+    }
+
+    /// The value of `key` that counts in `scope`.
+    pub fn get(&self, scope: Scope<'_>, key: &str) -> Option<&str> {
+        let instance = scope
+            .instance
+            .map(|instance| format!("{SCOPE}{instance}/{key}"));
+        let scoped = [
+            instance,
+            Some(format!("{SCOPE}{}/{key}", scope.driver)),
+            Some(format!("{SCOPE}{key}")),
+            Some(key.to_owned()),
+        ];
+        scoped
+            .into_iter()
+            .flatten()
+            .find_map(|key| self.0.get(&key))
+            .map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_narrowest_scope_wins_whatever_the_order_of_the_map() {
+        let keys = [
+            "k",
+            "democratic-csi.org/k",
+            "democratic-csi.org/d/k",
+            "democratic-csi.org/i/k",
+        ];
+        let scope = Scope {
+            driver: "d",
+            instance: Some("i"),
+        };
+        for (last, expected) in keys.iter().enumerate() {
+            let raw = keys[..=last]
+                .iter()
+                .map(|k| ((*k).to_owned(), (*k).to_owned()))
+                .collect();
+            assert_eq!(Parameters::new(raw).get(scope, "k"), Some(*expected));
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What drivers are asked and what they answer: requests, volumes, snapshots, pages.
+//!
+//! Every value here is already checked; a driver adds only the rules of its own backend. The wire
+//! forms are the proxy's business.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::SystemTime;
+
+use node_utils::{Attachment, VolumeCapability};
+use secrecy::SecretString;
+
+use crate::parameters::Parameters;
+use crate::size::SizeRange;
+use crate::text::{SnapshotId, SnapshotName, VolumeId, VolumeName};
+use crate::topology::{Topology, TopologyRequirement};
+
+/// The secrets of one request. Never prints a value.
+pub type Secrets = BTreeMap<String, SecretString>;
+
+/// A volume to be made.
+#[derive(Debug, Clone)]
+pub struct CreateVolume {
+    /// The caller's name: the idempotency key.
+    pub name: VolumeName,
+    /// The id that this driver gives to that name, see [`crate::Driver::name_volume`].
+    pub id: VolumeId,
+    /// The wanted size.
+    pub size: SizeRange,
+    /// Every way in which it has to be usable; never empty.
+    pub capabilities: Vec<VolumeCapability>,
+    /// Parameters of the class, mutable ones already laid over them.
+    pub parameters: Parameters,
+    /// Secrets of the class.
+    pub secrets: Secrets,
+    /// What to fill it with.
+    pub source: Option<Source>,
+    /// Where it has to be reachable.
+    pub topology: TopologyRequirement,
+}
+
+/// What a new volume is filled with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The content of a snapshot.
+    Snapshot(SnapshotId),
+    /// The present content of another volume.
+    Volume(VolumeId),
+}
+
+/// A volume as it exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    /// Its id.
+    pub id: VolumeId,
+    /// Its size in bytes; `None` where nothing limits it.
+    pub capacity: Option<u64>,
+    /// How a node reaches it.
+    pub attachment: Attachment,
+    /// What it was filled with, as far as that is recorded.
+    pub source: Option<Source>,
+    /// Where it is reachable; empty means everywhere.
+    pub topology: Vec<Topology>,
+}
+
+/// The outcome of an expansion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expanded {
+    /// The size it has now.
+    pub capacity: u64,
+    /// Whether the node still has to grow something.
+    pub node_expansion_required: bool,
+}
+
+/// A question for free space.
+#[derive(Debug, Clone, Default)]
+pub struct CapacityQuery {
+    /// The parameters of the class that asks.
+    pub parameters: Parameters,
+    /// The place that is asked about; `None` means anywhere.
+    pub topology: Option<Topology>,
+}
+
+/// Free space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Capacity {
+    /// Bytes that new volumes can use.
+    pub available: u64,
+    /// The largest volume that can be made, if that is known.
+    pub maximum_volume_size: Option<u64>,
+    /// The smallest volume that can be made, if there is one.
+    pub minimum_volume_size: Option<u64>,
+}
+
+/// A snapshot to be taken.
+#[derive(Debug, Clone)]
+pub struct CreateSnapshot {
+    /// The caller's name: the idempotency key, together with the source.
+    pub name: SnapshotName,
+    /// The volume to be snapshotted.
+    pub source: VolumeId,
+    /// Parameters of the class.
+    pub parameters: Parameters,
+    /// Secrets of the class.
+    pub secrets: Secrets,
+}
+
+/// A snapshot as it exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its id.
+    pub id: SnapshotId,
+    /// The volume it was taken of.
+    pub source: VolumeId,
+    /// The bytes that a volume restored from it needs at least.
+    pub size: u64,
+    /// When it was cut; the same on every reply.
+    pub created: SystemTime,
+    /// Whether volumes can be made of it now.
+    pub ready: bool,
+    /// Where it is reachable; empty means everywhere.
+    pub topology: Vec<Topology>,
+}
+
+/// Which snapshots to list.
+#[derive(Debug, Clone, Default)]
+pub struct SnapshotFilter {
+    /// Only those of this volume.
+    pub source: Option<VolumeId>,
+}
+
+/// Which part of a list is wanted.
+#[derive(Debug, Clone, Default)]
+pub struct PageRequest {
+    /// At most so many entries; `None` leaves it to the driver.
+    pub max: Option<usize>,
+    /// Where to go on, from [`Page::next`].
+    pub after: Option<PageToken>,
+}
+
+/// The place in a list where the next page begins. Its text is the driver's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageToken(pub String);
+
+/// One part of a list.
+#[derive(Debug, Clone)]
+pub struct Page<T> {
+    /// The entries.
+    pub entries: Vec<T>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<PageToken>,
+}
+
+/// Which storage a driver stands on: two drivers with equal identities can reach each other's
+/// volumes without a copy over the network.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct BackendIdentity(pub String);
+
+impl fmt::Debug for BackendIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
