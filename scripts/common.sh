@@ -50,17 +50,26 @@ sum_of() {
 
 # Runs one part: `part "name" command...`. Its output goes to the terminal and to a log.
 part() {
-    local name=$1 log began status=0 passed=0 failed=0 detail
+    local name=$1 log began status passed=0 failed=0 ignored detail
     shift
     log=$OMNIBUS_LOGS/$(printf '%s' "$name" | tr -cs 'A-Za-z0-9' '-').log
     say ""
     say "== $name"
     began=$SECONDS
-    "$@" </dev/null 2>&1 | tee "$log" || status=$?
+    # Not `... || status=$?`: that would switch `set -e` off in everything called.
+    set +e
+    (
+        set -e
+        "$@"
+    ) </dev/null 2>&1 | tee "$log"
+    status=${PIPESTATUS[0]}
+    set -e
     if grep -q '^test result: ' "$log"; then
         passed=$(sum_of passed "$log")
         failed=$(sum_of failed "$log")
-        detail="$passed tests passed, $failed failed, $(sum_of ignored "$log") ignored"
+        ignored=$(sum_of ignored "$log")
+        detail="$passed tests passed, $failed failed, $ignored ignored"
+        if everything_required; then failed=$((failed + ignored)); fi
         # A build that broke or a runner that died left no failed test to count.
         if [ "$status" -ne 0 ] && [ "$failed" -eq 0 ]; then failed=1; fi
     elif [ "$status" -eq 0 ]; then
