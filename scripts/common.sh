@@ -32,12 +32,13 @@ is_root() { [ "$(id -u)" = 0 ]; }
 is_debian() { command -v apt-get >/dev/null 2>&1 && [ -e /etc/debian_version ]; }
 
 # The ledger: one line a part, fields split by tabs: state, name, seconds, passed, failed, detail.
-# A caller that wants several scripts in one account sets OMNIBUS_LEDGER before it calls them.
-if [ -z "${OMNIBUS_LEDGER:-}" ]; then
+# A script that calls others opens it first, so that all their parts stand in one account.
+open_ledger() {
+    [ -z "${OMNIBUS_LEDGER:-}" ] || return 0
     OMNIBUS_LEDGER=$(mktemp "${TMPDIR:-/tmp}/omnibus-ledger.XXXXXX")
+    export OMNIBUS_LEDGER
     trap 'rm -f "$OMNIBUS_LEDGER"' EXIT
-fi
-export OMNIBUS_LEDGER
+}
 
 enter() { # state name seconds passed failed detail
     printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$@" >>"$OMNIBUS_LEDGER"

@@ -1,0 +1,56 @@
+# The only door. `make help` says what is behind it.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help build demo test lint fmt bench fuzz test-all proto lab
+# One target at a time: they share a target directory, two cores and the machine's mounts.
+.NOTPARALLEL:
+# A target's own words are what one wants to read.
+MAKEFLAGS += --no-print-directory
+
+help: ## this list
+	@echo 'make <target>, as root on Debian for everything; Rust and make are all it needs to begin.'
+	@echo 'As root on Debian, what else is missing is installed; elsewhere it is named.'
+	@echo
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@echo
+	@echo '  OMNIBUS_REQUIRE_ALL=1   a part that could not run is a failure (what .ci/run does)'
+	@echo '  FUZZ_SECONDS=n          for each fuzz target: 10 in test, 600 in fuzz and test-all'
+	@echo '  FORCE=1                 test-all runs again what already passed at this commit'
+	@echo '  OMNIBUS_ADVISORY_DB=dir a clone of the RustSec advisory database, where github.com is not'
+
+build: ## the release binary, target/release/omnibus-csi
+	@scripts/needs build
+	cargo build --locked --release -p omnibus-csi
+
+demo: ## watch a volume live its whole life, on this machine, in a temporary folder
+	@scripts/demo
+
+test: ## every test: unit, whole program, csi-sanity, seconds of fuzzing
+	@scripts/test
+
+lint: ## format, clippy, who imports whom, licences, advisories, docs, scripts
+	@scripts/lint
+
+fmt: ## format the code
+	cargo fmt --all
+	@if [ -e fuzz/Cargo.toml ]; then cargo fmt --manifest-path fuzz/Cargo.toml; fi
+
+bench: ## latencies, throughput, memory, each next to its floor; as root, on a quiet machine
+	@scripts/bench
+
+fuzz: ## every fuzz target for FUZZ_SECONDS (600) each
+	@scripts/needs build test
+	@scripts/fuzz $${FUZZ_SECONDS:-600}
+
+test-all: ## everything, long, recorded in docs/test-results.md; can be interrupted and resumed
+	@scripts/test-all
+
+proto: ## generate proto/'s Rust code again from csi.proto
+	@scripts/needs build
+	OMNIBUS_REGENERATE=1 cargo test --locked -p csi-proto --test bootstrap
+
+lab: ## virtual machines with real storage: not in this version
+	@echo 'There is no lab in this version: no test here has seen real ZFS, LIO, nvmet, nfsd or samba.' >&2
+	@echo 'The drivers that need one come with it. What this version can prove, make test proves.' >&2
+	@exit 1
