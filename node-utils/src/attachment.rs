@@ -68,6 +68,9 @@ pub enum PathError {
     /// Longer than the kernel takes.
     #[error("is longer than 4095 bytes")]
     TooLong,
+    /// The root directory, where only something below it can be meant.
+    #[error("is the root directory")]
+    Root,
 }
 
 // === impl Attachment ===

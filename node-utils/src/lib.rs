@@ -1,11 +1,25 @@
 //! Everything that a node does to a device or a mount, and the typed [`Attachment`].
 //!
 //! This crate knows no gRPC and no backend: a volume context goes in, a mounted directory comes
-//! out. The truth about what is mounted is the kernel's, read from `/proc/self/mountinfo`; nothing
-//! is remembered in the process.
+//! out. The truth about what is mounted is the kernel's, read from it each time; nothing is
+//! remembered in the process.
+
+// The workspace denies `unsafe`; `sys` is the one module that is allowed it.
+#![deny(unsafe_code)]
 
 pub mod attachment;
+pub mod beneath;
+pub mod blocking;
 pub mod capability;
+pub mod mount;
+pub mod node;
+mod sys;
 
 pub use attachment::{AbsolutePath, Attachment, VolumeContext};
+pub use beneath::{Component, Root};
+pub use blocking::{Hold, Terms};
 pub use capability::{Access, AccessMode, FsType, MountAccess, MountFlags, VolumeCapability};
+pub use node::{
+    Effect, ExpandRequest, Health, Node, NodeConfig, NodeError, NodeErrorKind, PublishRequest,
+    StageRequest, StagingPath, TargetPath, Usage, VolumeStats,
+};

@@ -1,0 +1,133 @@
+//! Removing a tree that a pod may be writing to, and that may hold anything.
+//!
+//! An empty directory costs one system call. Otherwise the walk unlinks entries as it meets them
+//! and removes each directory on the way up; a mount point anywhere inside ends it.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::Root;
+use super::component::{BeneathError, Component};
+use super::open::{Mounts, open_beneath};
+use super::walk::{Reentry, Step, Visitor, walk};
+
+/// How often a directory that was emptied and is not empty is emptied again.
+const ROUNDS: usize = 64;
+
+struct Removal<'a> {
+    stop: &'a dyn Fn() -> bool,
+    refilled: usize,
+}
+
+pub(super) fn remove_tree(
+    root: &Root,
+    name: &Component,
+    stop: &dyn Fn() -> bool,
+) -> Result<bool, BeneathError> {
+    let error = |errno| root.error("remove", name, errno);
+    for _ in 0..ROUNDS {
+        match rustix::fs::unlinkat(root, name.as_str(), AtFlags::REMOVEDIR) {
+            Ok(()) => return Ok(true),
+            Err(Errno::NOENT) => return Ok(false),
+            Err(Errno::NOTDIR) => match rustix::fs::unlinkat(root, name.as_str(), AtFlags::empty())
+            {
+                Ok(()) => return Ok(true),
+                // It became a directory, or went away, in between.
+                Err(Errno::ISDIR | Errno::NOENT) => continue,
+                Err(errno) => return Err(error(errno)),
+            },
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+            Err(errno) => return Err(error(errno)),
+        }
+        let mut removal = Removal { stop, refilled: 0 };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let top = match open_beneath(root, name.as_str(), flags, Mounts::Refuse) {
+            Ok(top) => top,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+            Err(Errno::ACCESS) => {
+                open_up(root.as_fd(), name.as_str()).map_err(error)?;
+                open_beneath(root, name.as_str(), flags, Mounts::Refuse).map_err(error)?
+            }
+            Err(errno) => return Err(error(errno)),
+        };
+        walk(top, root.path_of(name).as_str(), &mut removal)?;
+    }
+    Err(error(Errno::BUSY))
+}
+
+/// Gives the owner all rights to a directory: without them nothing in it can be removed by
+/// somebody who is not root.
+fn open_up(dir: BorrowedFd<'_>, name: impl rustix::path::Arg + Copy) -> Result<(), Errno> {
+    let fd = open_beneath(dir, name, OFlags::PATH | OFlags::DIRECTORY, Mounts::Refuse)?;
+    chmod_any(&fd, Mode::RWXU)
+}
+
+/// Changes the mode of an `O_PATH` descriptor, which `fchmod` refuses.
+fn chmod_any(fd: &impl AsFd, mode: Mode) -> Result<(), Errno> {
+    crate::sys::chmod_path_fd(fd, mode)
+}
+
+impl Visitor for Removal<'_> {
+    fn doing(&self) -> &'static str {
+        "remove"
+    }
+
+    fn stop(&self) -> bool {
+        (self.stop)()
+    }
+
+    fn entry(&mut self, dir: BorrowedFd<'_>, name: &CStr, kind: FileType) -> Result<Step, Errno> {
+        if kind == FileType::Directory {
+            return Ok(Step::Descend);
+        }
+        for _ in 0..2 {
+            match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => return Ok(Step::Done),
+                Err(Errno::ISDIR) => return Ok(Step::Descend),
+                Err(Errno::ACCESS) => rustix::fs::fchmod(dir, Mode::RWXU)?,
+                Err(errno) => return Err(errno),
+            }
+        }
+        Err(Errno::ACCESS)
+    }
+
+    fn closed(
+        &mut self,
+        parent: BorrowedFd<'_>,
+        name: &CStr,
+        errno: Errno,
+    ) -> Result<Reentry, Errno> {
+        match errno {
+            Errno::NOENT => Ok(Reentry::Skip),
+            // Somebody put a link or a file in its place.
+            Errno::LOOP | Errno::NOTDIR => {
+                self.entry(parent, name, FileType::Unknown)
+                    .map(|step| match step {
+                        Step::Done => Reentry::Skip,
+                        Step::Descend => Reentry::Retry,
+                    })
+            }
+            Errno::ACCESS => open_up(parent, name).map(|()| Reentry::Retry),
+            errno => Err(errno),
+        }
+    }
+
+    fn left(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> Result<Step, Errno> {
+        for _ in 0..2 {
+            match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
+                Ok(()) | Err(Errno::NOENT) => return Ok(Step::Done),
+                Err(Errno::NOTDIR) => return self.entry(parent, name, FileType::Unknown),
+                Err(Errno::NOTEMPTY | Errno::EXIST) if self.refilled < ROUNDS => {
+                    self.refilled += 1;
+                    return Ok(Step::Descend);
+                }
+                Err(Errno::ACCESS) => rustix::fs::fchmod(parent, Mode::RWXU)?,
+                Err(errno) => return Err(errno),
+            }
+        }
+        Err(Errno::ACCESS)
+    }
+}

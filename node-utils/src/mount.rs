@@ -1,0 +1,1 @@
+//! Mounting and unmounting by system calls, without child processes.

@@ -1,0 +1,88 @@
+//! The verbs of a node: stage, publish, their opposites, statistics and growth.
+//!
+//! Each verb is one hop to a thread that may block, and finds all state in the kernel: a killed
+//! process leaves a prefix of the steps, and the retry completes it. What a volume is, is decided
+//! by its [`Attachment`](crate::Attachment); only directories of the node exist so far.
+
+mod error;
+mod request;
+
+pub use error::{Effect, NodeError, NodeErrorKind};
+pub use request::{
+    ExpandRequest, Health, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath,
+    Usage, VolumeStats,
+};
+
+use std::sync::Arc;
+
+use crate::attachment::AbsolutePath;
+use crate::blocking::{self, Terms};
+
+/// The node half of every kind of volume. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Node {
+    config: Arc<NodeConfig>,
+}
+
+// === impl Node ===
+
+impl Node {
+    /// A node with the operator's wishes.
+    pub fn new(config: NodeConfig) -> Self {
+        Self {
+            config: Arc::new(config),
+        }
+    }
+
+    /// Makes a volume ready. Idempotent.
+    ///
+    /// `NotFound`: it does not exist on this node. `Conflict`: another volume is staged there.
+    pub async fn stage(&self, terms: Terms, request: StageRequest) -> Result<(), NodeError> {
+        let doing = format!("stage at `{}`", request.staging);
+        let _ = &self.config;
+        blocking::run(terms, doing, move || Err(unbuilt(&request.staging))).await
+    }
+
+    /// Undoes [`Node::stage`]. What is not staged is unstaged.
+    pub async fn unstage(&self, terms: Terms, staging: StagingPath) -> Result<(), NodeError> {
+        let doing = format!("unstage `{staging}`");
+        blocking::run(terms, doing, move || Err(unbuilt(&staging))).await
+    }
+
+    /// Shows a staged volume at a target. Idempotent.
+    ///
+    /// `Conflict`: something else is at the target, or the same volume with other arguments.
+    /// `Precondition`: not staged, or published elsewhere in an exclusive mode.
+    pub async fn publish(&self, terms: Terms, request: PublishRequest) -> Result<(), NodeError> {
+        let doing = format!("publish at `{}`", request.target);
+        blocking::run(terms, doing, move || Err(unbuilt(&request.target))).await
+    }
+
+    /// Undoes [`Node::publish`] and deletes the target. What is not published is unpublished.
+    pub async fn unpublish(&self, terms: Terms, target: TargetPath) -> Result<(), NodeError> {
+        let doing = format!("unpublish `{target}`");
+        blocking::run(terms, doing, move || Err(unbuilt(&target))).await
+    }
+
+    /// Space, files and health of the volume that is mounted at `path`. `NotFound`: none is.
+    pub async fn stats(&self, terms: Terms, path: AbsolutePath) -> Result<VolumeStats, NodeError> {
+        let doing = format!("read statistics of `{path}`");
+        blocking::run(terms, doing, move || Err(unbuilt(&path))).await
+    }
+
+    /// Lets the node see a larger volume; the size it has now, where something limits it.
+    /// `NotFound`: nothing is mounted at that path.
+    pub async fn expand(
+        &self,
+        terms: Terms,
+        request: ExpandRequest,
+    ) -> Result<Option<u64>, NodeError> {
+        let doing = format!("expand `{}`", request.path);
+        blocking::run(terms, doing, move || Err(unbuilt(&request.path))).await
+    }
+}
+
+fn unbuilt(path: &dyn std::fmt::Display) -> NodeError {
+    NodeError::new(NodeErrorKind::Internal, format!("`{path}`"))
+        .advise("the body of this verb is not built yet")
+}

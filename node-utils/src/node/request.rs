@@ -1,0 +1,141 @@
+//! What the node is asked and what it answers, in checked types.
+//!
+//! The proxy decodes a gRPC request into these once; no verb looks at raw text again. Paths are
+//! checked for their form here, and for what is found there by the verbs.
+
+use crate::attachment::{AbsolutePath, Attachment, PathError};
+use crate::capability::{MountFlags, VolumeCapability};
+
+/// What the operator decides about all volumes of a node.
+#[derive(Debug, Clone, Default)]
+pub struct NodeConfig {
+    /// Options for every volume: `node.mount.mount_flags`.
+    pub mount_flags: MountFlags,
+    /// Whether SINGLE_NODE_WRITER means one target. Right only where the plugin advertises
+    /// SINGLE_NODE_MULTI_WRITER: older orchestrators publish one such volume to several pods.
+    pub enforce_single_node_writer: bool,
+}
+
+/// Where a volume is staged. Never the root directory.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct StagingPath(AbsolutePath);
+
+/// Where a volume is published for one pod. Never the root directory.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TargetPath(AbsolutePath);
+
+/// Makes a volume ready on this node.
+#[derive(Debug, Clone)]
+pub struct StageRequest {
+    /// Where.
+    pub staging: StagingPath,
+    /// Which volume.
+    pub attachment: Attachment,
+    /// How it is going to be used.
+    pub capability: VolumeCapability,
+}
+
+/// Shows a staged volume to one pod.
+#[derive(Debug, Clone)]
+pub struct PublishRequest {
+    /// Where it was staged.
+    pub staging: StagingPath,
+    /// Where the pod wants it.
+    pub target: TargetPath,
+    /// Which volume.
+    pub attachment: Attachment,
+    /// How the pod uses it.
+    pub capability: VolumeCapability,
+    /// Whether the pod must not write.
+    pub readonly: bool,
+}
+
+/// Grows what the node keeps on top of a volume that was made larger.
+#[derive(Debug, Clone)]
+pub struct ExpandRequest {
+    /// Where the volume is mounted: published or staged.
+    pub path: AbsolutePath,
+    /// The size that was asked for, in bytes.
+    pub required: Option<u64>,
+}
+
+/// What is known about a mounted volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeStats {
+    /// Space; `None` where the filesystem does not answer.
+    pub bytes: Option<Usage>,
+    /// Files; `None` where the filesystem does not answer or does not count.
+    pub inodes: Option<Usage>,
+    /// Whether it works.
+    pub health: Health,
+}
+
+/// How much of something there is. `total >= used`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// All of it.
+    pub total: u64,
+    /// What is taken.
+    pub used: u64,
+    /// What an ordinary user can still take.
+    pub available: u64,
+}
+
+/// Whether a mounted volume works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    /// Nothing wrong was seen.
+    Normal,
+    /// It does not work as it should; the text is for people.
+    Abnormal {
+        /// One word for machines, in `CamelCase`.
+        reason: &'static str,
+        /// What was seen.
+        message: String,
+    },
+}
+
+macro_rules! volume_path {
+    ($name:ident) => {
+        impl $name {
+            /// Checks the form of a path.
+            pub fn parse(path: &str) -> Result<Self, PathError> {
+                Self::new(AbsolutePath::parse(path)?)
+            }
+
+            /// A path whose form was checked.
+            pub fn new(path: AbsolutePath) -> Result<Self, PathError> {
+                if path.as_str() == "/" {
+                    return Err(PathError::Root);
+                }
+                Ok(Self(path))
+            }
+
+            /// The path.
+            pub fn path(&self) -> &AbsolutePath {
+                &self.0
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+volume_path!(StagingPath);
+volume_path!(TargetPath);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_directory_is_never_a_place_for_a_volume() {
+        assert_eq!(TargetPath::parse("//"), Err(PathError::Root));
+        assert_eq!(StagingPath::parse("a"), Err(PathError::Relative));
+        assert!(StagingPath::parse("/a").is_ok());
+    }
+}

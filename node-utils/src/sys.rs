@@ -1,0 +1,64 @@
+//! System calls that rustix does not have: the one module with unsafe code.
+//!
+//! Each function is a thin, safe face of one call and decides nothing. Everything else goes through
+//! rustix.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::mount::MountAttrFlags;
+
+/// `struct mount_attr` of the kernel, version 0.
+#[repr(C)]
+struct MountAttr {
+    attr_set: u64,
+    attr_clr: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
+/// Sets and clears attributes of the one mount that `mount` was opened on. Linux 5.12.
+pub(crate) fn mount_setattr(
+    mount: impl AsFd,
+    set: MountAttrFlags,
+    clear: MountAttrFlags,
+) -> Result<(), Errno> {
+    let attr = MountAttr {
+        attr_set: u64::from(set.bits()),
+        attr_clr: u64::from(clear.bits()),
+        propagation: 0,
+        userns_fd: 0,
+    };
+    let path: &CStr = c"";
+    #[expect(unsafe_code, reason = "rustix 1.1 has no mount_setattr")]
+    // SAFETY: the descriptor is borrowed for the whole call; the path is a NUL-terminated constant;
+    // the kernel only reads `attr`, whose exact size is passed with it.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_fd().as_raw_fd(),
+            path.as_ptr(),
+            libc::AT_EMPTY_PATH,
+            std::ptr::from_ref(&attr),
+            size_of::<MountAttr>(),
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(last_error())
+    }
+}
+
+/// Changes the mode of what an `O_PATH` descriptor stands for; `fchmod` refuses those.
+pub(crate) fn chmod_path_fd(fd: impl AsFd, mode: Mode) -> Result<(), Errno> {
+    // The link in /proc leads to the very object that was opened, whatever its name is now.
+    let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    rustix::fs::chmod(path, mode)
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
