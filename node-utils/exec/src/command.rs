@@ -1,0 +1,273 @@
+//! What is to be run: a program and its arguments, some of them secret; never a shell string.
+//!
+//! A command says nothing about *where* it runs, that is the runner's part. Its `Display` and
+//! `Debug` mask what is secret, so a command may be logged; the kernel is less discreet: every
+//! user of a machine may read the arguments of a process, so a secret belongs on standard input
+//! wherever the tool can take it there.
+
+mod argument;
+mod mask;
+mod program;
+
+use std::fmt;
+use std::time::Duration;
+
+use secrecy::{ExposeSecret, SecretString};
+
+pub use argument::{Argument, Input, InvalidCommand};
+pub use mask::CommandLine;
+pub(crate) use mask::{Secrets, printable};
+pub use program::{InvalidProgram, InvalidVariable, Program, Variable};
+
+/// How long a command may take unless it says otherwise.
+const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
+
+/// How much a command may print unless it says otherwise.
+const DEFAULT_OUTPUT_CAP: usize = 8 << 20;
+
+/// A program, its arguments and the bounds it runs within.
+#[derive(Clone)]
+pub struct Command {
+    program: Program,
+    arguments: Vec<Argument>,
+    environment: Vec<(Variable, Argument)>,
+    input: Input,
+    hidden: Vec<SecretString>,
+    accept: Accept,
+    deadline: Duration,
+    output_cap: usize,
+}
+
+/// Which exit codes are an answer rather than a failure.
+///
+/// A batch stops at the first command whose ending is not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Accept {
+    /// Zero only.
+    #[default]
+    Success,
+    /// Zero and these, for tools that answer with their exit code (`blkid` 2, `iscsiadm` 21).
+    Codes(Vec<i32>),
+    /// Any exit code; a signal is still a failure.
+    AnyExit,
+}
+
+// === impl Command ===
+
+impl Command {
+    /// A command without arguments, with empty input and the default bounds.
+    pub fn new(program: Program) -> Self {
+        Self {
+            program,
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            input: Input::Empty,
+            hidden: Vec::new(),
+            accept: Accept::Success,
+            deadline: DEFAULT_DEADLINE,
+            output_cap: DEFAULT_OUTPUT_CAP,
+        }
+    }
+
+    /// Adds one argument that anyone may read.
+    #[must_use]
+    pub fn arg(mut self, argument: impl Into<String>) -> Self {
+        self.arguments.push(Argument::Plain(argument.into()));
+        self
+    }
+
+    /// Adds arguments that anyone may read.
+    #[must_use]
+    pub fn args<A: Into<String>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
+        let plain = arguments.into_iter().map(|a| Argument::Plain(a.into()));
+        self.arguments.extend(plain);
+        self
+    }
+
+    /// Adds one argument that never shows in a log; see the module about who can see it still.
+    #[must_use]
+    pub fn secret_arg(mut self, argument: SecretString) -> Self {
+        self.arguments.push(Argument::Secret(argument));
+        self
+    }
+
+    /// Sets one environment variable on top of the runner's clean environment.
+    #[must_use]
+    pub fn env(mut self, name: Variable, value: impl Into<String>) -> Self {
+        self.environment.push((name, Argument::Plain(value.into())));
+        self
+    }
+
+    /// Sets one environment variable whose value never shows in a log.
+    #[must_use]
+    pub fn secret_env(mut self, name: Variable, value: SecretString) -> Self {
+        self.environment.push((name, Argument::Secret(value)));
+        self
+    }
+
+    /// Gives the command bytes to read; without it standard input is empty.
+    #[must_use]
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.input = Input::Plain(bytes.into());
+        self
+    }
+
+    /// Gives the command bytes to read that never show in a log or an error.
+    #[must_use]
+    pub fn secret_stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.input = Input::Secret(bytes.into().into());
+        self
+    }
+
+    /// Names a secret that the tool might print although it stands in no argument, variable or
+    /// input line of its own, such as a password within a configuration text on standard input.
+    #[must_use]
+    pub fn hiding(mut self, secret: SecretString) -> Self {
+        self.hidden.push(secret);
+        self
+    }
+
+    /// Says which exit codes are answers.
+    #[must_use]
+    pub fn accepting(mut self, accept: Accept) -> Self {
+        self.accept = accept;
+        self
+    }
+
+    /// Bounds how long the command may take.
+    #[must_use]
+    pub fn within(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Bounds how many bytes the command may print.
+    #[must_use]
+    pub fn printing_at_most(mut self, bytes: usize) -> Self {
+        self.output_cap = bytes;
+        self
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The arguments, without the program.
+    pub fn arguments(&self) -> &[Argument] {
+        &self.arguments
+    }
+
+    /// The additions to the clean environment, in order; a later one wins.
+    pub fn environment(&self) -> &[(Variable, Argument)] {
+        &self.environment
+    }
+
+    /// What the command reads.
+    pub fn input(&self) -> &Input {
+        &self.input
+    }
+
+    /// Which exit codes are answers.
+    pub fn accept(&self) -> &Accept {
+        &self.accept
+    }
+
+    /// How long the command may take.
+    pub fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// How many bytes of standard output the command may print.
+    pub fn output_cap(&self) -> usize {
+        self.output_cap
+    }
+
+    /// The command as it may be shown to people.
+    pub fn masked(&self) -> CommandLine {
+        CommandLine::of(self)
+    }
+
+    /// Replaces every secret of this command in `text`, for whoever shows a tool's words.
+    pub fn scrub(&self, text: &str) -> String {
+        self.secrets().scrub(text)
+    }
+
+    /// Refuses what no process can be given. Every runner calls this before it starts anything.
+    pub fn validate(&self) -> Result<(), InvalidCommand> {
+        for (position, argument) in self.arguments.iter().enumerate() {
+            if argument.expose().contains('\0') {
+                return Err(InvalidCommand::NulInArgument { position });
+            }
+        }
+        for (name, value) in &self.environment {
+            if value.expose().contains('\0') {
+                return Err(InvalidCommand::NulInVariable { name: name.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// The same command started by another program: `prefix` comes before program and arguments.
+    pub(crate) fn wrapped(&self, wrapper: Program, prefix: Vec<String>, inner: String) -> Self {
+        let mut wrapped = self.clone();
+        wrapped.program = wrapper;
+        wrapped.arguments = prefix.into_iter().map(Argument::Plain).collect();
+        wrapped.arguments.push(Argument::Plain(inner));
+        wrapped.arguments.extend(self.arguments.iter().cloned());
+        wrapped
+    }
+
+    /// The same command without additions to the environment.
+    pub(crate) fn without_environment(mut self) -> Self {
+        self.environment.clear();
+        self
+    }
+
+    pub(crate) fn secrets(&self) -> Secrets {
+        let mut secrets = Secrets::default();
+        let variables = self.environment.iter().map(|(_, value)| value);
+        for argument in self.arguments.iter().chain(variables) {
+            if let Argument::Secret(text) = argument {
+                secrets.add(text.expose_secret());
+            }
+        }
+        for hidden in &self.hidden {
+            secrets.add(hidden.expose_secret());
+        }
+        if let Input::Secret(bytes) = &self.input {
+            secrets.add_text(&String::from_utf8_lossy(bytes.expose_secret()));
+        }
+        secrets
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.masked().fmt(f)
+    }
+}
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Command")
+            .field("line", &self.masked().as_str())
+            .field("accept", &self.accept)
+            .field("deadline", &self.deadline)
+            .field("output_cap", &self.output_cap)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Accept ===
+
+impl Accept {
+    /// Whether this exit code is an answer.
+    pub fn contains(&self, code: i32) -> bool {
+        match self {
+            Self::Success => code == 0,
+            Self::Codes(codes) => code == 0 || codes.contains(&code),
+            Self::AnyExit => true,
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Why a command did not do what was asked, and whether it may have done something all the same.
+//!
+//! The second half decides what a caller may do next: after an unknown ending it must look before
+//! it acts again, and unknown is never success.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use crate::command::{Command, CommandLine, InvalidCommand, Program, printable};
+use crate::output::Status;
+
+/// How much of a complaint an error carries.
+const STDERR_TAIL: usize = 4096;
+
+/// A command did not run, or did not end as it should.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// No process can be given this command.
+    #[error("refuse `{command}`")]
+    Invalid {
+        /// The command.
+        command: CommandLine,
+        /// What is wrong with it.
+        #[source]
+        source: InvalidCommand,
+    },
+    /// The program is not installed where it would run.
+    #[error("find program `{program}` in {place}")]
+    NotFound {
+        /// The program.
+        program: Program,
+        /// Where it was looked for.
+        place: String,
+    },
+    /// The process could not be started.
+    #[error("start `{command}`")]
+    Spawn {
+        /// The command.
+        command: CommandLine,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// Too many commands were running for the whole time this one was given.
+    #[error("start `{command}`: no turn within {waited:?}")]
+    NoTurn {
+        /// The command.
+        command: CommandLine,
+        /// How long it waited.
+        waited: Duration,
+    },
+    /// The machine that should run it could not be reached; nothing was sent.
+    #[error("reach the machine that runs `{command}`")]
+    Unreachable {
+        /// The command.
+        command: CommandLine,
+        /// What the transport said.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// It took too long and was killed.
+    #[error(
+        "run `{command}`: no end within {after:?}, {}",
+        if *.still_running { "killed, but it has not ended yet" } else { "killed" }
+    )]
+    Deadline {
+        /// The command.
+        command: CommandLine,
+        /// Its deadline.
+        after: Duration,
+        /// The process did not die of the kill: it hangs in the kernel, may not be signalled by
+        /// us, or is out of reach. It may act still.
+        still_running: bool,
+    },
+    /// It printed more than it may and was killed.
+    #[error("run `{command}`: it printed more than {cap} bytes and was killed")]
+    OutputTooLarge {
+        /// The command.
+        command: CommandLine,
+        /// Its cap.
+        cap: usize,
+    },
+    /// It was started, and how it ended was not seen.
+    #[error("run `{command}`: its end was not seen")]
+    Lost {
+        /// The command.
+        command: CommandLine,
+        /// What hid the end.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// It ended, with a status that the command does not accept.
+    #[error("run `{command}`: {status}{stderr}")]
+    Failed {
+        /// The command.
+        command: CommandLine,
+        /// How it ended.
+        status: Status,
+        /// The end of what it complained about.
+        stderr: Said,
+    },
+}
+
+/// Whether a command that failed may have changed anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// It never started.
+    None,
+    /// It started, and may have done all, part or nothing of its work.
+    Possible,
+}
+
+/// What a tool said on standard error: its last 4 KiB, without the command's secrets.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Said(String);
+
+// === impl RunError ===
+
+impl RunError {
+    /// Whether it is known how the command ended: that it never started, or with which status.
+    pub fn outcome_known(&self) -> bool {
+        match self {
+            Self::Invalid { .. }
+            | Self::NotFound { .. }
+            | Self::Spawn { .. }
+            | Self::NoTurn { .. }
+            | Self::Unreachable { .. }
+            | Self::Failed { .. } => true,
+            Self::Deadline { .. } | Self::OutputTooLarge { .. } | Self::Lost { .. } => false,
+        }
+    }
+
+    /// Whether the command may have changed anything.
+    pub fn effect(&self) -> Effect {
+        match self {
+            Self::Invalid { .. }
+            | Self::NotFound { .. }
+            | Self::Spawn { .. }
+            | Self::NoTurn { .. }
+            | Self::Unreachable { .. } => Effect::None,
+            Self::Failed { .. }
+            | Self::Deadline { .. }
+            | Self::OutputTooLarge { .. }
+            | Self::Lost { .. } => Effect::Possible,
+        }
+    }
+
+    /// The exit code, if the command ended by itself.
+    pub fn exit_code(&self) -> Option<i32> {
+        match self {
+            Self::Failed { status, .. } => status.code(),
+            _ => None,
+        }
+    }
+
+    /// What the tool said before it failed; empty where it said nothing or never ran.
+    pub fn stderr(&self) -> &str {
+        match self {
+            Self::Failed { stderr, .. } => stderr.as_str(),
+            _ => "",
+        }
+    }
+}
+
+// === impl Said ===
+
+impl Said {
+    /// The end of `stderr`, with the secrets of `command` replaced.
+    pub fn last_of(stderr: &[u8], command: &Command) -> Self {
+        // Scrub first: cut first, and the rest of a secret could stand at the beginning.
+        let scrubbed = command.scrub(&String::from_utf8_lossy(stderr));
+        let trimmed = scrubbed.trim_end();
+        let start = trimmed.ceil_char_boundary(trimmed.len().saturating_sub(STDERR_TAIL));
+        Self(trimmed[start..].to_owned())
+    }
+
+    /// The text, with its line ends.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        write!(f, ": {}", printable(&self.0))
+    }
+}

@@ -1,0 +1,99 @@
+//! Writes the script.
+//!
+//! Every word that comes from a command goes through [`quote`]; the only other text is ours.
+//! Standard input goes through the shell's own `printf` and a pipe: a here-document could carry
+//! neither NUL bytes nor a last line without its end, and an argument would be seen by all.
+
+use std::fmt::Write as _;
+
+use super::{MISSING, Marker, SIGNALLED};
+use crate::command::{Accept, Argument, Command, Input};
+use crate::quote::{NulByte, quote};
+use crate::search::{DIRECTORIES, path_variable};
+
+/// Renders the whole list.
+pub(super) fn script(commands: &[Command], marker: &Marker) -> Result<String, NulByte> {
+    let mut text = String::new();
+    // The server's own PATH comes first: where its tools lie is its business. Without a builtin
+    // printf the inputs would stand in the argument list of a process, so then nothing runs.
+    let _ = write!(
+        text,
+        "omnibus_steps() {{\n\
+         LC_ALL=C; export LC_ALL\n\
+         PATH=\"${{PATH:+$PATH:}}{folders}\"; export PATH\n\
+         case $(type printf) in *builtin*) ;; *) echo 'this sh has no builtin printf' >&2; return 126 ;; esac\n\
+         printf '%s\\n' {marker}:start; printf '%s\\n' {marker}:start >&2\n",
+        folders = path_variable(&DIRECTORIES),
+        marker = marker.0,
+    );
+    for (index, command) in commands.iter().enumerate() {
+        step(&mut text, index, command, marker)?;
+    }
+    text.push_str("}\nomnibus_steps\n");
+    Ok(text)
+}
+
+fn step(
+    text: &mut String,
+    index: usize,
+    command: &Command,
+    marker: &Marker,
+) -> Result<(), NulByte> {
+    let program = quote(command.program().as_str())?;
+    // Looked for first, so that "not installed" is not mixed up with an exit code of 127.
+    let _ = writeln!(text, "if command -v {program} >/dev/null 2>&1; then");
+    match command.input() {
+        Input::Empty => text.push_str("( "),
+        input => {
+            text.push_str("printf ");
+            format_string(text, input.bytes());
+            text.push_str(" 2>/dev/null | ( ");
+        }
+    }
+    for (name, value) in command.environment() {
+        let _ = write!(text, "{name}={}; export {name}; ", quote(value.expose())?);
+    }
+    let _ = write!(text, "exec {program}");
+    for argument in command.arguments().iter().map(Argument::expose) {
+        let _ = write!(text, " {}", quote(argument)?);
+    }
+    // Never the script's own standard input: the command would eat the rest of the script.
+    text.push_str(match command.input() {
+        Input::Empty => " ) </dev/null\n",
+        _ => " )\n",
+    });
+    let _ = write!(
+        text,
+        "omnibus_status=$?; else omnibus_status={MISSING}; fi\n\
+         printf '\\n%s:%s\\n' {marker}:{index} \"$omnibus_status\"; printf '\\n%s\\n' {marker}:{index} >&2\n\
+         case $omnibus_status in {accepted}) ;; *) return 0 ;; esac\n",
+        marker = marker.0,
+        accepted = pattern(command.accept()),
+    );
+    Ok(())
+}
+
+/// The statuses after which the script goes on, as a pattern of `case`.
+fn pattern(accept: &Accept) -> String {
+    let codes = (0..=255).filter(|code| !SIGNALLED.contains(code) && accept.contains(*code));
+    codes
+        .map(|code| code.to_string())
+        .collect::<Vec<_>>()
+        .join("|")
+}
+
+/// The bytes as the format of `printf`: any byte, in any locale, in plain ASCII.
+fn format_string(text: &mut String, bytes: &[u8]) {
+    text.push('\'');
+    for byte in bytes {
+        match byte {
+            b'%' => text.push_str("%%"),
+            b' '..=b'~' if !matches!(byte, b'\'' | b'\\') => text.push(char::from(*byte)),
+            // Three digits always: a digit may follow.
+            other => {
+                let _ = write!(text, "\\{other:03o}");
+            }
+        }
+    }
+    text.push('\'');
+}

@@ -1,0 +1,147 @@
+//! A runner that fails at chosen commands, before or after they were run.
+//!
+//! The first kind of fault must never change anything; the second is what a cut connection looks
+//! like, and the reason why callers look before they act again.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+
+use crate::command::Command;
+use crate::error::RunError;
+use crate::output::Output;
+use crate::runner::{Batch, Runner, Step};
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The command is not run: [`RunError::Unreachable`].
+    Before,
+    /// The command is run, but its answer is lost: [`RunError::Lost`].
+    After,
+}
+
+/// Lets some commands through, fails one, and lets the rest through.
+#[derive(Debug)]
+pub struct Flaky<R> {
+    inner: R,
+    fault: Fault,
+    at: usize,
+    seen: AtomicUsize,
+}
+
+// === impl Flaky ===
+
+impl<R: Runner> Flaky<R> {
+    /// Fails the command number `at`, counted from zero over all calls, lists included.
+    pub fn new(inner: R, at: usize, fault: Fault) -> Self {
+        Self {
+            inner,
+            fault,
+            at,
+            seen: AtomicUsize::new(0),
+        }
+    }
+
+    /// How many commands were asked for: run without a fault, this is how many places there are
+    /// to put one.
+    pub fn seen(&self) -> usize {
+        self.seen.load(Ordering::SeqCst)
+    }
+
+    /// The runner behind.
+    pub fn inner(&self) -> &R {
+        &self.inner
+    }
+}
+
+fn unreachable(command: &Command) -> RunError {
+    RunError::Unreachable {
+        command: command.masked(),
+        source: "injected".into(),
+    }
+}
+
+fn lost(command: &Command) -> RunError {
+    RunError::Lost {
+        command: command.masked(),
+        source: "injected".into(),
+    }
+}
+
+#[async_trait]
+impl<R: Runner> Runner for Flaky<R> {
+    async fn run(&self, command: &Command) -> Result<Output, RunError> {
+        let number = self.seen.fetch_add(1, Ordering::SeqCst);
+        if number != self.at {
+            return self.inner.run(command).await;
+        }
+        match self.fault {
+            Fault::Before => Err(unreachable(command)),
+            Fault::After => {
+                let _ = self.inner.run(command).await;
+                Err(lost(command))
+            }
+        }
+    }
+
+    /// In a list, `Before` runs nothing of it, as when the connection cannot be made; `After`
+    /// runs it up to the chosen command, and nobody sees the status of that one or a later one.
+    async fn run_all(&self, commands: &[Command]) -> Batch {
+        let first = self.seen.fetch_add(commands.len(), Ordering::SeqCst);
+        let Some(here) = self
+            .at
+            .checked_sub(first)
+            .filter(|here| *here < commands.len())
+        else {
+            return self.inner.run_all(commands).await;
+        };
+        if self.fault == Fault::Before {
+            return Batch::not_started(commands, unreachable(&commands[here]));
+        }
+        let (mut steps, cut) = self.inner.run_all(&commands[..=here]).await.into_parts();
+        if !matches!(steps.last(), Some(Step::Done(_))) {
+            return Batch::new(commands, steps, cut);
+        }
+        steps.truncate(here);
+        steps.resize_with(commands.len(), || Step::Unknown);
+        Batch::new(commands, steps, Some(lost(&commands[here])))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fault, Flaky};
+    use crate::testing::{Reply, Scripted};
+    use crate::{Command, Effect, Program, Runner, Step};
+
+    fn commands() -> Vec<Command> {
+        ["a", "b", "c"]
+            .map(|name| Command::new(Program::constant(name)))
+            .into()
+    }
+
+    #[tokio::test]
+    async fn a_fault_before_runs_nothing() {
+        let flaky = Flaky::new(Scripted::new(), 1, Fault::Before);
+        let batch = flaky.run_all(&commands()).await;
+        assert_eq!(batch.effect(), Effect::None);
+        flaky.inner().finish();
+        assert_eq!(flaky.seen(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_fault_after_hides_what_was_done() {
+        let script = Scripted::new()
+            .expect("a", Reply::empty())
+            .expect("b", Reply::empty());
+        let flaky = Flaky::new(script, 1, Fault::After);
+        let batch = flaky.run_all(&commands()).await;
+        assert!(matches!(
+            batch.steps(),
+            [Step::Done(_), Step::Unknown, Step::Unknown]
+        ));
+        assert!(!batch.cut().unwrap().outcome_known());
+        flaky.inner().finish();
+    }
+}
