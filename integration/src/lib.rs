@@ -1,1 +1,16 @@
-//! Being laid.
+//! Whole-program tests: the real binary on a unix socket, driven as orchestrators drive it.
+//!
+//! The harness ([`server`], [`client`], [`place`]) starts, kills and restarts the program;
+//! [`conformance`] is a suite over any driver. What is expected comes from the CSI specification
+//! and from `docs/compatibility.md`, never from what the program happens to do.
+#![forbid(unsafe_code)]
+
+pub mod binary;
+pub mod client;
+pub mod place;
+pub mod process;
+pub mod requirement;
+pub mod server;
+pub mod tree;
+pub mod volume;
+pub mod wait;

@@ -1,0 +1,294 @@
+//! The real program, started on a unix socket as an orchestrator starts it.
+//!
+//! A [`Launch`] says how, a [`Server`] is one process of it. Everything that it prints goes to the
+//! log of its [`Place`]. A server that is dropped is killed, with all that it started.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "starts the program under test; nothing here is part of it"
+)]
+
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use csi_proto::v1::ProbeRequest;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tokio::process::{Child, Command};
+
+use crate::binary::omnibus_csi;
+use crate::client::Client;
+use crate::place::Place;
+use crate::process::Process;
+use crate::wait;
+
+/// How to start the program.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// The configuration file's text.
+    pub config: String,
+    /// The flags of a CSI server.
+    pub flags: Vec<String>,
+    /// Environment variables beside an otherwise clean environment.
+    pub environment: Vec<(String, String)>,
+    /// A program, with arguments, that runs the program: a tracer.
+    pub wrapper: Vec<OsString>,
+}
+
+/// One process of the program.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    group: Pid,
+    client: Client,
+    started_in: Duration,
+}
+
+// === impl Launch ===
+
+impl Launch {
+    /// Both services, the newest specification, and every line that it can log.
+    pub fn new(config: impl Into<String>) -> Self {
+        let flags = [
+            "--csi-version=1.13.0",
+            "--csi-name=org.omnibus-csi.test",
+            "--csi-mode=controller",
+            "--csi-mode=node",
+            "--log-level=silly",
+        ];
+        Self {
+            config: config.into(),
+            flags: flags.map(str::to_owned).to_vec(),
+            environment: vec![("CSI_NODE_ID".into(), "node-a".into())],
+            wrapper: Vec::new(),
+        }
+    }
+
+    /// A directory driver over the base of `place`.
+    pub fn local_hostpath(place: &Place) -> Self {
+        let base = place.base();
+        Self::new(format!(
+            "driver: local-hostpath\nlocal-hostpath:\n  shareBasePath: {base}\n  \
+             controllerBasePath: {base}\n  dirPermissionsMode: \"0777\"\n",
+            base = base.display()
+        ))
+    }
+
+    /// With another value for a flag: `set("--log-level", "info")`.
+    #[must_use]
+    pub fn set(mut self, flag: &str, value: &str) -> Self {
+        let prefix = format!("{flag}=");
+        self.flags.retain(|given| !given.starts_with(&prefix));
+        self.flags.push(format!("{prefix}{value}"));
+        self
+    }
+
+    /// Without a flag.
+    #[must_use]
+    pub fn unset(mut self, flag: &str) -> Self {
+        let prefix = format!("{flag}=");
+        self.flags.retain(|given| !given.starts_with(&prefix));
+        self
+    }
+
+    /// With an environment variable.
+    #[must_use]
+    pub fn env(mut self, key: &str, value: &str) -> Self {
+        self.environment.retain(|(given, _)| given != key);
+        self.environment.push((key.into(), value.into()));
+        self
+    }
+
+    /// Under a tracer.
+    #[must_use]
+    pub fn under(mut self, wrapper: impl IntoIterator<Item = OsString>) -> Self {
+        self.wrapper = wrapper.into_iter().collect();
+        self
+    }
+
+    /// Starts the program in `place` without waiting for it to listen.
+    ///
+    /// # Panics
+    /// If it cannot be started at all.
+    pub fn spawn(&self, place: &Place) -> Child {
+        self.spawn_on(
+            place,
+            &[format!("--server-socket={}", place.socket().display())],
+        )
+    }
+
+    /// Starts the program in `place` with other listeners than the usual socket.
+    ///
+    /// # Panics
+    /// If it cannot be started at all.
+    pub fn spawn_on(&self, place: &Place, listeners: &[String]) -> Child {
+        fs::write(place.config(), &self.config).expect("the configuration can be written");
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(place.log())
+            .expect("the log can be opened");
+        let mut words: Vec<OsString> = self.wrapper.clone();
+        words.push(omnibus_csi().into());
+        let mut command = Command::new(&words[0]);
+        command
+            .args(&words[1..])
+            .arg(format!("--driver-config-file={}", place.config().display()))
+            .args(&self.flags)
+            .args(listeners)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("RUST_BACKTRACE", "1")
+            .envs(self.environment.iter().map(|(key, value)| (key, value)))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a second handle of the log"))
+            .stderr(log)
+            .process_group(0)
+            .kill_on_drop(true);
+        command.spawn().expect("the program can be started")
+    }
+
+    /// Starts the program in `place` and waits until it answers.
+    ///
+    /// # Panics
+    /// If it ends instead; its log is in the message.
+    pub async fn start(&self, place: &Place) -> Server {
+        let began = Instant::now();
+        let mut child = self.spawn(place);
+        let group = pid_of(&child);
+        let socket = place.socket();
+        wait::until("the server to listen", || {
+            if let Some(status) = child.try_wait().expect("a child can be waited for") {
+                panic!("the server ended with {status}:\n{}", tail(place));
+            }
+            UnixStream::connect(&socket).ok()
+        })
+        .await;
+        let mut client = Client::connect(&socket).await.expect("a connection");
+        if let Err(status) = client.identity.probe(ProbeRequest {}).await {
+            panic!("the server does not answer: {status:?}\n{}", tail(place));
+        }
+        Server {
+            child,
+            group,
+            client,
+            started_in: began.elapsed(),
+        }
+    }
+
+    /// Runs the program to its end, for starts that must fail.
+    ///
+    /// # Panics
+    /// If it does not end.
+    pub async fn run_to_end(&self, place: &Place) -> ExitStatus {
+        let mut child = self.spawn(place);
+        tokio::time::timeout(wait::PATIENCE, child.wait())
+            .await
+            .expect("the program should have ended by itself")
+            .expect("a child can be waited for")
+    }
+}
+
+// === impl Server ===
+
+impl Server {
+    /// Clients of it; clones share one connection.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The time from its start to its first answer.
+    pub fn started_in(&self) -> Duration {
+        self.started_in
+    }
+
+    /// The process itself, not a tracer around it.
+    pub fn process(&self) -> Process {
+        let outer = Process(self.group.as_raw_nonzero().get().unsigned_abs());
+        let inner = |process: Process| {
+            fs::read_link(format!("/proc/{}/exe", process.0))
+                .is_ok_and(|exe| exe.file_name() == omnibus_csi().file_name())
+        };
+        if inner(outer) {
+            return outer;
+        }
+        let children = outer.children();
+        children
+            .into_iter()
+            .find(|child| inner(*child))
+            .unwrap_or(outer)
+    }
+
+    /// Whether it still runs.
+    pub fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Kills it as a crash does, and waits until it is gone.
+    pub async fn kill(mut self) {
+        let _ = kill_process_group(self.group, Signal::KILL);
+        let _ = self.child.wait().await;
+    }
+
+    /// Waits until it is gone by itself, and says whether a signal killed it.
+    ///
+    /// # Panics
+    /// If it stays.
+    pub async fn gone(mut self) -> ExitStatus {
+        tokio::time::timeout(wait::PATIENCE, self.child.wait())
+            .await
+            .expect("the server should be gone")
+            .expect("a child can be waited for")
+    }
+
+    /// Asks it to stop and waits until it has.
+    ///
+    /// # Panics
+    /// If it stays.
+    pub async fn terminate(self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.gone().await
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.process().0).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.child.id().is_some() {
+            let _ = kill_process_group(self.group, Signal::KILL);
+        }
+    }
+}
+
+/// What the servers of `place` have written so far.
+pub fn log_of(place: &Place) -> String {
+    String::from_utf8_lossy(&fs::read(place.log()).unwrap_or_default()).into_owned()
+}
+
+/// Whether a process was ended by SIGKILL.
+pub fn was_killed(status: ExitStatus) -> bool {
+    status.signal() == Some(Signal::KILL.as_raw()) || status.code() == Some(137)
+}
+
+fn tail(place: &Place) -> String {
+    let log = log_of(place);
+    let lines: Vec<_> = log.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
+}
+
+fn pid_of(child: &Child) -> Pid {
+    child
+        .id()
+        .and_then(|id| i32::try_from(id).ok())
+        .and_then(Pid::from_raw)
+        .expect("a process that was just started has a number")
+}

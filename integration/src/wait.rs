@@ -1,0 +1,25 @@
+//! Waiting for conditions, each with a deadline and a name; nothing here waits for the clock alone.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+/// How long a condition may take on a slow and busy machine.
+pub const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Waits until `condition` gives a value.
+///
+/// # Panics
+/// If that takes longer than [`PATIENCE`].
+pub async fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    let mut pause = Duration::from_micros(200);
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        sleep(pause).await;
+        pause = (pause * 3 / 2).min(Duration::from_millis(20));
+    }
+}
