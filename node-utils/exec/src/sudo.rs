@@ -80,7 +80,9 @@ mod tests {
     async fn the_command_follows_sudo_unchanged_and_its_secrets_stay_secret() {
         let script = Scripted::new().expect("sudo -n -- zfs load-key ****", Reply::empty());
         let sudo = Sudo::new(script);
-        let command = Command::new(ZFS).arg("load-key").secret_arg("key".into());
+        let command = Command::new(ZFS)
+            .arg("load-key")
+            .secret_arg("s3cret".into());
         sudo.perform(&command).await.unwrap();
         sudo.inner.finish();
     }

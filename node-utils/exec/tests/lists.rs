@@ -1,5 +1,10 @@
 //! The same rules for lists of commands, wherever they run: one by one, or as one script.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, its helpers too"
+)]
+
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
@@ -65,7 +70,7 @@ async fn a_list_answers_each_command_with_its_own_output() {
             sh("printf 'no end of line'; echo e1 >&2"),
             sh("exit 0"),
             sh("printf '\\n\\n'; printf e3 >&2"),
-            Command::new(CAT).stdin("a\0b%s\\n'\u{e9}"),
+            Command::new(CAT).stdin("-v a\0b%s\\n'\u{e9}"),
             Command::new(CAT),
             Command::new(PRINTF).args(["%s|", "a b", "", "'\n!$x`id`", "-n"]),
         ];
@@ -75,13 +80,17 @@ async fn a_list_answers_each_command_with_its_own_output() {
             b"no end of line",
             b"",
             b"\n\n",
-            "a\0b%s\\n'\u{e9}".as_bytes(),
+            "-v a\0b%s\\n'\u{e9}".as_bytes(),
             b"",
             b"a b||'\n!$x`id`|-n|",
         ];
         assert_eq!(stdout, expected, "{runner:?}");
         let stderr: Vec<&[u8]> = outputs.iter().map(|output| &output.stderr[..]).collect();
-        assert_eq!(stderr, [&b"e1\n"[..], b"", b"e3", b"", b"", b""], "{runner:?}");
+        assert_eq!(
+            stderr,
+            [&b"e1\n"[..], b"", b"e3", b"", b"", b""],
+            "{runner:?}"
+        );
     }
 }
 
@@ -94,8 +103,13 @@ async fn a_list_stops_at_the_first_failure_and_starts_nothing_after_it() {
             Command::new(Program::constant("touch")).arg(path)
         };
         let failing = sh("echo 'dataset s3cret is busy' >&2; exit 1").hiding("s3cret".into());
-        let batch = runner.run_all(&[touch("first"), failing, touch("third")]).await;
-        assert!(matches!(batch.steps(), [Step::Done(_), Step::Failed(_), Step::NotStarted]));
+        let batch = runner
+            .run_all(&[touch("first"), failing, touch("third")])
+            .await;
+        assert!(matches!(
+            batch.steps(),
+            [Step::Done(_), Step::Failed(_), Step::NotStarted]
+        ));
         assert_eq!(batch.effect(), Effect::Possible);
         assert!(folder.path().join("first").exists(), "{runner:?}");
         assert!(!folder.path().join("third").exists(), "{runner:?}");
@@ -115,9 +129,13 @@ async fn a_list_goes_on_after_an_accepted_exit_code() {
         ];
         let batch = runner.run_all(&commands).await;
         let steps = batch.steps();
-        let Step::Done(two) = &steps[0] else { panic!("{runner:?}: {batch:?}") };
+        let Step::Done(two) = &steps[0] else {
+            panic!("{runner:?}: {batch:?}")
+        };
         assert_eq!(two.status, Status::Exit(2));
-        let Step::Done(any) = &steps[1] else { panic!("{runner:?}: {batch:?}") };
+        let Step::Done(any) = &steps[1] else {
+            panic!("{runner:?}: {batch:?}")
+        };
         assert_eq!(any.status, Status::Exit(77));
         assert!(matches!(&steps[2], Step::Failed(error) if error.exit_code() == Some(3)));
     }
@@ -126,12 +144,19 @@ async fn a_list_goes_on_after_an_accepted_exit_code() {
 #[tokio::test]
 async fn a_program_that_is_missing_in_a_list_is_told_apart_from_a_failure() {
     for runner in runners() {
-        let commands = [sh("exit 0"), Command::new(Program::constant("no-such-program")), sh("")];
+        let commands = [
+            sh("exit 0"),
+            Command::new(Program::constant("no-such-program")),
+            sh(""),
+        ];
         let batch = runner.run_all(&commands).await;
         let [Step::Done(_), Step::Failed(error), Step::NotStarted] = batch.steps() else {
             panic!("{runner:?}: {batch:?}");
         };
-        assert!(matches!(error, RunError::NotFound { .. }), "{runner:?}: {error:?}");
+        assert!(
+            matches!(error, RunError::NotFound { .. }),
+            "{runner:?}: {error:?}"
+        );
     }
 }
 
@@ -140,9 +165,15 @@ async fn a_signal_ends_a_list_and_a_single_command_alike() {
     for runner in runners() {
         let killed = sh("echo last; kill -KILL $$").accepting(Accept::AnyExit);
         let output = runner.run(&killed).await.unwrap();
-        assert_eq!((output.status, output.text().as_ref()), (Status::Signal(9), "last\n"));
+        assert_eq!(
+            (output.status, output.text().as_ref()),
+            (Status::Signal(9), "last\n")
+        );
         let batch = runner.run_all(&[killed, sh("exit 0")]).await;
-        assert!(matches!(batch.steps(), [Step::Failed(_), Step::NotStarted]), "{runner:?}");
+        assert!(
+            matches!(batch.steps(), [Step::Failed(_), Step::NotStarted]),
+            "{runner:?}"
+        );
     }
 }
 
@@ -163,7 +194,11 @@ async fn variables_reach_their_command_and_no_other() {
 #[tokio::test]
 async fn no_command_of_a_list_can_read_the_rest_of_the_script() {
     for runner in runners() {
-        let commands = [Command::new(CAT), sh("cat; exec cat"), sh("echo still here")];
+        let commands = [
+            Command::new(CAT),
+            sh("cat; exec cat"),
+            sh("echo still here"),
+        ];
         let outputs = runner.run_all(&commands).await.into_outputs().unwrap();
         assert_eq!(outputs[0].stdout, b"");
         assert_eq!(outputs[1].stdout, b"");
@@ -176,7 +211,11 @@ async fn a_command_that_ignores_a_large_input_neither_fails_nor_complains() {
     for runner in runners() {
         let commands = [sh("exit 0").stdin(vec![b'x'; 1 << 20]), sh("exit 0")];
         let outputs = runner.run_all(&commands).await.into_outputs().unwrap();
-        assert_eq!(String::from_utf8_lossy(&outputs[0].stderr), "", "{runner:?}");
+        assert_eq!(
+            String::from_utf8_lossy(&outputs[0].stderr),
+            "",
+            "{runner:?}"
+        );
     }
 }
 
@@ -184,7 +223,10 @@ async fn a_command_that_ignores_a_large_input_neither_fails_nor_complains() {
 async fn a_list_with_a_nul_byte_starts_nothing_of_a_script() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("made").to_str().unwrap().to_owned();
-    let commands = [Command::new(Program::constant("touch")).arg(&file), sh("a\0b")];
+    let commands = [
+        Command::new(Program::constant("touch")).arg(&file),
+        sh("a\0b"),
+    ];
     let batch = Shell::new(Local::new()).run_all(&commands).await;
     assert_eq!(batch.effect(), Effect::None);
     assert!(!Path::new(&file).exists());
@@ -205,10 +247,20 @@ async fn no_prefix_of_a_script_runs_anything() {
     let script = Script::of(&commands).unwrap();
     // Without the last line end the last line is whole, so that is where the prefixes stop.
     let whole = script.expose().trim_end();
-    for length in (0..whole.len()).rev().take(40).chain((0..whole.len()).step_by(29)) {
-        let cut = Command::new(SH).arg("-s").stdin(&whole.as_bytes()[..length]);
+    for length in (0..whole.len())
+        .rev()
+        .take(40)
+        .chain((0..whole.len()).step_by(29))
+    {
+        let cut = Command::new(SH)
+            .arg("-s")
+            .stdin(&whole.as_bytes()[..length]);
         let _ = Local::new().run(&cut).await.unwrap();
-        assert!(!file.exists(), "the first {length} of {} bytes did something", whole.len());
+        assert!(
+            !file.exists(),
+            "the first {length} of {} bytes did something",
+            whole.len()
+        );
     }
     Local::new().perform(&script.command()).await.unwrap();
     assert!(file.exists());
@@ -219,13 +271,18 @@ async fn a_script_that_hangs_is_unknown_from_beginning_to_end() {
     let hangs = sh("exec sleep 100").within(Duration::from_millis(100));
     let quick = sh("exit 0").within(Duration::from_millis(100));
     let batch = Shell::new(Local::new()).run_all(&[hangs, quick]).await;
-    assert!(matches!(batch.steps(), [Step::Unknown, Step::Unknown]), "{batch:?}");
+    assert!(
+        matches!(batch.steps(), [Step::Unknown, Step::Unknown]),
+        "{batch:?}"
+    );
     assert!(!batch.into_outputs().unwrap_err().source.outcome_known());
 }
 
 #[test]
 fn neither_a_script_nor_its_command_shows_a_secret() {
-    let commands = [Command::new(CAT).secret_arg("arg-s3cret".into()).secret_stdin("in-s3cret")];
+    let commands = [Command::new(CAT)
+        .secret_arg("arg-s3cret".into())
+        .secret_stdin("in-s3cret")];
     let script = Script::of(&commands).unwrap();
     let shown = format!("{script:?} {} {:?}", script.command(), script.command());
     assert!(!shown.contains("s3cret"), "{shown}");
@@ -234,19 +291,32 @@ fn neither_a_script_nor_its_command_shows_a_secret() {
 
 #[test]
 fn any_arguments_and_input_pass_through_a_script_unchanged() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let argument = any::<String>().prop_map(|text| text.replace('\0', ""));
     let arguments = prop::collection::vec(argument, 0..5);
     let input = prop::collection::vec(any::<u8>(), 1..300);
     for runner in runners() {
-        let mut tests = TestRunner::new(Config { cases: 24, ..Config::default() });
+        let mut tests = TestRunner::new(Config {
+            cases: 24,
+            ..Config::default()
+        });
         let tried = tests.run(&(arguments.clone(), input.clone()), |(arguments, input)| {
             let words = Command::new(PRINTF).arg("%s\\0").args(arguments.clone());
             let commands = [words, Command::new(CAT).stdin(input.clone())];
-            let outputs = runtime.block_on(runner.run_all(&commands)).into_outputs().unwrap();
+            let outputs = runtime
+                .block_on(runner.run_all(&commands))
+                .into_outputs()
+                .unwrap();
             // printf prints its format once when there are no arguments.
-            let shown = if arguments.is_empty() { vec![String::new()] } else { arguments };
-            let shown: String = shown.iter().map(|word| format!("{word}\0")).collect();
+            let shown = if arguments.is_empty() {
+                vec![String::new()]
+            } else {
+                arguments
+            };
+            let shown = shown.join("\0") + "\0";
             prop_assert_eq!(&outputs[0].stdout, &shown.into_bytes());
             prop_assert_eq!(&outputs[1].stdout, &input);
             Ok(())
@@ -260,7 +330,10 @@ struct Heard(Mutex<Vec<(usize, Ending)>>);
 
 impl Observer for Heard {
     fn observe(&self, observation: &Observation<'_>) {
-        self.0.lock().unwrap().push((observation.commands.len(), observation.ending));
+        self.0
+            .lock()
+            .unwrap()
+            .push((observation.commands.len(), observation.ending));
     }
 }
 
@@ -270,7 +343,10 @@ async fn an_observer_hears_of_every_exchange_and_how_it_ended() {
     let runner = Observed::new(Local::new(), std::sync::Arc::clone(&heard));
     runner.perform(&sh("exit 0")).await.unwrap();
     runner.perform(&sh("exit 1")).await.unwrap_err();
-    runner.perform(&Command::new(Program::constant("no-such-program"))).await.unwrap_err();
+    runner
+        .perform(&Command::new(Program::constant("no-such-program")))
+        .await
+        .unwrap_err();
     let hangs = sh("exec sleep 100").within(Duration::from_millis(50));
     runner.perform(&hangs).await.unwrap_err();
     let _ = runner.run_all(&[sh("exit 0"), hangs]).await;
@@ -293,7 +369,11 @@ async fn a_limited_runner_runs_no_more_at_once_and_gives_up_without_an_effect() 
     let first = {
         let (runner, gate) = (runner.clone(), gate.clone());
         let wait = "until [ -e \"$1\" ]; do sleep 0.01; done";
-        tokio::spawn(async move { runner.perform(&sh(wait).args(["sh".to_owned(), gate])).await })
+        tokio::spawn(async move {
+            runner
+                .perform(&sh(wait).args(["sh".to_owned(), gate]))
+                .await
+        })
     };
     let second = sh("exit 0").within(Duration::from_millis(200));
     // The first may not have its turn yet; it has it once the second finds none.

@@ -267,3 +267,26 @@ impl Stop {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::Running;
+    use crate::local::process;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_child_that_does_not_die_of_the_kill_is_reported_and_not_waited_for() {
+        let child = process("/bin/sleep")
+            .arg("100")
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let pid = child.id().unwrap();
+        let mut running = Running::new(child);
+        // As if we were not allowed to signal it, or it hung in the kernel.
+        running.group.leave_alone();
+        assert!(!running.kill().await);
+        assert!(Path::new(&format!("/proc/{pid}")).exists());
+    }
+}

@@ -35,7 +35,10 @@ fn no_status(command: &Command, all: &[Command], answer: &Output) -> RunError {
     let scrubbed = all.iter().fold(complaint, |text, other| other.scrub(&text));
     let said = Said::last_of(scrubbed.as_bytes(), command);
     let source = format!("the script ended early, with {}{said}", answer.status).into();
-    RunError::Lost { command: command.masked(), source }
+    RunError::Lost {
+        command: command.masked(),
+        source,
+    }
 }
 
 #[async_trait]
@@ -62,7 +65,9 @@ impl<R: Runner> Runner for Shell<R> {
         };
         match self.inner.run(&script.command()).await {
             Ok(answer) => {
-                let why = commands.last().map(|command| no_status(command, commands, &answer));
+                let why = commands
+                    .last()
+                    .map(|command| no_status(command, commands, &answer));
                 script.read(&answer.stdout, &answer.stderr, why)
             }
             Err(error) if error.effect() == Effect::None => Batch::not_started(commands, error),

@@ -88,7 +88,8 @@ fn format_string(text: &mut String, bytes: &[u8]) {
     for byte in bytes {
         match byte {
             b'%' => text.push_str("%%"),
-            b' '..=b'~' if !matches!(byte, b'\'' | b'\\') => text.push(char::from(*byte)),
+            // A dash at the beginning would be an option.
+            b' '..=b'~' if !matches!(byte, b'\'' | b'\\' | b'-') => text.push(char::from(*byte)),
             // Three digits always: a digit may follow.
             other => {
                 let _ = write!(text, "\\{other:03o}");
