@@ -5,10 +5,13 @@
 //! a driver never checks what the proxy decoded.
 
 pub mod call;
+pub mod config;
 pub mod driver;
 pub mod error;
+pub mod naming;
 pub mod parameters;
 pub mod size;
+pub mod template;
 pub mod text;
 pub mod topology;
 pub mod volume;

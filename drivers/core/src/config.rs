@@ -1,0 +1,33 @@
+//! Configuration: text to a document, a document to typed sections, and what is odd about it.
+//!
+//! A [`Document`] is one file, parsed within budgets, with `${VAR}` expanded. Drivers take their
+//! typed sections from it; it notes which keys anybody knows, so that a key unknown to all of them
+//! is found. No message of this module holds a value that could be a secret. The rules that differ
+//! from democratic-csi stand in `docs/compatibility.md`, "Configuration".
+
+mod common;
+mod document;
+mod error;
+mod expand;
+mod finding;
+mod notes;
+mod read;
+pub mod scalar;
+mod yaml;
+
+pub use common::{
+    CommonConfig, ControllerCapabilities, ControllerCapability, ControllerService, CsiConfig,
+    CsiProxy, CsiProxyService, DeleteStrategy, FilesystemCheck, FilesystemFormat, IdHash,
+    IdHashConfig, IdentityCapabilities, IdentityService, MountConfig, NodeCapabilities,
+    NodeCapability, NodeConfig, NodeService, PluginCapability, PrivateConfig, PrivateCsi,
+    PrivateVolume, ServiceConfig, VolumeContextConfig, VolumeContextSource, VolumeExpansion,
+};
+pub use document::Document;
+pub use error::ConfigError;
+pub use expand::{Environment, NoEnvironment, ProcessEnvironment};
+pub use finding::{Finding, Severity};
+
+/// The largest document, in bytes.
+pub const MAX_BYTES: usize = 1 << 20;
+/// The deepest nesting of a document.
+pub const MAX_DEPTH: usize = 64;

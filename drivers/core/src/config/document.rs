@@ -1,0 +1,149 @@
+//! One configuration file, parsed, and the typed sections that are taken from it.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::common::CommonConfig;
+use super::error::ConfigError;
+use super::expand::{Environment, expand};
+use super::finding::{Finding, Severity};
+use super::notes::{Notes, nearest};
+use super::read::{Path, Reader};
+use super::yaml;
+
+/// One configuration file. Never prints its values.
+pub struct Document {
+    root: Value,
+    notes: Mutex<Notes>,
+    findings: Mutex<Vec<Finding>>,
+}
+
+// === impl Document ===
+
+impl Document {
+    /// Parses `text` within budgets and expands `${VAR}`.
+    pub fn parse(text: &str, environment: &dyn Environment) -> Result<Self, ConfigError> {
+        let mut root = yaml::parse(text)?;
+        if !root.is_object() {
+            return Err(ConfigError::new("the document is not a map of keys"));
+        }
+        let findings = expand(&mut root, environment)?;
+        Ok(Self {
+            root,
+            notes: Mutex::default(),
+            findings: Mutex::new(findings),
+        })
+    }
+
+    /// The value of `driver`: which kind of backend this is.
+    pub fn driver(&self) -> Result<&str, ConfigError> {
+        self.note(|notes| notes.knows("", &["driver"]));
+        match self.root.get("driver") {
+            Some(Value::String(driver)) if !driver.is_empty() => Ok(driver),
+            None | Some(Value::Null) => {
+                let missing = ConfigError::at("driver", "is required and missing");
+                let keys = self.root.as_object().into_iter().flatten();
+                Err(match nearest("driver", keys.map(|(key, _)| key.as_str())) {
+                    Some(key) => missing.advise(format!("is `{key}` a misspelling of it?")),
+                    None => missing,
+                })
+            }
+            Some(_) => Err(ConfigError::at("driver", "expected the name of a driver")),
+        }
+    }
+
+    /// The keys that all drivers have in common.
+    pub fn common(&self) -> Result<CommonConfig, ConfigError> {
+        self.driver()?;
+        self.read(&self.root, Path::Root)
+    }
+
+    /// The section under the top-level key `name`. An absent one reads like an empty one, so that
+    /// the error names the first required key.
+    pub fn section<T: DeserializeOwned>(&self, name: &str) -> Result<T, ConfigError> {
+        self.note(|notes| notes.knows_section(name));
+        let value = self.root.get(name).unwrap_or(&Value::Null);
+        let section = self.read(value, Path::Key(&Path::Root, name));
+        section.map_err(|error| {
+            if !value.is_null() || error.advice().is_some() {
+                return error;
+            }
+            let keys = self.root.as_object().into_iter().flatten();
+            match nearest(name, keys.map(|(key, _)| key.as_str())) {
+                Some(key) => error.advise(format!("is `{key}` a misspelling of `{name}`?")),
+                None => error,
+            }
+        })
+    }
+
+    /// The section under the top-level key `name`, if it is there.
+    pub fn optional_section<T: DeserializeOwned>(
+        &self,
+        name: &str,
+    ) -> Result<Option<T>, ConfigError> {
+        self.note(|notes| notes.knows_section(name));
+        match self.root.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(_) => self.section(name).map(Some),
+        }
+    }
+
+    /// Says which keys change nothing for this driver, and why: `("node.format", "a directory is
+    /// never formatted")`. Each that is set becomes a finding.
+    pub fn without_effect(&self, prefixes: &[(&str, &str)]) {
+        for (path, reason) in prefixes {
+            let mut steps = path.split('.');
+            let set = steps.try_fold(&self.root, |value, step| value.get(step));
+            if set.is_some_and(|value| !value.is_null()) {
+                self.add(Finding {
+                    severity: Severity::NoEffect,
+                    path: (*path).to_owned(),
+                    message: format!("has no effect: {reason}"),
+                    advice: None,
+                });
+            }
+        }
+    }
+
+    /// Adds an oddity that a driver found.
+    pub fn add(&self, finding: Finding) {
+        let mut findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
+        if !findings.contains(&finding) {
+            findings.push(finding);
+        }
+    }
+
+    /// Everything odd so far. A key counts as unknown if nothing has asked for it: take all
+    /// sections first.
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut findings = self.note(|notes| notes.unknown(&self.root));
+        let others = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
+        findings.extend(others.iter().cloned());
+        findings
+    }
+
+    fn read<T: DeserializeOwned>(&self, value: &Value, path: Path<'_>) -> Result<T, ConfigError> {
+        let reader = Reader {
+            value,
+            path,
+            notes: &self.notes,
+        };
+        T::deserialize(reader).map_err(ConfigError::from)
+    }
+
+    fn note<R>(&self, note: impl FnOnce(&mut Notes) -> R) -> R {
+        note(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl fmt::Debug for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let driver = self.root.get("driver").and_then(Value::as_str);
+        f.debug_struct("Document")
+            .field("driver", &driver)
+            .finish_non_exhaustive()
+    }
+}

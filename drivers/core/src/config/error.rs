@@ -1,0 +1,70 @@
+//! Why a configuration cannot be used.
+
+use std::fmt;
+
+/// A configuration that cannot be used: which key, what is wrong, what to do.
+///
+/// Its text never holds the value of a key, because any value may be a secret; the exception is
+/// the choice between fixed names, where the name that was given is shown.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct ConfigError {
+    path: Option<String>,
+    problem: String,
+    advice: Option<String>,
+}
+
+// === impl ConfigError ===
+
+impl ConfigError {
+    /// A problem with the document as a whole.
+    pub fn new(problem: impl Into<String>) -> Self {
+        Self {
+            path: None,
+            problem: problem.into(),
+            advice: None,
+        }
+    }
+
+    /// A problem with the key at `path`, such as `zfs.datasetParentName`.
+    pub fn at(path: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self {
+            path: Some(path.into()),
+            ..Self::new(problem)
+        }
+    }
+
+    /// Adds what the user can do.
+    #[must_use]
+    pub fn advise(mut self, advice: impl Into<String>) -> Self {
+        self.advice = Some(advice.into());
+        self
+    }
+
+    /// The path of the key, if one key is to blame.
+    pub fn path(&self) -> Option<&str> {
+        self.path.as_deref()
+    }
+
+    /// What is wrong, without path and advice.
+    pub fn problem(&self) -> &str {
+        &self.problem
+    }
+
+    /// What the user can do, if we know.
+    pub fn advice(&self) -> Option<&str> {
+        self.advice.as_deref()
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = &self.path {
+            write!(f, "{path}: ")?;
+        }
+        f.write_str(&self.problem)?;
+        match &self.advice {
+            Some(advice) => write!(f, " ({advice})"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! YAML text to a value, within budgets. The only place that knows which YAML library is used.
+//!
+//! Refused are: more than [`MAX_BYTES`], nesting beyond [`MAX_DEPTH`], aliases that unfold beyond
+//! the budget, duplicate keys, tags, and numbers that cannot be kept exactly. Merge keys (`<<`) are
+//! applied. What a scalar means is YAML 1.2: `on` and `yes` are text, and so is `0777`.
+
+use std::cell::Cell;
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use super::error::ConfigError;
+use super::{MAX_BYTES, MAX_DEPTH};
+
+/// The most scalars, lists and maps after aliases are unfolded.
+const MAX_NODES: usize = 100_000;
+/// The most bytes of keys and scalars after aliases are unfolded.
+const MAX_UNFOLDED: usize = 4 * MAX_BYTES;
+/// The most `[` and `{`. The time to parse nested ones grows with the square of their number.
+const MAX_BRACKETS: usize = 5_000;
+/// The key whose value is merged into the map it stands in.
+const MERGE: &str = "<<";
+
+/// Parses one document. Empty text is an empty map.
+pub(super) fn parse(text: &str) -> Result<Value, ConfigError> {
+    if text.len() > MAX_BYTES {
+        return Err(ConfigError::new(format!(
+            "the document is {} bytes long, the limit is {MAX_BYTES}",
+            text.len()
+        )));
+    }
+    if text.bytes().filter(|b| matches!(b, b'[' | b'{')).count() > MAX_BRACKETS {
+        return Err(ConfigError::new(format!(
+            "the document holds more than {MAX_BRACKETS} opening brackets"
+        )));
+    }
+    if text.lines().any(|line| line.starts_with("%TAG")) {
+        return Err(ConfigError::new("%TAG directives are not supported"));
+    }
+    // The library takes `!!binary x` for plain text without a word. With another character in place
+    // of the second one it reports the tag, and only if it is a tag and not part of some text.
+    let disarmed = disarm_tags(text);
+    if let Some(disarmed) = disarmed {
+        read(&disarmed)?;
+    }
+    match read(text)? {
+        Value::Null => Ok(Value::Object(Map::new())),
+        value => Ok(value),
+    }
+}
+
+/// Turns standard and verbatim tags into local ones, character for character.
+fn disarm_tags(text: &str) -> Option<String> {
+    (text.contains("!!") || text.contains("!<"))
+        .then(|| text.replace("!!", "!t").replace("!<", "!t"))
+}
+
+fn read(text: &str) -> Result<Value, ConfigError> {
+    let budget = Budget {
+        nodes: Cell::new(MAX_NODES),
+        bytes: Cell::new(MAX_UNFOLDED),
+    };
+    let node = Node {
+        budget: &budget,
+        depth: 0,
+    };
+    node.deserialize(serde_yaml::Deserializer::from_str(text))
+        .map_err(|error| ConfigError::new(error.to_string()))
+}
+
+/// What is left to be unfolded.
+struct Budget {
+    nodes: Cell<usize>,
+    bytes: Cell<usize>,
+}
+
+impl Budget {
+    fn spend<E: de::Error>(&self, bytes: usize) -> Result<(), E> {
+        let left = |cell: &Cell<usize>, amount| cell.get().checked_sub(amount);
+        match (left(&self.nodes, 1), left(&self.bytes, bytes)) {
+            (Some(nodes), Some(bytes)) => {
+                self.nodes.set(nodes);
+                self.bytes.set(bytes);
+                Ok(())
+            }
+            _ => Err(E::custom("the document unfolds to too many values")),
+        }
+    }
+}
+
+/// One value at some depth.
+#[derive(Clone, Copy)]
+struct Node<'a> {
+    budget: &'a Budget,
+    depth: usize,
+}
+
+impl<'a> Node<'a> {
+    fn inner<E: de::Error>(self) -> Result<Node<'a>, E> {
+        if self.depth >= MAX_DEPTH {
+            return Err(E::custom(format!(
+                "the document is nested deeper than {MAX_DEPTH} levels"
+            )));
+        }
+        Ok(Node {
+            budget: self.budget,
+            depth: self.depth + 1,
+        })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Node<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
+        self.budget.spend(0).map(|()| Value::Null)
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
+        self.budget.spend(0).map(|()| Value::Bool(value))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
+        self.budget.spend(0).map(|()| Value::from(value))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
+        self.budget.spend(0).map(|()| Value::from(value))
+    }
+
+    fn visit_i128<E: de::Error>(self, _: i128) -> Result<Value, E> {
+        Err(E::custom(TOO_LARGE))
+    }
+
+    fn visit_u128<E: de::Error>(self, _: u128) -> Result<Value, E> {
+        Err(E::custom(TOO_LARGE))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        self.budget.spend(0)?;
+        // 2^53: beyond it neighbouring integers are one float, and a long token written without
+        // quotes would silently become another one.
+        if value.abs() >= 9_007_199_254_740_992.0 {
+            return Err(E::custom(TOO_LARGE));
+        }
+        Number::from_f64(value)
+            .map(Value::Number)
+            .ok_or_else(|| E::custom("infinity and not-a-number are not supported"))
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
+        self.budget.spend(value.len())?;
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, _: A) -> Result<Value, A::Error> {
+        Err(de::Error::custom("tags are not supported"))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        self.budget.spend(0)?;
+        let inner = self.inner()?;
+        let mut entries = Vec::new();
+        while let Some(entry) = access.next_element_seed(inner)? {
+            entries.push(entry);
+        }
+        Ok(Value::Array(entries))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        self.budget.spend(0)?;
+        let inner = self.inner()?;
+        let mut map = Map::new();
+        let mut merged = None;
+        while let Some(key) = access.next_key_seed(Key(self.budget))? {
+            if map.contains_key(&key) || (key == MERGE && merged.is_some()) {
+                return Err(de::Error::custom(format!(
+                    "the key `{}` appears twice",
+                    shown(&key)
+                )));
+            }
+            let value = access.next_value_seed(inner)?;
+            if key == MERGE {
+                merged = Some(value);
+            } else {
+                map.insert(key, value);
+            }
+        }
+        if let Some(merged) = merged {
+            merge(&mut map, merged).map_err(de::Error::custom)?;
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+const TOO_LARGE: &str = "a number is too large to be kept exactly; write it in quotes";
+
+/// A key: text, or a scalar that has one obvious text.
+struct Key<'a>(&'a Budget);
+
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl Visitor<'_> for Key<'_> {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key that is text, a whole number or a boolean")
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<String, E> {
+        self.0.spend(value.len())?;
+        Ok(value.to_owned())
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<String, E> {
+        self.0.spend(0).map(|()| value.to_string())
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<String, E> {
+        self.0.spend(0).map(|()| value.to_string())
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<String, E> {
+        self.0.spend(0).map(|()| value.to_string())
+    }
+}
+
+/// Adds what `map` does not have yet; of several maps the first one wins.
+fn merge(map: &mut Map<String, Value>, merged: Value) -> Result<(), &'static str> {
+    match merged {
+        Value::Object(source) => {
+            for (key, value) in source {
+                map.entry(key).or_insert(value);
+            }
+            Ok(())
+        }
+        Value::Array(sources) if sources.iter().all(Value::is_object) => sources
+            .into_iter()
+            .try_for_each(|source| merge(map, source)),
+        _ => Err("`<<` needs a map or a list of maps"),
+    }
+}
+
+/// A key as it may stand in a message.
+fn shown(key: &str) -> String {
+    key.chars().take(64).flat_map(char::escape_debug).collect()
+}

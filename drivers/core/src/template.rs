@@ -1,0 +1,124 @@
+//! Name templates: Handlebars, with the output of Handlebars.js 4.7.
+//!
+//! Existing configurations carry templates for names of volumes and exports, and another byte is
+//! another volume. A template is compiled when the configuration is read, so that a bad one fails
+//! then. The truth is `tests/fixtures/handlebars.json`, captured from the original; where the two
+//! differ the template is refused. compat: "Templates".
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use handlebars::Handlebars;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// The longest output of a template, in bytes.
+pub const MAX_OUTPUT: usize = 64 * 1024;
+/// The longest template, in bytes.
+pub const MAX_SOURCE: usize = 16 * 1024;
+
+/// The name under which the one template of a registry is kept.
+const NAME: &str = "template";
+
+/// A compiled template.
+#[derive(Clone)]
+pub struct Template {
+    source: Arc<str>,
+    registry: Arc<Handlebars<'static>>,
+}
+
+/// Why a template cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// Its text cannot be understood.
+    #[error("is not a template: {0}")]
+    Syntax(String),
+    /// It uses something that would give other output than Handlebars.js.
+    #[error("uses {0}, which is not supported in templates")]
+    Unsupported(String),
+    /// It failed on these data.
+    #[error("the template fails: {0}")]
+    Render(String),
+    /// It, or its output, is too long.
+    #[error("the {what} is longer than {limit} bytes")]
+    TooLong {
+        /// Which of the two.
+        what: &'static str,
+        /// Its limit.
+        limit: usize,
+    },
+}
+
+// === impl Template ===
+
+impl Template {
+    /// Compiles `source`.
+    pub fn compile(source: &str) -> Result<Self, TemplateError> {
+        if source.len() > MAX_SOURCE {
+            return Err(TemplateError::TooLong {
+                what: "template",
+                limit: MAX_SOURCE,
+            });
+        }
+        let mut registry = Handlebars::new();
+        registry
+            .register_template_string(NAME, source)
+            .map_err(|error| TemplateError::Syntax(error.reason().to_string()))?;
+        Ok(Self {
+            source: source.into(),
+            registry: Arc::new(registry),
+        })
+    }
+
+    /// The output for `data`.
+    pub fn render<T: Serialize>(&self, data: &T) -> Result<String, TemplateError> {
+        let mut output = Bounded(Vec::new());
+        let rendered = self.registry.render_to_write(NAME, data, &mut output);
+        if output.0.len() > MAX_OUTPUT {
+            return Err(TemplateError::TooLong {
+                what: "output of the template",
+                limit: MAX_OUTPUT,
+            });
+        }
+        rendered.map_err(|error| TemplateError::Render(error.reason().to_string()))?;
+        String::from_utf8(output.0).map_err(|error| TemplateError::Render(error.to_string()))
+    }
+
+    /// The text it was compiled from.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+}
+
+impl fmt::Debug for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Template").field(&self.source).finish()
+    }
+}
+
+impl<'de> Deserialize<'de> for Template {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let source = String::deserialize(deserializer)?;
+        Self::compile(&source).map_err(D::Error::custom)
+    }
+}
+
+/// Takes one byte more than allowed, so that too long an output can be told apart.
+struct Bounded(Vec<u8>);
+
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() > MAX_OUTPUT {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        let room = MAX_OUTPUT + 1 - self.0.len();
+        let taken = bytes.len().min(room);
+        self.0.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
