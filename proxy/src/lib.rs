@@ -6,6 +6,8 @@
 
 pub mod csi_version;
 pub mod identity;
+pub(crate) mod inflight;
 pub mod metrics;
 pub mod rpc;
 pub mod service;
+pub(crate) mod status;

@@ -4,144 +4,82 @@
 //! it runs in a task of its own and the handler only waits for it. What the call does is not known
 //! here. compat: "Calls in progress".
 
+mod doubt;
+mod names;
+#[cfg(test)]
+mod tests;
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use driver_core::{Call, Effect, Error, Kind};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
+use tonic::{Code, Response, Status};
+use tracing::{Instrument, Span, debug, error, error_span, field, info, warn};
 
-use crate::metrics::Metrics;
+use crate::inflight::{Guard, InFlight, Keys};
+use crate::metrics::{Metrics, Outcome, RpcInFlight};
+use crate::status::{self, printable};
+use doubt::Doubts;
 
-/// The calls that are served, by their names in the specification.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names are those of the specification")]
-pub enum Rpc {
-    GetPluginInfo,
-    GetPluginCapabilities,
-    Probe,
-    CreateVolume,
-    DeleteVolume,
-    ControllerPublishVolume,
-    ControllerUnpublishVolume,
-    ValidateVolumeCapabilities,
-    ListVolumes,
-    GetCapacity,
-    ControllerGetCapabilities,
-    CreateSnapshot,
-    DeleteSnapshot,
-    ListSnapshots,
-    GetSnapshot,
-    ControllerExpandVolume,
-    ControllerGetVolume,
-    ControllerModifyVolume,
-    NodeStageVolume,
-    NodeUnstageVolume,
-    NodePublishVolume,
-    NodeUnpublishVolume,
-    NodeGetVolumeStats,
-    NodeExpandVolume,
-    NodeGetCapabilities,
-    NodeGetInfo,
-}
+pub use names::{Deadlines, Rpc};
 
-/// How long work may take before it has to give up by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Deadlines {
-    /// Work that may copy a whole volume. A copy that is cut begins anew, so that a short deadline
-    /// would make large volumes impossible.
-    pub copying: Duration,
-    /// Other work that changes the backend.
-    pub changing: Duration,
-    /// Questions.
-    pub reading: Duration,
-    /// Work on a node.
-    pub node: Duration,
-}
+/// How much longer than its deadline work may take to say itself why it gave up.
+const GRACE: Duration = Duration::from_secs(1);
 
-/// Runs calls.
+/// Runs calls. Clones share everything.
 #[derive(Debug, Clone)]
 pub struct Runner {
     tracker: TaskTracker,
     deadlines: Deadlines,
     metrics: Metrics,
+    in_flight: InFlight,
+    doubts: Doubts,
+    next_request: Arc<AtomicU64>,
 }
 
-// === impl Rpc ===
-
-impl Rpc {
-    /// Every call.
-    pub const ALL: [Self; 26] = [
-        Self::GetPluginInfo,
-        Self::GetPluginCapabilities,
-        Self::Probe,
-        Self::CreateVolume,
-        Self::DeleteVolume,
-        Self::ControllerPublishVolume,
-        Self::ControllerUnpublishVolume,
-        Self::ValidateVolumeCapabilities,
-        Self::ListVolumes,
-        Self::GetCapacity,
-        Self::ControllerGetCapabilities,
-        Self::CreateSnapshot,
-        Self::DeleteSnapshot,
-        Self::ListSnapshots,
-        Self::GetSnapshot,
-        Self::ControllerExpandVolume,
-        Self::ControllerGetVolume,
-        Self::ControllerModifyVolume,
-        Self::NodeStageVolume,
-        Self::NodeUnstageVolume,
-        Self::NodePublishVolume,
-        Self::NodeUnpublishVolume,
-        Self::NodeGetVolumeStats,
-        Self::NodeExpandVolume,
-        Self::NodeGetCapabilities,
-        Self::NodeGetInfo,
-    ];
-
-    /// The name in the specification.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::GetPluginInfo => "GetPluginInfo",
-            Self::GetPluginCapabilities => "GetPluginCapabilities",
-            Self::Probe => "Probe",
-            Self::CreateVolume => "CreateVolume",
-            Self::DeleteVolume => "DeleteVolume",
-            Self::ControllerPublishVolume => "ControllerPublishVolume",
-            Self::ControllerUnpublishVolume => "ControllerUnpublishVolume",
-            Self::ValidateVolumeCapabilities => "ValidateVolumeCapabilities",
-            Self::ListVolumes => "ListVolumes",
-            Self::GetCapacity => "GetCapacity",
-            Self::ControllerGetCapabilities => "ControllerGetCapabilities",
-            Self::CreateSnapshot => "CreateSnapshot",
-            Self::DeleteSnapshot => "DeleteSnapshot",
-            Self::ListSnapshots => "ListSnapshots",
-            Self::GetSnapshot => "GetSnapshot",
-            Self::ControllerExpandVolume => "ControllerExpandVolume",
-            Self::ControllerGetVolume => "ControllerGetVolume",
-            Self::ControllerModifyVolume => "ControllerModifyVolume",
-            Self::NodeStageVolume => "NodeStageVolume",
-            Self::NodeUnstageVolume => "NodeUnstageVolume",
-            Self::NodePublishVolume => "NodePublishVolume",
-            Self::NodeUnpublishVolume => "NodeUnpublishVolume",
-            Self::NodeGetVolumeStats => "NodeGetVolumeStats",
-            Self::NodeExpandVolume => "NodeExpandVolume",
-            Self::NodeGetCapabilities => "NodeGetCapabilities",
-            Self::NodeGetInfo => "NodeGetInfo",
-        }
-    }
+/// A decoded call: what it is about, what it must not share, and its work.
+pub(crate) struct Job<T> {
+    subject: Subject,
+    keys: Keys,
+    work: Work<T>,
 }
 
-// === impl Deadlines ===
+type Work<T> = Box<dyn FnOnce(Task) -> BoxFuture<'static, Result<T, Error>> + Send>;
 
-impl Default for Deadlines {
-    fn default() -> Self {
-        let minutes = |n: u64| Duration::from_secs(60 * n);
-        Self {
-            copying: minutes(24 * 60),
-            changing: minutes(10),
-            reading: minutes(1),
-            node: minutes(5),
-        }
-    }
+/// What a call is about, for logs and metrics: these fields and no others.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Subject {
+    /// The connection; empty for the only one.
+    pub(crate) connection: Arc<str>,
+    /// The id of the volume.
+    pub(crate) volume: Option<String>,
+    /// The id, or the name, of the snapshot.
+    pub(crate) snapshot: Option<String>,
+}
+
+/// The circumstances of running work.
+#[derive(Debug)]
+pub(crate) struct Task {
+    /// Its deadline, and whether it has changed anything.
+    pub(crate) call: Call,
+    guard: Arc<Guard>,
+    metrics: Metrics,
+    connection: Arc<str>,
+}
+
+/// A call that has begun, until it is answered.
+#[derive(Debug)]
+struct Entry {
+    rpc: Rpc,
+    begun: Instant,
 }
 
 // === impl Runner ===
@@ -153,11 +91,318 @@ impl Runner {
             tracker: TaskTracker::new(),
             deadlines,
             metrics,
+            in_flight: InFlight::default(),
+            doubts: Doubts::default(),
+            next_request: Arc::new(AtomicU64::new(1)),
         }
     }
 
     /// The work in progress: close it and wait for it before leaving the process.
     pub fn tracker(&self) -> &TaskTracker {
         &self.tracker
+    }
+
+    /// Answers a call that only reads memory, in the handler itself.
+    pub(crate) fn quick<T>(
+        &self,
+        rpc: Rpc,
+        answer: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<Response<T>, Status> {
+        let entry = Entry::new(rpc);
+        let measured = self.metrics.rpc(rpc.name());
+        let result = caught(rpc, answer);
+        let code = match &result {
+            Ok(_) => {
+                debug!(rpc = rpc.name(), code = "Ok", "answered");
+                Code::Ok
+            }
+            Err(error) => entry.log_failure(error, false),
+        };
+        measured.ended(code);
+        entry.reply(result)
+    }
+
+    /// Runs what `prepare` makes of the request in a task of its own, to its end whatever becomes
+    /// of the client, and answers with its outcome.
+    pub(crate) async fn detached<T: Send + 'static>(
+        &self,
+        rpc: Rpc,
+        prepare: impl FnOnce() -> Result<Job<T>, Error> + Send + 'static,
+    ) -> Result<Response<T>, Status> {
+        let (sender, receiver) = oneshot::channel();
+        let request = self.next_request.fetch_add(1, Ordering::Relaxed);
+        // At the level of errors, so that every line about a call carries these fields.
+        let span = error_span!(
+            "rpc",
+            request_id = request,
+            rpc = rpc.name(),
+            connection = field::Empty,
+            volume = field::Empty,
+            snapshot = field::Empty,
+        );
+        let task = self.clone().conduct(rpc, prepare, sender);
+        self.tracker.spawn(task.instrument(span));
+        match receiver.await {
+            Ok(reply) => reply,
+            // The task always answers; this is for a runtime that is being torn down.
+            Err(_) => {
+                let error = Error::new(Kind::Internal, "this process is being stopped");
+                let error = error.with_effect(Effect::Possible);
+                Err(status::status(&error, rpc.group()))
+            }
+        }
+    }
+
+    async fn conduct<T: Send + 'static>(
+        self,
+        rpc: Rpc,
+        prepare: impl FnOnce() -> Result<Job<T>, Error> + Send + 'static,
+        answer: oneshot::Sender<Result<Response<T>, Status>>,
+    ) {
+        let entry = Entry::new(rpc);
+        let mut measured = self.metrics.rpc(rpc.name());
+        debug!("begun");
+        let (job, guard) = match caught(rpc, prepare).and_then(|job| self.admit(rpc, job)) {
+            Ok(admitted) => admitted,
+            Err(error) => {
+                self.finish(&entry, answer, Err(error), Some(measured));
+                return;
+            }
+        };
+        measured.on_connection(&job.subject.connection);
+        let call = Call::within(self.deadlines.of(rpc));
+        let task = Task {
+            call: call.clone(),
+            guard: guard.clone(),
+            metrics: self.metrics.clone(),
+            connection: job.subject.connection.clone(),
+        };
+        let key = job.keys.exclusive().next();
+        let work = job.work;
+        let work = AssertUnwindSafe(async move { work(task).await }).catch_unwind();
+        let mut work = std::pin::pin!(work);
+        let ended = tokio::select! {
+            biased;
+            ended = &mut work => Some(ended),
+            () = tokio::time::sleep_until(call.deadline() + GRACE) => None,
+        };
+        if let Some(ended) = ended {
+            let result = ended.unwrap_or_else(|_| Err(defect(rpc)));
+            let result = self.doubts.settle(key, weighed(result, &call));
+            // Before the answer: whoever has read it may come back at once.
+            drop(guard);
+            self.finish(&entry, answer, result, Some(measured));
+        } else {
+            let error = Error::new(Kind::Timeout, format!("{} is still at work", rpc.name()))
+                .with_effect(Effect::Possible)
+                .advise("the object stays locked until the work ends");
+            let result = self.doubts.settle(key, Err(error));
+            self.finish(&entry, answer, result, None);
+            let result = work.await.unwrap_or_else(|_| Err(defect(rpc)));
+            let result = self.doubts.settle(key, weighed(result, &call));
+            entry.log_late(&result);
+            drop(guard);
+            measured.ended(Code::DeadlineExceeded);
+        }
+    }
+
+    /// Takes the keys of a job, and puts its subject into the logs.
+    fn admit<T>(&self, rpc: Rpc, job: Job<T>) -> Result<(Job<T>, Arc<Guard>), Error> {
+        job.subject.record();
+        let guard = self.in_flight.take(rpc, job.keys.clone())?;
+        Ok((job, Arc::new(guard)))
+    }
+
+    /// Logs, counts and sends an answer; `measured` unless the work goes on.
+    fn finish<T>(
+        &self,
+        entry: &Entry,
+        answer: oneshot::Sender<Result<Response<T>, Status>>,
+        result: Result<T, Error>,
+        measured: Option<RpcInFlight>,
+    ) {
+        let abandoned = answer.is_closed();
+        let code = match &result {
+            Ok(_) => entry.log_success(abandoned),
+            Err(error) => entry.log_failure(error, abandoned),
+        };
+        if abandoned {
+            self.metrics.rpc_abandoned(entry.rpc.name());
+        }
+        if let Some(measured) = measured {
+            measured.ended(code);
+        }
+        // A client that left in this very moment is counted as one that was answered.
+        drop(answer.send(entry.reply(result)));
+    }
+}
+
+/// Runs `work`; a panic becomes an error without effect.
+fn caught<T>(rpc: Rpc, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(defect(rpc)))
+}
+
+/// What is said about a panic. Its own text may hold anything, and is shown to nobody.
+fn defect(rpc: Rpc) -> Error {
+    Error::new(
+        Kind::Internal,
+        format!("{} met a defect of this program", rpc.name()),
+    )
+    .advise("please report it with the log lines around it")
+}
+
+/// Lays what the call knows over what the error says: trouble after the first change is never
+/// reported as if nothing had happened, even where the driver forgot to say so.
+fn weighed<T>(result: Result<T, Error>, call: &Call) -> Result<T, Error> {
+    result.map_err(|error| {
+        if doubt::is_passing(error.kind()) && call.effect() == Effect::Possible {
+            error.with_effect(Effect::Possible)
+        } else {
+            error
+        }
+    })
+}
+
+// === impl Job ===
+
+impl<T> Job<T> {
+    /// Work about `subject` that holds `keys` while it runs.
+    pub(crate) fn new<F>(
+        subject: Subject,
+        keys: Keys,
+        work: impl FnOnce(Task) -> F + Send + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        Self {
+            subject,
+            keys,
+            work: Box::new(move |task| work(task).boxed()),
+        }
+    }
+}
+
+// === impl Task ===
+
+impl Task {
+    /// What has to be kept by work that may outlive this task, such as a thread in a system call:
+    /// as long as a clone exists, nobody else works on the same object.
+    pub(crate) fn guard(&self) -> Arc<Guard> {
+        self.guard.clone()
+    }
+
+    /// Asks a driver, and counts how that ended.
+    pub(crate) async fn ask<T>(
+        &self,
+        verb: &'static str,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let begun = Instant::now();
+        let result = work.await;
+        let outcome = match &result {
+            Ok(_) => Outcome::Done,
+            Err(error) if error.effect() == Effect::Possible => Outcome::Unknown,
+            Err(error) if error.kind() == Kind::Timeout => Outcome::Unknown,
+            Err(_) => Outcome::Failed,
+        };
+        self.metrics
+            .backend_call(&self.connection, verb, outcome, begun.elapsed());
+        result
+    }
+}
+
+// === impl Subject ===
+
+impl Subject {
+    fn record(&self) {
+        let span = Span::current();
+        if !self.connection.is_empty() {
+            span.record("connection", &*self.connection);
+        }
+        for (name, value) in [("volume", &self.volume), ("snapshot", &self.snapshot)] {
+            if let Some(value) = value {
+                span.record(name, &*printable(value));
+            }
+        }
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    fn new(rpc: Rpc) -> Self {
+        Self {
+            rpc,
+            begun: Instant::now(),
+        }
+    }
+
+    fn reply<T>(&self, result: Result<T, Error>) -> Result<Response<T>, Status> {
+        result
+            .map(Response::new)
+            .map_err(|error| status::status(&error, self.rpc.group()))
+    }
+
+    fn milliseconds(&self) -> f64 {
+        self.begun.elapsed().as_secs_f64() * 1e3
+    }
+
+    fn log_success(&self, abandoned: bool) -> Code {
+        let duration_ms = self.milliseconds();
+        info!(code = "Ok", duration_ms, abandoned, "done");
+        Code::Ok
+    }
+
+    fn log_failure(&self, error: &Error, abandoned: bool) -> Code {
+        let code = status::code(error.kind(), error.effect(), self.rpc.group());
+        let duration_ms = self.milliseconds();
+        let name = field::debug(code);
+        let error_text = printable(&error.chain());
+        let rpc = self.rpc.name();
+        match (error.kind(), error.effect()) {
+            (Kind::Internal, _) => {
+                error!(
+                    rpc,
+                    code = name,
+                    duration_ms,
+                    abandoned,
+                    error = error_text,
+                    "failed"
+                );
+            }
+            (Kind::Unreachable | Kind::Timeout | Kind::Denied | Kind::OutOfSpace, _)
+            | (_, Effect::Possible) => {
+                warn!(
+                    rpc,
+                    code = name,
+                    duration_ms,
+                    abandoned,
+                    error = error_text,
+                    "failed"
+                );
+            }
+            _ => info!(
+                rpc,
+                code = name,
+                duration_ms,
+                abandoned,
+                error = error_text,
+                "refused"
+            ),
+        }
+        code
+    }
+
+    /// The end of work whose caller was told long ago that its deadline had passed.
+    fn log_late<T>(&self, result: &Result<T, Error>) {
+        let duration_ms = self.milliseconds();
+        match result {
+            Ok(_) => warn!(duration_ms, "done, after its deadline"),
+            Err(error) => {
+                let error = printable(&error.chain());
+                warn!(duration_ms, error, "failed, after its deadline");
+            }
+        }
     }
 }

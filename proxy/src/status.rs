@@ -1,0 +1,297 @@
+//! The only place that makes a gRPC status: one table from kinds of errors to codes.
+//!
+//! A code decides what a sidecar does next, above all whether it forgets the object. Who acts how
+//! on which code is in `docs/grpc-codes.md`; the table is pinned by the tests below.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this is the module through which every status is made"
+)]
+
+use driver_core::{Effect, Error, Kind};
+use tonic::{Code, Status};
+
+/// The most bytes of a message: it travels in a header.
+const MAX_MESSAGE: usize = 4096;
+
+/// Calls that are made by the same caller, and so end up in the same reading of codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RpcGroup {
+    /// Identity, and what is advertised: every caller.
+    Identity,
+    /// Creation and deletion of volumes: external-provisioner.
+    Provision,
+    /// Publishing to a node and back: external-attacher.
+    Attach,
+    /// Snapshots: external-snapshotter.
+    Snapshot,
+    /// Growth and changes of a volume: external-resizer.
+    Resize,
+    /// Questions, which change nothing.
+    Query,
+    /// What is done on a node: kubelet.
+    Node,
+}
+
+// === impl RpcGroup ===
+
+impl RpcGroup {
+    /// Every group, for tests that walk all of them.
+    pub const ALL: [Self; 7] = [
+        Self::Identity,
+        Self::Provision,
+        Self::Attach,
+        Self::Snapshot,
+        Self::Resize,
+        Self::Query,
+        Self::Node,
+    ];
+}
+
+/// The code for an error of this kind and effect, answered to the callers of this group.
+pub(crate) fn code(kind: Kind, effect: Effect, group: RpcGroup) -> Code {
+    match (kind, effect) {
+        // Neither is ever a proof: another call, or a thread of this one, may still be at work.
+        (Kind::Pending, Effect::None | Effect::Possible) => Code::Aborted,
+        (Kind::Timeout, Effect::None | Effect::Possible) => Code::DeadlineExceeded,
+
+        // Only a code that is not final makes the caller ask again instead of forgetting.
+        (
+            Kind::Invalid
+            | Kind::NotFound
+            | Kind::Conflict
+            | Kind::OutOfRange
+            | Kind::OutOfSpace
+            | Kind::Busy
+            | Kind::Unreachable
+            | Kind::Denied
+            | Kind::Unsupported
+            | Kind::Internal,
+            Effect::Possible,
+        ) => Code::Unavailable,
+
+        (Kind::Invalid, Effect::None) => Code::InvalidArgument,
+        (Kind::NotFound, Effect::None) => Code::NotFound,
+        (Kind::Conflict, Effect::None) => Code::AlreadyExists,
+        (Kind::OutOfRange, Effect::None) => Code::OutOfRange,
+        (Kind::OutOfSpace, Effect::None) => Code::ResourceExhausted,
+        (Kind::Busy, Effect::None) => Code::FailedPrecondition,
+        (Kind::Denied, Effect::None) => Code::Unauthenticated,
+        (Kind::Unsupported, Effect::None) => Code::Unimplemented,
+        (Kind::Internal, Effect::None) => Code::Internal,
+        (Kind::Unreachable, Effect::None) => unreachable(group),
+    }
+}
+
+/// A backend that could not be reached before anything was asked of it.
+///
+/// The provisioner goes on with a claim in the background after a code that is not final, also
+/// when the claim is long deleted; nothing was made, so it may forget. Everybody else only retries.
+fn unreachable(group: RpcGroup) -> Code {
+    match group {
+        RpcGroup::Provision => Code::Internal,
+        RpcGroup::Identity
+        | RpcGroup::Attach
+        | RpcGroup::Snapshot
+        | RpcGroup::Resize
+        | RpcGroup::Query
+        | RpcGroup::Node => Code::Unavailable,
+    }
+}
+
+/// The answer for an error.
+pub(crate) fn status(error: &Error, group: RpcGroup) -> Status {
+    let code = code(error.kind(), error.effect(), group);
+    Status::new(code, printable(&error.chain()))
+}
+
+/// `text` on one line, without control characters, at most [`MAX_MESSAGE`] bytes long. For messages
+/// to callers and for logs: neither a terminal nor a line-based reader can be led astray by it.
+pub(crate) fn printable(text: &str) -> String {
+    let mut line = String::with_capacity(text.len().min(MAX_MESSAGE));
+    for c in text.chars() {
+        if line.len() >= MAX_MESSAGE - "\\u{10ffff}…".len() {
+            line.push('…');
+            break;
+        }
+        if is_unprintable(c) {
+            line.extend(c.escape_default());
+        } else {
+            line.push(c);
+        }
+    }
+    line
+}
+
+/// Controls, line separators, and characters that change the direction of text.
+fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{feff}'
+        )
+        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the callers of a group take `code` as the end of the matter.
+    fn is_final(code: Code, group: RpcGroup) -> bool {
+        let open = [
+            Code::Cancelled,
+            Code::DeadlineExceeded,
+            Code::Unavailable,
+            Code::Aborted,
+        ];
+        let exhausted = code == Code::ResourceExhausted && group != RpcGroup::Provision;
+        !open.contains(&code) && !exhausted
+    }
+
+    /// Written out from docs/grpc-codes.md: without effect for the provisioner, without effect for
+    /// the others, with a possible effect for everybody.
+    const TABLE: [(Kind, Code, Code, Code); 12] = [
+        (
+            Kind::Invalid,
+            Code::InvalidArgument,
+            Code::InvalidArgument,
+            Code::Unavailable,
+        ),
+        (
+            Kind::NotFound,
+            Code::NotFound,
+            Code::NotFound,
+            Code::Unavailable,
+        ),
+        (
+            Kind::Conflict,
+            Code::AlreadyExists,
+            Code::AlreadyExists,
+            Code::Unavailable,
+        ),
+        (
+            Kind::OutOfRange,
+            Code::OutOfRange,
+            Code::OutOfRange,
+            Code::Unavailable,
+        ),
+        (
+            Kind::OutOfSpace,
+            Code::ResourceExhausted,
+            Code::ResourceExhausted,
+            Code::Unavailable,
+        ),
+        (
+            Kind::Busy,
+            Code::FailedPrecondition,
+            Code::FailedPrecondition,
+            Code::Unavailable,
+        ),
+        (Kind::Pending, Code::Aborted, Code::Aborted, Code::Aborted),
+        (
+            Kind::Unreachable,
+            Code::Internal,
+            Code::Unavailable,
+            Code::Unavailable,
+        ),
+        (
+            Kind::Timeout,
+            Code::DeadlineExceeded,
+            Code::DeadlineExceeded,
+            Code::DeadlineExceeded,
+        ),
+        (
+            Kind::Denied,
+            Code::Unauthenticated,
+            Code::Unauthenticated,
+            Code::Unavailable,
+        ),
+        (
+            Kind::Unsupported,
+            Code::Unimplemented,
+            Code::Unimplemented,
+            Code::Unavailable,
+        ),
+        (
+            Kind::Internal,
+            Code::Internal,
+            Code::Internal,
+            Code::Unavailable,
+        ),
+    ];
+
+    #[test]
+    fn every_kind_effect_and_group_has_the_code_of_the_written_table() {
+        assert_eq!(TABLE.map(|row| row.0), Kind::ALL, "one row for each kind");
+        for (kind, provisioner, others, possible) in TABLE {
+            for group in RpcGroup::ALL {
+                let none = match group {
+                    RpcGroup::Provision => provisioner,
+                    _ => others,
+                };
+                assert_eq!(code(kind, Effect::None, group), none, "{kind:?} {group:?}");
+                assert_eq!(
+                    code(kind, Effect::Possible, group),
+                    possible,
+                    "{kind:?} {group:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn no_caller_forgets_an_object_that_may_exist() {
+        for kind in Kind::ALL {
+            for group in RpcGroup::ALL {
+                let code = code(kind, Effect::Possible, group);
+                assert!(!is_final(code, group), "{kind:?} {group:?} is {code:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_provisioner_is_told_finally_what_is_proved_not_done() {
+        for kind in Kind::ALL {
+            let code = code(kind, Effect::None, RpcGroup::Provision);
+            let open = matches!(kind, Kind::Pending | Kind::Timeout);
+            assert_eq!(
+                is_final(code, RpcGroup::Provision),
+                !open,
+                "{kind:?} is {code:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_a_full_backend_that_was_left_untouched_makes_the_provisioner_try_another_node() {
+        for kind in Kind::ALL {
+            for effect in [Effect::None, Effect::Possible] {
+                let exhausted = code(kind, effect, RpcGroup::Provision) == Code::ResourceExhausted;
+                assert_eq!(
+                    exhausted,
+                    (kind, effect) == (Kind::OutOfSpace, Effect::None)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_is_one_bounded_line_with_the_chain_and_no_details() {
+        let cause = std::io::Error::other("line\none\u{1b}[31m \u{202e}é\u{0}");
+        let error = Error::new(Kind::Internal, "read `a`").because(cause);
+        let status = status(&error, RpcGroup::Query);
+        assert_eq!(
+            status.message(),
+            "read `a`: line\\none\\u{1b}[31m \\u{202e}é\\u{0}"
+        );
+        assert!(status.details().is_empty());
+        for long in ["é".repeat(5000), "\n".repeat(5000), "\u{2066}".repeat(5000)] {
+            let line = printable(&long);
+            assert!(
+                line.len() <= MAX_MESSAGE && line.ends_with('…'),
+                "{}",
+                line.len()
+            );
+        }
+    }
+}
