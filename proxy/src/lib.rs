@@ -9,5 +9,6 @@ pub mod identity;
 pub(crate) mod inflight;
 pub mod metrics;
 pub mod rpc;
+pub mod server;
 pub mod service;
 pub(crate) mod status;

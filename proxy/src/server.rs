@@ -1,0 +1,4 @@
+//! Listening.
+
+pub mod authority;
+pub mod hpack;
