@@ -5,15 +5,12 @@
     reason = "a test fails by panicking, its helpers too"
 )]
 
-use std::fs;
 use std::path::Path;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use exec::script::{Script, Shell};
 use exec::{
-    Accept, Command, Effect, Ending, Limited, Local, Observation, Observed, Observer, Program,
-    RunError, Runner, Status, Step, Variable,
+    Accept, Command, Effect, Limited, Local, Program, RunError, Runner, Status, Step, Variable,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -191,19 +188,36 @@ async fn variables_reach_their_command_and_no_other() {
     }
 }
 
-#[tokio::test]
-async fn no_command_of_a_list_can_read_the_rest_of_the_script() {
-    for runner in runners() {
-        let commands = [
-            Command::new(CAT),
-            sh("cat; exec cat"),
-            sh("echo still here"),
-        ];
-        let outputs = runner.run_all(&commands).await.into_outputs().unwrap();
-        assert_eq!(outputs[0].stdout, b"");
-        assert_eq!(outputs[1].stdout, b"");
-        assert_eq!(outputs[2].text(), "still here\n", "{runner:?}");
+/// A `sh` whose input stays open after the script, as over a connection.
+#[derive(Debug)]
+struct HeldOpen;
+
+#[async_trait::async_trait]
+impl Runner for HeldOpen {
+    async fn run(&self, command: &Command) -> Result<exec::Output, RunError> {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe").to_str().unwrap().to_owned();
+        let script = "exec 3<&0; mkfifo \"$1\"; { cat <&3; exec sleep 100; } >\"$1\" & \
+                      sh -s <\"$1\"; status=$?; kill $!; exit $status";
+        let held = sh(script)
+            .args(["sh".to_owned(), pipe])
+            .secret_stdin(command.input().bytes())
+            .within(command.deadline());
+        Local::new().run(&held).await
     }
+}
+
+#[tokio::test]
+async fn neither_a_command_nor_the_script_waits_for_the_end_of_the_scripts_input() {
+    let briefly = |command: Command| command.within(Duration::from_secs(5));
+    let commands = [
+        briefly(Command::new(CAT)),
+        briefly(sh("cat; exec cat")),
+        briefly(sh(":")),
+    ];
+    let batch = Shell::new(HeldOpen).run_all(&commands).await;
+    let outputs = batch.into_outputs().unwrap();
+    assert!(outputs.iter().all(|output| output.stdout.is_empty()));
 }
 
 #[tokio::test]
@@ -323,69 +337,4 @@ fn any_arguments_and_input_pass_through_a_script_unchanged() {
         });
         tried.unwrap_or_else(|failure| panic!("{runner:?}: {failure}"));
     }
-}
-
-#[derive(Debug, Default)]
-struct Heard(Mutex<Vec<(usize, Ending)>>);
-
-impl Observer for Heard {
-    fn observe(&self, observation: &Observation<'_>) {
-        self.0
-            .lock()
-            .unwrap()
-            .push((observation.commands.len(), observation.ending));
-    }
-}
-
-#[tokio::test]
-async fn an_observer_hears_of_every_exchange_and_how_it_ended() {
-    let heard = std::sync::Arc::new(Heard::default());
-    let runner = Observed::new(Local::new(), std::sync::Arc::clone(&heard));
-    runner.perform(&sh("exit 0")).await.unwrap();
-    runner.perform(&sh("exit 1")).await.unwrap_err();
-    runner
-        .perform(&Command::new(Program::constant("no-such-program")))
-        .await
-        .unwrap_err();
-    let hangs = sh("exec sleep 100").within(Duration::from_millis(50));
-    runner.perform(&hangs).await.unwrap_err();
-    let _ = runner.run_all(&[sh("exit 0"), hangs]).await;
-    let heard = heard.0.lock().unwrap().clone();
-    let expected = [
-        (1, Ending::Done),
-        (1, Ending::Failed),
-        (1, Ending::NotStarted),
-        (1, Ending::Unknown),
-        (2, Ending::Unknown),
-    ];
-    assert_eq!(heard, expected);
-}
-
-#[tokio::test]
-async fn a_limited_runner_runs_no_more_at_once_and_gives_up_without_an_effect() {
-    let folder = tempfile::tempdir().unwrap();
-    let gate = folder.path().join("gate").to_str().unwrap().to_owned();
-    let runner = Limited::new(Local::new(), 1);
-    let first = {
-        let (runner, gate) = (runner.clone(), gate.clone());
-        let wait = "until [ -e \"$1\" ]; do sleep 0.01; done";
-        tokio::spawn(async move {
-            runner
-                .perform(&sh(wait).args(["sh".to_owned(), gate]))
-                .await
-        })
-    };
-    let second = sh("exit 0").within(Duration::from_millis(200));
-    // The first may not have its turn yet; it has it once the second finds none.
-    let error = loop {
-        match runner.perform(&second).await {
-            Ok(()) => tokio::task::yield_now().await,
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(error, RunError::NoTurn { .. }), "{error:?}");
-    assert_eq!(error.effect(), Effect::None);
-    fs::write(&gate, "").unwrap();
-    first.await.unwrap().unwrap();
-    runner.perform(&second).await.unwrap();
 }

@@ -21,7 +21,7 @@ pub(super) fn script(commands: &[Command], marker: &Marker) -> Result<String, Nu
         "omnibus_steps() {{\n\
          LC_ALL=C; export LC_ALL\n\
          PATH=\"${{PATH:+$PATH:}}{folders}\"; export PATH\n\
-         case $(type printf) in *builtin*) ;; *) echo 'this sh has no builtin printf' >&2; return 126 ;; esac\n\
+         case $(type printf) in *builtin*) ;; *) echo 'this sh has no builtin printf' >&2; exit 126 ;; esac\n\
          printf '%s\\n' {marker}:start; printf '%s\\n' {marker}:start >&2\n",
         folders = path_variable(&DIRECTORIES),
         marker = marker.0,
@@ -29,7 +29,8 @@ pub(super) fn script(commands: &[Command], marker: &Marker) -> Result<String, Nu
     for (index, command) in commands.iter().enumerate() {
         step(&mut text, index, command, marker)?;
     }
-    text.push_str("}\nomnibus_steps\n");
+    // The shell ends here, not at the end of its input: a transport may keep that open.
+    text.push_str("exit 0\n}\nomnibus_steps\n");
     Ok(text)
 }
 
@@ -57,7 +58,7 @@ fn step(
     for argument in command.arguments().iter().map(Argument::expose) {
         let _ = write!(text, " {}", quote(argument)?);
     }
-    // Never the script's own standard input: the command would eat the rest of the script.
+    // Never the script's own standard input: the command would wait for the transport to end it.
     text.push_str(match command.input() {
         Input::Empty => " ) </dev/null\n",
         _ => " )\n",
@@ -66,7 +67,7 @@ fn step(
         text,
         "omnibus_status=$?; else omnibus_status={MISSING}; fi\n\
          printf '\\n%s:%s\\n' {marker}:{index} \"$omnibus_status\"; printf '\\n%s\\n' {marker}:{index} >&2\n\
-         case $omnibus_status in {accepted}) ;; *) return 0 ;; esac\n",
+         case $omnibus_status in {accepted}) ;; *) exit 0 ;; esac\n",
         marker = marker.0,
         accepted = pattern(command.accept()),
     );
