@@ -6,10 +6,12 @@
 mod component;
 mod open;
 mod remove;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 pub use component::{BeneathError, BeneathErrorKind, Component, ComponentError};
-pub(crate) use walk::{Step, Visitor, walk};
+pub(crate) use walk::{Reentry, Step, Visitor, walk};
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

@@ -14,6 +14,8 @@ pub mod capability;
 pub mod mount;
 pub mod node;
 mod sys;
+#[cfg(test)]
+mod testing;
 
 pub use attachment::{AbsolutePath, Attachment, VolumeContext};
 pub use beneath::{Component, Root};

@@ -1,1 +1,204 @@
 //! Mounting and unmounting by system calls, without child processes.
+//!
+//! A bind mount is made aside with all its flags and then moved into place in one step: a process
+//! killed at any point leaves the whole mount or nothing. Kernels before 5.12 need two steps.
+//! Nothing here knows what a volume is.
+
+mod options;
+mod place;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use options::{Attributes, MountOptions, Superblock};
+pub(crate) use place::Place;
+pub use table::{MountEntry, MountTable};
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags};
+
+use crate::sys;
+
+/// More layers than anybody stacks; what is still there then comes back as fast as it goes.
+const LAYERS: usize = 1000;
+
+/// A failed mount or unmount.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing}")]
+pub struct MountError {
+    doing: &'static str,
+    errno: Errno,
+    source: std::io::Error,
+}
+
+/// Somebody who merely looks at a mount, for statistics, keeps it busy for microseconds. Whoever
+/// uses it is still there after as many attempts.
+const GLANCES: usize = 8;
+
+/// How a bind mount comes about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Made aside and moved into place.
+    Whole,
+    /// Bound first and given its flags then.
+    TwoSteps,
+}
+
+/// Set once the kernel has said that it does not know the calls that [`Way::Whole`] needs.
+static WITHOUT_MOUNT_FDS: AtomicBool = AtomicBool::new(false);
+
+// === impl MountError ===
+
+impl MountError {
+    fn new(doing: &'static str, errno: Errno) -> Self {
+        Self {
+            doing,
+            errno,
+            source: errno.into(),
+        }
+    }
+
+    /// Whether somebody is using what was to be unmounted.
+    pub fn is_busy(&self) -> bool {
+        self.errno == Errno::BUSY
+    }
+
+    /// Whether the process lacks the privilege to mount.
+    pub fn is_denied(&self) -> bool {
+        matches!(self.errno, Errno::PERM | Errno::ACCESS)
+    }
+}
+
+// === impl Way ===
+
+impl Way {
+    /// The best that this kernel can do.
+    pub(crate) fn best() -> Self {
+        if WITHOUT_MOUNT_FDS.load(Ordering::Relaxed) {
+            Self::TwoSteps
+        } else {
+            Self::Whole
+        }
+    }
+}
+
+/// Shows the directory or file `source` at `target`, both opened, with `attributes` besides those
+/// of the mount that `source` is on. What is mounted below `source` is not shown.
+pub fn bind(
+    source: impl AsFd,
+    target: impl AsFd,
+    attributes: Attributes,
+) -> Result<(), MountError> {
+    if Way::best() == Way::Whole {
+        match bind_whole(&source, &target, attributes) {
+            Err(error) if error.errno == Errno::NOSYS => {
+                WITHOUT_MOUNT_FDS.store(true, Ordering::Relaxed);
+            }
+            result => return result,
+        }
+    }
+    bind_in_two_steps(source, target, attributes)
+}
+
+fn bind_whole(
+    source: impl AsFd,
+    target: impl AsFd,
+    attributes: Attributes,
+) -> Result<(), MountError> {
+    let failed = |doing| move |errno| MountError::new(doing, errno);
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    let tree = rustix::mount::open_tree(source, c"", clone).map_err(failed("copy the mount"))?;
+    if !attributes.is_empty() {
+        let (set, clear) = attributes.changes();
+        sys::mount_setattr(&tree, set, clear).map_err(failed("set the flags of the mount"))?;
+    }
+    let into = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    rustix::mount::move_mount(&tree, c"", target, c"", into).map_err(failed("attach the mount"))
+}
+
+/// The way of kernels before 5.12. A process killed between the steps leaves a mount without its
+/// flags, which [`complete`] repairs.
+fn bind_in_two_steps(
+    source: impl AsFd,
+    target: impl AsFd,
+    attributes: Attributes,
+) -> Result<(), MountError> {
+    let failed = |doing| move |errno| MountError::new(doing, errno);
+    let source = format!("/proc/self/fd/{}", source.as_fd().as_raw_fd());
+    let target_link = format!("/proc/self/fd/{}", target.as_fd().as_raw_fd());
+    // The descriptor stays on what is covered from now on; its path leads to what covers it.
+    let path = std::fs::read_link(&target_link)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        .map_err(failed("find the target"))?;
+    rustix::mount::mount_bind(&source, &target_link).map_err(failed("bind the mount"))?;
+    complete(&path, attributes).inspect_err(|_| {
+        // Half a mount is worse than none; that it stays is seen by the next attempt.
+        let _ = rustix::mount::unmount(&path, UnmountFlags::NOFOLLOW);
+    })
+}
+
+/// Adds attributes to the mount at `path`, in place.
+pub(crate) fn complete(path: &Path, attributes: Attributes) -> Result<(), MountError> {
+    if attributes.is_empty() {
+        return Ok(());
+    }
+    let doing = "set the flags of the mount";
+    let failed = |errno| MountError::new(doing, errno);
+    // A remount replaces all flags: those that are there have to be named again.
+    let place = Place::open(path).map_err(failed)?;
+    let all = place.attributes().map_err(failed)?.and(attributes);
+    let flags = all.classic() | rustix::mount::MountFlags::BIND;
+    rustix::mount::mount_remount(path, flags, c"").map_err(failed)
+}
+
+/// Unmounts the topmost mount at `path`; `false` if nothing is mounted there. Never follows a link
+/// at the end of the path, and a mount in use is an error, not a success.
+pub fn unmount(path: &Path) -> Result<bool, MountError> {
+    unmount_with(path, UnmountFlags::NOFOLLOW)
+}
+
+/// Takes the topmost mount at `path` out of sight, although it is in use: for mounts whose
+/// directory is gone, which nobody can ever release.
+pub(crate) fn unmount_dead(path: &Path) -> Result<bool, MountError> {
+    unmount_with(path, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH)
+}
+
+fn unmount_with(path: &Path, flags: UnmountFlags) -> Result<bool, MountError> {
+    let mut glances = GLANCES;
+    loop {
+        match rustix::mount::unmount(path, flags) {
+            Ok(()) => return Ok(true),
+            Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => return Ok(false),
+            Err(Errno::BUSY) if glances > 0 => {
+                glances -= 1;
+                std::thread::yield_now();
+            }
+            Err(errno) => return Err(MountError::new("unmount", errno)),
+        }
+    }
+}
+
+/// Unmounts everything that is mounted at `path`; says how many layers that were.
+pub fn unmount_all_layers(path: &Path) -> Result<usize, MountError> {
+    for count in 0..LAYERS {
+        if !unmount(path)? {
+            return Ok(count);
+        }
+    }
+    Err(MountError::new("unmount", Errno::BUSY))
+}
+
+/// Whether something is mounted at exactly this path; `false` where there is nothing at all.
+pub fn is_mounted(path: &Path) -> Result<bool, MountError> {
+    match Place::open(path) {
+        Ok(place) => Ok(place.is_mount_point()),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
+        Err(errno) => Err(MountError::new("look at the path", errno)),
+    }
+}

@@ -5,7 +5,16 @@
 //! by its [`Attachment`](crate::Attachment); only directories of the node exist so far.
 
 mod error;
+mod exclusive;
+mod group;
+mod hostpath;
+mod publish;
+mod release;
 mod request;
+mod slot;
+mod stats;
+#[cfg(test)]
+mod tests;
 
 pub use error::{Effect, NodeError, NodeErrorKind};
 pub use request::{
@@ -15,8 +24,9 @@ pub use request::{
 
 use std::sync::Arc;
 
-use crate::attachment::AbsolutePath;
+use crate::attachment::{AbsolutePath, Attachment};
 use crate::blocking::{self, Terms};
+use slot::Slot;
 
 /// The node half of every kind of volume. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -39,14 +49,13 @@ impl Node {
     /// `NotFound`: it does not exist on this node. `Conflict`: another volume is staged there.
     pub async fn stage(&self, terms: Terms, request: StageRequest) -> Result<(), NodeError> {
         let doing = format!("stage at `{}`", request.staging);
-        let _ = &self.config;
-        blocking::run(terms, doing, move || Err(unbuilt(&request.staging))).await
+        blocking::run(terms, doing, move || stage(&request)).await
     }
 
     /// Undoes [`Node::stage`]. What is not staged is unstaged.
     pub async fn unstage(&self, terms: Terms, staging: StagingPath) -> Result<(), NodeError> {
         let doing = format!("unstage `{staging}`");
-        blocking::run(terms, doing, move || Err(unbuilt(&staging))).await
+        blocking::run(terms, doing, move || release::release(staging.path())).await
     }
 
     /// Shows a staged volume at a target. Idempotent.
@@ -55,19 +64,20 @@ impl Node {
     /// `Precondition`: not staged, or published elsewhere in an exclusive mode.
     pub async fn publish(&self, terms: Terms, request: PublishRequest) -> Result<(), NodeError> {
         let doing = format!("publish at `{}`", request.target);
-        blocking::run(terms, doing, move || Err(unbuilt(&request.target))).await
+        let config = Arc::clone(&self.config);
+        blocking::run(terms, doing, move || publish::publish(&config, &request)).await
     }
 
     /// Undoes [`Node::publish`] and deletes the target. What is not published is unpublished.
     pub async fn unpublish(&self, terms: Terms, target: TargetPath) -> Result<(), NodeError> {
         let doing = format!("unpublish `{target}`");
-        blocking::run(terms, doing, move || Err(unbuilt(&target))).await
+        blocking::run(terms, doing, move || release::release(target.path())).await
     }
 
     /// Space, files and health of the volume that is mounted at `path`. `NotFound`: none is.
     pub async fn stats(&self, terms: Terms, path: AbsolutePath) -> Result<VolumeStats, NodeError> {
         let doing = format!("read statistics of `{path}`");
-        blocking::run(terms, doing, move || Err(unbuilt(&path))).await
+        blocking::run(terms, doing, move || stats::stats(&path)).await
     }
 
     /// Lets the node see a larger volume; the size it has now, where something limits it.
@@ -78,11 +88,31 @@ impl Node {
         request: ExpandRequest,
     ) -> Result<Option<u64>, NodeError> {
         let doing = format!("expand `{}`", request.path);
-        blocking::run(terms, doing, move || Err(unbuilt(&request.path))).await
+        blocking::run(terms, doing, move || expand(&request)).await
     }
 }
 
-fn unbuilt(path: &dyn std::fmt::Display) -> NodeError {
-    NodeError::new(NodeErrorKind::Internal, format!("`{path}`"))
-        .advise("the body of this verb is not built yet")
+fn stage(request: &StageRequest) -> Result<(), NodeError> {
+    publish::mount_access(&request.capability)?;
+    let Attachment::Hostpath(hostpath) = &request.attachment;
+    // Before the staging path is made: a volume that does not exist leaves nothing behind.
+    let source = hostpath::source(hostpath)?;
+    let slot = Slot::open(request.staging.path())?;
+    let result = hostpath::stage(hostpath, &source, &slot);
+    if result.is_err() {
+        slot.undo();
+    }
+    result
+}
+
+/// A directory has no size of its own: there is nothing to grow, but the volume has to be there.
+fn expand(request: &ExpandRequest) -> Result<Option<u64>, NodeError> {
+    match stats::mounted(&request.path) {
+        Ok(_) => Ok(None),
+        Err(stats::Failure::Other(error)) => Err(error),
+        Err(stats::Failure::Dead(errno)) => {
+            let doing = format!("expand `{}`", request.path);
+            Err(NodeError::new(NodeErrorKind::Internal, doing).because(errno))
+        }
+    }
 }

@@ -59,6 +59,24 @@ pub(crate) fn chmod_path_fd(fd: impl AsFd, mode: Mode) -> Result<(), Errno> {
     rustix::fs::chmod(path, mode)
 }
 
+/// Gives this thread mounts and a working directory of its own, and with `files` descriptors too.
+#[cfg(test)]
+pub(crate) fn unshare(files: bool) -> Result<(), Errno> {
+    use rustix::thread::UnshareFlags;
+    let mut flags = UnshareFlags::FS;
+    flags |= if files {
+        UnshareFlags::FILES
+    } else {
+        UnshareFlags::NEWNS
+    };
+    #[expect(unsafe_code, reason = "unsharing descriptors is unsafe in rustix")]
+    // SAFETY: called first thing on a thread that holds no descriptor of another one and hands none
+    // out.
+    unsafe {
+        rustix::thread::unshare_unsafe(flags)
+    }
+}
+
 fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

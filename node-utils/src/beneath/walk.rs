@@ -92,6 +92,7 @@ pub(crate) fn walk(
     })
 }
 
+/// What failed, and at which entry of the current directory; without one, at the directory itself.
 type Failure = (Errno, Option<CString>);
 
 fn descend_and_climb(
@@ -99,17 +100,19 @@ fn descend_and_climb(
     trail: &mut Vec<Level>,
     visitor: &mut dyn Visitor,
 ) -> Result<(), Failure> {
-    trail.push(enter(dir, c"".into(), visitor)?);
+    enter(dir, c"".into(), trail, visitor)?;
     while let Some(level) = trail.last_mut() {
         if visitor.stop() {
             return Err((Errno::CANCELED, None));
         }
         if let Some(name) = level.pending.pop() {
-            let at = |errno| (errno, Some(name.clone()));
-            if let Some(child) = open_child(dir, &name, visitor).map_err(at)? {
-                *dir = child;
-                let level = enter(dir, name, visitor)?;
-                trail.push(level);
+            match open_child(dir, &name, visitor) {
+                Ok(Some(child)) => {
+                    *dir = child;
+                    enter(dir, name, trail, visitor)?;
+                }
+                Ok(None) => {}
+                Err(errno) => return Err((errno, Some(name))),
             }
             continue;
         }
@@ -118,8 +121,11 @@ fn descend_and_climb(
         let Some(parent) = trail.last_mut() else {
             break;
         };
-        *dir = climb(dir, parent.identity).map_err(|errno| (errno, Some(done.name.clone())))?;
-        match visitor.left(dir.as_fd(), &done.name) {
+        let left = climb(dir, parent.identity).and_then(|up| {
+            *dir = up;
+            visitor.left(dir.as_fd(), &done.name)
+        });
+        match left {
             Ok(Step::Done) => {}
             Ok(Step::Descend) => parent.pending.push(done.name),
             Err(errno) => return Err((errno, Some(done.name))),
@@ -148,30 +154,37 @@ fn open_child(
 }
 
 /// Shows every entry of an opened directory to the visitor; what it wants to descend into waits.
-fn enter(dir: &OwnedFd, name: CString, visitor: &mut dyn Visitor) -> Result<Level, Failure> {
-    let here = |errno| (errno, Some(name.clone()));
+fn enter(
+    dir: &OwnedFd,
+    name: CString,
+    trail: &mut Vec<Level>,
+    visitor: &mut dyn Visitor,
+) -> Result<(), Failure> {
+    let here = |errno| (errno, None);
+    // On the trail first: what fails in here is reported with its whole path.
+    let level = trail.push_mut(Level {
+        name,
+        identity: (0, 0),
+        pending: Vec::new(),
+    });
     let stat = rustix::fs::fstat(dir).map_err(here)?;
-    let mut pending = Vec::new();
+    level.identity = (stat.st_dev, stat.st_ino);
     for entry in Dir::read_from(dir).map_err(here)? {
         let entry = entry.map_err(here)?;
-        let entry_name = entry.file_name();
-        if entry_name == c"." || entry_name == c".." {
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
             continue;
         }
         if visitor.stop() {
             return Err((Errno::CANCELED, None));
         }
-        match visitor.entry(dir.as_fd(), entry_name, entry.file_type()) {
+        match visitor.entry(dir.as_fd(), name, entry.file_type()) {
             Ok(Step::Done) => {}
-            Ok(Step::Descend) => pending.push(entry_name.to_owned()),
-            Err(errno) => return Err((errno, Some(entry_name.to_owned()))),
+            Ok(Step::Descend) => level.pending.push(name.to_owned()),
+            Err(errno) => return Err((errno, Some(name.to_owned()))),
         }
     }
-    Ok(Level {
-        name,
-        identity: (stat.st_dev, stat.st_ino),
-        pending,
-    })
+    Ok(())
 }
 
 /// Goes up, provided that up is where the walk came from.

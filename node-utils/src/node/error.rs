@@ -6,6 +6,8 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use crate::mount::MountError;
+
 /// What went wrong, as far as the caller can act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NodeErrorKind {
@@ -73,6 +75,26 @@ impl NodeError {
             doing: doing.into(),
             advice: None,
             source: None,
+        }
+    }
+
+    /// A failed mount or unmount.
+    pub(crate) fn from_mount(doing: String, error: MountError) -> Self {
+        let advice = match &error {
+            error if error.is_busy() => {
+                Some("a process still uses it: an open file, or a working directory")
+            }
+            error if error.is_denied() => Some("mounting needs the capability SYS_ADMIN"),
+            _ => None,
+        };
+        let kind = if error.is_busy() {
+            NodeErrorKind::Busy
+        } else {
+            NodeErrorKind::Internal
+        };
+        Self {
+            advice: advice.map(str::to_owned),
+            ..Self::new(kind, doing).because(error)
         }
     }
 

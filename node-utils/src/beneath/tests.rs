@@ -1,0 +1,244 @@
+//! Working beneath a directory while it is deep, locked, mounted on or under attack.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::*;
+use crate::testing::{with_own_descriptors, with_own_mounts};
+
+const GO_ON: &dyn Fn() -> bool = &|| false;
+
+fn root(path: &Path) -> Root {
+    let path = AbsolutePath::parse(path.to_str().expect("text")).expect("path");
+    Root::open(&path).expect("open")
+}
+
+fn name(text: &str) -> Component {
+    Component::parse(text).expect("name")
+}
+
+#[test]
+fn entries_are_made_found_renamed_listed_and_removed() {
+    let dir = tempfile::tempdir().expect("dir");
+    let root = root(dir.path());
+    assert!(root.create_dir(&name("b"), 0o700).expect("make"));
+    assert!(!root.create_dir(&name("b"), 0o700).expect("there already"));
+    assert!(root.create_dir(&name("a"), 0o755).expect("make"));
+    let a = root.open_dir(&name("a")).expect("open");
+    assert!(a.create_dir(&name("in"), 0o755).expect("make"));
+    let taken = root
+        .rename(&name("b"), &root, &name("a"))
+        .expect_err("taken");
+    assert_eq!(taken.kind(), BeneathErrorKind::Exists);
+    root.rename(&name("b"), &a, &name("moved")).expect("rename");
+    assert_eq!(a.list().expect("list"), [name("in"), name("moved")]);
+    assert_eq!(root.stat(&name("b")).expect("stat"), None);
+    let entry = root.stat(&name("a")).expect("stat").expect("entry");
+    assert_eq!((entry.kind, entry.mode), (EntryKind::Directory, 0o755));
+    assert!(root.remove_tree(&name("a"), GO_ON).expect("remove"));
+    assert!(!root.remove_tree(&name("a"), GO_ON).expect("gone"));
+    let missing = root.open_dir(&name("a")).expect_err("gone");
+    assert_eq!(missing.kind(), BeneathErrorKind::NotFound);
+    assert!(missing.path().ends_with("/a"));
+}
+
+#[test]
+fn owner_and_mode_are_set_on_the_entry_and_never_through_a_link() {
+    let dir = tempfile::tempdir().expect("dir");
+    let outside = tempfile::tempdir().expect("dir");
+    let root = root(dir.path());
+    root.create_dir(&name("v"), 0o700).expect("make");
+    let own = dir.path().metadata().expect("stat").uid();
+    root.set_owner_mode(&name("v"), Some(own), None, Some(0o2775))
+        .expect("set");
+    assert_eq!(
+        root.stat(&name("v")).expect("stat").expect("entry").mode,
+        0o2775
+    );
+    symlink(outside.path(), dir.path().join("l")).expect("link");
+    let before = outside.path().metadata().expect("stat").mode();
+    let error = root
+        .set_owner_mode(&name("l"), None, None, Some(0o777))
+        .expect_err("link");
+    assert_eq!(error.kind(), BeneathErrorKind::NotADirectory);
+    assert_eq!(outside.path().metadata().expect("stat").mode(), before);
+    assert!(root.open_dir(&name("l")).is_err());
+}
+
+#[test]
+fn a_tree_of_links_pipes_and_locked_directories_goes_and_what_links_lead_to_stays() {
+    let dir = tempfile::tempdir().expect("dir");
+    let outside = tempfile::tempdir().expect("dir");
+    fs::write(outside.path().join("canary"), "alive").expect("file");
+    let tree = dir.path().join("v");
+    fs::create_dir_all(tree.join("locked/in")).expect("dir");
+    fs::write(tree.join("locked/in/f"), "").expect("file");
+    symlink(outside.path(), tree.join("dirlink")).expect("link");
+    symlink(outside.path().join("canary"), tree.join("locked/filelink")).expect("link");
+    rustix::fs::mkfifoat(rustix::fs::CWD, tree.join("pipe"), Mode::RWXU).expect("pipe");
+    for path in ["locked/in", "locked"] {
+        fs::set_permissions(tree.join(path), fs::Permissions::from_mode(0o000)).expect("mode");
+    }
+    assert!(
+        root(dir.path())
+            .remove_tree(&name("v"), GO_ON)
+            .expect("remove")
+    );
+    assert!(!tree.exists());
+    assert_eq!(
+        fs::read(outside.path().join("canary")).expect("read"),
+        b"alive"
+    );
+}
+
+#[test]
+fn ordinary_users_can_remove_their_locked_directories_too() {
+    // Rights are a thread's own: this one gives up those of root.
+    let dir = tempfile::tempdir().expect("dir");
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).expect("mode");
+    let path = dir.path().to_owned();
+    std::thread::spawn(move || {
+        if rustix::process::geteuid().is_root() {
+            let nobody = rustix::fs::Uid::from_raw(65534);
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("become nobody");
+        }
+        let tree = path.join("v");
+        fs::create_dir_all(tree.join("locked/in")).expect("dir");
+        fs::write(tree.join("locked/f"), "").expect("file");
+        for (place, mode) in [("locked/in", 0), ("locked", 0o500), ("", 0)] {
+            fs::set_permissions(tree.join(place), fs::Permissions::from_mode(mode)).expect("mode");
+        }
+        assert!(root(&path).remove_tree(&name("v"), GO_ON).expect("remove"));
+        assert!(!tree.exists());
+    })
+    .join()
+    .expect("thread");
+}
+
+#[test]
+fn ten_thousand_levels_cost_neither_stack_nor_descriptors() {
+    with_own_descriptors(|| {
+        let dir = tempfile::tempdir().expect("dir");
+        let root = root(dir.path());
+        let mut deepest = None;
+        for _ in 0..10_000 {
+            let place = deepest.as_ref().unwrap_or(&root);
+            let flags = OFlags::PATH | OFlags::DIRECTORY;
+            rustix::fs::mkdirat(place, "d", Mode::RWXU).expect("make");
+            let fd = open_beneath(place, "d", flags, Mounts::Enter).expect("open");
+            deepest = Some(Root {
+                fd,
+                path: root.path.clone(),
+            });
+        }
+        drop(deepest);
+        let open = || fs::read_dir("/proc/thread-self/fd").expect("list").count();
+        let before = open();
+        let most = AtomicUsize::new(0);
+        let count = || {
+            most.fetch_max(open(), Ordering::Relaxed);
+            false
+        };
+        assert!(root.remove_tree(&name("d"), &count).expect("remove"));
+        assert!(most.into_inner() <= before + 4);
+        assert_eq!(root.list().expect("list"), []);
+    });
+}
+
+#[test]
+fn a_removal_that_is_stopped_can_be_taken_up_again() {
+    let dir = tempfile::tempdir().expect("dir");
+    let tree = dir.path().join("v");
+    for i in 0..20 {
+        fs::create_dir_all(tree.join(format!("{i}/in"))).expect("dir");
+    }
+    let asked = AtomicUsize::new(0);
+    let stop = || asked.fetch_add(1, Ordering::Relaxed) > 30;
+    let root = root(dir.path());
+    let error = root.remove_tree(&name("v"), &stop).expect_err("stopped");
+    assert_eq!(error.kind(), BeneathErrorKind::Interrupted);
+    assert!(tree.exists());
+    assert!(root.remove_tree(&name("v"), GO_ON).expect("remove"));
+}
+
+#[test]
+fn a_mount_inside_is_named_and_not_entered() {
+    with_own_mounts(|base| {
+        let (tree, other) = (base.join("v"), base.join("other"));
+        fs::create_dir_all(tree.join("a/mount")).expect("dir");
+        fs::create_dir(&other).expect("dir");
+        fs::write(other.join("canary"), "alive").expect("file");
+        rustix::mount::mount_bind(&other, tree.join("a/mount")).expect("bind");
+        let error = root(base)
+            .remove_tree(&name("v"), GO_ON)
+            .expect_err("mounted");
+        assert_eq!(error.kind(), BeneathErrorKind::Busy);
+        assert!(error.path().ends_with("/v/a/mount"), "{}", error.path());
+        assert!(other.join("canary").exists());
+        // A file can be a mount point too, and so can the top.
+        crate::mount::unmount_all_layers(&tree.join("a/mount")).expect("unmount");
+        fs::write(tree.join("a/file"), "").expect("file");
+        rustix::mount::mount_bind(other.join("canary"), tree.join("a/file")).expect("bind");
+        let error = root(base)
+            .remove_tree(&name("v"), GO_ON)
+            .expect_err("mounted");
+        assert!(error.path().ends_with("/v/a/file"), "{}", error.path());
+        crate::mount::unmount_all_layers(&tree.join("a/file")).expect("unmount");
+        rustix::mount::mount_bind(&other, &tree).expect("bind");
+        let error = root(base)
+            .remove_tree(&name("v"), GO_ON)
+            .expect_err("mounted");
+        assert_eq!(error.kind(), BeneathErrorKind::Busy);
+        crate::mount::unmount_all_layers(&tree).expect("unmount");
+        assert!(root(base).remove_tree(&name("v"), GO_ON).expect("remove"));
+        assert_eq!(fs::read(other.join("canary")).expect("read"), b"alive");
+    });
+}
+
+#[test]
+fn a_directory_that_turns_into_a_link_while_it_is_removed_leads_nowhere() {
+    let dir = tempfile::tempdir().expect("dir");
+    let outside = dir.path().join("outside");
+    fs::create_dir(&outside).expect("dir");
+    fs::write(outside.join("canary"), "alive").expect("file");
+    let over = Arc::new(AtomicBool::new(false));
+    let swapped = Arc::new(AtomicUsize::new(0));
+    let attacker = std::thread::spawn({
+        let (tree, outside, over) = (dir.path().join("v"), outside.clone(), Arc::clone(&over));
+        let swapped = Arc::clone(&swapped);
+        move || {
+            let (door, aside) = (tree.join("door"), tree.join("aside"));
+            while !over.load(Ordering::Relaxed) {
+                // Whatever of this fails has lost the race, which is as good.
+                let _ = fs::create_dir_all(door.join("in"));
+                let _ = fs::write(door.join("f"), "");
+                let _ = fs::rename(&door, &aside);
+                if symlink(&outside, &door).is_ok() {
+                    swapped.fetch_add(1, Ordering::Relaxed);
+                }
+                let _ = fs::remove_file(&door);
+                let _ = fs::rename(&aside, &door);
+            }
+        }
+    });
+    let root = root(dir.path());
+    let mut rounds = 0;
+    while rounds < 300 || (swapped.load(Ordering::Relaxed) < 100 && rounds < 20_000) {
+        // Losing to an attacker who never tires is allowed, leaving the tree is not.
+        let _ = root.remove_tree(&name("v"), GO_ON);
+        rounds += 1;
+        assert!(outside.join("canary").exists(), "round {rounds}");
+    }
+    over.store(true, Ordering::Relaxed);
+    attacker.join().expect("attacker");
+    assert!(
+        swapped.load(Ordering::Relaxed) > 0,
+        "the attack never took place"
+    );
+    root.remove_tree(&name("v"), GO_ON).expect("remove");
+    assert!(!dir.path().join("v").exists());
+    assert_eq!(fs::read(outside.join("canary")).expect("read"), b"alive");
+}

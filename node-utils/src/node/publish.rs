@@ -1,0 +1,176 @@
+//! Showing a staged volume to a pod: one bind mount with the flags of the request.
+//!
+//! What is already published is read from the kernel: the target itself tells whether it holds this
+//! volume, and only the exclusive modes need the mount table. The rules are those of the
+//! specification, NodePublishVolume.
+
+use super::error::{Effect, NodeError, NodeErrorKind};
+use super::exclusive;
+use super::group;
+use super::hostpath;
+use super::request::{NodeConfig, PublishRequest, StagingPath};
+use super::slot::Slot;
+use crate::attachment::Attachment;
+use crate::capability::{Access, AccessMode, MountAccess, VolumeCapability};
+use crate::mount::{self, Attributes, MountOptions, Place, Way};
+
+/// Everything that is decided before the target is touched.
+struct Plan<'a> {
+    request: &'a PublishRequest,
+    staged: Place,
+    source: Place,
+    /// What the request asks for, on top of what staging has.
+    asked: Attributes,
+    /// What the operator adds.
+    added: Attributes,
+    exclusive: bool,
+    group: Option<u32>,
+}
+
+pub(super) fn publish(config: &NodeConfig, request: &PublishRequest) -> Result<(), NodeError> {
+    let plan = plan(config, request)?;
+    let slot = Slot::open(request.target.path())?;
+    if slot.place.is_mount_point() {
+        return compare(&plan, &slot.place);
+    }
+    let result = show(&plan, &slot.place);
+    if result.is_err() {
+        slot.undo();
+    }
+    result
+}
+
+/// The wishes for a mounted volume; a raw device cannot be made of a directory.
+pub(super) fn mount_access(capability: &VolumeCapability) -> Result<&MountAccess, NodeError> {
+    match &capability.access {
+        Access::Mount(mount) => Ok(mount),
+        Access::Block => Err(NodeError::new(
+            NodeErrorKind::Invalid,
+            "use a directory of the node as a raw device",
+        )
+        .advise("ask for a mounted volume, or for storage that has devices")),
+    }
+}
+
+fn plan<'a>(config: &NodeConfig, request: &'a PublishRequest) -> Result<Plan<'a>, NodeError> {
+    let access = mount_access(&request.capability)?;
+    if request.target.path() == request.staging.path() {
+        let doing = format!("publish at `{}`", request.target);
+        return Err(NodeError::new(NodeErrorKind::Invalid, doing)
+            .advise("that is the staging path; a pod needs a path of its own"));
+    }
+    let asked = MountOptions::sort(access.flags.iter());
+    let added = MountOptions::sort(config.mount_flags.iter());
+    tell_dropped(request, &asked);
+    let mut asked = asked.attributes;
+    let mode = request.capability.mode;
+    if request.readonly || mode.is_read_only() {
+        asked = asked.read_only();
+    }
+    let staged = staged(&request.staging)?;
+    let source = match &request.attachment {
+        Attachment::Hostpath(hostpath) => hostpath::check_staged(hostpath, &staged)?,
+    };
+    let exclusive = match mode {
+        AccessMode::SingleNodeSingleWriter => true,
+        AccessMode::SingleNodeWriter => config.enforce_single_node_writer,
+        _ => false,
+    };
+    Ok(Plan {
+        request,
+        staged,
+        source,
+        asked,
+        added: added.attributes,
+        exclusive,
+        group: access.group,
+    })
+}
+
+/// compat: "Mount flags": options that only a filesystem understands mean nothing to a directory.
+/// Their values may be secret.
+fn tell_dropped(request: &PublishRequest, options: &MountOptions) {
+    let dropped = options.not_for_bind();
+    if !dropped.is_empty() {
+        tracing::info!(target_path = %request.target, ?dropped, "mount options that mean nothing to a directory are left out");
+    }
+}
+
+/// Opens the staging path; nothing mounted there means that the volume is not staged.
+fn staged(staging: &StagingPath) -> Result<Place, NodeError> {
+    let doing = format!("use the volume that is staged at `{staging}`");
+    let error = NodeError::new(NodeErrorKind::Precondition, doing)
+        .advise("nothing usable is mounted there; stage the volume first");
+    match Place::open(staging.path().as_path()) {
+        Ok(place) if place.is_mount_point() && !place.is_deleted() => Ok(place),
+        Ok(_) => Err(error),
+        Err(errno) => Err(error.because(errno)),
+    }
+}
+
+/// The target holds a mount already: it has to be this volume, with these arguments.
+fn compare(plan: &Plan<'_>, target: &Place) -> Result<(), NodeError> {
+    let path = &plan.request.target;
+    let conflict = |doing: String| NodeError::new(NodeErrorKind::Conflict, doing);
+    if !target.is_same_as(&plan.staged) {
+        return Err(conflict(format!(
+            "publish at `{path}`, where another volume is mounted"
+        ))
+        .advise("unpublish that one first"));
+    }
+    let flags = |place: &Place| {
+        place.attributes().map_err(|errno| {
+            NodeError::new(
+                NodeErrorKind::Internal,
+                format!("read the mount flags of `{path}`"),
+            )
+            .because(errno)
+        })
+    };
+    let (there, staged) = (flags(target)?, flags(&plan.staged)?);
+    let required = staged.and(plan.asked);
+    let missing = required.beyond(there);
+    let extra = there.beyond(staged.and(plan.added).and(plan.asked));
+    if missing.is_empty() && extra.is_empty() {
+        return Ok(());
+    }
+    if extra.is_empty() && Way::best() == Way::TwoSteps {
+        // On such a kernel a killed publication looks the same as a weaker one.
+        return mount::complete(path.path().as_path(), plan.added.and(plan.asked))
+            .map_err(|error| NodeError::from_mount(format!("complete `{path}`"), error));
+    }
+    let doing = format!("publish at `{path}`, where the volume is mounted with other flags");
+    Err(conflict(doing).advise(format!(
+        "missing there: {}; not asked for: {}; unpublish it first",
+        names(&missing),
+        names(&extra)
+    )))
+}
+
+fn names(flags: &[&str]) -> String {
+    if flags.is_empty() {
+        "none".to_owned()
+    } else {
+        flags.join(", ")
+    }
+}
+
+/// Mounts the volume at the opened, empty target.
+fn show(plan: &Plan<'_>, target: &Place) -> Result<(), NodeError> {
+    if plan.exclusive {
+        exclusive::check(plan.request, &plan.staged, &plan.source, target)?;
+    }
+    let attributes = plan.added.and(plan.asked);
+    if let Some(group) = plan.group
+        && !attributes.is_read_only()
+    {
+        group::apply(&plan.staged, plan.request.staging.path().as_str(), group)
+            .map_err(|error| error.with_effect(Effect::Possible))?;
+    }
+    mount::bind(&plan.staged, target, attributes).map_err(|error| {
+        NodeError::from_mount(
+            format!("bind the volume to `{}`", plan.request.target),
+            error,
+        )
+    })
+}

@@ -1,0 +1,86 @@
+//! Undoing a mount: every layer is unmounted, then the directory or file itself is deleted.
+//!
+//! In the usual case that is two system calls. A link at the end of the path is never followed, and
+//! what is not ours to delete (a directory or file with content) stays and is an error.
+
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+use super::error::{Effect, NodeError, NodeErrorKind};
+use crate::attachment::AbsolutePath;
+use crate::mount::{self, Place};
+
+/// More layers than anybody stacks.
+const LAYERS: usize = 1000;
+
+/// Unmounts and deletes `path`. What is not there is released.
+pub(super) fn release(path: &AbsolutePath) -> Result<(), NodeError> {
+    for layer in 0..LAYERS {
+        let effect = if layer == 0 {
+            Effect::None
+        } else {
+            Effect::Possible
+        };
+        let unmounted = mount::unmount(path.as_path()).map_err(|error| {
+            let error = NodeError::from_mount(format!("unmount `{path}`"), error);
+            error.with_effect(effect)
+        })?;
+        let effect = if unmounted { Effect::Possible } else { effect };
+        match rustix::fs::rmdir(path.as_path()) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            // One more layer, stacked by an older driver or by a retry.
+            Err(Errno::BUSY) if unmounted => {}
+            Err(Errno::NOTDIR) => {
+                if delete_file(path).map_err(|error| error.with_effect(effect))? {
+                    return Ok(());
+                }
+            }
+            Err(errno) => return Err(refused(path, errno).with_effect(effect)),
+        }
+    }
+    Err(refused(path, Errno::BUSY).with_effect(Effect::Possible))
+}
+
+/// Deletes what is not a directory; `false` if another mount is in the way.
+fn delete_file(path: &AbsolutePath) -> Result<bool, NodeError> {
+    let place = match Place::open(path.as_path()) {
+        Ok(place) => place,
+        // A component before the last is a file: nothing can be at this path.
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(true),
+        Err(errno) => return Err(refused(path, errno)),
+    };
+    if place.is_mount_point() {
+        return Ok(false);
+    }
+    let ours = match place.kind {
+        FileType::RegularFile => place.size == 0,
+        FileType::Symlink => true,
+        _ => false,
+    };
+    if !ours {
+        let doing = format!(
+            "delete `{path}`, which is {} and not ours",
+            place.kind_name()
+        );
+        return Err(NodeError::new(NodeErrorKind::Busy, doing)
+            .advise("look at what it is and move it away"));
+    }
+    match rustix::fs::unlink(path.as_path()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(true),
+        Err(Errno::BUSY) => Ok(false),
+        Err(errno) => Err(refused(path, errno)),
+    }
+}
+
+fn refused(path: &AbsolutePath, errno: Errno) -> NodeError {
+    let doing = format!("delete `{path}`");
+    match errno {
+        Errno::NOTEMPTY | Errno::EXIST => NodeError::new(NodeErrorKind::Busy, doing)
+            .because(errno)
+            .advise(
+                "nothing is mounted there, so its content is not a volume and stays; move it away",
+            ),
+        Errno::BUSY => NodeError::new(NodeErrorKind::Busy, doing).because(errno),
+        _ => NodeError::new(NodeErrorKind::Internal, doing).because(errno),
+    }
+}

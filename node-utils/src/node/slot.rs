@@ -1,0 +1,116 @@
+//! The directory that a volume is shown at: opened, made if it is missing, freed of dead mounts.
+//!
+//! A mount whose directory is gone, or whose filesystem does not answer any more, is no volume:
+//! it is taken away, as `docs/compatibility.md`, "Staging", says. A live mount is left for the verb
+//! to judge.
+
+use std::os::unix::fs::DirBuilderExt;
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+
+use super::error::{Effect, NodeError, NodeErrorKind};
+use crate::attachment::AbsolutePath;
+use crate::mount::{self, Place};
+
+/// More dead layers than a restart leaves.
+const DEAD_LAYERS: usize = 64;
+
+/// compat: "Staging": what democratic-csi gives to directories that it makes.
+const MODE: u32 = 0o750;
+
+/// An opened place for a volume.
+#[derive(Debug)]
+pub(super) struct Slot<'a> {
+    path: &'a AbsolutePath,
+    pub(super) place: Place,
+    /// Whether this call made it.
+    fresh: bool,
+}
+
+/// Whether an answer means that the filesystem behind a mount is gone for good.
+pub(super) fn is_dead(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::STALE | Errno::NOTCONN | Errno::IO | Errno::NODEV | Errno::NXIO | Errno::SHUTDOWN
+    )
+}
+
+// === impl Slot ===
+
+impl<'a> Slot<'a> {
+    /// Opens `path`, a directory or nothing; missing directories are made.
+    pub(super) fn open(path: &'a AbsolutePath) -> Result<Self, NodeError> {
+        let fresh = make(path)?;
+        for _ in 0..DEAD_LAYERS {
+            match Place::open(path.as_path()) {
+                Ok(place) if place.is_mount_point() && place.is_deleted() => free(path, None)?,
+                Ok(place) if place.is_directory() => return Ok(Self { path, place, fresh }),
+                Ok(place) => return Err(not_a_directory(path, &place)),
+                Err(errno) if is_dead(errno) => free(path, Some(errno))?,
+                Err(errno) => {
+                    let error = NodeError::new(NodeErrorKind::Internal, format!("open `{path}`"));
+                    return Err(error.because(errno));
+                }
+            }
+        }
+        let error = NodeError::new(NodeErrorKind::Busy, format!("free `{path}` of dead mounts"));
+        Err(error.with_effect(Effect::Possible))
+    }
+
+    /// Removes what this call made, so that a refused request leaves nothing behind.
+    pub(super) fn undo(self) {
+        if self.fresh {
+            // Missing is as good; anything else in the way is not ours to remove.
+            let _ = rustix::fs::rmdir(self.path.as_path());
+        }
+    }
+}
+
+/// Makes the directory with its parents; `false` if there is something already.
+fn make(path: &AbsolutePath) -> Result<bool, NodeError> {
+    let failed = |errno: Errno| {
+        NodeError::new(NodeErrorKind::Internal, format!("make directory `{path}`")).because(errno)
+    };
+    for _ in 0..2 {
+        match rustix::fs::mkdir(path.as_path(), Mode::from_raw_mode(MODE)) {
+            Ok(()) => return Ok(true),
+            Err(Errno::EXIST) => return Ok(false),
+            Err(Errno::NOENT) => {
+                let parent = path.as_path().parent().unwrap_or(path.as_path());
+                let made = std::fs::DirBuilder::new()
+                    .recursive(true)
+                    .mode(MODE)
+                    .create(parent);
+                made.map_err(|error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+            }
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+    Err(failed(Errno::NOENT))
+}
+
+fn not_a_directory(path: &AbsolutePath, place: &Place) -> NodeError {
+    let doing = format!(
+        "use `{path}`, which is {}, not a directory",
+        place.kind_name()
+    );
+    NodeError::new(NodeErrorKind::Precondition, doing)
+        .advise("remove it if it is not wanted; it was not touched")
+}
+
+/// Takes one dead mount away.
+fn free(path: &AbsolutePath, errno: Option<Errno>) -> Result<(), NodeError> {
+    tracing::warn!(%path, error = ?errno, "the mount is dead: its directory is gone or does not answer; it is taken away");
+    match mount::unmount_dead(path.as_path()) {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            let error = NodeError::new(NodeErrorKind::Internal, format!("use `{path}`"));
+            Err(error.because(errno.unwrap_or(Errno::STALE)))
+        }
+        Err(error) => Err(NodeError::from_mount(
+            format!("take the dead mount `{path}` away"),
+            error,
+        )),
+    }
+}

@@ -1,0 +1,132 @@
+//! Space, files and health of a mounted volume.
+//!
+//! Everything comes from the filesystem of the path itself; no other mount is looked at, so that a
+//! dead one costs nobody else anything. A filesystem that does not answer is an unhealthy volume,
+//! not a failed call.
+
+use rustix::fs::{StatVfs, StatVfsMountFlags};
+use rustix::io::Errno;
+
+use super::error::{NodeError, NodeErrorKind};
+use super::request::{Health, Usage, VolumeStats};
+use super::slot::is_dead;
+use crate::attachment::AbsolutePath;
+use crate::mount::{MountTable, Place};
+
+pub(super) fn stats(path: &AbsolutePath) -> Result<VolumeStats, NodeError> {
+    let place = match mounted(path) {
+        Ok(place) => place,
+        Err(Failure::Dead(errno)) => return Ok(silent(errno)),
+        Err(Failure::Other(error)) => return Err(error),
+    };
+    let vfs = match rustix::fs::fstatvfs(&place) {
+        Ok(vfs) => vfs,
+        Err(errno) if is_dead(errno) => return Ok(silent(errno)),
+        Err(errno) => {
+            let doing = format!("read statistics of `{path}`");
+            return Err(NodeError::new(NodeErrorKind::Internal, doing).because(errno));
+        }
+    };
+    Ok(VolumeStats {
+        bytes: Some(usage(
+            vfs.f_frsize.max(1),
+            vfs.f_blocks,
+            vfs.f_bfree,
+            vfs.f_bavail,
+        )),
+        inodes: (vfs.f_files > 0).then(|| usage(1, vfs.f_files, vfs.f_ffree, vfs.f_favail)),
+        health: health(&place, &vfs),
+    })
+}
+
+/// Why there is no mounted volume to look at.
+pub(super) enum Failure {
+    /// It is mounted, but does not answer.
+    Dead(Errno),
+    /// It is not mounted, or that cannot be found out.
+    Other(NodeError),
+}
+
+/// Opens the volume that is mounted at `path`.
+pub(super) fn mounted(path: &AbsolutePath) -> Result<Place, Failure> {
+    let nothing = || {
+        NodeError::new(
+            NodeErrorKind::NotFound,
+            format!("find a volume at `{path}`"),
+        )
+        .advise("nothing is mounted there")
+    };
+    match Place::open(path.as_path()) {
+        Ok(place) if place.is_mount_point() => Ok(place),
+        Ok(_) => Err(Failure::Other(nothing())),
+        Err(Errno::NOENT | Errno::NOTDIR) => Err(Failure::Other(nothing())),
+        Err(errno) if is_dead(errno) => Err(Failure::Dead(errno)),
+        Err(errno) => {
+            let error = NodeError::new(NodeErrorKind::Internal, format!("open `{path}`"));
+            Err(Failure::Other(error.because(errno)))
+        }
+    }
+}
+
+/// Filesystems with reserves may report more free than there is; the specification does not.
+fn usage(unit: u64, total: u64, free: u64, available: u64) -> Usage {
+    let free = free.min(total);
+    Usage {
+        total: total.saturating_mul(unit),
+        used: (total - free).saturating_mul(unit),
+        available: available.min(total).saturating_mul(unit),
+    }
+}
+
+fn silent(errno: Errno) -> VolumeStats {
+    VolumeStats {
+        bytes: None,
+        inodes: None,
+        health: Health::Abnormal {
+            reason: "FilesystemDoesNotAnswer",
+            message: format!("the filesystem of the volume answers: {errno}"),
+        },
+    }
+}
+
+fn health(place: &Place, vfs: &StatVfs) -> Health {
+    if place.is_deleted() {
+        return Health::Abnormal {
+            reason: "DirectoryDeleted",
+            message: "the directory of the volume was deleted while it was mounted".to_owned(),
+        };
+    }
+    // The mount table is needed only to tell a read-only mount from a filesystem that gave up.
+    if vfs.f_flag.contains(StatVfsMountFlags::RDONLY) && filesystem_gave_up(place) {
+        return Health::Abnormal {
+            reason: "FilesystemReadOnly",
+            message: "the filesystem is read-only below a writable mount, as after an error"
+                .to_owned(),
+        };
+    }
+    Health::Normal
+}
+
+fn filesystem_gave_up(place: &Place) -> bool {
+    let Ok(table) = MountTable::read() else {
+        return false;
+    };
+    place
+        .entry(&table)
+        .ok()
+        .flatten()
+        .is_some_and(|entry| entry.is_filesystem_read_only() && !entry.is_read_only())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn used_and_available_never_exceed_the_total() {
+        let odd = usage(4096, 10, 12, 15);
+        assert_eq!((odd.total, odd.used, odd.available), (40960, 0, 40960));
+        let huge = usage(u64::MAX, u64::MAX, 0, 0);
+        assert_eq!(huge.total, huge.used);
+    }
+}

@@ -1,0 +1,50 @@
+//! What the tests of this crate share: threads with mounts of their own.
+//!
+//! A mount namespace belongs to a thread; each test that mounts runs on a thread that has left the
+//! common one, so that nothing it does is seen outside or survives it.
+
+use std::path::Path;
+
+use rustix::mount::{MountFlags, MountPropagationFlags};
+
+/// Runs `test` with mounts of its own, in an empty directory on a fresh tmpfs. Where that is not
+/// possible the test says so, and fails if `OMNIBUS_REQUIRE_ALL` is 1.
+pub(crate) fn with_own_mounts(test: impl FnOnce(&Path) + Send + 'static) {
+    let thread = std::thread::spawn(move || {
+        if let Err(errno) = crate::sys::unshare(false) {
+            cannot_run(&format!(
+                "no mount namespace of its own: {errno}; it needs root"
+            ));
+            return;
+        }
+        let apart = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        rustix::mount::mount_change("/", apart).expect("private mounts");
+        let dir = tempfile::tempdir().expect("directory");
+        rustix::mount::mount("t", dir.path(), "tmpfs", MountFlags::empty(), None).expect("tmpfs");
+        test(dir.path());
+        rustix::mount::unmount(dir.path(), rustix::mount::UnmountFlags::DETACH).expect("unmount");
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Runs `test` with descriptors of its own, so that it can count them.
+pub(crate) fn with_own_descriptors(test: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(move || {
+        crate::sys::unshare(true).expect("descriptors of its own");
+        test();
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn cannot_run(why: &str) {
+    let name = std::thread::current().name().unwrap_or("a test").to_owned();
+    assert!(
+        std::env::var_os("OMNIBUS_REQUIRE_ALL").is_none_or(|value| value != "1"),
+        "{name} cannot run: {why}"
+    );
+    eprintln!("NOT RUN: {name}: {why}");
+}
