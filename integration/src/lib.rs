@@ -7,6 +7,7 @@
 
 pub mod binary;
 pub mod client;
+pub mod conformance;
 pub mod place;
 pub mod process;
 pub mod requirement;

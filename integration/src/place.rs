@@ -106,15 +106,12 @@ fn unescape(text: &str) -> String {
     while let Some(at) = rest.find('\\') {
         plain.push_str(&rest[..at]);
         let digits = rest.get(at + 1..at + 4);
-        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                plain.push(char::from(byte));
-                rest = &rest[at + 4..];
-            }
-            None => {
-                plain.push('\\');
-                rest = &rest[at + 1..];
-            }
+        if let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            plain.push(char::from(byte));
+            rest = &rest[at + 4..];
+        } else {
+            plain.push('\\');
+            rest = &rest[at + 1..];
         }
     }
     plain.push_str(rest);

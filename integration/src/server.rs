@@ -227,7 +227,7 @@ impl Server {
     }
 
     /// Kills it as a crash does, and waits until it is gone.
-    pub async fn kill(mut self) {
+    pub async fn kill(&mut self) {
         let _ = kill_process_group(self.group, Signal::KILL);
         let _ = self.child.wait().await;
     }
@@ -236,7 +236,7 @@ impl Server {
     ///
     /// # Panics
     /// If it stays.
-    pub async fn gone(mut self) -> ExitStatus {
+    pub async fn gone(&mut self) -> ExitStatus {
         tokio::time::timeout(wait::PATIENCE, self.child.wait())
             .await
             .expect("the server should be gone")
@@ -247,7 +247,7 @@ impl Server {
     ///
     /// # Panics
     /// If it stays.
-    pub async fn terminate(self) -> ExitStatus {
+    pub async fn terminate(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.gone().await
     }

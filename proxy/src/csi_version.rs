@@ -88,10 +88,7 @@ mod tests {
         );
         for bad in ["", "1", "1.5", "v1.5.0", "1.14.0", "2.0.0", "1.05.0"] {
             assert!(
-                matches!(
-                    bad.parse::<CsiVersion>(),
-                    Err(CsiVersionError::Unknown(_))
-                ),
+                matches!(bad.parse::<CsiVersion>(), Err(CsiVersionError::Unknown(_))),
                 "{bad:?}"
             );
         }

@@ -5,6 +5,9 @@
 //! then. The truth is `tests/fixtures/handlebars.json`, captured from the original; where the two
 //! differ the template is refused. compat: "Templates".
 
+mod builtins;
+mod rules;
+
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -12,11 +15,14 @@ use std::sync::Arc;
 use handlebars::Handlebars;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 /// The longest output of a template, in bytes.
 pub const MAX_OUTPUT: usize = 64 * 1024;
 /// The longest template, in bytes.
-pub const MAX_SOURCE: usize = 16 * 1024;
+pub const MAX_SOURCE: usize = 4 * 1024;
+/// The most blocks, subexpressions and bracketed names of a template: its parser is recursive.
+const MAX_NESTED: usize = 64;
 
 /// The name under which the one template of a registry is kept.
 const NAME: &str = "template";
@@ -61,20 +67,37 @@ impl Template {
                 limit: MAX_SOURCE,
             });
         }
-        let mut registry = Handlebars::new();
-        registry
-            .register_template_string(NAME, source)
+        let brackets = source.bytes().filter(|b| b"#([".contains(b)).count();
+        if brackets > MAX_NESTED {
+            return Err(TemplateError::Unsupported(format!(
+                "more than {MAX_NESTED} brackets and blocks"
+            )));
+        }
+        let mut template = handlebars::Template::compile(source)
             .map_err(|error| TemplateError::Syntax(error.reason().to_string()))?;
+        rules::check_lines(source)?;
+        rules::adopt(&mut template, 0)?;
+        let mut registry = Handlebars::new();
+        builtins::install(&mut registry);
+        registry.register_template(NAME, template);
         Ok(Self {
             source: source.into(),
             registry: Arc::new(registry),
         })
     }
 
-    /// The output for `data`.
+    /// The output for `data`, which have to be maps and text: lists and numbers print differently
+    /// in Handlebars.js.
     pub fn render<T: Serialize>(&self, data: &T) -> Result<String, TemplateError> {
+        let data = serde_json::to_value(data)
+            .map_err(|error| TemplateError::Render(error.to_string()))?;
+        if !is_maps_and_text(&data) {
+            return Err(TemplateError::Render(
+                "its data hold more than maps and text".into(),
+            ));
+        }
         let mut output = Bounded(Vec::new());
-        let rendered = self.registry.render_to_write(NAME, data, &mut output);
+        let rendered = self.registry.render_to_write(NAME, &data, &mut output);
         if output.0.len() > MAX_OUTPUT {
             return Err(TemplateError::TooLong {
                 what: "output of the template",
@@ -101,6 +124,14 @@ impl<'de> Deserialize<'de> for Template {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let source = String::deserialize(deserializer)?;
         Self::compile(&source).map_err(D::Error::custom)
+    }
+}
+
+fn is_maps_and_text(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::String(_) => true,
+        Value::Object(map) => map.values().all(is_maps_and_text),
+        _ => false,
     }
 }
 

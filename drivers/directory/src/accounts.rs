@@ -6,6 +6,8 @@
 
 use std::path::Path;
 
+use driver_core::config::scalar::Owner;
+
 /// Why an owner of the configuration is not usable.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
@@ -17,9 +19,6 @@ pub enum AccountError {
         /// The file that was read.
         file: String,
     },
-    /// A number that no account can have.
-    #[error("`{0}` is not a user or group number")]
-    Number(String),
     /// The file could not be read.
     #[error("reading {file}")]
     Unreadable {
@@ -30,31 +29,28 @@ pub enum AccountError {
     },
 }
 
-/// The number of user `value`: itself if it is one, else from `/etc/passwd`.
-pub fn user(value: &str) -> Result<u32, AccountError> {
-    number_or_name(value, Path::new("/etc/passwd"))
+/// The number of a user: itself if it is one, else from `/etc/passwd`.
+pub fn user(owner: &Owner) -> Result<u32, AccountError> {
+    number(owner, Path::new("/etc/passwd"))
 }
 
-/// The number of group `value`: itself if it is one, else from `/etc/group`.
-pub fn group(value: &str) -> Result<u32, AccountError> {
-    number_or_name(value, Path::new("/etc/group"))
+/// The number of a group: itself if it is one, else from `/etc/group`.
+pub fn group(owner: &Owner) -> Result<u32, AccountError> {
+    number(owner, Path::new("/etc/group"))
 }
 
-fn number_or_name(value: &str, file: &Path) -> Result<u32, AccountError> {
-    if value.bytes().all(|b| b.is_ascii_digit()) {
-        // The largest number means "leave it" to chown.
-        return match value.parse() {
-            Ok(number) if number != u32::MAX => Ok(number),
-            _ => Err(AccountError::Number(value.to_owned())),
-        };
-    }
+fn number(owner: &Owner, file: &Path) -> Result<u32, AccountError> {
+    let name = match owner {
+        Owner::Id(id) => return Ok(*id),
+        Owner::Name(name) => name,
+    };
     let shown = || file.display().to_string();
     let text = std::fs::read(file).map_err(|source| AccountError::Unreadable {
         file: shown(),
         source,
     })?;
-    find(&String::from_utf8_lossy(&text), value).ok_or_else(|| AccountError::Unknown {
-        name: value.to_owned(),
+    find(&String::from_utf8_lossy(&text), name).ok_or_else(|| AccountError::Unknown {
+        name: name.clone(),
         file: shown(),
     })
 }
@@ -88,15 +84,15 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_taken_as_they_are_and_the_one_that_means_nobody_is_refused() {
-        assert_eq!(user("0").expect("number"), 0);
-        assert_eq!(group("4294967294").expect("number"), 4_294_967_294);
-        assert!(matches!(user("4294967295"), Err(AccountError::Number(_))));
-        assert!(matches!(user(""), Err(AccountError::Number(_))));
+    fn names_of_this_system_are_found() {
+        assert_eq!(
+            user(&Owner::Name("root".into())).expect("every system has it"),
+            0
+        );
+        assert_eq!(group(&Owner::Id(7)).expect("a number"), 7);
         assert!(matches!(
-            user("no such user"),
+            group(&Owner::Name("no-such-group".into())),
             Err(AccountError::Unknown { .. })
         ));
-        assert_eq!(user("root").expect("every system has it"), 0);
     }
 }

@@ -4,11 +4,15 @@
 //! driver-core's; here are the keys, their defaults and their meaning. [`Layout`] is the checked
 //! form that the driver works with.
 
+use driver_core::config::ConfigError;
+use driver_core::config::scalar::{Mode, Owner, unless_falsy};
 use node_utils::AbsolutePath;
-use node_utils::attachment::PathError;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
-use crate::accounts::{self, AccountError};
+use crate::accounts;
+
+/// The one driver of snapshots in this build.
+pub(crate) const FILECOPY: &str = "filecopy";
 
 /// The section `local-hostpath`.
 #[derive(Debug, Clone, Deserialize)]
@@ -18,15 +22,15 @@ pub struct HostpathConfig {
     pub share_base_path: String,
     /// The same directory as the controller sees it.
     pub controller_base_path: String,
-    /// The mode of new volumes, octal; without it 0755 less the umask.
-    #[serde(default, deserialize_with = "scalar")]
-    pub dir_permissions_mode: Option<String>,
+    /// The mode of new volumes; without it 0755 less the umask, or that of the source.
+    #[serde(default, deserialize_with = "unless_empty")]
+    pub dir_permissions_mode: Option<Mode>,
     /// The owner of new volumes: a number or a name.
-    #[serde(default, deserialize_with = "scalar")]
-    pub dir_permissions_user: Option<String>,
+    #[serde(default, deserialize_with = "unless_empty")]
+    pub dir_permissions_user: Option<Owner>,
     /// The group of new volumes: a number or a name.
-    #[serde(default, deserialize_with = "scalar")]
-    pub dir_permissions_group: Option<String>,
+    #[serde(default, deserialize_with = "unless_empty")]
+    pub dir_permissions_group: Option<Owner>,
     /// How snapshots are made.
     #[serde(default)]
     pub snapshots: SnapshotsConfig,
@@ -36,7 +40,7 @@ pub struct HostpathConfig {
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct SnapshotsConfig {
     /// The driver of snapshots whose class names none; `filecopy` if absent.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "unless_falsy")]
     pub default_driver: Option<String>,
 }
 
@@ -62,64 +66,20 @@ pub struct Permissions {
     pub group: Option<u32>,
 }
 
-/// Why a section cannot be used. The key is the full path in the configuration.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// A path that cannot be a base directory.
-    #[error("`{section}.{key}` {reason}")]
-    Path {
-        /// The section.
-        section: &'static str,
-        /// The key.
-        key: &'static str,
-        /// What is wrong with it.
-        reason: PathError,
-    },
-    /// A mode that is no octal number up to 7777.
-    #[error("`{section}.dirPermissionsMode` is not an octal mode: `{value}`")]
-    Mode {
-        /// The section.
-        section: &'static str,
-        /// What it says.
-        value: String,
-    },
-    /// An owner that does not exist.
-    #[error("`{section}.{key}` names no account")]
-    Account {
-        /// The section.
-        section: &'static str,
-        /// The key.
-        key: &'static str,
-        /// Why.
-        source: AccountError,
-    },
-    /// A way of making snapshots that this build does not have.
-    #[error(
-        "`{section}.snapshots.default_driver` is `{value}`; this build makes snapshots with \
-         `filecopy` only"
-    )]
-    SnapshotDriver {
-        /// The section.
-        section: &'static str,
-        /// What it says.
-        value: String,
-    },
-}
-
-/// A string, or a number as its digits: YAML makes numbers of unquoted modes and ids.
-fn scalar<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Scalar {
-        Number(u64),
-        Text(String),
+/// Reads an empty text as an absent key.
+fn unless_empty<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: serde::de::DeserializeOwned,
+{
+    use serde::de::Error as _;
+    match serde_json::Value::deserialize(deserializer)? {
+        serde_json::Value::Null => Ok(None),
+        serde_json::Value::String(text) if text.is_empty() => Ok(None),
+        value => serde_json::from_value(value)
+            .map(Some)
+            .map_err(D::Error::custom),
     }
-    Ok(
-        Option::<Scalar>::deserialize(deserializer)?.map(|scalar| match scalar {
-            Scalar::Number(number) => number.to_string(),
-            Scalar::Text(text) => text,
-        }),
-    )
 }
 
 // === impl HostpathConfig ===
@@ -130,79 +90,72 @@ impl HostpathConfig {
 
     /// Checks every value, accounts included.
     pub fn layout(&self) -> Result<Layout, ConfigError> {
-        let section = Self::SECTION;
-        if let Some(value) = self.snapshots.default_driver.as_deref()
-            && value != "filecopy"
+        let key = |key: &str| format!("{}.{key}", Self::SECTION);
+        if let Some(driver) = self.snapshots.default_driver.as_deref()
+            && driver != FILECOPY
         {
-            return Err(ConfigError::SnapshotDriver {
-                section,
-                value: value.to_owned(),
-            });
+            let problem = format!("`{}` is not a driver of this build", driver.escape_debug());
+            return Err(ConfigError::at(key("snapshots.default_driver"), problem)
+                .advise("snapshots are made with `filecopy`"));
         }
-        let path = |key, value: &str| {
-            AbsolutePath::parse(value).map_err(|reason| ConfigError::Path {
-                section,
-                key,
-                reason,
-            })
+        let path = |name: &str, value: &str| {
+            AbsolutePath::parse(value)
+                .map_err(|error| ConfigError::at(key(name), error.to_string()))
         };
-        let account = |key, source| ConfigError::Account {
-            section,
-            key,
-            source,
+        let account = |name: &str,
+                       find: fn(&Owner) -> Result<u32, accounts::AccountError>,
+                       owner: &Option<Owner>| {
+            owner
+                .as_ref()
+                .map(find)
+                .transpose()
+                .map_err(|error| ConfigError::at(key(name), error.to_string()))
         };
-        let given = |value: &Option<String>| value.clone().filter(|value| !value.is_empty());
-        let user = given(&self.dir_permissions_user)
-            .map(|value| accounts::user(&value))
-            .transpose()
-            .map_err(|source| account("dirPermissionsUser", source))?;
-        let group = given(&self.dir_permissions_group)
-            .map(|value| accounts::group(&value))
-            .transpose()
-            .map_err(|source| account("dirPermissionsGroup", source))?;
-        let mode = given(&self.dir_permissions_mode)
-            .map(|value| parse_mode(&value).ok_or(ConfigError::Mode { section, value }))
-            .transpose()?;
         Ok(Layout {
             share: path("shareBasePath", &self.share_base_path)?,
             base: path("controllerBasePath", &self.controller_base_path)?,
-            permissions: Permissions { mode, user, group },
+            permissions: Permissions {
+                mode: self.dir_permissions_mode.map(Mode::bits),
+                user: account(
+                    "dirPermissionsUser",
+                    accounts::user,
+                    &self.dir_permissions_user,
+                )?,
+                group: account(
+                    "dirPermissionsGroup",
+                    accounts::group,
+                    &self.dir_permissions_group,
+                )?,
+            },
         })
     }
-}
-
-/// Octal digits, with or without the prefix `0o`, up to 7777.
-fn parse_mode(value: &str) -> Option<u32> {
-    let digits = value.strip_prefix("0o").unwrap_or(value);
-    if digits.is_empty() || !digits.bytes().all(|b| (b'0'..=b'7').contains(&b)) {
-        return None;
-    }
-    u32::from_str_radix(digits, 8)
-        .ok()
-        .filter(|mode| *mode <= 0o7777)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use driver_core::config::{Document, NoEnvironment};
 
-    fn config(json: &str) -> HostpathConfig {
-        serde_json::from_str(json).expect("a section")
+    fn section(extra: &str) -> Result<Layout, ConfigError> {
+        let text = format!(
+            "driver: local-hostpath\nlocal-hostpath:\n  shareBasePath: /s/\n  \
+             controllerBasePath: /b\n  {extra}\n"
+        );
+        Document::parse(&text, &NoEnvironment)?
+            .section::<HostpathConfig>(HostpathConfig::SECTION)?
+            .layout()
     }
 
     #[test]
     fn a_mode_is_octal_whether_it_is_quoted_or_not() {
         for (value, mode) in [
             ("\"0777\"", 0o777),
+            ("0777", 0o777),
             ("777", 0o777),
-            ("\"777\"", 0o777),
-            ("1777", 0o1777),
-            ("\"0o750\"", 0o750),
+            ("\"1777\"", 0o1777),
+            ("\"0750\"", 0o750),
         ] {
-            let json = format!(
-                r#"{{"shareBasePath":"/s/","controllerBasePath":"/b","dirPermissionsMode":{value}}}"#
-            );
-            let layout = config(&json).layout().expect("layout");
+            let layout = section(&format!("dirPermissionsMode: {value}")).expect("layout");
             assert_eq!(layout.permissions.mode, Some(mode), "{value}");
             assert_eq!(layout.share.as_str(), "/s");
         }
@@ -210,44 +163,50 @@ mod tests {
 
     #[test]
     fn what_cannot_be_right_is_refused_with_its_key() {
-        for (extra, needle) in [
-            (r#""dirPermissionsMode":"888""#, "dirPermissionsMode"),
-            (r#""dirPermissionsMode":"10000""#, "dirPermissionsMode"),
-            (r#""dirPermissionsMode":"u+rwx""#, "dirPermissionsMode"),
-            (r#""dirPermissionsUser":"no:one""#, "dirPermissionsUser"),
+        for (extra, key) in [
+            ("dirPermissionsMode: \"888\"", "dirPermissionsMode"),
+            ("dirPermissionsMode: u+rwx", "dirPermissionsMode"),
+            ("dirPermissionsUser: \"no:one\"", "dirPermissionsUser"),
+            ("dirPermissionsGroup: no-such-group", "dirPermissionsGroup"),
             (
-                r#""dirPermissionsGroup":"no such group""#,
-                "dirPermissionsGroup",
-            ),
-            (
-                r#""snapshots":{"default_driver":"restic"}"#,
+                "snapshots: {default_driver: restic}",
                 "snapshots.default_driver",
             ),
             (
-                r#""snapshots":{"default_driver":"kopia"}"#,
+                "snapshots: {default_driver: kopia}",
                 "snapshots.default_driver",
             ),
         ] {
-            let json = format!(r#"{{"shareBasePath":"/s","controllerBasePath":"/b",{extra}}}"#);
-            let error = config(&json).layout().expect_err("must be refused");
-            assert!(error.to_string().contains(needle), "{error}");
-            assert!(error.to_string().contains("local-hostpath."), "{error}");
+            let error = section(extra).expect_err("must be refused");
+            let path = format!("local-hostpath.{key}");
+            assert_eq!(error.path(), Some(path.as_str()), "{error}");
         }
-        let relative = config(r#"{"shareBasePath":"s","controllerBasePath":"/b"}"#);
-        assert!(matches!(
-            relative.layout(),
-            Err(ConfigError::Path {
-                key: "shareBasePath",
-                ..
-            })
-        ));
+        let text = "driver: local-hostpath\nlocal-hostpath: {shareBasePath: /s}\n";
+        let document = Document::parse(text, &NoEnvironment).expect("document");
+        let missing = document.section::<HostpathConfig>(HostpathConfig::SECTION);
+        assert!(
+            missing
+                .expect_err("required")
+                .to_string()
+                .contains("controllerBasePath")
+        );
+    }
+
+    #[test]
+    fn relative_paths_are_refused() {
+        let config: HostpathConfig =
+            serde_json::from_str(r#"{"shareBasePath":"s","controllerBasePath":"/b"}"#)
+                .expect("section");
+        let error = config.layout().expect_err("relative");
+        assert_eq!(error.path(), Some("local-hostpath.shareBasePath"));
     }
 
     #[test]
     fn owner_zero_counts_and_an_empty_one_does_not() {
-        let json = r#"{"shareBasePath":"/s","controllerBasePath":"/b",
-                       "dirPermissionsUser":0,"dirPermissionsGroup":""}"#;
-        let permissions = config(json).layout().expect("layout").permissions;
+        let layout = section("dirPermissionsUser: 0\n  dirPermissionsGroup: \"\"").expect("layout");
+        let permissions = layout.permissions;
         assert_eq!((permissions.user, permissions.group), (Some(0), None));
+        let named = section("dirPermissionsUser: root").expect("layout");
+        assert_eq!(named.permissions.user, Some(0));
     }
 }

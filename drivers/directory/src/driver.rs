@@ -1,13 +1,21 @@
-//! The driver: the verbs of the contract over one base directory.
+//! The driver: each verb of the contract is one hop to a thread that may block.
+
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use driver_core::config::{ConfigError, Document};
+use driver_core::naming::VolumeNaming;
+use driver_core::parameters::Scope;
 use driver_core::{
-    AccessRules, BackendIdentity, Call, Capabilities, CreateVolume, Driver, Error, Expansion,
-    NodeId, Parameters, Topology, Volume, VolumeId, VolumeName,
+    AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
+    CreateVolume, Driver, Error, Expanded, Expansion, Kind, NodeId, Page, PageRequest, Parameters,
+    SizeRange, Snapshot, SnapshotFilter, SnapshotId, Topology, Volume, VolumeId, VolumeName,
 };
 
-use crate::config::{ConfigError, HostpathConfig, Layout};
-use crate::id::VolumeDir;
+use crate::config::{FILECOPY, HostpathConfig};
+use crate::reach::Reach;
+use crate::store::Store;
+use crate::volumes::Directories;
 
 /// The kind `local-hostpath`: directories of the node that this process runs on.
 #[derive(Debug)]
@@ -17,25 +25,79 @@ pub struct LocalHostpath;
 #[derive(Debug)]
 pub struct DirectoryDriver {
     kind: &'static str,
-    layout: Layout,
-    place: Option<Topology>,
+    instance: Option<String>,
+    naming: VolumeNaming,
+    directories: Arc<Directories>,
 }
+
+// === impl LocalHostpath ===
 
 impl LocalHostpath {
     /// The value of `driver:`.
     pub const KIND: &'static str = "local-hostpath";
 
-    /// Makes the driver of one connection on `node`.
-    #[expect(
-        clippy::new_ret_no_self,
-        reason = "a kind is a way to make the one driver"
-    )]
-    pub fn new(config: &HostpathConfig, node: &NodeId) -> Result<DirectoryDriver, ConfigError> {
+    /// Makes the driver of one connection on `node`. Touches no storage.
+    pub fn from_document(
+        document: &Document,
+        node: &NodeId,
+    ) -> Result<DirectoryDriver, ConfigError> {
+        let common = document.common()?;
+        let layout = document
+            .section::<HostpathConfig>(HostpathConfig::SECTION)?
+            .layout()?;
+        document.without_effect(&[
+            ("node.format", "a directory is never formatted"),
+            ("node.mount.checkFilesystem", "a directory is never checked"),
+        ]);
         Ok(DirectoryDriver {
             kind: Self::KIND,
-            layout: config.layout()?,
-            place: Some(Topology::node(node.as_str())),
+            instance: common.instance_id.clone(),
+            naming: VolumeNaming::new(&common),
+            directories: Arc::new(Directories {
+                store: Store::new(layout.base.clone()),
+                layout,
+                reach: Reach::Hostpath,
+                place: Some(Topology::node(node.as_str())),
+            }),
         })
+    }
+}
+
+// === impl DirectoryDriver ===
+
+impl DirectoryDriver {
+    /// Runs `work` where it may block; it ends even if nobody waits any more.
+    async fn run<T: Send + 'static>(
+        &self,
+        call: &Call,
+        doing: &'static str,
+        work: impl FnOnce(&Directories, &Call) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (directories, work_call) = (Arc::clone(&self.directories), call.clone());
+        tokio::task::spawn_blocking(move || work(&directories, &work_call))
+            .await
+            .unwrap_or_else(|join| {
+                Err(Error::new(Kind::Internal, doing)
+                    .because(join)
+                    .with_effect(call.effect()))
+            })
+    }
+
+    /// Refuses a class that asks for another way of making snapshots.
+    fn check_snapshot_driver(&self, parameters: &Parameters) -> Result<(), Error> {
+        let scope = Scope {
+            driver: self.kind,
+            instance: self.instance.as_deref(),
+        };
+        match parameters.get(scope, "driver") {
+            None | Some(FILECOPY) => Ok(()),
+            Some(other) => Err(Error::invalid(format!(
+                "taking a snapshot with `{}`",
+                other.escape_debug()
+            ))
+            .because("this build makes snapshots with `filecopy` only")
+            .advise("set the parameter `driver` of the snapshot class to `filecopy`")),
+        }
     }
 }
 
@@ -57,7 +119,7 @@ impl Driver for DirectoryDriver {
             clones: true,
             expand: Expansion::Controller,
             publish: false,
-            topology: self.place.is_some(),
+            topology: self.directories.place.is_some(),
         }
     }
 
@@ -66,30 +128,122 @@ impl Driver for DirectoryDriver {
     }
 
     fn backend_identity(&self) -> BackendIdentity {
-        BackendIdentity(format!("{}:{}", self.kind, self.layout.base))
+        let place = self.directories.topology();
+        let nodes = place.iter().flat_map(|place| place.segments().values());
+        let node = nodes.cloned().collect::<String>();
+        BackendIdentity(format!(
+            "{}:{node}:{}",
+            self.kind, self.directories.store.base
+        ))
     }
 
-    fn name_volume(&self, name: &VolumeName, _: &Parameters) -> Result<VolumeId, Error> {
-        VolumeDir::new(name.as_str())
-            .map(|dir| dir.id())
-            .ok_or_else(|| {
-                Error::invalid(format!("volume name `{}`", name.as_str().escape_debug()))
-            })
+    fn name_volume(&self, name: &VolumeName, parameters: &Parameters) -> Result<VolumeId, Error> {
+        self.naming.volume_id(name, parameters)
     }
 
-    async fn probe(&self, _: &Call) -> Vec<Error> {
-        vec![Error::unsupported("probe")]
+    async fn probe(&self, call: &Call) -> Vec<Error> {
+        let problems = self.run(call, "probing", |directories, _| {
+            Ok(directories.store.problems())
+        });
+        problems.await.unwrap_or_else(|error| vec![error])
     }
 
-    async fn create_volume(&self, _: &Call, _: &CreateVolume) -> Result<Volume, Error> {
-        Err(Error::unsupported("create volume"))
+    async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error> {
+        let request = request.clone();
+        self.run(call, "creating a volume", move |directories, call| {
+            directories.create_volume(call, &request)
+        })
+        .await
     }
 
-    async fn delete_volume(&self, _: &Call, _: &VolumeId) -> Result<(), Error> {
-        Err(Error::unsupported("delete volume"))
+    async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
+        let id = id.clone();
+        self.run(call, "deleting a volume", move |directories, call| {
+            directories.delete_volume(call, &id)
+        })
+        .await
+    }
+
+    async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
+        let id = id.clone();
+        self.run(call, "looking at a volume", move |directories, _| {
+            directories.get_volume(&id)
+        })
+        .await
+    }
+
+    async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {
+        let page = page.clone();
+        self.run(call, "listing volumes", move |directories, _| {
+            directories.list_volumes(&page)
+        })
+        .await
+    }
+
+    async fn expand_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        size: SizeRange,
+    ) -> Result<Expanded, Error> {
+        let id = id.clone();
+        self.run(call, "expanding a volume", move |directories, call| {
+            directories.expand_volume(call, &id, size)
+        })
+        .await
+    }
+
+    async fn capacity(&self, call: &Call, query: &CapacityQuery) -> Result<Capacity, Error> {
+        let query = query.clone();
+        self.run(call, "measuring free space", move |directories, _| {
+            directories.capacity(&query)
+        })
+        .await
+    }
+
+    async fn create_snapshot(
+        &self,
+        call: &Call,
+        request: &CreateSnapshot,
+    ) -> Result<Snapshot, Error> {
+        self.check_snapshot_driver(&request.parameters)?;
+        let request = request.clone();
+        self.run(call, "taking a snapshot", move |directories, call| {
+            directories.create_snapshot(call, &request)
+        })
+        .await
+    }
+
+    async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
+        let id = id.clone();
+        self.run(call, "deleting a snapshot", move |directories, call| {
+            directories.delete_snapshot(call, &id)
+        })
+        .await
+    }
+
+    async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
+        let id = id.clone();
+        self.run(call, "looking at a snapshot", move |directories, _| {
+            directories.get_snapshot(&id)
+        })
+        .await
+    }
+
+    async fn list_snapshots(
+        &self,
+        call: &Call,
+        filter: &SnapshotFilter,
+        page: &PageRequest,
+    ) -> Result<Page<Snapshot>, Error> {
+        let (filter, page) = (filter.clone(), page.clone());
+        self.run(call, "listing snapshots", move |directories, _| {
+            directories.list_snapshots(&filter, &page)
+        })
+        .await
     }
 
     fn node_topology(&self) -> Option<Topology> {
-        self.place.clone()
+        self.directories.place.clone()
     }
 }

@@ -6,10 +6,20 @@
 
 #![forbid(unsafe_code)]
 
-pub mod accounts;
+mod accounts;
 pub mod config;
-pub mod driver;
-pub mod id;
+mod copy;
+mod disk;
+mod driver;
+mod failure;
+mod id;
+mod reach;
+mod record;
+mod snapshots;
+mod stop;
+mod store;
+mod volumes;
+mod workshop;
 
-pub use config::{ConfigError, HostpathConfig};
+pub use config::HostpathConfig;
 pub use driver::{DirectoryDriver, LocalHostpath};
