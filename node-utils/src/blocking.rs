@@ -47,15 +47,40 @@ impl fmt::Debug for Hold {
     }
 }
 
-/// Runs `work` on a thread that may block. `doing` names the verb and the path.
+/// A verb and its path, for messages, and whether it may change anything.
+#[derive(Debug)]
+pub(crate) struct Doing {
+    text: String,
+    effect: Effect,
+}
+
+impl Doing {
+    /// A verb that changes the node.
+    pub(crate) fn changing(text: String) -> Self {
+        let effect = Effect::Possible;
+        Self { text, effect }
+    }
+
+    /// A verb that only looks.
+    pub(crate) fn reading(text: String) -> Self {
+        let effect = Effect::None;
+        Self { text, effect }
+    }
+
+    fn failed(self, kind: NodeErrorKind) -> NodeError {
+        NodeError::new(kind, self.text).with_effect(self.effect)
+    }
+}
+
+/// Runs `work` on a thread that may block.
 pub(crate) async fn run<T: Send + 'static>(
     terms: Terms,
-    doing: String,
+    doing: Doing,
     work: impl FnOnce() -> Result<T, NodeError> + Send + 'static,
 ) -> Result<T, NodeError> {
     let Terms { deadline, hold } = terms;
     if deadline <= Instant::now() {
-        return Err(NodeError::new(NodeErrorKind::Timeout, doing));
+        return Err(NodeError::new(NodeErrorKind::Timeout, doing.text));
     }
     let task = tokio::task::spawn_blocking(move || {
         let result = work();
@@ -64,12 +89,46 @@ pub(crate) async fn run<T: Send + 'static>(
     });
     match tokio::time::timeout_at(deadline, task).await {
         Ok(Ok(result)) => result,
-        Ok(Err(join)) => Err(NodeError::new(NodeErrorKind::Internal, doing)
-            .because(join)
-            .with_effect(Effect::Possible)),
-        Err(elapsed) => Err(NodeError::new(NodeErrorKind::Timeout, doing)
+        // The text of a panic may hold anything; the panic hook has told the log.
+        Ok(Err(_)) => Err(doing
+            .failed(NodeErrorKind::Internal)
+            .advise("the work panicked, which is a defect; a retry is safe")),
+        Err(elapsed) => Err(doing
+            .failed(NodeErrorKind::Timeout)
             .because(elapsed)
-            .with_effect(Effect::Possible)
             .advise("the kernel has not answered yet; the volume stays locked until it does")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn soon() -> Terms {
+        Terms::until(Instant::now() + Duration::from_secs(60))
+    }
+
+    #[tokio::test]
+    async fn what_is_held_is_released_before_the_answer_is_seen() {
+        let guard = Arc::new(());
+        let terms = soon().holding(Arc::clone(&guard));
+        let result = run(terms, Doing::changing("work".into()), || Ok(7)).await;
+        assert_eq!(result.expect("done"), 7);
+        assert_eq!(Arc::strong_count(&guard), 1);
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_of_unknown_effect_and_releases_what_is_held() {
+        let guard = Arc::new(());
+        let terms = soon().holding(Arc::clone(&guard));
+        let work = || -> Result<(), NodeError> { panic!("a defect") };
+        let error = run(terms, Doing::changing("work".into()), work).await;
+        let error = error.expect_err("panicked");
+        assert_eq!(error.kind(), NodeErrorKind::Internal);
+        assert_eq!(error.effect(), Effect::Possible);
+        assert_eq!(Arc::strong_count(&guard), 1);
     }
 }

@@ -25,7 +25,7 @@ pub use request::{
 use std::sync::Arc;
 
 use crate::attachment::{AbsolutePath, Attachment};
-use crate::blocking::{self, Terms};
+use crate::blocking::{self, Doing, Terms};
 use slot::Slot;
 
 /// The node half of every kind of volume. Cheap to clone.
@@ -48,13 +48,13 @@ impl Node {
     ///
     /// `NotFound`: it does not exist on this node. `Conflict`: another volume is staged there.
     pub async fn stage(&self, terms: Terms, request: StageRequest) -> Result<(), NodeError> {
-        let doing = format!("stage at `{}`", request.staging);
+        let doing = Doing::changing(format!("stage at `{}`", request.staging));
         blocking::run(terms, doing, move || stage(&request)).await
     }
 
     /// Undoes [`Node::stage`]. What is not staged is unstaged.
     pub async fn unstage(&self, terms: Terms, staging: StagingPath) -> Result<(), NodeError> {
-        let doing = format!("unstage `{staging}`");
+        let doing = Doing::changing(format!("unstage `{staging}`"));
         blocking::run(terms, doing, move || release::release(staging.path())).await
     }
 
@@ -63,20 +63,20 @@ impl Node {
     /// `Conflict`: something else is at the target, or the same volume with other arguments.
     /// `Precondition`: not staged, or published elsewhere in an exclusive mode.
     pub async fn publish(&self, terms: Terms, request: PublishRequest) -> Result<(), NodeError> {
-        let doing = format!("publish at `{}`", request.target);
+        let doing = Doing::changing(format!("publish at `{}`", request.target));
         let config = Arc::clone(&self.config);
         blocking::run(terms, doing, move || publish::publish(&config, &request)).await
     }
 
     /// Undoes [`Node::publish`] and deletes the target. What is not published is unpublished.
     pub async fn unpublish(&self, terms: Terms, target: TargetPath) -> Result<(), NodeError> {
-        let doing = format!("unpublish `{target}`");
+        let doing = Doing::changing(format!("unpublish `{target}`"));
         blocking::run(terms, doing, move || release::release(target.path())).await
     }
 
     /// Space, files and health of the volume that is mounted at `path`. `NotFound`: none is.
     pub async fn stats(&self, terms: Terms, path: AbsolutePath) -> Result<VolumeStats, NodeError> {
-        let doing = format!("read statistics of `{path}`");
+        let doing = Doing::reading(format!("read statistics of `{path}`"));
         blocking::run(terms, doing, move || stats::stats(&path)).await
     }
 
@@ -87,7 +87,7 @@ impl Node {
         terms: Terms,
         request: ExpandRequest,
     ) -> Result<Option<u64>, NodeError> {
-        let doing = format!("expand `{}`", request.path);
+        let doing = Doing::changing(format!("expand `{}`", request.path));
         blocking::run(terms, doing, move || expand(&request)).await
     }
 }

@@ -1,1 +1,164 @@
+//! The verbs of the node on the real kernel, each test with mounts of its own.
+//!
+//! A `Bench` is a node with a few volumes as a driver makes them, and the paths that an
+//! orchestrator would choose. States that a killed process leaves are prepared by hand.
 
+mod group;
+mod life;
+mod publish;
+mod stats;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::*;
+use crate::attachment::Hostpath;
+use crate::capability::{Access, AccessMode, MountAccess, MountFlags, VolumeCapability};
+use crate::mount::{MountTable, is_mounted};
+use crate::testing::with_own_mounts;
+
+/// A node and what is around it.
+struct Bench {
+    base: PathBuf,
+    node: Node,
+    runtime: tokio::runtime::Runtime,
+}
+
+fn bench(test: impl FnOnce(&Bench) + Send + 'static) {
+    bench_with(NodeConfig::default(), test);
+}
+
+fn bench_with(config: NodeConfig, test: impl FnOnce(&Bench) + Send + 'static) {
+    with_own_mounts(|base| {
+        for dir in ["v/one", "v/two", "k"] {
+            fs::create_dir_all(base.join(dir)).expect("dir");
+        }
+        fs::write(base.join("v/one/name"), "one").expect("file");
+        fs::write(base.join("v/two/name"), "two").expect("file");
+        // Its blocking threads are made by this thread and so share its mounts.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .expect("runtime");
+        let bench = Bench {
+            base: base.to_owned(),
+            node: Node::new(config),
+            runtime,
+        };
+        test(&bench);
+    });
+}
+
+fn soon() -> Terms {
+    Terms::until(Instant::now() + Duration::from_secs(60))
+}
+
+fn capability(mode: AccessMode, flags: &str) -> VolumeCapability {
+    VolumeCapability {
+        access: Access::Mount(MountAccess {
+            flags: MountFlags::parse([flags]).expect("flags"),
+            ..MountAccess::default()
+        }),
+        mode,
+    }
+}
+
+impl Bench {
+    fn path(&self, relative: &str) -> PathBuf {
+        self.base.join(relative)
+    }
+
+    fn text(&self, relative: &str) -> String {
+        self.path(relative).to_str().expect("text").to_owned()
+    }
+
+    fn attachment(&self, volume: &str) -> Attachment {
+        let path = AbsolutePath::parse(&self.text(&format!("v/{volume}"))).expect("path");
+        Attachment::Hostpath(Hostpath { path })
+    }
+
+    fn staging(&self, name: &str) -> StagingPath {
+        StagingPath::parse(&self.text(&format!("k/{name}"))).expect("path")
+    }
+
+    fn target(&self, name: &str) -> TargetPath {
+        TargetPath::parse(&self.text(&format!("k/{name}"))).expect("path")
+    }
+
+    fn stage(&self, volume: &str, staging: &str) -> Result<(), NodeError> {
+        let request = StageRequest {
+            staging: self.staging(staging),
+            attachment: self.attachment(volume),
+            capability: capability(AccessMode::SingleNodeMultiWriter, ""),
+        };
+        self.runtime.block_on(self.node.stage(soon(), request))
+    }
+
+    fn unstage(&self, staging: &str) -> Result<(), NodeError> {
+        let path = self.staging(staging);
+        self.runtime.block_on(self.node.unstage(soon(), path))
+    }
+
+    /// A publication of volume `one`, staged at `s`, that any mode of several writers allows.
+    fn request(&self, target: &str) -> PublishRequest {
+        PublishRequest {
+            staging: self.staging("s"),
+            target: self.target(target),
+            attachment: self.attachment("one"),
+            capability: capability(AccessMode::SingleNodeMultiWriter, ""),
+            readonly: false,
+        }
+    }
+
+    fn publish(&self, request: PublishRequest) -> Result<(), NodeError> {
+        self.runtime.block_on(self.node.publish(soon(), request))
+    }
+
+    fn unpublish(&self, target: &str) -> Result<(), NodeError> {
+        let path = self.target(target);
+        self.runtime.block_on(self.node.unpublish(soon(), path))
+    }
+
+    fn stats(&self, relative: &str) -> Result<VolumeStats, NodeError> {
+        let path = AbsolutePath::parse(&self.text(relative)).expect("path");
+        self.runtime.block_on(self.node.stats(soon(), path))
+    }
+
+    fn bind(&self, from: &str, to: &str) {
+        fs::create_dir_all(self.path(to)).expect("dir");
+        rustix::mount::mount_bind(self.path(from), self.path(to)).expect("bind");
+    }
+
+    fn layers(&self, relative: &str) -> usize {
+        let table = MountTable::read().expect("table");
+        table.layers(&self.path(relative)).count()
+    }
+
+    fn mounts(&self) -> usize {
+        MountTable::read().expect("table").entries().count()
+    }
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(result: Result<T, NodeError>, kind: NodeErrorKind) -> NodeError {
+    let error = result.expect_err("must be refused");
+    assert_eq!(error.kind(), kind, "{}", error.chain());
+    error
+}
+
+#[track_caller]
+fn is_read_only(dir: &Path) -> bool {
+    match fs::write(dir.join("probe"), "") {
+        Ok(()) => {
+            fs::remove_file(dir.join("probe")).expect("remove");
+            false
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+            true
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Space, files and health.
+
+use rustix::mount::{MountFlags as KernelFlags, mount_remount};
+
+use super::*;
+
+fn reason(stats: &VolumeStats) -> &'static str {
+    match &stats.health {
+        Health::Normal => "Normal",
+        Health::Abnormal { reason, message } => {
+            assert!(!message.is_empty());
+            reason
+        }
+    }
+}
+
+#[test]
+fn a_published_and_a_staged_volume_have_statistics_and_other_paths_have_none() {
+    bench(|bench| {
+        bench.stage("one", "s").expect("stage");
+        bench.publish(bench.request("t")).expect("publish");
+        fs::write(bench.path("k/t/big"), vec![7; 1 << 20]).expect("write");
+        for path in ["k/s", "k/t"] {
+            let stats = bench.stats(path).expect("stats");
+            let (bytes, inodes) = (stats.bytes.expect("bytes"), stats.inodes.expect("inodes"));
+            assert!(
+                bytes.used >= 1 << 20 && bytes.total >= bytes.used,
+                "{bytes:?}"
+            );
+            assert!(bytes.available <= bytes.total - bytes.used, "{bytes:?}");
+            assert!(inodes.used > 0 && inodes.total >= inodes.used, "{inodes:?}");
+            assert_eq!(reason(&stats), "Normal");
+        }
+        refused(bench.stats("k"), NodeErrorKind::NotFound);
+        refused(bench.stats("k/missing"), NodeErrorKind::NotFound);
+        refused(bench.stats("k/t/big/deeper"), NodeErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn a_volume_whose_directory_was_deleted_is_abnormal() {
+    bench(|bench| {
+        bench.stage("one", "s").expect("stage");
+        fs::remove_dir_all(bench.path("v/one")).expect("remove");
+        assert_eq!(
+            reason(&bench.stats("k/s").expect("stats")),
+            "DirectoryDeleted"
+        );
+    });
+}
+
+#[test]
+fn a_filesystem_that_turned_read_only_is_abnormal_and_a_read_only_publication_is_not() {
+    bench(|bench| {
+        bench.stage("one", "s").expect("stage");
+        bench.publish(bench.request("t")).expect("publish");
+        let read_only = PublishRequest {
+            readonly: true,
+            ..bench.request("ro")
+        };
+        bench.publish(read_only).expect("publish");
+        assert_eq!(reason(&bench.stats("k/ro").expect("stats")), "Normal");
+        mount_remount(&bench.base, KernelFlags::RDONLY, c"").expect("remount");
+        assert_eq!(
+            reason(&bench.stats("k/t").expect("stats")),
+            "FilesystemReadOnly"
+        );
+        assert_eq!(reason(&bench.stats("k/ro").expect("stats")), "Normal");
+        mount_remount(&bench.base, KernelFlags::empty(), c"").expect("remount");
+        assert_eq!(reason(&bench.stats("k/t").expect("stats")), "Normal");
+    });
+}
