@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     fn soon() -> Terms {
-        Terms::until(Instant::now() + Duration::from_secs(60))
+        Terms::until(Instant::now() + Duration::from_mins(1))
     }
 
     #[tokio::test]

@@ -3,6 +3,11 @@
 //! A mount namespace belongs to a thread; each test that mounts runs on a thread that has left the
 //! common one, so that nothing it does is seen outside or survives it.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "mounts as others make them, and only where nobody else sees them"
+)]
+
 use std::path::Path;
 
 use rustix::mount::{MountFlags, MountPropagationFlags};
@@ -38,6 +43,21 @@ pub(crate) fn with_own_descriptors(test: impl FnOnce() + Send + 'static) {
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);
     }
+}
+
+/// A bind mount as mount(8) makes it: without flags.
+pub(crate) fn bind_plainly(from: &Path, to: &Path) {
+    rustix::mount::mount_bind(from, to).expect("bind");
+}
+
+/// Makes the filesystem at `path` read-only, as it does itself after an error, or writable again.
+pub(crate) fn remount(path: &Path, read_only: bool) {
+    let flags = if read_only {
+        MountFlags::RDONLY
+    } else {
+        MountFlags::empty()
+    };
+    rustix::mount::mount_remount(path, flags, c"").expect("remount");
 }
 
 fn cannot_run(why: &str) {

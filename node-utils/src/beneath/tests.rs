@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
-use crate::testing::{with_own_descriptors, with_own_mounts};
+use crate::testing::{bind_plainly, with_own_descriptors, with_own_mounts};
 
 const GO_ON: &dyn Fn() -> bool = &|| false;
 
@@ -173,7 +173,7 @@ fn a_mount_inside_is_named_and_not_entered() {
         fs::create_dir_all(tree.join("a/mount")).expect("dir");
         fs::create_dir(&other).expect("dir");
         fs::write(other.join("canary"), "alive").expect("file");
-        rustix::mount::mount_bind(&other, tree.join("a/mount")).expect("bind");
+        bind_plainly(&other, &tree.join("a/mount"));
         let error = root(base)
             .remove_tree(&name("v"), GO_ON)
             .expect_err("mounted");
@@ -183,13 +183,13 @@ fn a_mount_inside_is_named_and_not_entered() {
         // A file can be a mount point too, and so can the top.
         crate::mount::unmount_all_layers(&tree.join("a/mount")).expect("unmount");
         fs::write(tree.join("a/file"), "").expect("file");
-        rustix::mount::mount_bind(other.join("canary"), tree.join("a/file")).expect("bind");
+        bind_plainly(&other.join("canary"), &tree.join("a/file"));
         let error = root(base)
             .remove_tree(&name("v"), GO_ON)
             .expect_err("mounted");
         assert!(error.path().ends_with("/v/a/file"), "{}", error.path());
         crate::mount::unmount_all_layers(&tree.join("a/file")).expect("unmount");
-        rustix::mount::mount_bind(&other, &tree).expect("bind");
+        bind_plainly(&other, &tree);
         let error = root(base)
             .remove_tree(&name("v"), GO_ON)
             .expect_err("mounted");

@@ -329,83 +329,43 @@ mod tests {
         MountOptions::sort(list.split(',').filter(|option| !option.is_empty()))
     }
 
+    /// Options; then what becomes of them: attributes, data, user space, not for a bind mount.
+    const TABLE: &str = "\
+        | | | |
+        defaults | | | |
+        ro | ro | | |
+        ro,rw | | | |
+        rw,ro | ro | | |
+        nosuid,nodev,noexec | nosuid,nodev,noexec | | |
+        noexec,exec,nodev | nodev | | |
+        noatime,nodiratime | noatime,nodiratime | | |
+        noatime,relatime | | | |
+        noatime,atime | | | |
+        sync,noexec | noexec | | | sync
+        sync,async | | | |
+        _netdev,nofail,x-systemd.automount | | | _netdev,nofail,x-systemd.automount |
+        comment=a | | | comment=a |
+        user | | | user |
+        user=me,password=hunter2 | | user=me,password=hunter2 | | user,password
+        vers=4.1,soft | | vers=4.1,soft | | vers,soft
+        bind,remount,rshared | | | | bind,remount,rshared
+        errors=remount-ro | | errors=remount-ro | | errors
+        ro=1 | | ro=1 | | ro
+        RO | | RO | | RO";
+
     #[test]
     fn every_option_goes_to_who_understands_it() {
-        // list, attributes, data, user, not for a bind mount
-        let table: &[(&str, &[&str], &[&str], &[&str], &[&str])] = &[
-            ("", &[], &[], &[], &[]),
-            ("defaults", &[], &[], &[], &[]),
-            ("ro", &["ro"], &[], &[], &[]),
-            ("ro,rw", &[], &[], &[], &[]),
-            ("rw,ro", &["ro"], &[], &[], &[]),
-            (
-                "nosuid,nodev,noexec",
-                &["nosuid", "nodev", "noexec"],
-                &[],
-                &[],
-                &[],
-            ),
-            ("noexec,exec,nodev", &["nodev"], &[], &[], &[]),
-            (
-                "noatime,nodiratime",
-                &["noatime", "nodiratime"],
-                &[],
-                &[],
-                &[],
-            ),
-            ("noatime,relatime", &[], &[], &[], &[]),
-            ("noatime,atime", &[], &[], &[], &[]),
-            ("sync,noexec", &["noexec"], &[], &[], &["sync"]),
-            ("sync,async", &[], &[], &[], &[]),
-            (
-                "_netdev,nofail,x-systemd.automount",
-                &[],
-                &[],
-                &["_netdev", "nofail", "x-systemd.automount"],
-                &[],
-            ),
-            ("comment=a", &[], &[], &["comment=a"], &[]),
-            ("user", &[], &[], &["user"], &[]),
-            (
-                "user=me,password=hunter2",
-                &[],
-                &["user=me", "password=hunter2"],
-                &[],
-                &["user", "password"],
-            ),
-            (
-                "vers=4.1,soft",
-                &[],
-                &["vers=4.1", "soft"],
-                &[],
-                &["vers", "soft"],
-            ),
-            (
-                "bind,remount,rshared",
-                &[],
-                &[],
-                &[],
-                &["bind", "remount", "rshared"],
-            ),
-            (
-                "errors=remount-ro",
-                &[],
-                &["errors=remount-ro"],
-                &[],
-                &["errors"],
-            ),
-            ("RO", &[], &["RO"], &[], &["RO"]),
-        ];
-        for (list, attributes, data, user, not_for_bind) in table {
-            let sorted = sort(list);
-            assert_eq!(
-                sorted.attributes.beyond(Attributes::default()),
-                *attributes,
-                "{list}"
-            );
-            assert_eq!(sorted.data, *data, "{list}");
-            assert_eq!(sorted.user, *user, "{list}");
-            assert_eq!(sorted.not_for_bind(), *not_for_bind, "{list}");
+        for line in TABLE.lines() {
+            let columns: Vec<&str> = line.split('|').map(str::trim).collect();
+            let sorted = sort(columns[0]);
+            let attributes = sorted.attributes.beyond(Attributes::default());
+            let found = [
+                attributes.join(","),
+                sorted.data.join(","),
+                sorted.user.join(","),
+                sorted.not_for_bind().join(","),
+            ];
+            assert_eq!(found, columns[1..], "{line}");
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! What is already published is read from the kernel: the target itself tells whether it holds this
 //! volume, and only the exclusive modes need the mount table. The rules are those of the
-//! specification, NodePublishVolume.
+//! specification, `NodePublishVolume`.
 
 use super::error::{Effect, NodeError, NodeErrorKind};
 use super::exclusive;

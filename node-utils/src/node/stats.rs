@@ -58,8 +58,7 @@ pub(super) fn mounted(path: &AbsolutePath) -> Result<Place, Failure> {
     };
     match Place::open(path.as_path()) {
         Ok(place) if place.is_mount_point() => Ok(place),
-        Ok(_) => Err(Failure::Other(nothing())),
-        Err(Errno::NOENT | Errno::NOTDIR) => Err(Failure::Other(nothing())),
+        Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => Err(Failure::Other(nothing())),
         Err(errno) if is_dead(errno) => Err(Failure::Dead(errno)),
         Err(errno) => {
             let error = NodeError::new(NodeErrorKind::Internal, format!("open `{path}`"));

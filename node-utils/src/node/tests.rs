@@ -18,7 +18,7 @@ use super::*;
 use crate::attachment::Hostpath;
 use crate::capability::{Access, AccessMode, MountAccess, MountFlags, VolumeCapability};
 use crate::mount::{MountTable, is_mounted};
-use crate::testing::with_own_mounts;
+use crate::testing::{bind_plainly, with_own_mounts};
 
 /// A node and what is around it.
 struct Bench {
@@ -53,7 +53,7 @@ fn bench_with(config: NodeConfig, test: impl FnOnce(&Bench) + Send + 'static) {
 }
 
 fn soon() -> Terms {
-    Terms::until(Instant::now() + Duration::from_secs(60))
+    Terms::until(Instant::now() + Duration::from_mins(1))
 }
 
 fn capability(mode: AccessMode, flags: &str) -> VolumeCapability {
@@ -129,17 +129,17 @@ impl Bench {
 
     fn bind(&self, from: &str, to: &str) {
         fs::create_dir_all(self.path(to)).expect("dir");
-        rustix::mount::mount_bind(self.path(from), self.path(to)).expect("bind");
+        bind_plainly(&self.path(from), &self.path(to));
     }
 
     fn layers(&self, relative: &str) -> usize {
         let table = MountTable::read().expect("table");
         table.layers(&self.path(relative)).count()
     }
+}
 
-    fn mounts(&self) -> usize {
-        MountTable::read().expect("table").entries().count()
-    }
+fn mounts() -> usize {
+    MountTable::read().expect("table").entries().count()
 }
 
 #[track_caller]

@@ -1,8 +1,7 @@
 //! Space, files and health.
 
-use rustix::mount::{MountFlags as KernelFlags, mount_remount};
-
 use super::*;
+use crate::testing::remount;
 
 fn reason(stats: &VolumeStats) -> &'static str {
     match &stats.health {
@@ -60,13 +59,13 @@ fn a_filesystem_that_turned_read_only_is_abnormal_and_a_read_only_publication_is
         };
         bench.publish(read_only).expect("publish");
         assert_eq!(reason(&bench.stats("k/ro").expect("stats")), "Normal");
-        mount_remount(&bench.base, KernelFlags::RDONLY, c"").expect("remount");
+        remount(&bench.base, true);
         assert_eq!(
             reason(&bench.stats("k/t").expect("stats")),
             "FilesystemReadOnly"
         );
         assert_eq!(reason(&bench.stats("k/ro").expect("stats")), "Normal");
-        mount_remount(&bench.base, KernelFlags::empty(), c"").expect("remount");
+        remount(&bench.base, false);
         assert_eq!(reason(&bench.stats("k/t").expect("stats")), "Normal");
     });
 }
