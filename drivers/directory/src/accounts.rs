@@ -10,7 +10,7 @@ use driver_core::config::scalar::Owner;
 
 /// Why an owner of the configuration is not usable.
 #[derive(Debug, thiserror::Error)]
-pub enum AccountError {
+pub(crate) enum AccountError {
     /// No line of the file has that name.
     #[error("no account `{name}` in {file}")]
     Unknown {
@@ -30,12 +30,12 @@ pub enum AccountError {
 }
 
 /// The number of a user: itself if it is one, else from `/etc/passwd`.
-pub fn user(owner: &Owner) -> Result<u32, AccountError> {
+pub(crate) fn user(owner: &Owner) -> Result<u32, AccountError> {
     number(owner, Path::new("/etc/passwd"))
 }
 
 /// The number of a group: itself if it is one, else from `/etc/group`.
-pub fn group(owner: &Owner) -> Result<u32, AccountError> {
+pub(crate) fn group(owner: &Owner) -> Result<u32, AccountError> {
     number(owner, Path::new("/etc/group"))
 }
 

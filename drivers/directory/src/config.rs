@@ -7,7 +7,9 @@
 use driver_core::config::ConfigError;
 use driver_core::config::scalar::{Mode, Owner, unless_falsy};
 use node_utils::AbsolutePath;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use crate::accounts;
 
@@ -23,13 +25,13 @@ pub struct HostpathConfig {
     /// The same directory as the controller sees it.
     pub controller_base_path: String,
     /// The mode of new volumes; without it 0755 less the umask, or that of the source.
-    #[serde(default, deserialize_with = "unless_empty")]
+    #[serde(default, deserialize_with = "mode")]
     pub dir_permissions_mode: Option<Mode>,
     /// The owner of new volumes: a number or a name.
-    #[serde(default, deserialize_with = "unless_empty")]
+    #[serde(default, deserialize_with = "owner")]
     pub dir_permissions_user: Option<Owner>,
     /// The group of new volumes: a number or a name.
-    #[serde(default, deserialize_with = "unless_empty")]
+    #[serde(default, deserialize_with = "owner")]
     pub dir_permissions_group: Option<Owner>,
     /// How snapshots are made.
     #[serde(default)]
@@ -66,20 +68,31 @@ pub struct Permissions {
     pub group: Option<u32>,
 }
 
-/// Reads an empty text as an absent key.
-fn unless_empty<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: serde::de::DeserializeOwned,
-{
-    use serde::de::Error as _;
-    match serde_json::Value::deserialize(deserializer)? {
-        serde_json::Value::Null => Ok(None),
-        serde_json::Value::String(text) if text.is_empty() => Ok(None),
-        value => serde_json::from_value(value)
-            .map(Some)
-            .map_err(D::Error::custom),
-    }
+/// The value, unless it is absent or an empty text.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    let absent = value.is_null() || value.as_str() == Some("");
+    Ok((!absent).then_some(value))
+}
+
+fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
+    given(deserializer)?
+        .map(|value| Mode::deserialize(value).map_err(D::Error::custom))
+        .transpose()
+}
+
+/// Unlike democratic-csi, which ignores it, the number 0 means root.
+fn owner<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Owner>, D::Error> {
+    given(deserializer)?
+        .map(|value| {
+            let text = match value {
+                Value::String(text) => text,
+                Value::Number(number) => number.to_string(),
+                _ => return Err(D::Error::custom("expected a number or a name")),
+            };
+            text.trim().parse().map_err(D::Error::custom)
+        })
+        .transpose()
 }
 
 // === impl HostpathConfig ===

@@ -12,7 +12,7 @@ mod copy;
 mod disk;
 mod driver;
 mod failure;
-mod id;
+pub mod id;
 mod reach;
 mod record;
 mod snapshots;

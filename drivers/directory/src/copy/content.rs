@@ -1,0 +1,142 @@
+//! The content of one file: shared by reflink, else copied in the kernel, else read and written;
+//! holes stay holes.
+//!
+//! What the filesystem cannot do is tried once per copy. A file that grows meanwhile is copied up
+//! to the size it had when it was opened.
+
+use std::ffi::CStr;
+use std::os::fd::OwnedFd;
+
+use driver_core::Error;
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+use super::Copier;
+use crate::stop;
+
+/// So much at a time, between two looks at the deadline.
+const CHUNK: usize = 16 << 20;
+
+/// The ways that have not failed yet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ways {
+    reflink: bool,
+    in_kernel: bool,
+}
+
+impl Default for Ways {
+    fn default() -> Self {
+        Self {
+            reflink: true,
+            in_kernel: true,
+        }
+    }
+}
+
+// === impl Copier ===
+
+impl Copier<'_> {
+    /// Fills the new file `to` with the first `size` bytes of `from`.
+    pub(super) fn fill(
+        &mut self,
+        from: &OwnedFd,
+        to: &OwnedFd,
+        size: u64,
+        name: &CStr,
+    ) -> Result<(), Error> {
+        let trouble = |copier: &Self, errno| copier.trouble(name, errno);
+        if size == 0 {
+            return Ok(());
+        }
+        if self.content.reflink && self.share(from, to).map_err(|e| trouble(self, e))? {
+            self.copied.bytes += size;
+            self.copied.shared += 1;
+            return Ok(());
+        }
+        rustix::fs::ftruncate(to, size).map_err(|e| trouble(self, e))?;
+        let mut at = 0;
+        while at < size {
+            let Some((start, end)) = data(from, at, size).map_err(|e| trouble(self, e))? else {
+                break;
+            };
+            at = start;
+            while at < end {
+                self.pause()?;
+                let length = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
+                let done = self
+                    .range(from, to, at, length)
+                    .map_err(|e| trouble(self, e))?;
+                stop::mark("write");
+                if done == 0 {
+                    // The file was cut short meanwhile.
+                    return Ok(());
+                }
+                at += done;
+                self.copied.bytes += done;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shares all blocks with the source; `false` where that cannot be done.
+    fn share(&mut self, from: &OwnedFd, to: &OwnedFd) -> Result<bool, Errno> {
+        match rustix::fs::ioctl_ficlone(to, from) {
+            Ok(()) => {
+                stop::mark("share");
+                Ok(true)
+            }
+            Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::IO)) => Err(errno),
+            // Something about this one file: swap, immutable, other flags than the target's.
+            Err(Errno::INVAL | Errno::TXTBSY | Errno::PERM | Errno::BADF) => Ok(false),
+            Err(_) => {
+                self.content.reflink = false;
+                Ok(false)
+            }
+        }
+    }
+
+    fn range(
+        &mut self,
+        from: &OwnedFd,
+        to: &OwnedFd,
+        at: u64,
+        length: usize,
+    ) -> Result<u64, Errno> {
+        if self.content.in_kernel {
+            let (mut source, mut target) = (at, at);
+            let (source, target) = (Some(&mut source), Some(&mut target));
+            match rustix::fs::copy_file_range(from, source, to, target, length) {
+                // Zero may mean the end, or a filesystem that gives its data to readers only.
+                Ok(0) => {}
+                Ok(done) => return Ok(done as u64),
+                Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => return Err(errno),
+                // Should the data itself be unreadable, reading it says so again.
+                Err(_) => self.content.in_kernel = false,
+            }
+        }
+        let length = length.min(self.buffer.len());
+        let read = rustix::io::pread(from, &mut self.buffer[..length], at)?;
+        let mut written = 0;
+        while written < read {
+            written += rustix::io::pwrite(to, &self.buffer[written..read], at + written as u64)?;
+        }
+        Ok(read as u64)
+    }
+}
+
+/// The next stretch of data at or after `at`; `None` if only a hole follows.
+fn data(file: &OwnedFd, at: u64, size: u64) -> Result<Option<(u64, u64)>, Errno> {
+    let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(start) => start,
+        Err(Errno::NXIO) => return Ok(None),
+        // A filesystem that does not know its holes.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some((at, size))),
+        Err(errno) => return Err(errno),
+    };
+    let end = match rustix::fs::seek(file, SeekFrom::Hole(start)) {
+        Ok(end) => end.min(size),
+        Err(Errno::NXIO) => return Ok(None),
+        Err(errno) => return Err(errno),
+    };
+    Ok((start < end).then_some((start, end)))
+}

@@ -1,0 +1,160 @@
+//! A driver on a temporary base, and shorthands for requests.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    missing_debug_implementations,
+    reason = "each test program uses its part"
+)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use driver_core::config::{Document, NoEnvironment};
+use driver_core::{
+    Call, CreateSnapshot, CreateVolume, Driver, Error, NodeId, Parameters, SizeRange, Snapshot,
+    SnapshotId, SnapshotName, Source, TopologyRequirement, Volume, VolumeId, VolumeName,
+};
+use driver_directory::{DirectoryDriver, LocalHostpath};
+use node_utils::{Access, AccessMode, MountAccess, VolumeCapability};
+
+pub struct Place {
+    pub dir: tempfile::TempDir,
+    pub driver: DirectoryDriver,
+}
+
+pub fn driver(base: &Path, extra: &str) -> DirectoryDriver {
+    let base = base.display();
+    let text = format!(
+        "driver: local-hostpath\nlocal-hostpath:\n  shareBasePath: {base}\n  \
+         controllerBasePath: {base}\n{extra}"
+    );
+    let document = Document::parse(&text, &NoEnvironment).expect("document");
+    LocalHostpath::from_document(&document, &NodeId::parse("node-1").expect("node"))
+        .expect("driver")
+}
+
+pub fn call() -> Call {
+    Call::within(Duration::from_secs(60))
+}
+
+pub fn capability() -> VolumeCapability {
+    VolumeCapability {
+        access: Access::Mount(MountAccess::default()),
+        mode: AccessMode::SingleNodeWriter,
+    }
+}
+
+pub fn parameters(pairs: &[(&str, &str)]) -> Parameters {
+    let own = |(k, v): &(&str, &str)| ((*k).to_owned(), (*v).to_owned());
+    Parameters::new(pairs.iter().map(own).collect::<BTreeMap<_, _>>())
+}
+
+pub fn id(text: &str) -> VolumeId {
+    VolumeId::parse(text).expect("text")
+}
+
+pub fn snapshot_id(text: &str) -> SnapshotId {
+    SnapshotId::parse(text).expect("text")
+}
+
+pub fn request(name: &str) -> CreateVolume {
+    CreateVolume {
+        name: VolumeName::parse(name).expect("name"),
+        id: id(name),
+        size: SizeRange::new(1 << 20, 0).expect("range"),
+        capabilities: vec![capability()],
+        parameters: Parameters::default(),
+        secrets: BTreeMap::new(),
+        source: None,
+        topology: TopologyRequirement::default(),
+    }
+}
+
+impl Place {
+    pub fn new() -> Self {
+        Self::with("")
+    }
+
+    pub fn with(extra: &str) -> Self {
+        let dir = tempfile::tempdir().expect("folder");
+        let driver = driver(&dir.path().join("base"), extra);
+        Self { dir, driver }
+    }
+
+    pub fn base(&self) -> PathBuf {
+        self.dir.path().join("base")
+    }
+
+    pub async fn create(&self, request: &CreateVolume) -> Result<Volume, Error> {
+        self.driver.create_volume(&call(), request).await
+    }
+
+    pub async fn volume(&self, name: &str) -> PathBuf {
+        self.create(&request(name)).await.expect("volume");
+        self.base().join("v").join(name)
+    }
+
+    pub async fn snapshot(&self, volume: &str, name: &str) -> Result<Snapshot, Error> {
+        let request = CreateSnapshot {
+            name: SnapshotName::parse(name).expect("name"),
+            source: id(volume),
+            parameters: Parameters::default(),
+            secrets: BTreeMap::new(),
+        };
+        self.driver.create_snapshot(&call(), &request).await
+    }
+
+    pub async fn restore(&self, snapshot: &SnapshotId, name: &str) -> Result<Volume, Error> {
+        let mut request = request(name);
+        request.source = Some(Source::Snapshot(snapshot.clone()));
+        self.create(&request).await
+    }
+}
+
+/// Every path below `root` with type, mode, owner, size and time, sorted.
+pub fn tree(root: &Path) -> Vec<String> {
+    use std::os::unix::fs::MetadataExt;
+    let mut lines = Vec::new();
+    let mut pending = vec![root.to_path_buf()];
+    while let Some(path) = pending.pop() {
+        let meta = std::fs::symlink_metadata(&path).expect("look");
+        lines.push(format!(
+            "{} {:o} {}:{} {} {}.{} {}",
+            path.display(),
+            meta.mode(),
+            meta.uid(),
+            meta.gid(),
+            meta.size(),
+            meta.mtime(),
+            meta.mtime_nsec(),
+            meta.ino(),
+        ));
+        if meta.is_dir() {
+            let entries = std::fs::read_dir(&path).expect("list");
+            pending.extend(entries.map(|entry| entry.expect("entry").path()));
+        }
+    }
+    lines.sort();
+    lines
+}
+
+/// What lies in the private folder, lock files aside: has to be nothing after every test.
+pub fn leftovers(base: &Path) -> Vec<PathBuf> {
+    ["making", "trash"]
+        .iter()
+        .filter_map(|name| std::fs::read_dir(base.join(".omnibus-csi").join(name)).ok())
+        .flatten()
+        .map(|entry| entry.expect("entry").path())
+        .collect()
+}
+
+/// Says what could not be tested here; a failure where everything is required.
+pub fn cannot(why: &str) {
+    eprintln!("NOT TESTED: {why}");
+    assert!(
+        std::env::var_os("OMNIBUS_REQUIRE_ALL").is_none(),
+        "everything is required: {why}"
+    );
+}
