@@ -1,7 +1,16 @@
 //! The Identity service: who this plugin is. It works before any backend is reachable, and a probe
 //! never touches one: the orchestrator kills what does not answer it.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
+
+use csi_proto::v1;
+use csi_proto::v1::identity_server::Identity;
+use tonic::{Request, Response, Status};
+
+use crate::rpc::Rpc;
+use crate::service::Plugin;
 
 /// The name of the plugin: a domain name of at most 63 characters. Stored in every volume.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -13,6 +22,55 @@ pub struct PluginName(String);
     "a CSI name has 1 to 63 letters, digits, dots and dashes, and begins and ends with a letter or digit"
 )]
 pub struct PluginNameError;
+
+/// The Identity service.
+#[derive(Debug, Clone)]
+pub(crate) struct IdentityService(pub(crate) Arc<Plugin>);
+
+// === impl IdentityService ===
+
+#[tonic::async_trait]
+impl Identity for IdentityService {
+    async fn get_plugin_info(
+        &self,
+        _: Request<v1::GetPluginInfoRequest>,
+    ) -> Result<Response<v1::GetPluginInfoResponse>, Status> {
+        self.0.runner.quick(Rpc::GetPluginInfo, || {
+            Ok(v1::GetPluginInfoResponse {
+                name: self.0.name.as_str().to_owned(),
+                vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
+                manifest: manifest(),
+            })
+        })
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<v1::GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<v1::GetPluginCapabilitiesResponse>, Status> {
+        self.0.runner.quick(Rpc::GetPluginCapabilities, || {
+            Ok(self.0.connections.leading().advertised().plugin_reply())
+        })
+    }
+
+    async fn probe(
+        &self,
+        _: Request<v1::ProbeRequest>,
+    ) -> Result<Response<v1::ProbeResponse>, Status> {
+        self.0
+            .runner
+            .quick(Rpc::Probe, || Ok(v1::ProbeResponse { ready: Some(true) }))
+    }
+}
+
+/// Facts for people: what exactly is running.
+fn manifest() -> BTreeMap<String, String> {
+    let commit = option_env!("OMNIBUS_CSI_COMMIT").filter(|commit| !commit.is_empty());
+    commit
+        .map(|commit| ("commit".to_owned(), commit.to_owned()))
+        .into_iter()
+        .collect()
+}
 
 // === impl PluginName ===
 

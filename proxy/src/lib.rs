@@ -4,11 +4,23 @@
 //! half that answers decodes each RPC once, finds its connection and asks a driver.
 #![forbid(unsafe_code)]
 
+pub mod admin;
+pub mod advertise;
+pub mod args;
+pub mod connection;
+mod controller;
 pub mod csi_version;
+mod decode;
+pub mod dispatch;
+mod encode;
 pub mod identity;
-pub(crate) mod inflight;
+mod inflight;
+pub mod liveness;
 pub mod metrics;
+mod node;
 pub mod rpc;
+mod scope;
 pub mod server;
 pub mod service;
-pub(crate) mod status;
+pub mod status;
+pub mod telemetry;

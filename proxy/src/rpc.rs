@@ -358,7 +358,7 @@ impl Entry {
         let code = status::code(error.kind(), error.effect(), self.rpc.group());
         let duration_ms = self.milliseconds();
         let name = field::debug(code);
-        let error_text = printable(&error.chain());
+        let error_text = status::message(error);
         let rpc = self.rpc.name();
         match (error.kind(), error.effect()) {
             (Kind::Internal, _) => {
@@ -400,7 +400,7 @@ impl Entry {
         match result {
             Ok(_) => warn!(duration_ms, "done, after its deadline"),
             Err(error) => {
-                let error = printable(&error.chain());
+                let error = status::message(error);
                 warn!(duration_ms, error, "failed, after its deadline");
             }
         }

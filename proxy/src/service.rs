@@ -5,11 +5,16 @@
 
 use std::sync::Arc;
 
+use csi_proto::v1::controller_server::ControllerServer;
+use csi_proto::v1::identity_server::IdentityServer;
+use csi_proto::v1::node_server::NodeServer;
 use driver_core::NodeId;
 use tonic::service::Routes;
 
-use crate::csi_version::CsiVersion;
-use crate::identity::PluginName;
+use crate::controller::ControllerService;
+use crate::dispatch::Connections;
+use crate::identity::{IdentityService, PluginName};
+use crate::node::NodeService;
 use crate::rpc::Runner;
 
 /// Everything that answers calls.
@@ -17,12 +22,12 @@ use crate::rpc::Runner;
 pub struct Plugin {
     /// The name under which the orchestrator knows it.
     pub name: PluginName,
-    /// The version of the specification that it pretends to.
-    pub version: CsiVersion,
     /// Which services it serves.
     pub modes: Modes,
     /// The node that it runs on.
     pub node_id: NodeId,
+    /// The backends that it serves.
+    pub connections: Connections,
     /// Runs its calls.
     pub runner: Runner,
 }
@@ -39,8 +44,15 @@ pub struct Modes {
 // === impl Plugin ===
 
 impl Plugin {
-    /// The gRPC services.
+    /// The gRPC services. Calls of a service that is not served are answered with UNIMPLEMENTED.
     pub fn routes(self: Arc<Self>) -> Routes {
-        Routes::default()
+        let mut routes = Routes::new(IdentityServer::new(IdentityService(self.clone())));
+        if self.modes.controller {
+            routes = routes.add_service(ControllerServer::new(ControllerService(self.clone())));
+        }
+        if self.modes.node {
+            routes = routes.add_service(NodeServer::new(NodeService(self)));
+        }
+        routes
     }
 }

@@ -7,7 +7,10 @@
     reason = "this is the module through which every status is made"
 )]
 
+use std::error::Error as _;
+
 use driver_core::{Effect, Error, Kind};
+use tokio::task::JoinError;
 use tonic::{Code, Status};
 
 /// The most bytes of a message: it travels in a header.
@@ -101,7 +104,29 @@ fn unreachable(group: RpcGroup) -> Code {
 /// The answer for an error.
 pub(crate) fn status(error: &Error, group: RpcGroup) -> Status {
     let code = code(error.kind(), error.effect(), group);
-    Status::new(code, printable(&error.chain()))
+    Status::new(code, message(error))
+}
+
+/// What callers and logs are told about an error: its chain in one printable line.
+///
+/// The text of a panic is left out wherever it hides in the chain: it may hold anything.
+pub(crate) fn message(error: &Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line.push_str(": ");
+        match error.downcast_ref::<JoinError>() {
+            Some(join) if join.is_panic() => line.push_str("met a defect of this program"),
+            _ => line.push_str(&error.to_string()),
+        }
+        cause = error.source();
+    }
+    if let Some(advice) = error.advice() {
+        line.push_str(" (");
+        line.push_str(advice);
+        line.push(')');
+    }
+    printable(&line)
 }
 
 /// `text` on one line, without control characters, at most [`MAX_MESSAGE`] bytes long. For messages
@@ -273,6 +298,18 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[tokio::test]
+    async fn the_text_of_a_panic_is_told_to_nobody() {
+        #[expect(clippy::panic, reason = "the panic is what is tested")]
+        let join = tokio::spawn(async { panic!("hunter2") }).await.unwrap_err();
+        let error = Error::new(Kind::Internal, "create volume `a`").because(join);
+        assert!(error.chain().contains("hunter2"), "what is to be kept out");
+        assert_eq!(
+            status(&error, RpcGroup::Query).message(),
+            "create volume `a`: met a defect of this program"
+        );
     }
 
     #[test]

@@ -1,0 +1,83 @@
+//! Calls about one snapshot.
+
+use std::sync::Arc;
+
+use csi_proto::v1;
+use driver_core::{CreateSnapshot, Error};
+
+use super::{about_snapshot, about_volume};
+use crate::decode::{self, CreateSnapshotRequest};
+use crate::encode;
+use crate::inflight::{Hold, Keys, Object};
+use crate::rpc::{Job, Subject};
+use crate::service::Plugin;
+
+pub(super) fn create(
+    plugin: &Arc<Plugin>,
+    request: v1::CreateSnapshotRequest,
+) -> Result<Job<v1::CreateSnapshotResponse>, Error> {
+    let request = CreateSnapshotRequest::try_from(request)?;
+    let (connection, source) = plugin.connections.of_volume(&request.source);
+    if !connection.driver().capabilities().snapshots {
+        return Err(Error::unsupported("create snapshot"));
+    }
+    let here = connection.name();
+    // Several snapshots of one volume may be taken at once; its deletion has to wait.
+    let keys = Keys::none()
+        .and(
+            here,
+            Object::SnapshotName(request.name.clone()),
+            Hold::Exclusive,
+        )
+        .and(here, Object::Volume(source.clone()), Hold::Shared);
+    let subject = Subject {
+        snapshot: Some(request.name.as_str().to_owned()),
+        ..about_volume(&connection, request.source.as_str())
+    };
+    let wanted = CreateSnapshot {
+        name: request.name,
+        source,
+        parameters: request.parameters,
+        secrets: request.secrets,
+    };
+    Ok(Job::new(subject, keys, async move |task| {
+        let cut = connection.driver().create_snapshot(&task.call, &wanted);
+        let snapshot = task.ask("create_snapshot", cut).await?;
+        encode::created_snapshot(&snapshot)
+    }))
+}
+
+pub(super) fn delete(
+    plugin: &Arc<Plugin>,
+    request: v1::DeleteSnapshotRequest,
+) -> Result<Job<v1::DeleteSnapshotResponse>, Error> {
+    let handle = decode::delete_snapshot(request)?;
+    let (connection, id) = plugin.connections.of_snapshot(&handle);
+    if !connection.driver().capabilities().snapshots {
+        return Err(Error::unsupported("delete snapshot"));
+    }
+    let object = Object::Snapshot(id.clone());
+    let keys = Keys::none().and(connection.name(), object, Hold::Exclusive);
+    let subject = about_snapshot(&connection, handle.as_str());
+    Ok(Job::new(subject, keys, async move |task| {
+        let deletion = connection.driver().delete_snapshot(&task.call, &id);
+        task.ask("delete_snapshot", deletion).await?;
+        Ok(v1::DeleteSnapshotResponse {})
+    }))
+}
+
+pub(super) fn get(
+    plugin: &Arc<Plugin>,
+    request: v1::GetSnapshotRequest,
+) -> Result<Job<v1::GetSnapshotResponse>, Error> {
+    let handle = decode::get_snapshot(request)?;
+    let (connection, id) = plugin.connections.of_snapshot(&handle);
+    let subject = about_snapshot(&connection, handle.as_str());
+    Ok(Job::new(subject, Keys::none(), async move |task| {
+        let found = connection.driver().get_snapshot(&task.call, &id);
+        let snapshot = task.ask("get_snapshot", found).await?;
+        Ok(v1::GetSnapshotResponse {
+            snapshot: Some(encode::snapshot(&snapshot)),
+        })
+    }))
+}

@@ -1,0 +1,219 @@
+//! What the calls of a node do, and what each must not share.
+//!
+//! The guard goes down with the work: a thread that hangs in a system call keeps its volume locked
+//! after its caller was told that the deadline has passed.
+
+use std::sync::Arc;
+
+use csi_proto::v1;
+use driver_core::config::NodeCapability;
+use driver_core::{Effect, Error, Kind, VolumeId};
+use node_utils::node::{self, NodeError, NodeErrorKind};
+use node_utils::{AbsolutePath, AccessMode, Terms};
+
+use crate::connection::Connection;
+use crate::decode::{self, NodeExpandRequest, PublishRequest, StageRequest, UnpublishRequest};
+use crate::dispatch::VolumeHandle;
+use crate::encode;
+use crate::inflight::{Hold, Keys, Object};
+use crate::rpc::{Job, Subject, Task};
+use crate::service::Plugin;
+
+pub(super) fn stage(
+    plugin: &Arc<Plugin>,
+    request: v1::NodeStageVolumeRequest,
+) -> Result<Job<v1::NodeStageVolumeResponse>, Error> {
+    let request = StageRequest::try_from(request)?;
+    let (connection, id) = plugin.connections.of_volume(&request.volume);
+    connection.allow(std::slice::from_ref(&request.capability))?;
+    let attachment = connection.attachment(&id, &request.context)?;
+    let capability = connection.on_node(request.capability);
+    let capability =
+        connection.with_secret_flags(capability, &request.context, &request.secrets)?;
+    let keys = alone(&connection, &id, request.staging.path());
+    let subject = about(&connection, &request.volume);
+    Ok(Job::new(subject, keys, async move |task| {
+        let wanted = node::StageRequest {
+            staging: request.staging,
+            attachment,
+            capability,
+        };
+        let staged = connection.node().stage(terms(&task), wanted).await;
+        staged.map_err(|error| told(&id, error))?;
+        Ok(v1::NodeStageVolumeResponse {})
+    }))
+}
+
+pub(super) fn unstage(
+    plugin: &Arc<Plugin>,
+    request: v1::NodeUnstageVolumeRequest,
+) -> Result<Job<v1::NodeUnstageVolumeResponse>, Error> {
+    let (handle, staging) = decode::unstage(&request)?;
+    let (connection, id) = plugin.connections.of_volume(&handle);
+    let keys = alone(&connection, &id, staging.path());
+    let subject = about(&connection, &handle);
+    Ok(Job::new(subject, keys, async move |task| {
+        let unstaged = connection.node().unstage(terms(&task), staging).await;
+        unstaged.map_err(|error| told(&id, error))?;
+        Ok(v1::NodeUnstageVolumeResponse {})
+    }))
+}
+
+pub(super) fn publish(
+    plugin: &Arc<Plugin>,
+    request: v1::NodePublishVolumeRequest,
+) -> Result<Job<v1::NodePublishVolumeResponse>, Error> {
+    let request = PublishRequest::try_from(request)?;
+    let (connection, id) = plugin.connections.of_volume(&request.volume);
+    connection.allow(std::slice::from_ref(&request.capability))?;
+    let attachment = connection.attachment(&id, &request.context)?;
+    let staging = request.staging.ok_or_else(|| unstaged(&id))?;
+    // Two calls for one volume must not both find it published nowhere.
+    let hold = match request.capability.mode {
+        AccessMode::SingleNodeSingleWriter | AccessMode::SingleNodeWriter => Hold::Exclusive,
+        _ => Hold::Shared,
+    };
+    let keys = at_target(&connection, &id, request.target.path(), hold);
+    let subject = about(&connection, &request.volume);
+    let wanted = node::PublishRequest {
+        staging,
+        target: request.target,
+        attachment,
+        capability: connection.on_node(request.capability),
+        readonly: request.readonly,
+    };
+    Ok(Job::new(subject, keys, async move |task| {
+        let published = connection.node().publish(terms(&task), wanted).await;
+        published.map_err(|error| told(&id, error))?;
+        Ok(v1::NodePublishVolumeResponse {})
+    }))
+}
+
+fn unstaged(id: &VolumeId) -> Error {
+    Error::new(Kind::Busy, format!("volume `{id}`"))
+        .because(MissingStage)
+        .advise("this plugin stages volumes; stage it first")
+}
+
+/// The code for this is not the one for a missing field: the specification has its own.
+#[derive(Debug, thiserror::Error)]
+#[error("request field `staging_target_path` is missing")]
+struct MissingStage;
+
+pub(super) fn unpublish(
+    plugin: &Arc<Plugin>,
+    request: v1::NodeUnpublishVolumeRequest,
+) -> Result<Job<v1::NodeUnpublishVolumeResponse>, Error> {
+    let request = UnpublishRequest::try_from(request)?;
+    let (connection, id) = plugin.connections.of_volume(&request.volume);
+    let keys = at_target(&connection, &id, request.target.path(), Hold::Shared);
+    let subject = about(&connection, &request.volume);
+    Ok(Job::new(subject, keys, async move |task| {
+        let removed = connection
+            .node()
+            .unpublish(terms(&task), request.target)
+            .await;
+        removed.map_err(|error| told(&id, error))?;
+        Ok(v1::NodeUnpublishVolumeResponse {})
+    }))
+}
+
+pub(super) fn stats(
+    plugin: &Arc<Plugin>,
+    request: v1::NodeGetVolumeStatsRequest,
+) -> Result<Job<v1::NodeGetVolumeStatsResponse>, Error> {
+    let (handle, path) = decode::stats(&request)?;
+    let (connection, id) = plugin.connections.of_volume(&handle);
+    let subject = about(&connection, &handle);
+    Ok(Job::new(subject, Keys::none(), async move |task| {
+        let found = connection.node().stats(terms(&task), path).await;
+        let stats = found.map_err(|error| told(&id, error))?;
+        let advertised = &connection.advertised().node;
+        let with_condition = advertised.contains(&NodeCapability::VolumeCondition);
+        Ok(encode::stats(&stats, with_condition))
+    }))
+}
+
+pub(super) fn expand(
+    plugin: &Arc<Plugin>,
+    request: v1::NodeExpandVolumeRequest,
+) -> Result<Job<v1::NodeExpandVolumeResponse>, Error> {
+    let request = NodeExpandRequest::try_from(request)?;
+    let (connection, id) = plugin.connections.of_volume(&request.volume);
+    let object = Object::OnNode(id.clone());
+    let keys = Keys::none().and(connection.name(), object, Hold::Exclusive);
+    let subject = about(&connection, &request.volume);
+    let wanted = node::ExpandRequest {
+        path: request.path,
+        required: request.size.required(),
+    };
+    Ok(Job::new(subject, keys, async move |task| {
+        let grown = connection.node().expand(terms(&task), wanted).await;
+        let capacity = grown.map_err(|error| told(&id, error))?;
+        Ok(v1::NodeExpandVolumeResponse {
+            capacity_bytes: capacity.map_or(0, encode::bytes),
+        })
+    }))
+}
+
+/// Staging and its opposite share neither the volume nor the path with anybody.
+fn alone(connection: &Connection, id: &VolumeId, path: &AbsolutePath) -> Keys {
+    Keys::none()
+        .and(
+            connection.name(),
+            Object::OnNode(id.clone()),
+            Hold::Exclusive,
+        )
+        .and(
+            connection.name(),
+            Object::Path(path.clone()),
+            Hold::Exclusive,
+        )
+}
+
+/// Publishing shares the volume with other targets, but not with staging.
+fn at_target(connection: &Connection, id: &VolumeId, path: &AbsolutePath, volume: Hold) -> Keys {
+    Keys::none()
+        .and(
+            connection.name(),
+            Object::Path(path.clone()),
+            Hold::Exclusive,
+        )
+        .and(connection.name(), Object::OnNode(id.clone()), volume)
+}
+
+fn about(connection: &Connection, volume: &VolumeHandle) -> Subject {
+    Subject {
+        connection: connection.name().clone(),
+        volume: Some(volume.as_str().to_owned()),
+        snapshot: None,
+    }
+}
+
+fn terms(task: &Task) -> Terms {
+    Terms::until(task.call.deadline()).holding(task.guard())
+}
+
+/// An error of a verb, told about the volume.
+fn told(id: &VolumeId, error: NodeError) -> Error {
+    let kind = match error.kind() {
+        NodeErrorKind::Invalid => Kind::Invalid,
+        NodeErrorKind::NotFound => Kind::NotFound,
+        NodeErrorKind::Conflict => Kind::Conflict,
+        NodeErrorKind::Precondition | NodeErrorKind::Busy => Kind::Busy,
+        NodeErrorKind::Timeout => Kind::Timeout,
+        NodeErrorKind::Internal => Kind::Internal,
+    };
+    let effect = match error.effect() {
+        node::Effect::None => Effect::None,
+        node::Effect::Possible => Effect::Possible,
+    };
+    let advice = error.advice().map(str::to_owned);
+    let told = Error::new(kind, format!("volume `{id}`"))
+        .with_effect(effect)
+        .because(error);
+    match advice {
+        Some(advice) => told.advise(advice),
+        None => told,
+    }
+}
