@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Makes this Debian machine a node: the initiators and helpers that a CSI node plugin calls. Runs as
+# root, in a chroot that becomes a VM or in a running machine; running it again changes nothing.
+set -euo pipefail
+export DEBIAN_FRONTEND=noninteractive
+
+apt-get update -q
+apt-get install -qy --no-install-recommends \
+  open-iscsi nvme-cli nfs-common cifs-utils multipath-tools kpartx keyutils \
+  e2fsprogs xfsprogs btrfs-progs dosfstools exfatprogs ntfs-3g fdisk fatresize \
+  cloud-guest-utils util-linux udev acl attr nftables
+
+cat >/etc/modules-load.d/lab-node.conf <<'MODULES'
+iscsi_tcp
+nvme_tcp
+nfs
+cifs
+dm_multipath
+xfs
+btrfs
+MODULES
+
+# Maps only for what really has several paths.
+cat >/etc/multipath.conf <<'MULTIPATH'
+defaults {
+    user_friendly_names yes
+    find_multipaths yes
+}
+blacklist {
+    devnode "^vd[a-z]"
+}
+MULTIPATH
