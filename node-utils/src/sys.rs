@@ -59,6 +59,21 @@ pub(crate) fn chmod_path_fd(fd: impl AsFd, mode: Mode) -> Result<(), Errno> {
     rustix::fs::chmod(path, mode)
 }
 
+/// Gives this thread mounts and a working directory of its own, and with `user` a user namespace in
+/// which it has all capabilities.
+pub(crate) fn unshare_mounts(user: bool) -> Result<(), Errno> {
+    use rustix::thread::UnshareFlags;
+    let mut flags = UnshareFlags::FS | UnshareFlags::NEWNS;
+    if user {
+        flags |= UnshareFlags::NEWUSER;
+    }
+    #[expect(unsafe_code, reason = "unsharing descriptors is unsafe in rustix")]
+    // SAFETY: the flags do not include FILES, the one with which a descriptor could become invalid.
+    unsafe {
+        rustix::thread::unshare_unsafe(flags)
+    }
+}
+
 /// Gives this thread mounts and a working directory of its own, and with `files` descriptors too.
 #[cfg(test)]
 pub(crate) fn unshare(files: bool) -> Result<(), Errno> {

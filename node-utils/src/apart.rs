@@ -1,0 +1,70 @@
+//! Leaving the mounts of the machine for a copy of them that nobody else sees.
+//!
+//! What a process mounts after that vanishes with it, however it ends. Mount namespaces belong to
+//! threads, so this is for a process that has only one yet; whether to do it at all is the caller's
+//! to decide.
+
+use std::fs;
+use std::io;
+
+use rustix::io::Errno;
+use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::process::{getegid, geteuid};
+
+use crate::sys;
+
+/// Why the mounts of the machine could not be left.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing}")]
+pub struct ApartError {
+    doing: &'static str,
+    source: io::Error,
+}
+
+/// Gives this process mounts of its own. For those who may mount: root, with `CAP_SYS_ADMIN`.
+pub fn leave_mounts() -> Result<(), ApartError> {
+    check_single_thread()?;
+    sys::unshare_mounts(false).map_err(of("get mounts of its own"))?;
+    make_private()
+}
+
+/// Gives this process mounts of its own in a user namespace where it passes for root: it may then
+/// make bind mounts, and nothing more than before outside. After an error the process may be
+/// nobody at all; it should only say so and end.
+pub fn leave_user_and_mounts() -> Result<(), ApartError> {
+    check_single_thread()?;
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    sys::unshare_mounts(true).map_err(of("get a user namespace"))?;
+    // Without this the kernel lets nobody but root write the map of groups.
+    write("/proc/self/setgroups", "deny")?;
+    write("/proc/self/uid_map", &format!("0 {uid} 1\n"))?;
+    write("/proc/self/gid_map", &format!("0 {gid} 1\n"))?;
+    make_private()
+}
+
+/// Nothing that happens here is to be seen outside, nor the other way round.
+fn make_private() -> Result<(), ApartError> {
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", private).map_err(of("keep its mounts to itself"))
+}
+
+fn check_single_thread() -> Result<(), ApartError> {
+    let doing = "count its own threads";
+    let error = |source| ApartError { doing, source };
+    match fs::read_dir("/proc/self/task").map_err(error)?.count() {
+        1 => Ok(()),
+        _ => Err(error(io::Error::other("it has more than one"))),
+    }
+}
+
+fn write(path: &str, text: &str) -> Result<(), ApartError> {
+    let doing = "be root in its user namespace";
+    fs::write(path, text).map_err(|source| ApartError { doing, source })
+}
+
+fn of(doing: &'static str) -> impl Fn(Errno) -> ApartError {
+    move |errno| ApartError {
+        doing,
+        source: errno.into(),
+    }
+}
