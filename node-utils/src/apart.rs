@@ -3,6 +3,10 @@
 //! What a process mounts after that vanishes with it, however it ends. Mount namespaces belong to
 //! threads, so this is for a process that has only one yet; whether to do it at all is the caller's
 //! to decide.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this crate is where mounts are made"
+)]
 
 use std::fs;
 use std::io;
