@@ -7,6 +7,8 @@
 pub mod admin;
 pub mod advertise;
 pub mod args;
+pub mod check;
+pub mod config_file;
 pub mod connection;
 mod controller;
 pub mod csi_version;
@@ -18,9 +20,14 @@ mod inflight;
 pub mod liveness;
 pub mod metrics;
 mod node;
+pub mod process;
 pub mod rpc;
 mod scope;
 pub mod server;
 pub mod service;
+pub mod serving;
 pub mod status;
 pub mod telemetry;
+#[cfg(test)]
+mod testing;
+pub mod version;

@@ -1,0 +1,156 @@
+//! Every environment variable that this program reads or is known to ignore, in one list.
+
+use std::ffi::OsString;
+
+use super::Lookup;
+
+/// One environment variable.
+#[derive(Debug, Clone, Copy)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub effect: Effect,
+}
+
+/// What a variable does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// It stands for this flag.
+    Flag(&'static str),
+    /// It acts by itself, as explained.
+    Acts(&'static str),
+    /// Nothing in this build, and why; democratic-csi reads it.
+    None(&'static str),
+}
+
+const NODE_JS: &str = "there is no Node.js runtime here";
+const NO_DRIVER: &str = "the drivers that use it are not in this build";
+const NO_HTTPS: &str = "no driver of this build speaks HTTPS";
+const NO_COMMANDS: &str = "nothing in this build runs that command";
+const METRICS: &str = "use --metrics-address and the process_ figures there";
+
+/// All of them.
+pub const VARIABLES: &[Variable] = &[
+    flag("DEMOCRATIC_CSI_DRIVER_CONFIG_FILE", "driver-config-file"),
+    flag("DEMOCRATIC_CSI_CSI_VERSION", "csi-version"),
+    flag("DEMOCRATIC_CSI_CSI_NAME", "csi-name"),
+    flag("DEMOCRATIC_CSI_CSI_MODE", "csi-mode"),
+    flag("DEMOCRATIC_CSI_SERVER_ADDRESS", "server-address"),
+    flag("DEMOCRATIC_CSI_SERVER_PORT", "server-port"),
+    flag("DEMOCRATIC_CSI_SERVER_SOCKET", "server-socket"),
+    flag(
+        "DEMOCRATIC_CSI_SERVER_SOCKET_PERMISSIONS_MODE",
+        "server-socket-permissions-mode",
+    ),
+    flag("DEMOCRATIC_CSI_LOG_LEVEL", "log-level"),
+    flag("DEMOCRATIC_CSI_LOG_FORMAT", "log-format"),
+    flag("DEMOCRATIC_CSI_METRICS_ADDRESS", "metrics-address"),
+    flag("DEMOCRATIC_CSI_SHUTDOWN_GRACE", "shutdown-grace"),
+    flag("OMNIBUS_CSI_LOG_FORMAT", "log-format"),
+    flag("OMNIBUS_CSI_METRICS_ADDRESS", "metrics-address"),
+    flag("OMNIBUS_CSI_SHUTDOWN_GRACE", "shutdown-grace"),
+    flag("DEMOCRATIC_CSI_LIVENESS_PROBE_CSI_VERSION", "csi-version"),
+    flag("DEMOCRATIC_CSI_LIVENESS_PROBE_CSI_ADDRESS", "csi-address"),
+    flag("DEMOCRATIC_CSI_LIVENESS_PROBE_TIMEOUT", "timeout"),
+    acts("CSI_VERSION", "overrides --csi-version"),
+    acts(
+        "CSI_NODE_ID",
+        "the id of this node; without it, the name of the host",
+    ),
+    acts(
+        "CSI_ENDPOINT",
+        "where to listen if no flag says so: `unix:///path`, a path, `tcp://host:port`",
+    ),
+    acts(
+        "NODE_ENV",
+        "`production`: JSON logs and level info; else text on a terminal",
+    ),
+    acts(
+        "MOUNT_DEFAULT_TIMEOUT",
+        "how long the mounts of one call may take, in milliseconds",
+    ),
+    none("NODE_EXTRA_CA_CERTS", NO_HTTPS),
+    none("SSH_REUSE_CONNECTION", NO_DRIVER),
+    none("ISCSI_DEFAULT_TIMEOUT", NO_DRIVER),
+    none("NVMEOF_DEFAULT_TIMEOUT", NO_DRIVER),
+    none("RESTIC_DEFAULT_TIMEOUT", NO_DRIVER),
+    none("KOPIA_DEFAULT_TIMEOUT", NO_DRIVER),
+    none(
+        "FILESYSTEM_DEFAULT_TIMEOUT",
+        "democratic-csi never used it either",
+    ),
+    none("FILESYSTEM_TYPE_DETECTION_STRATEGY", NO_DRIVER),
+    none("ISCSIADM_HOST_STRATEGY", NO_COMMANDS),
+    none("ISCSIADM_HOST_PATH", NO_COMMANDS),
+    none(
+        "USE_HOST_MOUNT_TOOLS",
+        "mounts of this build are system calls, not commands",
+    ),
+    none("DEMOCRATIC_CSI_IS_CONTAINER", NO_DRIVER),
+    none("CONTAINER_SANDBOX_MOUNT_POINT", "only Windows has it"),
+    none("CSI_SANITY", "nothing has to be remembered for csi-sanity"),
+    none("LOG_MEMORY_USAGE", METRICS),
+    none("LOG_MEMORY_USAGE_INTERVAL", METRICS),
+    none("MANUAL_GC", NODE_JS),
+    none("MANUAL_GC_INTERVAL", NODE_JS),
+    none("LOG_GRPC_SESSIONS", "use --log-level=silly"),
+    none("GRPC_IMPLEMENTATION", "there is one implementation"),
+    none("NODE_OPTIONS", NODE_JS),
+    none("NODE_OPTIONS_CSI_1", NODE_JS),
+    none("NODE_OPTIONS_CSI_2", NODE_JS),
+    none("NODE_OPTIONS_CSI_3", NODE_JS),
+    none("NODE_OPTIONS_CSI_4", NODE_JS),
+];
+
+const fn flag(name: &'static str, flag: &'static str) -> Variable {
+    Variable {
+        name,
+        effect: Effect::Flag(flag),
+    }
+}
+
+const fn acts(name: &'static str, what: &'static str) -> Variable {
+    Variable {
+        name,
+        effect: Effect::Acts(what),
+    }
+}
+
+const fn none(name: &'static str, why: &'static str) -> Variable {
+    Variable {
+        name,
+        effect: Effect::None(why),
+    }
+}
+
+/// The variables that are set and do nothing, with the reason.
+pub fn without_effect(env: Lookup<'_>) -> Vec<(&'static str, &'static str)> {
+    let set = |name: &str| env(name).is_some_and(|value| !value.is_empty());
+    VARIABLES
+        .iter()
+        .filter_map(|variable| match variable.effect {
+            Effect::None(why) if set(variable.name) => Some((variable.name, why)),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Appends the flags that the environment gives and `args` do not. An empty value counts as unset.
+pub(super) fn add_flags(args: &mut Vec<OsString>, prefix: &str, flags: &[&str], env: Lookup<'_>) {
+    for flag in flags {
+        let name = format!("{prefix}{}", flag.replace('-', "_").to_uppercase());
+        debug_assert!(
+            VARIABLES.iter().any(|variable| variable.name == name),
+            "{name} is declared"
+        );
+        let given = args.iter().any(|arg| {
+            let arg = arg.to_string_lossy();
+            arg.strip_prefix("--").and_then(|arg| arg.split('=').next()) == Some(flag)
+        });
+        let value = env(&name).filter(|value| !value.is_empty());
+        if let (false, Some(value)) = (given, value) {
+            args.push(format!("--{flag}={value}").into());
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! `check`: what is wrong with a configuration, found without changing anything.
+//!
+//! First the file alone: what a server would refuse, and what it would only warn about, because
+//! here is the place to be strict. Then, unless told otherwise, the storage, as far as looking
+//! goes. Each finding says what to do.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use driver_core::config::Severity;
+use driver_core::{Call, Error, NodeId};
+
+use crate::args::CheckFlags;
+use crate::config_file::{self, ConfigFileError};
+use crate::connection::Connection;
+use crate::csi_version::CsiVersion;
+use crate::process;
+
+mod report;
+
+use report::{Finding, Report, Weight};
+
+/// How long the storage may take to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Checks, reports on standard output, and returns the exit code.
+pub fn run(flags: &CheckFlags) -> ExitCode {
+    let report = check(flags);
+    report.print(flags.json);
+    report.exit_code()
+}
+
+fn check(flags: &CheckFlags) -> Report {
+    let mut report = Report::new(&flags.driver_config_file);
+    // The version only gates what is advertised, and nothing is.
+    let opened = config_file::open(&flags.driver_config_file, &node(), CsiVersion::NEWEST);
+    let (document, connection) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            report.add(unusable(&error));
+            // What else is odd may be the reason.
+            if let Ok(document) = config_file::read(&flags.driver_config_file) {
+                let _ = Connection::open(&document, &node(), CsiVersion::NEWEST);
+                document
+                    .findings()
+                    .into_iter()
+                    .map(odd)
+                    .for_each(|finding| report.add(finding));
+            }
+            report.unusable();
+            return report;
+        }
+    };
+    document
+        .findings()
+        .into_iter()
+        .map(odd)
+        .for_each(|finding| report.add(finding));
+    report.driver(connection.driver().kind());
+    if flags.offline {
+        return report;
+    }
+    match process::small_runtime() {
+        Ok(runtime) => {
+            let problems = runtime.block_on(look(&connection));
+            report.looked();
+            problems
+                .iter()
+                .map(of_storage)
+                .for_each(|finding| report.add(finding));
+            runtime.shutdown_background();
+        }
+        Err(error) => report.add(Finding {
+            weight: Weight::Error,
+            about: "storage".into(),
+            message: format!("it cannot be asked: {error}"),
+            advice: None,
+        }),
+    }
+    report
+}
+
+async fn look(connection: &Connection) -> Vec<Error> {
+    let call = Call::within(PATIENCE);
+    let probe = connection.driver().probe(&call);
+    match tokio::time::timeout(PATIENCE, probe).await {
+        Ok(problems) => problems,
+        Err(_) => vec![Error::new(
+            driver_core::Kind::Timeout,
+            format!("the storage does not answer within {PATIENCE:?}"),
+        )],
+    }
+}
+
+/// A check asks for no node; drivers that need a name get the host's.
+fn node() -> NodeId {
+    let host = rustix::system::uname();
+    let name = host.nodename().to_string_lossy().into_owned();
+    NodeId::parse(&name)
+        .or_else(|_| NodeId::parse("localhost"))
+        .unwrap_or_else(|_| unreachable!("`localhost` is a name"))
+}
+
+fn unusable(error: &ConfigFileError) -> Finding {
+    let (about, message, advice) = match error.config() {
+        Some(config) => (
+            config.path().unwrap_or("file").to_owned(),
+            config.problem().to_owned(),
+            config.advice().map(str::to_owned),
+        ),
+        None => (
+            "file".to_owned(),
+            process::chain(error),
+            Some("give the path of a YAML file that this user may read".to_owned()),
+        ),
+    };
+    Finding {
+        weight: Weight::Error,
+        about,
+        message,
+        advice,
+    }
+}
+
+fn odd(finding: driver_core::config::Finding) -> Finding {
+    let (weight, otherwise) = match finding.severity {
+        Severity::UnknownKey => (Weight::Error, "remove it, or correct its name"),
+        Severity::NoEffect => (Weight::Note, "it may be removed"),
+        Severity::Doubtful => (Weight::Warning, "look at it again"),
+    };
+    Finding {
+        weight,
+        about: finding.path,
+        message: finding.message,
+        advice: finding.advice.or_else(|| Some(otherwise.to_owned())),
+    }
+}
+
+fn of_storage(error: &Error) -> Finding {
+    let whole = error.chain();
+    let advice = error.advice().map(str::to_owned);
+    let message = match &advice {
+        // The chain ends with the advice, which has a place of its own here.
+        Some(advice) => whole.trim_end_matches(&format!(" ({advice})")).to_owned(),
+        None => whole,
+    };
+    Finding {
+        weight: Weight::Error,
+        about: "storage".into(),
+        message,
+        advice,
+    }
+}

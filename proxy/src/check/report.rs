@@ -1,0 +1,160 @@
+//! What a check found, for people and for machines.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::args::EX_USAGE;
+
+/// How much a finding matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Weight {
+    /// It has to be corrected.
+    Error,
+    /// It hardly is what was meant.
+    Warning,
+    /// It changes nothing.
+    Note,
+}
+
+/// One thing found.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Finding {
+    pub(super) weight: Weight,
+    /// The path of a key, `file` or `storage`.
+    pub(super) about: String,
+    pub(super) message: String,
+    /// What to do.
+    pub(super) advice: Option<String>,
+}
+
+/// Everything found.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    file: String,
+    driver: Option<String>,
+    /// Whether the storage was looked at.
+    online: bool,
+    /// Whether a server could start with it.
+    usable: bool,
+    ok: bool,
+    findings: Vec<Finding>,
+}
+
+// === impl Report ===
+
+impl Report {
+    pub(super) fn new(file: &Path) -> Self {
+        Self {
+            file: file.display().to_string(),
+            driver: None,
+            online: false,
+            usable: true,
+            ok: true,
+            findings: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, finding: Finding) {
+        self.ok &= finding.weight != Weight::Error;
+        self.findings.push(finding);
+    }
+
+    pub(super) fn unusable(&mut self) {
+        self.usable = false;
+    }
+
+    pub(super) fn driver(&mut self, kind: &str) {
+        self.driver = Some(kind.to_owned());
+    }
+
+    pub(super) fn looked(&mut self) {
+        self.online = true;
+    }
+
+    /// 0: nothing to correct; 64: a server would refuse it; 1: something to correct.
+    pub(super) fn exit_code(&self) -> ExitCode {
+        match (self.usable, self.ok) {
+            (false, _) => ExitCode::from(EX_USAGE),
+            (true, false) => ExitCode::FAILURE,
+            (true, true) => ExitCode::SUCCESS,
+        }
+    }
+
+    #[expect(clippy::print_stdout, reason = "this is what was asked for")]
+    pub(super) fn print(&self, json: bool) {
+        if json {
+            println!("{}", serde_json::json!(self));
+        } else {
+            print!("{}", self.table());
+        }
+    }
+
+    fn table(&self) -> String {
+        let mut findings: Vec<_> = self.findings.iter().collect();
+        findings.sort_by_key(|finding| finding.weight);
+        let mut text = String::new();
+        for Finding {
+            weight,
+            about,
+            message,
+            advice,
+        } in findings
+        {
+            let weight = match weight {
+                Weight::Error => "ERROR",
+                Weight::Warning => "WARNING",
+                Weight::Note => "note",
+            };
+            text.push_str(&format!(
+                "{weight:<8} {}: {}\n",
+                plain(about),
+                plain(message)
+            ));
+            if let Some(advice) = advice {
+                text.push_str(&format!("{:<8} → {}\n", "", plain(advice)));
+            }
+        }
+        let errors = self
+            .findings
+            .iter()
+            .filter(|f| f.weight == Weight::Error)
+            .count();
+        let looked = match (self.online, self.usable) {
+            (true, _) => "the file and the storage were looked at",
+            (false, true) => "the storage was not looked at (--offline)",
+            (false, false) => "the storage was not looked at: the file cannot be used",
+        };
+        let driver = self
+            .driver
+            .as_deref()
+            .map(|kind| format!(" ({kind})"))
+            .unwrap_or_default();
+        let verdict = match errors {
+            0 => "nothing to correct".to_owned(),
+            1 => "1 error".to_owned(),
+            many => format!("{many} errors"),
+        };
+        text.push_str(&format!(
+            "{}{driver}: {verdict}; {looked}\n",
+            plain(&self.file)
+        ));
+        text
+    }
+}
+
+/// Without control characters: keys come from a file.
+fn plain(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| {
+            let escaped: Vec<char> = if c.is_control() {
+                c.escape_default().collect()
+            } else {
+                vec![c]
+            };
+            escaped
+        })
+        .collect()
+}

@@ -1,0 +1,111 @@
+//! The process itself: its threads, its signals, what it leaves behind when it dies.
+
+use std::error::Error;
+use std::io;
+use std::panic;
+
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{error, info};
+
+use crate::telemetry::LogControl;
+
+/// Threads that run calls. Calls wait for storage; two threads carry thousands of them.
+const WORKERS: usize = 2;
+/// Threads for system calls that block: as many copies and mounts at once.
+const BLOCKING: usize = 64;
+
+/// The signals that mean something here.
+#[derive(Debug)]
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    more: Signal,
+    less: Signal,
+}
+
+/// The memory of this process holds secrets: it is never written to disk.
+///
+/// Errors are ignored: where the kernel cannot do it, there is nothing else to do.
+pub fn forbid_core_dumps() {
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    let _ = rustix::process::setrlimit(Resource::Core, none);
+    // A limit of zero does not stop a handler that reads the dump from a pipe; this does.
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+}
+
+/// A panic becomes a line of the log, without its text: it may quote what nobody should read.
+pub fn log_panics() {
+    panic::set_hook(Box::new(|panic| {
+        let location = panic.location().map(ToString::to_string);
+        let message = panic.payload().downcast_ref::<&'static str>().copied();
+        error!(
+            location,
+            panic = message,
+            "a defect: please report this line"
+        );
+    }));
+}
+
+/// The runtime of a server.
+pub fn runtime() -> io::Result<Runtime> {
+    Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .max_blocking_threads(BLOCKING)
+        .thread_name("omnibus-csi")
+        .enable_all()
+        .build()
+}
+
+/// The runtime of a command that does one thing.
+pub fn small_runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
+/// An environment variable; one that is not UTF-8 counts as unset.
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// An error and its causes in one line.
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+// === impl Signals ===
+
+impl Signals {
+    /// From now on signals are ours.
+    pub fn listen() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            more: signal(SignalKind::user_defined1())?,
+            less: signal(SignalKind::user_defined2())?,
+        })
+    }
+
+    /// Waits for a signal to stop, and changes the log's level for those that ask for that.
+    pub async fn stop(&mut self, log: &LogControl) -> &'static str {
+        loop {
+            let verbosity = tokio::select! {
+                _ = self.terminate.recv() => return "SIGTERM",
+                _ = self.interrupt.recv() => return "SIGINT",
+                _ = self.more.recv() => log.raise(),
+                _ = self.less.recv() => log.lower(),
+            };
+            info!(verbosity = verbosity.as_str(), "the log level has changed");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! gRPC reflection (v1 and v1alpha) over the CSI descriptor.
+//!
+//! The descriptor is decoded when somebody asks for the first time, which most servers never see:
+//! it costs neither start-up time nor memory before that.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic::service::Routes;
+use tower::{Service, ServiceExt};
+
+/// The reflection service under the name of version 1.
+#[derive(Debug, Clone, Default)]
+pub struct V1(Lazy);
+
+/// The reflection service under the name that older clients ask for.
+#[derive(Debug, Clone, Default)]
+pub struct V1Alpha(Lazy);
+
+#[derive(Debug, Clone, Default)]
+struct Lazy(Arc<OnceLock<Routes>>);
+
+type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
+
+/// Adds both versions to what is served.
+pub fn add_to(routes: Routes) -> Routes {
+    let lazy = Lazy::default();
+    routes
+        .add_service(V1(lazy.clone()))
+        .add_service(V1Alpha(lazy))
+}
+
+// === impl Lazy ===
+
+impl Lazy {
+    fn answer(&self, request: http::Request<Body>) -> Answer {
+        let routes = self.0.get_or_init(decode).clone();
+        Box::pin(routes.oneshot(request))
+    }
+}
+
+/// Without a readable descriptor the routes are empty, and the answer is UNIMPLEMENTED; a test
+/// proves that ours is readable.
+fn decode() -> Routes {
+    let builder = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(csi_proto::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let mut routes = Routes::default();
+    if let (Ok(v1), Ok(v1alpha)) = (builder().build_v1(), builder().build_v1alpha()) {
+        routes = routes.add_service(v1).add_service(v1alpha);
+    }
+    routes.prepare()
+}
+
+// === impl V1 ===
+
+impl NamedService for V1 {
+    const NAME: &'static str = "grpc.reflection.v1.ServerReflection";
+}
+
+impl Service<http::Request<Body>> for V1 {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Answer {
+        self.0.answer(request)
+    }
+}
+
+// === impl V1Alpha ===
+
+impl NamedService for V1Alpha {
+    const NAME: &'static str = "grpc.reflection.v1alpha.ServerReflection";
+}
+
+impl Service<http::Request<Body>> for V1Alpha {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Answer {
+        self.0.answer(request)
+    }
+}
