@@ -20,7 +20,7 @@ pub struct Terms {
 }
 
 /// Something that is released by being dropped: the in-flight guard of a volume.
-pub struct Hold(Option<Box<dyn Any + Send>>);
+struct Hold(Option<Box<dyn Any + Send>>);
 
 // === impl Terms ===
 

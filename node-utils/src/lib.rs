@@ -20,7 +20,7 @@ mod testing;
 
 pub use attachment::{AbsolutePath, Attachment, VolumeContext};
 pub use beneath::{Component, Root};
-pub use blocking::{Hold, Terms};
+pub use blocking::Terms;
 pub use capability::{Access, AccessMode, FsType, MountAccess, MountFlags, VolumeCapability};
 pub use node::{
     Effect, ExpandRequest, Health, Node, NodeConfig, NodeError, NodeErrorKind, PublishRequest,

@@ -103,6 +103,8 @@ pub fn bind(
             Err(error) if error.errno == Errno::NOSYS => {
                 WITHOUT_MOUNT_FDS.store(true, Ordering::Relaxed);
             }
+            // A seccomp filter may forbid what it does not know and allow mount(2).
+            Err(error) if error.is_denied() => {}
             result => return result,
         }
     }

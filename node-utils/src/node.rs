@@ -61,7 +61,8 @@ impl Node {
     /// Shows a staged volume at a target. Idempotent.
     ///
     /// `Conflict`: something else is at the target, or the same volume with other arguments.
-    /// `Precondition`: not staged, or published elsewhere in an exclusive mode.
+    /// `Precondition`: not staged, or published elsewhere in an exclusive mode. The caller keeps
+    /// two publications of one volume apart: between the look and the mount nothing is locked here.
     pub async fn publish(&self, terms: Terms, request: PublishRequest) -> Result<(), NodeError> {
         let doing = Doing::changing(format!("publish at `{}`", request.target));
         let config = Arc::clone(&self.config);
@@ -98,11 +99,7 @@ fn stage(request: &StageRequest) -> Result<(), NodeError> {
     // Before the staging path is made: a volume that does not exist leaves nothing behind.
     let source = hostpath::source(hostpath)?;
     let slot = Slot::open(request.staging.path())?;
-    let result = hostpath::stage(hostpath, &source, &slot);
-    if result.is_err() {
-        slot.undo();
-    }
-    result
+    hostpath::stage(hostpath, &source, &slot).map_err(|error| slot.undo(error))
 }
 
 /// A directory has no size of its own: there is nothing to grow, but the volume has to be there.

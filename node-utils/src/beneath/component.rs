@@ -7,6 +7,9 @@ use std::fmt;
 
 use rustix::io::Errno;
 
+/// Longest path in a message, in bytes.
+const LONGEST: usize = 1024;
+
 /// One file name: not empty, not `.` or `..`, no `/`, no NUL, at most 255 bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Component(String);
@@ -100,7 +103,7 @@ impl BeneathError {
         Self {
             kind: BeneathErrorKind::of(errno),
             doing,
-            path: path.into(),
+            path: shorten(path.into()),
             source: errno.into(),
         }
     }
@@ -114,6 +117,16 @@ impl BeneathError {
     pub fn path(&self) -> &str {
         &self.path
     }
+}
+
+/// A tree may be ten thousand levels deep; a message is read by people.
+fn shorten(path: String) -> String {
+    if path.len() <= LONGEST {
+        return path;
+    }
+    let head = path.floor_char_boundary(LONGEST / 2);
+    let tail = path.ceil_char_boundary(path.len() - LONGEST / 2);
+    format!("{}…{}", &path[..head], &path[tail..])
 }
 
 impl BeneathErrorKind {
@@ -134,6 +147,13 @@ impl BeneathErrorKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_about_a_deep_path_stays_readable() {
+        let error = BeneathError::new("remove", "/é".repeat(10_000), Errno::BUSY);
+        assert!(error.path().len() <= LONGEST + 3);
+        assert!(error.path().starts_with("/é/é") && error.path().ends_with("/é"));
+    }
 
     #[test]
     fn a_component_cannot_lead_anywhere_else() {

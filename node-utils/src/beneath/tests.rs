@@ -201,6 +201,42 @@ fn a_mount_inside_is_named_and_not_entered() {
 }
 
 #[test]
+fn a_directory_that_is_moved_away_while_it_is_emptied_does_not_take_the_walk_along() {
+    let dir = tempfile::tempdir().expect("dir");
+    let (parent, outside) = (dir.path().join("v/a"), dir.path().join("outside"));
+    let names = ["x1", "x2", "x3"];
+    for name in names {
+        fs::create_dir_all(parent.join(name)).expect("dir");
+        fs::write(parent.join(name).join("f"), "").expect("file");
+        fs::write(parent.join(name).join("g"), "").expect("file");
+        fs::create_dir_all(outside.join(name)).expect("dir");
+        fs::write(outside.join(name).join("canary"), "alive").expect("file");
+    }
+    let begun =
+        |name: &&str| fs::read_dir(parent.join(name)).is_ok_and(|entries| entries.count() == 1);
+    let move_away = || {
+        if names.iter().any(begun) {
+            for name in names {
+                fs::rename(parent.join(name), outside.join(format!("moved-{name}"))).expect("move");
+            }
+        }
+        false
+    };
+    let error = root(dir.path())
+        .remove_tree(&name("v"), &move_away)
+        .expect_err("moved");
+    assert_eq!(error.kind(), BeneathErrorKind::Busy);
+    for name in names {
+        assert!(outside.join(name).join("canary").exists(), "{name}");
+    }
+    assert!(
+        root(dir.path())
+            .remove_tree(&name("v"), GO_ON)
+            .expect("remove")
+    );
+}
+
+#[test]
 fn a_directory_that_turns_into_a_link_while_it_is_removed_leads_nowhere() {
     let dir = tempfile::tempdir().expect("dir");
     let outside = dir.path().join("outside");

@@ -6,12 +6,15 @@
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Of this thread, not of the process: threads may differ in their mounts, as tests do.
 const SOURCE: &str = "/proc/thread-self/mountinfo";
+
+/// Room for some hundred mounts.
+const ROOM: usize = 64 * 1024;
 
 /// What the kernel adds to the root of a mount whose directory was removed.
 const DELETED: &[u8] = b"//deleted";
@@ -42,7 +45,10 @@ pub struct MountEntry<'a> {
 impl MountTable {
     /// Reads the table as it is now.
     pub fn read() -> io::Result<Self> {
-        std::fs::read(SOURCE).map(Self)
+        // Few large reads: what changes between two of them may be missed or seen twice.
+        let mut text = Vec::with_capacity(ROOM);
+        std::fs::File::open(SOURCE)?.read_to_end(&mut text)?;
+        Ok(Self(text))
     }
 
     /// A table from its text.

@@ -10,7 +10,7 @@ use super::group;
 use super::hostpath;
 use super::request::{NodeConfig, PublishRequest, StagingPath};
 use super::slot::Slot;
-use crate::attachment::Attachment;
+use crate::attachment::{AbsolutePath, Attachment};
 use crate::capability::{Access, AccessMode, MountAccess, VolumeCapability};
 use crate::mount::{self, Attributes, MountOptions, Place, Way};
 
@@ -31,13 +31,9 @@ pub(super) fn publish(config: &NodeConfig, request: &PublishRequest) -> Result<(
     let plan = plan(config, request)?;
     let slot = Slot::open(request.target.path())?;
     if slot.place.is_mount_point() {
-        return compare(&plan, &slot.place);
+        return compare(&plan, &slot.place).map_err(|error| slot.undo(error));
     }
-    let result = show(&plan, &slot.place);
-    if result.is_err() {
-        slot.undo();
-    }
-    result
+    show(&plan, &slot.place).map_err(|error| slot.undo(error))
 }
 
 /// The wishes for a mounted volume; a raw device cannot be made of a directory.
@@ -118,16 +114,8 @@ fn compare(plan: &Plan<'_>, target: &Place) -> Result<(), NodeError> {
         ))
         .advise("unpublish that one first"));
     }
-    let flags = |place: &Place| {
-        place.attributes().map_err(|errno| {
-            NodeError::new(
-                NodeErrorKind::Internal,
-                format!("read the mount flags of `{path}`"),
-            )
-            .because(errno)
-        })
-    };
-    let (there, staged) = (flags(target)?, flags(&plan.staged)?);
+    let there = flags(target, path.path())?;
+    let staged = flags(&plan.staged, plan.request.staging.path())?;
     let required = staged.and(plan.asked);
     let missing = required.beyond(there);
     let extra = there.beyond(staged.and(plan.added).and(plan.asked));
@@ -161,16 +149,36 @@ fn show(plan: &Plan<'_>, target: &Place) -> Result<(), NodeError> {
         exclusive::check(plan.request, &plan.staged, &plan.source, target)?;
     }
     let attributes = plan.added.and(plan.asked);
-    if let Some(group) = plan.group
-        && !attributes.is_read_only()
-    {
-        group::apply(&plan.staged, plan.request.staging.path().as_str(), group)
-            .map_err(|error| error.with_effect(Effect::Possible))?;
-    }
+    let regrouped = regroup(plan, attributes)?;
     mount::bind(&plan.staged, target, attributes).map_err(|error| {
-        NodeError::from_mount(
-            format!("bind the volume to `{}`", plan.request.target),
-            error,
-        )
+        let doing = format!("bind the volume to `{}`", plan.request.target);
+        let error = NodeError::from_mount(doing, error);
+        if regrouped {
+            error.with_effect(Effect::Possible)
+        } else {
+            error
+        }
+    })
+}
+
+/// Gives the volume to the group of the request, unless nobody is going to write through this
+/// publication or nobody can; says whether anything may have changed.
+fn regroup(plan: &Plan<'_>, attributes: Attributes) -> Result<bool, NodeError> {
+    let Some(group) = plan.group else {
+        return Ok(false);
+    };
+    let staging = &plan.request.staging;
+    if attributes.is_read_only() || flags(&plan.staged, staging.path())?.is_read_only() {
+        return Ok(false);
+    }
+    group::apply(&plan.staged, staging.path().as_str(), group)
+        .map_err(|error| error.with_effect(Effect::Possible))?;
+    Ok(true)
+}
+
+fn flags(place: &Place, path: &AbsolutePath) -> Result<Attributes, NodeError> {
+    place.attributes().map_err(|errno| {
+        let doing = format!("read the mount flags of `{path}`");
+        NodeError::new(NodeErrorKind::Internal, doing).because(errno)
     })
 }

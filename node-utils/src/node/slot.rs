@@ -26,6 +26,8 @@ pub(super) struct Slot<'a> {
     pub(super) place: Place,
     /// Whether this call made it.
     fresh: bool,
+    /// Whether this call took a dead mount away.
+    freed: bool,
 }
 
 /// Whether an answer means that the filesystem behind a mount is gone for good.
@@ -42,10 +44,18 @@ impl<'a> Slot<'a> {
     /// Opens `path`, a directory or nothing; missing directories are made.
     pub(super) fn open(path: &'a AbsolutePath) -> Result<Self, NodeError> {
         let fresh = make(path)?;
-        for _ in 0..DEAD_LAYERS {
+        for layer in 0..DEAD_LAYERS {
+            let freed = layer > 0;
             match Place::open(path.as_path()) {
                 Ok(place) if place.is_mount_point() && place.is_deleted() => free(path, None)?,
-                Ok(place) if place.is_directory() => return Ok(Self { path, place, fresh }),
+                Ok(place) if place.is_directory() => {
+                    return Ok(Self {
+                        path,
+                        place,
+                        fresh,
+                        freed,
+                    });
+                }
                 Ok(place) => return Err(not_a_directory(path, &place)),
                 Err(errno) if is_dead(errno) => free(path, Some(errno))?,
                 Err(errno) => {
@@ -58,11 +68,19 @@ impl<'a> Slot<'a> {
         Err(error.with_effect(Effect::Possible))
     }
 
-    /// Removes what this call made, so that a refused request leaves nothing behind.
-    pub(super) fn undo(self) {
-        if self.fresh {
-            // Missing is as good; anything else in the way is not ours to remove.
-            let _ = rustix::fs::rmdir(self.path.as_path());
+    /// Removes what this call made, so that a refused request leaves nothing behind, and says so
+    /// in the error.
+    pub(super) fn undo(&self, error: NodeError) -> NodeError {
+        // Missing is as good; anything else in the way is not ours to remove.
+        let gone = !self.fresh
+            || matches!(
+                rustix::fs::rmdir(self.path.as_path()),
+                Ok(()) | Err(Errno::NOENT)
+            );
+        if gone && !self.freed {
+            error
+        } else {
+            error.with_effect(Effect::Possible)
         }
     }
 }

@@ -42,9 +42,11 @@ fn everything_in_the_volume_gets_the_group_and_nothing_outside_of_it() {
         set_mode(bench.path("v/one/d"), 0o700);
         set_mode(bench.path("v/one/name"), 0o600);
         set_mode(bench.path("v/one/d/e/program"), 0o4700);
-        bench.bind("v/two", "v/one/d/mount");
-        let before = (owner(bench.path("outside")), owner(bench.path("v/two")));
         bench.stage("one", "s").expect("stage");
+        bench.bind("v/two", "k/s/d/mount");
+        fs::write(bench.path("k/s/d/file"), "").expect("file");
+        bind_plainly(&bench.path("outside"), &bench.path("k/s/d/file"));
+        let before = (owner(bench.path("outside")), owner(bench.path("v/two")));
         bench.publish(for_group(bench, "t")).expect("publish");
         assert_eq!(owner(bench.path("v/one")), (GROUP, 0o2775));
         assert_eq!(owner(bench.path("v/one/d")), (GROUP, 0o2770));

@@ -86,11 +86,10 @@ fn a_staged_volume_whose_directory_was_deleted_is_replaced() {
         bench.stage("one", "s").expect("stage");
         bench.publish(bench.request("t")).expect("publish");
         fs::remove_dir_all(bench.path("v/one")).expect("remove");
+        let publish = || bench.publish(bench.request("t2"));
+        refused(publish(), NodeErrorKind::Precondition);
         fs::create_dir(bench.path("v/one")).expect("dir");
-        refused(
-            bench.publish(bench.request("t2")),
-            NodeErrorKind::Precondition,
-        );
+        refused(publish(), NodeErrorKind::Precondition);
         assert!(!bench.path("k/t2").exists());
         let _in_use = fs::File::open(bench.path("k/s")).expect("open");
         bench.stage("one", "s").expect("stage over the dead one");
