@@ -1,0 +1,123 @@
+//! The conformance suite: what the CSI specification demands and csi-sanity does not look at.
+//!
+//! Every check is a function over a [`Target`], which describes one kind of connection; the macro
+//! [`suite!`](crate::suite) makes tests of all of them. A check runs the real program in a folder
+//! of its own and ends with [`World::end`], which proves that nothing is left.
+
+pub mod codes;
+pub mod concurrency;
+pub mod content;
+pub mod crash;
+pub mod hostile;
+pub mod idempotency;
+pub mod limits;
+pub mod messages;
+pub mod node;
+pub mod paging;
+pub mod secrets;
+pub mod strings;
+pub mod trace;
+pub mod world;
+
+use std::collections::BTreeMap;
+
+use crate::place::Place;
+use crate::server::Launch;
+use crate::tree::Tree;
+
+pub use world::World;
+
+/// One kind of connection, as the suite needs to know it.
+pub trait Target: Send + Sync {
+    /// Its name in messages.
+    fn name(&self) -> &'static str;
+
+    /// How to start the program in `place`, whose folders exist and are empty.
+    fn launch(&self, place: &Place) -> Launch;
+
+    /// The whole state of the backend: equal before and after means that nothing was changed.
+    fn backend(&self, place: &Place) -> Tree;
+
+    /// Parameters that its volumes need.
+    fn parameters(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    /// Parameters that its snapshots need.
+    fn snapshot_parameters(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    /// A topology that its volumes cannot have, if they are bound to a place.
+    fn elsewhere(&self) -> Option<BTreeMap<String, String>> {
+        None
+    }
+
+    /// The system calls by which the program changes its backend and its mounts on this machine:
+    /// it is killed at each of them.
+    fn steps(&self) -> &'static [&'static str] {
+        &[]
+    }
+}
+
+/// Makes a test of every check of the suite: `suite!(LocalHostpath);` in a file under `tests`.
+#[macro_export]
+macro_rules! suite {
+    ($target:expr) => {
+        $crate::suite! { @tests $target;
+            codes: a_request_without_what_it_needs_is_invalid,
+            codes: what_does_not_exist_is_not_found_and_is_gone_already,
+            codes: a_call_that_is_not_advertised_is_unimplemented,
+            codes: a_size_that_makes_no_sense_is_refused,
+            codes: a_use_that_is_not_offered_is_refused,
+            codes: a_place_that_cannot_be_reached_is_exhausted,
+            codes: a_token_that_was_never_given_is_aborted,
+            codes: capabilities_name_exactly_the_calls_that_work,
+            limits: what_is_longer_than_the_specification_allows_is_refused_before_anything_changes,
+            limits: every_reply_keeps_the_limits_itself,
+            idempotency: the_same_volume_asked_for_twice_is_the_same_volume,
+            idempotency: another_volume_of_the_same_name_already_exists,
+            idempotency: the_same_snapshot_asked_for_twice_is_the_same_snapshot,
+            idempotency: a_snapshot_outlives_its_volume_or_holds_it,
+            idempotency: a_volume_only_grows,
+            node: staging_and_publishing_twice_is_doing_it_once,
+            node: another_capability_on_the_same_path_already_exists,
+            node: a_single_writer_is_alone,
+            node: read_only_is_enforced_by_the_kernel,
+            node: unpublishing_removes_the_target_whatever_it_is,
+            node: statistics_count_what_is_there,
+            node: the_group_of_a_mount_can_write,
+            concurrency: sixty_four_equal_callers_make_one_volume,
+            concurrency: sixty_four_conflicting_callers_make_one_volume,
+            concurrency: sixty_four_callers_make_one_snapshot,
+            concurrency: sixty_four_callers_publish_once,
+            concurrency: creating_and_deleting_at_once_leaves_one_or_none,
+            concurrency: a_source_that_is_being_copied_is_not_deleted,
+            concurrency: work_goes_on_without_the_client_that_asked_for_it,
+            concurrency: a_call_that_timed_out_is_completed_by_its_retry,
+            content: a_restored_snapshot_is_the_volume_at_the_time_of_the_cut,
+            content: a_clone_is_its_source_and_then_its_own,
+            paging: pages_neither_lose_nor_repeat_while_others_come_and_go,
+            crash: a_volume_killed_at_any_step_is_completed_or_removed,
+            crash: a_restored_volume_killed_at_any_step_is_completed_or_removed,
+            crash: a_cloned_volume_killed_at_any_step_is_completed_or_removed,
+            crash: a_snapshot_killed_at_any_step_is_completed_or_removed,
+            crash: a_deletion_killed_at_any_step_is_completed,
+            crash: a_snapshot_deletion_killed_at_any_step_is_completed,
+            crash: an_expansion_killed_at_any_step_is_completed,
+            crash: staging_and_publishing_killed_at_any_step_are_completed_or_undone,
+            crash: everything_survives_a_kill_at_rest,
+            hostile: hostile_strings_are_refused_or_kept_exactly_and_change_nothing_else,
+            hostile: bytes_that_are_no_message_are_refused_and_the_server_lives,
+            secrets: no_secret_reaches_a_log_a_message_a_metric_or_an_argument,
+        }
+    };
+    (@tests $target:expr; $($module:ident: $check:ident,)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $check() {
+                $crate::conformance::$module::$check(&$target).await;
+            }
+        )*
+    };
+}

@@ -1,0 +1,134 @@
+//! The size limits of the specification, in both directions.
+
+use csi_proto::v1 as csi;
+use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, ReflectMessage as _, Value};
+use tonic::Code;
+
+use super::messages::{self, Known, Scene};
+use super::world::{World, ends_with};
+use super::{Target, hostile};
+use crate::requirement;
+
+/// The longest string.
+const STRING: usize = 128;
+/// The longest node id.
+const NODE_ID: usize = 256;
+/// The largest map, keys and values together, and the longest list of mount flags.
+const MAP: usize = 4096;
+/// Ids of volumes made by others may be longer than what we give out; nothing is that long.
+const ANY_ID: usize = 4096;
+
+/// Each string one byte longer, and each map one byte larger, than allowed.
+pub async fn what_is_longer_than_the_specification_allows_is_refused_before_anything_changes(
+    target: &dyn Target,
+) {
+    if !requirement::root("limits of requests to the node") {
+        return;
+    }
+    let world = World::start(target).await;
+    let scene = Scene::set(&world).await;
+    let before = world.backend();
+    let mut tried = 0;
+    for request in scene.requests() {
+        for field in request.message.descriptor().fields() {
+            let Some(message) = too_much(&request, &field) else {
+                continue;
+            };
+            let what = format!(
+                "{}.{} beyond its limit",
+                request.method.name(),
+                field.name()
+            );
+            let outcome = messages::call(&world.client, &request.method, &message).await;
+            // A token that was never given is ABORTED whatever its length.
+            ends_with(outcome, &[Code::InvalidArgument, Code::Aborted], &what);
+            world.unchanged(&before, &what);
+            tried += 1;
+        }
+    }
+    assert!(tried >= 30, "only {tried} fields have limits");
+    scene.clear(&world).await;
+    world.end().await;
+}
+
+fn too_much(request: &Known, field: &FieldDescriptor) -> Option<DynamicMessage> {
+    let mut message = request.message.clone();
+    if field.is_map() {
+        let map = [(MapKey::String("k".into()), Value::String("v".repeat(MAP)))];
+        message.set_field(field, Value::Map(map.into()));
+        return Some(message);
+    }
+    if field.is_list() || field.kind() != Kind::String || hostile::is_path(field.name()) {
+        return None;
+    }
+    let limit = match field.name() {
+        "node_id" => NODE_ID,
+        name if name.ends_with("_id") => ANY_ID,
+        _ => STRING,
+    };
+    message.set_field(field, Value::String("a".repeat(limit + 1)));
+    Some(message)
+}
+
+/// Names of the greatest length become ids, contexts and tokens that are within the limits.
+pub async fn every_reply_keeps_the_limits_itself(target: &dyn Target) {
+    let world = World::start(target).await;
+    let mut made = Vec::new();
+    let mut cuts = Vec::new();
+    for (n, name) in ["n".repeat(STRING), format!("{}m", "n".repeat(STRING - 1))]
+        .iter()
+        .enumerate()
+    {
+        let volume = world.volume(name).await;
+        assert!(volume.volume_id.len() <= STRING, "{}", volume.volume_id);
+        let context: usize = volume
+            .volume_context
+            .iter()
+            .map(|(k, v)| k.len() + v.len())
+            .sum();
+        assert!(context <= MAP, "a context of {context} bytes");
+        let mut both = Vec::new();
+        // Two names that begin alike for as long as a name can.
+        for last in ['a', 'b'] {
+            let name = format!("{}{last}", "s".repeat(STRING - 1));
+            let snapshot = world
+                .cut(&format!("{n}{}", &name[1..]), &volume.volume_id)
+                .await;
+            assert!(
+                snapshot.snapshot_id.len() <= STRING,
+                "{}",
+                snapshot.snapshot_id
+            );
+            assert_eq!(snapshot.source_volume_id, volume.volume_id);
+            both.push(snapshot.snapshot_id);
+        }
+        assert_ne!(both[0], both[1], "two names, two snapshots");
+        cuts.extend(both);
+        made.push(volume.volume_id);
+    }
+    assert_ne!(made[0], made[1], "two names, two volumes");
+    let request = csi::ListVolumesRequest {
+        max_entries: 1,
+        ..Default::default()
+    };
+    let page = world
+        .client
+        .clone()
+        .controller
+        .list_volumes(request)
+        .await
+        .expect("a page");
+    let token = page.into_inner().next_token;
+    assert!(!token.is_empty() && token.len() <= STRING, "{token}");
+    let mut listed = world.snapshot_ids().await;
+    listed.sort();
+    cuts.sort();
+    assert_eq!(listed, cuts);
+    for id in cuts {
+        world.remove_snapshot(&id).await;
+    }
+    for id in made {
+        world.remove(&id).await;
+    }
+    world.end().await;
+}

@@ -1,0 +1,285 @@
+//! One server in a folder of its own, and what every check asks of it in the end.
+
+use std::fmt::{self, Debug};
+use std::fs;
+use std::path::PathBuf;
+
+use csi_proto::v1::{
+    CreateSnapshotRequest, CreateVolumeRequest, ListSnapshotsRequest, ListVolumesRequest, Snapshot,
+    Volume,
+};
+use tonic::{Code, Response, Status};
+
+use crate::client::Client;
+use crate::place::Place;
+use crate::server::{Server, log_of};
+use crate::tree::Tree;
+use crate::volume;
+
+use super::Target;
+
+/// A running server with its target, its folder and its clients.
+pub struct World<'a> {
+    /// What is tested.
+    pub target: &'a dyn Target,
+    /// Where it lives.
+    pub place: Place,
+    /// The running program.
+    pub server: Server,
+    /// Clients of it.
+    pub client: Client,
+    empty: Tree,
+    canary: Tree,
+}
+
+/// The outcome of a call.
+pub type Outcome<T> = Result<Response<T>, Status>;
+
+// === impl World ===
+
+impl<'a> World<'a> {
+    /// A server in a new folder.
+    pub async fn start(target: &'a dyn Target) -> Self {
+        let place = Place::new();
+        let server = target.launch(&place).start(&place).await;
+        let client = server.client();
+        Self {
+            empty: target.backend(&place).without_folder_times(),
+            canary: Tree::read(&place.canary()),
+            target,
+            place,
+            server,
+            client,
+        }
+    }
+
+    /// Kills the server as a crash does and starts another one on the same state.
+    pub async fn crash(&mut self) {
+        self.server.kill().await;
+        self.start_again().await;
+    }
+
+    /// Starts another server on the same state.
+    pub async fn start_again(&mut self) {
+        self.server = self.target.launch(&self.place).start(&self.place).await;
+        self.client = self.server.client();
+    }
+
+    /// The state of the backend, without the times of folders.
+    pub fn backend(&self) -> Tree {
+        self.target.backend(&self.place).without_folder_times()
+    }
+
+    /// Asserts that the backend is as it was.
+    pub fn unchanged(&self, before: &Tree, what: &str) {
+        let difference = before.difference(&self.backend());
+        assert!(
+            difference.is_empty(),
+            "{what} changed the backend:\n{difference}"
+        );
+        let canary = self.canary.difference(&Tree::read(&self.place.canary()));
+        assert!(canary.is_empty(), "{what} left the backend:\n{canary}");
+    }
+
+    /// Asserts that the backend is as empty as it was when the server was first started, and that
+    /// nothing is mounted.
+    pub fn is_empty(&self, what: &str) {
+        let left: Vec<_> = self
+            .backend()
+            .0
+            .into_keys()
+            .filter(|path| !self.empty.0.contains_key(path))
+            .filter(|path| !is_furniture(path))
+            .collect();
+        assert!(left.is_empty(), "{what} left something behind: {left:?}");
+        let mounts = self.place.mounts();
+        assert!(mounts.is_empty(), "{what} left mounts: {mounts:?}");
+    }
+
+    /// The end: the server lives, never panicked, touched nothing beside its backend, left nothing
+    /// in it, and stops when it is asked to.
+    pub async fn end(mut self) {
+        assert!(
+            self.server.is_alive(),
+            "the server died:\n{}",
+            log_of(&self.place)
+        );
+        self.is_empty("this check");
+        self.never_panicked();
+        let canary = self.canary.difference(&Tree::read(&self.place.canary()));
+        assert!(
+            canary.is_empty(),
+            "something beside the backend changed: {canary}"
+        );
+        let children = self.server.process().children();
+        assert!(children.is_empty(), "processes are left: {children:?}");
+        let status = self.server.terminate().await;
+        assert!(status.success(), "SIGTERM ended it with {status}");
+        assert!(!self.place.socket().exists(), "the socket is left");
+    }
+
+    /// Asserts that no panic is in the log.
+    pub fn never_panicked(&self) {
+        let log = log_of(&self.place);
+        let panic = log.lines().find(|line| line.contains("panicked"));
+        assert!(panic.is_none(), "a call panicked: {panic:?}");
+    }
+
+    /// A request for a new volume.
+    pub fn create(&self, name: &str) -> CreateVolumeRequest {
+        volume::create(name, &self.target.parameters())
+    }
+
+    /// A request for a new snapshot.
+    pub fn snapshot(&self, name: &str, volume_id: &str) -> CreateSnapshotRequest {
+        CreateSnapshotRequest {
+            parameters: self.target.snapshot_parameters(),
+            ..volume::snapshot(name, volume_id)
+        }
+    }
+
+    /// Makes a volume.
+    pub async fn volume(&self, name: &str) -> Volume {
+        self.make(self.create(name)).await
+    }
+
+    /// Makes what is asked for.
+    pub async fn make(&self, request: CreateVolumeRequest) -> Volume {
+        let name = request.name.clone();
+        let made = self.client.clone().controller.create_volume(request).await;
+        let reply = made.unwrap_or_else(|status| panic!("create {name}: {status:?}"));
+        reply.into_inner().volume.expect("a reply with a volume")
+    }
+
+    /// Removes a volume.
+    pub async fn remove(&self, volume_id: &str) {
+        let request = volume::delete(volume_id);
+        let gone = self.client.clone().controller.delete_volume(request).await;
+        gone.unwrap_or_else(|status| panic!("delete {volume_id}: {status:?}"));
+    }
+
+    /// Takes a snapshot.
+    pub async fn cut(&self, name: &str, volume_id: &str) -> Snapshot {
+        let request = self.snapshot(name, volume_id);
+        let cut = self
+            .client
+            .clone()
+            .controller
+            .create_snapshot(request)
+            .await;
+        let reply = cut.unwrap_or_else(|status| panic!("snapshot {name}: {status:?}"));
+        reply
+            .into_inner()
+            .snapshot
+            .expect("a reply with a snapshot")
+    }
+
+    /// Removes a snapshot.
+    pub async fn remove_snapshot(&self, snapshot_id: &str) {
+        let request = volume::delete_snapshot(snapshot_id);
+        let gone = self
+            .client
+            .clone()
+            .controller
+            .delete_snapshot(request)
+            .await;
+        gone.unwrap_or_else(|status| panic!("delete snapshot {snapshot_id}: {status:?}"));
+    }
+
+    /// The ids of all volumes.
+    pub async fn volume_ids(&self) -> Vec<String> {
+        let request = ListVolumesRequest::default();
+        let list = self.client.clone().controller.list_volumes(request).await;
+        let entries = list.expect("volumes are listed").into_inner().entries;
+        let volumes = entries.into_iter().filter_map(|entry| entry.volume);
+        volumes.map(|volume| volume.volume_id).collect()
+    }
+
+    /// The ids of all snapshots.
+    pub async fn snapshot_ids(&self) -> Vec<String> {
+        let request = ListSnapshotsRequest::default();
+        let list = self.client.clone().controller.list_snapshots(request).await;
+        let entries = list.expect("snapshots are listed").into_inner().entries;
+        let snapshots = entries.into_iter().filter_map(|entry| entry.snapshot);
+        snapshots.map(|snapshot| snapshot.snapshot_id).collect()
+    }
+
+    /// A staging path of this volume, which the orchestrator has to make.
+    pub fn staging(&self, volume: &Volume) -> PathBuf {
+        let path = self
+            .place
+            .node()
+            .join(format!("stage-{}", volume.volume_id));
+        fs::create_dir_all(&path).expect("a folder for staging");
+        path
+    }
+
+    /// A target path, which the driver has to make.
+    pub fn pod(&self, name: &str) -> PathBuf {
+        self.place.node().join(format!("pod-{name}"))
+    }
+
+    /// Stages and publishes a volume, and gives the path at which it can be used.
+    pub async fn mount(&self, volume: &Volume) -> PathBuf {
+        let (staging, pod) = (self.staging(volume), self.pod(&volume.volume_id));
+        let mut node = self.client.clone().node;
+        let staged = node
+            .node_stage_volume(volume::stage(volume, &staging))
+            .await;
+        staged.unwrap_or_else(|status| panic!("stage: {status:?}"));
+        let published = node
+            .node_publish_volume(volume::publish(volume, &staging, &pod))
+            .await;
+        published.unwrap_or_else(|status| panic!("publish: {status:?}"));
+        pod
+    }
+
+    /// The reverse of [`World::mount`].
+    pub async fn unmount(&self, volume: &Volume) {
+        let (staging, pod) = (self.staging(volume), self.pod(&volume.volume_id));
+        let mut node = self.client.clone().node;
+        let gone = node
+            .node_unpublish_volume(volume::unpublish(volume, &pod))
+            .await;
+        gone.unwrap_or_else(|status| panic!("unpublish: {status:?}"));
+        let gone = node
+            .node_unstage_volume(volume::unstage(volume, &staging))
+            .await;
+        gone.unwrap_or_else(|status| panic!("unstage: {status:?}"));
+        assert!(!pod.exists(), "the target path is left");
+    }
+}
+
+impl Debug for World<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World")
+            .field("target", &self.target.name())
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The folders that a driver keeps for its next volume, empty and at the top: they are no leftover.
+fn is_furniture(path: &std::path::Path) -> bool {
+    path.components().count() <= 1
+}
+
+/// The code of an outcome.
+pub fn code<T>(outcome: &Outcome<T>) -> Code {
+    outcome.as_ref().map_or_else(Status::code, |_| Code::Ok)
+}
+
+/// Asserts that a call ended with one of these codes, and that its message, if it has one, may be
+/// shown to a user: one line, no details.
+pub fn ends_with<T: Debug>(outcome: Outcome<T>, codes: &[Code], what: &str) {
+    assert!(
+        codes.contains(&code(&outcome)),
+        "{what}: expected {codes:?}, got {outcome:?}"
+    );
+    if let Err(status) = outcome {
+        assert!(status.details().is_empty(), "{what}: details must be empty");
+        assert!(!status.message().is_empty(), "{what}: says nothing");
+        let control = status.message().chars().find(|c| c.is_control());
+        assert_eq!(control, None, "{what}: {:?}", status.message());
+    }
+}

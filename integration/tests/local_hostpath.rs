@@ -1,0 +1,77 @@
+//! The conformance suite over local-hostpath.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+
+use integration::conformance::Target;
+use integration::place::Place;
+use integration::server::Launch;
+use integration::suite;
+use integration::tree::Tree;
+
+struct LocalHostpath;
+
+impl Target for LocalHostpath {
+    fn name(&self) -> &'static str {
+        "local-hostpath"
+    }
+
+    fn launch(&self, place: &Place) -> Launch {
+        Launch::local_hostpath(place)
+    }
+
+    fn backend(&self, place: &Place) -> Tree {
+        Tree::read(&place.base())
+    }
+
+    fn elsewhere(&self) -> Option<BTreeMap<String, String>> {
+        let key = "org.democratic-csi.topology/node".to_owned();
+        Some(BTreeMap::from([(key, "another-node".to_owned())]))
+    }
+
+    fn steps(&self) -> &'static [&'static str] {
+        &[
+            "mkdir",
+            "mkdirat",
+            "rmdir",
+            "unlink",
+            "unlinkat",
+            "rename",
+            "renameat",
+            "renameat2",
+            "link",
+            "linkat",
+            "symlinkat",
+            "mknodat",
+            "fchmod",
+            "fchmodat",
+            "fchmodat2",
+            "chmod",
+            "fchown",
+            "fchownat",
+            "lchown",
+            "utimensat",
+            "fsetxattr",
+            "setxattr",
+            "lsetxattr",
+            "ftruncate",
+            "fallocate",
+            "pwrite64",
+            "copy_file_range",
+            "sendfile",
+            "fsync",
+            "fdatasync",
+            "syncfs",
+            "mount",
+            "umount2",
+            "open_tree",
+            "move_mount",
+            "mount_setattr",
+            "fsopen",
+            "fsconfig",
+            "fsmount",
+        ]
+    }
+}
+
+suite!(LocalHostpath);
