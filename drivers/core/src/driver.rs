@@ -121,7 +121,8 @@ pub trait Driver: Send + Sync + Debug {
         Err(Error::unsupported("get volume"))
     }
 
-    /// Whether a volume exists: what ValidateVolumeCapabilities needs of every driver. `NotFound`.
+    /// Whether a volume exists: what `ValidateVolumeCapabilities` needs of every driver.
+    /// `NotFound`.
     async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
         self.get_volume(call, id).await.map(drop)
     }

@@ -166,3 +166,118 @@ fn push_hex(text: &mut String, bytes: &[u8]) {
         let _ = write!(text, "{byte:02x}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::{Document, NoEnvironment};
+    use crate::error::Kind;
+
+    fn naming(volume: &str) -> VolumeNaming {
+        let text = format!("driver: d\n_private: {{csi: {{volume: {{{volume}}}}}}}\n");
+        let document = Document::parse(&text, &NoEnvironment).unwrap();
+        VolumeNaming::new(&document.common().unwrap())
+    }
+
+    fn id(naming: &VolumeNaming, name: &str) -> Result<String, Error> {
+        let parameters = Parameters::new(BTreeMap::from([("a".to_owned(), "A".to_owned())]));
+        let name = VolumeName::parse(name).unwrap();
+        naming
+            .volume_id(&name, &parameters)
+            .map(|id| id.as_str().to_owned())
+    }
+
+    #[test]
+    fn plain_names_are_ids_up_to_the_limit_of_the_specification() {
+        let naming = naming("");
+        for name in ["pvc-1", "a", "0_-", &"n".repeat(128)] {
+            assert_eq!(id(&naming, name).unwrap(), name);
+        }
+    }
+
+    #[test]
+    fn hashes_are_those_of_democratic_csi() {
+        for (strategy, expected) in [
+            ("md5", "e9978977b7ad869bd02d5ffb0407afc1"),
+            ("CRC8", "112"),
+            ("Crc16", "6519"),
+            ("crc32", "1254213438"),
+        ] {
+            let naming = naming(&format!("idHash: {{strategy: {strategy}}}"));
+            assert_eq!(id(&naming, "pvc-1").unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn a_template_comes_before_the_hash_and_an_empty_result_is_refused() {
+        let template = "idTemplate: '{{parameters.a}}-{{name}}'";
+        assert_eq!(id(&naming(template), "x").unwrap(), "A-x");
+        let both = naming("idTemplate: 'pvc-1{{parameters.none}}', idHash: {strategy: crc8}");
+        assert_eq!(id(&both, "x").unwrap(), "112");
+        let error = id(&naming("idTemplate: '{{parameters.none}}'"), "x").unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+        assert!(error.chain().contains("idTemplate"), "{}", error.chain());
+    }
+
+    #[test]
+    fn mapped_names_keep_what_can_be_read_and_are_pinned_for_ever() {
+        let naming = naming("");
+        for (name, expected) in [
+            ("job[0]", "job-0-x-a569039e8613acae235addc9b99a99fe"),
+            ("-pvc", "pvc-x-041915e4d2e5a90d1db0aa89a85d7cd2"),
+            ("\u{e9}", "n-x-4a99557e4033c3539de2eb65472017ca"),
+        ] {
+            assert_eq!(id(&naming, name).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn a_name_that_looks_mapped_cannot_take_the_id_of_another() {
+        let naming = naming("");
+        let first = id(&naming, "job[0]").unwrap();
+        assert_ne!(id(&naming, &first).unwrap(), first);
+    }
+
+    #[test]
+    fn snapshot_names_have_their_own_alphabet_and_a_room() {
+        let leaf = |name: &str, max| snapshot_leaf(&SnapshotName::parse(name).unwrap(), max);
+        for name in ["a.b:c+d_e-f", "-x", &"s".repeat(100)] {
+            assert_eq!(leaf(name, 100), name);
+        }
+        for name in ["a/b", "..", ".", "a b", &"s".repeat(101)] {
+            let leaf = leaf(name, 100);
+            assert_ne!(leaf, *name);
+            assert!(leaf.len() <= 100 && !leaf.contains(['/', ' ']));
+        }
+        assert_eq!(leaf(&"s".repeat(101), 0).len(), MIN_LEAF);
+    }
+
+    #[test]
+    fn ids_fit_a_narrower_limit() {
+        let naming = naming("").at_most(60);
+        assert_eq!(id(&naming, &"n".repeat(60)).unwrap(), "n".repeat(60));
+        assert_eq!(id(&naming, &"n".repeat(61)).unwrap().len(), 60);
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_has_one_id_of_its_own_within_the_alphabet(
+            names in proptest::collection::hash_set("[a-b\\[ é\t/._-]{1,6}|\\PC{1,40}", 1..20),
+            limit in 0usize..200,
+        ) {
+            let naming = naming("").at_most(limit);
+            let mut ids = HashSet::new();
+            for name in names.iter().filter(|name| VolumeName::parse(name).is_ok()) {
+                let id = id(&naming, name).unwrap();
+                prop_assert!(id.len() <= limit.clamp(MIN_LEAF, 128));
+                prop_assert!(id.starts_with(|c: char| c.is_ascii_alphanumeric()));
+                prop_assert!(id.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c)));
+                prop_assert!(ids.insert(id));
+            }
+        }
+    }
+}

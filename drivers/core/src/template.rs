@@ -75,7 +75,7 @@ impl Template {
         }
         let mut template = handlebars::Template::compile(source)
             .map_err(|error| TemplateError::Syntax(error.reason().to_string()))?;
-        rules::check_lines(source)?;
+        rules::check_lines(source, &template)?;
         rules::adopt(&mut template, 0)?;
         let mut registry = Handlebars::new();
         builtins::install(&mut registry);
@@ -89,8 +89,8 @@ impl Template {
     /// The output for `data`, which have to be maps and text: lists and numbers print differently
     /// in Handlebars.js.
     pub fn render<T: Serialize>(&self, data: &T) -> Result<String, TemplateError> {
-        let data = serde_json::to_value(data)
-            .map_err(|error| TemplateError::Render(error.to_string()))?;
+        let data =
+            serde_json::to_value(data).map_err(|error| TemplateError::Render(error.to_string()))?;
         if !is_maps_and_text(&data) {
             return Err(TemplateError::Render(
                 "its data hold more than maps and text".into(),

@@ -139,7 +139,7 @@ pub(super) fn nearest<'a>(
                 candidate,
             )
         })
-        .filter(|(distance, candidate)| *distance <= (candidate.len() / 4).clamp(1, 4))
+        .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).clamp(1, 4))
         .min()
         .map(|(_, candidate)| candidate)
 }

@@ -5,6 +5,8 @@
 //! are the same. serde's own messages show the offending value; these never do. Fields must not use
 //! `#[serde(flatten)]` or untagged enums: both hide from serde which keys are known.
 
+mod failure;
+
 use std::fmt;
 use std::sync::{LazyLock, Mutex};
 
@@ -13,15 +15,15 @@ use serde::de::{Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
 use serde_json::{Map, Number, Value};
 
-use super::error::ConfigError;
-use super::notes::{Notes, nearest, push_index, push_key};
+use self::failure::ReadError;
+use super::notes::{Notes, push_index, push_key};
 
 /// Where a value stands in the document.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Path<'p> {
     Root,
-    Key(&'p Path<'p>, &'p str),
-    Index(&'p Path<'p>, usize),
+    Key(&'p Self, &'p str),
+    Index(&'p Self, usize),
 }
 
 /// One value that is about to be read.
@@ -29,15 +31,6 @@ pub(super) struct Reader<'p, 'de> {
     pub(super) value: &'de Value,
     pub(super) path: Path<'p>,
     pub(super) notes: &'p Mutex<Notes>,
-}
-
-/// A failed read. The path is added by the innermost reader that sees the failure.
-#[derive(Debug)]
-pub(super) struct ReadError {
-    path: Option<String>,
-    field: Option<&'static str>,
-    problem: String,
-    advice: Option<String>,
 }
 
 // === impl Path ===
@@ -60,122 +53,6 @@ impl fmt::Display for Path<'_> {
         let mut text = String::new();
         write(self, &mut text);
         f.write_str(&text)
-    }
-}
-
-// === impl ReadError ===
-
-impl ReadError {
-    fn new(problem: String) -> Self {
-        Self {
-            path: None,
-            field: None,
-            problem,
-            advice: None,
-        }
-    }
-
-    fn within(mut self, path: &Path<'_>) -> Self {
-        if self.path.is_none() {
-            let mut text = path.to_string();
-            if let Some(field) = self.field {
-                push_key(&mut text, field);
-            }
-            self.path = Some(text);
-        }
-        self
-    }
-
-    /// Looks for the missing field among the keys that are there and belong to nobody.
-    fn looking_in(mut self, map: &Map<String, Value>, fields: &[&'static str]) -> Self {
-        let strangers = map.keys().map(String::as_str);
-        let strangers = strangers.filter(|key| !fields.contains(key));
-        if let (None, Some(field)) = (&self.path, self.field)
-            && let Some(key) = nearest(field, strangers)
-        {
-            self.advice = Some(format!("is `{key}` a misspelling of it?"));
-        }
-        self
-    }
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.problem)
-    }
-}
-
-impl std::error::Error for ReadError {}
-
-impl From<ReadError> for ConfigError {
-    fn from(error: ReadError) -> Self {
-        let config = match error.path.filter(|path| !path.is_empty()) {
-            Some(path) => Self::at(path, error.problem),
-            None => Self::new(error.problem),
-        };
-        match error.advice {
-            Some(advice) => config.advise(advice),
-            None => config,
-        }
-    }
-}
-
-impl de::Error for ReadError {
-    fn custom<T: fmt::Display>(message: T) -> Self {
-        Self::new(message.to_string())
-    }
-
-    fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Self::new(format!("expected {expected}, found {}", sort(found)))
-    }
-
-    fn invalid_value(_: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Self::new(format!("this value is not possible, expected {expected}"))
-    }
-
-    fn invalid_length(length: usize, expected: &dyn de::Expected) -> Self {
-        Self::new(format!("has {length} entries, expected {expected}"))
-    }
-
-    fn missing_field(field: &'static str) -> Self {
-        Self {
-            field: Some(field),
-            ..Self::new("is required and missing".into())
-        }
-    }
-
-    fn duplicate_field(field: &'static str) -> Self {
-        Self {
-            field: Some(field),
-            ..Self::new("is given twice, under two of its names".into())
-        }
-    }
-
-    fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
-        let shown: String = variant
-            .chars()
-            .take(64)
-            .flat_map(char::escape_debug)
-            .collect();
-        Self {
-            advice: nearest(variant, expected.iter().copied())
-                .map(|name| format!("is `{name}` meant?")),
-            ..Self::new(format!("`{shown}` is none of {}", expected.join(", ")))
-        }
-    }
-}
-
-/// What sort of value was found, without the value.
-fn sort(found: Unexpected<'_>) -> &'static str {
-    match found {
-        Unexpected::Bool(_) => "a boolean",
-        Unexpected::Unsigned(_) | Unexpected::Signed(_) => "a whole number",
-        Unexpected::Float(_) => "a number with a fraction",
-        Unexpected::Char(_) | Unexpected::Str(_) => "text",
-        Unexpected::Unit | Unexpected::Option => "nothing",
-        Unexpected::Seq => "a list",
-        Unexpected::Map => "a map",
-        _ => "something else",
     }
 }
 
@@ -277,7 +154,7 @@ impl<'de> Reader<'_, 'de> {
         };
         match fields {
             Some(fields) => self.note(|notes, path| notes.knows(path, fields)),
-            None => self.note(|notes, path| notes.takes_all(path)),
+            None => self.note(Notes::takes_all),
         }
         let pairs = Pairs {
             rest: map.iter(),

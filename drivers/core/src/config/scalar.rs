@@ -56,6 +56,23 @@ pub enum ScalarError {
 // === impl Mode ===
 
 impl Mode {
+    /// The mode of a number without quotes: its digits, unless it looks as if it had been octal
+    /// before YAML read it.
+    fn from_bare(number: u64) -> Result<Self, ScalarError> {
+        let mode: Self = number.to_string().parse()?;
+        let was_octal = u32::try_from(number).is_ok_and(|bits| Self(bits).is_sensible());
+        if was_octal || !mode.is_sensible() {
+            return Err(ScalarError::Ambiguous);
+        }
+        Ok(mode)
+    }
+
+    /// Whether the owner may read, and nobody may do what the owner or the group may not.
+    fn is_sensible(self) -> bool {
+        let [owner, group, other] = [self.0 >> 6 & 7, self.0 >> 3 & 7, self.0 & 7];
+        self.0 <= 0o7777 && owner & 4 != 0 && group & !owner == 0 && other & !group == 0
+    }
+
     /// The bits.
     pub fn bits(self) -> u32 {
         self.0
@@ -90,8 +107,7 @@ impl<'de> Deserialize<'de> for Mode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer)? {
             Value::Number(number) => match number.as_u64() {
-                Some(number) if number <= 0o777 => Err(D::Error::custom(ScalarError::Ambiguous)),
-                Some(number) => number.to_string().parse().map_err(D::Error::custom),
+                Some(number) => Self::from_bare(number).map_err(D::Error::custom),
                 None => Err(D::Error::custom(ScalarError::Mode)),
             },
             Value::String(text) => text.trim().parse().map_err(D::Error::custom),
@@ -235,11 +251,22 @@ mod tests {
             let mode = read(&format!("mode: {text}")).expect(text).mode;
             assert_eq!(mode.expect(text).bits(), 0o777, "{text}");
         }
+        for number in [
+            700, 711, 755, 750, 770, 777, 640, 644, 660, 1777, 2775, 440, 555,
+        ] {
+            let mode = read(&format!("mode: {number}")).unwrap().mode.unwrap();
+            assert_eq!(format!("{:o}", mode.bits()), number.to_string());
+        }
         assert_eq!("1777".parse::<Mode>().map(Mode::bits), Ok(0o1777));
         for text in [
             "0o777",
             "500",
             "0o1777",
+            "0o2775",
+            "0o2777",
+            "0o755",
+            "0o770",
+            "0o700",
             "\"rwx\"",
             "\"\"",
             "-1",
@@ -269,7 +296,7 @@ mod tests {
             "\"a b\"",
             "4294967295",
             "\"a/b\"",
-            "\"a\\n\"",
+            "\"a\\nb\"",
         ] {
             assert!(read(&format!("owner: {text}")).is_err(), "{text}");
         }

@@ -14,11 +14,11 @@ use super::error::ConfigError;
 use super::{MAX_BYTES, MAX_DEPTH};
 
 /// The most scalars, lists and maps after aliases are unfolded.
-const MAX_NODES: usize = 100_000;
+const MAX_NODES: usize = 20_000;
 /// The most bytes of keys and scalars after aliases are unfolded.
 const MAX_UNFOLDED: usize = 4 * MAX_BYTES;
 /// The most `[` and `{`. The time to parse nested ones grows with the square of their number.
-const MAX_BRACKETS: usize = 5_000;
+const MAX_BRACKETS: usize = 3_000;
 /// The key whose value is merged into the map it stands in.
 const MERGE: &str = "<<";
 
@@ -33,6 +33,16 @@ pub(super) fn parse(text: &str) -> Result<Value, ConfigError> {
     if text.bytes().filter(|b| matches!(b, b'[' | b'{')).count() > MAX_BRACKETS {
         return Err(ConfigError::new(format!(
             "the document holds more than {MAX_BRACKETS} opening brackets"
+        )));
+    }
+    // `- - - -` nests without brackets, and is parsed whole before the visitor sees its depth.
+    let dashes = |line: &str| {
+        let words = line.split_ascii_whitespace();
+        words.take_while(|word| matches!(*word, "-" | "?")).count()
+    };
+    if text.lines().any(|line| dashes(line) > MAX_DEPTH) {
+        return Err(ConfigError::new(format!(
+            "the document is nested deeper than {MAX_DEPTH} levels"
         )));
     }
     if text.lines().any(|line| line.starts_with("%TAG")) {
@@ -96,14 +106,14 @@ struct Node<'a> {
     depth: usize,
 }
 
-impl<'a> Node<'a> {
-    fn inner<E: de::Error>(self) -> Result<Node<'a>, E> {
+impl Node<'_> {
+    fn inner<E: de::Error>(self) -> Result<Self, E> {
         if self.depth >= MAX_DEPTH {
             return Err(E::custom(format!(
                 "the document is nested deeper than {MAX_DEPTH} levels"
             )));
         }
-        Ok(Node {
+        Ok(Self {
             budget: self.budget,
             depth: self.depth + 1,
         })
@@ -127,6 +137,10 @@ impl<'de> Visitor<'de> for Node<'_> {
 
     fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
         self.budget.spend(0).map(|()| Value::Null)
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<Value, E> {
+        self.visit_unit()
     }
 
     fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
