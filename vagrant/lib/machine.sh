@@ -96,7 +96,7 @@ make_disks() {
   local folder
   folder=$(machine_folder "$1")
   mkdir -p "$folder"
-  qemu-img create -q -f qcow2 -F qcow2 -b "$(state_folder)/root.qcow2" "$folder/root.qcow2"
+  qemu-img create -q -f qcow2 -F qcow2 -b ../root.qcow2 "$folder/root.qcow2"
   qemu-img create -q -f qcow2 "$folder/pool.qcow2" 8G
 }
 
