@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
@@ -21,16 +21,17 @@ impl Line<'_> {
     /// One object. The names of fields cannot collide with the four that every line has: the
     /// allow-list has none of them.
     pub(super) fn json(&self) -> String {
-        let mut object = Map::new();
-        object.insert("time".into(), now().into());
-        object.insert("level".into(), level(*self.metadata.level()).into());
-        object.insert("from".into(), self.metadata.target().into());
-        object.insert("message".into(), self.fields.message.as_str().into());
+        let mut line = format!(
+            "{{\"time\":{},\"level\":{},\"message\":{}",
+            Value::from(now()),
+            Value::from(level(*self.metadata.level())),
+            Value::from(self.fields.message.as_str()),
+        );
         for (name, value) in &self.fields.values {
-            object.insert((*name).into(), value.clone());
+            // Writing to a string does not fail.
+            let _ = write!(line, ",{}:{value}", Value::from(*name));
         }
-        let mut line = Value::Object(object).to_string();
-        line.push('\n');
+        let _ = writeln!(line, ",\"from\":{}}}", Value::from(self.metadata.target()));
         line
     }
 

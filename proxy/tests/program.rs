@@ -1,0 +1,504 @@
+//! The program as a process: signals, sockets, exit codes, logs. Real children, real sockets.
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the program under test is a child of the test, which no runner of ours may be"
+)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_omnibus-csi");
+
+/// A folder with storage and configuration.
+struct Place(TempDir);
+
+/// A running server that logs JSON.
+struct Server {
+    child: Child,
+    log: BufReader<ChildStderr>,
+    lines: Vec<Value>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        fs::create_dir(place.path("base")).unwrap();
+        place.configure("");
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.path("csi.sock")
+    }
+
+    /// Writes the configuration with `more` at its end.
+    fn configure(&self, more: &str) {
+        let base = self.path("base");
+        let base = base.display();
+        let text = format!(
+            "driver: local-hostpath\ninstance_id:\nlocal-hostpath:\n  shareBasePath: {base}\n  \
+             controllerBasePath: {base}\n{more}"
+        );
+        fs::write(self.path("config.yaml"), text).unwrap();
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command
+            .env_clear()
+            .arg(format!(
+                "--driver-config-file={}",
+                self.path("config.yaml").display()
+            ))
+            .args(["--csi-name=org.example", "--csi-version=1.9.0"])
+            .arg(format!("--server-socket={}", self.socket().display()));
+        command
+    }
+
+    fn start(&self) -> Server {
+        Server::of(&mut self.command())
+    }
+
+    fn refused(&self, command: &mut Command) -> (i32, String) {
+        let output = command.output().unwrap();
+        assert!(
+            !self.socket().exists() || self.socket().is_dir(),
+            "something was bound"
+        );
+        let text = String::from_utf8(output.stderr).unwrap();
+        (output.status.code().unwrap(), text)
+    }
+}
+
+impl Server {
+    /// Starts and waits until it serves.
+    fn of(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let mut server = Self {
+            child,
+            log,
+            lines: Vec::new(),
+        };
+        server.until("serving");
+        server
+    }
+
+    /// Reads the log up to a line with this message, which it returns.
+    fn until(&mut self, message: &str) -> Value {
+        loop {
+            let mut line = String::new();
+            let read = self.log.read_line(&mut line).unwrap();
+            assert!(read > 0, "no line says {message:?}: {:#?}", self.lines);
+            let line: Value = serde_json::from_str(&line).expect("each line is one JSON object");
+            self.lines.push(line.clone());
+            if line["message"] == message {
+                return line;
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for its end; its exit code.
+    fn ended(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
+    fn admin(&mut self) -> String {
+        let line = self
+            .lines
+            .iter()
+            .find(|line| line["message"] == "metrics and the log level are served");
+        line.unwrap()["address"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // One that has ended already cannot be killed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn probe(socket: &Path, more: &[&str]) -> Output {
+    let mut command = Command::new(PROGRAM);
+    command
+        .env_clear()
+        .arg("liveness-probe")
+        .arg("--csi-address")
+        .arg(socket)
+        .args(more);
+    command.output().unwrap()
+}
+
+fn http(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn sigterm_and_sigint_end_it_with_exit_code_0_and_without_its_socket() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let place = Place::new();
+        let mut server = place.start();
+        assert_eq!(probe(&place.socket(), &[]).status.code(), Some(0));
+        server.signal(signal);
+        server.until("nothing is in progress any more");
+        assert_eq!(server.ended(), Some(0));
+        assert!(!place.socket().exists());
+    }
+}
+
+/// A client that has begun a call and does not finish it.
+fn hanging_call(socket: &Path) -> UnixStream {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+    let mut block = vec![0x83, 0x86];
+    for (first, texts) in [
+        (0x41, &["localhost"][..]),
+        (0x44, &["/csi.v1.Identity/Probe"]),
+        (0x5f, &["application/grpc"]),
+        (0x40, &["te", "trailers"]),
+    ] {
+        block.push(first);
+        for text in texts {
+            block.push(u8::try_from(text.len()).unwrap());
+            block.extend(text.as_bytes());
+        }
+    }
+    bytes.extend([0, 0, u8::try_from(block.len()).unwrap(), 1, 4, 0, 0, 0, 1]);
+    bytes.extend(block);
+    stream.write_all(&bytes).unwrap();
+    // The server acknowledges the settings: it has read what came before, too.
+    let mut some = [0; 9];
+    stream.read_exact(&mut some).unwrap();
+    stream
+}
+
+#[test]
+fn calls_in_progress_hold_it_up_for_the_grace_period_only() {
+    let place = Place::new();
+    let mut server = Server::of(place.command().arg("--shutdown-grace=0.2"));
+    let _client = hanging_call(&place.socket());
+    server.signal(Signal::TERM);
+    server.until("the grace period is over");
+    assert_eq!(server.ended(), Some(0));
+    assert!(!place.socket().exists());
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let place = Place::new();
+    let mut server = Server::of(place.command().arg("--shutdown-grace=3600"));
+    let _client = hanging_call(&place.socket());
+    server.signal(Signal::TERM);
+    server.until("no call is taken any more; those in progress go on");
+    server.signal(Signal::INT);
+    server.until("told twice: leaving at once");
+    assert_eq!(server.ended(), Some(0));
+    assert!(!place.socket().exists());
+}
+
+#[test]
+fn the_socket_of_a_killed_server_is_taken_over() {
+    let place = Place::new();
+    let mut killed = place.start();
+    killed.signal(Signal::KILL);
+    killed.ended();
+    assert!(place.socket().exists());
+    let _server = place.start();
+    assert_eq!(probe(&place.socket(), &[]).status.code(), Some(0));
+}
+
+#[test]
+fn the_socket_of_a_living_server_is_not() {
+    let place = Place::new();
+    let _server = place.start();
+    let output = place.command().output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("another server answers there"), "{text}");
+    assert_eq!(probe(&place.socket(), &[]).status.code(), Some(0));
+}
+
+#[test]
+fn what_is_no_socket_is_never_removed() {
+    let place = Place::new();
+    fs::write(place.socket(), "precious").unwrap();
+    let output = place.command().output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(fs::read(place.socket()).unwrap(), b"precious");
+}
+
+#[test]
+fn the_socket_has_the_permissions_asked_for() {
+    let place = Place::new();
+    let mode = || fs::metadata(place.socket()).unwrap().permissions().mode() & 0o777;
+    drop(place.start());
+    assert_eq!(mode(), 0o600);
+    let _server = Server::of(place.command().arg("--server-socket-permissions-mode=0660"));
+    assert_eq!(mode(), 0o660);
+}
+
+#[test]
+fn a_wrong_command_line_or_configuration_ends_it_with_64_before_anything_is_bound() {
+    let place = Place::new();
+    let (code, text) = place.refused(place.command().arg("--csi-mode=both"));
+    assert_eq!(code, 64);
+    assert!(text.contains("--csi-mode"), "{text}");
+
+    fs::write(place.path("config.yaml"), "driver: local-hostpaht\n").unwrap();
+    let (code, text) = place.refused(&mut place.command());
+    let line: Value = serde_json::from_str(text.trim_end()).unwrap();
+    assert_eq!((code, &line["key"]), (64, &Value::from("driver")), "{text}");
+    assert!(
+        line["error"].as_str().unwrap().contains("local-hostpath"),
+        "{text}"
+    );
+
+    let broken = "driver: local-hostpath\nlocal-hostpath: [\n";
+    for content in [broken, "driver: local-hostpath\nlocal-hostpath: {}\n"] {
+        fs::write(place.path("config.yaml"), content).unwrap();
+        assert_eq!(place.refused(&mut place.command()).0, 64, "{content}");
+    }
+    fs::remove_file(place.path("config.yaml")).unwrap();
+    assert_eq!(place.refused(&mut place.command()).0, 64);
+    assert_eq!(place.refused(Command::new(PROGRAM).env_clear()).0, 64);
+}
+
+#[test]
+fn what_is_odd_but_usable_is_said_at_start_and_does_not_stop_it() {
+    let place = Place::new();
+    place.configure("  dirPermissionMode: \"0770\"\n");
+    let mut command = place.command();
+    command
+        .arg("--log-levle=debug")
+        .env("ISCSI_DEFAULT_TIMEOUT", "1");
+    let server = Server::of(&mut command);
+    let text = format!("{:?}", server.lines);
+    for said in [
+        "--log-levle",
+        "ISCSI_DEFAULT_TIMEOUT",
+        "dirPermissionMode",
+        "dirPermissionsMode",
+    ] {
+        assert!(text.contains(said), "{said} in {text}");
+    }
+}
+
+#[test]
+fn the_log_level_is_changed_by_signals_and_by_the_admin_endpoint() {
+    let place = Place::new();
+    let mut server = Server::of(
+        place
+            .command()
+            .args(["--metrics-address=127.0.0.1:0", "--log-level=info"]),
+    );
+    server.signal(Signal::USR1);
+    assert_eq!(
+        server.until("the log level has changed")["verbosity"],
+        "verbose"
+    );
+    server.signal(Signal::USR2);
+    assert_eq!(
+        server.until("the log level has changed")["verbosity"],
+        "info"
+    );
+    let address = server.admin();
+    let put = "PUT /log-level HTTP/1.1\r\nContent-Length: 5\r\n\r\ndebug";
+    assert!(http(&address, put).ends_with("debug\n"));
+    assert_eq!(
+        server.until("the log level has changed")["verbosity"],
+        "debug"
+    );
+    probe(&place.socket(), &[]);
+    assert_eq!(server.until("answered")["rpc"], "Probe");
+}
+
+#[test]
+fn metrics_count_what_was_asked_and_readiness_is_said() {
+    let place = Place::new();
+    let mut server = Server::of(place.command().arg("--metrics-address=127.0.0.1:0"));
+    let address = server.admin();
+    probe(&place.socket(), &[]);
+    let page = http(&address, "GET /metrics HTTP/1.1\r\n\r\n");
+    assert!(
+        page.contains("csi_rpc_total{rpc=\"Probe\",code=\"OK\",connection=\"\"} 1"),
+        "{page}"
+    );
+    assert!(http(&address, "GET /ready HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn a_tcp_listener_is_served_beside_the_socket() {
+    let place = Place::new();
+    let mut command = place.command();
+    command.args(["--server-address=127.0.0.1", "--server-port=0"]);
+    let server = Server::of(&mut command);
+    let line = server
+        .lines
+        .iter()
+        .find(|line| line["message"] == "listening on TCP")
+        .unwrap();
+    let address = PathBuf::from(line["address"].as_str().unwrap());
+    for address in [&address, &place.socket()] {
+        let output = probe(address, &[]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+}
+
+#[test]
+fn the_probe_fails_in_bounded_time_where_nobody_answers() {
+    let place = Place::new();
+    assert_eq!(probe(&place.socket(), &[]).status.code(), Some(1));
+    let _silent = UnixListener::bind(place.socket()).unwrap();
+    let output = probe(&place.socket(), &["--timeout=0.2"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("does not answer within"), "{text}");
+    assert_eq!(
+        probe(&place.socket(), &["--csi-version=0.3.0"])
+            .status
+            .code(),
+        Some(64)
+    );
+}
+
+fn check(place: &Place, more: &[&str]) -> (i32, String) {
+    let mut command = Command::new(PROGRAM);
+    command
+        .env_clear()
+        .args(["check", "--driver-config-file"])
+        .arg(place.path("config.yaml"));
+    let output = command.args(more).output().unwrap();
+    (
+        output.status.code().unwrap(),
+        String::from_utf8(output.stdout).unwrap(),
+    )
+}
+
+#[test]
+fn a_check_of_a_sound_configuration_finds_nothing_and_changes_nothing() {
+    let place = Place::new();
+    let before = fs::metadata(place.path("base"))
+        .unwrap()
+        .modified()
+        .unwrap();
+    let (code, text) = check(&place, &[]);
+    assert_eq!(code, 0, "{text}");
+    assert!(
+        text.contains("the file and the storage were looked at"),
+        "{text}"
+    );
+    assert_eq!(fs::read_dir(place.path("base")).unwrap().count(), 0);
+    assert_eq!(
+        fs::metadata(place.path("base"))
+            .unwrap()
+            .modified()
+            .unwrap(),
+        before
+    );
+}
+
+#[test]
+fn a_check_is_stricter_than_the_server_and_says_what_to_do() {
+    let place = Place::new();
+    place.configure(
+        "  dirPermissionMode: \"0770\"\nnode:\n  format:\n    ext4:\n      customOptions: []\n",
+    );
+    let (code, text) = check(&place, &["--offline", "--json"]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (code, &report["ok"], &report["online"]),
+        (1, &false.into(), &false.into())
+    );
+    let findings = report["findings"].as_array().unwrap();
+    let of = |about: &str| {
+        findings
+            .iter()
+            .find(|f| f["about"].as_str().unwrap().contains(about))
+    };
+    let unknown = of("dirPermissionMode").expect("the unknown key is found");
+    assert_eq!(unknown["weight"], "error");
+    assert!(
+        unknown["advice"]
+            .as_str()
+            .unwrap()
+            .contains("dirPermissionsMode")
+    );
+    assert!(
+        findings.iter().all(|finding| finding["advice"].is_string()),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_check_tells_what_the_storage_lacks_and_what_no_server_would_accept() {
+    let place = Place::new();
+    fs::remove_dir(place.path("base")).unwrap();
+    let (code, text) = check(&place, &[]);
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("storage:"), "{text}");
+    fs::write(place.path("config.yaml"), "driver: nonsense\n").unwrap();
+    assert_eq!(check(&place, &[]).0, 64);
+    fs::remove_file(place.path("config.yaml")).unwrap();
+    assert_eq!(check(&place, &["--offline"]).0, 64);
+}
+
+#[test]
+fn its_memory_is_never_written_to_disk() {
+    let place = Place::new();
+    let server = place.start();
+    let limits = fs::read_to_string(format!("/proc/{}/limits", server.child.id())).unwrap();
+    let core = limits
+        .lines()
+        .find(|line| line.starts_with("Max core file size"))
+        .unwrap();
+    assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
+}
+
+#[test]
+fn links_by_the_names_of_democratic_csi_do_what_those_do() {
+    let place = Place::new();
+    let link = |name: &str| {
+        let path = place.path(name);
+        std::os::unix::fs::symlink(PROGRAM, &path).unwrap();
+        path
+    };
+    let mut command = place.command();
+    let mut renamed = Command::new(link("democratic-csi"));
+    renamed
+        .env_clear()
+        .args(command.arg("--log-level=info").get_args());
+    let _server = Server::of(&mut renamed);
+    let mut probe = Command::new(link("liveness-probe"));
+    probe
+        .env_clear()
+        .arg("--csi-version=1.5.0")
+        .arg("--csi-address")
+        .arg(place.socket());
+    assert_eq!(probe.output().unwrap().status.code(), Some(0));
+}
