@@ -100,4 +100,22 @@ mod tests {
             assert!(open_by_hand(&fd, "l", flags, mounts).is_err());
         }
     }
+
+    #[test]
+    fn a_mount_point_is_entered_or_refused_by_either_way_of_opening() {
+        crate::testing::with_own_mounts(|base| {
+            for dir in ["d", "m"] {
+                std::fs::create_dir(base.join(dir)).expect("dir");
+            }
+            crate::testing::bind_plainly(&base.join("d"), &base.join("m"));
+            let fd = std::fs::File::open(base).expect("open");
+            let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            assert!(open_beneath(&fd, "m", flags, Mounts::Enter).is_ok());
+            assert!(open_by_hand(&fd, "m", flags, Mounts::Enter).is_ok());
+            let refused = open_beneath(&fd, "m", flags, Mounts::Refuse);
+            assert_eq!(refused.err(), Some(Errno::XDEV));
+            let refused = open_by_hand(&fd, "m", flags, Mounts::Refuse);
+            assert_eq!(refused.err(), Some(Errno::XDEV));
+        });
+    }
 }

@@ -53,7 +53,7 @@ fn other_target(
 fn elsewhere(table: &MountTable, staged: &MountEntry<'_>, known: &[PathBuf]) -> Option<PathBuf> {
     table
         .entries()
-        .filter(|entry| entry.id != staged.id && entry.shows_the_same_as(staged))
+        .filter(|entry| entry.shows_the_same_as(staged))
         .map(|entry| entry.point().into_owned())
         .find(|point| !known.iter().any(|known| is_seen_again(point, known)))
 }

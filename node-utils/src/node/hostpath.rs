@@ -1,15 +1,14 @@
 //! Volumes that are directories of this node.
 //!
 //! Staging is a plain bind mount; the flags are those of each publication, so that a volume which
-//! an older driver staged is as good as our own. compat: "Staging".
+//! an older driver staged is as good as our own. compat: "local-hostpath".
 
 use super::error::{NodeError, NodeErrorKind};
-use super::slot::Slot;
-use super::slot::is_dead;
+use rustix::io::Errno;
+
+use super::slot::{Slot, is_dead};
 use crate::attachment::Hostpath;
 use crate::mount::{self, Attributes, Place};
-
-use rustix::io::Errno;
 
 /// Opens the directory of a volume. Links before its last component are the operator's and are
 /// followed; a link as the last one is refused.

@@ -83,7 +83,7 @@ fn plan<'a>(config: &NodeConfig, request: &'a PublishRequest) -> Result<Plan<'a>
     })
 }
 
-/// compat: "Mount flags": options that only a filesystem understands mean nothing to a directory.
+/// compat: "local-hostpath": options that only a filesystem understands mean nothing to a directory.
 /// Their values may be secret.
 fn tell_dropped(request: &PublishRequest, options: &MountOptions) {
     let dropped = options.not_for_bind();

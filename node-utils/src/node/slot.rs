@@ -1,7 +1,7 @@
 //! The directory that a volume is shown at: opened, made if it is missing, freed of dead mounts.
 //!
 //! A mount whose directory is gone, or whose filesystem does not answer any more, is no volume:
-//! it is taken away, as `docs/compatibility.md`, "Staging", says. A live mount is left for the verb
+//! it is taken away, as `docs/compatibility.md`, "local-hostpath", says. A live mount is left for the verb
 //! to judge.
 
 use std::os::unix::fs::DirBuilderExt;
@@ -16,7 +16,7 @@ use crate::mount::{self, Place};
 /// More dead layers than a restart leaves.
 const DEAD_LAYERS: usize = 64;
 
-/// compat: "Staging": what democratic-csi gives to directories that it makes.
+/// compat: "local-hostpath": what democratic-csi gives to directories that it makes.
 const MODE: u32 = 0o750;
 
 /// An opened place for a volume.

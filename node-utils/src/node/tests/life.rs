@@ -103,6 +103,21 @@ fn a_staged_volume_whose_directory_was_deleted_is_replaced() {
 }
 
 #[test]
+fn an_error_after_a_dead_mount_was_taken_away_does_not_claim_that_nothing_changed() {
+    bench(|bench| {
+        bench.stage("two", "s").expect("stage");
+        let error = refused(bench.stage("one", "s"), NodeErrorKind::Conflict);
+        assert_eq!(error.effect(), Effect::None);
+        fs::create_dir(bench.path("v/dead")).expect("dir");
+        bench.bind("v/dead", "k/s");
+        fs::remove_dir(bench.path("v/dead")).expect("remove");
+        let error = refused(bench.stage("one", "s"), NodeErrorKind::Conflict);
+        assert_eq!(error.effect(), Effect::Possible);
+        assert_eq!(bench.layers("k/s"), 1);
+    });
+}
+
+#[test]
 fn what_an_older_driver_mounted_is_taken_over() {
     bench(|bench| {
         bench.bind("v/one", "k/s");
