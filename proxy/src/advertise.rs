@@ -176,7 +176,7 @@ fn node_versions(capability: NodeCapability) -> (u8, u8) {
 // === wire forms ===
 
 impl Advertised {
-    /// The reply of GetPluginCapabilities.
+    /// The reply of `GetPluginCapabilities`.
     pub(crate) fn plugin_reply(&self) -> v1::GetPluginCapabilitiesResponse {
         let services = self.plugin.iter().map(|c| {
             let r#type = plugin::service::Type::from_str_name(c.name())
@@ -197,7 +197,7 @@ impl Advertised {
         }
     }
 
-    /// The reply of ControllerGetCapabilities.
+    /// The reply of `ControllerGetCapabilities`.
     pub(crate) fn controller_reply(&self) -> v1::ControllerGetCapabilitiesResponse {
         let one = |c: &ControllerCapability| {
             use controller::rpc::Type;
@@ -211,7 +211,7 @@ impl Advertised {
         }
     }
 
-    /// The reply of NodeGetCapabilities.
+    /// The reply of `NodeGetCapabilities`.
     pub(crate) fn node_reply(&self) -> v1::NodeGetCapabilitiesResponse {
         let one = |c: &NodeCapability| {
             let r#type = node::rpc::Type::from_str_name(c.name())

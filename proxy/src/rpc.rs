@@ -113,10 +113,13 @@ impl Runner {
         let result = caught(rpc, answer);
         let code = match &result {
             Ok(_) => {
-                debug!(rpc = rpc.name(), code = "Ok", "answered");
+                debug!(rpc = rpc.name(), code = ?Code::Ok, "answered");
                 Code::Ok
             }
-            Err(error) => entry.log_failure(error, false),
+            Err(error) => {
+                let _span = error_span!("rpc", rpc = rpc.name()).entered();
+                entry.log_failure(error, false)
+            }
         };
         measured.ended(code);
         entry.reply(result)
@@ -142,15 +145,12 @@ impl Runner {
         );
         let task = self.clone().conduct(rpc, prepare, sender);
         self.tracker.spawn(task.instrument(span));
-        match receiver.await {
-            Ok(reply) => reply,
+        receiver.await.unwrap_or_else(|_| {
             // The task always answers; this is for a runtime that is being torn down.
-            Err(_) => {
-                let error = Error::new(Kind::Internal, "this process is being stopped");
-                let error = error.with_effect(Effect::Possible);
-                Err(status::status(&error, rpc.group()))
-            }
-        }
+            let error = Error::new(Kind::Internal, "this process is being stopped");
+            let error = error.with_effect(Effect::Possible);
+            Err(status::status(&error, rpc.group()))
+        })
     }
 
     async fn conduct<T: Send + 'static>(
@@ -322,7 +322,7 @@ impl Subject {
         }
         for (name, value) in [("volume", &self.volume), ("snapshot", &self.snapshot)] {
             if let Some(value) = value {
-                span.record(name, &*printable(value));
+                span.record(name, field::display(printable(value)));
             }
         }
     }
@@ -345,51 +345,28 @@ impl Entry {
     }
 
     fn milliseconds(&self) -> f64 {
-        self.begun.elapsed().as_secs_f64() * 1e3
+        (self.begun.elapsed().as_secs_f64() * 1e6).round() / 1e3
     }
 
     fn log_success(&self, abandoned: bool) -> Code {
         let duration_ms = self.milliseconds();
-        info!(code = "Ok", duration_ms, abandoned, "done");
+        info!(code = ?Code::Ok, duration_ms, abandoned, "done");
         Code::Ok
     }
 
     fn log_failure(&self, error: &Error, abandoned: bool) -> Code {
         let code = status::code(error.kind(), error.effect(), self.rpc.group());
         let duration_ms = self.milliseconds();
-        let name = field::debug(code);
-        let error_text = status::message(error);
-        let rpc = self.rpc.name();
+        let text = status::message(error);
         match (error.kind(), error.effect()) {
             (Kind::Internal, _) => {
-                error!(
-                    rpc,
-                    code = name,
-                    duration_ms,
-                    abandoned,
-                    error = error_text,
-                    "failed"
-                );
+                error!(?code, duration_ms, abandoned, error = %text, "failed");
             }
             (Kind::Unreachable | Kind::Timeout | Kind::Denied | Kind::OutOfSpace, _)
             | (_, Effect::Possible) => {
-                warn!(
-                    rpc,
-                    code = name,
-                    duration_ms,
-                    abandoned,
-                    error = error_text,
-                    "failed"
-                );
+                warn!(?code, duration_ms, abandoned, error = %text, "failed");
             }
-            _ => info!(
-                rpc,
-                code = name,
-                duration_ms,
-                abandoned,
-                error = error_text,
-                "refused"
-            ),
+            _ => info!(?code, duration_ms, abandoned, error = %text, "refused"),
         }
         code
     }
@@ -401,7 +378,7 @@ impl Entry {
             Ok(_) => warn!(duration_ms, "done, after its deadline"),
             Err(error) => {
                 let error = status::message(error);
-                warn!(duration_ms, error, "failed, after its deadline");
+                warn!(duration_ms, %error, "failed, after its deadline");
             }
         }
     }

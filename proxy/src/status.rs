@@ -302,7 +302,6 @@ mod tests {
 
     #[tokio::test]
     async fn the_text_of_a_panic_is_told_to_nobody() {
-        #[expect(clippy::panic, reason = "the panic is what is tested")]
         let join = tokio::spawn(async { panic!("hunter2") }).await.unwrap_err();
         let error = Error::new(Kind::Internal, "create volume `a`").because(join);
         assert!(error.chain().contains("hunter2"), "what is to be kept out");

@@ -119,6 +119,7 @@ pub(super) fn delete(
     }))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "all jobs have one shape")]
 pub(super) fn get(
     plugin: &Arc<Plugin>,
     request: v1::ControllerGetVolumeRequest,

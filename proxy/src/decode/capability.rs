@@ -40,7 +40,7 @@ pub(super) fn one(capability: v1::VolumeCapability) -> Result<VolumeCapability, 
     let access = match capability.access_type {
         None => return Err(DecodeError::missing("volume_capability.access_type")),
         Some(AccessType::Block(_)) => Access::Block,
-        Some(AccessType::Mount(wishes)) => Access::Mount(mount(wishes)?),
+        Some(AccessType::Mount(wishes)) => Access::Mount(mount(&wishes)?),
     };
     let field = "volume_capability.access_mode";
     let mode = capability
@@ -55,7 +55,7 @@ pub(super) fn one(capability: v1::VolumeCapability) -> Result<VolumeCapability, 
     })
 }
 
-fn mount(wishes: MountVolume) -> Result<MountAccess, DecodeError> {
+fn mount(wishes: &MountVolume) -> Result<MountAccess, DecodeError> {
     let fs_type = match wishes.fs_type.as_str() {
         "" => None,
         name => Some(

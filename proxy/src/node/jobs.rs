@@ -44,6 +44,7 @@ pub(super) fn stage(
     }))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "all jobs have one shape")]
 pub(super) fn unstage(
     plugin: &Arc<Plugin>,
     request: v1::NodeUnstageVolumeRequest,
@@ -118,6 +119,7 @@ pub(super) fn unpublish(
     }))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "all jobs have one shape")]
 pub(super) fn stats(
     plugin: &Arc<Plugin>,
     request: v1::NodeGetVolumeStatsRequest,

@@ -1,1 +1,333 @@
+//! Calls that are left, late, refused or broken.
 
+use std::sync::Arc;
+
+use csi_proto::v1;
+use csi_proto::v1::controller_server::Controller;
+use csi_proto::v1::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
+use tonic::Request;
+
+use super::*;
+use crate::controller::ControllerService;
+use crate::testing::{Memory, Trouble, plugin};
+
+const CONFIG: &str = "driver: memory";
+
+fn create(name: &str) -> Request<v1::CreateVolumeRequest> {
+    Request::new(v1::CreateVolumeRequest {
+        name: name.to_owned(),
+        volume_capabilities: vec![v1::VolumeCapability {
+            access_mode: Some(AccessMode {
+                mode: Mode::SingleNodeWriter.into(),
+            }),
+            access_type: Some(AccessType::Mount(MountVolume::default())),
+        }],
+        ..v1::CreateVolumeRequest::default()
+    })
+}
+
+fn delete(id: &str) -> Request<v1::DeleteVolumeRequest> {
+    Request::new(v1::DeleteVolumeRequest {
+        volume_id: id.to_owned(),
+        ..v1::DeleteVolumeRequest::default()
+    })
+}
+
+fn service(driver: &Arc<Memory>) -> ControllerService {
+    ControllerService(plugin(driver, CONFIG))
+}
+
+fn metric(service: &ControllerService, line: &str) -> bool {
+    let page = service.0.runner.metrics.encode().expect("metrics");
+    page.lines().any(|l| l == line)
+}
+
+/// Waits until no work is left.
+async fn idle(service: &ControllerService) {
+    let tracker = service.0.runner.tracker();
+    tracker.close();
+    tracker.wait().await;
+    tracker.reopen();
+}
+
+#[tokio::test]
+async fn work_whose_client_left_is_done_to_its_end_and_counted() {
+    let driver = Memory::new();
+    let service = service(&driver);
+    driver.trouble(Trouble::Wait);
+    {
+        let call = std::pin::pin!(service.create_volume(create("a")));
+        // The client leaves as soon as the work has begun.
+        tokio::select! {
+            _ = call => panic!("the work waits"),
+            () = driver.entered.notified() => {}
+        }
+    }
+    assert!(!driver.has("a"));
+    driver.go_on.notify_one();
+    idle(&service).await;
+    assert!(driver.has("a"), "the work went on");
+    assert!(metric(
+        &service,
+        "csi_rpc_abandoned_total{rpc=\"CreateVolume\"} 1"
+    ));
+    assert!(metric(
+        &service,
+        "csi_rpc_in_flight{rpc=\"CreateVolume\"} 0"
+    ));
+    let again = service.delete_volume(delete("a")).await;
+    assert!(again.is_ok(), "nothing is left locked: {again:?}");
+}
+
+#[tokio::test]
+async fn a_second_call_for_the_same_object_is_aborted_at_once_and_names_the_first() {
+    let driver = Memory::new();
+    let service = service(&driver);
+    driver.trouble(Trouble::Wait);
+    let first = tokio::spawn({
+        let service = service.clone();
+        async move { service.create_volume(create("a")).await }
+    });
+    driver.entered.notified().await;
+    let same = service
+        .create_volume(create("a"))
+        .await
+        .expect_err("locked");
+    let opposite = service
+        .delete_volume(delete("a"))
+        .await
+        .expect_err("locked");
+    for status in [same, opposite] {
+        assert_eq!(status.code(), Code::Aborted);
+        assert!(
+            status.message().contains("CreateVolume"),
+            "{}",
+            status.message()
+        );
+    }
+    let other = service.create_volume(create("b")).await;
+    assert!(other.is_ok(), "another object is free: {other:?}");
+    driver.go_on.notify_one();
+    assert!(first.await.expect("task").is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_overruns_is_answered_and_keeps_its_object_until_it_ends() {
+    let driver = Memory::new();
+    let service = service(&driver);
+    driver.trouble(Trouble::Wait);
+    let begun = Instant::now();
+    let status = service.delete_volume(delete("a")).await.expect_err("late");
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    assert_eq!(begun.elapsed(), Deadlines::default().changing + GRACE);
+    let retry = service
+        .delete_volume(delete("a"))
+        .await
+        .expect_err("locked");
+    assert_eq!(retry.code(), Code::Aborted);
+    assert!(metric(
+        &service,
+        "csi_rpc_in_flight{rpc=\"DeleteVolume\"} 1"
+    ));
+    driver.go_on.notify_one();
+    idle(&service).await;
+    assert!(service.delete_volume(delete("a")).await.is_ok());
+    assert!(metric(
+        &service,
+        "csi_rpc_in_flight{rpc=\"DeleteVolume\"} 0"
+    ));
+}
+
+#[tokio::test]
+async fn a_panic_costs_one_call_and_is_final_only_if_nothing_was_changed() {
+    let driver = Memory::new();
+    let service = service(&driver);
+    for (trouble, code) in [
+        (Trouble::PanicInName, Code::Internal),
+        (Trouble::Panic(Effect::None), Code::Internal),
+        (Trouble::Panic(Effect::Possible), Code::Unavailable),
+    ] {
+        driver.trouble(trouble);
+        let status = service.create_volume(create("a")).await.expect_err("panic");
+        assert_eq!(status.code(), code, "{trouble:?}");
+        assert!(
+            !status.message().contains("hunter2"),
+            "{}",
+            status.message()
+        );
+        driver.trouble(Trouble::Fail(Kind::NotFound, Effect::None));
+        let next = service
+            .create_volume(create("a"))
+            .await
+            .expect_err("told to");
+        assert_eq!(next.code(), Code::NotFound, "the object is free again");
+    }
+}
+
+#[tokio::test]
+async fn a_driver_that_forgets_its_first_change_is_not_believed() {
+    let driver = Memory::new();
+    let service = service(&driver);
+    for kind in [Kind::Internal, Kind::Unreachable, Kind::Denied] {
+        driver.trouble(Trouble::Forget(kind));
+        let status = service
+            .create_volume(create("a"))
+            .await
+            .expect_err("told to");
+        assert_eq!(status.code(), Code::Unavailable, "{kind:?}");
+    }
+    driver.trouble(Trouble::Forget(Kind::OutOfSpace));
+    let status = service
+        .create_volume(create("a"))
+        .await
+        .expect_err("told to");
+    assert_eq!(
+        status.code(),
+        Code::ResourceExhausted,
+        "a judgement is believed"
+    );
+}
+
+#[tokio::test]
+async fn a_volume_in_doubt_is_not_given_up_until_it_is_made_or_deleted() {
+    let driver = Memory::new();
+    let service = service(&driver);
+    let unreachable = Trouble::Fail(Kind::Unreachable, Effect::None);
+    let attempt = async || {
+        driver.trouble(unreachable);
+        service
+            .create_volume(create("a"))
+            .await
+            .expect_err("told to")
+            .code()
+    };
+    assert_eq!(attempt().await, Code::Internal);
+    driver.trouble(Trouble::Fail(Kind::Unreachable, Effect::Possible));
+    assert!(service.create_volume(create("a")).await.is_err());
+    assert_eq!(attempt().await, Code::Unavailable);
+    service.delete_volume(delete("a")).await.expect("deleted");
+    assert_eq!(attempt().await, Code::Internal);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_has_read_an_answer_finds_the_object_free() {
+    let driver = Memory::new();
+    let service = service(&driver);
+    for _ in 0..2_000 {
+        service.create_volume(create("a")).await.expect("created");
+        service.delete_volume(delete("a")).await.expect("deleted");
+    }
+}
+
+#[tokio::test]
+async fn a_question_that_panics_costs_one_call() {
+    let runner = Runner::new(Deadlines::default(), Metrics::new());
+    let reply = runner.quick::<()>(Rpc::Probe, || panic!("hunter2"));
+    let status = reply.expect_err("a panic");
+    assert_eq!(status.code(), Code::Internal);
+    assert!(!status.message().contains("hunter2"));
+}
+
+mod logs {
+    use std::cell::RefCell;
+    use std::io::Write;
+    use std::sync::Once;
+
+    use super::*;
+
+    thread_local! {
+        /// What this thread has logged. Each test has a thread of its own.
+        static LINES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+
+    struct Lines;
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            LINES.with_borrow_mut(|lines| lines.extend_from_slice(bytes));
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// One subscriber for all tests: with one for each, what a test hears depends on the others.
+    fn listen() {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            let subscriber = tracing_subscriber::fmt()
+                .with_max_level(tracing::Level::TRACE)
+                .with_writer(|| Lines)
+                .with_ansi(false)
+                .finish();
+            tracing::subscriber::set_global_default(subscriber).expect("the first subscriber");
+        });
+        LINES.take();
+    }
+
+    fn heard() -> String {
+        String::from_utf8(LINES.take()).expect("text")
+    }
+
+    #[tokio::test]
+    async fn each_call_ends_with_one_line_that_tells_who_what_and_how_it_ended() {
+        listen();
+        let driver = Memory::new();
+        let service = service(&driver);
+        service
+            .create_volume(create("vol-1"))
+            .await
+            .expect("created");
+        driver.trouble(Trouble::Fail(Kind::Internal, Effect::None));
+        assert!(service.delete_volume(delete("vol-1")).await.is_err());
+        let text = heard();
+        let done: Vec<_> = text.lines().filter(|l| l.contains("duration_ms")).collect();
+        assert_eq!(done.len(), 2, "{text}");
+        for part in ["INFO", "CreateVolume", "vol-1", "request_id=1", "code=Ok"] {
+            assert!(done[0].contains(part), "{part} in {}", done[0]);
+        }
+        for part in [
+            "ERROR",
+            "DeleteVolume",
+            "vol-1",
+            "code=Internal",
+            "work on memory",
+        ] {
+            assert!(done[1].contains(part), "{part} in {}", done[1]);
+        }
+    }
+
+    #[tokio::test]
+    async fn no_log_at_any_level_holds_a_secret_a_flag_or_a_line_break_of_the_client() {
+        listen();
+        let driver = Memory::new();
+        let service = service(&driver);
+        let mut request = create("v\n2026 ERROR forged\u{9}").into_inner();
+        let secret = "hunter2".to_owned();
+        request.secrets.insert("password".into(), secret.clone());
+        request.parameters.insert("a".into(), secret.clone());
+        let Some(AccessType::Mount(mount)) = &mut request.volume_capabilities[0].access_type else {
+            panic!("a mounted volume");
+        };
+        mount.mount_flags.push(format!("password={secret}"));
+        assert!(
+            service
+                .create_volume(Request::new(request.clone()))
+                .await
+                .is_ok()
+        );
+        request.secrets.insert("bad key".into(), secret.clone());
+        assert!(service.create_volume(Request::new(request)).await.is_err());
+        driver.trouble(Trouble::Panic(Effect::Possible));
+        assert!(service.create_volume(create("b")).await.is_err());
+        let text = heard();
+        assert!(!text.contains("hunter2"), "{text}");
+        assert!(text.contains("v\\n2026"), "{text}");
+        assert!(
+            text.lines().all(|l| !l.starts_with("2026 ERROR forged")),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,371 @@
+//! A driver for the tests of this crate: volumes in memory, and trouble on demand.
+//!
+//! It is not a model of storage; driver-core's contract suite judges drivers. Here it is only what
+//! the layers above a driver can be tested against.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::SystemTime;
+
+use driver_core::config::{Document, NoEnvironment};
+use driver_core::{
+    AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
+    CreateVolume, Driver, Effect, Error, Expanded, Expansion, Kind, NodeId, Page, PageRequest,
+    PageToken, Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Topology,
+    Volume, VolumeId, VolumeName,
+};
+use node_utils::attachment::Hostpath;
+use node_utils::{AbsolutePath, Attachment};
+use tokio::sync::Notify;
+
+use crate::connection::Connection;
+use crate::csi_version::CsiVersion;
+use crate::dispatch::Connections;
+use crate::identity::PluginName;
+use crate::metrics::Metrics;
+use crate::rpc::{Deadlines, Runner};
+use crate::service::{Modes, Plugin};
+
+/// What the next verb does instead of working.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// It waits until it is told to go on.
+    Wait,
+    /// It panics, before or after its first change.
+    Panic(Effect),
+    /// It panics where nobody expects it: while naming.
+    PanicInName,
+    /// It fails, and marks the error so.
+    Fail(Kind, Effect),
+    /// It fails after its first change, and forgets to mark the error.
+    Forget(Kind),
+    /// It makes an id or a context that is too long.
+    Oversize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    volumes: BTreeMap<VolumeId, Volume>,
+    snapshots: BTreeMap<SnapshotId, Snapshot>,
+    trouble: Option<Trouble>,
+    entered: u64,
+}
+
+/// A driver in memory.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    state: Mutex<State>,
+    pub(crate) entered: Notify,
+    pub(crate) go_on: Notify,
+    pub(crate) can: Capabilities,
+}
+
+pub(crate) const EVERYTHING: Capabilities = Capabilities {
+    volumes: true,
+    list_volumes: true,
+    get_volume: true,
+    capacity: true,
+    snapshots: true,
+    list_snapshots: true,
+    get_snapshot: true,
+    clones: true,
+    expand: Expansion::Controller,
+    publish: false,
+    topology: true,
+};
+
+pub(crate) const NOTHING: Capabilities = Capabilities {
+    volumes: false,
+    list_volumes: false,
+    get_volume: false,
+    capacity: false,
+    snapshots: false,
+    list_snapshots: false,
+    get_snapshot: false,
+    clones: false,
+    expand: Expansion::None,
+    publish: false,
+    topology: false,
+};
+
+/// A plugin over `driver`, with a configuration.
+pub(crate) fn plugin(driver: &Arc<Memory>, yaml: &str) -> Arc<Plugin> {
+    let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
+    let config = document.common().expect("configuration");
+    let connection = Connection::of(driver.clone(), &config, CsiVersion::minor(12));
+    Arc::new(Plugin {
+        name: PluginName::parse("org.example.test").expect("name"),
+        modes: Modes {
+            controller: true,
+            node: true,
+        },
+        node_id: NodeId::parse("node-1").expect("node"),
+        connections: Connections::single(connection),
+        runner: Runner::new(Deadlines::default(), Metrics::new()),
+    })
+}
+
+// === impl Memory ===
+
+impl Memory {
+    pub(crate) fn new() -> Arc<Self> {
+        Self::with(EVERYTHING)
+    }
+
+    pub(crate) fn with(can: Capabilities) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::default(),
+            entered: Notify::new(),
+            go_on: Notify::new(),
+            can,
+        })
+    }
+
+    pub(crate) fn trouble(&self, trouble: Trouble) {
+        self.state().trouble = Some(trouble);
+    }
+
+    /// How many verbs were asked for.
+    pub(crate) fn asked(&self) -> u64 {
+        self.state().entered
+    }
+
+    pub(crate) fn has(&self, id: &str) -> bool {
+        self.state()
+            .volumes
+            .keys()
+            .any(|known| known.as_str() == id)
+    }
+
+    /// Adds volumes behind everybody's back.
+    pub(crate) fn fill(&self, ids: impl IntoIterator<Item = String>, path: &str) {
+        let mut state = self.state();
+        for id in ids {
+            let id = VolumeId::parse(&id).expect("id");
+            let volume = volume(&id, path, None);
+            state.volumes.insert(id, volume);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state
+            .lock()
+            .expect("no test panics while it holds this")
+    }
+
+    /// Takes the trouble that is due, and has it. `true`: the answer has to be too long.
+    async fn enter(&self, call: &Call) -> Result<bool, Error> {
+        let trouble = {
+            let mut state = self.state();
+            state.entered += 1;
+            state.trouble.take()
+        };
+        self.entered.notify_one();
+        match trouble {
+            None => Ok(false),
+            Some(Trouble::Oversize) => Ok(true),
+            Some(Trouble::Wait) => {
+                self.go_on.notified().await;
+                Ok(false)
+            }
+            Some(Trouble::Panic(effect)) => {
+                if effect == Effect::Possible {
+                    call.changing();
+                }
+                panic!("hunter2");
+            }
+            Some(Trouble::PanicInName) => unreachable!("taken by name_volume"),
+            Some(Trouble::Fail(kind, effect)) => {
+                Err(Error::new(kind, "work on memory").with_effect(effect))
+            }
+            Some(Trouble::Forget(kind)) => {
+                call.changing();
+                Err(Error::new(kind, "work on memory"))
+            }
+        }
+    }
+}
+
+fn volume(id: &VolumeId, path: &str, source: Option<Source>) -> Volume {
+    let path = AbsolutePath::parse(path).expect("path");
+    Volume {
+        id: id.clone(),
+        capacity: Some(1 << 30),
+        attachment: Attachment::Hostpath(Hostpath { path }),
+        source,
+        topology: vec![Topology::node("node-1")],
+    }
+}
+
+fn page<K: Ord + Clone + AsRef<str>, T: Clone>(
+    all: &BTreeMap<K, T>,
+    page: &PageRequest,
+) -> Result<Page<T>, Error> {
+    let after = page.after.as_ref().map(|token| token.0.as_str());
+    if let Some(after) = after
+        && !all.keys().any(|key| key.as_ref() == after)
+    {
+        return Err(Error::new(
+            Kind::Pending,
+            "list from a token that is not ours",
+        ));
+    }
+    let mut rest = all
+        .iter()
+        .filter(|(key, _)| after.is_none_or(|after| key.as_ref() > after))
+        .peekable();
+    let mut entries = Vec::new();
+    let mut next = None;
+    while let Some((key, value)) = rest.next() {
+        entries.push(value.clone());
+        if Some(entries.len()) == page.max {
+            next = rest.peek().map(|_| PageToken(key.as_ref().to_owned()));
+            break;
+        }
+    }
+    Ok(Page { entries, next })
+}
+
+#[async_trait::async_trait]
+impl Driver for Memory {
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.can
+    }
+
+    fn access_rules(&self) -> AccessRules {
+        AccessRules::filesystem(&[])
+    }
+
+    fn backend_identity(&self) -> BackendIdentity {
+        BackendIdentity("memory".to_owned())
+    }
+
+    fn name_volume(&self, name: &VolumeName, _: &Parameters) -> Result<VolumeId, Error> {
+        let trouble = self.state().trouble;
+        assert_ne!(trouble, Some(Trouble::PanicInName), "hunter2");
+        let text = match name.as_str() {
+            "long" => "l".repeat(129),
+            name => name.to_owned(),
+        };
+        VolumeId::parse(&text).map_err(|error| Error::invalid("name").because(error))
+    }
+
+    async fn probe(&self, _: &Call) -> Vec<Error> {
+        Vec::new()
+    }
+
+    async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error> {
+        let oversize = self.enter(call).await?;
+        let path = if oversize {
+            format!("/{}", "p".repeat(4094))
+        } else {
+            format!("/{}", request.id.as_str().escape_default())
+        };
+        let made = volume(&request.id, &path, request.source.clone());
+        self.state()
+            .volumes
+            .insert(request.id.clone(), made.clone());
+        Ok(made)
+    }
+
+    async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
+        self.enter(call).await?;
+        self.state().volumes.remove(id);
+        Ok(())
+    }
+
+    async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
+        self.enter(call).await?;
+        let found = self.state().volumes.get(id).cloned();
+        found.ok_or_else(|| Error::not_found(format!("volume `{id}`")))
+    }
+
+    async fn list_volumes(&self, call: &Call, wanted: &PageRequest) -> Result<Page<Volume>, Error> {
+        self.enter(call).await?;
+        let state = self.state();
+        let all = state.volumes.iter().map(|(id, v)| (id.as_str(), v.clone()));
+        page(&all.collect(), wanted)
+    }
+
+    async fn expand_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        size: SizeRange,
+    ) -> Result<Expanded, Error> {
+        self.get_volume(call, id).await?;
+        Ok(Expanded {
+            capacity: size.choose(1).expect("size"),
+            node_expansion_required: false,
+        })
+    }
+
+    async fn capacity(&self, call: &Call, _: &CapacityQuery) -> Result<Capacity, Error> {
+        self.enter(call).await?;
+        Ok(Capacity {
+            available: u64::MAX,
+            maximum_volume_size: Some(5),
+            minimum_volume_size: None,
+        })
+    }
+
+    async fn create_snapshot(
+        &self,
+        call: &Call,
+        request: &CreateSnapshot,
+    ) -> Result<Snapshot, Error> {
+        let oversize = self.enter(call).await?;
+        let name = if oversize {
+            "s".repeat(129)
+        } else {
+            request.name.as_str().to_owned()
+        };
+        let snapshot = Snapshot {
+            id: SnapshotId::parse(&name).expect("id"),
+            source: request.source.clone(),
+            size: 0,
+            created: SystemTime::UNIX_EPOCH,
+            ready: true,
+            topology: Vec::new(),
+        };
+        let known = snapshot.clone();
+        self.state().snapshots.insert(known.id.clone(), known);
+        Ok(snapshot)
+    }
+
+    async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
+        self.enter(call).await?;
+        self.state().snapshots.remove(id);
+        Ok(())
+    }
+
+    async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
+        self.enter(call).await?;
+        let found = self.state().snapshots.get(id).cloned();
+        found.ok_or_else(|| Error::not_found(format!("snapshot `{id}`")))
+    }
+
+    async fn list_snapshots(
+        &self,
+        call: &Call,
+        filter: &SnapshotFilter,
+        wanted: &PageRequest,
+    ) -> Result<Page<Snapshot>, Error> {
+        self.enter(call).await?;
+        let state = self.state();
+        let all = state.snapshots.iter();
+        let all = all.filter(|(_, s)| filter.source.as_ref().is_none_or(|id| *id == s.source));
+        page(
+            &all.map(|(id, s)| (id.as_str(), s.clone())).collect(),
+            wanted,
+        )
+    }
+
+    fn node_topology(&self) -> Option<Topology> {
+        Some(Topology::node("node-1"))
+    }
+}
