@@ -9,6 +9,8 @@
 mod accounts;
 pub mod config;
 mod copy;
+#[cfg(test)]
+mod crash_tests;
 mod disk;
 mod driver;
 mod failure;

@@ -43,7 +43,7 @@ impl Directories {
         }
         let source = Store::find(&base, Shelf::Volumes, volume.as_str())?
             .ok_or_else(|| Error::not_found(format!("volume {volume}")))?;
-        self.refuse_taken(&base, &dir, &name)?;
+        Self::refuse_taken(&base, &dir, &name)?;
         call.changing();
         let record = self
             .take(call, &base, (&volume, &source), (&dir, &name), &doing)
@@ -123,7 +123,7 @@ impl Directories {
     }
 
     /// Refuses a name that a snapshot of another volume has.
-    fn refuse_taken(&self, base: &Root, dir: &SnapshotDir, name: &NamePart) -> Result<(), Error> {
+    fn refuse_taken(base: &Root, dir: &SnapshotDir, name: &NamePart) -> Result<(), Error> {
         let fail = |errno| failed("listing snapshots", errno);
         let shelf = match disk::open_dir(base, Shelf::Snapshots.dir()) {
             Err(Errno::NOENT) => return Ok(()),

@@ -152,7 +152,7 @@ impl Store {
             Err(Errno::NOENT) => {
                 // It was moved away; perhaps an earlier call did not get to the end.
                 return match disk::open_path(&base, crate::workshop::PRIVATE) {
-                    Ok(_) => self.finish(call, &self.workshop.open(&base)?, shelf, name),
+                    Ok(_) => Self::finish(call, &self.workshop.open(&base)?, shelf, name),
                     Err(_) => Ok(()),
                 };
             }
@@ -160,18 +160,12 @@ impl Store {
         }
         let bench = self.workshop.open(&base)?;
         match bench.to_trash(fd.as_fd(), name, shelf.dir()) {
-            Ok(()) | Err(Errno::NOENT) => self.finish(call, &bench, shelf, name),
+            Ok(()) | Err(Errno::NOENT) => Self::finish(call, &bench, shelf, name),
             Err(errno) => Err(failed(doing(), errno)),
         }
     }
 
-    fn finish(
-        &self,
-        call: &Call,
-        bench: &Bench<'_>,
-        shelf: Shelf,
-        name: &str,
-    ) -> Result<(), Error> {
+    fn finish(call: &Call, bench: &Bench<'_>, shelf: Shelf, name: &str) -> Result<(), Error> {
         bench.finish_removal(call, shelf.dir(), name)?;
         bench.tidy(call);
         Ok(())

@@ -90,7 +90,7 @@ impl Directories {
             if let Some(found) = Store::find(&base, Shelf::Volumes, dir.as_str())? {
                 return self.existing(&dir, &found, &record, request.size);
             }
-            let found = self.filling(&base, source)?;
+            let found = Self::filling(&base, source)?;
             record.capacity = at_least(size, found.least, request.size, &doing)?;
             filling = Some(found);
         }
@@ -181,7 +181,7 @@ impl Directories {
         Ok(aside)
     }
 
-    fn filling(&self, base: &Root, source: &Source) -> Result<Filling, Error> {
+    fn filling(base: &Root, source: &Source) -> Result<Filling, Error> {
         let (shelf, name) = match source {
             Source::Volume(id) => (Shelf::Volumes, VolumeDir::parse(id)?.to_string()),
             Source::Snapshot(id) => (Shelf::Snapshots, SnapshotDir::parse(id)?.to_string()),

@@ -364,6 +364,10 @@ impl Aside<'_> {
         stop::mark("rename");
         if self.folder.is_some() {
             self.bench.discard(&self.entry);
+            // Its content is on the disk already; now its name, before anybody is told of it.
+            if let Err(errno) = disk::open_dir(shelf, ".").and_then(rustix::fs::fsync) {
+                tracing::warn!(name, error = %errno, "the name could not be written to the disk yet");
+            }
         }
         self.committed = true;
         Ok(())

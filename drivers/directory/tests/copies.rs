@@ -4,8 +4,10 @@ mod common;
 mod fidelity;
 
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Place, call, cannot, driver, id, leftovers, request};
 use driver_core::{Driver, Kind, Source};
@@ -157,7 +159,7 @@ fn dig(top: &Path, make: Option<usize>) -> (OwnedFd, usize) {
 
 #[tokio::test]
 async fn a_tree_deeper_than_any_path_is_copied_and_removed() {
-    const DEPTH: usize = 3_000;
+    const DEPTH: usize = 1_000;
     let place = Place::new();
     let path = place.volume("pvc-1").await;
     let (bottom, _) = dig(&path, Some(DEPTH));
@@ -186,6 +188,49 @@ async fn a_tree_deeper_than_any_path_is_copied_and_removed() {
         .delete_snapshot(&call(), &snapshot)
         .await
         .expect("delete");
+    assert!(leftovers(&place.base()).is_empty());
+}
+
+/// Makes, moves and removes files and directories until it is told to stop.
+fn churn(top: &Path, stop: &AtomicBool) {
+    for number in 0_u64.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let (here, there) = (top.join(format!("d{}", number % 5)), top.join("moved"));
+        let _ = std::fs::create_dir_all(here.join("a/b"));
+        let _ = std::fs::write(here.join("a/b").join(number.to_string()), vec![1; 9_000]);
+        let _ = std::fs::rename(here.join("a"), &there);
+        let _ = std::fs::remove_dir_all(&there);
+        let _ = symlink("/etc", &there);
+        let _ = std::fs::remove_file(&there);
+        let _ = std::fs::remove_dir_all(&here);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_changes_while_it_is_copied_is_copied_all_the_same() {
+    let place = Place::new();
+    let path = place.volume("pvc-1").await;
+    std::fs::create_dir(path.join("still")).expect("folder");
+    std::fs::write(path.join("still/file"), "still").expect("file");
+    let stop = Arc::new(AtomicBool::new(false));
+    let thread = std::thread::spawn({
+        let (path, stop) = (path.clone(), Arc::clone(&stop));
+        move || churn(&path, &stop)
+    });
+    for number in 0..30 {
+        let taken = place.snapshot("pvc-1", &format!("s{number}")).await;
+        let outcome = taken.map_err(|error| error.chain());
+        if outcome.is_err() {
+            stop.store(true, Ordering::Relaxed);
+        }
+        outcome.expect("snapshot");
+        let copy = place.base().join(format!("s/pvc-1-s{number}/still/file"));
+        assert_eq!(std::fs::read_to_string(copy).expect("file"), "still");
+    }
+    stop.store(true, Ordering::Relaxed);
+    thread.join().expect("thread");
     assert!(leftovers(&place.base()).is_empty());
 }
 

@@ -91,7 +91,7 @@ async fn a_deleted_volume_is_gone_with_everything_in_it_and_nothing_else() {
     let closed = path.join("closed");
     std::fs::create_dir(&closed).expect("folder");
     std::fs::write(closed.join("file"), "x").expect("file");
-    std::fs::set_permissions(&closed, PermissionsExt::from_mode(0)).expect("mode");
+    std::fs::set_permissions(&closed, PermissionsExt::from_mode(0o0)).expect("mode");
     for _ in 0..2 {
         place
             .driver

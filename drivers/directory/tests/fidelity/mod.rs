@@ -93,7 +93,6 @@ fn acl() -> Vec<u8> {
 
 /// Fills `top`; gives the number of entries.
 pub fn plant(top: &Path) -> usize {
-    let root = rustix::process::geteuid().is_root();
     let at = |name: &str| top.join(name);
     let write = |name: &str, content: &[u8], mode: u32| {
         std::fs::write(at(name), content).expect("file");
@@ -130,6 +129,15 @@ pub fn plant(top: &Path) -> usize {
     for number in 0..500 {
         std::fs::write(at(&format!("sticky/{number}")), number.to_string()).expect("file");
     }
+    adorn(top);
+    520
+}
+
+/// Gives some of the entries owners, attributes and times of their own.
+fn adorn(top: &Path) {
+    let root = rustix::process::geteuid().is_root();
+    let at = |name: &str| top.join(name);
+    let mode = Mode::from_raw_mode(0o620);
     let attribute = |name: &str, key: &str, value: &[u8]| {
         rustix::fs::lsetxattr(at(name), key, value, XattrFlags::empty()).expect(key);
     };
@@ -172,7 +180,6 @@ pub fn plant(top: &Path) -> usize {
         let no_follow = AtFlags::SYMLINK_NOFOLLOW;
         rustix::fs::utimensat(CWD, at(name), &times, no_follow).expect("times");
     }
-    520
 }
 
 /// Everything that can be seen of each entry, by its path below `top`.
@@ -202,7 +209,10 @@ pub fn describe(top: &Path) -> BTreeMap<PathBuf, String> {
             let holes = meta.blocks() * 512 < meta.size() / 2;
             format!("file of {} bytes, {sum}, holes {holes}", bytes.len())
         } else if meta.is_symlink() {
-            format!("link to {:?}", std::fs::read_link(&path).expect("link"))
+            format!(
+                "link to {}",
+                std::fs::read_link(&path).expect("link").display()
+            )
         } else {
             let kind = meta.file_type();
             format!("{kind:?} {} device {}", kind.is_fifo(), meta.rdev())
@@ -215,12 +225,13 @@ pub fn describe(top: &Path) -> BTreeMap<PathBuf, String> {
         described.insert(
             relative,
             format!(
-                "{content}; mode {:o}; owner {}:{}; changed {}.{:09}; {links} links, first {name:?}; {}",
+                "{content}; mode {:o}; owner {}:{}; changed {}.{:09}; {links} links, first {}; {}",
                 meta.mode(),
                 meta.uid(),
                 meta.gid(),
                 meta.mtime(),
                 meta.mtime_nsec(),
+                name.display(),
                 attributes(&path, path == top.join("")),
             ),
         );
@@ -233,7 +244,7 @@ fn attributes(path: &Path, top: bool) -> String {
     let length = rustix::fs::llistxattr(path, &mut names[..]).unwrap_or_default();
     let mut lines: Vec<String> = names[..length]
         .split(|byte| *byte == 0)
-        .filter(|name| !name.is_empty() && !(top && *name == b"user.omnibus-csi"))
+        .filter(|name| !(name.is_empty() || top && *name == b"user.omnibus-csi"))
         .map(|name| {
             let mut value = vec![0; 1 << 16];
             let length = rustix::fs::lgetxattr(path, name, &mut value[..]).expect("value");

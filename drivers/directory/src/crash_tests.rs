@@ -1,0 +1,312 @@
+//! Processes that die at every step, and processes that race.
+//!
+//! Each case runs in a child: this test program once more, told by its environment what to do and
+//! at which mark to end itself. How many marks there are is counted in an undisturbed run.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::Duration;
+
+use driver_core::{
+    Call, CreateSnapshot, CreateVolume, Error, Kind, Parameters, SizeRange, SnapshotId,
+    SnapshotName, Source, TopologyRequirement, VolumeId, VolumeName,
+};
+use node_utils::AbsolutePath;
+
+use crate::config::{Layout, Permissions};
+use crate::reach::Reach;
+use crate::stop::testing::{passed, stop_at};
+use crate::store::Store;
+use crate::volumes::Directories;
+
+const TASK: &str = "OMNIBUS_CRASH_TASK";
+/// A task: what is done, what undoes it, and where its object lies.
+const VERBS: [(&str, &str, &str); 7] = [
+    ("create", "delete created", "v/made"),
+    ("restore", "delete created", "v/made"),
+    ("clone", "delete created", "v/made"),
+    ("snapshot", "delete taken", "s/src-new"),
+    ("delete", "recreate", "v/full"),
+    ("delete snapshot", "retake", "s/src-old"),
+    ("expand", "delete source", "v/src"),
+];
+
+fn directories(base: &Path) -> Directories {
+    let base = AbsolutePath::parse(base.to_str().expect("text")).expect("path");
+    Directories {
+        store: Store::new(base.clone()),
+        layout: Layout {
+            share: base.clone(),
+            base,
+            permissions: Permissions {
+                mode: Some(0o770),
+                user: None,
+                group: None,
+            },
+        },
+        reach: Reach::Hostpath,
+        place: None,
+    }
+}
+
+fn call() -> Call {
+    Call::within(Duration::from_mins(2))
+}
+
+fn volume(name: &str, required: i64, source: Option<Source>) -> CreateVolume {
+    CreateVolume {
+        name: VolumeName::parse(name).expect("name"),
+        id: VolumeId::parse(name).expect("id"),
+        size: SizeRange::new(required, 0).expect("range"),
+        capabilities: Vec::new(),
+        parameters: Parameters::default(),
+        secrets: BTreeMap::new(),
+        source,
+        topology: TopologyRequirement::default(),
+    }
+}
+
+fn create(on: &Directories, name: &str, source: Option<Source>) -> Result<(), Error> {
+    on.create_volume(&call(), &volume(name, 1 << 30, source))
+        .map(drop)
+}
+
+fn delete(on: &Directories, name: &str) -> Result<(), Error> {
+    on.delete_volume(&call(), &VolumeId::parse(name).expect("id"))
+}
+
+fn snapshot(on: &Directories, name: &str) -> Result<(), Error> {
+    let request = CreateSnapshot {
+        name: SnapshotName::parse(name).expect("name"),
+        source: VolumeId::parse("src").expect("id"),
+        parameters: Parameters::default(),
+        secrets: BTreeMap::new(),
+    };
+    on.create_snapshot(&call(), &request).map(drop)
+}
+
+fn delete_snapshot(on: &Directories, id: &str) -> Result<(), Error> {
+    on.delete_snapshot(&call(), &SnapshotId::parse(id).expect("id"))
+}
+
+fn act(base: &Path, task: &str) -> Result<(), Error> {
+    let on = directories(base);
+    let source = VolumeId::parse("src").expect("id");
+    let old = SnapshotId::parse("src-old").expect("id");
+    match task {
+        "create" => create(&on, "made", None),
+        "restore" => create(&on, "made", Some(Source::Snapshot(old))),
+        "clone" => create(&on, "made", Some(Source::Volume(source))),
+        "delete created" => delete(&on, "made"),
+        "snapshot" => snapshot(&on, "new"),
+        "delete taken" => delete_snapshot(&on, "src-new"),
+        "delete" => delete(&on, "full"),
+        "recreate" => create(&on, "full", None),
+        "delete snapshot" => delete_snapshot(&on, "src-old"),
+        "retake" => snapshot(&on, "old"),
+        "expand" => {
+            let size = SizeRange::new(9 << 30, 0).expect("range");
+            on.expand_volume(&call(), &source, size).map(drop)
+        }
+        "delete source" => delete(&on, "src"),
+        "race" => race(&on),
+        "conflict" => conflict(&on),
+        _ => panic!("no such task: {task}"),
+    }
+}
+
+/// The same wishes as the other process.
+fn race(on: &Directories) -> Result<(), Error> {
+    for number in 0..60 {
+        let name = format!("both-{number}");
+        let source = VolumeId::parse("src").expect("id");
+        create(
+            on,
+            &name,
+            (number % 2 == 0).then_some(Source::Volume(source)),
+        )?;
+        if number % 3 == 0 {
+            snapshot(on, &name)?;
+        }
+    }
+    for number in (0..60).step_by(5) {
+        delete(on, &format!("both-{number}"))?;
+    }
+    Ok(())
+}
+
+/// Other wishes than the other process; fails unless each name was won by somebody.
+fn conflict(on: &Directories) -> Result<(), Error> {
+    let own = i64::from(std::process::id());
+    let mut won = String::new();
+    for number in 0..100 {
+        let name = format!("one-{number}");
+        let mut wanted = volume(&name, own, None);
+        wanted.size = SizeRange::new(own, own).expect("range");
+        match on.create_volume(&call(), &wanted) {
+            Ok(made) if made.capacity == u64::try_from(own).ok() => {
+                won.push_str(&name);
+                won.push('\n');
+            }
+            Err(error) if error.kind() == Kind::Conflict => {}
+            Ok(other) => panic!("answered with another's volume: {other:?}"),
+            Err(error) => return Err(error),
+        }
+    }
+    let report = on.store.base.as_path().join(format!("won-{own}"));
+    std::fs::write(report, won).expect("report");
+    Ok(())
+}
+
+fn set_up(base: &Path) {
+    let on = directories(base);
+    create(&on, "src", None).expect("source");
+    create(&on, "full", None).expect("full");
+    for name in ["src", "full"] {
+        let top = base.join("v").join(name);
+        std::fs::create_dir_all(top.join("a/b")).expect("folders");
+        std::fs::write(top.join("a/b/file"), "content").expect("file");
+        std::fs::hard_link(top.join("a/b/file"), top.join("linked")).expect("link");
+        symlink("a", top.join("to-a")).expect("link");
+    }
+    snapshot(&on, "old").expect("snapshot");
+}
+
+/// Starts this program for one task; at mark `stop` it ends itself.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a process that is killed has to be another one"
+)]
+fn start(base: &Path, task: &str, stop: usize) -> Child {
+    std::process::Command::new(std::env::current_exe().expect("program"))
+        .args(["--exact", "crash_tests::the_child_of_the_other_tests"])
+        .env(TASK, format!("{task}\n{stop}\n{}", base.display()))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("child")
+}
+
+fn run(base: &Path, task: &str, stop: usize) -> ExitStatus {
+    start(base, task, stop).wait().expect("child")
+}
+
+#[test]
+fn the_child_of_the_other_tests() {
+    let Ok(task) = std::env::var(TASK) else {
+        return;
+    };
+    let parts: Vec<&str> = task.splitn(3, '\n').collect();
+    stop_at(parts[1].parse().expect("number"));
+    let base = Path::new(parts[2]);
+    act(base, parts[0]).expect("the task succeeds");
+    let count = base.parent().expect("folder").join("count");
+    std::fs::write(count, passed().to_string()).expect("count");
+}
+
+/// Names and contents below `top`; nothing if it is not there.
+fn content(top: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut pending = vec![top.to_path_buf()];
+    while let Some(path) = pending.pop() {
+        if let Ok(entries) = std::fs::read_dir(&path) {
+            pending.extend(entries.map(|entry| entry.expect("entry").path()));
+        }
+        if path.symlink_metadata().is_ok() {
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            found.push((path.strip_prefix(top).expect("below").to_path_buf(), text));
+        }
+    }
+    found.sort();
+    found
+}
+
+fn leftovers(base: &Path) -> Vec<PathBuf> {
+    ["making", "trash"]
+        .iter()
+        .flat_map(|name| std::fs::read_dir(base.join(".omnibus-csi").join(name)))
+        .flatten()
+        .map(|entry| entry.expect("entry").path())
+        .collect()
+}
+
+fn fresh() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("folder");
+    let base = dir.path().join("base");
+    set_up(&base);
+    (dir, base)
+}
+
+#[test]
+fn a_process_killed_at_any_step_leaves_nothing_that_looks_ready_and_a_retry_converges() {
+    for (verb, opposite, object) in VERBS {
+        let (dir, base) = fresh();
+        let before = content(&base.join(object));
+        assert!(run(&base, verb, 0).success(), "{verb}");
+        let after = content(&base.join(object));
+        let count = std::fs::read_to_string(dir.path().join("count")).expect("count");
+        let count: usize = count.parse().expect("number");
+        assert!(count > 0, "{verb} passes no mark");
+        for number in 1..=count {
+            for calls in [&[verb, opposite][..], &[opposite]] {
+                let (_dir, base) = fresh();
+                assert!(
+                    !run(&base, verb, number).success(),
+                    "{verb} stops at {number}"
+                );
+                let now = content(&base.join(object));
+                assert!(now == before || now == after, "{verb} at {number}: {now:?}");
+                for call in calls {
+                    act(&base, call).unwrap_or_else(|error| {
+                        panic!("{verb} at {number}, then {call}: {}", error.chain())
+                    });
+                }
+                let undone = content(&base.join(object));
+                let gone = opposite.starts_with("delete");
+                assert_eq!(undone.is_empty(), gone, "{verb} at {number}: {undone:?}");
+                // Any later call that makes something finds what was left.
+                create(&directories(&base), "later", None).expect("later");
+                assert_eq!(
+                    leftovers(&base),
+                    Vec::<PathBuf>::new(),
+                    "{verb} at {number}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn two_processes_with_the_same_wishes_both_succeed_and_leave_nothing() {
+    let (_dir, base) = fresh();
+    let both = [start(&base, "race", 0), start(&base, "race", 0)];
+    for mut child in both {
+        assert!(child.wait().expect("child").success());
+    }
+    let wanted = content(&base.join("v/src"));
+    for number in (0..60).filter(|number| number % 5 != 0) {
+        let made = content(&base.join(format!("v/both-{number}")));
+        assert_eq!(made.len(), if number % 2 == 0 { wanted.len() } else { 1 });
+    }
+    create(&directories(&base), "later", None).expect("later");
+    assert_eq!(leftovers(&base), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn of_two_processes_with_different_wishes_one_wins_each_name() {
+    let (_dir, base) = fresh();
+    let both = [start(&base, "conflict", 0), start(&base, "conflict", 0)];
+    let mut won = Vec::new();
+    for mut child in both {
+        assert!(child.wait().expect("child").success());
+        let report = base.join(format!("won-{}", child.id()));
+        let text = std::fs::read_to_string(report).expect("report");
+        won.extend(text.lines().map(str::to_owned));
+    }
+    let distinct = won.iter().collect::<std::collections::BTreeSet<_>>().len();
+    assert_eq!((won.len(), distinct), (100, 100));
+    create(&directories(&base), "later", None).expect("later");
+    assert_eq!(leftovers(&base), Vec::<PathBuf>::new());
+}
