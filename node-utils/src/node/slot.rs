@@ -30,12 +30,16 @@ pub(super) struct Slot<'a> {
     freed: bool,
 }
 
-/// Whether an answer means that the filesystem behind a mount is gone for good.
+/// Whether an answer means that what was mounted can never come back: its server forgot it, or the
+/// process that served it is gone.
+fn is_lost(errno: Errno) -> bool {
+    matches!(errno, Errno::STALE | Errno::NOTCONN | Errno::SHUTDOWN)
+}
+
+/// Whether an answer means that the filesystem does not work now. It may be in use all the same,
+/// and its device may come back.
 pub(super) fn is_dead(errno: Errno) -> bool {
-    matches!(
-        errno,
-        Errno::STALE | Errno::NOTCONN | Errno::IO | Errno::NODEV | Errno::NXIO | Errno::SHUTDOWN
-    )
+    is_lost(errno) || matches!(errno, Errno::IO | Errno::NODEV | Errno::NXIO)
 }
 
 // === impl Slot ===
@@ -57,7 +61,7 @@ impl<'a> Slot<'a> {
                     });
                 }
                 Ok(place) => return Err(not_a_directory(path, &place)),
-                Err(errno) if is_dead(errno) => free(path, Some(errno))?,
+                Err(errno) if is_lost(errno) => free(path, Some(errno))?,
                 Err(errno) => {
                     let error = NodeError::new(NodeErrorKind::Internal, format!("open `{path}`"));
                     return Err(error.because(errno));
