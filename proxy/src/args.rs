@@ -10,6 +10,8 @@ use std::path::Path;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::try_out::TryFlags;
+
 mod cli;
 mod env;
 mod serve;
@@ -36,6 +38,8 @@ pub enum Invocation {
 pub enum Command {
     /// Look for what is wrong with a configuration, without changing anything
     Check(CheckFlags),
+    /// Let a volume live its whole life: on this machine, or on your own storage
+    Try(TryFlags),
     /// Ask a running server whether it is ready: exit 0 if it is
     LivenessProbe(LivenessFlags),
     /// Say which version this is

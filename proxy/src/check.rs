@@ -21,7 +21,7 @@ mod report;
 use report::{Finding, Report, Weight};
 
 /// How long the storage may take to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Checks, reports on standard output, and returns the exit code.
 pub fn run(flags: &CheckFlags) -> ExitCode {

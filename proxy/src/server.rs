@@ -28,7 +28,7 @@ const MAX_STREAMS: u32 = 256;
 /// Streams that a client opened and reset before we took them; more is an attack.
 const MAX_PENDING_RESETS: usize = 64;
 /// How long a silent connection may be silent before it is asked whether it lives.
-const KEEPALIVE: Duration = Duration::from_secs(60);
+const KEEPALIVE: Duration = Duration::from_mins(1);
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(20);
 
 /// Serves until `stop` resolves, then refuses new connections and ends when the old ones do.
@@ -90,3 +90,6 @@ where
         .serve_with_incoming_shutdown(incoming.map(|io| io.map(Repaired::new)), stop)
         .await
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,11 +5,13 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use csi_proto::v1::identity_server::SERVICE_NAME;
 use driver_core::config::Severity;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, health_reporter};
 use tracing::{error, info, warn};
@@ -27,8 +29,11 @@ use crate::server::{self, reflection};
 use crate::service::Plugin;
 use crate::telemetry::{self, LogControl};
 
-/// What changes when the server begins or ceases to take calls.
-struct Announcement {
+/// A server that takes calls.
+struct Running {
+    server: JoinHandle<Result<(), tonic::transport::Error>>,
+    stop: watch::Sender<bool>,
+    runner: Runner,
     ready: Readiness,
     health: HealthReporter,
 }
@@ -92,7 +97,7 @@ fn open(serve: &Serve) -> Option<Connection> {
 }
 
 async fn serve_until_told(serve: &Serve, connection: Connection, log: LogControl) -> ExitCode {
-    // Before the sockets: a signal that comes early must find them removed.
+    // Signals before sockets: one that comes early must find them removed.
     let bound = match Signals::listen() {
         Ok(signals) => bind(serve).await.map(|bindings| (signals, bindings)),
         Err(error) => Err(error.into()),
@@ -104,78 +109,106 @@ async fn serve_until_told(serve: &Serve, connection: Connection, log: LogControl
             return ExitCode::FAILURE;
         }
     };
-    let Bindings {
-        listeners,
-        remains,
-        admin,
-    } = bindings;
-    let metrics = Metrics::new();
-    let (health, health_service) = health_reporter();
-    let announcement = Announcement {
-        ready: Readiness::default(),
-        health,
-    };
-    if let Some(listener) = admin {
-        let admin = Admin {
-            metrics: metrics.clone(),
-            log: log.clone(),
-            ready: announcement.ready.clone(),
-        };
-        tokio::spawn(admin.serve(listener));
-    }
-    let kind = connection.driver().kind().to_owned();
-    let plugin = plugin(serve, connection, metrics);
-    let runner = plugin.runner.clone();
-    let routes = reflection::add_to(plugin.routes().add_service(health_service));
-
-    let (stop, stopping) = watch::channel(false);
-    let mut server = tokio::spawn(server::serve(listeners, routes, move || {
-        let mut stopping = stopping.clone();
-        async move { drop(stopping.wait_for(|stop| *stop).await) }
-    }));
-    announcement.make(ServingStatus::Serving).await;
-    info!(
-        driver = kind,
-        version = env!("CARGO_PKG_VERSION"),
-        pid = std::process::id(),
-        "serving"
-    );
-
-    tokio::select! {
+    let remains = bindings.remains.clone();
+    let driver = connection.driver().kind().to_owned();
+    let mut running = Running::start(serve, connection, bindings, &log);
+    running.announce(ServingStatus::Serving).await;
+    let version = env!("CARGO_PKG_VERSION");
+    info!(driver, version, pid = std::process::id(), "serving");
+    let code = tokio::select! {
         signal = signals.stop(&log) => {
-            announcement.make(ServingStatus::NotServing).await;
-            let in_flight = runner.tracker().len();
-            info!(signal, in_flight, "no call is taken any more; those in progress go on");
-            // The server may have ended by itself in this very moment.
-            let _ = stop.send(true);
-            runner.tracker().close();
-            let ended = async {
-                let _ = (&mut server).await;
-                runner.tracker().wait().await;
-            };
-            tokio::select! {
-                () = ended => info!("nothing is in progress any more"),
-                () = tokio::time::sleep(serve.shutdown_grace) => {
-                    let in_flight = runner.tracker().len();
-                    warn!(in_flight, grace = ?serve.shutdown_grace, "the grace period is over");
-                }
-                signal = signals.stop(&log) => {
-                    let in_flight = runner.tracker().len();
-                    warn!(signal, in_flight, "told twice: leaving at once");
-                }
-            }
-            remove(remains.as_ref());
+            running.drain(signal, serve.shutdown_grace, &mut signals, &log).await;
             ExitCode::SUCCESS
         }
-        ended = &mut server => {
+        ended = &mut running.server => {
             let error = match &ended {
                 Ok(Ok(())) => "it ended by itself".to_owned(),
                 Ok(Err(error)) => process::chain(error),
                 Err(error) => process::chain(error),
             };
             error!(error, "the server has stopped");
-            remove(remains.as_ref());
             ExitCode::FAILURE
+        }
+    };
+    if let Some(Err(error)) = remains.as_ref().map(Remains::remove) {
+        warn!(error = %error, "the socket cannot be removed");
+    }
+    code
+}
+
+// === impl Running ===
+
+impl Running {
+    fn start(serve: &Serve, connection: Connection, bindings: Bindings, log: &LogControl) -> Self {
+        let metrics = Metrics::new();
+        let ready = Readiness::default();
+        if let Some(listener) = bindings.admin {
+            let (metrics, log, ready) = (metrics.clone(), log.clone(), ready.clone());
+            tokio::spawn(
+                Admin {
+                    metrics,
+                    log,
+                    ready,
+                }
+                .serve(listener),
+            );
+        }
+        let (health, health_service) = health_reporter();
+        let plugin = plugin(serve, connection, metrics);
+        let runner = plugin.runner.clone();
+        let routes = reflection::add_to(plugin.routes().add_service(health_service));
+        let (stop, stopping) = watch::channel(false);
+        let server = tokio::spawn(server::serve(bindings.listeners, routes, move || {
+            let mut stopping = stopping.clone();
+            async move { drop(stopping.wait_for(|stop| *stop).await) }
+        }));
+        Self {
+            server,
+            stop,
+            runner,
+            ready,
+            health,
+        }
+    }
+
+    /// Says whether calls are taken.
+    async fn announce(&self, status: ServingStatus) {
+        self.ready.set(matches!(status, ServingStatus::Serving));
+        for service in ["", SERVICE_NAME] {
+            self.health.set_service_status(service, status).await;
+        }
+    }
+
+    /// Takes no call any more and lets those in progress end, within limits.
+    async fn drain(
+        &mut self,
+        signal: &str,
+        grace: Duration,
+        signals: &mut Signals,
+        log: &LogControl,
+    ) {
+        self.announce(ServingStatus::NotServing).await;
+        let tracker = self.runner.tracker().clone();
+        let in_flight = tracker.len();
+        info!(
+            signal,
+            in_flight, "no call is taken any more; those in progress go on"
+        );
+        // The server may have ended by itself in this very moment.
+        let _ = self.stop.send(true);
+        tracker.close();
+        let ended = async {
+            let _ = (&mut self.server).await;
+            tracker.wait().await;
+        };
+        tokio::select! {
+            () = ended => info!("nothing is in progress any more"),
+            () = tokio::time::sleep(grace) => {
+                warn!(in_flight = tracker.len(), ?grace, "the grace period is over");
+            }
+            signal = signals.stop(log) => {
+                warn!(signal, in_flight = tracker.len(), "told twice: leaving at once");
+            }
         }
     }
 }
@@ -228,21 +261,4 @@ async fn bind(serve: &Serve) -> Result<Bindings, Box<dyn std::error::Error + Sen
         remains,
         admin,
     })
-}
-
-fn remove(remains: Option<&Remains>) {
-    if let Some(Err(error)) = remains.map(Remains::remove) {
-        warn!(error = %error, "the socket cannot be removed");
-    }
-}
-
-// === impl Announcement ===
-
-impl Announcement {
-    async fn make(&self, status: ServingStatus) {
-        self.ready.set(matches!(status, ServingStatus::Serving));
-        for service in ["", SERVICE_NAME] {
-            self.health.set_service_status(service, status).await;
-        }
-    }
 }

@@ -287,7 +287,7 @@ where
         for span in context
             .event_scope(event)
             .into_iter()
-            .flat_map(|scope| scope.from_root())
+            .flat_map(tracing_subscriber::registry::Scope::from_root)
         {
             if let Some(of_span) = span.extensions().get::<Fields>() {
                 fields.inherit(of_span);

@@ -1,5 +1,6 @@
 //! The program as a process: signals, sockets, exit codes, logs. Real children, real sockets.
 #![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![expect(
     clippy::disallowed_methods,
     reason = "the program under test is a child of the test, which no runner of ours may be"

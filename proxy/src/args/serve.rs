@@ -162,13 +162,11 @@ impl Problems {
         value: Option<V>,
         parse: impl FnOnce(V) -> Result<T, E>,
     ) -> Option<T> {
-        match value {
-            Some(value) => self.check(flag, parse(value)),
-            None => {
-                self.0.push(format!("{flag} is required"));
-                None
-            }
-        }
+        let Some(value) = value else {
+            self.0.push(format!("{flag} is required"));
+            return None;
+        };
+        self.check(flag, parse(value))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a check found, for people and for machines.
 
+use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -95,6 +96,7 @@ impl Report {
     fn table(&self) -> String {
         let mut findings: Vec<_> = self.findings.iter().collect();
         findings.sort_by_key(|finding| finding.weight);
+        // Writing to a string does not fail.
         let mut text = String::new();
         for Finding {
             weight,
@@ -108,13 +110,9 @@ impl Report {
                 Weight::Warning => "WARNING",
                 Weight::Note => "note",
             };
-            text.push_str(&format!(
-                "{weight:<8} {}: {}\n",
-                plain(about),
-                plain(message)
-            ));
+            let _ = writeln!(text, "{weight:<8} {}: {}", plain(about), plain(message));
             if let Some(advice) = advice {
-                text.push_str(&format!("{:<8} → {}\n", "", plain(advice)));
+                let _ = writeln!(text, "{:<8} → {}", "", plain(advice));
             }
         }
         let errors = self
@@ -137,10 +135,7 @@ impl Report {
             1 => "1 error".to_owned(),
             many => format!("{many} errors"),
         };
-        text.push_str(&format!(
-            "{}{driver}: {verdict}; {looked}\n",
-            plain(&self.file)
-        ));
+        let _ = writeln!(text, "{}{driver}: {verdict}; {looked}", plain(&self.file));
         text
     }
 }

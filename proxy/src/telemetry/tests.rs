@@ -136,7 +136,7 @@ fn control_characters_cannot_forge_a_line_or_a_colour() {
 #[test]
 fn a_value_without_end_is_cut() {
     let text = logged(Style::Plain, Verbosity::Info, |_| {
-        info!("{}", "x".repeat(1 << 20))
+        info!("{}", "x".repeat(1 << 20));
     });
     assert!(text.len() < 5000 && text.contains('…'));
 }

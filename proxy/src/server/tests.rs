@@ -1,0 +1,101 @@
+use tonic::service::Routes;
+use tonic::transport::{Channel, Endpoint};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use tonic_reflection::pb::v1alpha::server_reflection_request::MessageRequest as AlphaRequest;
+use tonic_reflection::pb::{v1, v1alpha};
+
+use super::socket::Bound;
+use super::*;
+use crate::args::UnixSocket;
+
+/// A server without CSI; it stops with the runtime of the test.
+async fn connected(dir: &tempfile::TempDir) -> Channel {
+    let path = dir.path().join("csi.sock");
+    let socket = UnixSocket {
+        path: path.clone(),
+        mode: 0o600,
+    };
+    let unix = Some(Bound::listen(&socket).unwrap());
+    let (_reporter, health) = tonic_health::server::health_reporter();
+    let routes = reflection::add_to(Routes::new(health));
+    tokio::spawn(serve(
+        Listeners { unix, tcp: None },
+        routes,
+        std::future::pending::<()>,
+    ));
+    let uri = format!("unix:{}", path.display());
+    Endpoint::from_shared(uri).unwrap().connect().await.unwrap()
+}
+
+fn asking(message_request: MessageRequest) -> v1::ServerReflectionRequest {
+    v1::ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(message_request),
+    }
+}
+
+#[tokio::test]
+async fn health_is_answered_and_reflection_knows_csi_in_both_versions() {
+    let dir = tempfile::tempdir().unwrap();
+    let channel = connected(&dir).await;
+
+    let question = HealthCheckRequest {
+        service: String::new(),
+    };
+    let answer = HealthClient::new(channel.clone())
+        .check(question)
+        .await
+        .unwrap();
+    assert_eq!(answer.into_inner().status, 1);
+
+    let questions = tokio_stream::iter([
+        asking(MessageRequest::ListServices(String::new())),
+        asking(MessageRequest::FileContainingSymbol(
+            "csi.v1.Controller".into(),
+        )),
+    ]);
+    let mut client = ServerReflectionClient::new(channel.clone());
+    let mut answers = client
+        .server_reflection_info(questions)
+        .await
+        .unwrap()
+        .into_inner();
+    let mut next = async || {
+        answers
+            .message()
+            .await
+            .unwrap()
+            .unwrap()
+            .message_response
+            .unwrap()
+    };
+    let MessageResponse::ListServicesResponse(list) = next().await else {
+        panic!("a list")
+    };
+    assert!(
+        list.service
+            .iter()
+            .any(|service| service.name == "csi.v1.Node"),
+        "{list:?}"
+    );
+    let file = next().await;
+    assert!(
+        matches!(file, MessageResponse::FileDescriptorResponse(_)),
+        "{file:?}"
+    );
+
+    let question = v1alpha::ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(AlphaRequest::ListServices(String::new())),
+    };
+    let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(channel);
+    let answer = client
+        .server_reflection_info(tokio_stream::iter([question]))
+        .await
+        .unwrap();
+    assert!(answer.into_inner().message().await.unwrap().is_some());
+}
