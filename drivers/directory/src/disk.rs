@@ -40,10 +40,40 @@ pub(crate) fn open(
             match rustix::fs::openat2(parent, name, flags, Mode::empty(), resolve) {
                 // Somebody renamed something meanwhile, so the kernel could not be sure.
                 Err(Errno::AGAIN | Errno::INTR) => {}
+                // Before Linux 5.6, or behind a filter that does not know the call.
+                Err(Errno::NOSYS | Errno::PERM) => {
+                    return open_by_hand(parent, name, flags, mounts);
+                }
                 done => return done,
             }
         }
     })
+}
+
+/// The same with `openat`, component by component.
+fn open_by_hand(
+    parent: BorrowedFd<'_>,
+    path: &CStr,
+    flags: OFlags,
+    mounts: Mounts,
+) -> Result<OwnedFd, Errno> {
+    let mut steps = path.to_bytes().split(|byte| *byte == b'/').peekable();
+    let mut dir: Option<OwnedFd> = None;
+    while let Some(step) = steps.next() {
+        if step == b".." || step.is_empty() {
+            return Err(Errno::XDEV);
+        }
+        let here = dir.as_ref().map_or(parent, AsFd::as_fd);
+        let last = steps.peek().is_none();
+        let way = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let next = rustix::fs::openat(here, step, if last { flags } else { way }, Mode::empty())?;
+        let device = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).map(|stat| stat.st_dev);
+        if mounts == Mounts::Refuse && device(here)? != device(next.as_fd())? {
+            return Err(Errno::XDEV);
+        }
+        dir = Some(next);
+    }
+    dir.ok_or(Errno::NOENT)
 }
 
 /// Opens a directory of ours for `*at` calls only.
@@ -118,5 +148,51 @@ pub(crate) fn rename_new(
         Ok(_) => Err(Errno::EXIST),
         Err(Errno::NOENT) => rustix::fs::renameat(from.0, from.1, to.0, to.1),
         Err(errno) => Err(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn the_way_by_hand_is_as_strict_as_that_of_the_kernel() {
+        let top = tempfile::tempdir().expect("folder");
+        let base = top.path().join("base");
+        std::fs::create_dir_all(base.join("v/one")).expect("folders");
+        std::fs::write(base.join("v/file"), "x").expect("file");
+        symlink(top.path(), base.join("v/link")).expect("link");
+        symlink("v", base.join("shelf")).expect("link");
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let root = rustix::fs::open(&base, flags, Mode::empty()).expect("base");
+        for (path, fine) in [
+            (c"v", true),
+            (c"v/one", true),
+            (c"v/file", false),
+            (c"v/link", false),
+            (c"shelf/one", false),
+            (c"v/none", false),
+            (c"..", false),
+            (c"v/../v/one", false),
+            (c"/", false),
+            (c"/etc", false),
+            (c"", false),
+        ] {
+            let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            for mounts in [Mounts::Enter, Mounts::Refuse] {
+                let by_hand = open_by_hand(root.as_fd(), path, flags, mounts);
+                assert_eq!(by_hand.is_ok(), fine, "{path:?} by hand");
+            }
+            // Only this one of the paths above could be followed and still end where it began.
+            if path != c"v/../v/one" {
+                let kernel = open(&root, path, flags, Mounts::Refuse);
+                assert_eq!(kernel.is_ok(), fine, "{path:?} by the kernel");
+            }
+        }
+        let proc = rustix::fs::open("/", flags, Mode::empty()).expect("root");
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let crossed = open_by_hand(proc.as_fd(), c"proc", flags, Mounts::Refuse);
+        assert_eq!(crossed.map(drop), Err(Errno::XDEV));
     }
 }

@@ -288,3 +288,30 @@ fn read_token(
                 .with_effect(Effect::None)
         })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_was_replaced_is_no_longer_the_one_that_was_opened() {
+        let top = tempfile::tempdir().expect("folder");
+        let base = AbsolutePath::parse(top.path().to_str().expect("text")).expect("path");
+        let store = Store::new(base);
+        let root = store.open().expect("base");
+        let path = top.path().join("v/one");
+        std::fs::create_dir_all(&path).expect("folders");
+        let find = || {
+            Store::find(&root, Shelf::Volumes, "one")
+                .expect("found")
+                .expect("one")
+        };
+        let first = find();
+        assert!(Store::is_still(&root, Shelf::Volumes, "one", &first));
+        std::fs::rename(&path, top.path().join("v/two")).expect("rename");
+        assert!(!Store::is_still(&root, Shelf::Volumes, "one", &first));
+        std::fs::create_dir(&path).expect("folder");
+        assert!(!Store::is_still(&root, Shelf::Volumes, "one", &first));
+        assert!(Store::is_still(&root, Shelf::Volumes, "one", &find()));
+    }
+}
