@@ -294,6 +294,9 @@ where
             }
         }
         event.record(&mut fields);
+        if !is_ours(event.metadata().target()) {
+            fields.unlisted.clear();
+        }
         let line = Line {
             metadata: event.metadata(),
             fields: &fields,

@@ -31,6 +31,13 @@ impl Line<'_> {
             // Writing to a string does not fail.
             let _ = write!(line, ",{}:{value}", Value::from(*name));
         }
+        if !self.fields.unlisted.is_empty() {
+            let _ = write!(
+                line,
+                ",\"unlisted\":{}",
+                Value::from(self.fields.unlisted.clone())
+            );
+        }
         let _ = writeln!(line, ",\"from\":{}}}", Value::from(self.metadata.target()));
         line
     }

@@ -110,8 +110,22 @@ fn a_field_that_is_not_on_the_list_is_never_written() {
 }
 
 #[test]
+fn a_line_of_ours_that_lost_a_field_says_which() {
+    let text = logged(Style::Json, Verbosity::Silly, |_| {
+        info!(secrets = "canary", volume = "v1", "news");
+        tracing::debug!(target: "h2::codec", frame = "canary", "received");
+    });
+    let lines: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines[0]["unlisted"], serde_json::json!(["secrets"]));
+    assert_eq!(lines[1].get("unlisted"), None);
+}
+
+#[test]
 fn the_names_that_every_line_has_are_not_on_the_list() {
-    for reserved in ["time", "from", "message"] {
+    for reserved in ["time", "level", "from", "message", "unlisted"] {
         assert!(!fields::ALLOWED.contains(&reserved));
     }
 }

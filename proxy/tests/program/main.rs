@@ -7,149 +7,20 @@
 )]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::process::Command;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
-use tempfile::TempDir;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_omnibus-csi");
+use harness::{PROGRAM, Place, Server, probe};
 
-/// A folder with storage and configuration.
-struct Place(TempDir);
-
-/// A running server that logs JSON.
-struct Server {
-    child: Child,
-    log: BufReader<ChildStderr>,
-    lines: Vec<Value>,
-}
-
-impl Place {
-    fn new() -> Self {
-        let place = Self(tempfile::tempdir().unwrap());
-        fs::create_dir(place.path("base")).unwrap();
-        place.configure("");
-        place
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.path("csi.sock")
-    }
-
-    /// Writes the configuration with `more` at its end.
-    fn configure(&self, more: &str) {
-        let base = self.path("base");
-        let base = base.display();
-        let text = format!(
-            "driver: local-hostpath\ninstance_id:\nlocal-hostpath:\n  shareBasePath: {base}\n  \
-             controllerBasePath: {base}\n{more}"
-        );
-        fs::write(self.path("config.yaml"), text).unwrap();
-    }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new(PROGRAM);
-        command
-            .env_clear()
-            .arg(format!(
-                "--driver-config-file={}",
-                self.path("config.yaml").display()
-            ))
-            .args(["--csi-name=org.example", "--csi-version=1.9.0"])
-            .arg(format!("--server-socket={}", self.socket().display()));
-        command
-    }
-
-    fn start(&self) -> Server {
-        Server::of(&mut self.command())
-    }
-
-    fn refused(&self, command: &mut Command) -> (i32, String) {
-        let output = command.output().unwrap();
-        assert!(
-            !self.socket().exists() || self.socket().is_dir(),
-            "something was bound"
-        );
-        let text = String::from_utf8(output.stderr).unwrap();
-        (output.status.code().unwrap(), text)
-    }
-}
-
-impl Server {
-    /// Starts and waits until it serves.
-    fn of(command: &mut Command) -> Self {
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let log = BufReader::new(child.stderr.take().unwrap());
-        let mut server = Self {
-            child,
-            log,
-            lines: Vec::new(),
-        };
-        server.until("serving");
-        server
-    }
-
-    /// Reads the log up to a line with this message, which it returns.
-    fn until(&mut self, message: &str) -> Value {
-        loop {
-            let mut line = String::new();
-            let read = self.log.read_line(&mut line).unwrap();
-            assert!(read > 0, "no line says {message:?}: {:#?}", self.lines);
-            let line: Value = serde_json::from_str(&line).expect("each line is one JSON object");
-            self.lines.push(line.clone());
-            if line["message"] == message {
-                return line;
-            }
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
-    }
-
-    /// Waits for its end; its exit code.
-    fn ended(&mut self) -> Option<i32> {
-        self.child.wait().unwrap().code()
-    }
-
-    fn admin(&mut self) -> String {
-        let line = self
-            .lines
-            .iter()
-            .find(|line| line["message"] == "metrics and the log level are served");
-        line.unwrap()["address"].as_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // One that has ended already cannot be killed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn probe(socket: &Path, more: &[&str]) -> Output {
-    let mut command = Command::new(PROGRAM);
-    command
-        .env_clear()
-        .arg("liveness-probe")
-        .arg("--csi-address")
-        .arg(socket)
-        .args(more);
-    command.output().unwrap()
-}
+mod checks;
+mod harness;
 
 fn http(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
@@ -386,87 +257,6 @@ fn the_probe_fails_in_bounded_time_where_nobody_answers() {
             .code(),
         Some(64)
     );
-}
-
-fn check(place: &Place, more: &[&str]) -> (i32, String) {
-    let mut command = Command::new(PROGRAM);
-    command
-        .env_clear()
-        .args(["check", "--driver-config-file"])
-        .arg(place.path("config.yaml"));
-    let output = command.args(more).output().unwrap();
-    (
-        output.status.code().unwrap(),
-        String::from_utf8(output.stdout).unwrap(),
-    )
-}
-
-#[test]
-fn a_check_of_a_sound_configuration_finds_nothing_and_changes_nothing() {
-    let place = Place::new();
-    let before = fs::metadata(place.path("base"))
-        .unwrap()
-        .modified()
-        .unwrap();
-    let (code, text) = check(&place, &[]);
-    assert_eq!(code, 0, "{text}");
-    assert!(
-        text.contains("the file and the storage were looked at"),
-        "{text}"
-    );
-    assert_eq!(fs::read_dir(place.path("base")).unwrap().count(), 0);
-    assert_eq!(
-        fs::metadata(place.path("base"))
-            .unwrap()
-            .modified()
-            .unwrap(),
-        before
-    );
-}
-
-#[test]
-fn a_check_is_stricter_than_the_server_and_says_what_to_do() {
-    let place = Place::new();
-    place.configure(
-        "  dirPermissionMode: \"0770\"\nnode:\n  format:\n    ext4:\n      customOptions: []\n",
-    );
-    let (code, text) = check(&place, &["--offline", "--json"]);
-    let report: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(
-        (code, &report["ok"], &report["online"]),
-        (1, &false.into(), &false.into())
-    );
-    let findings = report["findings"].as_array().unwrap();
-    let of = |about: &str| {
-        findings
-            .iter()
-            .find(|f| f["about"].as_str().unwrap().contains(about))
-    };
-    let unknown = of("dirPermissionMode").expect("the unknown key is found");
-    assert_eq!(unknown["weight"], "error");
-    assert!(
-        unknown["advice"]
-            .as_str()
-            .unwrap()
-            .contains("dirPermissionsMode")
-    );
-    assert!(
-        findings.iter().all(|finding| finding["advice"].is_string()),
-        "{text}"
-    );
-}
-
-#[test]
-fn a_check_tells_what_the_storage_lacks_and_what_no_server_would_accept() {
-    let place = Place::new();
-    fs::remove_dir(place.path("base")).unwrap();
-    let (code, text) = check(&place, &[]);
-    assert_eq!(code, 1, "{text}");
-    assert!(text.contains("storage:"), "{text}");
-    fs::write(place.path("config.yaml"), "driver: nonsense\n").unwrap();
-    assert_eq!(check(&place, &[]).0, 64);
-    fs::remove_file(place.path("config.yaml")).unwrap();
-    assert_eq!(check(&place, &["--offline"]).0, 64);
 }
 
 #[test]

@@ -1,0 +1,89 @@
+//! `check`.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::harness::{PROGRAM, Place};
+
+fn check(place: &Place, more: &[&str]) -> (i32, String) {
+    let mut command = Command::new(PROGRAM);
+    command
+        .env_clear()
+        .args(["check", "--driver-config-file"])
+        .arg(place.path("config.yaml"));
+    let output = command.args(more).output().unwrap();
+    (
+        output.status.code().unwrap(),
+        String::from_utf8(output.stdout).unwrap(),
+    )
+}
+
+#[test]
+fn a_check_of_a_sound_configuration_finds_nothing_and_changes_nothing() {
+    let place = Place::new();
+    let before = fs::metadata(place.path("base"))
+        .unwrap()
+        .modified()
+        .unwrap();
+    let (code, text) = check(&place, &[]);
+    assert_eq!(code, 0, "{text}");
+    assert!(
+        text.contains("the file and the storage were looked at"),
+        "{text}"
+    );
+    assert_eq!(fs::read_dir(place.path("base")).unwrap().count(), 0);
+    assert_eq!(
+        fs::metadata(place.path("base"))
+            .unwrap()
+            .modified()
+            .unwrap(),
+        before
+    );
+}
+
+#[test]
+fn a_check_is_stricter_than_the_server_and_says_what_to_do() {
+    let place = Place::new();
+    place.configure(
+        "  dirPermissionMode: \"0770\"\nnode:\n  format:\n    ext4:\n      customOptions: []\n",
+    );
+    let (code, text) = check(&place, &["--offline", "--json"]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (code, &report["ok"], &report["online"]),
+        (1, &false.into(), &false.into())
+    );
+    let findings = report["findings"].as_array().unwrap();
+    let of = |about: &str| {
+        findings
+            .iter()
+            .find(|f| f["about"].as_str().unwrap().contains(about))
+    };
+    let unknown = of("dirPermissionMode").expect("the unknown key is found");
+    assert_eq!(unknown["weight"], "error");
+    assert!(
+        unknown["advice"]
+            .as_str()
+            .unwrap()
+            .contains("dirPermissionsMode")
+    );
+    assert!(
+        findings.iter().all(|finding| finding["advice"].is_string()),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_check_tells_what_the_storage_lacks_and_what_no_server_would_accept() {
+    let place = Place::new();
+    fs::remove_dir(place.path("base")).unwrap();
+    let (code, text) = check(&place, &[]);
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("storage:"), "{text}");
+    fs::write(place.path("config.yaml"), "driver: nonsense\n").unwrap();
+    assert_eq!(check(&place, &[]).0, 64);
+    fs::remove_file(place.path("config.yaml")).unwrap();
+    assert_eq!(check(&place, &["--offline"]).0, 64);
+}
