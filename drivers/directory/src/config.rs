@@ -1,6 +1,6 @@
 //! The section of the configuration that a directory driver reads, and what is made of it.
 //!
-//! compat: "Configuration of directory drivers". Reading YAML and reporting unknown keys is
+//! compat: "local-hostpath". Reading YAML and reporting unknown keys is
 //! driver-core's; here are the keys, their defaults and their meaning. [`Layout`] is the checked
 //! form that the driver works with.
 

@@ -1,7 +1,7 @@
 //! Ids of volumes and snapshots, and the directory names they stand for.
 //!
 //! An id that no directory driver could have made is refused before anything is opened. compat:
-//! "Directories": `v/<volume>` and `s/<volume>-<name>`; the handle of a snapshot is
+//! "local-hostpath": `v/<volume>` and `s/<volume>-<name>`; the handle of a snapshot is
 //! `snapshot_driver=filecopy&snapshot_id=<volume>-<name>`, the plain form is read too.
 
 use std::fmt::{self, Write as _};

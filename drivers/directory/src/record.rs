@@ -2,7 +2,7 @@
 //!
 //! It is written before the directory gets its final name, so it appears together with it. A pod
 //! that mounts the volume can write it too: whatever does not read as a record counts as none, and
-//! nothing in it is used as a path before it passed the grammar of ids. compat: "Directories": an
+//! nothing in it is used as a path before it passed the grammar of ids. compat: "local-hostpath": an
 //! object without a record, democratic-csi's own, is served all the same.
 
 use std::fmt::Write as _;

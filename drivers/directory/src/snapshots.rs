@@ -1,7 +1,7 @@
 //! The verbs on snapshots: whole copies on their own shelf.
 //!
 //! A snapshot appears with its final name after all of it was copied and written to the disk, or
-//! not at all. compat: "Directories": democratic-csi's own have no record; their volume is guessed
+//! not at all. compat: "local-hostpath": democratic-csi's own have no record; their volume is guessed
 //! from the name, their size is unknown.
 
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,7 +1,7 @@
 //! The verbs on volumes.
 //!
 //! A volume exists when its directory has its name on the shelf; everything before that happens
-//! aside. compat: "Sizes of directories": a size is remembered and reported, nothing enforces it.
+//! aside. compat: "local-hostpath": a size is remembered and reported, nothing enforces it.
 
 use std::os::fd::OwnedFd;
 use std::time::SystemTime;
@@ -201,7 +201,7 @@ impl Directories {
     }
 
     /// Answers for a volume that is there already, if it is what is wanted. One without a record,
-    /// democratic-csi's own, is taken as it is. compat: "Directories".
+    /// democratic-csi's own, is taken as it is. compat: "local-hostpath".
     fn existing(
         &self,
         dir: &VolumeDir,
