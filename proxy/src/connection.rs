@@ -264,3 +264,125 @@ fn unknown(name: &str) -> ConfigError {
         None => error,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use driver_core::config::NoEnvironment;
+    use node_utils::{AccessMode, MountAccess};
+
+    use super::*;
+    use crate::testing::Memory;
+
+    fn open(yaml: &str) -> Result<Connection, ConfigError> {
+        let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
+        let node = NodeId::parse("node-1").expect("node");
+        Connection::open(&document, &node, CsiVersion::NEWEST)
+    }
+
+    #[test]
+    fn a_local_hostpath_connection_is_built_without_its_storage() {
+        let connection = open(
+            "
+            driver: local-hostpath
+            local-hostpath:
+              shareBasePath: /no/such/place
+              controllerBasePath: /no/such/place",
+        )
+        .expect("a connection");
+        assert_eq!(connection.driver().kind(), "local-hostpath");
+        assert_eq!(&**connection.name(), "");
+    }
+
+    #[test]
+    fn an_unknown_driver_is_told_from_one_that_is_not_built_yet_and_from_a_misspelt_one() {
+        let told = |name: &str| {
+            open(&format!("driver: {name}"))
+                .expect_err(name)
+                .to_string()
+        };
+        let misspelt = told("local-hostpaht");
+        assert!(
+            misspelt.contains("misspelling of `local-hostpath`"),
+            "{misspelt}"
+        );
+        let misspelt = told("zfs-generic-isci");
+        assert!(
+            misspelt.contains("misspelling of `zfs-generic-iscsi`"),
+            "{misspelt}"
+        );
+        let foreign = told("carrier-pigeon");
+        assert!(
+            foreign.contains("there is no driver `carrier-pigeon`"),
+            "{foreign}"
+        );
+        assert!(!foreign.contains("misspelling"), "{foreign}");
+        for name in NOT_YET {
+            let later = told(name);
+            assert!(later.contains("does not have the driver"), "{later}");
+            assert!(later.contains("it has: local-hostpath"), "{later}");
+        }
+        assert!(open("instance_id: x").is_err());
+    }
+
+    fn of(yaml: &str, minor: u8) -> Connection {
+        let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
+        let config = document.common().expect("configuration");
+        Connection::of(Memory::new(), &config, CsiVersion::minor(minor))
+    }
+
+    fn with_group() -> VolumeCapability {
+        VolumeCapability {
+            access: Access::Mount(MountAccess {
+                group: Some(1000),
+                flags: MountFlags::parse(["noatime"]).expect("flags"),
+                ..MountAccess::default()
+            }),
+            mode: AccessMode::SingleNodeWriter,
+        }
+    }
+
+    fn group(capability: &VolumeCapability) -> Option<u32> {
+        match &capability.access {
+            Access::Mount(mount) => mount.group,
+            Access::Block => None,
+        }
+    }
+
+    #[test]
+    fn a_group_counts_only_where_the_node_advertises_it_and_the_version_knows_it() {
+        let listed = "{driver: x, service: {node: {capabilities: {rpc: [VOLUME_MOUNT_GROUP]}}}}";
+        let hidden = "{driver: x, service: {node: {capabilities: {rpc: []}}}}";
+        for (yaml, minor, counts) in [
+            ("driver: x", 5, true),
+            ("driver: x", 4, false),
+            (listed, 13, true),
+            (listed, 4, false),
+            (hidden, 13, false),
+        ] {
+            let served = of(yaml, minor).on_node(with_group());
+            assert_eq!(group(&served).is_some(), counts, "{yaml} in 1.{minor}");
+        }
+    }
+
+    #[test]
+    fn flags_of_a_stage_secret_follow_those_of_the_request() {
+        let connection = of("{driver: x, instance_id: i}", 13);
+        let secrets: Secrets = [
+            ("mount_flags", "a"),
+            ("democratic-csi.org/memory/mount_flags", "b,c"),
+            ("democratic-csi.org/other/mount_flags", "d"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned().into()))
+        .into();
+        let flags = |context: &VolumeContext| {
+            let served = connection.with_secret_flags(with_group(), context, &secrets);
+            match served.expect("flags").access {
+                Access::Mount(mount) => mount.flags.iter().map(str::to_owned).collect(),
+                Access::Block => Vec::new(),
+            }
+        };
+        assert_eq!(flags(&VolumeContext::new()), ["noatime", "b", "c"]);
+        let made_by = [("provisioner_driver".to_owned(), "other".to_owned())].into();
+        assert_eq!(flags(&made_by), ["noatime", "d"]);
+    }
+}

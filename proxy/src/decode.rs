@@ -4,6 +4,7 @@
 //! is changed; a value that a log must not show is never part of an error. What a backend can do
 //! with a valid request is its driver's business. compat: "Requests".
 
+mod any;
 mod capability;
 mod controller;
 mod maps;
@@ -18,6 +19,7 @@ use node_utils::attachment::PathError;
 
 use crate::dispatch::{SnapshotHandle, VolumeHandle};
 
+pub use any::request;
 pub(crate) use controller::{
     CapacityRequest, ControllerPublishRequest, ControllerUnpublishRequest, CreateSnapshotRequest,
     CreateVolumeRequest, ExpandRequest, ListSnapshotsRequest, SourceHandle, ValidateRequest,

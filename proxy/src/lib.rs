@@ -12,7 +12,7 @@ pub mod config_file;
 pub mod connection;
 mod controller;
 pub mod csi_version;
-mod decode;
+pub mod decode;
 pub mod dispatch;
 mod encode;
 pub mod identity;
@@ -30,4 +30,5 @@ pub mod status;
 pub mod telemetry;
 #[cfg(test)]
 mod testing;
+pub mod try_out;
 pub mod version;

@@ -1,0 +1,79 @@
+//! Any request by the name of its call: what fuzzing and property tests go through.
+
+use csi_proto::v1;
+use driver_core::Error;
+use prost::Message;
+
+use super::{
+    CapacityRequest, ControllerPublishRequest, ControllerUnpublishRequest, CreateSnapshotRequest,
+    CreateVolumeRequest, ExpandRequest, ListSnapshotsRequest, NodeExpandRequest, PublishRequest,
+    StageRequest, UnpublishRequest, ValidateRequest, delete_snapshot, delete_volume, get_snapshot,
+    get_volume, page, stats, unstage,
+};
+use crate::rpc::Rpc;
+
+/// Decodes the bytes of a request of `rpc` as its service does, and drops the result. `None` if
+/// they are no message at all.
+pub fn request(rpc: Rpc, bytes: &[u8]) -> Option<Result<(), Error>> {
+    fn read<M: Message + Default>(
+        bytes: &[u8],
+        decode: impl FnOnce(M) -> Result<(), Error>,
+    ) -> Option<Result<(), Error>> {
+        M::decode(bytes).ok().map(decode)
+    }
+    match rpc {
+        Rpc::CreateVolume => read(bytes, |r: v1::CreateVolumeRequest| {
+            Ok(CreateVolumeRequest::try_from(r).map(drop)?)
+        }),
+        Rpc::DeleteVolume => read(bytes, |r| Ok(delete_volume(r).map(drop)?)),
+        Rpc::ControllerPublishVolume => read(bytes, |r: v1::ControllerPublishVolumeRequest| {
+            Ok(ControllerPublishRequest::try_from(r).map(drop)?)
+        }),
+        Rpc::ControllerUnpublishVolume => read(bytes, |r: v1::ControllerUnpublishVolumeRequest| {
+            Ok(ControllerUnpublishRequest::try_from(r).map(drop)?)
+        }),
+        Rpc::ValidateVolumeCapabilities => {
+            read(bytes, |r: v1::ValidateVolumeCapabilitiesRequest| {
+                Ok(ValidateRequest::try_from(r).map(drop)?)
+            })
+        }
+        Rpc::ListVolumes => read(bytes, |r: v1::ListVolumesRequest| {
+            page(r.max_entries, r.starting_token).map(drop)
+        }),
+        Rpc::GetCapacity => read(bytes, |r: v1::GetCapacityRequest| {
+            Ok(CapacityRequest::try_from(r).map(drop)?)
+        }),
+        Rpc::CreateSnapshot => read(bytes, |r: v1::CreateSnapshotRequest| {
+            Ok(CreateSnapshotRequest::try_from(r).map(drop)?)
+        }),
+        Rpc::DeleteSnapshot => read(bytes, |r| Ok(delete_snapshot(r).map(drop)?)),
+        Rpc::ListSnapshots => read(bytes, |r| ListSnapshotsRequest::decode(r).map(drop)),
+        Rpc::GetSnapshot => read(bytes, |r| Ok(get_snapshot(r).map(drop)?)),
+        Rpc::ControllerExpandVolume => read(bytes, |r: v1::ControllerExpandVolumeRequest| {
+            Ok(ExpandRequest::try_from(r).map(drop)?)
+        }),
+        Rpc::ControllerGetVolume => read(bytes, |r| Ok(get_volume(&r).map(drop)?)),
+        Rpc::NodeStageVolume => read(bytes, |r: v1::NodeStageVolumeRequest| {
+            Ok(StageRequest::try_from(r).map(drop)?)
+        }),
+        Rpc::NodeUnstageVolume => read(bytes, |r| Ok(unstage(&r).map(drop)?)),
+        Rpc::NodePublishVolume => read(bytes, |r: v1::NodePublishVolumeRequest| {
+            Ok(PublishRequest::try_from(r).map(drop)?)
+        }),
+        Rpc::NodeUnpublishVolume => read(bytes, |r: v1::NodeUnpublishVolumeRequest| {
+            Ok(UnpublishRequest::try_from(r).map(drop)?)
+        }),
+        Rpc::NodeGetVolumeStats => read(bytes, |r| Ok(stats(&r).map(drop)?)),
+        Rpc::NodeExpandVolume => read(bytes, |r: v1::NodeExpandVolumeRequest| {
+            Ok(NodeExpandRequest::try_from(r).map(drop)?)
+        }),
+        // These have no field that anybody looks at.
+        Rpc::GetPluginInfo
+        | Rpc::GetPluginCapabilities
+        | Rpc::Probe
+        | Rpc::ControllerGetCapabilities
+        | Rpc::ControllerModifyVolume
+        | Rpc::NodeGetCapabilities
+        | Rpc::NodeGetInfo => Some(Ok(())),
+    }
+}
