@@ -6,6 +6,8 @@
 
 pub mod call;
 pub mod config;
+#[cfg(any(test, feature = "testing"))]
+pub mod contract;
 pub mod driver;
 pub mod error;
 pub mod naming;

@@ -1,0 +1,242 @@
+//! The contract suite: what every driver promises to the proxy, tried on a real one.
+//!
+//! A driver's tests call [`keep_contract`] with a function that makes a driver on empty storage;
+//! each part of the suite gets a fresh one and panics where a promise of [`Driver`]'s
+//! documentation is broken. Parts for verbs that are not advertised prove that these are not
+//! there. [`fake::FakeDriver`] is a driver in memory, for tests of the layers above.
+
+mod concurrency;
+pub mod fake;
+mod paging;
+mod snapshots;
+mod verbs;
+mod volumes;
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use node_utils::capability::{Access, AccessMode, MountAccess, VolumeCapability};
+
+use crate::call::Call;
+use crate::driver::Driver;
+use crate::error::{Error, Kind};
+use crate::parameters::Parameters;
+use crate::size::SizeRange;
+use crate::text::{SnapshotName, VolumeId, VolumeName};
+use crate::topology::TopologyRequirement;
+use crate::volume::{
+    CreateSnapshot, CreateVolume, Page, PageRequest, Secrets, Snapshot, SnapshotFilter, Source,
+    Volume,
+};
+
+/// The size that the suite asks for.
+const SIZE: i64 = 64 << 20;
+/// The time that each call of the suite has.
+const TIME: Duration = Duration::from_mins(10);
+
+/// A driver on empty storage, and whatever keeps that storage alive.
+pub struct Fresh {
+    driver: Arc<dyn Driver>,
+    _storage: Box<dyn Any + Send>,
+}
+
+/// Runs the whole suite. `make` gives a driver on empty storage each time.
+pub async fn keep_contract<F, R>(make: F)
+where
+    F: Fn() -> R,
+    R: Future<Output = Fresh>,
+{
+    verbs::advertised_verbs_are_those_that_are_there(&make().await).await;
+    verbs::identity_and_names_stay_the_same(&make().await);
+    verbs::foreign_ids_reach_nothing(&make().await).await;
+    volumes::creating_is_idempotent_and_conflicts_are_told(&make().await).await;
+    volumes::deleting_is_idempotent(&make().await).await;
+    volumes::a_call_without_time_leaves_what_a_retry_completes(&make().await).await;
+    volumes::volumes_grow_and_never_shrink(&make().await).await;
+    volumes::clones_stand_on_their_own(&make().await).await;
+    snapshots::snapshots_are_idempotent_and_whole(&make().await).await;
+    snapshots::snapshots_outlive_their_volume_or_keep_it(&make().await).await;
+    snapshots::snapshots_become_volumes(&make().await).await;
+    concurrency::equal_calls_at_once_make_one_volume(&make().await).await;
+    concurrency::different_calls_at_once_do_not_disturb_each_other(&make().await).await;
+    concurrency::creating_against_deleting_converges(&make().await).await;
+    paging::pages_of_volumes_neither_lose_nor_repeat(&make().await).await;
+    paging::pages_of_snapshots_neither_lose_nor_repeat(&make().await).await;
+}
+
+// === impl Fresh ===
+
+impl Fresh {
+    /// `storage` lives as long as the driver is used: a temporary directory, a server.
+    pub fn new(driver: Arc<dyn Driver>, storage: impl Any + Send) -> Self {
+        Self {
+            driver,
+            _storage: Box::new(storage),
+        }
+    }
+
+    fn name(text: &str) -> VolumeName {
+        VolumeName::parse(text).expect("a name of the suite")
+    }
+
+    fn id(&self, name: &str) -> VolumeId {
+        self.driver
+            .name_volume(&Self::name(name), &Parameters::default())
+            .unwrap_or_else(|error| panic!("name_volume({name}): {}", error.chain()))
+    }
+
+    /// Some way in which volumes of this driver can be used.
+    fn capability(&self) -> VolumeCapability {
+        let rules = self.driver.access_rules();
+        let (access, modes) = if rules.mount {
+            (Access::Mount(MountAccess::default()), rules.mount_modes)
+        } else {
+            (Access::Block, rules.block_modes)
+        };
+        let mode = modes
+            .into_iter()
+            .find(|mode| *mode != AccessMode::Unknown)
+            .expect("a driver offers some access mode");
+        VolumeCapability { access, mode }
+    }
+
+    fn request(&self, name: &str, source: Option<Source>) -> CreateVolume {
+        CreateVolume {
+            name: Self::name(name),
+            id: self.id(name),
+            size: SizeRange::new(SIZE, 0).expect("a size"),
+            capabilities: vec![self.capability()],
+            parameters: Parameters::default(),
+            secrets: Secrets::new(),
+            source,
+            topology: TopologyRequirement::default(),
+        }
+    }
+
+    async fn try_create(&self, name: &str, source: Option<Source>) -> Result<Volume, Error> {
+        let request = self.request(name, source);
+        self.driver.create_volume(&call(), &request).await
+    }
+
+    async fn create(&self, name: &str) -> Volume {
+        expect(&format!("create {name}"), self.try_create(name, None).await)
+    }
+
+    async fn delete(&self, id: &VolumeId) {
+        expect(
+            &format!("delete {id}"),
+            self.driver.delete_volume(&call(), id).await,
+        );
+    }
+
+    async fn exists(&self, id: &VolumeId) -> bool {
+        match self.driver.find_volume(&call(), id).await {
+            Ok(()) => true,
+            Err(error) if error.kind() == Kind::NotFound => false,
+            Err(error) => panic!("find {id}: {}", error.chain()),
+        }
+    }
+
+    async fn try_snapshot(&self, source: &VolumeId, name: &str) -> Result<Snapshot, Error> {
+        let request = CreateSnapshot {
+            name: SnapshotName::parse(name).expect("a name of the suite"),
+            source: source.clone(),
+            parameters: Parameters::default(),
+            secrets: Secrets::new(),
+        };
+        self.driver.create_snapshot(&call(), &request).await
+    }
+
+    async fn snapshot(&self, source: &VolumeId, name: &str) -> Snapshot {
+        expect(
+            &format!("snapshot {name} of {source}"),
+            self.try_snapshot(source, name).await,
+        )
+    }
+
+    async fn volumes(&self, page: &PageRequest) -> Page<Volume> {
+        expect("list", self.driver.list_volumes(&call(), page).await)
+    }
+
+    async fn snapshots(&self, source: Option<&VolumeId>, page: &PageRequest) -> Page<Snapshot> {
+        let filter = SnapshotFilter {
+            source: source.cloned(),
+        };
+        let listed = self.driver.list_snapshots(&call(), &filter, page).await;
+        expect("list snapshots", listed)
+    }
+}
+
+impl fmt::Debug for Fresh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fresh")
+            .field("driver", &self.driver)
+            .finish_non_exhaustive()
+    }
+}
+
+fn call() -> Call {
+    Call::within(TIME)
+}
+
+fn expect<T>(doing: &str, outcome: Result<T, Error>) -> T {
+    outcome.unwrap_or_else(|error| panic!("{doing}: {:?}: {}", error.kind(), error.chain()))
+}
+
+fn expect_kind<T: fmt::Debug>(doing: &str, outcome: Result<T, Error>, kinds: &[Kind]) {
+    match outcome {
+        Err(error) if kinds.contains(&error.kind()) => {}
+        Err(error) => panic!(
+            "{doing}: expected {kinds:?}, got {:?}: {}",
+            error.kind(),
+            error.chain()
+        ),
+        Ok(value) => panic!("{doing}: expected {kinds:?}, got {value:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fake::FakeDriver;
+    use super::*;
+    use crate::driver::{Capabilities, Expansion};
+
+    async fn keep(driver: impl Fn() -> FakeDriver) {
+        keep_contract(|| async { Fresh::new(Arc::new(driver()), ()) }).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn the_fake_driver_keeps_the_contract() {
+        keep(FakeDriver::new).await;
+    }
+
+    #[tokio::test]
+    async fn the_fake_driver_keeps_the_contract_with_the_fewest_verbs() {
+        let few = Capabilities {
+            list_volumes: false,
+            get_volume: false,
+            capacity: false,
+            snapshots: false,
+            list_snapshots: false,
+            get_snapshot: false,
+            clones: false,
+            expand: Expansion::None,
+            publish: false,
+            topology: false,
+            ..FakeDriver::new().capabilities()
+        };
+        keep(|| FakeDriver::new().with_capabilities(few)).await;
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "list volumes")]
+    async fn a_verb_that_is_there_and_not_advertised_breaks_the_contract() {
+        let fewer = Capabilities {
+            list_volumes: false,
+            ..FakeDriver::new().capabilities()
+        };
+        keep(|| FakeDriver::new().advertising(fewer)).await;
+    }
+}

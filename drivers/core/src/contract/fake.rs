@@ -1,0 +1,378 @@
+//! A driver in memory that keeps the contract, and hooks to make it misbehave on purpose.
+//!
+//! It is for tests of the layers above: what happens while a call blocks, panics or fails before
+//! and after its first change. Its volumes hold no data.
+
+mod hooks;
+mod state;
+
+use async_trait::async_trait;
+use node_utils::capability::VolumeCapability;
+
+use self::hooks::Hooks;
+pub use self::hooks::{Gate, Moment, Trick, Verb};
+use self::state::State;
+use crate::call::Call;
+use crate::driver::{AccessRules, Capabilities, Driver, Expansion};
+use crate::error::{Error, Kind};
+use crate::naming::VolumeNaming;
+use crate::parameters::Parameters;
+use crate::size::SizeRange;
+use crate::text::{NodeId, SnapshotId, VolumeId, VolumeName};
+use crate::topology::Topology;
+use crate::volume::{
+    BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Expanded, Page,
+    PageRequest, Snapshot, SnapshotFilter, Volume,
+};
+
+/// The longest id of a volume: leaves room for the name of a snapshot.
+const MAX_ID: usize = 90;
+
+/// A driver in memory.
+#[derive(Debug)]
+pub struct FakeDriver {
+    advertised: Capabilities,
+    verbs: Capabilities,
+    rules: AccessRules,
+    naming: VolumeNaming,
+    node: Topology,
+    state: State,
+    hooks: Hooks,
+}
+
+impl Default for FakeDriver {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+// === impl FakeDriver ===
+
+impl FakeDriver {
+    /// A driver with every verb, volumes of one node, and nothing in it.
+    pub fn new() -> Self {
+        let verbs = Capabilities {
+            volumes: true,
+            list_volumes: true,
+            get_volume: true,
+            capacity: true,
+            snapshots: true,
+            list_snapshots: true,
+            get_snapshot: true,
+            clones: true,
+            expand: Expansion::Controller,
+            publish: true,
+            topology: true,
+        };
+        Self {
+            advertised: verbs,
+            verbs,
+            rules: AccessRules::filesystem(&["ext4"]),
+            naming: VolumeNaming::new(&crate::config::CommonConfig::default()).at_most(MAX_ID),
+            node: Topology::node("fake-node"),
+            state: State::default(),
+            hooks: Hooks::default(),
+        }
+    }
+
+    /// With these verbs, advertised and there.
+    #[must_use]
+    pub fn with_capabilities(mut self, verbs: Capabilities) -> Self {
+        self.verbs = verbs;
+        self.advertising(verbs)
+    }
+
+    /// With these verbs advertised, whatever is there: for the suite's own tests.
+    #[must_use]
+    pub fn advertising(mut self, verbs: Capabilities) -> Self {
+        self.advertised = verbs;
+        self
+    }
+
+    /// With other access rules.
+    #[must_use]
+    pub fn with_access_rules(mut self, rules: AccessRules) -> Self {
+        self.rules = rules;
+        self
+    }
+
+    /// Plays a trick on the next call of `verb`; several wait in line.
+    pub fn play(&self, verb: Verb, moment: Moment, trick: Trick) {
+        self.hooks.play(verb, moment, trick);
+    }
+
+    /// How often `verb` was called.
+    pub fn calls(&self, verb: Verb) -> usize {
+        self.hooks.calls(verb)
+    }
+
+    /// The ids of all volumes.
+    pub fn volume_ids(&self) -> Vec<VolumeId> {
+        self.state.volume_ids()
+    }
+
+    /// Runs a verb that changes something, with its hooks.
+    async fn change<T>(
+        &self,
+        call: &Call,
+        verb: Verb,
+        work: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.hooks.count(verb);
+        call.check(verb.name())?;
+        self.hooks.at(call, verb, Moment::BeforeChange).await?;
+        call.changing();
+        let outcome = work()?;
+        self.hooks.at(call, verb, Moment::AfterChange).await?;
+        Ok(outcome)
+    }
+
+    /// Runs a verb that changes nothing, with its hooks.
+    async fn look<T>(
+        &self,
+        call: &Call,
+        verb: Verb,
+        work: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.hooks.count(verb);
+        self.hooks.at(call, verb, Moment::BeforeChange).await?;
+        work()
+    }
+}
+
+/// Refuses a verb that is not there.
+fn there(verb: Verb, is_there: bool) -> Result<(), Error> {
+    if is_there {
+        Ok(())
+    } else {
+        Err(Error::unsupported(verb.name()))
+    }
+}
+
+/// Refuses an id that this driver cannot have made.
+fn ours(id: &VolumeId) -> Result<(), Error> {
+    let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if id.as_str().len() <= MAX_ID
+        && id.as_str().starts_with(|c: char| c.is_ascii_alphanumeric())
+        && id.as_str().chars().all(word)
+    {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("volume id {id:?}")))
+}
+
+#[async_trait]
+impl Driver for FakeDriver {
+    fn kind(&self) -> &'static str {
+        "fake"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.advertised
+    }
+
+    fn access_rules(&self) -> AccessRules {
+        self.rules.clone()
+    }
+
+    fn backend_identity(&self) -> BackendIdentity {
+        BackendIdentity("fake".into())
+    }
+
+    fn name_volume(&self, name: &VolumeName, parameters: &Parameters) -> Result<VolumeId, Error> {
+        self.naming.volume_id(name, parameters)
+    }
+
+    async fn probe(&self, call: &Call) -> Vec<Error> {
+        let outcome = self.look(call, Verb::Probe, || Ok(())).await;
+        outcome.err().into_iter().collect()
+    }
+
+    async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error> {
+        use crate::volume::Source;
+        ours(&request.id)?;
+        let topology = if self.verbs.topology {
+            vec![self.node.clone()]
+        } else {
+            Vec::new()
+        };
+        match &request.source {
+            Some(Source::Snapshot(_)) => there(Verb::CreateVolume, self.verbs.snapshots)?,
+            Some(Source::Volume(_)) => there(Verb::CreateVolume, self.verbs.clones)?,
+            None => {}
+        }
+        if topology
+            .iter()
+            .any(|place| !request.topology.accepts(place))
+        {
+            let doing = format!("create volume {}", request.id);
+            return Err(Error::new(Kind::OutOfSpace, doing));
+        }
+        let work = || self.state.create_volume(request, topology);
+        self.change(call, Verb::CreateVolume, work).await
+    }
+
+    async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
+        ours(id)?;
+        let work = || {
+            self.state.delete_volume(id);
+            Ok(())
+        };
+        self.change(call, Verb::DeleteVolume, work).await
+    }
+
+    async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
+        there(Verb::GetVolume, self.verbs.get_volume)?;
+        ours(id)?;
+        self.look(call, Verb::GetVolume, || self.state.volume(id))
+            .await
+    }
+
+    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
+        ours(id)?;
+        self.look(call, Verb::FindVolume, || self.state.volume(id).map(drop))
+            .await
+    }
+
+    async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {
+        there(Verb::ListVolumes, self.verbs.list_volumes)?;
+        self.look(call, Verb::ListVolumes, || self.state.list_volumes(page))
+            .await
+    }
+
+    async fn expand_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        size: SizeRange,
+    ) -> Result<Expanded, Error> {
+        there(Verb::ExpandVolume, self.verbs.expand != Expansion::None)?;
+        ours(id)?;
+        let node = self.verbs.expand == Expansion::ControllerAndNode;
+        let work = || self.state.expand(id, size, node);
+        self.change(call, Verb::ExpandVolume, work).await
+    }
+
+    async fn capacity(&self, call: &Call, _query: &CapacityQuery) -> Result<Capacity, Error> {
+        there(Verb::Capacity, self.verbs.capacity)?;
+        let free = Capacity {
+            available: 1 << 40,
+            ..Capacity::default()
+        };
+        self.look(call, Verb::Capacity, || Ok(free)).await
+    }
+
+    async fn create_snapshot(
+        &self,
+        call: &Call,
+        request: &CreateSnapshot,
+    ) -> Result<Snapshot, Error> {
+        there(Verb::CreateSnapshot, self.verbs.snapshots)?;
+        ours(&request.source)?;
+        let work = || self.state.create_snapshot(request);
+        self.change(call, Verb::CreateSnapshot, work).await
+    }
+
+    async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
+        there(Verb::DeleteSnapshot, self.verbs.snapshots)?;
+        let work = || {
+            self.state.delete_snapshot(id);
+            Ok(())
+        };
+        self.change(call, Verb::DeleteSnapshot, work).await
+    }
+
+    async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
+        there(Verb::GetSnapshot, self.verbs.get_snapshot)?;
+        self.look(call, Verb::GetSnapshot, || self.state.snapshot(id))
+            .await
+    }
+
+    async fn list_snapshots(
+        &self,
+        call: &Call,
+        filter: &SnapshotFilter,
+        page: &PageRequest,
+    ) -> Result<Page<Snapshot>, Error> {
+        there(Verb::ListSnapshots, self.verbs.list_snapshots)?;
+        let work = || self.state.list_snapshots(filter, page);
+        self.look(call, Verb::ListSnapshots, work).await
+    }
+
+    async fn publish_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        node: &NodeId,
+        _capability: &VolumeCapability,
+    ) -> Result<(), Error> {
+        there(Verb::PublishVolume, self.verbs.publish)?;
+        ours(id)?;
+        let work = || self.state.publish(id, node);
+        self.change(call, Verb::PublishVolume, work).await
+    }
+
+    async fn unpublish_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        node: Option<&NodeId>,
+    ) -> Result<(), Error> {
+        there(Verb::UnpublishVolume, self.verbs.publish)?;
+        ours(id)?;
+        let work = || {
+            self.state.unpublish(id, node);
+            Ok(())
+        };
+        self.change(call, Verb::UnpublishVolume, work).await
+    }
+
+    fn node_topology(&self) -> Option<Topology> {
+        self.verbs.topology.then(|| self.node.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::error::Effect;
+
+    #[tokio::test]
+    async fn tricks_are_played_once_in_order_and_tell_the_truth_about_changes() {
+        let driver = Arc::new(FakeDriver::new());
+        let id = VolumeId::parse("a").unwrap();
+        let gate = Gate::new();
+        let verb = Verb::DeleteVolume;
+        driver.play(verb, Moment::BeforeChange, Trick::Fail(Kind::Unreachable));
+        driver.play(verb, Moment::BeforeChange, Trick::Block(gate.clone()));
+        driver.play(verb, Moment::AfterChange, Trick::Fail(Kind::Timeout));
+        driver.play(verb, Moment::AfterChange, Trick::Panic);
+        let delete = || {
+            let (driver, id) = (driver.clone(), id.clone());
+            tokio::spawn(async move {
+                let call = Call::within(Duration::from_mins(1));
+                driver.delete_volume(&call, &id).await
+            })
+        };
+        let first = delete().await.unwrap().unwrap_err();
+        assert_eq!(
+            (first.kind(), first.effect()),
+            (Kind::Unreachable, Effect::None)
+        );
+        let blocked = delete();
+        gate.reached().await;
+        assert!(!blocked.is_finished());
+        gate.open();
+        let second = blocked.await.unwrap().unwrap_err();
+        assert_eq!(
+            (second.kind(), second.effect()),
+            (Kind::Timeout, Effect::Possible)
+        );
+        assert!(delete().await.unwrap_err().is_panic());
+        assert!(delete().await.unwrap().is_ok());
+        assert_eq!(driver.calls(verb), 4);
+    }
+}

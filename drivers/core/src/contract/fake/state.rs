@@ -1,0 +1,236 @@
+//! What the fake driver has in memory, and the rules of its verbs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use node_utils::attachment::Hostpath;
+use node_utils::{AbsolutePath, Attachment};
+
+use crate::error::{Error, Kind};
+use crate::naming::snapshot_leaf;
+use crate::size::SizeRange;
+use crate::text::{MAX_STRING, NodeId, SnapshotId, VolumeId};
+use crate::topology::Topology;
+use crate::volume::{
+    CreateSnapshot, CreateVolume, Expanded, Page, PageRequest, PageToken, Snapshot, SnapshotFilter,
+    Source, Volume,
+};
+
+/// Marks the tokens of this driver.
+const TOKEN: &str = "after:";
+
+#[derive(Debug, Default)]
+pub(super) struct State(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    volumes: BTreeMap<VolumeId, Volume>,
+    snapshots: BTreeMap<SnapshotId, (String, Snapshot)>,
+    published: BTreeSet<(VolumeId, NodeId)>,
+}
+
+// === impl State ===
+
+impl State {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn volume_ids(&self) -> Vec<VolumeId> {
+        self.lock().volumes.keys().cloned().collect()
+    }
+
+    pub(super) fn create_volume(
+        &self,
+        request: &CreateVolume,
+        topology: Vec<Topology>,
+    ) -> Result<Volume, Error> {
+        let doing = || format!("create volume {}", request.id);
+        let mut inner = self.lock();
+        if let Some(volume) = inner.volumes.get(&request.id) {
+            let fits = volume.capacity.is_some_and(|size| request.size.holds(size));
+            return if fits && volume.source == request.source {
+                Ok(volume.clone())
+            } else {
+                Err(Error::new(Kind::Conflict, doing()))
+            };
+        }
+        let source_exists = match &request.source {
+            None => true,
+            Some(Source::Volume(id)) => inner.volumes.contains_key(id),
+            Some(Source::Snapshot(id)) => inner.snapshots.contains_key(id),
+        };
+        if !source_exists {
+            return Err(Error::not_found(doing()));
+        }
+        let size = request
+            .size
+            .choose(1)
+            .map_err(|error| Error::new(Kind::OutOfRange, doing()).because(error))?;
+        let path = AbsolutePath::parse("/fake")
+            .map_err(|error| Error::new(Kind::Internal, doing()).because(error))?
+            .child(request.id.as_str());
+        let volume = Volume {
+            id: request.id.clone(),
+            capacity: Some(size),
+            attachment: Attachment::Hostpath(Hostpath { path }),
+            source: request.source.clone(),
+            topology,
+        };
+        inner.volumes.insert(volume.id.clone(), volume.clone());
+        Ok(volume)
+    }
+
+    pub(super) fn delete_volume(&self, id: &VolumeId) {
+        self.lock().volumes.remove(id);
+    }
+
+    pub(super) fn volume(&self, id: &VolumeId) -> Result<Volume, Error> {
+        let missing = || Error::not_found(format!("volume {id}"));
+        self.lock().volumes.get(id).cloned().ok_or_else(missing)
+    }
+
+    pub(super) fn list_volumes(&self, page: &PageRequest) -> Result<Page<Volume>, Error> {
+        let after = after(page)?.map(VolumeId::parse).transpose();
+        let after = after.map_err(|_| foreign_token())?;
+        let inner = self.lock();
+        let rest = inner.volumes.range((bound(after), Bound::Unbounded));
+        Ok(cut(rest.map(|(_, volume)| volume), page.max, |volume| {
+            volume.id.as_str()
+        }))
+    }
+
+    pub(super) fn expand(
+        &self,
+        id: &VolumeId,
+        size: SizeRange,
+        node: bool,
+    ) -> Result<Expanded, Error> {
+        let doing = || format!("expand volume {id}");
+        let mut inner = self.lock();
+        let volume = inner
+            .volumes
+            .get_mut(id)
+            .ok_or_else(|| Error::not_found(doing()))?;
+        let has = volume.capacity.unwrap_or_default();
+        let wanted = size.required().unwrap_or(has).max(has);
+        if size.limit().is_some_and(|limit| wanted > limit) {
+            return Err(Error::new(Kind::OutOfRange, doing()));
+        }
+        volume.capacity = Some(wanted);
+        Ok(Expanded {
+            capacity: wanted,
+            node_expansion_required: node,
+        })
+    }
+
+    pub(super) fn create_snapshot(&self, request: &CreateSnapshot) -> Result<Snapshot, Error> {
+        let doing = || format!("snapshot volume {}", request.source);
+        let mut inner = self.lock();
+        let name = request.name.as_str();
+        if let Some((_, snapshot)) = inner.snapshots.values().find(|(taken, _)| taken == name) {
+            return if snapshot.source == request.source {
+                Ok(snapshot.clone())
+            } else {
+                Err(Error::new(Kind::Conflict, doing()))
+            };
+        }
+        let volume = inner
+            .volumes
+            .get(&request.source)
+            .ok_or_else(|| Error::not_found(doing()))?;
+        let room = MAX_STRING - request.source.as_str().len() - 1;
+        let leaf = snapshot_leaf(&request.name, room);
+        let id = SnapshotId::parse(&format!("{}@{leaf}", request.source))
+            .map_err(|error| Error::new(Kind::Internal, doing()).because(error))?;
+        let snapshot = Snapshot {
+            id: id.clone(),
+            source: request.source.clone(),
+            size: volume.capacity.unwrap_or_default(),
+            created: SystemTime::now(),
+            ready: true,
+            topology: volume.topology.clone(),
+        };
+        inner
+            .snapshots
+            .insert(id, (name.to_owned(), snapshot.clone()));
+        Ok(snapshot)
+    }
+
+    pub(super) fn delete_snapshot(&self, id: &SnapshotId) {
+        self.lock().snapshots.remove(id);
+    }
+
+    pub(super) fn snapshot(&self, id: &SnapshotId) -> Result<Snapshot, Error> {
+        let missing = || Error::not_found(format!("snapshot {id}"));
+        let inner = self.lock();
+        let found = inner
+            .snapshots
+            .get(id)
+            .map(|(_, snapshot)| snapshot.clone());
+        found.ok_or_else(missing)
+    }
+
+    pub(super) fn list_snapshots(
+        &self,
+        filter: &SnapshotFilter,
+        page: &PageRequest,
+    ) -> Result<Page<Snapshot>, Error> {
+        let after = after(page)?.map(SnapshotId::parse).transpose();
+        let after = after.map_err(|_| foreign_token())?;
+        let inner = self.lock();
+        let rest = inner.snapshots.range((bound(after), Bound::Unbounded));
+        let wanted = rest.map(|(_, (_, snapshot))| snapshot).filter(|snapshot| {
+            let source = filter.source.as_ref();
+            source.is_none_or(|source| *source == snapshot.source)
+        });
+        Ok(cut(wanted, page.max, |snapshot| snapshot.id.as_str()))
+    }
+
+    pub(super) fn publish(&self, id: &VolumeId, node: &NodeId) -> Result<(), Error> {
+        let mut inner = self.lock();
+        if !inner.volumes.contains_key(id) {
+            return Err(Error::not_found(format!("publish volume {id}")));
+        }
+        inner.published.insert((id.clone(), node.clone()));
+        Ok(())
+    }
+
+    pub(super) fn unpublish(&self, id: &VolumeId, node: Option<&NodeId>) {
+        let meant =
+            |(volume, on): &(VolumeId, NodeId)| volume == id && node.is_none_or(|node| node == on);
+        self.lock().published.retain(|entry| !meant(entry));
+    }
+}
+
+fn foreign_token() -> Error {
+    Error::new(Kind::Pending, "a page token that is not ours")
+}
+
+/// The id after which a page begins.
+fn after(page: &PageRequest) -> Result<Option<&str>, Error> {
+    let Some(PageToken(token)) = &page.after else {
+        return Ok(None);
+    };
+    let id = token.strip_prefix(TOKEN).ok_or_else(foreign_token)?;
+    Ok(Some(id))
+}
+
+fn bound<T>(after: Option<T>) -> Bound<T> {
+    after.map_or(Bound::Unbounded, Bound::Excluded)
+}
+
+/// The first `max` entries, and where the rest begins if there is one.
+fn cut<'a, T: Clone + 'a>(
+    mut rest: impl Iterator<Item = &'a T>,
+    max: Option<usize>,
+    id: impl Fn(&T) -> &str,
+) -> Page<T> {
+    let max = max.unwrap_or(usize::MAX);
+    let entries: Vec<T> = rest.by_ref().take(max).cloned().collect();
+    let last = entries.last().filter(|_| rest.next().is_some());
+    let next = last.map(|entry| PageToken(format!("{TOKEN}{}", id(entry))));
+    Page { entries, next }
+}

@@ -1,0 +1,153 @@
+//! Which verbs are there, what stays the same for ever, and ids that nobody made.
+
+use std::collections::HashSet;
+
+use super::{Fresh, call, expect, expect_kind};
+use crate::driver::Expansion;
+use crate::error::{Error, Kind};
+use crate::parameters::Parameters;
+use crate::size::SizeRange;
+use crate::text::{MAX_STRING, NodeId, SnapshotId, VolumeId, VolumeName};
+use crate::volume::{CapacityQuery, PageRequest, SnapshotFilter, Source};
+
+pub(super) async fn advertised_verbs_are_those_that_are_there(fresh: &Fresh) {
+    let driver = &fresh.driver;
+    let verbs = driver.capabilities();
+    let missing = fresh.id("contract-missing");
+    let snapshot = SnapshotId::parse("contract-missing").expect("an id");
+    let node = NodeId::parse("contract-node").expect("a node");
+    let size = SizeRange::new(super::SIZE, 0).expect("a size");
+    let page = PageRequest::default();
+    let filter = SnapshotFilter::default();
+    let capability = fresh.capability();
+    let call = call();
+
+    let check = |verb: &str, advertised: bool, outcome: Result<(), Error>| {
+        let there = !matches!(&outcome, Err(error) if error.kind() == Kind::Unsupported);
+        assert_eq!(
+            there, advertised,
+            "{verb}: advertised is {advertised}, the method gives {outcome:?}"
+        );
+    };
+    let outcome = driver.list_volumes(&call, &page).await.map(drop);
+    check("list volumes", verbs.list_volumes, outcome);
+    let outcome = driver.get_volume(&call, &missing).await.map(drop);
+    check("get volume", verbs.get_volume, outcome);
+    let outcome = driver.capacity(&call, &CapacityQuery::default()).await;
+    check("capacity", verbs.capacity, outcome.map(drop));
+    let outcome = fresh.try_snapshot(&missing, "contract").await.map(drop);
+    check("create snapshot", verbs.snapshots, outcome);
+    let outcome = driver.delete_snapshot(&call, &snapshot).await;
+    check("delete snapshot", verbs.snapshots, outcome);
+    let outcome = driver.list_snapshots(&call, &filter, &page).await;
+    check("list snapshots", verbs.list_snapshots, outcome.map(drop));
+    let outcome = driver.get_snapshot(&call, &snapshot).await.map(drop);
+    check("get snapshot", verbs.get_snapshot, outcome);
+    let outcome = driver.expand_volume(&call, &missing, size).await.map(drop);
+    check("expand", verbs.expand != Expansion::None, outcome);
+    let outcome = driver
+        .publish_volume(&call, &missing, &node, &capability)
+        .await;
+    check("publish", verbs.publish, outcome);
+    let outcome = driver.unpublish_volume(&call, &missing, Some(&node)).await;
+    check("unpublish", verbs.publish, outcome);
+
+    let from_volume = Some(Source::Volume(missing.clone()));
+    let outcome = fresh.try_create("contract-clone", from_volume).await;
+    expect_kind("clone of nothing", outcome, source_kinds(verbs.clones));
+    let from_snapshot = Some(Source::Snapshot(snapshot));
+    let outcome = fresh.try_create("contract-restore", from_snapshot).await;
+    expect_kind("restore of nothing", outcome, source_kinds(verbs.snapshots));
+    for name in ["contract-clone", "contract-restore"] {
+        let id = fresh.id(name);
+        assert!(!fresh.exists(&id).await, "{id} was made of nothing");
+    }
+    let problems = driver.probe(&call).await;
+    assert!(problems.is_empty(), "a working driver has {problems:?}");
+    topology(fresh).await;
+}
+
+/// What creating from a source that does not exist has to answer. The id of the missing snapshot
+/// may not even be one of this driver.
+fn source_kinds(advertised: bool) -> &'static [Kind] {
+    if advertised {
+        &[Kind::NotFound, Kind::Invalid]
+    } else {
+        &[Kind::Unsupported, Kind::Invalid]
+    }
+}
+
+async fn topology(fresh: &Fresh) {
+    let advertised = fresh.driver.capabilities().topology;
+    let volume = fresh.create("contract-topology").await;
+    assert_eq!(!volume.topology.is_empty(), advertised, "{volume:?}");
+    if let Some(node) = fresh.driver.node_topology() {
+        let reaches = |place: &crate::topology::Topology| place.reaches(&node);
+        assert!(volume.topology.is_empty() || volume.topology.iter().any(reaches));
+    }
+}
+
+pub(super) fn identity_and_names_stay_the_same(fresh: &Fresh) {
+    let driver = &fresh.driver;
+    assert_eq!(driver.backend_identity(), driver.backend_identity());
+    assert_eq!(driver.capabilities(), driver.capabilities());
+    assert!(!driver.kind().is_empty());
+    let longest = "n".repeat(MAX_STRING);
+    let names = [
+        "a", "A-", "a_b", "a.b", "a b", "a/b", "a-b", "..", ".", "-a", "a[0]", "a[1]", "é", "è",
+        "a\nb", "$(a)", "'a'", "v:a/b", "a@b", &longest,
+    ];
+    let mut ids = HashSet::new();
+    for name in names {
+        let parsed = VolumeName::parse(name).expect("a name");
+        let named = || driver.name_volume(&parsed, &Parameters::default());
+        match named() {
+            Ok(id) => {
+                assert_eq!(named().ok(), Some(id.clone()), "{name:?} has two ids");
+                assert!(id.as_str().len() <= MAX_STRING, "{id} is too long");
+                assert!(ids.insert(id), "{name:?} has the id of another name");
+            }
+            Err(error) => assert_eq!(error.kind(), Kind::Invalid, "{name:?}"),
+        }
+    }
+}
+
+pub(super) async fn foreign_ids_reach_nothing(fresh: &Fresh) {
+    let kept = fresh.create("contract-kept").await;
+    let call = call();
+    for id in [
+        "..",
+        ".",
+        "../contract",
+        "a/b",
+        "a\nb",
+        "-rf",
+        "a b",
+        "$(a)",
+        "a@b",
+        "@",
+        "é",
+    ] {
+        let id = VolumeId::parse(id).expect("an id");
+        let gone = fresh.driver.delete_volume(&call, &id).await;
+        assert!(
+            gone.as_ref()
+                .map_or_else(|e| e.kind() == Kind::Invalid, |()| true),
+            "delete {id:?}: {gone:?}"
+        );
+        let found = fresh.driver.find_volume(&call, &id).await;
+        expect_kind("find", found, &[Kind::Invalid, Kind::NotFound]);
+        if fresh.driver.capabilities().snapshots {
+            let snapshot = SnapshotId::parse(id.as_str()).expect("an id");
+            let gone = fresh.driver.delete_snapshot(&call, &snapshot).await;
+            assert!(
+                gone.as_ref()
+                    .map_or_else(|e| e.kind() == Kind::Invalid, |()| true),
+                "delete snapshot {id:?}: {gone:?}"
+            );
+            let cut = fresh.try_snapshot(&id, "contract").await;
+            expect_kind("snapshot", cut, &[Kind::Invalid, Kind::NotFound]);
+        }
+    }
+    expect("find", fresh.driver.find_volume(&call, &kept.id).await);
+}

@@ -1,0 +1,167 @@
+//! Volumes: made once, gone once, grown, copied.
+
+use std::time::Duration;
+
+use node_utils::Attachment;
+
+use super::{Fresh, SIZE, call, expect, expect_kind};
+use crate::call::Call;
+use crate::driver::Expansion;
+use crate::error::{Effect, Kind};
+use crate::size::SizeRange;
+use crate::text::MAX_MAP;
+use crate::volume::{PageRequest, Source, Volume};
+
+/// Proves that a volume is the one every verb shows.
+async fn shown_everywhere(fresh: &Fresh, volume: &Volume) {
+    let verbs = fresh.driver.capabilities();
+    assert!(fresh.exists(&volume.id).await);
+    if verbs.get_volume {
+        let got = expect("get", fresh.driver.get_volume(&call(), &volume.id).await);
+        assert_eq!(got, *volume);
+    }
+    if verbs.list_volumes {
+        let listed = fresh.volumes(&PageRequest::default()).await.entries;
+        let same: Vec<_> = listed.iter().filter(|v| v.id == volume.id).collect();
+        assert_eq!(same, [volume], "listed");
+    }
+    let context = volume.attachment.to_context();
+    let size: usize = context.iter().map(|(k, v)| k.len() + v.len()).sum();
+    assert!(size <= MAX_MAP, "the volume context is too large");
+    assert_eq!(Attachment::parse(&context).as_ref(), Ok(&volume.attachment));
+}
+
+pub(super) async fn creating_is_idempotent_and_conflicts_are_told(fresh: &Fresh) {
+    let request = fresh.request("contract-once", None);
+    let first = call();
+    let volume = expect("create", fresh.driver.create_volume(&first, &request).await);
+    assert_eq!(volume.id, request.id);
+    assert_eq!(first.effect(), Effect::Possible, "a change was not told");
+    assert!(volume.capacity.is_none_or(|size| request.size.holds(size)));
+    shown_everywhere(fresh, &volume).await;
+    let again = expect(
+        "create again",
+        fresh.driver.create_volume(&call(), &request).await,
+    );
+    assert_eq!(again, volume);
+
+    if let Some(size) = volume.capacity.and_then(|size| i64::try_from(size).ok()) {
+        for (required, limit) in [(size * 2, 0), (0, size / 2)] {
+            let mut other = request.clone();
+            other.size = SizeRange::new(required, limit).expect("a size");
+            let outcome = fresh.driver.create_volume(&call(), &other).await;
+            expect_kind("create with another size", outcome, &[Kind::Conflict]);
+        }
+    }
+    if fresh.driver.capabilities().clones {
+        let source = fresh.create("contract-source").await;
+        let from = Some(Source::Volume(source.id));
+        let outcome = fresh.try_create("contract-once", from).await;
+        expect_kind("create from another source", outcome, &[Kind::Conflict]);
+    }
+    shown_everywhere(fresh, &volume).await;
+}
+
+pub(super) async fn deleting_is_idempotent(fresh: &Fresh) {
+    let missing = fresh.id("contract-never");
+    fresh.delete(&missing).await;
+    let volume = fresh.create("contract-gone").await;
+    let other = fresh.create("contract-gone-2").await;
+    fresh.delete(&volume.id).await;
+    assert!(!fresh.exists(&volume.id).await);
+    if fresh.driver.capabilities().get_volume {
+        let got = fresh.driver.get_volume(&call(), &volume.id).await;
+        expect_kind("get", got, &[Kind::NotFound]);
+    }
+    if fresh.driver.capabilities().list_volumes {
+        let listed = fresh.volumes(&PageRequest::default()).await.entries;
+        assert!(listed.iter().all(|listed| listed.id != volume.id));
+    }
+    fresh.delete(&volume.id).await;
+    shown_everywhere(fresh, &other).await;
+    let again = fresh.create("contract-gone").await;
+    assert_eq!(again.id, volume.id, "a name has one id for ever");
+}
+
+pub(super) async fn a_call_without_time_leaves_what_a_retry_completes(fresh: &Fresh) {
+    let request = fresh.request("contract-late", None);
+    let late = Call::within(Duration::ZERO);
+    if let Err(error) = fresh.driver.create_volume(&late, &request).await {
+        assert_eq!(error.kind(), Kind::Timeout, "{}", error.chain());
+        assert_eq!(error.effect(), late.effect());
+        let told = error.effect() == Effect::Possible;
+        assert!(
+            told || !fresh.exists(&request.id).await,
+            "made, and said otherwise"
+        );
+    }
+    let volume = fresh.create("contract-late").await;
+    shown_everywhere(fresh, &volume).await;
+    let late = Call::within(Duration::ZERO);
+    if let Err(error) = fresh.driver.delete_volume(&late, &volume.id).await {
+        assert_eq!(error.kind(), Kind::Timeout, "{}", error.chain());
+    }
+    fresh.delete(&volume.id).await;
+    assert!(!fresh.exists(&volume.id).await);
+}
+
+pub(super) async fn volumes_grow_and_never_shrink(fresh: &Fresh) {
+    if fresh.driver.capabilities().expand == Expansion::None {
+        return;
+    }
+    let grow = async |id, size: i64| {
+        let size = SizeRange::new(size, 0).expect("a size");
+        fresh.driver.expand_volume(&call(), id, size).await
+    };
+    let missing = fresh.id("contract-never");
+    expect_kind(
+        "expand nothing",
+        grow(&missing, SIZE).await,
+        &[Kind::NotFound],
+    );
+    let volume = fresh.create("contract-grown").await;
+    let wanted = u64::try_from(SIZE * 2).expect("a size");
+    let grown = expect("expand", grow(&volume.id, SIZE * 2).await);
+    assert!(grown.capacity >= wanted);
+    let again = expect("expand again", grow(&volume.id, SIZE * 2).await);
+    assert_eq!(again, grown, "the node part is asked for until it is done");
+    if volume.capacity.is_some() {
+        let smaller = expect("expand to less", grow(&volume.id, SIZE).await);
+        assert_eq!(smaller.capacity, grown.capacity);
+    }
+}
+
+pub(super) async fn clones_stand_on_their_own(fresh: &Fresh) {
+    if !fresh.driver.capabilities().clones {
+        return;
+    }
+    let source = fresh.create("contract-original").await;
+    let from = Some(Source::Volume(source.id.clone()));
+    let clone = expect(
+        "clone",
+        fresh.try_create("contract-copy", from.clone()).await,
+    );
+    assert!(clone.source.is_none() || clone.source == from);
+    assert_ne!(clone.id, source.id);
+    let again = expect(
+        "clone again",
+        fresh.try_create("contract-copy", from.clone()).await,
+    );
+    assert_eq!(again, clone);
+    shown_everywhere(fresh, &clone).await;
+    shown_everywhere(fresh, &source).await;
+
+    match fresh.driver.delete_volume(&call(), &source.id).await {
+        Ok(()) => assert!(!fresh.exists(&source.id).await),
+        Err(error) => {
+            assert_eq!(error.kind(), Kind::Busy, "{}", error.chain());
+            shown_everywhere(fresh, &source).await;
+        }
+    }
+    shown_everywhere(fresh, &clone).await;
+    fresh.delete(&clone.id).await;
+    fresh.delete(&source.id).await;
+    let late = fresh.try_create("contract-copy-2", from).await;
+    expect_kind("clone of what is gone", late, &[Kind::NotFound]);
+    assert!(!fresh.exists(&fresh.id("contract-copy-2")).await);
+}
