@@ -13,7 +13,9 @@ use std::io;
 
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, mount_change};
-use rustix::process::{getegid, geteuid};
+use rustix::process::{
+    DumpableBehavior, dumpable_behavior, getegid, geteuid, set_dumpable_behavior,
+};
 
 use crate::sys;
 
@@ -39,11 +41,23 @@ pub fn leave_user_and_mounts() -> Result<(), ApartError> {
     check_single_thread()?;
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     sys::unshare_mounts(true).map_err(of("get a user namespace"))?;
-    // Without this the kernel lets nobody but root write the map of groups.
-    write("/proc/self/setgroups", "deny")?;
-    write("/proc/self/uid_map", &format!("0 {uid} 1\n"))?;
-    write("/proc/self/gid_map", &format!("0 {gid} 1\n"))?;
+    as_dumpable(|| {
+        // Without this the kernel lets nobody but root write the map of groups.
+        write("/proc/self/setgroups", "deny")?;
+        write("/proc/self/uid_map", &format!("0 {uid} 1\n"))?;
+        write("/proc/self/gid_map", &format!("0 {gid} 1\n"))
+    })?;
     make_private()
+}
+
+/// The files in `/proc` of a process that forbids dumps belong to root, who we are not yet.
+fn as_dumpable(work: impl FnOnce() -> Result<(), ApartError>) -> Result<(), ApartError> {
+    let doing = of("be the owner of its own files in /proc");
+    let before = dumpable_behavior().map_err(&doing)?;
+    set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(&doing)?;
+    let done = work();
+    set_dumpable_behavior(before).map_err(&doing)?;
+    done
 }
 
 /// Nothing that happens here is to be seen outside, nor the other way round.

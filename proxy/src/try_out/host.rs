@@ -1,0 +1,94 @@
+//! The server that is tried: the one of this program, on a real socket, in this process.
+
+use std::sync::Arc;
+
+use driver_core::NodeId;
+use node_utils::AbsolutePath;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::trouble::Trouble;
+use crate::args::UnixSocket;
+use crate::connection::Connection;
+use crate::dispatch::Connections;
+use crate::identity::PluginName;
+use crate::metrics::Metrics;
+use crate::process;
+use crate::rpc::{Deadlines, Runner};
+use crate::server;
+use crate::server::socket::{Bound, Listeners, Remains};
+use crate::service::{Modes, Plugin};
+
+/// The name under which it serves.
+const NAME: &str = "org.omnibus-csi.try";
+
+/// A server in this process.
+#[derive(Debug)]
+pub(super) struct Host {
+    stop: watch::Sender<bool>,
+    server: JoinHandle<Result<(), tonic::transport::Error>>,
+    remains: Remains,
+    runner: Runner,
+}
+
+// === impl Host ===
+
+impl Host {
+    /// Serves `connection` at `socket`.
+    pub(super) fn start(
+        connection: Connection,
+        node_id: NodeId,
+        socket: &AbsolutePath,
+    ) -> Result<Self, Trouble> {
+        let socket = UnixSocket {
+            path: socket.as_path().to_owned(),
+            mode: 0o600,
+        };
+        let seen = |error: &(dyn std::error::Error + 'static)| Trouble::seen(process::chain(error));
+        let bound = Bound::listen(&socket).map_err(|error| seen(&error))?;
+        let remains = bound.remains();
+        let name = PluginName::parse(NAME).map_err(|error| seen(&error))?;
+        let runner = Runner::new(Deadlines::default(), Metrics::new());
+        let plugin = Arc::new(Plugin {
+            name,
+            modes: Modes {
+                controller: true,
+                node: true,
+            },
+            node_id,
+            connections: Connections::single(connection),
+            runner: runner.clone(),
+        });
+        let (stop, stopping) = watch::channel(false);
+        let listeners = Listeners {
+            unix: Some(bound),
+            tcp: None,
+        };
+        let server = tokio::spawn(server::serve(listeners, plugin.routes(), move || {
+            let mut stopping = stopping.clone();
+            async move { drop(stopping.wait_for(|stop| *stop).await) }
+        }));
+        Ok(Self {
+            stop,
+            server,
+            remains,
+            runner,
+        })
+    }
+
+    /// Ends it when nothing is in progress any more. Clients have to be gone.
+    pub(super) async fn stop(self) -> Result<(), Trouble> {
+        // It may have ended by itself already.
+        let _ = self.stop.send(true);
+        self.runner.tracker().close();
+        let ended = self.server.await;
+        self.runner.tracker().wait().await;
+        let removed = self.remains.remove();
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(Trouble::seen(process::chain(&error))),
+            Err(error) => return Err(Trouble::seen(process::chain(&error))),
+        }
+        removed.map_err(|error| Trouble::seen(format!("its socket cannot be removed: {error}")))
+    }
+}

@@ -1,0 +1,70 @@
+//! Where the mounts of a trial are made: if possible, where nobody else sees them.
+
+use node_utils::apart::{leave_mounts, leave_user_and_mounts};
+
+use crate::process;
+
+/// Where mounts are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seclusion {
+    /// In the mounts of the machine.
+    None,
+    /// In a mount namespace of this process.
+    Mounts,
+    /// In a mount namespace of a user namespace, in which only bind mounts are possible.
+    UserAndMounts,
+}
+
+// === impl Seclusion ===
+
+impl Seclusion {
+    /// Leaves the mounts of the machine. `keep`: what is mounted shall be seen.
+    pub(super) fn enter(keep: bool) -> Result<Self, String> {
+        let root = rustix::process::geteuid().is_root();
+        if root && keep {
+            return Ok(Self::None);
+        }
+        let refused = match root.then(leave_mounts) {
+            Some(Ok(())) => return Ok(Self::Mounts),
+            Some(Err(error)) => Some(process::chain(&error)),
+            None => None,
+        };
+        match leave_user_and_mounts() {
+            Ok(()) => Ok(Self::UserAndMounts),
+            Err(error) => {
+                let error = process::chain(&error);
+                Err(match refused {
+                    Some(refused) => format!(
+                        "this root may not mount ({refused}; {error}): a container needs \
+                         CAP_SYS_ADMIN, `--privileged` with Docker"
+                    ),
+                    None => format!(
+                        "volumes have to be mounted, and only root may mount here ({error}): try \
+                         `sudo omnibus-csi try`, or allow unprivileged user namespaces"
+                    ),
+                })
+            }
+        }
+    }
+
+    /// For machines.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Mounts => "mounts",
+            Self::UserAndMounts => "user-and-mounts",
+        }
+    }
+
+    /// For people.
+    pub(super) fn explained(self) -> &'static str {
+        match self {
+            Self::None => "in the mounts of this machine, for a look (--keep)",
+            Self::Mounts => "seen by this process only, and gone when it ends, however it ends",
+            Self::UserAndMounts => {
+                "in a user namespace, because you are not root: enough for local directories; \
+                 other storage has to be mounted by root"
+            }
+        }
+    }
+}

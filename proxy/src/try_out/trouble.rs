@@ -1,0 +1,108 @@
+//! What stops a trial: what happened, which code the server answered with, what that code says.
+//!
+//! What a failure means to a cluster is told by its [`Step`](super::step::Step); nothing here reads
+//! the text of a message.
+
+use tonic::{Code, Status};
+
+use crate::status::printable;
+
+/// Why a step failed.
+#[derive(Debug, Clone)]
+pub(super) struct Trouble {
+    /// What happened, in one line.
+    pub(super) what: String,
+    /// What the server answered, if it did.
+    pub(super) code: Option<Code>,
+}
+
+// === impl Trouble ===
+
+impl Trouble {
+    /// Something that we saw ourselves.
+    pub(super) fn seen(what: impl AsRef<str>) -> Self {
+        Self {
+            what: printable(what.as_ref()),
+            code: None,
+        }
+    }
+
+    /// What the server answered to a call.
+    pub(super) fn answered(rpc: &str, status: &Status) -> Self {
+        let (code, message) = (status.code(), printable(status.message()));
+        Self {
+            what: format!("{rpc} answered {}: {message}", code_name(code)),
+            code: Some(code),
+        }
+    }
+
+    /// A call that was not answered in time.
+    pub(super) fn unanswered(rpc: &str, seconds: u64) -> Self {
+        Self {
+            what: format!("{rpc} was not answered within {seconds} seconds"),
+            code: Some(Code::DeadlineExceeded),
+        }
+    }
+
+    /// Whether the call may still be at work, or may have changed something.
+    pub(super) fn is_open(&self) -> bool {
+        use Code::{Aborted, Cancelled, DeadlineExceeded, Unavailable, Unknown};
+        matches!(
+            self.code,
+            Some(Aborted | Cancelled | DeadlineExceeded | Unavailable | Unknown)
+        )
+    }
+
+    /// What the code says, where it says more than that something failed.
+    pub(super) fn code_says(&self) -> Option<&'static str> {
+        Some(match self.code? {
+            Code::InvalidArgument => {
+                "The driver finds the request itself wrong: compare --parameter, --access and \
+                 --size with what it documents."
+            }
+            Code::NotFound => "What the call is about is not there.",
+            Code::AlreadyExists => "Something of that name is there, made from another request.",
+            Code::OutOfRange => "This size cannot be had: choose another one with --size.",
+            Code::ResourceExhausted => "There is no room, or none at the place that is allowed.",
+            Code::FailedPrecondition => "It is in a state that forbids this: in use, or needed.",
+            Code::Aborted => "Another call is at work on the same object; a cluster asks again.",
+            Code::Unauthenticated | Code::PermissionDenied => {
+                "The storage refuses these credentials, or what they may do."
+            }
+            Code::Unimplemented => {
+                "The driver advertises this and does not have it: a defect, please report it."
+            }
+            Code::Unavailable => {
+                "The storage did not answer, or the outcome is not known; a cluster asks again."
+            }
+            Code::DeadlineExceeded => {
+                "It took too long, and may still be at work; --timeout allows more."
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// The name of a code in the specification.
+pub(super) fn code_name(code: Code) -> String {
+    let mut name = String::new();
+    for c in format!("{code:?}").chars() {
+        if c.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(c.to_ascii_uppercase());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_named_as_in_the_specification() {
+        assert_eq!(code_name(Code::Ok), "OK");
+        assert_eq!(code_name(Code::InvalidArgument), "INVALID_ARGUMENT");
+        assert_eq!(code_name(Code::ResourceExhausted), "RESOURCE_EXHAUSTED");
+    }
+}
