@@ -12,7 +12,7 @@ mod node;
 #[cfg(test)]
 mod tests;
 
-use driver_core::text::{TextError, check_text};
+use driver_core::text::{MAX_ID_IN, TextError, check_text};
 use driver_core::{Error, Kind, PageRequest, PageToken, SizeRange};
 use node_utils::AbsolutePath;
 use node_utils::attachment::PathError;
@@ -31,7 +31,7 @@ pub(crate) use node::{
 };
 
 /// The longest token that is looked at; a longer one cannot be ours.
-const MAX_TOKEN: usize = 512;
+pub(crate) const MAX_TOKEN: usize = MAX_ID_IN;
 
 /// A field that cannot be accepted. Displays as its name; the reason is the source.
 #[derive(Debug, thiserror::Error)]

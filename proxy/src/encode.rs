@@ -10,7 +10,7 @@ use driver_core::{Effect, Error, Kind, Page, Snapshot, Source, Topology, Volume}
 use node_utils::node::{Health, Usage, VolumeStats};
 
 use crate::connection::Connection;
-use crate::decode::{SourceHandle, map_size};
+use crate::decode::{MAX_TOKEN, SourceHandle, map_size};
 
 /// A volume that was just made. `source` repeats the request.
 pub(crate) fn created_volume(
@@ -97,12 +97,13 @@ pub(crate) fn topology(topology: &Topology) -> v1::Topology {
     }
 }
 
-/// Where the next page begins, empty at the end.
+/// Where the next page begins, empty at the end. A token names an entry of the list, so that it
+/// may be a little longer than the longest id; no orchestrator stores it, and ours is read back.
 pub(crate) fn next_token<T>(page: &Page<T>) -> Result<String, Error> {
     let Some(token) = &page.next else {
         return Ok(String::new());
     };
-    if token.0.is_empty() || token.0.len() > MAX_STRING {
+    if token.0.is_empty() || token.0.len() > MAX_TOKEN {
         let length = token.0.len();
         let text = format!("the token of the next page is {length} bytes long");
         return Err(Error::new(Kind::Internal, text));
