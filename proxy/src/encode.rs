@@ -111,7 +111,7 @@ pub(crate) fn next_token<T>(page: &Page<T>) -> Result<String, Error> {
     Ok(token.0.clone())
 }
 
-/// A volume that was found to work. compat: "Volume condition".
+/// A volume that was found to work. compat: "Capabilities".
 pub(crate) fn normal() -> v1::VolumeCondition {
     v1::VolumeCondition {
         abnormal: false,
