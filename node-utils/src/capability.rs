@@ -63,8 +63,8 @@ pub enum FlagError {
     /// A filesystem name with other characters, or too long.
     #[error("is not the name of a filesystem")]
     FsType,
-    /// An option with a blank, a control character or a backslash.
-    #[error("mount option {0} holds a blank, a control character or a backslash")]
+    /// An option with a blank, a control character, a backslash or an open quote.
+    #[error("mount option {0} holds a blank, a control character, a backslash or an open quote")]
     Flag(usize),
 }
 
@@ -151,20 +151,24 @@ impl fmt::Display for FsType {
 // === impl MountFlags ===
 
 impl MountFlags {
-    /// Splits each entry at its commas and checks every option; empty ones are dropped.
+    /// Splits each entry at its commas (not at those within double quotes, as an SELinux context has
+    /// them) and checks every option; empty ones are dropped.
     pub fn parse<S: AsRef<str>>(entries: impl IntoIterator<Item = S>) -> Result<Self, FlagError> {
         let mut flags = Vec::new();
         for entry in entries {
+            let mut quoted = false;
+            let at_comma = |c: char| {
+                quoted ^= c == '"';
+                c == ',' && !quoted
+            };
             for flag in entry
                 .as_ref()
-                .split(',')
+                .split(at_comma)
                 .map(str::trim)
                 .filter(|flag| !flag.is_empty())
             {
-                if flag
-                    .chars()
-                    .any(|c| c.is_whitespace() || c.is_control() || c == '\\')
-                {
+                let is_bad = |c: char| c.is_whitespace() || c.is_control() || c == '\\';
+                if flag.chars().any(is_bad) || flag.matches('"').count() % 2 == 1 {
                     return Err(FlagError::Flag(flags.len()));
                 }
                 flags.push(flag.to_owned());
@@ -208,7 +212,10 @@ mod tests {
             ["ro", "noatime", "password=hunter2"]
         );
         assert_eq!(format!("{flags:?}"), "<3 mount flags>");
-        for bad in ["a b", "a\nb", "a\\b", "a\u{0}"] {
+        let label = MountFlags::parse([r#"ro,context="u:r:t:s0:c1,c2",noexec"#]).expect("flags");
+        let expected = ["ro", r#"context="u:r:t:s0:c1,c2""#, "noexec"];
+        assert_eq!(label.iter().collect::<Vec<_>>(), expected);
+        for bad in ["a b", "a\nb", "a\\b", "a\u{0}", "context=\"a", "a\"b,c"] {
             assert!(MountFlags::parse([bad]).is_err(), "{bad:?}");
         }
     }
