@@ -184,7 +184,6 @@ fn start(base: &Path, task: &str, stop: usize) -> Child {
         .args(["--exact", "crash_tests::the_child_of_the_other_tests"])
         .env(TASK, format!("{task}\n{stop}\n{}", base.display()))
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
         .spawn()
         .expect("child")
 }

@@ -121,7 +121,10 @@ impl Directories {
         let mut outcome = Err(Errno::NOENT);
         for _ in 0..ATTEMPTS {
             let aside = match filling {
-                None => self.empty(&bench).map_err(|errno| failed(doing, errno))?,
+                None => match self.empty(&bench) {
+                    Err(Errno::NOENT) => continue,
+                    made => made.map_err(|errno| failed(doing, errno))?,
+                },
                 Some(filling) => self
                     .filled(call, base, &bench, filling, doing)
                     .map_err(|error| error.with_effect(Effect::None))?,
