@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use csi_proto::v1;
 
-use super::made::{Role, State};
+use super::made::{MadeSnapshot, MadeVolume, Role, State};
 use super::orchestrator::{Answer, Orchestrator, Pause};
 use super::trouble::Trouble;
 
@@ -194,8 +194,7 @@ impl Orchestrator {
     }
 
     async fn remove(&mut self, role: Role) -> Answer<()> {
-        let in_use =
-            |made: &super::made::MadeVolume| made.published || made.staged || made.attached;
+        let in_use = |made: &MadeVolume| made.published || made.staged || made.attached;
         match self.made.volume(role) {
             // To delete what is in use could destroy more than it.
             Some(made) if made.state.there().is_some() && in_use(made) => return Ok(()),
@@ -204,7 +203,10 @@ impl Orchestrator {
                 if let Err(trouble) = self.create_again(role).await
                     && trouble.is_open()
                 {
-                    return Err(trouble);
+                    if trouble.is_at_work() || self.is_perhaps_listed().await {
+                        return Err(trouble);
+                    }
+                    self.note(role, |made| made.state = State::Never);
                 }
             }
             _ => {}
@@ -213,20 +215,50 @@ impl Orchestrator {
     }
 
     async fn remove_snapshot(&mut self) -> Answer<()> {
-        if self
-            .made
-            .snapshot
-            .as_ref()
-            .is_some_and(|made| made.state == State::Unknown)
+        let unknown = |made: &MadeSnapshot| made.state == State::Unknown;
+        if self.made.snapshot.as_ref().is_some_and(unknown)
             && let Err(trouble) = self.snapshot_again().await
             && trouble.is_open()
         {
-            return Err(trouble);
+            if trouble.is_at_work() || self.is_snapshot_perhaps_listed().await {
+                return Err(trouble);
+            }
+            self.made.snapshot = None;
         }
         self.delete_snapshot().await
     }
 
-    fn note(&mut self, role: Role, note: impl FnOnce(&mut super::made::MadeVolume)) {
+    /// Whether a volume whose id we do not know may be there: unless the list says otherwise.
+    async fn is_perhaps_listed(&self) -> bool {
+        if !self.offers.list {
+            return true;
+        }
+        let known = |id: &String| {
+            let mut ours = self
+                .made
+                .volumes
+                .iter()
+                .filter_map(|made| made.state.ever());
+            self.foreign.contains(id) || ours.any(|volume| volume.volume_id == *id)
+        };
+        self.volume_ids()
+            .await
+            .map_or(true, |ids| !ids.iter().all(known))
+    }
+
+    /// Whether a snapshot whose id we do not know may be there.
+    async fn is_snapshot_perhaps_listed(&self) -> bool {
+        let source = self.made.id(Role::Original);
+        match source.filter(|_| self.offers.list_snapshots) {
+            Some(source) => self
+                .snapshot_ids(source)
+                .await
+                .map_or(true, |ids| !ids.is_empty()),
+            None => true,
+        }
+    }
+
+    fn note(&mut self, role: Role, note: impl FnOnce(&mut MadeVolume)) {
         if let Some(made) = self.made.volume_mut(role) {
             note(made);
         }

@@ -53,6 +53,14 @@ impl Trouble {
         )
     }
 
+    /// Whether the call may be at work at this moment.
+    pub(super) fn is_at_work(&self) -> bool {
+        matches!(
+            self.code,
+            Some(Code::Aborted | Code::DeadlineExceeded | Code::Cancelled)
+        )
+    }
+
     /// What the code says, where it says more than that something failed.
     pub(super) fn code_says(&self) -> Option<&'static str> {
         Some(match self.code? {

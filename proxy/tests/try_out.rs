@@ -1,0 +1,394 @@
+//! `try` as a newcomer, a script and an impatient user run it: real children, real mounts.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the program under test is a child of the test, which no runner of ours may be"
+)]
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A user who may do nothing.
+const NOBODY: u32 = 65534;
+
+/// A folder for the temporary folders of trials, and for configurations beside it.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        // Nobody has to be able to work in it.
+        fs::set_permissions(place.0.path(), Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(place.tmp()).unwrap();
+        fs::set_permissions(place.tmp(), Permissions::from_mode(0o1777)).unwrap();
+        place
+    }
+
+    fn tmp(&self) -> PathBuf {
+        self.0.path().join("tmp")
+    }
+
+    fn base(&self) -> PathBuf {
+        self.0.path().join("base")
+    }
+
+    fn config(&self, more: &str) -> String {
+        let (file, base) = (self.0.path().join("config.yaml"), self.base());
+        let base = base.display();
+        let text = format!(
+            "driver: local-hostpath\nlocal-hostpath:\n  shareBasePath: {base}\n  \
+             controllerBasePath: {base}\n{more}"
+        );
+        fs::write(&file, text).unwrap();
+        format!("--driver-config-file={}", file.display())
+    }
+
+    fn command(&self, flags: &[&str]) -> Command {
+        self.command_of(Path::new(env!("CARGO_BIN_EXE_omnibus-csi")), flags)
+    }
+
+    fn command_of(&self, program: &Path, flags: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command
+            .arg("try")
+            .args(flags)
+            .env_clear()
+            .env("TMPDIR", self.tmp());
+        command.current_dir(self.tmp()).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, flags: &[&str]) -> Output {
+        self.command(flags).output().unwrap()
+    }
+
+    /// The program as nobody; the test itself may be anybody.
+    fn run_as_nobody(&self, flags: &[&str]) -> Output {
+        // The one that cargo built may lie where nobody may look.
+        let program = self.0.path().join("omnibus-csi");
+        fs::copy(env!("CARGO_BIN_EXE_omnibus-csi"), &program).unwrap();
+        let mut command = self.command_of(&program, flags);
+        if rustix::process::geteuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command.output().unwrap()
+    }
+
+    fn nothing_is_left(&self) {
+        let left: Vec<_> = fs::read_dir(self.tmp())
+            .unwrap()
+            .map(|e| e.unwrap().path())
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+        self.nothing_is_mounted();
+    }
+
+    fn nothing_is_mounted(&self) {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(
+            !mounts.contains(self.0.path().to_str().unwrap()),
+            "{mounts}"
+        );
+    }
+}
+
+fn json(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text).unwrap_or_else(|error| {
+        panic!(
+            "{error}: {text}\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        )
+    })
+}
+
+fn steps<'a>(report: &'a Value, result: &str) -> Vec<&'a str> {
+    let steps = report["steps"].as_array().unwrap().iter();
+    steps
+        .filter(|step| step["result"] == result)
+        .map(|step| step["step"].as_str().unwrap())
+        .collect()
+}
+
+/// Whether trials can mount here. Says so if not, and fails where everything is required.
+fn can_mount(output: &Output) -> bool {
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    let refused = words.contains("only root may mount") || words.contains("may not mount");
+    if refused {
+        assert_eq!(output.status.code(), Some(1), "{words}");
+        let required = std::env::var_os("OMNIBUS_REQUIRE_ALL").is_some_and(|value| value == "1");
+        assert!(!required, "everything is required: {words}");
+        eprintln!("NOT RUN: {words}");
+    }
+    !refused
+}
+
+#[test]
+fn a_volume_lives_its_whole_life_and_leaves_nothing() {
+    let place = Place::new();
+    let output = place.run(&["--json"]);
+    if !can_mount(&output) {
+        return;
+    }
+    let report = json(&output);
+    assert_eq!(output.status.code(), Some(0), "{report:#}");
+    assert_eq!(report["schema"], "omnibus-csi/try/1");
+    assert_eq!(report["result"], "ok");
+    assert_eq!(report["failure"], Value::Null);
+    assert_eq!(report["leftBehind"], Value::Array(Vec::new()));
+    assert_eq!(steps(&report, "ok").len(), 31, "{report:#}");
+    assert_eq!(steps(&report, "not-offered"), ["attach", "detach"]);
+    let folder = Path::new(report["folder"].as_str().unwrap());
+    assert_eq!(
+        folder.parent().unwrap(),
+        place.tmp().canonicalize().unwrap()
+    );
+    place.nothing_is_left();
+}
+
+#[test]
+fn without_a_terminal_it_is_plain_text_of_100_columns() {
+    let place = Place::new();
+    let output = place.run(&[]);
+    if !can_mount(&output) {
+        return;
+    }
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.is_ascii() && !text.contains('\u{1b}') && !text.contains('\r'),
+        "{text:?}"
+    );
+    assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+    assert!(text.contains("A volume lived its whole life in "), "{text}");
+    assert!(text.contains("ok      Take a snapshot"), "{text}");
+    assert!(
+        text.contains("-       Attach it to this node                not offered"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_is_not_advertised_is_not_passed_off_as_tried() {
+    let place = Place::new();
+    let output = place.run(&["--json", "--csi-version=1.0.0"]);
+    if !can_mount(&output) {
+        return;
+    }
+    let report = json(&output);
+    assert_eq!(report["result"], "ok", "{report:#}");
+    assert_eq!(
+        steps(&report, "not-offered"),
+        ["attach", "expand", "health", "detach"]
+    );
+}
+
+#[test]
+fn a_broken_configuration_fails_with_64_before_anything_is_begun() {
+    let place = Place::new();
+    let config = place.config("  dirPermissionsMode: \"999\"\n");
+    let output = place.run(&["--json", &config]);
+    assert_eq!(output.status.code(), Some(64));
+    let report = json(&output);
+    assert_eq!(report["result"], "refused");
+    let message = report["failure"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("local-hostpath.dirPermissionsMode"),
+        "{message}"
+    );
+    for wrong in [
+        "--size=none",
+        "--parameter=novalue",
+        "--csi-version=0.3.0",
+        "--timeout=0",
+    ] {
+        assert_eq!(place.run(&[wrong]).status.code(), Some(64), "{wrong}");
+    }
+    place.nothing_is_left();
+    assert!(!place.base().exists());
+}
+
+#[test]
+fn somebody_who_is_not_root_can_try_it_too() {
+    let place = Place::new();
+    let output = place.run_as_nobody(&["--json"]);
+    if !can_mount(&output) {
+        return;
+    }
+    let report = json(&output);
+    assert_eq!(report["result"], "ok", "{report:#}");
+    assert_eq!(report["seclusion"], "user-and-mounts");
+    place.nothing_is_left();
+}
+
+#[test]
+fn a_storage_that_may_not_be_written_fails_at_create_and_says_why() {
+    let place = Place::new();
+    fs::create_dir(place.base()).unwrap();
+    fs::set_permissions(place.base(), Permissions::from_mode(0o555)).unwrap();
+    let config = place.config("");
+    let output = place.run_as_nobody(&["--json", &config]);
+    if !can_mount(&output) {
+        return;
+    }
+    let report = json(&output);
+    assert_eq!(output.status.code(), Some(1), "{report:#}");
+    assert_eq!(report["result"], "failed");
+    assert_eq!(steps(&report, "failed"), ["create"]);
+    let failure = &report["failure"];
+    assert!(
+        failure["message"]
+            .as_str()
+            .unwrap()
+            .contains("Permission denied"),
+        "{failure:#}"
+    );
+    assert!(
+        failure["meaning"].as_str().unwrap().contains("Pending"),
+        "{failure:#}"
+    );
+    assert!(
+        failure["advice"].to_string().contains("writable"),
+        "{failure:#}"
+    );
+    assert_eq!(report["leftBehind"], Value::Array(Vec::new()), "{report:#}");
+    assert_eq!(fs::read_dir(place.base()).unwrap().count(), 0);
+    place.nothing_is_left();
+
+    let text = place.run_as_nobody(&[&config]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("FAILED  Create a volume"), "{text}");
+    assert!(
+        text.contains("what to do") && text.lines().all(|line| line.len() <= 100),
+        "{text}"
+    );
+}
+
+#[test]
+fn volumes_of_others_are_left_alone() {
+    let place = Place::new();
+    let precious = place.base().join("v/precious");
+    fs::create_dir_all(&precious).unwrap();
+    fs::write(precious.join("file"), "precious").unwrap();
+    let config = place.config("");
+    let output = place.run(&["--json", &config]);
+    if !can_mount(&output) {
+        return;
+    }
+    assert_eq!(json(&output)["result"], "ok");
+    assert_eq!(fs::read_dir(place.base().join("v")).unwrap().count(), 1);
+
+    // A configuration under which every name leads to the same volume.
+    let config = place.config("_private: {csi: {volume: {idTemplate: precious}}}\n");
+    let report = json(&place.run(&["--json", &config]));
+    assert_eq!(steps(&report, "failed"), ["create"], "{report:#}");
+    assert_eq!(report["leftBehind"], Value::Array(Vec::new()), "{report:#}");
+    assert_eq!(
+        fs::read_to_string(precious.join("file")).unwrap(),
+        "precious"
+    );
+    place.nothing_is_left();
+}
+
+#[test]
+fn secrets_are_told_to_nobody() {
+    let place = Place::new();
+    let secrets = place.0.path().join("secrets");
+    fs::write(&secrets, "password=canary-7731\nmount_flags=noatime\n").unwrap();
+    let secrets = format!("--secrets-file={}", secrets.display());
+    let output = place.run(&["--json", "--log-level=silly", &secrets]);
+    if !can_mount(&output) {
+        return;
+    }
+    assert_eq!(json(&output)["result"], "ok");
+    for text in [&output.stdout, &output.stderr] {
+        assert!(!String::from_utf8_lossy(text).contains("canary-7731"));
+    }
+    assert!(!output.stderr.is_empty(), "there is a log");
+}
+
+/// Starts a trial and stops it right after it has told this step; `None` if it cannot mount.
+fn held_after(place: &Place, step: &str) -> Option<(Child, impl Read)> {
+    let mut command = place.command(&[]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains(step) {
+        line.clear();
+        if lines.read_line(&mut line).unwrap() == 0 {
+            assert!(
+                !can_mount(&child.wait_with_output().unwrap()),
+                "it ended before: {step}"
+            );
+            return None;
+        }
+    }
+    signal(&child, Signal::STOP);
+    Some((child, lines))
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+#[test]
+fn an_interrupted_trial_cleans_up() {
+    for (sent, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let place = Place::new();
+        let Some((mut child, mut rest)) = held_after(&place, "Write to it as a pod would") else {
+            return;
+        };
+        signal(&child, sent);
+        signal(&child, Signal::CONT);
+        let mut text = String::new();
+        rest.read_to_string(&mut text).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{text}");
+        assert!(text.contains("It was interrupted."), "{text}");
+        assert!(
+            text.contains("nothing: everything that was made is gone"),
+            "{text}"
+        );
+        place.nothing_is_left();
+    }
+}
+
+#[test]
+fn a_killed_trial_leaves_no_mount() {
+    let place = Place::new();
+    let Some((mut child, _rest)) = held_after(&place, "Publish it to a pod") else {
+        return;
+    };
+    place.nothing_is_mounted();
+    signal(&child, Signal::KILL);
+    assert_eq!(child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
+    place.nothing_is_mounted();
+}
+
+#[test]
+fn what_is_kept_stays_for_a_look() {
+    let place = Place::new();
+    // As nobody: root's mounts would stay as well, in the mounts of the machine.
+    let output = place.run_as_nobody(&["--json", "--keep"]);
+    if !can_mount(&output) {
+        return;
+    }
+    let report = json(&output);
+    assert_eq!(report["result"], "ok", "{report:#}");
+    assert_eq!(steps(&report, "kept").first(), Some(&"unpublish"));
+    let volumes = Path::new(report["folder"].as_str().unwrap()).join("storage/v");
+    assert_eq!(fs::read_dir(volumes).unwrap().count(), 3);
+    place.nothing_is_mounted();
+}
