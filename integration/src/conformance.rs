@@ -35,7 +35,8 @@ pub trait Target: Send + Sync {
     /// How to start the program in `place`, whose folders exist and are empty.
     fn launch(&self, place: &Place) -> Launch;
 
-    /// The whole state of the backend: equal before and after means that nothing was changed.
+    /// The state of the backend: volumes, snapshots and whatever was begun. Equal before and after
+    /// means that nothing was changed; what the driver keeps at hand for itself is left out.
     fn backend(&self, place: &Place) -> Tree;
 
     /// Parameters that its volumes need.

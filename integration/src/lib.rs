@@ -12,6 +12,7 @@ pub mod place;
 pub mod process;
 pub mod requirement;
 pub mod server;
+pub mod tools;
 pub mod tree;
 pub mod volume;
 pub mod wait;

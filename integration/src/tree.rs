@@ -43,9 +43,21 @@ impl Tree {
         tree
     }
 
-    /// The paths alone.
-    pub fn paths(&self) -> Vec<&Path> {
-        self.0.keys().map(PathBuf::as_path).collect()
+    /// Without the entries of which `unwanted` says so.
+    #[must_use]
+    pub fn without(mut self, unwanted: impl Fn(&Path) -> bool) -> Self {
+        self.0.retain(|path, _| !unwanted(path));
+        self
+    }
+
+    /// Reads what is in a folder, and the folder itself without what a driver notes on it.
+    pub fn read_content(root: &Path) -> Self {
+        let mut tree = Self::read(root);
+        if let Some(entry) = tree.0.get_mut(Path::new("")) {
+            entry.attributes.clear();
+            entry.modified = (0, 0);
+        }
+        tree
     }
 
     /// Without the times of folders, which change when an entry is made and removed again.

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use integration::conformance::Target;
 use integration::place::Place;
@@ -21,7 +22,16 @@ impl Target for LocalHostpath {
     }
 
     fn backend(&self, place: &Place) -> Tree {
-        Tree::read(&place.base())
+        // The folders that it keeps, and the mark of each living process, are no volumes; what lies
+        // in `making` and `trash` was begun and not ended.
+        let kept = ["", "v", "s", ".omnibus-csi"].map(Path::new);
+        let workshop = ["making", "trash"].map(|name| Path::new(".omnibus-csi").join(name));
+        let makers = Path::new(".omnibus-csi/makers");
+        Tree::read(&place.base()).without(|path| {
+            kept.contains(&path)
+                || workshop.iter().any(|kept| kept == path)
+                || path.starts_with(makers)
+        })
     }
 
     fn elsewhere(&self) -> Option<BTreeMap<String, String>> {

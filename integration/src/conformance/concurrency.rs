@@ -258,7 +258,7 @@ async fn large_volume(world: &World<'_>) -> (csi::Volume, Tree) {
             fs::write(folder.join(format!("{file}")), vec![b'x'; 4096]).expect("a file");
         }
     }
-    let tree = Tree::read(&pod);
+    let tree = Tree::read_content(&pod);
     world.unmount(&source).await;
     (source, tree)
 }
@@ -297,7 +297,7 @@ async fn a_copy(world: &World<'_>, source: &csi::Volume) -> (csi::CreateVolumeRe
 
 async fn same_content(world: &World<'_>, volume: &csi::Volume, tree: &Tree) {
     let pod = world.mount(volume).await;
-    let difference = tree.difference(&Tree::read(&pod));
+    let difference = tree.difference(&Tree::read_content(&pod));
     assert!(
         difference.is_empty(),
         "it is not a copy of its source:\n{difference}"

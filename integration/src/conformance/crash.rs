@@ -230,7 +230,7 @@ impl Stage {
         fs::hard_link(pod.join("folder/file"), pod.join("link")).expect("a link");
         let file = pod.join("folder/file");
         rustix::fs::setxattr(&file, "user.note", b"x", XattrFlags::empty()).expect("an attribute");
-        let content = Tree::read(&pod);
+        let content = Tree::read_content(&pod);
         world.unmount(&source).await;
         let cut = world.cut("cut", &source.volume_id).await;
         let mut stage = Self {
@@ -485,7 +485,7 @@ impl Stage {
 
     async fn same_content(&self, world: &World<'_>, volume: &csi::Volume, what: &str) {
         let pod = world.mount(volume).await;
-        let difference = self.content.difference(&Tree::read(&pod));
+        let difference = self.content.difference(&Tree::read_content(&pod));
         assert!(
             difference.is_empty(),
             "{what}: it is not whole:\n{difference}"

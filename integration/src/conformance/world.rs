@@ -89,7 +89,6 @@ impl<'a> World<'a> {
             .0
             .into_keys()
             .filter(|path| !self.empty.0.contains_key(path))
-            .filter(|path| !is_furniture(path))
             .collect();
         assert!(left.is_empty(), "{what} left something behind: {left:?}");
         let mounts = self.place.mounts();
@@ -257,11 +256,6 @@ impl Debug for World<'_> {
             .field("place", &self.place)
             .finish_non_exhaustive()
     }
-}
-
-/// The folders that a driver keeps for its next volume, empty and at the top: they are no leftover.
-fn is_furniture(path: &std::path::Path) -> bool {
-    path.components().count() <= 1
 }
 
 /// The code of an outcome.
