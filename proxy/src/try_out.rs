@@ -235,6 +235,8 @@ async fn wind_up(
                     .map(|()| ((), String::new()))
             };
             let stopped = story.step(Step::Stop, remove).await.err();
+            // A signal that comes when everything is over changes nothing any more.
+            let stopped = stopped.filter(|_| !story.journal.is_ok(Step::Stop));
             if stopped.is_some() {
                 left.push(format!("the folder {}", folder.path()));
             }
@@ -264,8 +266,10 @@ async fn wind_up(
         }
     }
     left.extend(folder.unmount_all());
-    if let Err(trouble) = end(cluster, host, folder).await {
-        left.push(format!("the folder {}: {}", folder.path(), trouble.what));
+    match story.watch(end(cluster, host, folder)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(trouble)) => left.push(format!("the folder {}: {}", folder.path(), trouble.what)),
+        Err(_) => left.push(format!("the folder {}", folder.path())),
     }
     (Some(stopped), left)
 }
@@ -280,11 +284,7 @@ async fn end(cluster: Orchestrator, host: Host, folder: &Folder) -> Result<(), t
 // === impl Refusal ===
 
 impl Refusal {
-    #[expect(
-        clippy::print_stderr,
-        clippy::print_stdout,
-        reason = "that is where users look"
-    )]
+    #[expect(clippy::print_stderr, reason = "there is no log")]
     fn pronounce(&self, as_json: bool) -> ExitCode {
         let (problems, code) = match self {
             Self::Usage(problems) => (problems.clone(), EX_USAGE),
@@ -294,7 +294,7 @@ impl Refusal {
             eprintln!("omnibus-csi try: {problem}");
         }
         if as_json {
-            println!("{}", report::refused(&problems));
+            report::write(&report::refused(&problems));
         } else if matches!(self, Self::Usage(_)) {
             eprintln!("omnibus-csi try: nothing was begun; `omnibus-csi try --help` explains");
         }

@@ -19,6 +19,8 @@ pub(super) const HINT: &str = "`--help` tells more, with examples, exit codes an
 
 pub(super) const AFTER: &str = "\
 Examples:
+  Watch a volume live its whole life, with nothing to set up:
+    omnibus-csi try
   Serve both halves of a driver on a unix socket:
     omnibus-csi --driver-config-file=driver.yaml --csi-name=org.example.nas \\
       --csi-version=1.5.0 --server-socket=/csi-data/csi.sock

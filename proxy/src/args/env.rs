@@ -70,6 +70,11 @@ pub const VARIABLES: &[Variable] = &[
         "MOUNT_DEFAULT_TIMEOUT",
         "how long the mounts of one call may take, in milliseconds",
     ),
+    acts(
+        "TMPDIR",
+        "where `try` makes its temporary folder (else /var/tmp, /tmp)",
+    ),
+    acts("NO_COLOR", "`try` does not use colours on a terminal"),
     none("NODE_EXTRA_CA_CERTS", NO_HTTPS),
     none("SSH_REUSE_CONNECTION", NO_DRIVER),
     none("ISCSI_DEFAULT_TIMEOUT", NO_DRIVER),

@@ -1,6 +1,7 @@
 //! The server that is tried: the one of this program, on a real socket, in this process.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use driver_core::NodeId;
 use node_utils::AbsolutePath;
@@ -21,6 +22,9 @@ use crate::service::{Modes, Plugin};
 
 /// The name under which it serves.
 const NAME: &str = "org.omnibus-csi.try";
+
+/// How long it may finish what it was asked, once nobody waits for it any more.
+const GRACE: Duration = Duration::from_secs(15);
 
 /// A server in this process.
 #[derive(Debug)]
@@ -81,8 +85,18 @@ impl Host {
         // It may have ended by itself already.
         let _ = self.stop.send(true);
         self.runner.tracker().close();
-        let ended = self.server.await;
-        self.runner.tracker().wait().await;
+        let tracker = self.runner.tracker();
+        let ended = async {
+            let ended = self.server.await;
+            tracker.wait().await;
+            ended
+        };
+        let Ok(ended) = tokio::time::timeout(GRACE, ended).await else {
+            let calls = tracker.len();
+            return Err(Trouble::seen(format!(
+                "the server is still at work on {calls} calls"
+            )));
+        };
         let removed = self.remains.remove();
         match ended {
             Ok(Ok(())) => {}

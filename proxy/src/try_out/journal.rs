@@ -71,6 +71,12 @@ impl Journal {
         self.entries.iter().find(|entry| entry.step == step)
     }
 
+    /// Whether a step went well.
+    pub(super) fn is_ok(&self, step: Step) -> bool {
+        self.entry(step)
+            .is_some_and(|entry| matches!(entry.outcome, Outcome::Ok))
+    }
+
     /// The failure, if there was one.
     pub(super) fn failure(&self) -> Option<(Step, &Trouble)> {
         self.entries.iter().find_map(|entry| match &entry.outcome {

@@ -2,6 +2,7 @@
 //!
 //! The schema is stable: names are only ever added, and a change of meaning changes its number.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -78,6 +79,11 @@ struct FailureReport {
     advice: Vec<&'static str>,
 }
 
+/// Writes a report to standard output; whoever reads it may have left.
+pub(super) fn write(report: &str) {
+    let _ = writeln!(io::stdout(), "{report}");
+}
+
 /// The report of a trial that did not begin.
 pub(super) fn refused(problems: &[String]) -> String {
     let failure = FailureReport {
@@ -136,12 +142,11 @@ impl Introduction {
 
 impl Verdict {
     /// Says how it ended, and returns the exit code.
-    #[expect(clippy::print_stdout, reason = "the report is what was asked for")]
     pub(super) fn pronounce(&self, as_json: bool) -> ExitCode {
         if as_json {
             // Numbers and texts only: this cannot fail.
             let report = serde_json::to_string_pretty(&self.report()).unwrap_or_default();
-            println!("{report}");
+            write(&report);
         } else {
             self.say();
         }
