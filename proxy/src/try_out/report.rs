@@ -174,8 +174,7 @@ impl Verdict {
                     screen.heading(Style::Bad, &heading);
                     screen.field("what happened", Style::Bold, &trouble.what);
                     screen.field("what it means", Style::Bold, step.meaning());
-                    let advice = trouble.code_says().into_iter().chain([step.advice()]);
-                    let advice: Vec<_> = advice.collect();
+                    let advice = trouble.advice(step);
                     screen.field("what to do", Style::Bold, &advice.join(" "));
                 }
                 if stop != Stop::Failed {
@@ -262,11 +261,7 @@ impl Verdict {
             code: trouble.code.map(code_name),
             message: trouble.what.clone(),
             meaning: Some(step.meaning()),
-            advice: trouble
-                .code_says()
-                .into_iter()
-                .chain([step.advice()])
-                .collect(),
+            advice: trouble.advice(step),
         });
         Report {
             schema: SCHEMA,

@@ -1,10 +1,11 @@
 //! What stops a trial: what happened, which code the server answered with, what that code says.
 //!
-//! What a failure means to a cluster is told by its [`Step`](super::step::Step); nothing here reads
+//! What a failure means to a cluster is told by its [`Step`]; nothing here reads
 //! the text of a message.
 
 use tonic::{Code, Status};
 
+use super::step::Step;
 use crate::status::printable;
 
 /// Why a step failed.
@@ -61,8 +62,20 @@ impl Trouble {
         )
     }
 
+    /// What to do about it in this step: what the code says, and where to look, unless the request
+    /// itself is to blame.
+    pub(super) fn advice(&self, step: Step) -> Vec<&'static str> {
+        use Code::{AlreadyExists, InvalidArgument, OutOfRange, Unimplemented};
+        let request = matches!(
+            self.code,
+            Some(AlreadyExists | InvalidArgument | OutOfRange | Unimplemented)
+        );
+        let look = (!request).then(|| step.advice());
+        self.code_says().into_iter().chain(look).collect()
+    }
+
     /// What the code says, where it says more than that something failed.
-    pub(super) fn code_says(&self) -> Option<&'static str> {
+    fn code_says(&self) -> Option<&'static str> {
         Some(match self.code? {
             Code::InvalidArgument => {
                 "The driver finds the request itself wrong: compare --parameter, --access and \
