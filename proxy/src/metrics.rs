@@ -172,6 +172,10 @@ impl Metrics {
     }
 
     /// A command has ended. `program` is the name of the tool, not its path.
+    ///
+    /// No driver of this build runs one, so nothing calls this yet and both families stay empty.
+    /// A runner tells `exec::Observed` how its commands end; the observer that whoever builds the
+    /// runner hands over is to call this.
     pub fn command(&self, program: &str, outcome: Outcome, took: Duration) {
         let program: Arc<str> = Arc::from(program);
         let labels = Command {
@@ -231,7 +235,11 @@ impl Inner {
             "Time that a driver took for a verb",
             self.backend_durations.clone(),
         );
-        to.register("commands", "Commands run", self.commands.clone());
+        to.register(
+            "commands",
+            "Commands run; drivers that run none leave this empty",
+            self.commands.clone(),
+        );
         to.register(
             "command_duration_seconds",
             "Time that a command took",
