@@ -15,6 +15,7 @@ use crate::config_file::{self, ConfigFileError};
 use crate::connection::Connection;
 use crate::csi_version::CsiVersion;
 use crate::process;
+use crate::status;
 
 mod report;
 
@@ -137,17 +138,29 @@ fn odd(finding: driver_core::config::Finding) -> Finding {
 }
 
 fn of_storage(error: &Error) -> Finding {
-    let whole = error.chain();
-    let advice = error.advice().map(str::to_owned);
-    let message = match &advice {
-        // The chain ends with the advice, which has a place of its own here.
-        Some(advice) => whole.trim_end_matches(&format!(" ({advice})")).to_owned(),
-        None => whole,
-    };
     Finding {
         weight: Weight::Error,
         about: "storage".into(),
-        message,
-        advice,
+        message: status::message_without_advice(error),
+        advice: error.advice().map(str::to_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_finding_has_its_advice_apart_and_no_text_of_a_panic() {
+        let join = tokio::spawn(async { panic!("hunter2") }).await;
+        let error = Error::new(driver_core::Kind::Internal, "look (twice)")
+            .because(join.expect_err("a panic"))
+            .advise("twice");
+        let finding = of_storage(&error);
+        assert_eq!(
+            finding.message,
+            "look (twice): met a defect of this program"
+        );
+        assert_eq!(finding.advice.as_deref(), Some("twice"));
     }
 }

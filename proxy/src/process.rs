@@ -1,20 +1,22 @@
 //! The process itself: its threads, its signals, what it leaves behind when it dies.
 
 use std::error::Error;
-use std::io;
+use std::io::{self, Write};
 use std::panic;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinError;
 use tracing::{error, info};
 
 use crate::telemetry::LogControl;
 
 /// Threads that run calls. Calls wait for storage; two threads carry thousands of them.
 const WORKERS: usize = 2;
-/// Threads for system calls that block: as many copies and mounts at once.
-const BLOCKING: usize = 64;
+/// Threads for system calls that block: as many copies and mounts at once. A provisioner asks for a
+/// hundred copies, which may take hours, and mounts must not wait for them. Idle ones end.
+const BLOCKING: usize = 512;
 
 /// The signals that mean something here.
 #[derive(Debug)]
@@ -71,12 +73,25 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
+/// Writes an answer to standard output. A reader that has gone, such as `head`, has read enough.
+pub fn say(text: &str) {
+    let _ = io::stdout().lock().write_all(text.as_bytes());
+}
+
+/// What one error says, without its causes. The text of a panic is left out: it may hold anything.
+pub fn said(error: &(dyn Error + 'static)) -> String {
+    match error.downcast_ref::<JoinError>() {
+        Some(join) if join.is_panic() => "met a defect of this program".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
 /// An error and its causes in one line.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
+    let mut text = said(error);
     let mut cause = error.source();
     while let Some(error) = cause {
-        let line = error.to_string();
+        let line = said(error);
         // Some errors of others already say what their cause says.
         if !text.ends_with(&line) {
             text.push_str(": ");
@@ -111,5 +126,26 @@ impl Signals {
             };
             info!(verbosity = verbosity.as_str(), "the log level has changed");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("serve")]
+    struct Outer(#[source] JoinError);
+
+    #[tokio::test]
+    async fn the_text_of_a_panic_is_in_no_chain() {
+        let join = tokio::spawn(async { panic!("hunter2") }).await;
+        let join = join.expect_err("a panic");
+        assert!(
+            join.to_string().contains("hunter2"),
+            "what is to be kept out"
+        );
+        assert_eq!(chain(&join), "met a defect of this program");
+        assert_eq!(chain(&Outer(join)), "serve: met a defect of this program");
     }
 }

@@ -10,8 +10,9 @@
 use std::error::Error as _;
 
 use driver_core::{Effect, Error, Kind};
-use tokio::task::JoinError;
 use tonic::{Code, Status};
+
+use crate::process::said;
 
 /// The most bytes of a message: it travels in a header.
 const MAX_MESSAGE: usize = 4096;
@@ -111,16 +112,7 @@ pub(crate) fn status(error: &Error, group: RpcGroup) -> Status {
 ///
 /// The text of a panic is left out wherever it hides in the chain: it may hold anything.
 pub(crate) fn message(error: &Error) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line.push_str(": ");
-        match error.downcast_ref::<JoinError>() {
-            Some(join) if join.is_panic() => line.push_str("met a defect of this program"),
-            _ => line.push_str(&error.to_string()),
-        }
-        cause = error.source();
-    }
+    let mut line = causes(error);
     if let Some(advice) = error.advice() {
         line.push_str(" (");
         line.push_str(advice);
@@ -129,26 +121,50 @@ pub(crate) fn message(error: &Error) -> String {
     printable(&line)
 }
 
+/// What [`message`] says but for the advice, which has a place of its own elsewhere.
+pub(crate) fn message_without_advice(error: &Error) -> String {
+    printable(&causes(error))
+}
+
+fn causes(error: &Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line.push_str(": ");
+        line.push_str(&said(error));
+        cause = error.source();
+    }
+    line
+}
+
 /// `text` on one line, without control characters, at most [`MAX_MESSAGE`] bytes long. For messages
 /// to callers and for logs: neither a terminal nor a line-based reader can be led astray by it.
 pub(crate) fn printable(text: &str) -> String {
-    let mut line = String::with_capacity(text.len().min(MAX_MESSAGE));
+    printable_within(text, MAX_MESSAGE)
+}
+
+/// What [`printable`] says in at most `limit` bytes.
+pub(crate) fn printable_within(text: &str, limit: usize) -> String {
+    let mut line = String::with_capacity(text.len().min(limit));
     for c in text.chars() {
-        if line.len() >= MAX_MESSAGE - "\\u{10ffff}…".len() {
-            line.push('…');
-            break;
-        }
+        let fits = line.len();
         if is_unprintable(c) {
             line.extend(c.escape_default());
         } else {
             line.push(c);
+        }
+        if line.len() > limit {
+            line.truncate(fits);
+            while line.len() + '…'.len_utf8() > limit && line.pop().is_some() {}
+            line.push('…');
+            break;
         }
     }
     line
 }
 
 /// Controls, line separators, and characters that change the direction of text.
-fn is_unprintable(c: char) -> bool {
+pub(crate) fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(
             c,
@@ -322,12 +338,12 @@ mod tests {
         );
         assert!(status.details().is_empty());
         for long in ["é".repeat(5000), "\n".repeat(5000), "\u{2066}".repeat(5000)] {
-            let line = printable(&long);
-            assert!(
-                line.len() <= MAX_MESSAGE && line.ends_with('…'),
-                "{}",
-                line.len()
-            );
+            for limit in [MAX_MESSAGE, 128, 127, 126] {
+                let line = printable_within(&long, limit);
+                let fits = (limit - 10..=limit).contains(&line.len());
+                assert!(fits && line.ends_with('…'), "{} of {limit}", line.len());
+            }
         }
+        assert_eq!(printable_within(&"é".repeat(64), 128), "é".repeat(64));
     }
 }

@@ -1,9 +1,9 @@
 //! `version`: what this is, and what its environment may say.
-#![expect(clippy::print_stdout, reason = "this is the answer to the question")]
 
 use std::process::ExitCode;
 
 use crate::args::{Effect, VARIABLES};
+use crate::process::say;
 
 /// Prints it.
 pub fn run(environment: bool) -> ExitCode {
@@ -14,14 +14,14 @@ pub fn run(environment: bool) -> ExitCode {
                 Effect::Acts(what) => what.to_owned(),
                 Effect::None(why) => format!("no effect: {why}"),
             };
-            println!("{:<50} {what}", variable.name);
+            say(&format!("{:<50} {what}\n", variable.name));
         }
     } else {
-        println!(
-            "omnibus-csi {} (CSI {})",
+        say(&format!(
+            "omnibus-csi {} (CSI {})\n",
             env!("CARGO_PKG_VERSION"),
             csi_proto::SPEC_VERSION
-        );
+        ));
     }
     ExitCode::SUCCESS
 }

@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::args::EX_USAGE;
+use crate::process;
+use crate::status::printable;
 
 /// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -84,12 +86,11 @@ impl Report {
         }
     }
 
-    #[expect(clippy::print_stdout, reason = "this is what was asked for")]
     pub(super) fn print(&self, json: bool) {
         if json {
-            println!("{}", serde_json::json!(self));
+            process::say(&format!("{}\n", serde_json::json!(self)));
         } else {
-            print!("{}", self.table());
+            process::say(&self.table());
         }
     }
 
@@ -110,9 +111,14 @@ impl Report {
                 Weight::Warning => "WARNING",
                 Weight::Note => "note",
             };
-            let _ = writeln!(text, "{weight:<8} {}: {}", plain(about), plain(message));
+            let _ = writeln!(
+                text,
+                "{weight:<8} {}: {}",
+                printable(about),
+                printable(message)
+            );
             if let Some(advice) = advice {
-                let _ = writeln!(text, "{:<8} → {}", "", plain(advice));
+                let _ = writeln!(text, "{:<8} → {}", "", printable(advice));
             }
         }
         let errors = self
@@ -135,21 +141,11 @@ impl Report {
             1 => "1 error".to_owned(),
             many => format!("{many} errors"),
         };
-        let _ = writeln!(text, "{}{driver}: {verdict}; {looked}", plain(&self.file));
+        let _ = writeln!(
+            text,
+            "{}{driver}: {verdict}; {looked}",
+            printable(&self.file)
+        );
         text
     }
-}
-
-/// Without control characters: keys come from a file.
-fn plain(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            let escaped: Vec<char> = if c.is_control() {
-                c.escape_default().collect()
-            } else {
-                vec![c]
-            };
-            escaped
-        })
-        .collect()
 }

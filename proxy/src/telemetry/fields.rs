@@ -5,6 +5,8 @@ use std::fmt::{self, Write};
 use serde_json::Value;
 use tracing::field::{Field, Visit};
 
+use crate::status::is_unprintable;
+
 /// Every field that may stand in a log. What is not here is dropped, not masked: it may be a
 /// request, and a request may hold anything.
 pub(super) const ALLOWED: &[&str] = &[
@@ -132,10 +134,10 @@ fn harmless(text: &dyn fmt::Display) -> String {
                     self.0.push('…');
                     return Err(fmt::Error);
                 }
-                if is_plain(character) {
-                    self.0.push(character);
-                } else {
+                if is_unprintable(character) {
                     self.0.extend(character.escape_default());
+                } else {
+                    self.0.push(character);
                 }
             }
             Ok(())
@@ -145,10 +147,4 @@ fn harmless(text: &dyn fmt::Display) -> String {
     // The only error is our own: enough was written.
     let _ = write!(harmless, "{text}");
     harmless.0
-}
-
-/// Neither a control character nor one that reorders or breaks lines on a terminal.
-fn is_plain(character: char) -> bool {
-    !character.is_control()
-        && !matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -87,3 +87,15 @@ fn a_check_tells_what_the_storage_lacks_and_what_no_server_would_accept() {
     fs::remove_file(place.path("config.yaml")).unwrap();
     assert_eq!(check(&place, &["--offline"]).0, 64);
 }
+
+#[test]
+fn a_reader_that_leaves_early_does_not_break_an_answer() {
+    for question in [&["version"][..], &["version", "--environment"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(PROGRAM);
+        command.env_clear().args(question).stdout(writer);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+}
