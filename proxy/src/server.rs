@@ -12,6 +12,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
+use tracing::warn;
 
 pub mod authority;
 pub mod hpack;
@@ -30,6 +31,9 @@ const MAX_PENDING_RESETS: usize = 64;
 /// How long a silent connection may be silent before it is asked whether it lives.
 const KEEPALIVE: Duration = Duration::from_mins(1);
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(20);
+/// How long to wait after a connection that could not be taken: while descriptors are short, each
+/// try fails at once.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `stop` resolves, then refuses new connections and ends when the old ones do.
 ///
@@ -87,8 +91,19 @@ where
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_ANSWER))
         .add_routes(routes)
-        .serve_with_incoming_shutdown(incoming.map(|io| io.map(Repaired::new)), stop)
+        .serve_with_incoming_shutdown(patient(incoming).map(|io| io.map(Repaired::new)), stop)
         .await
+}
+
+/// The same connections, with a pause after each that could not be taken. tonic goes on at once.
+fn patient<IO>(incoming: impl Stream<Item = io::Result<IO>>) -> impl Stream<Item = io::Result<IO>> {
+    incoming.then(async |accepted| {
+        if let Err(error) = &accepted {
+            warn!(error = %error, "a connection cannot be taken");
+            tokio::time::sleep(PAUSE).await;
+        }
+        accepted
+    })
 }
 
 #[cfg(test)]
