@@ -7,10 +7,11 @@
 use std::fs::{self, Permissions};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_stream::wrappers::UnixListenerStream;
@@ -88,13 +89,7 @@ impl Bound {
         clear(path).map_err(because)?;
         let bound = || -> Result<Self, ListenReason> {
             let address = SocketAddrUnix::new(path.as_path()).map_err(io::Error::from)?;
-            let fd = rustix::net::socket_with(
-                AddressFamily::UNIX,
-                SocketType::STREAM,
-                SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-                None,
-            )
-            .map_err(io::Error::from)?;
+            let fd = unix_socket()?;
             rustix::net::bind(&fd, &address).map_err(|error| refusal(error.into()))?;
             // Between bind and listen nobody can connect: that is when permissions are set.
             fs::set_permissions(path, Permissions::from_mode(*mode))?;
@@ -148,13 +143,20 @@ fn clear(path: &Path) -> Result<(), ListenReason> {
     if !meta.file_type().is_socket() {
         return Err(ListenReason::NotASocket);
     }
-    match StdUnixStream::connect(path) {
-        Ok(_) => Err(ListenReason::InUse),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            Ok(fs::remove_file(path)?)
-        }
-        Err(error) => Err(ListenReason::Unasked(error)),
+    let address = SocketAddrUnix::new(path).map_err(io::Error::from)?;
+    match rustix::net::connect(&unix_socket()?, &address) {
+        // A full queue is somebody's, too; to wait for a place in it may take for ever.
+        Ok(()) | Err(Errno::AGAIN) => Err(ListenReason::InUse),
+        Err(Errno::CONNREFUSED) => Ok(fs::remove_file(path)?),
+        Err(errno) => Err(ListenReason::Unasked(errno.into())),
     }
+}
+
+/// A socket on which nothing ever waits.
+fn unix_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok(socket)
 }
 
 fn refusal(error: io::Error) -> ListenReason {
@@ -187,7 +189,7 @@ pub fn is_exposed(address: SocketAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixListener as StdUnixListener;
+    use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 
     use super::*;
 
@@ -241,6 +243,18 @@ mod tests {
         living.set_nonblocking(true).unwrap();
         StdUnixStream::connect(&path).unwrap();
         living.accept().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_server_that_takes_no_connection_any_more_holds_nobody_up_and_keeps_its_socket() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("csi.sock");
+        let stuck = unix_socket().unwrap();
+        rustix::net::bind(&stuck, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&stuck, 0).unwrap();
+        let _only_place = StdUnixStream::connect(&path).unwrap();
+        assert!(matches!(reason(&path), ListenReason::InUse));
+        assert!(path.exists());
     }
 
     #[tokio::test]
