@@ -86,11 +86,12 @@ impl Admin {
     }
 
     async fn exchange(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
-        let answer = match read_request(&mut stream).await? {
-            Some(request) => self.answer(&request),
-            None => Answer::text("400 Bad Request", "this is no HTTP/1.1 request\n"),
+        let page = match read_request(&mut stream).await? {
+            Some(request) if request.method == "HEAD" => self.answer(&request).head(),
+            Some(request) => self.answer(&request).render(),
+            None => Answer::text("400 Bad Request", "this is no HTTP/1.1 request\n").render(),
         };
-        stream.write_all(answer.render().as_bytes()).await?;
+        stream.write_all(page.as_bytes()).await?;
         stream.shutdown().await
     }
 
@@ -147,13 +148,18 @@ impl Answer {
         }
     }
 
-    fn render(&self) -> String {
+    /// What a HEAD request gets: the length of the body, and no body.
+    fn head(&self) -> String {
         let Self { status, kind, body } = self;
         format!(
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
-             Connection: close\r\n\r\n{body}",
+             Connection: close\r\n\r\n",
             body.len()
         )
+    }
+
+    fn render(&self) -> String {
+        self.head() + &self.body
     }
 }
 
@@ -258,6 +264,14 @@ mod tests {
         assert!(page.contains("csi_rpc_total{rpc=\"Probe\"") && page.ends_with("# EOF\n"));
         let (head, body) = page.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}", body.len())));
+    }
+
+    #[tokio::test]
+    async fn a_head_request_gets_the_head_and_nothing_else() {
+        let admin = admin();
+        let head = ask(&admin, "HEAD /live HTTP/1.1\r\n\r\n").await;
+        assert!(head.contains("Content-Length: 5\r\n"), "{head}");
+        assert!(head.ends_with("\r\n\r\n"), "{head}");
     }
 
     #[tokio::test]
