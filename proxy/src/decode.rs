@@ -25,7 +25,7 @@ pub(crate) use controller::{
     CreateVolumeRequest, ExpandRequest, ListSnapshotsRequest, SourceHandle, ValidateRequest,
     delete_snapshot, delete_volume, get_snapshot, get_volume,
 };
-pub(crate) use maps::size as map_size;
+pub(crate) use maps::{is_topology, size as map_size};
 pub(crate) use node::{
     NodeExpandRequest, PublishRequest, StageRequest, UnpublishRequest, stats, unstage,
 };

@@ -20,6 +20,7 @@ use crate::admin::{Admin, Readiness};
 use crate::args::{self, EX_USAGE, Serve};
 use crate::config_file;
 use crate::connection::Connection;
+use crate::decode;
 use crate::dispatch::Connections;
 use crate::metrics::Metrics;
 use crate::process::{self, Signals};
@@ -28,6 +29,10 @@ use crate::server::socket::{Bound, Listeners, Remains, is_exposed, listen_tcp};
 use crate::server::{self, reflection};
 use crate::service::Plugin;
 use crate::telemetry::{self, LogControl};
+
+const NO_TOPOLOGY: &str = "the volumes of this driver belong to a node, and the id of this one \
+                           cannot name a place: give it 1 to 63 letters, digits, `-`, `_` and `.`, \
+                           with a letter or digit at both ends";
 
 /// A server that takes calls.
 struct Running {
@@ -92,6 +97,13 @@ fn open(serve: &Serve) -> Option<Connection> {
             Severity::NoEffect => info!(key, "configuration: {finding}"),
             Severity::UnknownKey | Severity::Doubtful => warn!(key, "configuration: {finding}"),
         }
+    }
+    if let Some(place) = connection.driver().node_topology()
+        && !decode::is_topology(&place)
+    {
+        // compat: "Topology": no orchestrator could store it.
+        error!(variable = "CSI_NODE_ID", "{NO_TOPOLOGY}");
+        return None;
     }
     Some(connection)
 }

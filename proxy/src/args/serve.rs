@@ -110,7 +110,7 @@ impl Serve {
         let mount_timeout =
             mount_timeout.and_then(|timeout| problems.check("MOUNT_DEFAULT_TIMEOUT", timeout));
         let node_id = set("CSI_NODE_ID").or_else(host_name).unwrap_or_default();
-        let node_id = problems.check("CSI_NODE_ID", NodeId::parse(&node_id));
+        let node_id = problems.check("CSI_NODE_ID", node(&node_id));
         let production = set("NODE_ENV").as_deref() == Some("production");
         match (version, name, file, modes, mode, grace, node_id) {
             (
@@ -285,6 +285,14 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
             text.escape_debug()
         )
     })
+}
+
+/// Narrower than what a request may hold: whoever made this one meant the name of a machine.
+fn node(text: &str) -> Result<NodeId, String> {
+    if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err("holds a blank, a line break or a control character".into());
+    }
+    NodeId::parse(text).map_err(|error| error.to_string())
 }
 
 fn host_name() -> Option<String> {

@@ -105,6 +105,14 @@ pub(super) fn topology(
     Ok(Topology::new(segments))
 }
 
+/// Whether an orchestrator can store a place that is ours.
+pub(crate) fn is_topology(place: &Topology) -> bool {
+    let segments = place.segments();
+    segments
+        .iter()
+        .all(|(key, value)| is_topology_key(key) && is_label(value))
+}
+
 fn is_topology_key(key: &str) -> bool {
     match key.split_once('/') {
         None => is_label(key),

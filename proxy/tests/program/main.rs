@@ -142,6 +142,12 @@ fn a_wrong_command_line_or_configuration_ends_it_with_64_before_anything_is_boun
     assert_eq!(code, 64);
     assert!(text.contains("--csi-mode"), "{text}");
 
+    let long = "n".repeat(64);
+    for id in ["node\n1", "node 1", "node-1\r", "-node", long.as_str()] {
+        let (code, text) = place.refused(place.command().env("CSI_NODE_ID", id));
+        assert!(code == 64 && text.contains("CSI_NODE_ID"), "{id:?}: {text}");
+    }
+
     fs::write(place.path("config.yaml"), "driver: local-hostpaht\n").unwrap();
     let (code, text) = place.refused(&mut place.command());
     let line: Value = serde_json::from_str(text.trim_end()).unwrap();
