@@ -19,6 +19,8 @@ const MAX_NODES: usize = 20_000;
 const MAX_UNFOLDED: usize = 4 * MAX_BYTES;
 /// The most `[` and `{`. The time to parse nested ones grows with the square of their number.
 const MAX_BRACKETS: usize = 3_000;
+/// The longest message of the library that is passed on, in characters.
+const MAX_MESSAGE: usize = 512;
 /// The key whose value is merged into the map it stands in.
 const MERGE: &str = "<<";
 
@@ -76,7 +78,22 @@ fn read(text: &str) -> Result<Value, ConfigError> {
         depth: 0,
     };
     node.deserialize(serde_yaml::Deserializer::from_str(text))
-        .map_err(|error| ConfigError::new(error.to_string()))
+        .map_err(|error| ConfigError::new(presentable(&error.to_string())))
+}
+
+/// What the library says begins with keys as they are: of any length, and with line breaks. What is
+/// wrong, and where, stands at its end.
+fn presentable(message: &str) -> String {
+    let surplus = message.chars().count().saturating_sub(MAX_MESSAGE);
+    let mut shown = String::from(if surplus > 0 { "…" } else { "" });
+    for c in message.chars().skip(surplus) {
+        if c.is_control() {
+            shown.extend(c.escape_debug());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
 }
 
 /// What is left to be unfolded.
@@ -277,4 +294,20 @@ fn merge(map: &mut Map<String, Value>, merged: Value) -> Result<(), &'static str
 /// A key as it may stand in a message.
 fn shown(key: &str) -> String {
     key.chars().take(64).flat_map(char::escape_debug).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_with_line_breaks_or_without_end_leaves_a_message_of_one_short_line() {
+        for key in ["a\\n\\u0007", &"k".repeat(100_000)] {
+            let error = parse(&format!("? \"{key}\"\n: !tag 5\n")).expect_err("a tag");
+            let message = error.to_string();
+            assert!(!message.chars().any(char::is_control), "{message:?}");
+            assert!(message.chars().count() <= MAX_MESSAGE + 1, "{message:?}");
+            assert!(message.contains("tags are not supported at line 2"));
+        }
+    }
 }
