@@ -13,7 +13,9 @@ use driver_core::volume::Secrets;
 use driver_core::{AccessRules, Driver, Error, NodeId, Parameters, VolumeId, VolumeName};
 use driver_directory::LocalHostpath;
 use node_utils::node::NodeConfig;
-use node_utils::{Access, Attachment, MountFlags, Node, VolumeCapability, VolumeContext};
+use node_utils::{
+    Access, AccessMode, Attachment, MountFlags, Node, VolumeCapability, VolumeContext,
+};
 use secrecy::ExposeSecret;
 
 use crate::advertise::Advertised;
@@ -31,6 +33,8 @@ pub struct Connection {
     delete: DeleteStrategy,
     contexts: BTreeMap<String, VolumeContext>,
     honours_group: bool,
+    enforces_single_writer: bool,
+    mount_flags: MountFlags,
     node: Node,
 }
 
@@ -106,11 +110,13 @@ impl Connection {
             access.block_modes.clone_from(modes);
         }
         let advertised = Advertised::new(driver.capabilities(), &access, config, version);
+        // Orchestrators that do not know the other mode publish such a volume to several pods.
+        let enforces_single_writer = advertised
+            .node
+            .contains(&NodeCapability::SingleNodeMultiWriter);
         let node = NodeConfig {
             mount_flags: config.node.mount.mount_flags.clone(),
-            enforce_single_node_writer: advertised
-                .node
-                .contains(&NodeCapability::SingleNodeMultiWriter),
+            enforce_single_node_writer: enforces_single_writer,
         };
         Self {
             name: Arc::from(""),
@@ -121,6 +127,8 @@ impl Connection {
             contexts: config.private.volume_context.clone(),
             honours_group: version >= CsiVersion::minor(5)
                 && advertised.node.contains(&NodeCapability::VolumeMountGroup),
+            enforces_single_writer,
+            mount_flags: node.mount_flags.clone(),
             advertised,
             node: Node::new(node),
         }
@@ -218,24 +226,41 @@ impl Connection {
         capability
     }
 
-    /// Adds the mount options of a stage secret to a capability. compat: "Mount flags".
-    pub(crate) fn with_secret_flags(
+    /// Whether a volume that is used in this mode has one target on a node.
+    pub(crate) fn has_one_target(&self, mode: AccessMode) -> bool {
+        match mode {
+            AccessMode::SingleNodeSingleWriter => true,
+            AccessMode::SingleNodeWriter => self.enforces_single_writer,
+            _ => false,
+        }
+    }
+
+    /// The mount options in a stage secret. compat: "Secrets".
+    pub(crate) fn secret_flags(
         &self,
-        mut capability: VolumeCapability,
         context: &VolumeContext,
         secrets: &Secrets,
-    ) -> Result<VolumeCapability, Error> {
+    ) -> Result<MountFlags, Error> {
         let made_by = |key| context.get(key).map(String::as_str);
         let driver = made_by("provisioner_driver").unwrap_or(self.driver.kind());
         let instance = made_by("provisioner_driver_instance_id").or(self.instance.as_deref());
-        if let Access::Mount(mount) = &mut capability.access
-            && let Some(flags) = scoped(secrets, driver, instance, "mount_flags")
-        {
-            let flags = MountFlags::parse([flags.expose_secret()])
-                .map_err(|error| Error::invalid("secret `mount_flags`").because(error))?;
-            mount.flags = mount.flags.followed_by(&flags);
+        let flags = scoped(secrets, driver, instance, "mount_flags");
+        MountFlags::parse(flags.map(ExposeSecret::expose_secret))
+            .map_err(|error| Error::invalid("secret `mount_flags`").because(error))
+    }
+
+    /// A capability with every option that counts for staging: those of the request, of the
+    /// configuration, of the secret. compat: "Mount flags".
+    pub(crate) fn for_staging(
+        &self,
+        mut capability: VolumeCapability,
+        secret: &MountFlags,
+    ) -> VolumeCapability {
+        if let Access::Mount(mount) = &mut capability.access {
+            let configured = mount.flags.followed_by(&self.mount_flags);
+            mount.flags = configured.followed_by(secret);
         }
-        Ok(capability)
+        capability
     }
 }
 
@@ -268,7 +293,7 @@ fn unknown(name: &str) -> ConfigError {
 #[cfg(test)]
 mod tests {
     use driver_core::config::NoEnvironment;
-    use node_utils::{AccessMode, MountAccess};
+    use node_utils::MountAccess;
 
     use super::*;
     use crate::testing::Memory;
@@ -365,8 +390,9 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_a_stage_secret_follow_those_of_the_request() {
-        let connection = of("{driver: x, instance_id: i}", 13);
+    fn flags_for_staging_are_those_of_the_request_the_configuration_and_the_secret() {
+        let yaml = "{driver: x, instance_id: i, node: {mount: {mount_flags: 'nodev,a'}}}";
+        let connection = of(yaml, 13);
         let secrets: Secrets = [
             ("mount_flags", "a"),
             ("democratic-csi.org/memory/mount_flags", "b,c"),
@@ -374,15 +400,27 @@ mod tests {
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned().into()))
         .into();
-        let flags = |context: &VolumeContext| {
-            let served = connection.with_secret_flags(with_group(), context, &secrets);
-            match served.expect("flags").access {
+        let flags = |context: &VolumeContext, secrets: &Secrets| {
+            let secret = connection.secret_flags(context, secrets).expect("flags");
+            match connection.for_staging(with_group(), &secret).access {
                 Access::Mount(mount) => mount.flags.iter().map(str::to_owned).collect(),
                 Access::Block => Vec::new(),
             }
         };
-        assert_eq!(flags(&VolumeContext::new()), ["noatime", "b", "c"]);
+        let here = VolumeContext::new();
+        let first = ["noatime", "nodev", "a"];
+        assert_eq!(flags(&here, &Secrets::default()), first);
+        assert_eq!(flags(&here, &secrets), [&first[..], &["b", "c"]].concat());
         let made_by = [("provisioner_driver".to_owned(), "other".to_owned())].into();
-        assert_eq!(flags(&made_by), ["noatime", "d"]);
+        assert_eq!(flags(&made_by, &secrets), [&first[..], &["d"]].concat());
+    }
+
+    #[test]
+    fn a_single_writer_has_one_target_where_the_orchestrator_knows_the_other_mode() {
+        let one = |minor, mode| of("driver: x", minor).has_one_target(mode);
+        assert!(one(5, AccessMode::SingleNodeWriter));
+        assert!(!one(4, AccessMode::SingleNodeWriter));
+        assert!(one(4, AccessMode::SingleNodeSingleWriter));
+        assert!(!one(5, AccessMode::SingleNodeMultiWriter));
     }
 }

@@ -3,6 +3,8 @@
 //! It is not a model of storage; driver-core's contract suite judges drivers. Here it is only what
 //! the layers above a driver can be tested against.
 
+pub(crate) mod log;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;

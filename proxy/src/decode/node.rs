@@ -3,6 +3,7 @@
 use csi_proto::v1;
 use driver_core::SizeRange;
 use driver_core::volume::Secrets;
+use node_utils::attachment::PathError;
 use node_utils::{AbsolutePath, StagingPath, TargetPath, VolumeCapability, VolumeContext};
 
 use super::{DecodeError, capability, maps, path, present, size, volume_handle};
@@ -42,6 +43,7 @@ pub(crate) struct NodeExpandRequest {
     pub(crate) volume: VolumeHandle,
     pub(crate) path: AbsolutePath,
     pub(crate) size: SizeRange,
+    pub(crate) capability: Option<VolumeCapability>,
 }
 
 impl TryFrom<v1::NodeStageVolumeRequest> for StageRequest {
@@ -99,13 +101,17 @@ impl TryFrom<v1::NodeUnpublishVolumeRequest> for UnpublishRequest {
     }
 }
 
-/// The volume to look at, and where it is mounted.
+/// The volume to look at, and where it is mounted. `None` is a relative path: no volume is ever
+/// there, and the specification has `NOT_FOUND` for a volume that is not at the path.
 pub(crate) fn stats(
     request: &v1::NodeGetVolumeStatsRequest,
-) -> Result<(VolumeHandle, AbsolutePath), DecodeError> {
+) -> Result<(VolumeHandle, Option<AbsolutePath>), DecodeError> {
     let volume = volume_handle("volume_id", &request.volume_id)?;
     optional_staging(&request.staging_target_path)?;
-    Ok((volume, path("volume_path", &request.volume_path)?))
+    match AbsolutePath::parse(&request.volume_path) {
+        Err(PathError::Relative) => Ok((volume, None)),
+        _ => Ok((volume, Some(path("volume_path", &request.volume_path)?))),
+    }
 }
 
 impl TryFrom<v1::NodeExpandVolumeRequest> for NodeExpandRequest {
@@ -114,11 +120,11 @@ impl TryFrom<v1::NodeExpandVolumeRequest> for NodeExpandRequest {
     fn try_from(request: v1::NodeExpandVolumeRequest) -> Result<Self, DecodeError> {
         maps::secrets(request.secrets)?;
         optional_staging(&request.staging_target_path)?;
-        request.volume_capability.map(capability::one).transpose()?;
         Ok(Self {
             volume: volume_handle("volume_id", &request.volume_id)?,
             path: path("volume_path", &request.volume_path)?,
             size: size(request.capacity_range)?,
+            capability: request.volume_capability.map(capability::one).transpose()?,
         })
     }
 }

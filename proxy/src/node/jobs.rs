@@ -9,7 +9,8 @@ use csi_proto::v1;
 use driver_core::config::NodeCapability;
 use driver_core::{Effect, Error, Kind, VolumeId};
 use node_utils::node::{self, NodeError, NodeErrorKind};
-use node_utils::{AbsolutePath, AccessMode, Terms};
+use node_utils::{AbsolutePath, Attachment, Terms};
+use tracing::info;
 
 use crate::connection::Connection;
 use crate::decode::{self, NodeExpandRequest, PublishRequest, StageRequest, UnpublishRequest};
@@ -28,11 +29,19 @@ pub(super) fn stage(
     connection.allow(std::slice::from_ref(&request.capability))?;
     let attachment = connection.attachment(&id, &request.context)?;
     let capability = connection.on_node(request.capability);
-    let capability =
-        connection.with_secret_flags(capability, &request.context, &request.secrets)?;
+    let secret = connection.secret_flags(&request.context, &request.secrets)?;
+    let capability = connection.for_staging(capability, &secret);
     let keys = alone(&connection, &id, request.staging.path());
     let subject = about(&connection, &request.volume);
     Ok(Job::new(subject, keys, async move |task| {
+        if !secret.is_empty() && takes_no_flags_when_staged(&attachment) {
+            let dropped = secret.iter().count();
+            info!(
+                dropped,
+                "the mount options of the stage secret have no effect: a directory takes its \
+                 options when it is published"
+            );
+        }
         let wanted = node::StageRequest {
             staging: request.staging,
             attachment,
@@ -42,6 +51,13 @@ pub(super) fn stage(
         staged.map_err(|error| told(&id, error))?;
         Ok(v1::NodeStageVolumeResponse {})
     }))
+}
+
+/// compat: "Mount flags".
+fn takes_no_flags_when_staged(attachment: &Attachment) -> bool {
+    match attachment {
+        Attachment::Hostpath(_) => true,
+    }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "all jobs have one shape")]
@@ -70,9 +86,10 @@ pub(super) fn publish(
     let attachment = connection.attachment(&id, &request.context)?;
     let staging = request.staging.ok_or_else(|| unstaged(&id))?;
     // Two calls for one volume must not both find it published nowhere.
-    let hold = match request.capability.mode {
-        AccessMode::SingleNodeSingleWriter | AccessMode::SingleNodeWriter => Hold::Exclusive,
-        _ => Hold::Shared,
+    let hold = if connection.has_one_target(request.capability.mode) {
+        Hold::Exclusive
+    } else {
+        Hold::Shared
     };
     let keys = at_target(&connection, &id, request.target.path(), hold);
     let subject = about(&connection, &request.volume);
@@ -126,6 +143,9 @@ pub(super) fn stats(
 ) -> Result<Job<v1::NodeGetVolumeStatsResponse>, Error> {
     let (handle, path) = decode::stats(&request)?;
     let (connection, id) = plugin.connections.of_volume(&handle);
+    let Some(path) = path else {
+        return Err(Error::not_found(format!("volume {id} at a relative path")));
+    };
     let subject = about(&connection, &handle);
     Ok(Job::new(subject, Keys::none(), async move |task| {
         let found = connection.node().stats(terms(&task), path).await;
@@ -142,6 +162,7 @@ pub(super) fn expand(
 ) -> Result<Job<v1::NodeExpandVolumeResponse>, Error> {
     let request = NodeExpandRequest::try_from(request)?;
     let (connection, id) = plugin.connections.of_volume(&request.volume);
+    connection.allow(request.capability.as_slice())?;
     let object = Object::OnNode(id.clone());
     let keys = Keys::none().and(connection.name(), object, Hold::Exclusive);
     let subject = about(&connection, &request.volume);

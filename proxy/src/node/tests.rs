@@ -7,6 +7,7 @@ use driver_core::text::MAX_MAP;
 use tonic::Code;
 
 use super::*;
+use crate::testing::log::{heard, listen};
 use crate::testing::{Memory, plugin};
 
 const CONFIG: &str = "driver: memory";
@@ -132,6 +133,26 @@ async fn mount_flags_of_a_secret_are_checked_and_never_shown() {
 }
 
 #[tokio::test]
+async fn mount_flags_of_a_secret_that_have_no_effect_are_said_to_have_none() {
+    let dir = tempfile::tempdir().expect("folder");
+    let mut request = stage(&dir);
+    listen();
+    staged(CONFIG, request.clone()).await;
+    assert!(!heard().contains("stage secret"), "there is none");
+    request.secrets = [("mount_flags".to_owned(), "ro,hunter2".to_owned())].into();
+    staged(CONFIG, request).await;
+    let text = heard();
+    let line = text.lines().find(|l| l.contains("stage secret"));
+    let line = line.expect("a line about them");
+    assert!(
+        line.contains("no effect") && line.contains("dropped=2"),
+        "{line}"
+    );
+    assert!(line.contains("volume=v"), "{line}");
+    assert!(!text.contains("hunter2"), "{text}");
+}
+
+#[tokio::test]
 async fn publishing_what_was_not_staged_is_a_precondition_and_not_a_missing_field() {
     let dir = tempfile::tempdir().expect("folder");
     let staged = stage(&dir);
@@ -195,6 +216,13 @@ async fn what_is_not_there_is_unstaged_and_unpublished_and_has_no_statistics() {
     };
     let reply = service.node_get_volume_stats(Request::new(stats)).await;
     assert_eq!(reply.expect_err("nothing mounted").code(), Code::NotFound);
+    let stats = v1::NodeGetVolumeStatsRequest {
+        volume_id: "v".into(),
+        volume_path: "some/path".into(),
+        ..Default::default()
+    };
+    let reply = service.node_get_volume_stats(Request::new(stats)).await;
+    assert_eq!(reply.expect_err("nowhere").code(), Code::NotFound);
     let expand = v1::NodeExpandVolumeRequest {
         volume_id: "v".into(),
         volume_path: at("target"),
@@ -202,6 +230,27 @@ async fn what_is_not_there_is_unstaged_and_unpublished_and_has_no_statistics() {
     };
     let reply = service.node_expand_volume(Request::new(expand)).await;
     assert_eq!(reply.expect_err("nothing mounted").code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn a_way_of_use_that_the_driver_lacks_is_refused_when_a_volume_grows() {
+    let dir = tempfile::tempdir().expect("folder");
+    let expand = v1::NodeExpandVolumeRequest {
+        volume_id: "v".into(),
+        volume_path: dir.path().display().to_string(),
+        volume_capability: Some(v1::VolumeCapability {
+            access_type: Some(AccessType::Block(BlockVolume {})),
+            ..mounted()
+        }),
+        ..Default::default()
+    };
+    let reply = service(CONFIG)
+        .node_expand_volume(Request::new(expand))
+        .await;
+    assert_eq!(
+        reply.expect_err("a raw device").code(),
+        Code::InvalidArgument
+    );
 }
 
 #[tokio::test]

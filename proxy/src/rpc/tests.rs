@@ -229,47 +229,8 @@ async fn a_question_that_panics_costs_one_call() {
 }
 
 mod logs {
-    use std::cell::RefCell;
-    use std::io::Write;
-    use std::sync::Once;
-
     use super::*;
-
-    thread_local! {
-        /// What this thread has logged. Each test has a thread of its own.
-        static LINES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    }
-
-    struct Lines;
-
-    impl Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            LINES.with_borrow_mut(|lines| lines.extend_from_slice(bytes));
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
-    /// One subscriber for all tests: with one for each, what a test hears depends on the others.
-    fn listen() {
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| {
-            let subscriber = tracing_subscriber::fmt()
-                .with_max_level(tracing::Level::TRACE)
-                .with_writer(|| Lines)
-                .with_ansi(false)
-                .finish();
-            tracing::subscriber::set_global_default(subscriber).expect("the first subscriber");
-        });
-        LINES.take();
-    }
-
-    fn heard() -> String {
-        String::from_utf8(LINES.take()).expect("text")
-    }
+    use crate::testing::log::{heard, listen};
 
     #[tokio::test]
     async fn each_call_ends_with_one_line_that_tells_who_what_and_how_it_ended() {
