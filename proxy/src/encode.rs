@@ -11,6 +11,7 @@ use node_utils::node::{Health, Usage, VolumeStats};
 
 use crate::connection::Connection;
 use crate::decode::{MAX_TOKEN, SourceHandle, map_size};
+use crate::status::printable_within;
 
 /// A volume that was just made. `source` repeats the request.
 pub(crate) fn created_volume(
@@ -134,7 +135,7 @@ pub(crate) fn stats(stats: &VolumeStats, with_condition: bool) -> v1::NodeGetVol
         Health::Normal => normal(),
         Health::Abnormal { reason, message } => v1::VolumeCondition {
             abnormal: true,
-            message: format!("{reason}: {}", crate::status::printable(message)),
+            message: printable_within(&format!("{reason}: {message}"), MAX_STRING),
         },
     };
     v1::NodeGetVolumeStatsResponse {
@@ -159,4 +160,26 @@ fn checked(what: &str, id: &str) -> Result<(), Error> {
 /// Something was made that cannot be told to the orchestrator.
 fn defect(text: String) -> Error {
     Error::new(Kind::Internal, text).with_effect(Effect::Possible)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_condition_of_a_volume_fits_into_a_string_of_the_specification() {
+        let health = Health::Abnormal {
+            reason: "InputOutputError",
+            message: format!("`/{}`\n answers with an error", "p".repeat(500)),
+        };
+        let stats = VolumeStats {
+            bytes: None,
+            inodes: None,
+            health,
+        };
+        assert_eq!(self::stats(&stats, false).volume_condition, None);
+        let told = self::stats(&stats, true).volume_condition.expect("told");
+        assert!(told.abnormal && told.message.starts_with("InputOutputError: `/pp"));
+        assert_eq!(told.message.len(), MAX_STRING);
+    }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use csi_proto::v1;
 use driver_core::config::ControllerCapability;
+use driver_core::text::MAX_STRING;
 use driver_core::{CreateVolume, Error, Source};
 use tracing::info;
 
@@ -18,6 +19,7 @@ use crate::encode;
 use crate::inflight::{Hold, Keys, Object};
 use crate::rpc::Job;
 use crate::service::Plugin;
+use crate::status::printable_within;
 
 pub(super) fn create(
     plugin: &Arc<Plugin>,
@@ -164,7 +166,7 @@ pub(super) fn validate(
             },
             Some(reason) => v1::ValidateVolumeCapabilitiesResponse {
                 confirmed: None,
-                message: reason,
+                message: printable_within(&reason, MAX_STRING),
             },
         })
     }))
