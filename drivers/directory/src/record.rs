@@ -4,6 +4,9 @@
 //! that mounts the volume can write it too: whatever does not read as a record counts as none, and
 //! nothing in it is used as a path before it passed the grammar of ids. compat: "local-hostpath": an
 //! object without a record, democratic-csi's own, is served all the same.
+//!
+//! The text is terse on purpose: a record of about 60 bytes lies in the inode itself on ext4, xfs and
+//! btrfs. A longer one costs a block of its own, to be written with the volume and freed with it.
 
 use std::fmt::Write as _;
 use std::os::fd::AsFd;
@@ -12,15 +15,16 @@ use std::time::{Duration, SystemTime};
 use driver_core::{Parameters, Source};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::id::{SnapshotDir, VolumeDir};
 
 /// The name of the attribute.
 pub(crate) const ATTRIBUTE: &str = "user.omnibus-csi";
-/// The form of records that this release writes.
-const VERSION: u32 = 1;
+/// The first word of a volume's record: its kind, and the version of the form.
+const VOLUME: &str = "v1";
+/// The first word of a snapshot's record.
+const SNAPSHOT: &str = "s1";
 /// No record is longer; ext4 keeps 4 KiB for all attributes of a file.
 const MAX_RECORD: usize = 2048;
 /// Keys that the provisioner adds of its own accord and that may differ between retries.
@@ -44,28 +48,6 @@ pub(crate) struct SnapshotRecord {
     pub(crate) created: SystemTime,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(tag = "is", rename_all = "lowercase")]
-enum Written {
-    Volume {
-        v: u32,
-        capacity: u64,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        volume: Option<String>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        snapshot: Option<String>,
-        parameters: String,
-        created: u64,
-    },
-    Snapshot {
-        v: u32,
-        name: String,
-        volume: String,
-        size: u64,
-        created: u64,
-    },
-}
-
 /// A digest of the parameters that describe a volume; equal for equal wishes.
 pub(crate) fn digest(parameters: &Parameters) -> String {
     let mut hash = Sha256::new();
@@ -76,8 +58,8 @@ pub(crate) fn digest(parameters: &Parameters) -> String {
             hash.update(text.as_bytes());
         }
     }
-    let half = &hash.finalize()[..16];
-    half.iter().fold(String::new(), |mut text, byte| {
+    let part = &hash.finalize()[..8];
+    part.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
     })
@@ -109,50 +91,47 @@ impl VolumeRecord {
         write(dir, &self.text())
     }
 
-    fn text(&self) -> Vec<u8> {
-        let (volume, snapshot) = match &self.source {
-            Some(Source::Volume(id)) => (Some(id.as_str().to_owned()), None),
-            Some(Source::Snapshot(id)) => (
-                None,
-                SnapshotDir::parse(id)
-                    .ok()
-                    .map(|dir| dir.as_str().to_owned()),
-            ),
-            None => (None, None),
-        };
-        to_text(&Written::Volume {
-            v: VERSION,
-            capacity: self.capacity,
-            volume,
-            snapshot,
-            parameters: self.parameters.clone(),
-            created: to_nanos(self.created),
-        })
+    fn text(&self) -> String {
+        let created = to_nanos(self.created);
+        let mut text = format!(
+            "{VOLUME} {:x} {created:x} {}",
+            self.capacity, self.parameters
+        );
+        match &self.source {
+            Some(Source::Volume(id)) => {
+                let _ = write!(text, " volume {id}");
+            }
+            Some(Source::Snapshot(id)) => {
+                if let Ok(dir) = SnapshotDir::parse(id) {
+                    let _ = write!(text, " snapshot {}", dir.as_str());
+                }
+            }
+            None => {}
+        }
+        text
     }
 
-    fn parse(text: &[u8]) -> Option<Self> {
-        let Written::Volume {
-            v: VERSION,
-            capacity,
-            volume,
-            snapshot,
-            parameters,
-            created,
-        } = serde_json::from_slice(text).ok()?
-        else {
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        if words.next()? != VOLUME {
             return None;
-        };
-        let source = match (volume, snapshot) {
-            (None, None) => None,
-            (Some(volume), None) => Some(Source::Volume(VolumeDir::new(&volume)?.id())),
-            (None, Some(snapshot)) => Some(Source::Snapshot(SnapshotDir::new(&snapshot)?.id())),
-            (Some(_), Some(_)) => return None,
+        }
+        let capacity = size(number(words.next()?)?)?;
+        let created = from_nanos(number(words.next()?)?);
+        let parameters = words.next().filter(|word| is_digest(word))?.to_owned();
+        let source = match (words.next(), words.next(), words.next()) {
+            (None, None, None) => None,
+            (Some("volume"), Some(id), None) => Some(Source::Volume(VolumeDir::new(id)?.id())),
+            (Some("snapshot"), Some(dir), None) => {
+                Some(Source::Snapshot(SnapshotDir::new(dir)?.id()))
+            }
+            _ => return None,
         };
         Some(Self {
-            capacity: size(capacity)?,
+            capacity,
             source,
             parameters,
-            created: from_nanos(created),
+            created,
         })
     }
 }
@@ -168,50 +147,58 @@ impl SnapshotRecord {
         write(dir, &self.text())
     }
 
-    fn text(&self) -> Vec<u8> {
-        to_text(&Written::Snapshot {
-            v: VERSION,
-            name: self.name.clone(),
-            volume: self.source.as_str().to_owned(),
-            size: self.size,
-            created: to_nanos(self.created),
-        })
+    fn text(&self) -> String {
+        let created = to_nanos(self.created);
+        let source = self.source.as_str();
+        format!(
+            "{SNAPSHOT} {:x} {created:x} {source} {}",
+            self.size, self.name
+        )
     }
 
-    fn parse(text: &[u8]) -> Option<Self> {
-        let Written::Snapshot {
-            v: VERSION,
-            name,
-            volume,
-            size: bytes,
-            created,
-        } = serde_json::from_slice(text).ok()?
-        else {
+    fn parse(text: &str) -> Option<Self> {
+        // The name comes last, as it may hold blanks.
+        let mut words = text.splitn(5, ' ');
+        if words.next()? != SNAPSHOT {
             return None;
-        };
+        }
+        let size = size(number(words.next()?)?)?;
+        let created = from_nanos(number(words.next()?)?);
+        let source = VolumeDir::new(words.next()?)?;
+        let name = words.next().filter(|name| !name.is_empty())?.to_owned();
         Some(Self {
             name,
-            source: VolumeDir::new(&volume)?,
-            size: size(bytes)?,
-            created: from_nanos(created),
+            source,
+            size,
+            created,
         })
     }
 }
 
-fn to_text(written: &Written) -> Vec<u8> {
-    serde_json::to_vec(written).expect("text and numbers only")
+/// A number as the records spell it.
+fn number(word: &str) -> Option<u64> {
+    u64::from_str_radix(word, 16)
+        .ok()
+        .filter(|_| word.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-fn read(dir: impl AsFd) -> Option<Vec<u8>> {
+/// Whether a word has the form of [`digest`].
+fn is_digest(word: &str) -> bool {
+    word.len() == 16 && word.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+fn read(dir: impl AsFd) -> Option<String> {
     let mut buffer = [0_u8; MAX_RECORD];
     let length = rustix::fs::fgetxattr(dir, ATTRIBUTE, &mut buffer[..]).ok()?;
-    Some(buffer[..length].to_vec())
+    std::str::from_utf8(&buffer[..length])
+        .ok()
+        .map(str::to_owned)
 }
 
 /// Whether the filesystem could keep it; one without extended attributes cannot, and objects on it
 /// are served like those of democratic-csi.
-fn write(dir: impl AsFd, text: &[u8]) -> Result<bool, Errno> {
-    match rustix::fs::fsetxattr(dir, ATTRIBUTE, text, XattrFlags::empty()) {
+fn write(dir: impl AsFd, text: &str) -> Result<bool, Errno> {
+    match rustix::fs::fsetxattr(dir, ATTRIBUTE, text.as_bytes(), XattrFlags::empty()) {
         Ok(()) => Ok(true),
         Err(Errno::OPNOTSUPP) => Ok(false),
         Err(errno) => Err(errno),
@@ -253,7 +240,7 @@ mod tests {
             assert_eq!(SnapshotRecord::parse(&record.text()), None);
         }
         let record = SnapshotRecord {
-            name: "s:1".into(),
+            name: "a name with blanks".into(),
             source: volume,
             size: 7,
             created,
@@ -262,23 +249,37 @@ mod tests {
     }
 
     #[test]
+    fn the_record_of_a_plain_volume_fits_into_an_inode() {
+        let record = VolumeRecord {
+            capacity: 100 << 40,
+            source: None,
+            parameters: digest(&parameters(&[("a", "b")])),
+            created: SystemTime::now(),
+        };
+        assert!(record.text().len() <= 60, "{}", record.text());
+    }
+
+    #[test]
     fn a_record_that_a_pod_forged_is_no_record() {
-        let good = r#"{"is":"volume","v":1,"capacity":1,"parameters":"x","created":0}"#;
-        assert!(VolumeRecord::parse(good.as_bytes()).is_some());
+        let good = "v1 1 0 0123456789abcdef volume a";
+        assert!(VolumeRecord::parse(good).is_some());
         for (from, to) in [
-            ("\"v\":1", "\"v\":2"),
-            ("\"capacity\":1", "\"capacity\":-1"),
-            ("\"capacity\":1", "\"capacity\":9223372036854775808"),
-            ("\"created\":0", "\"created\":0,\"volume\":\"../s\""),
-            ("\"created\":0", "\"created\":0,\"snapshot\":\"/etc\""),
-            (
-                "\"created\":0",
-                "\"created\":0,\"snapshot\":\"a-b\",\"volume\":\"a\"",
-            ),
-            ("}", ""),
+            ("v1", "v2"),
+            ("v1 1", "v1 -1"),
+            ("v1 1", "v1 +1"),
+            ("v1 1", "v1 8000000000000000"),
+            ("v1 1", "v1 1ffffffffffffffff"),
+            ("volume a", "volume ../s"),
+            ("volume a", "volume"),
+            ("volume a", "volume a b"),
+            ("volume a", "snapshot /etc"),
+            ("volume a", "other a"),
+            ("abcdef", "abcde"),
+            ("abcdef", "abcdeg"),
+            (" volume a", " "),
         ] {
             let forged = good.replace(from, to);
-            assert_eq!(VolumeRecord::parse(forged.as_bytes()), None, "{forged}");
+            assert_eq!(VolumeRecord::parse(&forged), None, "{forged}");
         }
     }
 
@@ -299,9 +300,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_reading_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = VolumeRecord::parse(&bytes);
-            let _ = SnapshotRecord::parse(&bytes);
+        fn no_text_makes_reading_panic(text in "(v1|s1)?[ 0-9a-f]{0,60}.{0,80}") {
+            let _ = VolumeRecord::parse(&text);
+            let _ = SnapshotRecord::parse(&text);
         }
     }
 }
