@@ -1,9 +1,10 @@
 //! How a call is run: detached from its client, guarded, bounded in time, logged and measured.
 //!
 //! tonic drops a handler when its client leaves; work on storage must not be dropped half-way, so
-//! it runs in a task of its own and the handler only waits for it. What the call does is not known
-//! here. compat: "Calls in progress".
+//! a handler that is dropped hands its work over to a task, see [`Carried`]. What the call does is
+//! not known here. compat: "Calls in progress".
 
+mod carried;
 mod doubt;
 mod names;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use tracing::{Instrument, Span, debug, error, error_span, field, info, warn};
 use crate::inflight::{Guard, InFlight, Keys};
 use crate::metrics::{Metrics, Outcome, RpcInFlight};
 use crate::status::{self, printable};
+use carried::Carried;
 use doubt::Doubts;
 
 pub use names::{Deadlines, Rpc};
@@ -125,14 +127,14 @@ impl Runner {
         entry.reply(result)
     }
 
-    /// Runs what `prepare` makes of the request in a task of its own, to its end whatever becomes
-    /// of the client, and answers with its outcome.
+    /// Runs what `prepare` makes of the request to its end, whatever becomes of the client, and
+    /// answers with its outcome.
     pub(crate) async fn detached<T: Send + 'static>(
         &self,
         rpc: Rpc,
         prepare: impl FnOnce() -> Result<Job<T>, Error> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let (sender, receiver) = oneshot::channel();
+        let (sender, mut receiver) = oneshot::channel();
         let request = self.next_request.fetch_add(1, Ordering::Relaxed);
         // At the level of errors, so that every line about a call carries these fields.
         let span = error_span!(
@@ -144,8 +146,14 @@ impl Runner {
             snapshot = field::Empty,
         );
         let task = self.clone().conduct(rpc, prepare, sender);
-        self.tracker.spawn(task.instrument(span));
-        receiver.await.unwrap_or_else(|_| {
+        let mut work = Carried::new(self.tracker.track_future(task.instrument(span)));
+        let answer = tokio::select! {
+            biased;
+            () = &mut work => receiver.await,
+            // Work that outlives its answer goes on when `work` is dropped.
+            answer = &mut receiver => answer,
+        };
+        answer.unwrap_or_else(|_| {
             // The task always answers; this is for a runtime that is being torn down.
             let error = Error::new(Kind::Internal, "this process is being stopped");
             let error = error.with_effect(Effect::Possible);
