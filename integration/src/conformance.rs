@@ -83,6 +83,7 @@ macro_rules! suite {
             idempotency: a_volume_only_grows,
             node: staging_and_publishing_twice_is_doing_it_once,
             node: another_capability_on_the_same_path_already_exists,
+            node: pods_of_a_node_share_a_volume_unless_they_ask_to_be_alone,
             node: a_single_writer_is_alone,
             node: read_only_is_enforced_by_the_kernel,
             node: unpublishing_removes_the_target_whatever_it_is,

@@ -101,6 +101,13 @@ impl AccessMode {
     pub fn is_read_only(self) -> bool {
         matches!(self, Self::SingleNodeReaderOnly | Self::MultiNodeReaderOnly)
     }
+
+    /// Whether a volume that is used in this mode has one target on a node. `SINGLE_NODE_WRITER`
+    /// does not say so: kubelets before 1.27 mean every `ReadWriteOnce` volume by it, which several
+    /// pods of a node may share. compat: "Capabilities".
+    pub fn has_one_target(self) -> bool {
+        self == Self::SingleNodeSingleWriter
+    }
 }
 
 impl FromStr for AccessMode {

@@ -13,9 +13,7 @@ use driver_core::volume::Secrets;
 use driver_core::{AccessRules, Driver, Error, NodeId, Parameters, VolumeId, VolumeName};
 use driver_directory::LocalHostpath;
 use node_utils::node::NodeConfig;
-use node_utils::{
-    Access, AccessMode, Attachment, MountFlags, Node, VolumeCapability, VolumeContext,
-};
+use node_utils::{Access, Attachment, MountFlags, Node, VolumeCapability, VolumeContext};
 use secrecy::ExposeSecret;
 
 use crate::advertise::Advertised;
@@ -33,7 +31,6 @@ pub struct Connection {
     delete: DeleteStrategy,
     contexts: BTreeMap<String, VolumeContext>,
     honours_group: bool,
-    enforces_single_writer: bool,
     mount_flags: MountFlags,
     node: Node,
 }
@@ -110,13 +107,8 @@ impl Connection {
             access.block_modes.clone_from(modes);
         }
         let advertised = Advertised::new(driver.capabilities(), &access, config, version);
-        // Orchestrators that do not know the other mode publish such a volume to several pods.
-        let enforces_single_writer = advertised
-            .node
-            .contains(&NodeCapability::SingleNodeMultiWriter);
         let node = NodeConfig {
             mount_flags: config.node.mount.mount_flags.clone(),
-            enforce_single_node_writer: enforces_single_writer,
         };
         Self {
             name: Arc::from(""),
@@ -127,7 +119,6 @@ impl Connection {
             contexts: config.private.volume_context.clone(),
             honours_group: version >= CsiVersion::minor(5)
                 && advertised.node.contains(&NodeCapability::VolumeMountGroup),
-            enforces_single_writer,
             mount_flags: node.mount_flags.clone(),
             advertised,
             node: Node::new(node),
@@ -226,15 +217,6 @@ impl Connection {
         capability
     }
 
-    /// Whether a volume that is used in this mode has one target on a node.
-    pub(crate) fn has_one_target(&self, mode: AccessMode) -> bool {
-        match mode {
-            AccessMode::SingleNodeSingleWriter => true,
-            AccessMode::SingleNodeWriter => self.enforces_single_writer,
-            _ => false,
-        }
-    }
-
     /// The mount options in a stage secret. compat: "Secrets".
     pub(crate) fn secret_flags(
         &self,
@@ -293,7 +275,7 @@ fn unknown(name: &str) -> ConfigError {
 #[cfg(test)]
 mod tests {
     use driver_core::config::NoEnvironment;
-    use node_utils::MountAccess;
+    use node_utils::{AccessMode, MountAccess};
 
     use super::*;
     use crate::testing::Memory;
@@ -413,14 +395,5 @@ mod tests {
         assert_eq!(flags(&here, &secrets), [&first[..], &["b", "c"]].concat());
         let made_by = [("provisioner_driver".to_owned(), "other".to_owned())].into();
         assert_eq!(flags(&made_by, &secrets), [&first[..], &["d"]].concat());
-    }
-
-    #[test]
-    fn a_single_writer_has_one_target_where_the_orchestrator_knows_the_other_mode() {
-        let one = |minor, mode| of("driver: x", minor).has_one_target(mode);
-        assert!(one(5, AccessMode::SingleNodeWriter));
-        assert!(!one(4, AccessMode::SingleNodeWriter));
-        assert!(one(4, AccessMode::SingleNodeSingleWriter));
-        assert!(!one(5, AccessMode::SingleNodeMultiWriter));
     }
 }

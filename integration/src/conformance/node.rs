@@ -109,6 +109,48 @@ pub async fn another_capability_on_the_same_path_already_exists(target: &dyn Tar
     world.end().await;
 }
 
+/// Kubelets before 1.27 call every `ReadWriteOnce` volume `SINGLE_NODE_WRITER`.
+pub async fn pods_of_a_node_share_a_volume_unless_they_ask_to_be_alone(target: &dyn Target) {
+    if !requirement::root("several pods of one node") {
+        return;
+    }
+    let world = World::start(target).await;
+    for mode in [Mode::SingleNodeWriter, Mode::SingleNodeMultiWriter] {
+        let capability = volume::mounted(mode);
+        let request = csi::CreateVolumeRequest {
+            volume_capabilities: vec![capability.clone()],
+            ..world.create("shared")
+        };
+        let shared = world.make(request).await;
+        let staging = world.staging(&shared);
+        let pods = ["first", "second"].map(|name| world.pod(name));
+        let node = &mut world.client.clone().node;
+        let request = csi::NodeStageVolumeRequest {
+            volume_capability: Some(capability.clone()),
+            ..volume::stage(&shared, &staging)
+        };
+        node.node_stage_volume(request).await.expect("staged");
+        for pod in &pods {
+            let request = csi::NodePublishVolumeRequest {
+                volume_capability: Some(capability.clone()),
+                ..volume::publish(&shared, &staging, pod)
+            };
+            let published = node.node_publish_volume(request).await;
+            published.unwrap_or_else(|status| panic!("{mode:?}: {status}"));
+        }
+        fs::write(pods[0].join("file"), "x").expect("the first may write");
+        assert_eq!(fs::read(pods[1].join("file")).expect("one volume"), b"x");
+        for pod in &pods {
+            let gone = node.node_unpublish_volume(volume::unpublish(&shared, pod));
+            gone.await.expect("unpublished");
+        }
+        let gone = node.node_unstage_volume(volume::unstage(&shared, &staging));
+        gone.await.expect("unstaged");
+        world.remove(&shared.volume_id).await;
+    }
+    world.end().await;
+}
+
 /// `SINGLE_NODE_SINGLE_WRITER`: one target path at a time, also after a crash.
 pub async fn a_single_writer_is_alone(target: &dyn Target) {
     if !requirement::root("single writers") {

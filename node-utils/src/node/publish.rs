@@ -11,7 +11,7 @@ use super::hostpath;
 use super::request::{NodeConfig, PublishRequest, StagingPath};
 use super::slot::Slot;
 use crate::attachment::{AbsolutePath, Attachment};
-use crate::capability::{Access, AccessMode, MountAccess, VolumeCapability};
+use crate::capability::{Access, MountAccess, VolumeCapability};
 use crate::mount::{self, Attributes, MountOptions, Place, Way};
 
 /// Everything that is decided before the target is touched.
@@ -67,18 +67,13 @@ fn plan<'a>(config: &NodeConfig, request: &'a PublishRequest) -> Result<Plan<'a>
     let source = match &request.attachment {
         Attachment::Hostpath(hostpath) => hostpath::check_staged(hostpath, &staged)?,
     };
-    let exclusive = match mode {
-        AccessMode::SingleNodeSingleWriter => true,
-        AccessMode::SingleNodeWriter => config.enforce_single_node_writer,
-        _ => false,
-    };
     Ok(Plan {
         request,
         staged,
         source,
         asked,
         added: added.attributes,
-        exclusive,
+        exclusive: mode.has_one_target(),
         group: access.group,
     })
 }

@@ -11,9 +11,6 @@ use crate::capability::{MountFlags, VolumeCapability};
 pub struct NodeConfig {
     /// Options for every volume: `node.mount.mount_flags`.
     pub mount_flags: MountFlags,
-    /// Whether `SINGLE_NODE_WRITER` means one target. Right only where the plugin advertises
-    /// `SINGLE_NODE_MULTI_WRITER`: older orchestrators publish one such volume to several pods.
-    pub enforce_single_node_writer: bool,
 }
 
 /// Where a volume is staged. Never the root directory.

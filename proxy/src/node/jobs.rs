@@ -86,7 +86,7 @@ pub(super) fn publish(
     let attachment = connection.attachment(&id, &request.context)?;
     let staging = request.staging.ok_or_else(|| unstaged(&id))?;
     // Two calls for one volume must not both find it published nowhere.
-    let hold = if connection.has_one_target(request.capability.mode) {
+    let hold = if request.capability.mode.has_one_target() {
         Hold::Exclusive
     } else {
         Hold::Shared

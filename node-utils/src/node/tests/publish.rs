@@ -137,21 +137,6 @@ fn every_other_mode_allows_several_targets() {
 }
 
 #[test]
-fn a_plain_writer_is_single_only_where_the_operator_says_so() {
-    let config = NodeConfig {
-        enforce_single_node_writer: true,
-        ..NodeConfig::default()
-    };
-    bench_with(config, |bench| {
-        bench.stage("one", "s").expect("stage");
-        let writer = |target: &str| mode(bench, target, AccessMode::SingleNodeWriter);
-        bench.publish(writer("t")).expect("publish");
-        refused(bench.publish(writer("t2")), NodeErrorKind::Precondition);
-        bench.publish(bench.request("t3")).expect("many writers");
-    });
-}
-
-#[test]
 fn a_volume_that_is_not_staged_is_not_published() {
     bench(|bench| {
         let unstaged = |bench: &Bench| {
