@@ -30,6 +30,10 @@ use crate::server::{self, reflection};
 use crate::service::Plugin;
 use crate::telemetry::{self, LogControl};
 
+/// How long answers may take to their clients, once no work is in progress any more. A connection
+/// on which nothing is said would otherwise be waited for as long as a call.
+const LINGER: Duration = Duration::from_secs(3);
+
 const NO_TOPOLOGY: &str = "the volumes of this driver belong to a node, and the id of this one \
                            cannot name a place: give it 1 to 63 letters, digits, `-`, `_` and `.`, \
                            with a letter or digit at both ends";
@@ -210,8 +214,13 @@ impl Running {
         let _ = self.stop.send(true);
         tracker.close();
         let ended = async {
-            let _ = (&mut self.server).await;
-            tracker.wait().await;
+            loop {
+                tracker.wait().await;
+                let answered = tokio::time::timeout(LINGER, &mut self.server).await;
+                if answered.is_ok() || tracker.is_empty() {
+                    break;
+                }
+            }
         };
         tokio::select! {
             () = ended => info!("nothing is in progress any more"),

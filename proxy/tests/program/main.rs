@@ -82,6 +82,16 @@ fn calls_in_progress_hold_it_up_for_the_grace_period_only() {
 }
 
 #[test]
+fn a_client_that_says_nothing_is_not_a_call_in_progress() {
+    let place = Place::new();
+    let mut server = Server::of(place.command().arg("--shutdown-grace=3600"));
+    let _silent = UnixStream::connect(place.socket()).unwrap();
+    server.signal(Signal::TERM);
+    server.until("nothing is in progress any more");
+    assert_eq!(server.ended(), Some(0));
+}
+
+#[test]
 fn a_second_signal_ends_it_at_once() {
     let place = Place::new();
     let mut server = Server::of(place.command().arg("--shutdown-grace=3600"));
