@@ -27,68 +27,69 @@ pub(crate) struct ControllerService(pub(crate) Arc<Plugin>);
 
 type Reply<T> = Result<Response<T>, Status>;
 
-/// Passes a request to the function that makes a job of it.
-macro_rules! detached {
-    ($self:ident, $rpc:ident, $request:ident, $job:path) => {{
-        let plugin = $self.0.clone();
-        let request = $request.into_inner();
-        $self
-            .0
-            .runner
-            .detached(Rpc::$rpc, move || $job(&plugin, request))
-            .await
-    }};
-}
-
 #[tonic::async_trait]
 impl Controller for ControllerService {
     async fn create_volume(
         &self,
         request: Request<v1::CreateVolumeRequest>,
     ) -> Reply<v1::CreateVolumeResponse> {
-        detached!(self, CreateVolume, request, volumes::create)
+        self.0
+            .answer(Rpc::CreateVolume, request, volumes::create)
+            .await
     }
 
     async fn delete_volume(
         &self,
         request: Request<v1::DeleteVolumeRequest>,
     ) -> Reply<v1::DeleteVolumeResponse> {
-        detached!(self, DeleteVolume, request, volumes::delete)
+        self.0
+            .answer(Rpc::DeleteVolume, request, volumes::delete)
+            .await
     }
 
     async fn controller_publish_volume(
         &self,
         request: Request<v1::ControllerPublishVolumeRequest>,
     ) -> Reply<v1::ControllerPublishVolumeResponse> {
-        detached!(self, ControllerPublishVolume, request, volumes::publish)
+        self.0
+            .answer(Rpc::ControllerPublishVolume, request, volumes::publish)
+            .await
     }
 
     async fn controller_unpublish_volume(
         &self,
         request: Request<v1::ControllerUnpublishVolumeRequest>,
     ) -> Reply<v1::ControllerUnpublishVolumeResponse> {
-        detached!(self, ControllerUnpublishVolume, request, volumes::unpublish)
+        self.0
+            .answer(Rpc::ControllerUnpublishVolume, request, volumes::unpublish)
+            .await
     }
 
     async fn validate_volume_capabilities(
         &self,
         request: Request<v1::ValidateVolumeCapabilitiesRequest>,
     ) -> Reply<v1::ValidateVolumeCapabilitiesResponse> {
-        detached!(self, ValidateVolumeCapabilities, request, volumes::validate)
+        self.0
+            .answer(Rpc::ValidateVolumeCapabilities, request, volumes::validate)
+            .await
     }
 
     async fn list_volumes(
         &self,
         request: Request<v1::ListVolumesRequest>,
     ) -> Reply<v1::ListVolumesResponse> {
-        detached!(self, ListVolumes, request, lists::volumes)
+        self.0
+            .answer(Rpc::ListVolumes, request, lists::volumes)
+            .await
     }
 
     async fn get_capacity(
         &self,
         request: Request<v1::GetCapacityRequest>,
     ) -> Reply<v1::GetCapacityResponse> {
-        detached!(self, GetCapacity, request, volumes::capacity)
+        self.0
+            .answer(Rpc::GetCapacity, request, volumes::capacity)
+            .await
     }
 
     async fn controller_get_capabilities(
@@ -104,42 +105,54 @@ impl Controller for ControllerService {
         &self,
         request: Request<v1::CreateSnapshotRequest>,
     ) -> Reply<v1::CreateSnapshotResponse> {
-        detached!(self, CreateSnapshot, request, snapshots::create)
+        self.0
+            .answer(Rpc::CreateSnapshot, request, snapshots::create)
+            .await
     }
 
     async fn delete_snapshot(
         &self,
         request: Request<v1::DeleteSnapshotRequest>,
     ) -> Reply<v1::DeleteSnapshotResponse> {
-        detached!(self, DeleteSnapshot, request, snapshots::delete)
+        self.0
+            .answer(Rpc::DeleteSnapshot, request, snapshots::delete)
+            .await
     }
 
     async fn list_snapshots(
         &self,
         request: Request<v1::ListSnapshotsRequest>,
     ) -> Reply<v1::ListSnapshotsResponse> {
-        detached!(self, ListSnapshots, request, lists::snapshots)
+        self.0
+            .answer(Rpc::ListSnapshots, request, lists::snapshots)
+            .await
     }
 
     async fn get_snapshot(
         &self,
         request: Request<v1::GetSnapshotRequest>,
     ) -> Reply<v1::GetSnapshotResponse> {
-        detached!(self, GetSnapshot, request, snapshots::get)
+        self.0
+            .answer(Rpc::GetSnapshot, request, snapshots::get)
+            .await
     }
 
     async fn controller_expand_volume(
         &self,
         request: Request<v1::ControllerExpandVolumeRequest>,
     ) -> Reply<v1::ControllerExpandVolumeResponse> {
-        detached!(self, ControllerExpandVolume, request, volumes::expand)
+        self.0
+            .answer(Rpc::ControllerExpandVolume, request, volumes::expand)
+            .await
     }
 
     async fn controller_get_volume(
         &self,
         request: Request<v1::ControllerGetVolumeRequest>,
     ) -> Reply<v1::ControllerGetVolumeResponse> {
-        detached!(self, ControllerGetVolume, request, volumes::get)
+        self.0
+            .answer(Rpc::ControllerGetVolume, request, volumes::get)
+            .await
     }
 
     async fn controller_modify_volume(

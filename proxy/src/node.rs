@@ -23,61 +23,60 @@ pub(crate) struct NodeService(pub(crate) Arc<Plugin>);
 
 type Reply<T> = Result<Response<T>, Status>;
 
-/// Passes a request to the function that makes a job of it.
-macro_rules! detached {
-    ($self:ident, $rpc:ident, $request:ident, $job:path) => {{
-        let plugin = $self.0.clone();
-        let request = $request.into_inner();
-        $self
-            .0
-            .runner
-            .detached(Rpc::$rpc, move || $job(&plugin, request))
-            .await
-    }};
-}
-
 #[tonic::async_trait]
 impl Node for NodeService {
     async fn node_stage_volume(
         &self,
         request: Request<v1::NodeStageVolumeRequest>,
     ) -> Reply<v1::NodeStageVolumeResponse> {
-        detached!(self, NodeStageVolume, request, jobs::stage)
+        self.0
+            .answer(Rpc::NodeStageVolume, request, jobs::stage)
+            .await
     }
 
     async fn node_unstage_volume(
         &self,
         request: Request<v1::NodeUnstageVolumeRequest>,
     ) -> Reply<v1::NodeUnstageVolumeResponse> {
-        detached!(self, NodeUnstageVolume, request, jobs::unstage)
+        self.0
+            .answer(Rpc::NodeUnstageVolume, request, jobs::unstage)
+            .await
     }
 
     async fn node_publish_volume(
         &self,
         request: Request<v1::NodePublishVolumeRequest>,
     ) -> Reply<v1::NodePublishVolumeResponse> {
-        detached!(self, NodePublishVolume, request, jobs::publish)
+        self.0
+            .answer(Rpc::NodePublishVolume, request, jobs::publish)
+            .await
     }
 
     async fn node_unpublish_volume(
         &self,
         request: Request<v1::NodeUnpublishVolumeRequest>,
     ) -> Reply<v1::NodeUnpublishVolumeResponse> {
-        detached!(self, NodeUnpublishVolume, request, jobs::unpublish)
+        self.0
+            .answer(Rpc::NodeUnpublishVolume, request, jobs::unpublish)
+            .await
     }
 
     async fn node_get_volume_stats(
         &self,
         request: Request<v1::NodeGetVolumeStatsRequest>,
     ) -> Reply<v1::NodeGetVolumeStatsResponse> {
-        detached!(self, NodeGetVolumeStats, request, jobs::stats)
+        self.0
+            .answer(Rpc::NodeGetVolumeStats, request, jobs::stats)
+            .await
     }
 
     async fn node_expand_volume(
         &self,
         request: Request<v1::NodeExpandVolumeRequest>,
     ) -> Reply<v1::NodeExpandVolumeResponse> {
-        detached!(self, NodeExpandVolume, request, jobs::expand)
+        self.0
+            .answer(Rpc::NodeExpandVolume, request, jobs::expand)
+            .await
     }
 
     async fn node_get_capabilities(

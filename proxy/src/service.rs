@@ -8,14 +8,15 @@ use std::sync::Arc;
 use csi_proto::v1::controller_server::ControllerServer;
 use csi_proto::v1::identity_server::IdentityServer;
 use csi_proto::v1::node_server::NodeServer;
-use driver_core::NodeId;
+use driver_core::{Error, NodeId};
 use tonic::service::Routes;
+use tonic::{Request, Response, Status};
 
 use crate::controller::ControllerService;
 use crate::dispatch::Connections;
 use crate::identity::{IdentityService, PluginName};
 use crate::node::NodeService;
-use crate::rpc::Runner;
+use crate::rpc::{Job, Rpc, Runner};
 
 /// Everything that answers calls.
 #[derive(Debug)]
@@ -54,5 +55,19 @@ impl Plugin {
             routes = routes.add_service(NodeServer::new(NodeService(self)));
         }
         routes
+    }
+
+    /// Answers `request` with the outcome of the job that `prepare` makes of it.
+    pub(crate) async fn answer<Q: Send + 'static, T: Send + 'static>(
+        self: &Arc<Self>,
+        rpc: Rpc,
+        request: Request<Q>,
+        prepare: fn(&Arc<Self>, Q) -> Result<Job<T>, Error>,
+    ) -> Result<Response<T>, Status> {
+        let plugin = self.clone();
+        let request = request.into_inner();
+        self.runner
+            .detached(rpc, move || prepare(&plugin, request))
+            .await
     }
 }
