@@ -8,6 +8,8 @@
 pub mod binary;
 pub mod client;
 pub mod conformance;
+pub mod keys;
+pub mod observe;
 pub mod place;
 pub mod process;
 pub mod requirement;

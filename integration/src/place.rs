@@ -82,9 +82,14 @@ impl Default for Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        for mount in self.mounts().iter().rev() {
-            let _ = rustix::mount::unmount(mount, rustix::mount::UnmountFlags::DETACH);
-        }
+        unmount_below(self.path());
+    }
+}
+
+/// Unmounts what a failed or interrupted program left below `folder`.
+pub fn unmount_below(folder: &Path) {
+    for mount in mounts_below(folder).iter().rev() {
+        let _ = rustix::mount::unmount(mount, rustix::mount::UnmountFlags::DETACH);
     }
 }
 

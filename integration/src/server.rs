@@ -133,9 +133,11 @@ impl Launch {
         let mut words: Vec<OsString> = self.wrapper.clone();
         words.push(omnibus_csi().into());
         let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        if !self.names_its_configuration() {
+            command.arg(format!("--driver-config-file={}", place.config().display()));
+        }
         command
-            .args(&words[1..])
-            .arg(format!("--driver-config-file={}", place.config().display()))
             .args(&self.flags)
             .args(listeners)
             .env_clear()
@@ -148,6 +150,13 @@ impl Launch {
             .process_group(0)
             .kill_on_drop(true);
         command.spawn().expect("the program can be started")
+    }
+
+    /// Whether the flags or the environment say already where the configuration is.
+    fn names_its_configuration(&self) -> bool {
+        let by_flag = |flag: &String| flag.starts_with("--driver-config-file");
+        let by_variable = |(key, _): &(String, String)| key == "DEMOCRATIC_CSI_DRIVER_CONFIG_FILE";
+        self.flags.iter().any(by_flag) || self.environment.iter().any(by_variable)
     }
 
     /// Starts the program in `place` and waits until it answers.

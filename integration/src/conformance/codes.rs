@@ -181,7 +181,7 @@ pub async fn a_call_that_is_not_advertised_is_unimplemented(target: &dyn Target)
         if offered.contains(method.name()) {
             continue;
         }
-        let message = prost_reflect::DynamicMessage::new(method.input());
+        let message = messages::complete(&method.input());
         let outcome = messages::call(&world.client, &method, &message).await;
         ends_with(outcome, &[Code::Unimplemented], method.full_name());
         refused += 1;

@@ -251,7 +251,7 @@ pub async fn creating_and_deleting_at_once_leaves_one_or_none(target: &dyn Targe
 async fn large_volume(world: &World<'_>) -> (csi::Volume, Tree) {
     let source = world.volume("large").await;
     let pod = world.mount(&source).await;
-    for folder in 0..20 {
+    for folder in 0..30 {
         let folder = pod.join(format!("folder-{folder}"));
         fs::create_dir(&folder).expect("a folder");
         for file in 0..100 {
@@ -263,9 +263,23 @@ async fn large_volume(world: &World<'_>) -> (csi::Volume, Tree) {
     (source, tree)
 }
 
+/// Asks for a volume until nobody else is at it: the question whether it is being made holds it
+/// for a moment, too.
+pub async fn insist(
+    client: &mut Client,
+    request: csi::CreateVolumeRequest,
+) -> Outcome<csi::CreateVolumeResponse> {
+    loop {
+        let outcome = client.controller.create_volume(request.clone()).await;
+        if code(&outcome) != Code::Aborted {
+            return outcome;
+        }
+    }
+}
+
 /// Waits until a volume is being made, and says whether it still was when another call came. The
 /// question is a call that changes nothing, whatever comes first.
-async fn in_progress(world: &World<'_>, id: &str) -> bool {
+async fn in_progress(world: &World<'_>, id: &str, over: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + wait::PATIENCE;
     loop {
         let request = volume::expand(id, 1);
@@ -278,6 +292,7 @@ async fn in_progress(world: &World<'_>, id: &str) -> bool {
         match code(&outcome) {
             Code::Aborted => return true,
             Code::Ok => return false,
+            Code::NotFound if over() => return false,
             Code::NotFound => assert!(Instant::now() < deadline, "it is never made"),
             other => panic!("while it is being made: {other:?}"),
         }
@@ -318,9 +333,9 @@ pub async fn a_source_that_is_being_copied_is_not_deleted(target: &dyn Target) {
         .expect("a connection");
     let copying = tokio::spawn({
         let request = request.clone();
-        async move { client.controller.create_volume(request).await }
+        async move { insist(&mut client, request).await }
     });
-    let busy = in_progress(&world, &id).await;
+    let busy = in_progress(&world, &id, || copying.is_finished()).await;
     let deletion = volume::delete(&source.volume_id);
     let deleted = world
         .client
@@ -358,10 +373,10 @@ pub async fn work_goes_on_without_the_client_that_asked_for_it(target: &dyn Targ
         .expect("a connection");
     let copying = tokio::spawn({
         let request = request.clone();
-        async move { client.controller.create_volume(request).await }
+        async move { insist(&mut client, request).await }
     });
     assert!(
-        in_progress(&world, &id).await,
+        in_progress(&world, &id, || copying.is_finished()).await,
         "the copy was over before its client could leave"
     );
     // The task owns the only handle of its connection: this closes it.
@@ -399,7 +414,7 @@ pub async fn a_call_that_timed_out_is_completed_by_its_retry(target: &dyn Target
         late.contains(&code(&outcome)),
         "5 ms were enough, or: {outcome:?}"
     );
-    while in_progress(&world, &id).await {
+    while in_progress(&world, &id, || false).await {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let copy = world.make(wanted).await;
