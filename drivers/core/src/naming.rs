@@ -1,7 +1,8 @@
 //! Names to ids: which volume and which snapshot a name means, for ever.
 //!
 //! An id is a pure function of name, parameters and configuration. What democratic-csi accepts
-//! gives the same id here; what it refuses is mapped to an id of its own. compat: "Identifiers".
+//! gives the same id here; what it refuses is mapped to an id of its own. The one exception is a
+//! name that ends like a mapped one, see `fitted`. compat: "Identifiers".
 
 use std::fmt::Write as _;
 
@@ -98,8 +99,10 @@ struct EmptyId;
 
 /// The last part of the id of a snapshot: its name, as it is if that can be.
 ///
-/// `max` is the room that is left beside the id of the volume, at least [`MIN_LEAF`].
+/// `max` is the room that is left beside the id of the volume. Less than [`MIN_LEAF`] counts as
+/// that: whoever may have less has to look first.
 pub fn snapshot_leaf(name: &SnapshotName, max: usize) -> String {
+    let max = max.max(MIN_LEAF);
     let word = |c: char| c.is_ascii_alphanumeric() || "_-:.+".contains(c);
     let name = name.as_str();
     if matches!(name, "." | "..") {
@@ -110,7 +113,9 @@ pub fn snapshot_leaf(name: &SnapshotName, max: usize) -> String {
 }
 
 /// `text` itself if it is plain and short enough, or else mapped. Text that looks as if it had been
-/// mapped is mapped too: otherwise two names could have one id.
+/// mapped is mapped too: otherwise whoever knows a name could choose another one with its id. Volumes
+/// that exist are addressed by their ids and not affected; only a creation that democratic-csi began
+/// and that is repeated here would make another volume.
 fn fitted(text: &str, word: impl Fn(char) -> bool, max: usize) -> String {
     if text.len() <= max && text.chars().all(&word) && !looks_mapped(text) {
         text.to_owned()
@@ -119,9 +124,9 @@ fn fitted(text: &str, word: impl Fn(char) -> bool, max: usize) -> String {
     }
 }
 
-/// What can be kept of `text`, and a hash of all of it.
+/// What can be kept of `text`, and a hash of all of it. `max` is at least [`MIN_LEAF`].
 fn mapped(text: &str, word: impl Fn(char) -> bool, max: usize) -> String {
-    let room = max.max(MIN_LEAF) - MARK.len() - DIGITS;
+    let room = max - MARK.len() - DIGITS;
     let kept: String = text
         .chars()
         .map(|c| if word(c) { c } else { '-' })
@@ -253,7 +258,10 @@ mod tests {
             assert_ne!(leaf, *name);
             assert!(leaf.len() <= 100 && !leaf.contains(['/', ' ']));
         }
-        assert_eq!(leaf(&"s".repeat(101), 0).len(), MIN_LEAF);
+        for max in 0..=MIN_LEAF {
+            assert_eq!(leaf(&"s".repeat(101), max).len(), MIN_LEAF);
+            assert_eq!(leaf(&"s".repeat(MIN_LEAF), max), "s".repeat(MIN_LEAF));
+        }
     }
 
     #[test]

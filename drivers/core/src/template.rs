@@ -24,6 +24,10 @@ pub const MAX_SOURCE: usize = 4 * 1024;
 /// The most blocks, subexpressions and bracketed names of a template: its parser is recursive.
 const MAX_NESTED: usize = 64;
 
+/// The most rounds of `each`, those of one within another multiplied. Without a bound a short
+/// template and a few parameters are work for years that prints nothing.
+const MAX_ROUNDS: usize = 10_000;
+
 /// The name under which the one template of a registry is kept.
 const NAME: &str = "template";
 
@@ -32,6 +36,8 @@ const NAME: &str = "template";
 pub struct Template {
     source: Arc<str>,
     registry: Arc<Handlebars<'static>>,
+    /// How deep `each` stands within `each`.
+    loops: u32,
 }
 
 /// Why a template cannot be used.
@@ -77,12 +83,14 @@ impl Template {
             .map_err(|error| TemplateError::Syntax(error.reason().to_string()))?;
         rules::check_lines(source, &template)?;
         rules::adopt(&mut template, 0)?;
+        let loops = rules::loops(&template);
         let mut registry = Handlebars::new();
         builtins::install(&mut registry);
         registry.register_template(NAME, template);
         Ok(Self {
             source: source.into(),
             registry: Arc::new(registry),
+            loops,
         })
     }
 
@@ -95,6 +103,11 @@ impl Template {
             return Err(TemplateError::Render(
                 "its data hold more than maps and text".into(),
             ));
+        }
+        if self.loops > 1 && most_entries(&data).saturating_pow(self.loops) > MAX_ROUNDS {
+            return Err(TemplateError::Render(format!(
+                "`each` within `each` would take more than {MAX_ROUNDS} rounds"
+            )));
         }
         let mut output = Bounded(Vec::new());
         let rendered = self.registry.render_to_write(NAME, &data, &mut output);
@@ -132,6 +145,17 @@ fn is_maps_and_text(value: &Value) -> bool {
         Value::Null | Value::String(_) => true,
         Value::Object(map) => map.values().all(is_maps_and_text),
         _ => false,
+    }
+}
+
+/// The entries of the largest map.
+fn most_entries(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => {
+            let inner = map.values().map(most_entries).max();
+            inner.unwrap_or(0).max(map.len())
+        }
+        _ => 0,
     }
 }
 

@@ -17,7 +17,7 @@ pub struct Topology(BTreeMap<String, String>);
 pub struct TopologyRequirement {
     /// The volume has to be reachable from at least one of these, if there are any.
     pub requisite: Vec<Topology>,
-    /// The order in which to try them.
+    /// The order in which to try them. A wish: nothing is refused because of it.
     pub preferred: Vec<Topology>,
 }
 
@@ -53,12 +53,7 @@ impl Topology {
 impl TopologyRequirement {
     /// Whether a volume reachable in `place` satisfies this requirement.
     pub fn accepts(&self, place: &Topology) -> bool {
-        let terms = if self.requisite.is_empty() {
-            &self.preferred
-        } else {
-            &self.requisite
-        };
-        terms.is_empty() || terms.iter().any(|term| place.reaches(term))
+        self.requisite.is_empty() || self.requisite.iter().any(|term| place.reaches(term))
     }
 }
 
@@ -80,5 +75,14 @@ mod tests {
         };
         assert!(!other.accepts(&here));
         assert!(TopologyRequirement::default().accepts(&here));
+    }
+
+    #[test]
+    fn a_preference_that_does_not_fit_refuses_nothing() {
+        let elsewhere = TopologyRequirement {
+            requisite: vec![],
+            preferred: vec![Topology::node("b")],
+        };
+        assert!(elsewhere.accepts(&Topology::node("a")));
     }
 }

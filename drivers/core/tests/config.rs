@@ -43,15 +43,20 @@ fn zfs(body: &str) -> Result<Zfs, ConfigError> {
     parse(&format!("driver: z\nzfs:\n{body}"))?.section("zfs")
 }
 
-/// Measures the time of this thread, because other tests run beside this one.
-fn refused_fast(text: &str) -> ConfigError {
+/// The time of this thread, because other tests run beside this one.
+fn time_of<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let now = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         Duration::try_from(time).expect("a time after zero")
     };
     let start = now();
-    let error = parse(text).map(drop).expect_err("has to be refused");
-    let time = now().saturating_sub(start);
+    let done = work();
+    (done, now().saturating_sub(start))
+}
+
+fn refused_fast(text: &str) -> ConfigError {
+    let (parsed, time) = time_of(|| parse(text));
+    let error = parsed.map(drop).expect_err("has to be refused");
     assert!(time < Duration::from_millis(100), "{time:?} for {error}");
     error
 }
@@ -72,13 +77,59 @@ fn bombs_are_refused_within_a_tenth_of_a_second() {
     refused_fast(&"[".repeat(100_000));
     refused_fast(&"{a: ".repeat(100_000));
     refused_fast(&"[".repeat(3_000));
+    refused_fast(&format!("{}{}", "a: [".repeat(1_499), "x,".repeat(500_000)));
+    refused_fast(&format!("{}{}", "{a: ".repeat(2_990), "x,".repeat(30_000)));
     refused_fast(&"- ".repeat(100_000));
-    refused_fast(&"a: x\n".repeat(2 << 18));
     assert!(
         refused_fast("a: 1\nb:\n  c: 2\n  c: 3\n")
             .to_string()
             .contains("`c` appears twice")
     );
+}
+
+#[test]
+fn a_document_of_any_kind_up_to_the_limit_is_judged_within_a_second() {
+    let keys = |count: usize| {
+        (0..count).fold(String::from("driver: z\n"), |mut text, key| {
+            writeln!(text, "k{key}: v").expect("text");
+            text
+        })
+    };
+    let line = |piece: &str| piece.repeat(1_048_500 / piece.len());
+    let large = [
+        ("a mebibyte of small keys", keys(80_000)),
+        ("as many keys as there may be", keys(9_990)),
+        ("one key again and again", line("a: x\n")),
+        ("a list", format!("a:\n{}", line("- x\n"))),
+        ("a list in brackets", format!("a: [{}]", line("x,"))),
+        ("anchors", format!("a: [{}]", line("&a x,"))),
+        ("comments", line("#\n")),
+        ("line ends", line("\n")),
+        ("one long text", format!("a: {}", line("x "))),
+        ("text in quotes", format!("a: \"{}\"", line("\\n"))),
+        ("what looks like tags", format!("a: '{}'", line("!!"))),
+        (
+            "variables",
+            format!("driver: z\na: {}", "${a}".repeat(1_000)),
+        ),
+        (
+            "brackets",
+            format!("{}{}", "{a: ".repeat(180), "x,".repeat(39_000)),
+        ),
+    ];
+    for (what, text) in large {
+        assert!(text.len() <= 1 << 20, "{what}: {}", text.len());
+        let judge = || {
+            let document = parse(&text)?;
+            let _ = document.common();
+            Ok::<_, ConfigError>(document.findings().len())
+        };
+        let (judged, time) = time_of(judge);
+        assert!(
+            time < Duration::from_secs(1),
+            "{what}: {time:?}, {judged:?}"
+        );
+    }
 }
 
 #[test]
@@ -196,7 +247,10 @@ fn an_error_names_the_path_and_never_the_value() {
     let broken = [
         "a: \"c4n4ry-hunter2",
         "p: c4n4ry-hunter2: x",
-        "p: *c4n4ry",
+        "p: *c4n4ry-hunter2",
+        "p: &c4n4ry-hunter2 [",
+        "p: @c4n4ry-hunter2",
+        "p: \"\\c4n4ry-hunter2\"",
         "p: {c4n4ry-hunter2",
         "p: 99999999999999999999999",
     ];
@@ -361,11 +415,14 @@ fn absent_and_null_common_keys_are_the_same() {
         "csi:\nservice: ~\nnode:\n_private:\n",
         "instance_id: ''\ncsi: {access_modes: }\nnode: {mount: {mount_flags: ''}}\n",
         "instance_id: 0\n",
+        "_private: {csi: {volume: {idTemplate: '', idHash: {strategy: ''}}}}\n",
     ] {
         let config = common(text).expect(text);
         assert_eq!(config.instance_id, None);
         assert!(config.csi.access_modes.is_none());
         assert!(config.node.mount.mount_flags.is_empty());
+        assert!(config.private.csi.volume.id_template.is_none());
+        assert!(config.private.csi.volume.id_hash.strategy.is_none());
         assert_eq!(
             config.private.csi.volume.delete_strategy,
             DeleteStrategy::Delete

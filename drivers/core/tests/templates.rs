@@ -83,6 +83,30 @@ fn a_long_output_a_long_template_and_deep_nesting_are_refused() {
 }
 
 #[test]
+fn loops_within_loops_end_before_they_are_work_for_years() {
+    let each = |levels| {
+        let source = "{{#each @root}}".repeat(levels) + "{{name}}" + &"{{/each}}".repeat(levels);
+        Template::compile(&source).unwrap()
+    };
+    let entries = |count| -> Value {
+        let entry = |index| (format!("k{index}"), json!("x"));
+        (0..count).map(entry).collect()
+    };
+    for (levels, count) in [(1, 1000), (2, 100), (20, 1)] {
+        assert_eq!(each(levels).render(&entries(count)), Ok(String::new()));
+    }
+    for (levels, count) in [(2, 101), (20, 2), (32, 1000)] {
+        assert!(matches!(
+            each(levels).render(&entries(count)),
+            Err(TemplateError::Render(_))
+        ));
+    }
+    // One after the other they add up only.
+    let flat = Template::compile(&"{{#each @root}}{{/each}}".repeat(30)).unwrap();
+    assert_eq!(flat.render(&entries(1000)), Ok(String::new()));
+}
+
+#[test]
 fn data_of_another_kind_are_an_error_and_never_print_otherwise() {
     let template = Template::compile("{{name}}").unwrap();
     for data in [

@@ -133,7 +133,8 @@ pub struct PrivateCsi {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PrivateVolume {
-    /// Makes the id of a volume from `name` and `parameters`.
+    /// Makes the id of a volume from `name` and `parameters`. An empty one is none.
+    #[serde(default, deserialize_with = "unless_falsy")]
     pub id_template: Option<Template>,
     /// Makes the id short.
     #[serde(default)]

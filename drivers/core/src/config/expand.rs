@@ -93,6 +93,7 @@ impl Expansion<'_> {
     fn text(&mut self, text: &str, path: &str) -> Result<String, ConfigError> {
         let mut expanded = String::with_capacity(text.len());
         let mut rest = text;
+        let mut absent = false;
         while let Some(start) = rest.find("${") {
             expanded.push_str(&rest[..start]);
             let inner = &rest[start + 2..];
@@ -107,18 +108,21 @@ impl Expansion<'_> {
                 })?;
                 expanded.push_str(&value);
             } else {
-                // The name is not shown: it may be part of a password.
-                self.findings.push(Finding {
-                    severity: Severity::Doubtful,
-                    path: path.to_owned(),
-                    message: "`${…}` stays as it is: no such environment variable exists".into(),
-                    advice: None,
-                });
+                absent = true;
                 expanded.push_str(&rest[start..start + 3 + name.len()]);
             }
             rest = &inner[name.len() + 1..];
         }
         expanded.push_str(rest);
+        if absent {
+            // The name is not shown: it may be part of a password.
+            self.findings.push(Finding {
+                severity: Severity::Doubtful,
+                path: path.to_owned(),
+                message: "`${…}` stays as it is: no such environment variable exists".into(),
+                advice: None,
+            });
+        }
         Ok(expanded)
     }
 }
@@ -170,9 +174,9 @@ mod tests {
 
     #[test]
     fn an_absent_variable_is_a_finding_that_names_the_key_and_not_the_value() {
-        let mut value = json!({"a": [{"password": "x${hunter2}y"}], "${USER_1}": 5});
+        let mut value = json!({"a": [{"password": "x${hunter2}y${hunter2}"}], "${USER_1}": 5});
         let findings = expand(&mut value, &environment).expect("expand");
-        assert_eq!(findings.len(), 1);
+        assert_eq!(findings.len(), 1, "one for each value");
         assert_eq!(findings[0].path, "a[0].password");
         assert!(!findings[0].to_string().contains("hunter2"));
         assert!(value.get("${USER_1}").is_some(), "keys are not touched");

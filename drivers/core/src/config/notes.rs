@@ -133,13 +133,15 @@ pub(super) fn nearest<'a>(
     let word = folded(word);
     candidates
         .into_iter()
-        .map(|candidate| {
-            (
-                strsim::damerau_levenshtein(&word, &folded(candidate)),
-                candidate,
-            )
+        .filter_map(|candidate| {
+            let name = folded(candidate);
+            let allowed = (candidate.len() / 3).clamp(1, 4);
+            // Words are at least as far apart as their lengths (in characters, of four bytes at
+            // most): most of ten thousand unknown keys need no closer look.
+            let near = word.len().abs_diff(name.len()) <= 4 * allowed;
+            let distance = near.then(|| strsim::osa_distance(&word, &name))?;
+            (distance <= allowed).then_some((distance, candidate))
         })
-        .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).clamp(1, 4))
         .min()
         .map(|(_, candidate)| candidate)
 }

@@ -19,6 +19,12 @@ const MAX_NODES: usize = 20_000;
 const MAX_UNFOLDED: usize = 4 * MAX_BYTES;
 /// The most `[` and `{`. The time to parse nested ones grows with the square of their number.
 const MAX_BRACKETS: usize = 3_000;
+/// What every token has one of: line ends and the characters that YAML gives a meaning to.
+const MARKS: &[u8] = b"\n\r-?:,[]{}#&*!|>'\"%";
+/// The most of them. The library reads the whole text before the visitor can refuse anything.
+const MAX_MARKS: usize = 80_000;
+/// The most marks times brackets: within open brackets, each token costs time for each of them.
+const MAX_WORK: usize = 15_000_000;
 /// The longest message of the library that is passed on, in characters.
 const MAX_MESSAGE: usize = 512;
 /// The key whose value is merged into the map it stands in.
@@ -32,11 +38,7 @@ pub(super) fn parse(text: &str) -> Result<Value, ConfigError> {
             text.len()
         )));
     }
-    if text.bytes().filter(|b| matches!(b, b'[' | b'{')).count() > MAX_BRACKETS {
-        return Err(ConfigError::new(format!(
-            "the document holds more than {MAX_BRACKETS} opening brackets"
-        )));
-    }
+    check_marks(text)?;
     // `- - - -` nests without brackets, and is parsed whole before the visitor sees its depth.
     let dashes = |line: &str| {
         let words = line.split_ascii_whitespace();
@@ -60,6 +62,31 @@ pub(super) fn parse(text: &str) -> Result<Value, ConfigError> {
         Value::Null => Ok(Value::Object(Map::new())),
         value => Ok(value),
     }
+}
+
+/// Refuses text that would take the library longer than a second to read.
+fn check_marks(text: &str) -> Result<(), ConfigError> {
+    let (mut brackets, mut marks) = (0_usize, 0_usize);
+    for byte in text.bytes() {
+        brackets += usize::from(matches!(byte, b'[' | b'{'));
+        marks += usize::from(MARKS.contains(&byte));
+    }
+    if brackets > MAX_BRACKETS {
+        return Err(ConfigError::new(format!(
+            "the document holds more than {MAX_BRACKETS} opening brackets"
+        )));
+    }
+    if marks > MAX_MARKS {
+        return Err(ConfigError::new(format!(
+            "the document holds more than {MAX_MARKS} lines and marks"
+        )));
+    }
+    if brackets * marks > MAX_WORK {
+        return Err(ConfigError::new(
+            "the document holds too many brackets for its length",
+        ));
+    }
+    Ok(())
 }
 
 /// Turns standard and verbatim tags into local ones, character for character.

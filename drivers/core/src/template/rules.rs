@@ -57,6 +57,19 @@ fn has_chain(template: &Template) -> bool {
     })
 }
 
+/// How deep `each` stands within `each`.
+pub(super) fn loops(template: &Template) -> u32 {
+    let depths = template.elements.iter().map(|element| match element {
+        TemplateElement::HelperBlock(block) => {
+            let inner = block.template.as_ref().map_or(0, loops);
+            let here = u32::from(block.name.as_name() == Some("each"));
+            (here + inner).max(block.inverse.as_ref().map_or(0, loops))
+        }
+        _ => 0,
+    });
+    depths.max().unwrap_or(0)
+}
+
 /// Checks a template and sends its values through [`PRINT`]. `scopes` is how often `../` leads to
 /// something: the number of `each` and `with` around it.
 pub(super) fn adopt(template: &mut Template, scopes: usize) -> Result<(), TemplateError> {
