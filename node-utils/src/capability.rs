@@ -158,7 +158,7 @@ impl fmt::Display for FsType {
 // === impl MountFlags ===
 
 impl MountFlags {
-    /// Splits each entry at its commas (not at those within double quotes, as an SELinux context has
+    /// Splits each entry at its commas (not at those within double quotes, as a security context has
     /// them) and checks every option; empty ones are dropped.
     pub fn parse<S: AsRef<str>>(entries: impl IntoIterator<Item = S>) -> Result<Self, FlagError> {
         let mut flags = Vec::new();

@@ -2,7 +2,7 @@
 //!
 //! Each verb is one hop to a thread that may block, and finds all state in the kernel: a killed
 //! process leaves a prefix of the steps, and the retry completes it. What a volume is, is decided
-//! by its [`Attachment`](crate::Attachment); only directories of the node exist so far.
+//! by its [`Attachment`]; only directories of the node exist so far.
 
 mod error;
 mod exclusive;
