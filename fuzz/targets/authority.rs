@@ -1,0 +1,118 @@
+//! A connection as its client speaks, and what the HTTP/2 library is given in its place.
+//!
+//! Input: a byte of choices, a byte that says how reads are split, then the bytes of a connection:
+//! as they are, or with the choice `FRAMED` as frames of `kind flags stream length payload`, each a
+//! byte but the payload, so that the length is never wrong.
+#![no_main]
+
+use frames::{Event, Reading};
+use libfuzzer_sys::fuzz_target;
+use omnibus_csi::server::authority::{Repaired, Rewriter, rewrite};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use tokio::io::{AsyncRead, ReadBuf};
+
+#[path = "authority/frames.rs"]
+mod frames;
+
+/// The connection begins as HTTP/2 does.
+const PREFACED: u8 = 1;
+/// What follows are frames.
+const FRAMED: u8 = 2;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// A header block of 64 KiB with its frames, before or after it is written anew; generously.
+const MOST_AT_ONCE: usize = 96 * 1024;
+/// What the library answers with a connection error.
+const POISON: &[u8] = &[0, 0, 1, 1, 4, 0, 0, 0, 1, 0x80];
+
+fuzz_target!(|data: &[u8]| {
+    let &[choices, split, ref rest @ ..] = data else {
+        return;
+    };
+    let mut input = Vec::new();
+    if choices & PREFACED != 0 {
+        input.extend_from_slice(PREFACE);
+    }
+    if choices & FRAMED != 0 {
+        framed(rest, &mut input);
+    } else {
+        input.extend_from_slice(rest);
+    }
+    let output = rewrite(&input);
+    let size = usize::from(split) + 1;
+    assert_eq!(in_pieces(&input, size), output, "reads of {size} bytes");
+    assert_eq!(polled(&input, size), output, "read into {size} bytes");
+    if output != input {
+        said_the_same(&input, &output);
+    } else if let Some(frames) = input.strip_prefix(PREFACE)
+        && let Some(Event::Block { fields, .. }) = Reading::of(frames, false).first_block()
+    {
+        // It was let through: then the library will not refuse it for its authority.
+        let mut authorities = fields.iter().filter(|field| field.name == b":authority");
+        assert!(
+            authorities
+                .next()
+                .is_none_or(|field| !field.value.is_empty())
+        );
+    }
+});
+
+fn framed(mut rest: &[u8], input: &mut Vec<u8>) {
+    while let &[kind, flags, stream, length, ref after @ ..] = rest {
+        let (payload, after) = after.split_at(usize::from(length).min(after.len()));
+        rest = after;
+        let length = u32::try_from(payload.len()).expect("a byte").to_be_bytes();
+        input.extend_from_slice(&length[1..]);
+        input.extend([kind, flags, 0, 0, 0, stream]);
+        input.extend_from_slice(payload);
+    }
+}
+
+fn in_pieces(input: &[u8], size: usize) -> Vec<u8> {
+    let mut rewriter = Rewriter::new();
+    let mut output = Vec::new();
+    for mut piece in input.chunks(size) {
+        while !piece.is_empty() {
+            let before = output.len();
+            let seen = rewriter.step(piece, &mut output);
+            assert!((1..=piece.len()).contains(&seen), "{seen} bytes seen");
+            assert!(output.len() - before <= MOST_AT_ONCE, "it swells");
+            piece = &piece[seen..];
+        }
+    }
+    output
+}
+
+fn polled(input: &[u8], size: usize) -> Vec<u8> {
+    let mut connection = Repaired::new(input);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut output = Vec::new();
+    let mut room = vec![0; size];
+    loop {
+        let mut room = ReadBuf::new(&mut room);
+        match Pin::new(&mut connection).poll_read(&mut context, &mut room) {
+            Poll::Ready(Ok(())) if room.filled().is_empty() => return output,
+            Poll::Ready(Ok(())) => output.extend_from_slice(room.filled()),
+            other => panic!("{other:?} from memory"),
+        }
+    }
+}
+
+/// What was repaired says the same, with another authority; or it ends where the client erred.
+fn said_the_same(input: &[u8], output: &[u8]) {
+    let input = input.strip_prefix(PREFACE).expect("only HTTP/2 is changed");
+    let output = output.strip_prefix(PREFACE).expect("the preface passes");
+    let said = Reading::of(input, false);
+    let (output, poisoned) = match output.strip_suffix(POISON) {
+        Some(output) => (output, true),
+        None => (output, false),
+    };
+    let told = Reading::of(output, true);
+    assert!(told.is_sound, "the library could not read it");
+    assert!(told.events.len() <= said.events.len());
+    assert!(poisoned || told.events.len() == said.events.len());
+    for (said, told) in said.events.iter().zip(&told.events) {
+        assert_eq!(&said.repaired(), told);
+    }
+}

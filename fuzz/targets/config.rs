@@ -1,0 +1,76 @@
+//! A configuration file: YAML within budgets, variables, the common keys and a driver's section.
+//!
+//! Input: the text. `U+0001` twice marks a piece between that is repeated to 64 KiB, so that time
+//! that grows faster than the text shows as a timeout.
+#![no_main]
+
+use driver_core::config::{ConfigError, Document};
+use driver_directory::HostpathConfig;
+use fuzz::{SECRET, one_line, presentable};
+use libfuzzer_sys::{Corpus, fuzz_target};
+
+/// The keys whose value is a choice between fixed names.
+const CHOICES: &[&str] = &["local-hostpath.snapshots.default_driver"];
+const REPEATED: usize = 64 * 1024;
+
+fuzz_target!(|data: &[u8]| -> Corpus {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return Corpus::Reject;
+    };
+    let text = unfolded(text);
+    assert_eq!(read(&text), read(&text), "the same text, another outcome");
+    Corpus::Keep
+});
+
+fn unfolded(text: &str) -> String {
+    let pieces: Vec<&str> = text.splitn(3, '\u{1}').collect();
+    match pieces[..] {
+        [before, piece, after] if !piece.is_empty() => {
+            [before, &piece.repeat(REPEATED / piece.len()), after].concat()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    match name {
+        "SECRET" => Some(SECRET.to_owned()),
+        "EMPTY" => Some(String::new()),
+        "NUMBER" => Some("7".to_owned()),
+        "LINES" => Some("a\n- b: \"\u{7}\"\n".to_owned()),
+        _ => None,
+    }
+}
+
+/// An error shows no value, unless that was to be one of some fixed names.
+fn said_of(error: &ConfigError) -> String {
+    if error.path().is_some_and(|path| CHOICES.contains(&path)) {
+        return one_line(error);
+    }
+    presentable(error)
+}
+
+/// Everything that is said about the document; each of it is fit to be logged.
+fn read(text: &str) -> Vec<String> {
+    let document = match Document::parse(text, &variable) {
+        Ok(document) => document,
+        Err(error) => return vec![said_of(&error)],
+    };
+    let mut said = Vec::new();
+    match document.common() {
+        Ok(_) => assert!(document.driver().is_ok()),
+        Err(error) => said.push(said_of(&error)),
+    }
+    let section = document.section::<HostpathConfig>(HostpathConfig::SECTION);
+    match section.map(|section| section.layout()) {
+        Ok(Ok(layout)) => {
+            for path in [&layout.share, &layout.base] {
+                assert!(fuzz::is_plain_path(path.as_str()), "{path:?}");
+            }
+            assert!(layout.permissions.mode.is_none_or(|mode| mode <= 0o7777));
+        }
+        Ok(Err(error)) | Err(error) => said.push(said_of(&error)),
+    }
+    said.extend(document.findings().into_iter().map(presentable));
+    said
+}

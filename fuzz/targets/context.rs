@@ -1,0 +1,69 @@
+//! A volume context: what the orchestrator hands to the node, read as an attachment.
+//!
+//! Input: keys and values in turn, as parts.
+#![no_main]
+
+use fuzz::{is_plain_path, presentable};
+use libfuzzer_sys::{Corpus, fuzz_target};
+use node_utils::{AbsolutePath, Attachment, Component, StagingPath, TargetPath, VolumeContext};
+
+fuzz_target!(|data: &[u8]| -> Corpus {
+    let Some(mut parts) = fuzz::parts(data) else {
+        return Corpus::Reject;
+    };
+    let mut context = VolumeContext::new();
+    while let Some(key) = parts.next() {
+        let value = parts.next().unwrap_or_default();
+        paths(value);
+        context.insert(key.to_owned(), value.to_owned());
+    }
+    match Attachment::parse(&context) {
+        Ok(attachment) => {
+            let written = attachment.to_context();
+            assert_eq!(Attachment::parse(&written).as_ref(), Ok(&attachment));
+            assert_eq!(written, attachment.to_context());
+            // What is written is what was read, but for the spelling of paths.
+            assert!(written.keys().all(|key| context.contains_key(key)));
+            let Attachment::Hostpath(hostpath) = &attachment;
+            assert!(is_plain_path(hostpath.path.as_str()));
+            context.insert("democratic-csi.org/foreign".to_owned(), "x".to_owned());
+            assert_eq!(Attachment::parse(&context), Ok(attachment));
+        }
+        Err(error) => drop(presentable(error)),
+    }
+    Corpus::Keep
+});
+
+fn paths(text: &str) {
+    match AbsolutePath::parse(text) {
+        Ok(path) => {
+            assert!(is_plain_path(text) && is_plain_path(path.as_str()));
+            assert!(!path.as_str().contains("//"));
+            assert!(path.as_str() == "/" || !path.as_str().ends_with('/'));
+            let parts = |text: &str| -> Vec<String> {
+                let parts = text.split('/').filter(|part| !part.is_empty());
+                parts.map(str::to_owned).collect()
+            };
+            assert_eq!(parts(path.as_str()), parts(text), "it leads elsewhere");
+            assert_eq!(AbsolutePath::parse(path.as_str()), Ok(path));
+        }
+        Err(error) => {
+            presentable(error);
+            assert!(!is_plain_path(text), "refused: {text:?}");
+        }
+    }
+    for path in [
+        StagingPath::parse(text).map(|path| path.path().clone()),
+        TargetPath::parse(text).map(|path| path.path().clone()),
+    ] {
+        match path {
+            Ok(path) => assert!(path.as_str() != "/" && is_plain_path(path.as_str())),
+            Err(error) => drop(presentable(error)),
+        }
+    }
+    if let Ok(component) = Component::parse(text) {
+        let text = component.as_str();
+        assert!(!text.is_empty() && text.len() <= 255);
+        assert!(!text.contains(['/', '\0']) && text != "." && text != "..");
+    }
+}

@@ -1,0 +1,346 @@
+//! Every request as bytes from the wire, decoded as its service does.
+//!
+//! Input: a byte that chooses the call, then the message. What is accepted has to keep to the rules
+//! of the specification, written down here anew; what is refused says so without a secret.
+#![no_main]
+
+use csi_proto::v1;
+use csi_proto::v1::volume_capability::AccessType;
+use driver_core::{Effect, Kind};
+use fuzz::{SECRET, is_csi_text, is_plain_path, one_line, presentable};
+use libfuzzer_sys::fuzz_target;
+use omnibus_csi::decode;
+use omnibus_csi::rpc::Rpc;
+use prost::Message;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+type Map = BTreeMap<String, String>;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((first, bytes)) = data.split_first() else {
+        return;
+    };
+    let rpc = Rpc::ALL[usize::from(*first) % Rpc::ALL.len()];
+    let Some(outcome) = decode::request(rpc, bytes) else {
+        return;
+    };
+    if let Err(error) = &outcome {
+        let list = matches!(rpc, Rpc::ListVolumes | Rpc::ListSnapshots);
+        assert!(error.kind() == Kind::Invalid || (list && error.kind() == Kind::Pending));
+        assert_eq!(error.effect(), Effect::None, "nothing was done yet");
+        one_line(error.chain());
+    }
+    judge(rpc, bytes, outcome.is_ok());
+});
+
+/// What is asked of one kind of message.
+trait Request: Message + Default + Debug {
+    /// Asserts what has to be true of a message that was accepted.
+    fn is_sound(&self);
+    /// Puts a secret wherever one may stand.
+    fn hide(&mut self) {}
+}
+
+fn judge(rpc: Rpc, bytes: &[u8], accepted: bool) {
+    match rpc {
+        Rpc::CreateVolume => message::<v1::CreateVolumeRequest>(rpc, bytes, accepted),
+        Rpc::DeleteVolume => message::<v1::DeleteVolumeRequest>(rpc, bytes, accepted),
+        Rpc::ControllerPublishVolume => {
+            message::<v1::ControllerPublishVolumeRequest>(rpc, bytes, accepted);
+        }
+        Rpc::ControllerUnpublishVolume => {
+            message::<v1::ControllerUnpublishVolumeRequest>(rpc, bytes, accepted);
+        }
+        Rpc::ValidateVolumeCapabilities => {
+            message::<v1::ValidateVolumeCapabilitiesRequest>(rpc, bytes, accepted);
+        }
+        Rpc::ListVolumes => message::<v1::ListVolumesRequest>(rpc, bytes, accepted),
+        Rpc::GetCapacity => message::<v1::GetCapacityRequest>(rpc, bytes, accepted),
+        Rpc::CreateSnapshot => message::<v1::CreateSnapshotRequest>(rpc, bytes, accepted),
+        Rpc::DeleteSnapshot => message::<v1::DeleteSnapshotRequest>(rpc, bytes, accepted),
+        Rpc::ListSnapshots => message::<v1::ListSnapshotsRequest>(rpc, bytes, accepted),
+        Rpc::GetSnapshot => message::<v1::GetSnapshotRequest>(rpc, bytes, accepted),
+        Rpc::ControllerExpandVolume => {
+            message::<v1::ControllerExpandVolumeRequest>(rpc, bytes, accepted);
+        }
+        Rpc::ControllerGetVolume => message::<v1::ControllerGetVolumeRequest>(rpc, bytes, accepted),
+        Rpc::NodeStageVolume => message::<v1::NodeStageVolumeRequest>(rpc, bytes, accepted),
+        Rpc::NodeUnstageVolume => message::<v1::NodeUnstageVolumeRequest>(rpc, bytes, accepted),
+        Rpc::NodePublishVolume => message::<v1::NodePublishVolumeRequest>(rpc, bytes, accepted),
+        Rpc::NodeUnpublishVolume => message::<v1::NodeUnpublishVolumeRequest>(rpc, bytes, accepted),
+        Rpc::NodeGetVolumeStats => message::<v1::NodeGetVolumeStatsRequest>(rpc, bytes, accepted),
+        Rpc::NodeExpandVolume => message::<v1::NodeExpandVolumeRequest>(rpc, bytes, accepted),
+        // Not looked at.
+        _ => assert!(accepted),
+    }
+}
+
+fn message<M: Request>(rpc: Rpc, bytes: &[u8], accepted: bool) {
+    let mut message = M::decode(bytes).expect("it was decoded before");
+    if accepted {
+        message.is_sound();
+    }
+    // However the sender spells it, it is the same message.
+    let again = decode::request(rpc, &message.encode_to_vec()).expect("a message");
+    assert_eq!(again.is_ok(), accepted, "{message:?}");
+    if bytes
+        .windows(SECRET.len())
+        .any(|bytes| bytes == SECRET.as_bytes())
+    {
+        // Where it stands it is none.
+        return;
+    }
+    message.hide();
+    presentable(format!("{message:?}").escape_debug());
+    if let Some(Err(error)) = decode::request(rpc, &message.encode_to_vec()) {
+        presentable(error.chain());
+    }
+}
+
+fn is_id(id: &str) {
+    assert!(is_csi_text(id, 512), "{id:?}");
+}
+
+fn is_name(name: &str) {
+    assert!(is_csi_text(name, 128), "{name:?}");
+}
+
+fn is_path(path: &str) {
+    assert!(is_plain_path(path), "{path:?}");
+}
+
+fn is_place(path: &str) {
+    is_path(path);
+    assert!(path.bytes().any(|byte| byte != b'/'), "the root directory");
+}
+
+fn is_size(range: Option<&v1::CapacityRange>) {
+    if let Some(range) = range {
+        let (required, limit) = (range.required_bytes, range.limit_bytes);
+        assert!(required >= 0 && limit >= 0, "{range:?}");
+        assert!(limit == 0 || required <= limit, "{range:?}");
+    }
+}
+
+fn are_small<'a>(maps: impl IntoIterator<Item = &'a Map>) {
+    for map in maps {
+        let bytes: usize = map.iter().map(|(key, value)| key.len() + value.len()).sum();
+        assert!(bytes <= 4096, "{bytes} bytes");
+    }
+}
+
+fn are_secrets(secrets: &Map) {
+    are_small([secrets]);
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+    assert!(
+        secrets
+            .keys()
+            .all(|key| !key.is_empty() && key.bytes().all(fine))
+    );
+}
+
+fn are_wishes<'a>(capabilities: impl IntoIterator<Item = &'a v1::VolumeCapability>) {
+    for capability in capabilities {
+        assert!(capability.access_mode.is_some(), "{capability:?}");
+        let Some(access) = &capability.access_type else {
+            panic!("no access type");
+        };
+        if let AccessType::Mount(mount) = access {
+            assert!(!mount.fs_type.starts_with('-') && !mount.fs_type.contains(['/', ' ', ',']));
+            // A blank at either end is dropped; within an option it could begin another one.
+            for flag in mount.mount_flags.iter().flat_map(|flags| flags.split(',')) {
+                let odd = |c: char| c.is_whitespace() || c.is_control() || c == '\\';
+                assert!(!flag.trim().contains(odd), "a mount option");
+            }
+        }
+    }
+}
+
+fn are_places(requirement: Option<&v1::TopologyRequirement>) {
+    let Some(requirement) = requirement else {
+        return;
+    };
+    for place in requirement.requisite.iter().chain(&requirement.preferred) {
+        assert!(!place.segments.is_empty());
+        is_somewhere(place);
+    }
+}
+
+fn is_somewhere(place: &v1::Topology) {
+    for (key, value) in &place.segments {
+        let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let is_label = |text: &str| (1..64).contains(&text.len()) && text.bytes().all(fine);
+        assert!(key.split('/').all(is_label) && key.matches('/').count() < 2);
+        assert!(is_label(value), "{value:?}");
+    }
+}
+
+fn hide_in(secrets: &mut Map) {
+    secrets.insert("key".to_owned(), String::new());
+    for value in secrets.values_mut() {
+        SECRET.clone_into(value);
+    }
+}
+
+fn hide_among<'a>(capabilities: impl IntoIterator<Item = &'a mut v1::VolumeCapability>) {
+    for capability in capabilities {
+        if let Some(AccessType::Mount(mount)) = &mut capability.access_type {
+            for flag in &mut mount.mount_flags {
+                flag.push_str(SECRET);
+            }
+        }
+    }
+}
+
+macro_rules! requests {
+    ($($name:ident: |$request:ident| $sound:block, |$message:ident| $hide:block)+) => {$(
+        impl Request for v1::$name {
+            fn is_sound(&self) {
+                let $request = self;
+                $sound
+            }
+
+            fn hide(&mut self) {
+                let $message = self;
+                $hide
+            }
+        }
+    )+};
+}
+
+requests! {
+    CreateVolumeRequest: |r| {
+        is_name(&r.name);
+        is_size(r.capacity_range.as_ref());
+        assert!(!r.volume_capabilities.is_empty());
+        are_wishes(&r.volume_capabilities);
+        are_small([&r.parameters, &r.mutable_parameters]);
+        are_secrets(&r.secrets);
+        are_places(r.accessibility_requirements.as_ref());
+        if let Some(source) = &r.volume_content_source {
+            assert!(source.r#type.is_some());
+        }
+    }, |m| {
+        hide_in(&mut m.secrets);
+        hide_among(&mut m.volume_capabilities);
+    }
+    DeleteVolumeRequest: |r| {
+        is_id(&r.volume_id);
+        are_secrets(&r.secrets);
+    }, |m| { hide_in(&mut m.secrets); }
+    ControllerPublishVolumeRequest: |r| {
+        is_id(&r.volume_id);
+        assert!(is_csi_text(&r.node_id, 256));
+        are_wishes(Some(r.volume_capability.as_ref().expect("it is required")));
+        are_small([&r.volume_context]);
+        are_secrets(&r.secrets);
+    }, |m| {
+        hide_in(&mut m.secrets);
+        hide_among(&mut m.volume_capability);
+    }
+    ControllerUnpublishVolumeRequest: |r| {
+        is_id(&r.volume_id);
+        assert!(r.node_id.is_empty() || is_csi_text(&r.node_id, 256));
+        are_secrets(&r.secrets);
+    }, |m| { hide_in(&mut m.secrets); }
+    ValidateVolumeCapabilitiesRequest: |r| {
+        is_id(&r.volume_id);
+        assert!(!r.volume_capabilities.is_empty());
+        are_wishes(&r.volume_capabilities);
+        are_small([&r.volume_context, &r.parameters, &r.mutable_parameters]);
+        are_secrets(&r.secrets);
+    }, |m| {
+        hide_in(&mut m.secrets);
+        hide_among(&mut m.volume_capabilities);
+    }
+    ListVolumesRequest: |r| {
+        assert!(r.max_entries >= 0);
+        assert!(r.starting_token.is_empty() || is_csi_text(&r.starting_token, 512));
+    }, |_m| {}
+    GetCapacityRequest: |r| {
+        are_wishes(&r.volume_capabilities);
+        are_small([&r.parameters]);
+        if let Some(place) = &r.accessible_topology {
+            is_somewhere(place);
+        }
+    }, |m| { hide_among(&mut m.volume_capabilities); }
+    CreateSnapshotRequest: |r| {
+        is_name(&r.name);
+        is_id(&r.source_volume_id);
+        are_small([&r.parameters]);
+        are_secrets(&r.secrets);
+        are_places(r.accessibility_requirements.as_ref());
+    }, |m| { hide_in(&mut m.secrets); }
+    DeleteSnapshotRequest: |r| {
+        is_id(&r.snapshot_id);
+        are_secrets(&r.secrets);
+    }, |m| { hide_in(&mut m.secrets); }
+    ListSnapshotsRequest: |r| {
+        assert!(r.max_entries >= 0);
+        assert!(r.starting_token.is_empty() || is_csi_text(&r.starting_token, 512));
+        for id in [&r.source_volume_id, &r.snapshot_id] {
+            assert!(id.is_empty() || is_csi_text(id, 512));
+        }
+        are_secrets(&r.secrets);
+    }, |m| { hide_in(&mut m.secrets); }
+    GetSnapshotRequest: |r| {
+        is_id(&r.snapshot_id);
+        are_secrets(&r.secrets);
+    }, |m| { hide_in(&mut m.secrets); }
+    ControllerExpandVolumeRequest: |r| {
+        is_id(&r.volume_id);
+        is_size(r.capacity_range.as_ref());
+        are_wishes(&r.volume_capability);
+        are_secrets(&r.secrets);
+    }, |m| {
+        hide_in(&mut m.secrets);
+        hide_among(&mut m.volume_capability);
+    }
+    ControllerGetVolumeRequest: |r| { is_id(&r.volume_id); }, |_m| {}
+    NodeStageVolumeRequest: |r| {
+        is_id(&r.volume_id);
+        is_place(&r.staging_target_path);
+        are_wishes(Some(r.volume_capability.as_ref().expect("it is required")));
+        are_small([&r.volume_context, &r.publish_context]);
+        are_secrets(&r.secrets);
+    }, |m| {
+        hide_in(&mut m.secrets);
+        hide_among(&mut m.volume_capability);
+    }
+    NodeUnstageVolumeRequest: |r| {
+        is_id(&r.volume_id);
+        is_place(&r.staging_target_path);
+    }, |_m| {}
+    NodePublishVolumeRequest: |r| {
+        is_id(&r.volume_id);
+        is_place(&r.target_path);
+        if !r.staging_target_path.is_empty() {
+            is_place(&r.staging_target_path);
+        }
+        are_wishes(Some(r.volume_capability.as_ref().expect("it is required")));
+        are_small([&r.volume_context, &r.publish_context]);
+        are_secrets(&r.secrets);
+    }, |m| {
+        hide_in(&mut m.secrets);
+        hide_among(&mut m.volume_capability);
+    }
+    NodeUnpublishVolumeRequest: |r| {
+        is_id(&r.volume_id);
+        is_place(&r.target_path);
+    }, |_m| {}
+    NodeGetVolumeStatsRequest: |r| {
+        is_id(&r.volume_id);
+        is_path(&r.volume_path);
+    }, |_m| {}
+    NodeExpandVolumeRequest: |r| {
+        is_id(&r.volume_id);
+        is_path(&r.volume_path);
+        is_size(r.capacity_range.as_ref());
+        are_wishes(&r.volume_capability);
+        are_secrets(&r.secrets);
+    }, |m| {
+        hide_in(&mut m.secrets);
+        hide_among(&mut m.volume_capability);
+    }
+}
