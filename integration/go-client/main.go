@@ -22,7 +22,7 @@ func dial(style, path string) (*grpc.ClientConn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	})
 	switch style {
-	case "kubelet": // since Kubernetes 1.21: the path as the target, the authority made harmless
+	case "kubelet": // since Kubernetes 1.26: the path as the target, the authority made harmless
 		return grpc.Dial(path, append(options, dialer, grpc.WithAuthority("localhost"))...)
 	case "old-kubelet": // before that: the path itself becomes the authority
 		return grpc.Dial(path, append(options, dialer)...)

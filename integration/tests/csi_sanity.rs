@@ -169,4 +169,4 @@ fn count(specs: &[Spec]) {
 }
 
 /// So many run.
-const RAN: usize = 0;
+const RAN: usize = 67;

@@ -54,7 +54,46 @@ pub async fn another_volume_of_the_same_name_already_exists(target: &dyn Target)
     assert_eq!(made.content_source, child.volume_content_source);
     assert_eq!(world.make(child.clone()).await, made);
     let before = world.backend();
-    let conflicts = [
+    let conflicts = conflicts(&world, &plain, &cut, &child);
+    for round in 0..2 {
+        for (what, request) in &conflicts {
+            let outcome = world
+                .client
+                .clone()
+                .controller
+                .create_volume(request.clone())
+                .await;
+            ends_with(
+                outcome,
+                &[Code::AlreadyExists],
+                &format!("{what}, round {round}"),
+            );
+        }
+        world.unchanged(&before, "a conflict");
+        world.crash().await;
+    }
+    // A wider wish that the volume meets is the same wish.
+    let wider = csi::CreateVolumeRequest {
+        capacity_range: volume::at_least(volume::SIZE / 2),
+        ..world.create("plain")
+    };
+    let outcome = world.client.clone().controller.create_volume(wider).await;
+    ends_with(outcome, &[Code::Ok], "less than there is");
+    world.remove_snapshot(&cut.snapshot_id).await;
+    for id in [made.volume_id, other.volume_id, plain.volume_id] {
+        world.remove(&id).await;
+    }
+    world.end().await;
+}
+
+/// Requests that take a name for something else.
+fn conflicts(
+    world: &World<'_>,
+    plain: &csi::Volume,
+    cut: &csi::Snapshot,
+    child: &csi::CreateVolumeRequest,
+) -> [(&'static str, csi::CreateVolumeRequest); 5] {
+    [
         (
             "a larger volume",
             csi::CreateVolumeRequest {
@@ -87,36 +126,7 @@ pub async fn another_volume_of_the_same_name_already_exists(target: &dyn Target)
                 ..child.clone()
             },
         ),
-    ];
-    for round in 0..2 {
-        for (what, request) in &conflicts {
-            let outcome = world
-                .client
-                .clone()
-                .controller
-                .create_volume(request.clone())
-                .await;
-            ends_with(
-                outcome,
-                &[Code::AlreadyExists],
-                &format!("{what}, round {round}"),
-            );
-        }
-        world.unchanged(&before, "a conflict");
-        world.crash().await;
-    }
-    // A wider wish that the volume meets is the same wish.
-    let wider = csi::CreateVolumeRequest {
-        capacity_range: volume::at_least(volume::SIZE / 2),
-        ..world.create("plain")
-    };
-    let outcome = world.client.clone().controller.create_volume(wider).await;
-    ends_with(outcome, &[Code::Ok], "less than there is");
-    world.remove_snapshot(&cut.snapshot_id).await;
-    for id in [made.volume_id, other.volume_id, plain.volume_id] {
-        world.remove(&id).await;
-    }
-    world.end().await;
+    ]
 }
 
 /// With the same time of creation; another volume's snapshot of that name is refused.

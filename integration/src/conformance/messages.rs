@@ -248,23 +248,7 @@ impl Scene {
         let snapshot_id = self.snapshot.snapshot_id.clone();
         let capability = volume::mounted(Mode::SingleNodeWriter);
         let here = self.volume.accessible_topology.clone();
-        let create = csi::CreateVolumeRequest {
-            accessibility_requirements: (!here.is_empty()).then(|| csi::TopologyRequirement {
-                requisite: here.clone(),
-                preferred: here.clone(),
-            }),
-            ..self.create.clone()
-        };
-        let child = csi::CreateVolumeRequest {
-            name: "child".into(),
-            volume_content_source: volume::from_snapshot(&snapshot_id),
-            ..self.create.clone()
-        };
-        let twin = csi::CreateVolumeRequest {
-            name: "twin".into(),
-            volume_content_source: volume::from_volume(&volume_id),
-            ..self.create.clone()
-        };
+        let [create, child, twin] = self.create_requests();
         let validate = csi::ValidateVolumeCapabilitiesRequest {
             volume_id: volume_id.clone(),
             volume_context: self.volume.volume_context.clone(),
@@ -318,6 +302,29 @@ impl Scene {
             ),
             known("ControllerGetVolume", &get, &["volume_id"]),
         ]
+    }
+
+    /// Volumes: the scene's own, and copies that do not exist yet.
+    fn create_requests(&self) -> [csi::CreateVolumeRequest; 3] {
+        let here = self.volume.accessible_topology.clone();
+        let create = csi::CreateVolumeRequest {
+            accessibility_requirements: (!here.is_empty()).then(|| csi::TopologyRequirement {
+                requisite: here.clone(),
+                preferred: here.clone(),
+            }),
+            ..self.create.clone()
+        };
+        let child = csi::CreateVolumeRequest {
+            name: "child".into(),
+            volume_content_source: volume::from_snapshot(&self.snapshot.snapshot_id),
+            ..self.create.clone()
+        };
+        let twin = csi::CreateVolumeRequest {
+            name: "twin".into(),
+            volume_content_source: volume::from_volume(&self.volume.volume_id),
+            ..self.create.clone()
+        };
+        [create, child, twin]
     }
 
     fn node_requests(&self) -> Vec<Known> {

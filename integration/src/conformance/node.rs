@@ -197,30 +197,15 @@ pub async fn a_single_writer_is_alone(target: &dyn Target) {
         again.expect("the same writer");
         world.crash().await;
     }
-    let gone = world
-        .client
-        .node
-        .node_unpublish_volume(volume::unpublish(&single, &first))
-        .await;
-    gone.expect("unpublished");
+    world.unpublish(&single, &first).await;
     world
         .client
         .node
         .node_publish_volume(publish(&second))
         .await
         .expect("now it is its turn");
-    let gone = world
-        .client
-        .node
-        .node_unpublish_volume(volume::unpublish(&single, &second))
-        .await;
-    gone.expect("unpublished");
-    let gone = world
-        .client
-        .node
-        .node_unstage_volume(volume::unstage(&single, &staging))
-        .await;
-    gone.expect("unstaged");
+    world.unpublish(&single, &second).await;
+    world.unstage(&single).await;
     world.remove(&single.volume_id).await;
     world.end().await;
 }

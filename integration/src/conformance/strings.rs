@@ -34,7 +34,7 @@ const GOALS: &[&str] = &[
     "etc/passwd",
     "x",
 ];
-const WORDS: &[&str] = &["a", "scene", "pvc-1"];
+const WORDS: &[&str] = &["a", "scene"];
 const INSIDE: &[&str] = &[
     ",",
     "=",

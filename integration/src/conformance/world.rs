@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Debug};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use csi_proto::v1::{
     CreateSnapshotRequest, CreateVolumeRequest, ListSnapshotsRequest, ListVolumesRequest, Snapshot,
@@ -233,18 +233,30 @@ impl<'a> World<'a> {
         pod
     }
 
-    /// The reverse of [`World::mount`].
-    pub async fn unmount(&self, volume: &Volume) {
-        let (staging, pod) = (self.staging(volume), self.pod(&volume.volume_id));
-        let mut node = self.client.clone().node;
-        let gone = node
-            .node_unpublish_volume(volume::unpublish(volume, &pod))
+    /// Takes a volume from a pod.
+    pub async fn unpublish(&self, volume: &Volume, pod: &Path) {
+        let request = volume::unpublish(volume, pod);
+        let gone = self
+            .client
+            .clone()
+            .node
+            .node_unpublish_volume(request)
             .await;
         gone.unwrap_or_else(|status| panic!("unpublish: {status:?}"));
-        let gone = node
-            .node_unstage_volume(volume::unstage(volume, &staging))
-            .await;
+    }
+
+    /// Takes a volume from this node.
+    pub async fn unstage(&self, volume: &Volume) {
+        let request = volume::unstage(volume, &self.staging(volume));
+        let gone = self.client.clone().node.node_unstage_volume(request).await;
         gone.unwrap_or_else(|status| panic!("unstage: {status:?}"));
+    }
+
+    /// The reverse of [`World::mount`].
+    pub async fn unmount(&self, volume: &Volume) {
+        let pod = self.pod(&volume.volume_id);
+        self.unpublish(volume, &pod).await;
+        self.unstage(volume).await;
         assert!(!pod.exists(), "the target path is left");
     }
 }
