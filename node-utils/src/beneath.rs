@@ -19,7 +19,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use crate::attachment::AbsolutePath;
-pub(crate) use open::{Mounts, open_beneath};
+pub use open::{Mounts, open_beneath};
 
 /// An open directory; every operation stays in it.
 #[derive(Debug)]

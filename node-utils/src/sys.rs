@@ -59,6 +59,16 @@ pub(crate) fn chmod_path_fd(fd: impl AsFd, mode: Mode) -> Result<(), Errno> {
     rustix::fs::chmod(path, mode)
 }
 
+/// The number of the mount that a descriptor was opened through, on kernels whose `statx` does not
+/// tell (before 5.8).
+pub(crate) fn mount_id_from_proc(fd: impl AsFd) -> Result<u64, Errno> {
+    let path = format!("/proc/thread-self/fdinfo/{}", fd.as_fd().as_raw_fd());
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    let field = |line: &str| line.strip_prefix("mnt_id:")?.trim().parse().ok();
+    text.lines().find_map(field).ok_or(Errno::NOSYS)
+}
+
 /// Gives this thread mounts and a working directory of its own, and with `user` a user namespace in
 /// which it has all capabilities.
 pub(crate) fn unshare_mounts(user: bool) -> Result<(), Errno> {
@@ -89,6 +99,34 @@ pub(crate) fn unshare(files: bool) -> Result<(), Errno> {
     // out.
     unsafe {
         rustix::thread::unshare_unsafe(flags)
+    }
+}
+
+/// Takes (`F_WRLCK`) or gives up (`F_UNLCK`) a lease on an open file. Its break sends a signal that
+/// is ignored unless somebody wants it.
+#[cfg(test)]
+pub(crate) fn set_lease(fd: impl AsFd, kind: libc::c_int) -> Result<(), Errno> {
+    /// Chooses the signal; missing in libc.
+    const F_SETSIG: libc::c_int = 10;
+    let fd = fd.as_fd().as_raw_fd();
+    for (command, value) in [(F_SETSIG, libc::SIGURG), (libc::F_SETLEASE, kind)] {
+        #[expect(unsafe_code, reason = "rustix has no leases")]
+        // SAFETY: the descriptor is borrowed for the whole call; both commands take a plain number.
+        let result = unsafe { libc::fcntl(fd, command, value) };
+        if result != 0 {
+            return Err(last_error());
+        }
+    }
+    Ok(())
+}
+
+/// What a lease is to become, or is.
+#[cfg(test)]
+pub(crate) fn lease(fd: impl AsFd) -> libc::c_int {
+    #[expect(unsafe_code, reason = "rustix has no leases")]
+    // SAFETY: the descriptor is borrowed for the whole call; the command takes no argument.
+    unsafe {
+        libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_GETLEASE)
     }
 }
 

@@ -3,27 +3,63 @@
 //! `openat2` does it in one call; where a kernel or a seccomp filter does not know it, `openat`
 //! with `O_NOFOLLOW` on one checked name is as strict, and mount points are compared by hand.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
 /// What to do at a mount point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mounts {
+pub enum Mounts {
     /// Open what is mounted there.
     Enter,
     /// Fail with `EXDEV`.
     Refuse,
 }
 
+/// How often a lookup is begun again because something else was moved meanwhile.
+const LOOKUPS: usize = 128;
+
 /// Set once the kernel has said that it does not know `openat2`.
 static WITHOUT_OPENAT2: AtomicBool = AtomicBool::new(false);
 
-/// Opens `name`, one component, in `dir`.
-pub(crate) fn open_beneath(
+/// Opens `name`, one component, in `dir`: never through a link, never as the controlling terminal.
+pub fn open_beneath(
+    dir: impl AsFd,
+    name: impl Arg + Copy,
+    flags: OFlags,
+    mounts: Mounts,
+) -> Result<OwnedFd, Errno> {
+    match open_now(&dir, name, flags, mounts) {
+        Err(Errno::AGAIN) if flags.contains(OFlags::NONBLOCK) => {
+            open_leased(dir, name, flags, mounts)
+        }
+        result => result,
+    }
+}
+
+/// Opens a file that somebody has a lease on (Samba does that) and has to give it up first: the
+/// kernel waits for that, and not longer than `/proc/sys/fs/lease-break-time`. Anything but a file
+/// could make it wait for ever.
+fn open_leased(
+    dir: impl AsFd,
+    name: impl Arg + Copy,
+    flags: OFlags,
+    mounts: Mounts,
+) -> Result<OwnedFd, Errno> {
+    let place = open_now(dir, name, OFlags::PATH, mounts)?;
+    let stat = rustix::fs::fstat(&place)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(Errno::AGAIN);
+    }
+    let path = format!("/proc/thread-self/fd/{}", place.as_raw_fd());
+    let flags = flags.difference(OFlags::NONBLOCK | OFlags::NOFOLLOW) | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())
+}
+
+fn open_now(
     dir: impl AsFd,
     name: impl Arg + Copy,
     flags: OFlags,
@@ -44,11 +80,10 @@ pub(crate) fn open_beneath(
     } else {
         flags
     };
-    loop {
+    for _ in 0..LOOKUPS {
         match rustix::fs::openat2(&dir, name, how, Mode::empty(), resolve) {
-            // A rename or mount elsewhere raced with the lookup and nothing is known; bounded by
-            // the other side's patience, and each round is one system call.
-            Err(Errno::AGAIN) => {}
+            // A rename or mount elsewhere raced with the lookup and nothing is known.
+            Err(Errno::AGAIN) if !flags.contains(OFlags::NONBLOCK) => {}
             Err(Errno::NOSYS) => {
                 WITHOUT_OPENAT2.store(true, Ordering::Relaxed);
                 return open_by_hand(dir, name, flags, mounts);
@@ -58,6 +93,7 @@ pub(crate) fn open_beneath(
             result => return result,
         }
     }
+    Err(Errno::AGAIN)
 }
 
 fn open_by_hand(
@@ -73,13 +109,13 @@ fn open_by_hand(
     Ok(fd)
 }
 
-/// The mount that `fd` was reached through; the device where the kernel does not say.
+/// The mount that `fd` was reached through.
 fn mount_id(fd: impl AsFd) -> Result<u64, Errno> {
     let stat = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
     if stat.stx_mask & StatxFlags::MNT_ID.bits() != 0 {
         return Ok(stat.stx_mnt_id);
     }
-    Ok(u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor))
+    crate::sys::mount_id_from_proc(fd)
 }
 
 #[cfg(test)]
@@ -117,5 +153,58 @@ mod tests {
             let refused = open_by_hand(&fd, "m", flags, Mounts::Refuse);
             assert_eq!(refused.err(), Some(Errno::XDEV));
         });
+    }
+
+    #[test]
+    fn old_and_new_kernels_tell_a_bind_mount_of_the_same_filesystem_apart() {
+        crate::testing::with_own_mounts(|base| {
+            for dir in ["d", "m"] {
+                std::fs::create_dir(base.join(dir)).expect("dir");
+            }
+            crate::testing::bind_plainly(&base.join("d"), &base.join("m"));
+            let open = |name| std::fs::File::open(base.join(name)).expect("open");
+            let old = |name| crate::sys::mount_id_from_proc(open(name)).expect("id");
+            assert_eq!(old("."), old("d"));
+            assert_ne!(old("."), old("m"));
+            for name in [".", "d", "m"] {
+                assert_eq!(mount_id(open(name)), Ok(old(name)), "{name}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_file_that_somebody_has_a_lease_on_is_waited_for_without_burning_time() {
+        let dir = tempfile::tempdir().expect("dir");
+        std::fs::write(dir.path().join("f"), "content").expect("file");
+        let holder = std::fs::File::options();
+        let holder = holder
+            .clone()
+            .write(true)
+            .open(dir.path().join("f"))
+            .expect("open");
+        crate::sys::set_lease(&holder, libc::F_WRLCK).expect("lease");
+        let (tell, told) = std::sync::mpsc::channel();
+        let fd = std::fs::File::open(dir.path()).expect("open");
+        let opener = std::thread::spawn(move || {
+            tell.send(rustix::thread::gettid()).expect("tell");
+            open_beneath(&fd, "f", OFlags::RDONLY | OFlags::NONBLOCK, Mounts::Refuse)
+        });
+        let thread = told.recv().expect("thread").as_raw_nonzero();
+        let sleeps = || {
+            let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
+            stat.is_ok_and(|stat| stat.contains(") S "))
+        };
+        let begun = std::time::Instant::now();
+        while crate::sys::lease(&holder) == libc::F_WRLCK || !sleeps() {
+            assert!(
+                begun.elapsed() < std::time::Duration::from_secs(10),
+                "it never waited"
+            );
+            std::thread::yield_now();
+        }
+        crate::sys::set_lease(&holder, libc::F_UNLCK).expect("give up");
+        let opened = opener.join().expect("thread").expect("open");
+        let text = std::io::read_to_string(std::fs::File::from(opened)).expect("read");
+        assert_eq!(text, "content");
     }
 }

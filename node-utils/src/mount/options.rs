@@ -59,6 +59,9 @@ const RELATIME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_RELATIME;
 const NODIRATIME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NODIRATIME;
 const NOSYMFOLLOW: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW;
 
+/// What statvfs says of `nosymfollow`; missing in rustix.
+const ST_NOSYMFOLLOW: u64 = 0x2000;
+
 /// The words with one meaning each.
 const WORDS: &[(&str, Meaning)] = &[
     ("defaults", Meaning::Nothing),
@@ -195,13 +198,18 @@ impl Default for Attributes {
 
 impl Attributes {
     /// The attributes that an existing mount can be compared by.
-    const COMPARED: [(MountAttrFlags, StatVfsMountFlags, &'static str); 6] = [
+    const COMPARED: [(MountAttrFlags, StatVfsMountFlags, &'static str); 7] = [
         (RDONLY, StatVfsMountFlags::RDONLY, "ro"),
         (NOSUID, StatVfsMountFlags::NOSUID, "nosuid"),
         (NODEV, StatVfsMountFlags::NODEV, "nodev"),
         (NOEXEC, StatVfsMountFlags::NOEXEC, "noexec"),
         (NOATIME, StatVfsMountFlags::NOATIME, "noatime"),
         (NODIRATIME, StatVfsMountFlags::NODIRATIME, "nodiratime"),
+        (
+            NOSYMFOLLOW,
+            StatVfsMountFlags::from_bits_retain(ST_NOSYMFOLLOW),
+            "nosymfollow",
+        ),
     ];
 
     /// These and read-only.
@@ -341,6 +349,8 @@ mod tests {
         noatime,nodiratime | noatime,nodiratime | | |
         noatime,relatime | | | |
         noatime,atime | | | |
+        nosymfollow,symfollow,noexec | noexec | | |
+        nosymfollow | nosymfollow | | |
         sync,noexec | noexec | | | sync
         sync,async | | | |
         _netdev,nofail,x-systemd.automount | | | _netdev,nofail,x-systemd.automount |

@@ -1,7 +1,8 @@
 //! A path as it was found: one descriptor, and what the kernel says about it.
 //!
 //! Whether something is mounted at a path is asked of the path itself, in one system call; the
-//! mount table is read only where a kernel before 5.8 cannot answer. All later steps use the
+//! mount table is read only where a kernel before 5.8 cannot answer, and then by the number of the
+//! mount, because the path of a covered mount is in the table too. All later steps use the
 //! descriptor, so that a path that changes in between cannot mislead them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,6 +13,7 @@ use rustix::io::Errno;
 
 use super::options::Attributes;
 use super::table::{MountEntry, MountTable};
+use crate::sys;
 
 /// An opened path.
 #[derive(Debug)]
@@ -24,7 +26,7 @@ pub(crate) struct Place {
     pub(crate) mode: u32,
     pub(crate) gid: u32,
     pub(crate) size: u64,
-    mount_id: Option<u64>,
+    mount_id: u64,
     mounted: bool,
 }
 
@@ -36,7 +38,11 @@ impl Place {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
         let at = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
         let stat = rustix::fs::statx(&fd, c"", at, wanted)?;
-        let known = StatxFlags::from_bits_retain(stat.stx_mask);
+        let mount_id = if stat.stx_mask & StatxFlags::MNT_ID.bits() == 0 {
+            sys::mount_id_from_proc(&fd)?
+        } else {
+            stat.stx_mnt_id
+        };
         let mut place = Self {
             device: (stat.stx_dev_major, stat.stx_dev_minor),
             inode: stat.stx_ino,
@@ -45,9 +51,7 @@ impl Place {
             mode: u32::from(stat.stx_mode) & 0o7777,
             gid: stat.stx_gid,
             size: stat.stx_size,
-            mount_id: known
-                .contains(StatxFlags::MNT_ID)
-                .then_some(stat.stx_mnt_id),
+            mount_id,
             mounted: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
             fd,
         };
@@ -55,14 +59,15 @@ impl Place {
             .stx_attributes_mask
             .contains(StatxAttributes::MOUNT_ROOT)
         {
-            place.mounted = place.is_in_table()?;
+            place.mounted = place.is_root_of_mount()?;
         }
         Ok(place)
     }
 
-    fn is_in_table(&self) -> Result<bool, Errno> {
+    fn is_root_of_mount(&self) -> Result<bool, Errno> {
         let table = MountTable::read().map_err(|error| errno(&error))?;
-        Ok(self.entry(&table)?.is_some())
+        let path = self.canonical()?;
+        Ok(self.entry(&table).is_some_and(|entry| entry.is_at(&path)))
     }
 
     /// Whether it is a directory.
@@ -111,13 +116,9 @@ impl Place {
             .map_err(|error| errno(&error))
     }
 
-    /// The mount whose root it is; the topmost layer.
-    pub(crate) fn entry<'a>(&self, table: &'a MountTable) -> Result<Option<MountEntry<'a>>, Errno> {
-        if let Some(id) = self.mount_id {
-            return Ok(table.by_id(id));
-        }
-        let path = self.canonical()?;
-        Ok(table.entries().filter(|entry| entry.is_at(&path)).last())
+    /// The mount that it was reached through: of a mount point, the topmost layer.
+    pub(crate) fn entry<'a>(&self, table: &'a MountTable) -> Option<MountEntry<'a>> {
+        table.by_id(self.mount_id)
     }
 }
 
@@ -129,4 +130,33 @@ impl AsFd for Place {
 
 fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{bind_plainly, with_own_mounts};
+
+    #[test]
+    fn the_table_tells_the_same_as_the_path_also_of_a_covered_mount() {
+        with_own_mounts(|base| {
+            for dir in ["d", "p/m", "q/m"] {
+                std::fs::create_dir_all(base.join(dir)).expect("dir");
+            }
+            let both = |path: &str| {
+                let place = Place::open(&base.join(path)).expect("open");
+                assert_eq!(
+                    place.is_root_of_mount(),
+                    Ok(place.is_mount_point()),
+                    "{path}"
+                );
+                place.is_mount_point()
+            };
+            bind_plainly(&base.join("d"), &base.join("p/m"));
+            bind_plainly(&base.join("d"), &base.join("p/m"));
+            assert!(both("p/m") && !both("p") && !both("d") && both("."));
+            bind_plainly(&base.join("q"), &base.join("p"));
+            assert!(both("p") && !both("p/m"));
+        });
+    }
 }

@@ -40,7 +40,7 @@ fn other_target(
     target: &Place,
 ) -> Result<Option<PathBuf>, std::io::Error> {
     let table = MountTable::read()?;
-    let entry = staged.entry(&table)?.ok_or(Errno::NOENT)?;
+    let entry = staged.entry(&table).ok_or(Errno::NOENT)?;
     let known = [
         staged.canonical()?,
         source.canonical()?,

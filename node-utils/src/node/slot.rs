@@ -24,10 +24,18 @@ const MODE: u32 = 0o750;
 pub(super) struct Slot<'a> {
     path: &'a AbsolutePath,
     pub(super) place: Place,
-    /// Whether this call made it.
-    fresh: bool,
+    made: Made,
     /// Whether this call took a dead mount away.
     freed: bool,
+}
+
+/// What a call made to open its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Made {
+    Nothing,
+    Directory,
+    /// The directory and some above it, which stay: they may be others' by now.
+    Parents,
 }
 
 /// Whether an answer means that what was mounted can never come back: its server forgot it, or the
@@ -47,41 +55,33 @@ pub(super) fn is_dead(errno: Errno) -> bool {
 impl<'a> Slot<'a> {
     /// Opens `path`, a directory or nothing; missing directories are made.
     pub(super) fn open(path: &'a AbsolutePath) -> Result<Self, NodeError> {
-        let fresh = make(path)?;
-        for layer in 0..DEAD_LAYERS {
-            let freed = layer > 0;
-            match Place::open(path.as_path()) {
-                Ok(place) if place.is_mount_point() && place.is_deleted() => free(path, None)?,
-                Ok(place) if place.is_directory() => {
-                    return Ok(Self {
-                        path,
-                        place,
-                        fresh,
-                        freed,
-                    });
-                }
-                Ok(place) => return Err(not_a_directory(path, &place)),
-                Err(errno) if is_lost(errno) => free(path, Some(errno))?,
-                Err(errno) => {
-                    let error = NodeError::new(NodeErrorKind::Internal, format!("open `{path}`"));
-                    return Err(error.because(errno));
-                }
+        let made = make(path)?;
+        let mut freed = false;
+        let place = live(path, &mut freed).map_err(|error| {
+            if freed || made != Made::Nothing {
+                error.with_effect(Effect::Possible)
+            } else {
+                error
             }
-        }
-        let error = NodeError::new(NodeErrorKind::Busy, format!("free `{path}` of dead mounts"));
-        Err(error.with_effect(Effect::Possible))
+        })?;
+        Ok(Self {
+            path,
+            place,
+            made,
+            freed,
+        })
     }
 
     /// Removes what this call made, so that a refused request leaves nothing behind, and says so
     /// in the error.
     pub(super) fn undo(&self, error: NodeError) -> NodeError {
         // Missing is as good; anything else in the way is not ours to remove.
-        let gone = !self.fresh
+        let gone = self.made == Made::Nothing
             || matches!(
                 rustix::fs::rmdir(self.path.as_path()),
                 Ok(()) | Err(Errno::NOENT)
             );
-        if gone && !self.freed {
+        if gone && !self.freed && self.made != Made::Parents {
             error
         } else {
             error.with_effect(Effect::Possible)
@@ -89,16 +89,37 @@ impl<'a> Slot<'a> {
     }
 }
 
-/// Makes the directory with its parents; `false` if there is something already.
-fn make(path: &AbsolutePath) -> Result<bool, NodeError> {
+/// Opens what is at `path` once no dead mount covers it any more; `freed` says whether one did.
+fn live(path: &AbsolutePath, freed: &mut bool) -> Result<Place, NodeError> {
+    for _ in 0..DEAD_LAYERS {
+        match Place::open(path.as_path()) {
+            Ok(place) if place.is_mount_point() && place.is_deleted() => free(path, None)?,
+            Ok(place) if place.is_directory() => return Ok(place),
+            Ok(place) => return Err(not_a_directory(path, &place)),
+            Err(errno) if is_lost(errno) => free(path, Some(errno))?,
+            Err(errno) => {
+                let error = NodeError::new(NodeErrorKind::Internal, format!("open `{path}`"));
+                return Err(error.because(errno));
+            }
+        }
+        *freed = true;
+    }
+    let doing = format!("free `{path}` of dead mounts");
+    Err(NodeError::new(NodeErrorKind::Busy, doing))
+}
+
+/// Makes the directory with its parents.
+fn make(path: &AbsolutePath) -> Result<Made, NodeError> {
     let failed = |errno: Errno| {
         NodeError::new(NodeErrorKind::Internal, format!("make directory `{path}`")).because(errno)
     };
+    let mut made = Made::Directory;
     for _ in 0..2 {
         match rustix::fs::mkdir(path.as_path(), Mode::from_raw_mode(MODE)) {
-            Ok(()) => return Ok(true),
-            Err(Errno::EXIST) => return Ok(false),
+            Ok(()) => return Ok(made),
+            Err(Errno::EXIST) => return Ok(Made::Nothing),
             Err(Errno::NOENT) => {
+                made = Made::Parents;
                 let parent = path.as_path().parent().unwrap_or(path.as_path());
                 let made = std::fs::DirBuilder::new()
                     .recursive(true)
@@ -109,7 +130,7 @@ fn make(path: &AbsolutePath) -> Result<bool, NodeError> {
             Err(errno) => return Err(failed(errno)),
         }
     }
-    Err(failed(Errno::NOENT))
+    Err(failed(Errno::NOENT).with_effect(Effect::Possible))
 }
 
 fn not_a_directory(path: &AbsolutePath, place: &Place) -> NodeError {

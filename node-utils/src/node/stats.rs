@@ -112,8 +112,6 @@ fn filesystem_gave_up(place: &Place) -> bool {
     };
     place
         .entry(&table)
-        .ok()
-        .flatten()
         .is_some_and(|entry| entry.is_filesystem_read_only() && !entry.is_read_only())
 }
 

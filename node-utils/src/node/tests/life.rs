@@ -114,6 +114,33 @@ fn an_error_after_a_dead_mount_was_taken_away_does_not_claim_that_nothing_change
         let error = refused(bench.stage("one", "s"), NodeErrorKind::Conflict);
         assert_eq!(error.effect(), Effect::Possible);
         assert_eq!(bench.layers("k/s"), 1);
+
+        for file in ["v/file", "k/file"] {
+            fs::write(bench.path(file), "").expect("file");
+        }
+        bind_plainly(&bench.path("v/file"), &bench.path("k/file"));
+        fs::remove_file(bench.path("v/file")).expect("remove");
+        let error = refused(bench.stage("one", "file"), NodeErrorKind::Precondition);
+        assert_eq!(error.effect(), Effect::Possible);
+        let error = refused(bench.stage("one", "file"), NodeErrorKind::Precondition);
+        assert_eq!(error.effect(), Effect::None);
+    });
+}
+
+#[test]
+fn a_refusal_that_leaves_directories_behind_does_not_claim_that_nothing_changed() {
+    bench(|bench| {
+        bench.stage("one", "s").expect("stage");
+        let only = |target: &str| PublishRequest {
+            capability: capability(AccessMode::SingleNodeSingleWriter, ""),
+            ..bench.request(target)
+        };
+        bench.publish(only("t")).expect("publish");
+        let error = refused(bench.publish(only("new")), NodeErrorKind::Precondition);
+        assert_eq!(error.effect(), Effect::None);
+        let error = refused(bench.publish(only("a/new")), NodeErrorKind::Precondition);
+        assert_eq!(error.effect(), Effect::Possible);
+        assert!(bench.path("k/a").exists() && !bench.path("k/a/new").exists());
     });
 }
 

@@ -84,6 +84,16 @@ fn the_same_target_with_other_arguments_is_a_conflict_and_stays() {
             ..bench.request("t")
         };
         refused(bench.publish(flags), NodeErrorKind::Conflict);
+        let no_links = PublishRequest {
+            capability: capability(AccessMode::SingleNodeMultiWriter, "nosymfollow"),
+            ..bench.request("links")
+        };
+        bench.publish(no_links.clone()).expect("publish");
+        bench.publish(no_links).expect("the same again");
+        refused(
+            bench.publish(bench.request("links")),
+            NodeErrorKind::Conflict,
+        );
 
         bench.unpublish("t").expect("unpublish");
         bench.publish(read_only).expect("publish");
@@ -187,7 +197,6 @@ fn a_target_that_is_a_link_or_a_file_is_refused_and_unchanged() {
 fn flags_of_the_mount_are_applied_and_flags_of_filesystems_left_out() {
     let config = NodeConfig {
         mount_flags: MountFlags::parse(["nodev", "discard"]).expect("flags"),
-        ..NodeConfig::default()
     };
     bench_with(config, |bench| {
         bench.stage("one", "s").expect("stage");
@@ -215,7 +224,6 @@ fn flags_of_the_mount_are_applied_and_flags_of_filesystems_left_out() {
 fn flags_that_an_older_driver_did_not_know_of_are_no_conflict() {
     let config = NodeConfig {
         mount_flags: MountFlags::parse(["nodev"]).expect("flags"),
-        ..NodeConfig::default()
     };
     bench_with(config, |bench| {
         bench.bind("v/one", "k/s");
