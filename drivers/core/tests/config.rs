@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use driver_core::config::{
-    CommonConfig, ConfigError, DeleteStrategy, Document, IdHash, NoEnvironment, NodeCapability,
-    Severity,
+    CommonConfig, ConfigError, DeleteStrategy, Document, Finding, IdHash, NoEnvironment,
+    NodeCapability, Severity,
 };
 use proptest::prelude::*;
 use secrecy::{ExposeSecret, SecretString};
@@ -330,6 +330,45 @@ fn keys_that_change_nothing_for_a_driver_are_findings_with_a_reason() {
             .to_string()
             .starts_with("node.format: has no effect: a directory")
     );
+}
+
+#[test]
+fn a_block_that_a_driver_has_no_use_for_is_a_finding_with_a_reason_and_not_unknown() {
+    let document =
+        parse("driver: z\nzfs: {datasetParentName: a, restic: {bin: x}, kopia: {}}\n").unwrap();
+    document.without_effect(&[("zfs.restic", "not in this build")]);
+    document.common().unwrap();
+    let _: Zfs = document.section("zfs").unwrap();
+    let findings = document.findings();
+    let said: Vec<_> = findings
+        .iter()
+        .map(|f| (f.severity, f.path.as_str()))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            (Severity::UnknownKey, "zfs.kopia"),
+            (Severity::NoEffect, "zfs.restic")
+        ]
+    );
+}
+
+#[test]
+fn after_an_error_nothing_is_said_of_sections_that_were_not_reached() {
+    let document = parse(
+        "driver: z\n_private: {csi: {volume: {deleteStrategy: burn, idTmplate: x}}}\n\
+         zfs: {datasetParentName: a}\nextra: 1\n",
+    )
+    .unwrap();
+    document.common().expect_err("a strategy of nobody");
+    let paths = |findings: Vec<Finding>| -> Vec<_> {
+        findings.into_iter().map(|finding| finding.path).collect()
+    };
+    let known = ["_private.csi.volume.idTmplate"];
+    assert_eq!(paths(document.findings_so_far()), known);
+    let document = parse("drivr: z\nzfs: {}\n").unwrap();
+    document.common().expect_err("no driver");
+    assert_eq!(document.findings_so_far(), []);
 }
 
 fn common(text: &str) -> Result<CommonConfig, ConfigError> {

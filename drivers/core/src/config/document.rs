@@ -10,7 +10,7 @@ use super::common::CommonConfig;
 use super::error::ConfigError;
 use super::expand::{Environment, expand};
 use super::finding::{Finding, Severity};
-use super::notes::{Notes, nearest};
+use super::notes::{Notes, nearest, push_key};
 use super::read::{Path, Reader};
 use super::yaml;
 
@@ -92,12 +92,13 @@ impl Document {
     }
 
     /// Says which keys change nothing for this driver, and why: `("node.format", "a directory is
-    /// never formatted")`. Each that is set becomes a finding.
+    /// never formatted")`. Each that is set becomes a finding, and is unknown no more.
     pub fn without_effect(&self, prefixes: &[(&str, &str)]) {
         for (path, reason) in prefixes {
             let mut steps = path.split('.');
             let set = steps.try_fold(&self.root, |value, step| value.get(step));
             if set.is_some_and(|value| !value.is_null()) {
+                self.note(|notes| notes.knows_idle(path));
                 self.add(Finding {
                     severity: Severity::NoEffect,
                     path: (*path).to_owned(),
@@ -122,6 +123,23 @@ impl Document {
         let mut findings = self.note(|notes| notes.unknown(&self.root));
         let others = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
         findings.extend(others.iter().cloned());
+        findings
+    }
+
+    /// What [`findings`](Self::findings) can know after an error: whether the sections that were not
+    /// asked for yet have a reader is not known, and nothing is said about them.
+    pub fn findings_so_far(&self) -> Vec<Finding> {
+        let top = |path: &str| {
+            let keys = self.root.as_object().into_iter().flatten();
+            keys.map(|(key, _)| {
+                let mut path = String::new();
+                push_key(&mut path, key);
+                path
+            })
+            .any(|key| key == path)
+        };
+        let mut findings = self.findings();
+        findings.retain(|found| found.severity != Severity::UnknownKey || !top(&found.path));
         findings
     }
 

@@ -17,6 +17,7 @@ pub(super) struct Notes {
     fields: BTreeMap<String, BTreeSet<&'static str>>,
     sections: BTreeSet<String>,
     free: BTreeSet<String>,
+    idle: BTreeSet<String>,
 }
 
 // === impl Notes ===
@@ -37,6 +38,11 @@ impl Notes {
     /// A map with free keys was read at `path`.
     pub(super) fn takes_all(&mut self, path: &str) {
         self.free.insert(path.to_owned());
+    }
+
+    /// A driver knows the key at `path`, and has no use for it.
+    pub(super) fn knows_idle(&mut self, path: &str) {
+        self.idle.insert(path.to_owned());
     }
 
     /// Every key below `root` that nobody knows.
@@ -61,7 +67,7 @@ impl Notes {
                         || (end == 0 && self.sections.contains(key));
                     let outer = path.clone();
                     push_key(path, key);
-                    if known_here {
+                    if known_here || self.idle.contains(path.as_str()) {
                         self.walk(entry, path, findings);
                     } else {
                         findings.push(Finding {
