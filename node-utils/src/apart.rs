@@ -53,11 +53,15 @@ pub fn leave_user_and_mounts() -> Result<(), ApartError> {
 /// The files in `/proc` of a process that forbids dumps belong to root, who we are not yet.
 fn as_dumpable(work: impl FnOnce() -> Result<(), ApartError>) -> Result<(), ApartError> {
     let doing = of("be the owner of its own files in /proc");
-    let before = dumpable_behavior().map_err(&doing)?;
+    let before = match dumpable_behavior().map_err(&doing)? {
+        // What the kernel sets by itself and nobody may ask for; the nearest is stricter.
+        DumpableBehavior::DumpableReadableOnlyByRoot => DumpableBehavior::NotDumpable,
+        before => before,
+    };
     set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(&doing)?;
     let done = work();
-    set_dumpable_behavior(before).map_err(&doing)?;
-    done
+    let restored = set_dumpable_behavior(before).map_err(&doing);
+    done.and(restored)
 }
 
 /// Nothing that happens here is to be seen outside, nor the other way round.

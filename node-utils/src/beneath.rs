@@ -15,7 +15,7 @@ pub(crate) use walk::{Reentry, Step, Visitor, walk};
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::attachment::AbsolutePath;
@@ -26,40 +26,6 @@ pub use open::{Mounts, open_beneath};
 pub struct Root {
     fd: OwnedFd,
     path: AbsolutePath,
-}
-
-/// What an entry is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
-    /// The type of the entry itself; links are not followed.
-    pub kind: EntryKind,
-    /// Permission bits.
-    pub mode: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Size in bytes.
-    pub size: u64,
-    /// Device of the filesystem.
-    pub device: u64,
-    /// Number within the filesystem.
-    pub inode: u64,
-    /// Last change of the content, in nanoseconds since 1970.
-    pub modified: i128,
-}
-
-/// The type of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EntryKind {
-    /// A directory.
-    Directory,
-    /// A regular file.
-    File,
-    /// A symbolic link.
-    Link,
-    /// Anything else.
-    Special,
 }
 
 // === impl Root ===
@@ -81,8 +47,8 @@ impl Root {
         &self.path
     }
 
-    /// The path of an entry, for messages and for the volume context.
-    pub fn path_of(&self, name: &Component) -> AbsolutePath {
+    /// The path of an entry, for messages.
+    fn path_of(&self, name: &Component) -> AbsolutePath {
         self.path.child(name.as_str())
     }
 
@@ -96,55 +62,6 @@ impl Root {
             fd,
             path: self.path_of(name),
         })
-    }
-
-    /// Opens an entry of this directory with these flags, never through a link and never as the
-    /// controlling terminal.
-    pub fn open_file(&self, name: &Component, flags: OFlags) -> Result<OwnedFd, BeneathError> {
-        open_beneath(&self.fd, name.as_str(), flags, Mounts::Enter)
-            .map_err(|errno| self.error("open", name, errno))
-    }
-
-    /// Makes a directory; `false` if there is an entry of that name already, of whatever type.
-    pub fn create_dir(&self, name: &Component, mode: u32) -> Result<bool, BeneathError> {
-        match rustix::fs::mkdirat(&self.fd, name.as_str(), Mode::from_raw_mode(mode)) {
-            Ok(()) => Ok(true),
-            Err(Errno::EXIST) => Ok(false),
-            Err(errno) => Err(self.error("create directory", name, errno)),
-        }
-    }
-
-    /// Renames an entry, possibly into another directory of the same filesystem. Never replaces:
-    /// [`BeneathErrorKind::Exists`].
-    pub fn rename(
-        &self,
-        name: &Component,
-        to: &Self,
-        new_name: &Component,
-    ) -> Result<(), BeneathError> {
-        let (old, new) = (name.as_str(), new_name.as_str());
-        rustix::fs::renameat_with(&self.fd, old, &to.fd, new, RenameFlags::NOREPLACE).map_err(
-            |errno| match errno {
-                Errno::EXIST | Errno::NOTEMPTY => to.error("rename to", new_name, Errno::EXIST),
-                _ => self.error("rename", name, errno),
-            },
-        )
-    }
-
-    /// What the entry of that name is; `None` without one.
-    pub fn stat(&self, name: &Component) -> Result<Option<Entry>, BeneathError> {
-        match rustix::fs::statat(&self.fd, name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some(Entry::of(&stat))),
-            Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(self.error("look at", name, errno)),
-        }
-    }
-
-    /// What this directory itself is.
-    pub fn stat_self(&self) -> Result<Entry, BeneathError> {
-        rustix::fs::fstat(&self.fd)
-            .map(|stat| Entry::of(&stat))
-            .map_err(|errno| BeneathError::new("look at", self.path.as_str(), errno))
     }
 
     /// The names in this directory, sorted by their bytes. A name that is not UTF-8 cannot be one
@@ -179,31 +96,6 @@ impl Root {
         remove::remove_tree(self, name, stop)
     }
 
-    /// Sets owner, group and permission bits of a directory or file, those that are given.
-    pub fn set_owner_mode(
-        &self,
-        name: &Component,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        mode: Option<u32>,
-    ) -> Result<(), BeneathError> {
-        // NONBLOCK: opening a pipe must not wait for a writer.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-        let set = || {
-            let fd = open_beneath(&self.fd, name.as_str(), flags, Mounts::Enter)?;
-            // The owner first: changing it clears set-user-id and set-group-id bits.
-            if uid.is_some() || gid.is_some() {
-                let uid = uid.map(rustix::fs::Uid::from_raw);
-                let gid = gid.map(rustix::fs::Gid::from_raw);
-                rustix::fs::fchown(&fd, uid, gid)?;
-            }
-            mode.map_or(Ok(()), |mode| {
-                rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))
-            })
-        };
-        set().map_err(|errno| self.error("set owner and mode of", name, errno))
-    }
-
     fn error(&self, doing: &'static str, name: &Component, errno: Errno) -> BeneathError {
         BeneathError::new(doing, self.path_of(name).as_str(), errno)
     }
@@ -213,28 +105,5 @@ impl AsFd for Root {
     /// An `O_PATH` descriptor: good for `*at` calls, not for reading the directory.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-// === impl Entry ===
-
-impl Entry {
-    fn of(stat: &Stat) -> Self {
-        let kind = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => EntryKind::Directory,
-            FileType::RegularFile => EntryKind::File,
-            FileType::Symlink => EntryKind::Link,
-            _ => EntryKind::Special,
-        };
-        Self {
-            kind,
-            mode: stat.st_mode & 0o7777,
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-            size: u64::try_from(stat.st_size).unwrap_or_default(),
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            modified: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
-        }
     }
 }

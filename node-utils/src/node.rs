@@ -13,6 +13,7 @@ mod release;
 mod request;
 mod slot;
 mod stats;
+mod stuck;
 #[cfg(test)]
 mod tests;
 
@@ -27,11 +28,13 @@ use std::sync::Arc;
 use crate::attachment::{AbsolutePath, Attachment};
 use crate::blocking::{self, Doing, Terms};
 use slot::Slot;
+use stuck::Stuck;
 
 /// The node half of every kind of volume. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Node {
     config: Arc<NodeConfig>,
+    stuck: Arc<Stuck>,
 }
 
 // === impl Node ===
@@ -41,6 +44,7 @@ impl Node {
     pub fn new(config: NodeConfig) -> Self {
         Self {
             config: Arc::new(config),
+            stuck: Arc::default(),
         }
     }
 
@@ -76,9 +80,12 @@ impl Node {
     }
 
     /// Space, files and health of the volume that is mounted at `path`. `NotFound`: none is.
+    /// `Timeout`, at once: an earlier look at this path is overdue.
     pub async fn stats(&self, terms: Terms, path: AbsolutePath) -> Result<VolumeStats, NodeError> {
-        let doing = Doing::reading(format!("read statistics of `{path}`"));
-        blocking::run(terms, doing, move || stats::stats(&path)).await
+        let doing = format!("read statistics of `{path}`");
+        let look = path.clone();
+        let look = move || stats::stats(&look);
+        self.stuck.look(terms, doing, &path, look).await
     }
 
     /// Lets the node see a larger volume; the size it has now, where something limits it.

@@ -50,10 +50,12 @@ pub(super) fn mount_access(capability: &VolumeCapability) -> Result<&MountAccess
 
 fn plan<'a>(config: &NodeConfig, request: &'a PublishRequest) -> Result<Plan<'a>, NodeError> {
     let access = mount_access(&request.capability)?;
-    if request.target.path() == request.staging.path() {
+    let (staging, target) = (request.staging.path(), request.target.path());
+    if target.as_path().starts_with(staging.as_path()) {
+        // Below it, the target would be made in the volume.
         let doing = format!("publish at `{}`", request.target);
         return Err(NodeError::new(NodeErrorKind::Invalid, doing)
-            .advise("that is the staging path; a pod needs a path of its own"));
+            .advise("that is at or below the staging path; a pod needs a path of its own"));
     }
     let asked = MountOptions::sort(access.flags.iter());
     let added = MountOptions::sort(config.mount_flags.iter());

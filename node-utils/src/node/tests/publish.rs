@@ -161,11 +161,12 @@ fn a_volume_that_is_not_staged_is_not_published() {
         unstaged(bench);
         bench.stage("two", "s").expect("stage");
         unstaged(bench);
-        let itself = PublishRequest {
-            target: bench.target("s"),
-            ..bench.request("t")
-        };
-        refused(bench.publish(itself), NodeErrorKind::Invalid);
+        refused(bench.publish(bench.request("s")), NodeErrorKind::Invalid);
+        refused(
+            bench.publish(bench.request("s/inside")),
+            NodeErrorKind::Invalid,
+        );
+        assert!(!bench.path("v/two/inside").exists());
     });
 }
 

@@ -1,0 +1,104 @@
+//! Paths that were looked at and have not answered.
+//!
+//! Orchestrators ask for statistics every minute and for ever. Each look at a filesystem that does
+//! not answer keeps a thread, and there are only so many; so while one look at a path is overdue,
+//! the next is refused at once. Nothing is remembered of looks that came back.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::error::{NodeError, NodeErrorKind};
+use crate::attachment::AbsolutePath;
+use crate::blocking::{self, Doing, Terms};
+
+/// The looks that are overdue, by path.
+#[derive(Debug, Default)]
+pub(super) struct Stuck(Mutex<HashMap<AbsolutePath, Weak<Look>>>);
+
+/// Alive as long as the thread that looks.
+#[derive(Debug)]
+struct Look;
+
+// === impl Stuck ===
+
+impl Stuck {
+    /// Runs `work`, which looks at `path`, unless an earlier look is overdue.
+    pub(super) async fn look<T: Send + 'static>(
+        &self,
+        terms: Terms,
+        doing: String,
+        path: &AbsolutePath,
+        work: impl FnOnce() -> Result<T, NodeError> + Send + 'static,
+    ) -> Result<T, NodeError> {
+        if self.is_stuck(path) {
+            return Err(NodeError::new(NodeErrorKind::Timeout, doing).advise(
+                "an earlier look at it has not come back: its filesystem does not answer",
+            ));
+        }
+        let look = Arc::new(Look);
+        let watch = Arc::downgrade(&look);
+        let result = blocking::run(terms, Doing::reading(doing), move || {
+            let result = work();
+            drop(look);
+            result
+        });
+        let result = result.await;
+        // Late and still under way; one that ends right now leaves a dead entry, which is none.
+        if watch.strong_count() > 0 {
+            self.looks().insert(path.clone(), watch);
+        }
+        result
+    }
+
+    fn is_stuck(&self, path: &AbsolutePath) -> bool {
+        let mut looks = self.looks();
+        looks.retain(|_, look| look.strong_count() > 0);
+        looks.contains_key(path)
+    }
+
+    fn looks(&self) -> std::sync::MutexGuard<'_, HashMap<AbsolutePath, Weak<Look>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn within(millis: u64) -> Terms {
+        Terms::until(Instant::now() + Duration::from_millis(millis))
+    }
+
+    #[tokio::test]
+    async fn a_path_that_does_not_answer_keeps_one_thread_and_others_are_looked_at() {
+        let stuck = Stuck::default();
+        let [dead, sound] = ["/dead", "/sound"].map(|path| AbsolutePath::parse(path).unwrap());
+        let (answer, hung) = mpsc::channel::<()>();
+        let look = stuck.look(within(20), "look".into(), &dead, move || {
+            let _ = hung.recv();
+            Ok(())
+        });
+        let late = look.await.expect_err("late");
+        assert_eq!(late.kind(), NodeErrorKind::Timeout);
+        for _ in 0..3 {
+            let never = || -> Result<(), _> { panic!("another thread was spent") };
+            let look = stuck.look(within(60_000), "look".into(), &dead, never);
+            let error = look.await.expect_err("refused");
+            assert_eq!(error.kind(), NodeErrorKind::Timeout);
+        }
+        let look = stuck.look(within(60_000), "look".into(), &sound, || Ok(7));
+        assert_eq!(look.await.expect("another path"), 7);
+        drop(answer);
+        while stuck.is_stuck(&dead) {
+            tokio::task::yield_now().await;
+        }
+        let look = stuck.look(within(60_000), "look".into(), &dead, || Ok(7));
+        assert_eq!(look.await.expect("it answers again"), 7);
+        assert!(stuck.looks().is_empty(), "nothing is remembered");
+    }
+}
