@@ -160,6 +160,31 @@ async fn a_way_of_use_that_the_driver_lacks_is_refused_or_told_or_worth_no_room(
 }
 
 #[tokio::test]
+async fn a_context_is_confirmed_only_if_it_leads_to_the_volume() {
+    let driver = Memory::new();
+    let service = service(&driver, CONFIG);
+    let volume = made(&service, create("a")).await.expect("created");
+    let confirmed = async |key: &str, value: &str| {
+        let mut volume_context = volume.volume_context.clone();
+        volume_context.insert(key.into(), value.into());
+        let request = v1::ValidateVolumeCapabilitiesRequest {
+            volume_id: "a".into(),
+            volume_capabilities: vec![mounted()],
+            volume_context,
+            ..Default::default()
+        };
+        let reply = service.validate_volume_capabilities(Request::new(request));
+        let reply = reply.await.expect("an answer").into_inner();
+        assert_eq!(reply.confirmed.is_some(), reply.message.is_empty());
+        reply.confirmed.is_some()
+    };
+    assert!(confirmed("path", "/a").await);
+    assert!(confirmed("storage.kubernetes.io/csiProvisionerIdentity", "x").await);
+    assert!(!confirmed("path", "/b").await);
+    assert!(!confirmed("node_attach_driver", "nfs").await);
+}
+
+#[tokio::test]
 async fn the_access_modes_of_the_configuration_replace_those_of_the_driver() {
     let driver = Memory::new();
     let yaml = "{driver: memory, csi: {access_modes: [MULTI_NODE_READER_ONLY]}}";

@@ -6,6 +6,7 @@ use csi_proto::v1;
 use driver_core::config::ControllerCapability;
 use driver_core::text::MAX_STRING;
 use driver_core::{CreateVolume, Error, Source};
+use node_utils::{Attachment, VolumeContext};
 use tracing::info;
 
 use super::{about, about_volume};
@@ -157,9 +158,17 @@ pub(super) fn validate(
     let (connection, id) = plugin.connections.of_volume(&request.volume);
     let subject = about_volume(&connection, request.volume.as_str());
     Ok(Job::new(subject, Keys::none(), async move |task| {
-        let found = connection.driver().find_volume(&task.call, &id);
-        task.ask("find_volume", found).await?;
-        Ok(match connection.refusal(&request.capabilities) {
+        let driver = connection.driver();
+        let mut wrong = None;
+        if driver.capabilities().get_volume && !request.echo.volume_context.is_empty() {
+            let found = driver.get_volume(&task.call, &id);
+            let volume = task.ask("get_volume", found).await?;
+            wrong = other_way(&volume.attachment, &request.echo.volume_context);
+        } else {
+            let found = driver.find_volume(&task.call, &id);
+            task.ask("find_volume", found).await?;
+        }
+        Ok(match connection.refusal(&request.capabilities).or(wrong) {
             None => v1::ValidateVolumeCapabilitiesResponse {
                 confirmed: Some(request.echo),
                 message: String::new(),
@@ -170,6 +179,14 @@ pub(super) fn validate(
             },
         })
     }))
+}
+
+/// What a context says about the way to a volume that is not so; to confirm it would be a lie. Keys
+/// that are no part of the way are the orchestrator's.
+fn other_way(attachment: &Attachment, context: &VolumeContext) -> Option<String> {
+    let differs = |(key, value): &(String, String)| context.get(key).is_some_and(|v| v != value);
+    let (key, _) = attachment.to_context().into_iter().find(differs)?;
+    Some(format!("this volume has another `{key}` in its context"))
 }
 
 pub(super) fn capacity(
