@@ -3,7 +3,7 @@
 //! Input: keys and values in turn, as parts.
 #![no_main]
 
-use fuzz::{is_plain_path, presentable};
+use fuzz::{is_plain_path, one_line};
 use libfuzzer_sys::{Corpus, fuzz_target};
 use node_utils::{AbsolutePath, Attachment, Component, StagingPath, TargetPath, VolumeContext};
 
@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| -> Corpus {
             context.insert("democratic-csi.org/foreign".to_owned(), "x".to_owned());
             assert_eq!(Attachment::parse(&context), Ok(attachment));
         }
-        Err(error) => drop(presentable(error)),
+        Err(error) => drop(one_line(error)),
     }
     Corpus::Keep
 });
@@ -48,7 +48,7 @@ fn paths(text: &str) {
             assert_eq!(AbsolutePath::parse(path.as_str()), Ok(path));
         }
         Err(error) => {
-            presentable(error);
+            one_line(error);
             assert!(!is_plain_path(text), "refused: {text:?}");
         }
     }
@@ -58,7 +58,7 @@ fn paths(text: &str) {
     ] {
         match path {
             Ok(path) => assert!(path.as_str() != "/" && is_plain_path(path.as_str())),
-            Err(error) => drop(presentable(error)),
+            Err(error) => drop(one_line(error)),
         }
     }
     if let Ok(component) = Component::parse(text) {

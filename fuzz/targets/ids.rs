@@ -7,7 +7,7 @@ use driver_core::config::{Document, NoEnvironment};
 use driver_core::naming::{MIN_LEAF, VolumeNaming, snapshot_leaf};
 use driver_core::{NodeId, Parameters, SnapshotId, SnapshotName, VolumeId, VolumeName};
 use driver_directory::id::{NamePart, SnapshotDir, VolumeDir};
-use fuzz::{is_csi_text, presentable};
+use fuzz::{is_csi_text, one_line};
 use libfuzzer_sys::{Corpus, fuzz_target};
 use node_utils::Component;
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ fn texts(text: &str) {
                 }
                 Err(error) => {
                     assert!(!is_csi_text(text, $limit), "refused: {text:?}");
-                    presentable(error);
+                    one_line(error);
                 }
             }
         )+};
@@ -65,7 +65,7 @@ fn directories(text: &str) {
                 Component::parse(dir.as_str()).expect("a directory entry");
                 assert!(text.len() <= 128 && !text.contains('.'));
             }
-            Err(error) => drop(presentable(error.chain())),
+            Err(error) => drop(one_line(error.chain())),
         }
     }
     if let Ok(id) = SnapshotId::parse(text) {
@@ -78,7 +78,7 @@ fn directories(text: &str) {
                     assert_eq!(format!("{volume}-{name}"), dir.as_str());
                 }
             }
-            Err(error) => drop(presentable(error.chain())),
+            Err(error) => drop(one_line(error.chain())),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Input: the table, and after a `U+001E` a list of options.
 #![no_main]
 
-use fuzz::presentable;
+use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
 use node_utils::mount::{MountEntry, MountOptions, MountTable};
 use node_utils::{FsType, MountFlags};
@@ -92,7 +92,7 @@ fn options(list: &str) {
     let flags = match MountFlags::parse(list.lines()) {
         Ok(flags) => flags,
         Err(error) => {
-            presentable(error);
+            one_line(error);
             return;
         }
     };

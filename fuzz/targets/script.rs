@@ -6,7 +6,7 @@
 
 use exec::script::Script;
 use exec::{Command, Effect, Program, Step};
-use fuzz::presentable;
+use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 
@@ -94,7 +94,7 @@ fn outcome(script: &Script<'_>, commands: &[Command], stdout: &[u8], stderr: &[u
                 'd'
             }
             Step::Failed(error) => {
-                presentable(error);
+                one_line(error);
                 'f'
             }
             Step::NotStarted => 'n',

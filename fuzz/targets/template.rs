@@ -4,7 +4,7 @@
 #![no_main]
 
 use driver_core::template::{MAX_OUTPUT, MAX_SOURCE, Template};
-use fuzz::presentable;
+use fuzz::one_line;
 use libfuzzer_sys::{Corpus, fuzz_target};
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| -> Corpus {
     let template = match Template::compile(source) {
         Ok(template) => template,
         Err(error) => {
-            let _ = presentable(error);
+            let _ = one_line(error);
             return Corpus::Keep;
         }
     };
@@ -42,7 +42,7 @@ fuzz_target!(|data: &[u8]| -> Corpus {
                     assert_eq!(text, source, "plain text is itself");
                 }
             }
-            Err(error) => drop(presentable(error)),
+            Err(error) => drop(one_line(error)),
         }
         assert_eq!(rendered, again.render(&data), "the same data, another name");
     }

@@ -80,7 +80,7 @@ impl Template {
             )));
         }
         let mut template = handlebars::Template::compile(source)
-            .map_err(|error| TemplateError::Syntax(error.reason().to_string()))?;
+            .map_err(|error| TemplateError::Syntax(one_line(error.reason())))?;
         rules::check_lines(source, &template)?;
         rules::adopt(&mut template, 0)?;
         let loops = rules::loops(&template);
@@ -117,7 +117,7 @@ impl Template {
                 limit: MAX_OUTPUT,
             });
         }
-        rendered.map_err(|error| TemplateError::Render(error.reason().to_string()))?;
+        rendered.map_err(|error| TemplateError::Render(one_line(error.reason())))?;
         String::from_utf8(output.0).map_err(|error| TemplateError::Render(error.to_string()))
     }
 
@@ -146,6 +146,19 @@ fn is_maps_and_text(value: &Value) -> bool {
         Value::Object(map) => map.values().all(is_maps_and_text),
         _ => false,
     }
+}
+
+/// A message that may quote the template, whose line breaks would break it.
+fn one_line(message: impl fmt::Display) -> String {
+    let mut line = String::new();
+    for c in message.to_string().chars() {
+        if c.is_control() {
+            line.extend(c.escape_debug());
+        } else {
+            line.push(c);
+        }
+    }
+    line
 }
 
 /// The entries of the largest map.

@@ -107,6 +107,14 @@ fn loops_within_loops_end_before_they_are_work_for_years() {
 }
 
 #[test]
+fn a_message_is_one_line_although_it_quotes_the_template() {
+    for source in ["{{@a.[b\nc]}}", "{{lookup a \"\n\"}", "{{#if a}}\n{{/b\n}}"] {
+        let message = Template::compile(source).unwrap_err().to_string();
+        assert!(!message.contains(char::is_control), "{message:?}");
+    }
+}
+
+#[test]
 fn data_of_another_kind_are_an_error_and_never_print_otherwise() {
     let template = Template::compile("{{name}}").unwrap();
     for data in [

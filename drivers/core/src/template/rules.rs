@@ -233,5 +233,5 @@ fn segments(path: &str) -> Vec<&str> {
 }
 
 fn refuse(what: &str) -> TemplateError {
-    TemplateError::Unsupported(what.to_owned())
+    TemplateError::Unsupported(super::one_line(what))
 }

@@ -135,7 +135,12 @@ impl Word {
         if word == MISSING {
             return Some(Self::Missing);
         }
-        let code: i32 = word.parse().ok()?;
+        // As a shell writes it and in no other way: neither `+0` nor `00`.
+        let code: u8 = word.parse().ok()?;
+        if code.to_string() != word {
+            return None;
+        }
+        let code = i32::from(code);
         let signalled = SIGNALLED.contains(&code);
         let status = if signalled {
             Status::Signal(code - 128)
@@ -237,6 +242,19 @@ mod tests {
             panic!("{batch:?}");
         };
         assert_eq!(*status, Status::Signal(9));
+    }
+
+    #[test]
+    fn a_status_that_no_shell_writes_is_no_status() {
+        let commands = three();
+        let script = Script::of(&commands).unwrap();
+        let m = &script.marker.0;
+        for odd in ["+0", "00", "-0", "256", "0 ", ""] {
+            let stdout = format!("{m}:start\n\n{m}:0:{odd}\n");
+            let batch = script.read(stdout.as_bytes(), b"", None);
+            assert_eq!(shape(batch.steps()), "uuu", "{odd:?}");
+            assert!(!script.is_complete(stdout.as_bytes()));
+        }
     }
 
     #[test]
