@@ -10,6 +10,7 @@ use std::path::Path;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::process::complain;
 use crate::try_out::TryFlags;
 
 mod cli;
@@ -104,6 +105,7 @@ pub fn parse(argv: Vec<OsString>, env: Lookup<'_>) -> Result<Invocation, ArgsErr
         env::add_flags(&mut rest, "OMNIBUS_CSI_", &cli::OURS, env);
     } else if rest.first().is_some_and(|first| first == "liveness-probe") {
         let tolerant = tolerant::known_only(rest.split_off(1), &cli::LIVENESS);
+        warnings = tolerant.warnings;
         rest.extend(tolerant.known);
         env::add_flags(
             &mut rest,
@@ -116,6 +118,10 @@ pub fn parse(argv: Vec<OsString>, env: Lookup<'_>) -> Result<Invocation, ArgsErr
     let matches = Cli::command().try_get_matches_from(rest)?;
     let cli = Cli::from_arg_matches(&matches)?;
     match cli.command {
+        Some(Command::LivenessProbe(mut flags)) => {
+            flags.warnings = warnings;
+            Ok(Invocation::Command(Command::LivenessProbe(flags)))
+        }
         Some(command) => Ok(Invocation::Command(command)),
         None => Serve::from_flags(cli.serve, env, warnings)
             .map(|serve| Invocation::Serve(Box::new(serve)))
@@ -146,16 +152,15 @@ impl ArgsError {
     }
 
     /// Says it, to standard output if it was asked for.
-    #[expect(clippy::print_stderr, reason = "nobody listens to a log yet")]
     pub fn print(&self) {
         match self {
             // A terminal that is gone cannot be told.
             Self::Clap(error) => drop(error.print()),
             Self::Usage(problems) => {
                 for problem in problems {
-                    eprintln!("omnibus-csi: {problem}");
+                    complain(&format!("omnibus-csi: {problem}"));
                 }
-                eprintln!("omnibus-csi: `omnibus-csi --help` explains every flag");
+                complain("omnibus-csi: `omnibus-csi --help` explains every flag");
             }
         }
     }

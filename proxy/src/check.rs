@@ -43,7 +43,7 @@ fn check(flags: &CheckFlags) -> Report {
             if let Ok(document) = config_file::read(&flags.driver_config_file) {
                 let _ = Connection::open(&document, &node(), CsiVersion::NEWEST);
                 document
-                    .findings()
+                    .findings_so_far()
                     .into_iter()
                     .map(odd)
                     .for_each(|finding| report.add(finding));

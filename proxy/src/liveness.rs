@@ -11,7 +11,7 @@ use csi_proto::v1::identity_client::IdentityClient;
 use tonic::transport::Endpoint;
 
 use crate::args::{EX_USAGE, LivenessFlags};
-use crate::process;
+use crate::process::{self, complain};
 
 /// Why a server counts as not alive.
 #[derive(Debug, thiserror::Error)]
@@ -52,22 +52,22 @@ pub enum NotAlive {
 }
 
 /// Asks once, and says on standard error why the answer is no.
-#[expect(
-    clippy::print_stderr,
-    reason = "the kubelet shows it in the events of the pod"
-)]
+/// The kubelet shows it in the events of the pod.
 pub fn run(flags: &LivenessFlags) -> ExitCode {
+    for warning in &flags.warnings {
+        complain(&format!("liveness-probe: {warning}"));
+    }
     let answer = match process::small_runtime() {
         Ok(runtime) => runtime.block_on(probe(flags)),
         Err(error) => {
-            eprintln!("liveness-probe: {error}");
+            complain(&format!("liveness-probe: {error}"));
             return ExitCode::FAILURE;
         }
     };
     match answer {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("liveness-probe: {}", process::chain(&error));
+            complain(&format!("liveness-probe: {}", process::chain(&error)));
             match error {
                 NotAlive::Usage(_) => ExitCode::from(EX_USAGE),
                 _ => ExitCode::FAILURE,

@@ -18,6 +18,8 @@ use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 use tonic::Code;
 
+use crate::status::code_name;
+
 mod process;
 
 /// Upper bounds in seconds. A probe takes tens of microseconds, a copy of a volume minutes.
@@ -315,29 +317,6 @@ impl Outcome {
             Self::Failed => "failed",
             Self::Unknown => "unknown",
         }
-    }
-}
-
-/// The name that Go gives to a code: what the sidecars' own metrics say.
-fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "Canceled",
-        Code::Unknown => "Unknown",
-        Code::InvalidArgument => "InvalidArgument",
-        Code::DeadlineExceeded => "DeadlineExceeded",
-        Code::NotFound => "NotFound",
-        Code::AlreadyExists => "AlreadyExists",
-        Code::PermissionDenied => "PermissionDenied",
-        Code::ResourceExhausted => "ResourceExhausted",
-        Code::FailedPrecondition => "FailedPrecondition",
-        Code::Aborted => "Aborted",
-        Code::OutOfRange => "OutOfRange",
-        Code::Unimplemented => "Unimplemented",
-        Code::Internal => "Internal",
-        Code::Unavailable => "Unavailable",
-        Code::DataLoss => "DataLoss",
-        Code::Unauthenticated => "Unauthenticated",
     }
 }
 

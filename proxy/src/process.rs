@@ -40,7 +40,8 @@ pub fn forbid_core_dumps() {
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
-/// A panic becomes a line of the log, without its text: it may quote what nobody should read.
+/// A panic becomes a line of the log. Of its text only one that stands in the source is kept: any
+/// other may quote what nobody should read.
 pub fn log_panics() {
     panic::set_hook(Box::new(|panic| {
         let location = panic.location().map(ToString::to_string);
@@ -73,9 +74,18 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Writes an answer to standard output. A reader that has gone, such as `head`, has read enough.
+/// Writes an answer to standard output, at once. A reader that has gone, such as `head`, has read
+/// enough: the work goes on, and its exit code counts.
 pub fn say(text: &str) {
-    let _ = io::stdout().lock().write_all(text.as_bytes());
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Writes a line to standard error, where there is no log. It is no matter if nobody reads it.
+pub fn complain(line: &str) {
+    let _ = io::stderr()
+        .lock()
+        .write_all(format!("{line}\n").as_bytes());
 }
 
 /// What one error says, without its causes. The text of a panic is left out: it may hold anything.

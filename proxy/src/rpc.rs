@@ -27,7 +27,7 @@ use tracing::{Instrument, Span, debug, error, error_span, field, info, warn};
 
 use crate::inflight::{Guard, InFlight, Keys};
 use crate::metrics::{Metrics, Outcome, RpcInFlight};
-use crate::status::{self, printable};
+use crate::status::{self, code_name, printable};
 use carried::Carried;
 use doubt::Doubts;
 
@@ -115,7 +115,7 @@ impl Runner {
         let result = caught(rpc, answer);
         let code = match &result {
             Ok(_) => {
-                debug!(rpc = rpc.name(), code = ?Code::Ok, "answered");
+                debug!(rpc = rpc.name(), code = %code_name(Code::Ok), "answered");
                 Code::Ok
             }
             Err(error) => {
@@ -358,23 +358,23 @@ impl Entry {
 
     fn log_success(&self, abandoned: bool) -> Code {
         let duration_ms = self.milliseconds();
-        info!(code = ?Code::Ok, duration_ms, abandoned, "done");
+        info!(code = %code_name(Code::Ok), duration_ms, abandoned, "done");
         Code::Ok
     }
 
     fn log_failure(&self, error: &Error, abandoned: bool) -> Code {
         let code = status::code(error.kind(), error.effect(), self.rpc.group());
-        let duration_ms = self.milliseconds();
+        let (name, duration_ms) = (code_name(code), self.milliseconds());
         let text = status::message(error);
         match (error.kind(), error.effect()) {
             (Kind::Internal, _) => {
-                error!(?code, duration_ms, abandoned, error = %text, "failed");
+                error!(code = %name, duration_ms, abandoned, error = %text, "failed");
             }
             (Kind::Unreachable | Kind::Timeout | Kind::Denied | Kind::OutOfSpace, _)
             | (_, Effect::Possible) => {
-                warn!(?code, duration_ms, abandoned, error = %text, "failed");
+                warn!(code = %name, duration_ms, abandoned, error = %text, "failed");
             }
-            _ => info!(?code, duration_ms, abandoned, error = %text, "refused"),
+            _ => info!(code = %name, duration_ms, abandoned, error = %text, "refused"),
         }
         code
     }

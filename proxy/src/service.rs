@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use csi_proto::v1::controller_server::ControllerServer;
-use csi_proto::v1::identity_server::IdentityServer;
-use csi_proto::v1::node_server::NodeServer;
+use csi_proto::v1::controller_server::{self, ControllerServer};
+use csi_proto::v1::identity_server::{self, IdentityServer};
+use csi_proto::v1::node_server::{self, NodeServer};
 use driver_core::{Error, NodeId};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
@@ -45,6 +45,18 @@ pub struct Modes {
 // === impl Plugin ===
 
 impl Plugin {
+    /// The names of the gRPC services of [`Plugin::routes`].
+    pub fn services(&self) -> Vec<&'static str> {
+        let optional = [
+            (self.modes.controller, controller_server::SERVICE_NAME),
+            (self.modes.node, node_server::SERVICE_NAME),
+        ];
+        let served = optional.into_iter().filter(|(served, _)| *served);
+        std::iter::once(identity_server::SERVICE_NAME)
+            .chain(served.map(|(_, name)| name))
+            .collect()
+    }
+
     /// The gRPC services. Calls of a service that is not served are answered with UNIMPLEMENTED.
     pub fn routes(self: Arc<Self>) -> Routes {
         let mut routes = Routes::new(IdentityServer::new(IdentityService(self.clone())));

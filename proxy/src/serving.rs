@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic_health::ServingStatus;
+use tonic_health::pb::health_server;
 use tonic_health::server::{HealthReporter, health_reporter};
 use tracing::{error, info, warn};
 
@@ -172,7 +173,10 @@ impl Running {
         let (health, health_service) = health_reporter();
         let plugin = plugin(serve, connection, metrics);
         let runner = plugin.runner.clone();
-        let routes = reflection::add_to(plugin.routes().add_service(health_service));
+        let mut services = plugin.services();
+        services.push(health_server::SERVICE_NAME);
+        let routes = plugin.routes().add_service(health_service);
+        let routes = reflection::add_to(routes, &services);
         let (stop, stopping) = watch::channel(false);
         let server = tokio::spawn(server::serve(bindings.listeners, routes, move || {
             let mut stopping = stopping.clone();

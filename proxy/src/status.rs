@@ -121,6 +121,29 @@ pub(crate) fn message(error: &Error) -> String {
     printable(&line)
 }
 
+/// The name of a code in the specification: in logs, metrics and messages alike.
+pub(crate) fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
 /// What [`message`] says but for the advice, which has a place of its own elsewhere.
 pub(crate) fn message_without_advice(error: &Error) -> String {
     printable(&causes(error))
@@ -176,6 +199,13 @@ pub(crate) fn is_unprintable(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn codes_are_named_as_in_the_specification() {
+        assert_eq!(code_name(Code::Ok), "OK");
+        assert_eq!(code_name(Code::Cancelled), "CANCELLED");
+        assert_eq!(code_name(Code::InvalidArgument), "INVALID_ARGUMENT");
+    }
 
     /// Whether the callers of a group take `code` as the end of the matter.
     fn is_final(code: Code, group: RpcGroup) -> bool {

@@ -101,14 +101,15 @@ pub fn run(flags: &TryFlags) -> ExitCode {
 }
 
 /// The text of a panic may quote what nobody should read.
-#[expect(clippy::print_stderr, reason = "there is no log")]
 fn silence_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let location = panic
             .location()
             .map(ToString::to_string)
             .unwrap_or_default();
-        eprintln!("omnibus-csi: a defect at {location}: please report it");
+        process::complain(&format!(
+            "omnibus-csi: a defect at {location}: please report it"
+        ));
     }));
 }
 
@@ -284,19 +285,20 @@ async fn end(cluster: Orchestrator, host: Host, folder: &Folder) -> Result<(), t
 // === impl Refusal ===
 
 impl Refusal {
-    #[expect(clippy::print_stderr, reason = "there is no log")]
     fn pronounce(&self, as_json: bool) -> ExitCode {
         let (problems, code) = match self {
             Self::Usage(problems) => (problems.clone(), EX_USAGE),
             Self::Cannot(problem) => (vec![problem.clone()], 1),
         };
         for problem in &problems {
-            eprintln!("omnibus-csi try: {problem}");
+            process::complain(&format!("omnibus-csi try: {problem}"));
         }
         if as_json {
-            report::write(&report::refused(&problems));
+            process::say(&format!("{}\n", report::refused(&problems)));
         } else if matches!(self, Self::Usage(_)) {
-            eprintln!("omnibus-csi try: nothing was begun; `omnibus-csi try --help` explains");
+            process::complain(
+                "omnibus-csi try: nothing was begun; `omnibus-csi try --help` explains",
+            );
         }
         ExitCode::from(code)
     }

@@ -30,6 +30,9 @@ pub struct DirectoryDriver {
     directories: Arc<Directories>,
 }
 
+/// Why a section of another driver of snapshots does nothing, as long as nobody asks for it.
+const ONLY_FILECOPY: &str = "this build makes snapshots with filecopy only";
+
 // === impl LocalHostpath ===
 
 impl LocalHostpath {
@@ -41,14 +44,17 @@ impl LocalHostpath {
         document: &Document,
         node: &NodeId,
     ) -> Result<DirectoryDriver, ConfigError> {
+        // First of all: an error in another key changes nothing about these.
+        document.without_effect(&[
+            ("node.format", "a directory is never formatted"),
+            ("node.mount.checkFilesystem", "a directory is never checked"),
+            ("local-hostpath.snapshots.restic", ONLY_FILECOPY),
+            ("local-hostpath.snapshots.kopia", ONLY_FILECOPY),
+        ]);
         let common = document.common()?;
         let layout = document
             .section::<HostpathConfig>(HostpathConfig::SECTION)?
             .layout()?;
-        document.without_effect(&[
-            ("node.format", "a directory is never formatted"),
-            ("node.mount.checkFilesystem", "a directory is never checked"),
-        ]);
         Ok(DirectoryDriver {
             kind: Self::KIND,
             instance: common.instance_id.clone(),
@@ -74,7 +80,7 @@ impl DirectoryDriver {
         work: impl FnOnce(&Directories, &Call) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let (directories, work_call) = (Arc::clone(&self.directories), call.clone());
-        tokio::task::spawn_blocking(move || work(&directories, &work_call))
+        node_utils::blocking::spawn(move || work(&directories, &work_call))
             .await
             .unwrap_or_else(|join| {
                 Err(Error::new(Kind::Internal, doing)

@@ -180,6 +180,9 @@ pub struct LivenessFlags {
     /// How long to wait for the answer, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     pub timeout: String,
+    /// What is odd about the command line
+    #[arg(skip)]
+    pub warnings: Vec<String>,
 }
 
 // === impl LivenessFlags ===

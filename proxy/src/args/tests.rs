@@ -344,16 +344,19 @@ fn the_probe_of_the_chart_is_understood_by_name_and_by_subcommand() {
     let flags = [
         "--csi-version=1.9.0",
         "--csi-address=/csi-data/csi.sock",
-        "--unknown=1",
+        "--csi-vresion=1",
     ];
     let by_name = probe(&[&["bin/liveness-probe"], &flags[..]].concat(), &[]);
     assert_eq!(by_name.csi_address, "/csi-data/csi.sock");
     assert!(by_name.check_version().is_ok());
+    let warning = "unknown flag --csi-vresion is ignored; is --csi-version meant?";
+    assert_eq!(by_name.warnings, [warning]);
     let by_subcommand = probe(
         &[&["omnibus-csi", "liveness-probe"], &flags[..]].concat(),
         &[],
     );
     assert_eq!(by_subcommand.csi_version.as_deref(), Some("1.9.0"));
+    assert_eq!(by_subcommand.warnings, [warning]);
     let env = [
         ("DEMOCRATIC_CSI_LIVENESS_PROBE_CSI_ADDRESS", "/e.sock"),
         ("DEMOCRATIC_CSI_LIVENESS_PROBE_CSI_VERSION", "1.0.0"),

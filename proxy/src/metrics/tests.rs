@@ -16,7 +16,8 @@ fn an_rpc_is_in_flight_until_it_ends_and_then_counted_with_its_code_and_connecti
         page.contains("csi_rpc_in_flight{rpc=\"CreateVolume\"} 0\n"),
         "{page}"
     );
-    let counted = "csi_rpc_total{rpc=\"CreateVolume\",code=\"AlreadyExists\",connection=\"nas\"} 1";
+    let counted =
+        "csi_rpc_total{rpc=\"CreateVolume\",code=\"ALREADY_EXISTS\",connection=\"nas\"} 1";
     assert!(page.contains(counted), "{page}");
     let timed = "csi_rpc_duration_seconds_count{rpc=\"CreateVolume\",connection=\"nas\"} 1";
     assert!(page.contains(timed), "{page}");
@@ -28,7 +29,7 @@ fn an_rpc_whose_future_was_dropped_is_counted_as_well() {
     drop(metrics.rpc("Probe"));
     metrics.rpc_abandoned("Probe");
     let page = page(&metrics);
-    let counted = "csi_rpc_total{rpc=\"Probe\",code=\"Unknown\",connection=\"\"} 1";
+    let counted = "csi_rpc_total{rpc=\"Probe\",code=\"UNKNOWN\",connection=\"\"} 1";
     assert!(page.contains(counted), "{page}");
     assert!(
         page.contains("csi_rpc_abandoned_total{rpc=\"Probe\"} 1"),

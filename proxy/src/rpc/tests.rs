@@ -246,14 +246,14 @@ mod logs {
         let text = heard();
         let done: Vec<_> = text.lines().filter(|l| l.contains("duration_ms")).collect();
         assert_eq!(done.len(), 2, "{text}");
-        for part in ["INFO", "CreateVolume", "vol-1", "request_id=1", "code=Ok"] {
+        for part in ["INFO", "CreateVolume", "vol-1", "request_id=1", "code=OK"] {
             assert!(done[0].contains(part), "{part} in {}", done[0]);
         }
         for part in [
             "ERROR",
             "DeleteVolume",
             "vol-1",
-            "code=Internal",
+            "code=INTERNAL",
             "work on memory",
         ] {
             assert!(done[1].contains(part), "{part} in {}", done[1]);

@@ -15,21 +15,28 @@ use tonic::service::Routes;
 use tower::{Service, ServiceExt};
 
 /// The reflection service under the name of version 1.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct V1(Lazy);
 
 /// The reflection service under the name that older clients ask for.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct V1Alpha(Lazy);
 
-#[derive(Debug, Clone, Default)]
-struct Lazy(Arc<OnceLock<Routes>>);
+#[derive(Debug, Clone)]
+struct Lazy {
+    services: Arc<[&'static str]>,
+    decoded: Arc<OnceLock<Routes>>,
+}
 
 type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
 
-/// Adds both versions to what is served.
-pub fn add_to(routes: Routes) -> Routes {
-    let lazy = Lazy::default();
+/// Adds both versions to what is served, and lists themselves and `services`: the descriptor knows
+/// more than is served.
+pub fn add_to(routes: Routes, services: &[&'static str]) -> Routes {
+    let lazy = Lazy {
+        services: [services, &[V1::NAME, V1Alpha::NAME]].concat().into(),
+        decoded: Arc::default(),
+    };
     routes
         .add_service(V1(lazy.clone()))
         .add_service(V1Alpha(lazy))
@@ -39,18 +46,21 @@ pub fn add_to(routes: Routes) -> Routes {
 
 impl Lazy {
     fn answer(&self, request: http::Request<Body>) -> Answer {
-        let routes = self.0.get_or_init(decode).clone();
+        let routes = self.decoded.get_or_init(|| decode(&self.services)).clone();
         Box::pin(routes.oneshot(request))
     }
 }
 
 /// Without a readable descriptor the routes are empty, and the answer is UNIMPLEMENTED; a test
 /// proves that ours is readable.
-fn decode() -> Routes {
+fn decode(services: &[&str]) -> Routes {
     let builder = || {
-        tonic_reflection::server::Builder::configure()
+        let builder = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(csi_proto::FILE_DESCRIPTOR_SET)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
+        services
+            .iter()
+            .fold(builder, |builder, name| builder.with_service_name(*name))
     };
     let mut routes = Routes::default();
     if let (Ok(v1), Ok(v1alpha)) = (builder().build_v1(), builder().build_v1alpha()) {

@@ -21,7 +21,10 @@ async fn connected(dir: &tempfile::TempDir) -> Channel {
     };
     let unix = Some(Bound::listen(&socket).unwrap());
     let (_reporter, health) = tonic_health::server::health_reporter();
-    let routes = reflection::add_to(Routes::new(health));
+    let routes = reflection::add_to(
+        Routes::new(health),
+        &["grpc.health.v1.Health", "csi.v1.Identity", "csi.v1.Node"],
+    );
     tokio::spawn(serve(
         Listeners { unix, tcp: None },
         routes,
@@ -76,12 +79,15 @@ async fn health_is_answered_and_reflection_knows_csi_in_both_versions() {
     let MessageResponse::ListServicesResponse(list) = next().await else {
         panic!("a list")
     };
-    assert!(
-        list.service
-            .iter()
-            .any(|service| service.name == "csi.v1.Node"),
-        "{list:?}"
-    );
+    let listed: Vec<_> = list.service.iter().map(|service| &*service.name).collect();
+    let served = [
+        "grpc.health.v1.Health",
+        "csi.v1.Identity",
+        "csi.v1.Node",
+        "grpc.reflection.v1.ServerReflection",
+        "grpc.reflection.v1alpha.ServerReflection",
+    ];
+    assert_eq!(listed, served, "what is served, and nothing else");
     let file = next().await;
     assert!(
         matches!(file, MessageResponse::FileDescriptorResponse(_)),

@@ -2,7 +2,6 @@
 //!
 //! The schema is stable: names are only ever added, and a change of meaning changes its number.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use super::seclusion::Seclusion;
 use super::step::Step;
 use super::story::{Interrupt, Stop, Story};
 use super::trial::Trial;
-use super::trouble::code_name;
+use crate::process;
 
 /// The name and number of the schema.
 const SCHEMA: &str = "omnibus-csi/try/1";
@@ -73,15 +72,10 @@ struct StepReport<'a> {
 #[serde(rename_all = "camelCase")]
 struct FailureReport {
     step: Option<&'static str>,
-    code: Option<String>,
+    code: Option<&'static str>,
     message: String,
     meaning: Option<&'static str>,
     advice: Vec<&'static str>,
-}
-
-/// Writes a report to standard output; whoever reads it may have left.
-pub(super) fn write(report: &str) {
-    let _ = writeln!(io::stdout(), "{report}");
 }
 
 /// The report of a trial that did not begin.
@@ -146,7 +140,7 @@ impl Verdict {
         if as_json {
             // Numbers and texts only: this cannot fail.
             let report = serde_json::to_string_pretty(&self.report()).unwrap_or_default();
-            write(&report);
+            process::say(&format!("{report}\n"));
         } else {
             self.say();
         }
@@ -258,7 +252,7 @@ impl Verdict {
         let journal = &self.story.journal;
         let failure = journal.failure().map(|(step, trouble)| FailureReport {
             step: Some(step.name()),
-            code: trouble.code.map(code_name),
+            code: trouble.code.map(crate::status::code_name),
             message: trouble.what.clone(),
             meaning: Some(step.meaning()),
             advice: trouble.advice(step),

@@ -4,7 +4,7 @@
 //! once, in ASCII. Nothing is wider than 100 columns. An output that is gone is no reason to stop:
 //! there may be things to clean up.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use super::journal::{Entry, Outcome};
@@ -238,9 +238,7 @@ impl Screen {
 
     fn write(&self, text: &str) {
         if self.mode != Mode::Silent {
-            let mut out = io::stdout().lock();
-            // Whoever reads may have left.
-            let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            process::say(text);
         }
     }
 }

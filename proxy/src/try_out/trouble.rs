@@ -6,7 +6,7 @@
 use tonic::{Code, Status};
 
 use super::step::Step;
-use crate::status::printable;
+use crate::status::{code_name, printable};
 
 /// Why a step failed.
 #[derive(Debug, Clone)]
@@ -101,29 +101,5 @@ impl Trouble {
             }
             _ => return None,
         })
-    }
-}
-
-/// The name of a code in the specification.
-pub(super) fn code_name(code: Code) -> String {
-    let mut name = String::new();
-    for c in format!("{code:?}").chars() {
-        if c.is_ascii_uppercase() && !name.is_empty() {
-            name.push('_');
-        }
-        name.push(c.to_ascii_uppercase());
-    }
-    name
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn codes_are_named_as_in_the_specification() {
-        assert_eq!(code_name(Code::Ok), "OK");
-        assert_eq!(code_name(Code::InvalidArgument), "INVALID_ARGUMENT");
-        assert_eq!(code_name(Code::ResourceExhausted), "RESOURCE_EXHAUSTED");
     }
 }

@@ -76,6 +76,41 @@ fn a_check_is_stricter_than_the_server_and_says_what_to_do() {
 }
 
 #[test]
+fn an_error_in_a_common_key_makes_no_other_key_unknown() {
+    let place = Place::new();
+    for wrong in [
+        "_private: {csi: {volume: {idTemplate: '{{'}}}",
+        "_private: {csi: {volume: {deleteStrategy: burn}}}",
+        "service: {node: {capabilities: {rpc: [FLY]}}}",
+        "csi: {access_modes: [NONE]}",
+    ] {
+        place.configure(&format!("{wrong}\n"));
+        let (code, text) = check(&place, &["--offline", "--json"]);
+        let report: Value = serde_json::from_str(&text).unwrap();
+        let findings = report["findings"].as_array().unwrap();
+        assert_eq!((code, findings.len()), (64, 1), "{text}");
+    }
+}
+
+#[test]
+fn unused_blocks_of_snapshot_drivers_that_are_not_built_are_notes() {
+    let place = Place::new();
+    place.configure(
+        "  snapshots:\n    default_driver: filecopy\n    restic:\n      global_flags: []\n    \
+         kopia:\n      backup_flags: []\n",
+    );
+    let (code, text) = check(&place, &["--offline", "--json"]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    assert_eq!((code, findings.len()), (0, 2), "{text}");
+    for finding in findings {
+        assert_eq!(finding["weight"], "note", "{text}");
+        let message = finding["message"].as_str().unwrap();
+        assert!(message.contains("filecopy only"), "{text}");
+    }
+}
+
+#[test]
 fn a_check_tells_what_the_storage_lacks_and_what_no_server_would_accept() {
     let place = Place::new();
     fs::remove_dir(place.path("base")).unwrap();
@@ -97,5 +132,23 @@ fn a_reader_that_leaves_early_does_not_break_an_answer() {
         command.env_clear().args(question).stdout(writer);
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+    let place = Place::new();
+    let file = place.path("config.yaml");
+    let file = file.to_str().unwrap();
+    for (question, code) in [
+        (&["check", "--offline", "--driver-config-file", file][..], 0),
+        (&["check", "--driver-config-file", "/no/such/file"], 64),
+        (&["try", "--json", "--size=nothing"], 64),
+        (&["liveness-probe", "--csi-address=/no/such", "--x"], 1),
+        (&["--csi-name=incomplete"], 64),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(PROGRAM);
+        command.env_clear().args(question);
+        command.stdout(writer.try_clone().unwrap()).stderr(writer);
+        let status = command.status().unwrap();
+        assert_eq!(status.code(), Some(code), "{question:?}");
     }
 }
