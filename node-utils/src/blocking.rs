@@ -7,7 +7,9 @@
 use std::any::Any;
 use std::fmt;
 
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tracing::Span;
 
 use crate::node::{Effect, NodeError, NodeErrorKind};
 
@@ -72,6 +74,12 @@ impl Doing {
     }
 }
 
+/// Has `work` done on a thread that may block; what it logs belongs to the call that asked for it.
+pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    let span = Span::current();
+    tokio::task::spawn_blocking(move || span.in_scope(work))
+}
+
 /// Runs `work` on a thread that may block.
 pub(crate) async fn run<T: Send + 'static>(
     terms: Terms,
@@ -82,7 +90,7 @@ pub(crate) async fn run<T: Send + 'static>(
     if deadline <= Instant::now() {
         return Err(NodeError::new(NodeErrorKind::Timeout, doing.text));
     }
-    let task = tokio::task::spawn_blocking(move || {
+    let task = spawn(move || {
         let result = work();
         drop(hold);
         result
