@@ -59,7 +59,7 @@ fn arrived() -> Error {
     Error::custom("arrived")
 }
 
-impl<'a> Probe<'a> {
+impl Probe<'_> {
     fn enter<'de, V: Visitor<'de>>(
         self,
         fields: &[&'static str],
