@@ -114,8 +114,8 @@ pub fn snapshot_leaf(name: &SnapshotName, max: usize) -> String {
 
 /// `text` itself if it is plain and short enough, or else mapped. Text that looks as if it had been
 /// mapped is mapped too: otherwise whoever knows a name could choose another one with its id. Volumes
-/// that exist are addressed by their ids and not affected; only a creation that democratic-csi began
-/// and that is repeated here would make another volume.
+/// that exist are addressed by their ids and not affected; a creation by such a name (repeated, or
+/// to find a retained volume again) makes another volume than with democratic-csi.
 fn fitted(text: &str, word: impl Fn(char) -> bool, max: usize) -> String {
     if text.len() <= max && text.chars().all(&word) && !looks_mapped(text) {
         text.to_owned()
