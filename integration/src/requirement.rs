@@ -1,36 +1,12 @@
 //! What a test needs from the machine, and how it says that it could not do its work.
 //!
-//! A test that lacks something says so aloud and returns; with `OMNIBUS_REQUIRE_ALL=1` it fails.
-//! `make test` collects what was said through the file that `OMNIBUS_COULD_NOT_RUN` names.
+//! How it says so is shared by all crates: [`node_utils::requirement`].
 
 use std::env;
 use std::ffi::OsStr;
-use std::fs::OpenOptions;
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Says that `what` did not run, and why.
-///
-/// # Panics
-/// Where everything is required.
-pub fn could_not_run(what: &str, why: &str) {
-    // Not a macro: those are swallowed by the test harness.
-    let _ = writeln!(io::stderr(), "\n!! COULD NOT RUN: {what}: {why}\n");
-    if let Some(account) = env::var_os("OMNIBUS_COULD_NOT_RUN") {
-        let entry = format!("{what}\t{why}\n");
-        let written = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(&account)
-            .and_then(|mut file| file.write_all(entry.as_bytes()));
-        assert!(written.is_ok(), "cannot write to {}", account.display());
-    }
-    let required = env::var_os("OMNIBUS_REQUIRE_ALL").is_some_and(|value| value == "1");
-    assert!(
-        !required,
-        "{what} could not run and everything is required: {why}"
-    );
-}
+pub use node_utils::requirement::could_not_run;
 
 /// Whether this process may mount. Says so if not.
 pub fn root(what: &str) -> bool {

@@ -14,6 +14,8 @@ pub mod blocking;
 pub mod capability;
 pub mod mount;
 pub mod node;
+#[cfg(any(test, feature = "testing"))]
+pub mod requirement;
 mod sys;
 #[cfg(test)]
 mod testing;

@@ -125,9 +125,7 @@ fn can_mount(output: &Output) -> bool {
     let refused = words.contains("only root may mount") || words.contains("may not mount");
     if refused {
         assert_eq!(output.status.code(), Some(1), "{words}");
-        let required = std::env::var_os("OMNIBUS_REQUIRE_ALL").is_some_and(|value| value == "1");
-        assert!(!required, "everything is required: {words}");
-        eprintln!("NOT RUN: {words}");
+        node_utils::requirement::this_test_could_not_run(&words);
     }
     !refused
 }

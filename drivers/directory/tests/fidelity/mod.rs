@@ -3,7 +3,8 @@
     unreachable_pub,
     missing_docs,
     missing_debug_implementations,
-    reason = "part of a test"
+    dead_code,
+    reason = "each test program uses its part"
 )]
 
 use std::collections::{BTreeMap, HashMap};
@@ -47,6 +48,12 @@ impl Image {
 
     pub fn path(&self) -> PathBuf {
         self.dir.path().join("mount/base")
+    }
+
+    pub fn read_only(&self, on: bool) {
+        let how = if on { "remount,ro" } else { "remount,rw" };
+        let mount = self.dir.path().join("mount");
+        run("mount", &["-o", how, text(&mount)]).expect("remount");
     }
 }
 
@@ -136,6 +143,10 @@ pub fn plant(top: &Path) -> usize {
 /// Gives some of the entries owners, attributes and times of their own.
 fn adorn(top: &Path) {
     let root = rustix::process::geteuid().is_root();
+    if !root {
+        let what = "owners and devices in a copied tree";
+        node_utils::requirement::could_not_run(what, "only root can make them");
+    }
     let at = |name: &str| top.join(name);
     let mode = Mode::from_raw_mode(0o620);
     let attribute = |name: &str, key: &str, value: &[u8]| {
