@@ -7,25 +7,29 @@
 
 mod attributes;
 mod content;
+mod entries;
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use driver_core::{Call, Error};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use driver_core::{Call, Error, Kind};
+use rustix::fs::{Dir, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::disk::{self, Mounts};
-use crate::failure::failed_midway;
+use crate::disk;
+use crate::failure::failed;
 use crate::stop;
-use attributes::Attributes;
+use attributes::DirAttributes;
 
 /// How often a long copy says where it is.
 const PROGRESS: Duration = Duration::from_secs(10);
-/// Where files with several names wait for their other names, beside the target.
-const LINKS: &str = "links";
+/// Directories of the source kept open on the way down, so that a move of one is no trouble. Deeper
+/// ones are found again by going up; a hundred copies at once still need few descriptors.
+const HELD: usize = 8;
+/// The most memory for access control lists of directories that are not finished.
+const MAX_ACLS: usize = 16 << 20;
 
 /// What was copied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -43,10 +47,12 @@ pub(crate) struct Copied {
 /// A directory on the way down to the current one.
 struct Level {
     name: CString,
-    source: (u64, u64),
-    target: (u64, u64),
+    /// Of the last ones only.
+    source: Option<OwnedFd>,
+    source_id: (u64, u64),
+    target_id: (u64, u64),
     pending: Vec<CString>,
-    attributes: Attributes,
+    attributes: DirAttributes,
 }
 
 /// One copy in progress.
@@ -54,8 +60,9 @@ struct Copier<'a> {
     call: &'a Call,
     doing: &'a str,
     folder: BorrowedFd<'a>,
-    links: HashMap<(u64, u64), String>,
+    links: HashMap<(u64, u64), u64>,
     link_folder: Option<OwnedFd>,
+    acls: usize,
     content: content::Ways,
     buffer: Vec<u8>,
     copied: Copied,
@@ -72,23 +79,11 @@ pub(crate) fn copy_tree(
     call: &Call,
     doing: &str,
 ) -> Result<Copied, Error> {
-    let now = Instant::now();
-    let mut copier = Copier {
-        call,
-        doing,
-        folder,
-        links: HashMap::new(),
-        link_folder: None,
-        content: content::Ways::default(),
-        buffer: vec![0; 1 << 17],
-        copied: Copied::default(),
-        begun: now,
-        said: now,
-    };
+    let mut copier = Copier::new(folder, call, doing);
     copier.run(source, target)?;
     copier.remove_links()?;
     // Whoever sees the final name after a power loss must see the content too.
-    rustix::fs::syncfs(target).map_err(|errno| failed_midway(doing, errno))?;
+    rustix::fs::syncfs(target).map_err(|errno| failed(doing, errno))?;
     Ok(copier.copied)
 }
 
@@ -103,44 +98,100 @@ fn vanished(errno: Errno) -> bool {
     )
 }
 
+// === impl Copied ===
+
+impl Copied {
+    /// Says how much it was.
+    pub(crate) fn log(&self, doing: &str) {
+        tracing::info!(
+            doing,
+            bytes = self.bytes,
+            files = self.files,
+            shared = self.shared,
+            "copied"
+        );
+    }
+}
+
 // === impl Copier ===
 
-impl Copier<'_> {
+impl<'a> Copier<'a> {
+    fn new(folder: BorrowedFd<'a>, call: &'a Call, doing: &'a str) -> Self {
+        let now = Instant::now();
+        Self {
+            call,
+            doing,
+            folder,
+            links: HashMap::new(),
+            link_folder: None,
+            acls: 0,
+            content: content::Ways::default(),
+            buffer: vec![0; 1 << 17],
+            copied: Copied::default(),
+            begun: now,
+            said: now,
+        }
+    }
+
     fn run(&mut self, top: &OwnedFd, target: BorrowedFd<'_>) -> Result<(), Error> {
-        let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned();
-        let mut target = own(target).map_err(|error| self.trouble(c".", errno_of(&error)))?;
-        let dup = own(top.as_fd()).map_err(|error| self.trouble(c".", errno_of(&error)))?;
-        let mut source = Some(dup);
-        let mut trail = vec![self.enter(top, &target, c".".into(), true)?];
+        let own = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 0);
+        let mut target = own(target).map_err(|errno| self.trouble(c".", errno))?;
+        let source = own(top.as_fd()).map_err(|errno| self.trouble(c".", errno))?;
+        let mut trail = vec![self.enter(source, &target, c".".into(), true)?];
         while let Some(level) = trail.last_mut() {
             self.pause()?;
-            if let (Some(from), Some(name)) = (&source, level.pending.pop()) {
+            if let (Some(from), Some(name)) = (&level.source, level.pending.pop()) {
                 if let Some((from, to)) = self.descend(from, &target, &name)? {
-                    let level = self.enter(&from, &to, name, false)?;
-                    trail.push(level);
-                    (source, target) = (Some(from), to);
+                    trail.push(self.enter(from, &to, name, false)?);
+                    target = to;
+                    if let Some(far) = trail.len().checked_sub(HELD + 1) {
+                        trail[far].source = None;
+                    }
                 }
                 continue;
             }
-            let name = level.name.clone();
-            level
-                .attributes
+            let Some(done) = trail.pop() else { break };
+            self.acls -= done.attributes.held();
+            done.attributes
                 .apply(target.as_fd())
-                .map_err(|errno| self.trouble(&name, errno))?;
+                .map_err(|errno| self.trouble(&done.name, errno))?;
             stop::mark("directory attributes");
-            trail.pop();
             let Some(parent) = trail.last() else { break };
-            target = climb(&target, parent.target).map_err(|errno| self.trouble(&name, errno))?;
-            source = source
-                .and_then(|fd| climb(&fd, parent.source).ok())
-                .or_else(|| reopen(top, &trail));
-            if let (None, Some(parent)) = (&source, trail.last_mut()) {
-                tracing::debug!(
-                    doing = self.doing,
-                    "a directory was moved while it was copied"
-                );
-                parent.pending.clear();
-            }
+            target = climb(&target, parent.target_id)
+                .map_err(|errno| self.trouble(&done.name, errno))?;
+            self.back(top, &mut trail, done.source.as_ref())?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the last directory of the trail is open, if anything is to be done there.
+    fn back(
+        &self,
+        top: &OwnedFd,
+        trail: &mut [Level],
+        child: Option<&OwnedFd>,
+    ) -> Result<(), Error> {
+        let Some(level) = trail.last() else {
+            return Ok(());
+        };
+        if level.source.is_some() {
+            return Ok(());
+        }
+        let found = child
+            .and_then(|child| climb(child, level.source_id).ok())
+            .or_else(|| reopen(top, trail));
+        if found.is_none() && !level.pending.is_empty() {
+            // What is left in there may still exist elsewhere: it must not be missing in silence.
+            let name = level.name.to_string_lossy();
+            return Err(Error::new(
+                Kind::Busy,
+                format!("{}, at `{}`", self.doing, name.escape_debug()),
+            )
+            .because("directories are moved faster than they can be copied")
+            .advise("stop what writes to the volume, or try again"));
+        }
+        if let Some(level) = trail.last_mut() {
+            level.source = found;
         }
         Ok(())
     }
@@ -148,31 +199,36 @@ impl Copier<'_> {
     /// Copies all entries of a directory but its directories, which wait.
     fn enter(
         &mut self,
-        from: &OwnedFd,
+        from: OwnedFd,
         to: &OwnedFd,
         name: CString,
         top: bool,
     ) -> Result<Level, Error> {
-        let attributes = Attributes::read(from.as_fd(), &mut self.buffer, top)
+        let attributes = DirAttributes::copy(from.as_fd(), to.as_fd(), &mut self.buffer, top)
             .map_err(|errno| self.trouble(&name, errno))?;
-        let target = rustix::fs::fstat(to).map_err(|errno| self.trouble(&name, errno))?;
+        self.acls += attributes.held();
+        if self.acls > MAX_ACLS {
+            return Err(self.trouble(&name, Errno::NOMEM));
+        }
+        let stat = rustix::fs::fstat(to).map_err(|errno| self.trouble(&name, errno))?;
         self.count(attributes.stat());
         let mut pending = Vec::new();
-        for entry in Dir::read_from(from).map_err(|errno| self.trouble(&name, errno))? {
+        for entry in Dir::read_from(&from).map_err(|errno| self.trouble(&name, errno))? {
             let entry = entry.map_err(|errno| self.trouble(&name, errno))?;
             let child = entry.file_name();
             if child == c"." || child == c".." {
                 continue;
             }
             self.pause()?;
-            if self.entry(from, to, child)? {
+            if self.entry(&from, to, child, entry.file_type())? {
                 pending.push(child.to_owned());
             }
         }
         Ok(Level {
             name,
-            source: identity(attributes.stat()),
-            target: identity(&target),
+            source_id: identity(attributes.stat()),
+            source: Some(from),
+            target_id: identity(&stat),
             pending,
             attributes,
         })
@@ -208,151 +264,6 @@ impl Copier<'_> {
         Ok(source.map(|source| (source, target)))
     }
 
-    /// Copies one entry; `true` if it is a directory, to be walked later.
-    fn entry(&mut self, from: &OwnedFd, to: &OwnedFd, name: &CStr) -> Result<bool, Error> {
-        let stat = match rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => stat,
-            Err(errno) if vanished(errno) => return Ok(false),
-            Err(errno) => return Err(self.trouble(name, errno)),
-        };
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        if kind == FileType::Directory {
-            return Ok(true);
-        }
-        let done = if kind == FileType::RegularFile {
-            self.file(from, to, name)
-        } else {
-            self.special(from, to, name, kind, &stat)
-        };
-        done.map(|()| false)
-    }
-
-    fn file(&mut self, from: &OwnedFd, to: &OwnedFd, name: &CStr) -> Result<(), Error> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let opened = match disk::open(from, name, flags | OFlags::NOATIME, Mounts::Refuse) {
-            // Only the owner of a file may leave its access time alone.
-            Err(Errno::PERM) => disk::open(from, name, flags, Mounts::Refuse),
-            done => done,
-        };
-        let source = match opened {
-            Ok(source) => source,
-            Err(Errno::XDEV) => {
-                tracing::warn!(
-                    doing = self.doing,
-                    name = %name.to_string_lossy(),
-                    "another filesystem's file is mounted here; it is not copied"
-                );
-                return Ok(());
-            }
-            // A socket or device that took its place cannot be opened like this.
-            Err(errno) if vanished(errno) || errno == Errno::NXIO => return Ok(()),
-            Err(errno) => return Err(self.trouble(name, errno)),
-        };
-        let attributes = Attributes::read(source.as_fd(), &mut self.buffer, false)
-            .map_err(|errno| self.trouble(name, errno))?;
-        let stat = *attributes.stat();
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
-            || self.link(to, name, &stat)?
-        {
-            return Ok(());
-        }
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let target = rustix::fs::openat(to, name, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|errno| self.trouble(name, errno))?;
-        stop::mark("make file");
-        let size = u64::try_from(stat.st_size).unwrap_or_default();
-        self.fill(&source, &target, size, name)?;
-        attributes
-            .apply(target.as_fd())
-            .map_err(|errno| self.trouble(name, errno))?;
-        stop::mark("file done");
-        self.count(&stat);
-        self.keep_for_links(to, name, &stat)
-    }
-
-    /// Links, pipes, sockets and devices.
-    fn special(
-        &mut self,
-        from: &OwnedFd,
-        to: &OwnedFd,
-        name: &CStr,
-        kind: FileType,
-        stat: &Stat,
-    ) -> Result<(), Error> {
-        if self.link(to, name, stat)? {
-            return Ok(());
-        }
-        let made = if kind == FileType::Symlink {
-            match rustix::fs::readlinkat(from, name, Vec::new()) {
-                Ok(text) => rustix::fs::symlinkat(text.as_c_str(), to, name),
-                Err(errno) if vanished(errno) || errno == Errno::INVAL => return Ok(()),
-                Err(errno) => Err(errno),
-            }
-        } else {
-            let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
-            rustix::fs::mknodat(to, name, kind, mode, stat.st_rdev)
-        };
-        made.and_then(|()| {
-            attributes::copy_named(from.as_fd(), to.as_fd(), name, stat, &mut self.buffer)
-        })
-        .map_err(|errno| self.trouble(name, errno))?;
-        stop::mark("make special file");
-        self.count(stat);
-        self.keep_for_links(to, name, stat)
-    }
-
-    /// Gives a file that was copied already a further name; `false` if it is new.
-    fn link(&mut self, to: &OwnedFd, name: &CStr, stat: &Stat) -> Result<bool, Error> {
-        let (Some(known), Some(folder)) = (self.links.get(&identity(stat)), &self.link_folder)
-        else {
-            return Ok(false);
-        };
-        match rustix::fs::linkat(folder, known.as_str(), to, name, AtFlags::empty()) {
-            Ok(()) => {
-                stop::mark("link file");
-                Ok(true)
-            }
-            // Our own extra name made one too many: the file is copied once more.
-            Err(Errno::MLINK) => Ok(false),
-            Err(errno) => Err(self.trouble(name, errno)),
-        }
-    }
-
-    fn keep_for_links(&mut self, to: &OwnedFd, name: &CStr, stat: &Stat) -> Result<(), Error> {
-        if stat.st_nlink < 2 || self.links.contains_key(&identity(stat)) {
-            return Ok(());
-        }
-        if self.link_folder.is_none() {
-            rustix::fs::mkdirat(self.folder, LINKS, Mode::RWXU)
-                .and_then(|()| disk::open_path(self.folder, LINKS))
-                .map(|folder| self.link_folder = Some(folder))
-                .map_err(|errno| self.trouble(name, errno))?;
-        }
-        if let Some(folder) = &self.link_folder {
-            let known = self.links.len().to_string();
-            rustix::fs::linkat(to, name, folder, known.as_str(), AtFlags::empty())
-                .map_err(|errno| self.trouble(name, errno))?;
-            stop::mark("keep link");
-            self.links.insert(identity(stat), known);
-        }
-        Ok(())
-    }
-
-    /// Takes the extra names away, so that link counts are those of the source.
-    fn remove_links(&mut self) -> Result<(), Error> {
-        let Some(folder) = self.link_folder.take() else {
-            return Ok(());
-        };
-        for name in self.links.values() {
-            rustix::fs::unlinkat(&folder, name.as_str(), AtFlags::empty())
-                .map_err(|errno| self.trouble(c".", errno))?;
-            stop::mark("unlink");
-        }
-        rustix::fs::unlinkat(self.folder, LINKS, AtFlags::REMOVEDIR)
-            .map_err(|errno| self.trouble(c".", errno))
-    }
-
     fn count(&mut self, stat: &Stat) {
         self.copied.files += 1;
         let blocks = u64::try_from(stat.st_blocks).unwrap_or_default();
@@ -377,15 +288,11 @@ impl Copier<'_> {
 
     fn trouble(&self, name: &CStr, errno: Errno) -> Error {
         let name = name.to_string_lossy();
-        failed_midway(
+        failed(
             format!("{}, at `{}`", self.doing, name.escape_debug()),
             errno,
         )
     }
-}
-
-fn errno_of(error: &std::io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 /// Goes up, provided that up is where the walk came from.
@@ -405,6 +312,46 @@ fn reopen(top: &OwnedFd, trail: &[Level]) -> Option<OwnedFd> {
     for level in &trail[1..] {
         dir = disk::open_dir(&dir, level.name.as_c_str()).ok()?;
     }
-    let last = trail.last()?.source;
+    let last = trail.last()?.source_id;
     (identity(&rustix::fs::fstat(&dir).ok()?) == last).then_some(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(path: &std::path::Path) -> OwnedFd {
+        std::fs::File::open(path).expect("open").into()
+    }
+
+    #[test]
+    fn a_directory_that_was_moved_with_work_left_in_it_fails_the_copy() {
+        let top = tempfile::tempdir().expect("folder");
+        let (from, to) = (top.path().join("from"), top.path().join("to"));
+        std::fs::create_dir_all(from.join("a/b")).expect("folders");
+        std::fs::create_dir(&to).expect("folder");
+        let (source, target) = (open(&from), open(&to));
+        let call = Call::within(Duration::from_mins(1));
+        let mut copier = Copier::new(target.as_fd(), &call, "copying");
+        let mut enter = |path: &std::path::Path, name: &CStr| {
+            let level = copier.enter(open(path), &target, name.into(), false);
+            level.expect("level")
+        };
+        let mut trail = vec![enter(&from, c"."), enter(&from.join("a"), c"a")];
+        assert_eq!(trail[1].pending, [c"b".to_owned()]);
+        let child = open(&from.join("a/b"));
+        let copier = Copier::new(target.as_fd(), &call, "copying");
+        trail[1].source = None;
+        copier.back(&source, &mut trail, Some(&child)).expect("up");
+        assert!(trail[1].source.take().is_some(), "found by going up");
+        copier.back(&source, &mut trail, None).expect("down");
+        assert!(trail[1].source.take().is_some(), "found from the top");
+        std::fs::rename(from.join("a"), top.path().join("moved")).expect("move");
+        let lost = copier.back(&source, &mut trail, None);
+        assert_eq!(lost.expect_err("lost").kind(), Kind::Busy);
+        trail[1].pending.clear();
+        copier
+            .back(&source, &mut trail, None)
+            .expect("nothing was left to do");
+    }
 }

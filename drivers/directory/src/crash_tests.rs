@@ -78,9 +78,13 @@ fn delete(on: &Directories, name: &str) -> Result<(), Error> {
 }
 
 fn snapshot(on: &Directories, name: &str) -> Result<(), Error> {
+    snapshot_of(on, "src", name)
+}
+
+fn snapshot_of(on: &Directories, volume: &str, name: &str) -> Result<(), Error> {
     let request = CreateSnapshot {
         name: SnapshotName::parse(name).expect("name"),
-        source: VolumeId::parse("src").expect("id"),
+        source: VolumeId::parse(volume).expect("id"),
         parameters: Parameters::default(),
         secrets: BTreeMap::new(),
     };
@@ -113,6 +117,8 @@ fn act(base: &Path, task: &str) -> Result<(), Error> {
         "delete source" => delete(&on, "src"),
         "race" => race(&on),
         "conflict" => conflict(&on),
+        "name src" => names(&on, "src"),
+        "name full" => names(&on, "full"),
         _ => panic!("no such task: {task}"),
     }
 }
@@ -133,6 +139,17 @@ fn race(on: &Directories) -> Result<(), Error> {
     }
     for number in (0..60).step_by(5) {
         delete(on, &format!("both-{number}"))?;
+    }
+    Ok(())
+}
+
+/// Snapshots with the names that the other process gives to those of another volume.
+fn names(on: &Directories, volume: &str) -> Result<(), Error> {
+    for number in 0..100 {
+        match snapshot_of(on, volume, &format!("n{number}")) {
+            Err(error) if error.kind() != Kind::Conflict => return Err(error),
+            _ => {}
+        }
     }
     Ok(())
 }
@@ -222,13 +239,19 @@ fn content(top: &Path) -> Vec<(PathBuf, String)> {
     found
 }
 
+/// What is being made, deleted or locked.
 fn leftovers(base: &Path) -> Vec<PathBuf> {
-    ["making", "trash"]
-        .iter()
-        .flat_map(|name| std::fs::read_dir(base.join(".omnibus-csi").join(name)))
-        .flatten()
-        .map(|entry| entry.expect("entry").path())
-        .collect()
+    let list = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten();
+    let private = ["making", "trash", "makers"].map(|name| base.join(".omnibus-csi").join(name));
+    let shelves = ["v", "s"].map(|name| base.join(name));
+    let paths = |dir| list(dir).map(|entry| entry.expect("entry").path());
+    let passing = |path: &PathBuf| {
+        let name = path.file_name().expect("name");
+        name.as_encoded_bytes().starts_with(b".")
+    };
+    let private = private.into_iter().flat_map(paths);
+    let shelves = shelves.into_iter().flat_map(paths).filter(passing);
+    private.chain(shelves).collect()
 }
 
 fn fresh() -> (tempfile::TempDir, PathBuf) {
@@ -307,5 +330,18 @@ fn of_two_processes_with_different_wishes_one_wins_each_name() {
     let distinct = won.iter().collect::<std::collections::BTreeSet<_>>().len();
     assert_eq!((won.len(), distinct), (100, 100));
     create(&directories(&base), "later", None).expect("later");
+    assert_eq!(leftovers(&base), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn of_two_processes_that_give_one_name_to_snapshots_of_two_volumes_one_wins() {
+    let (_dir, base) = fresh();
+    let both = [start(&base, "name src", 0), start(&base, "name full", 0)];
+    for mut child in both {
+        assert!(child.wait().expect("child").success());
+    }
+    let taken = std::fs::read_dir(base.join("s")).expect("list").count();
+    // And the one that was there.
+    assert_eq!(taken, 100 + 1);
     assert_eq!(leftovers(&base), Vec::<PathBuf>::new());
 }

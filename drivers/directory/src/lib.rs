@@ -15,6 +15,7 @@ mod disk;
 mod driver;
 mod failure;
 pub mod id;
+mod page;
 mod reach;
 mod record;
 mod snapshots;

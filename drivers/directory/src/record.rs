@@ -195,6 +195,11 @@ fn read(dir: impl AsFd) -> Option<String> {
         .map(str::to_owned)
 }
 
+/// Whether the filesystem could keep a record on that directory.
+pub(crate) fn can_be_kept(dir: impl AsFd) -> bool {
+    rustix::fs::fgetxattr(dir, ATTRIBUTE, &mut [0_u8; 0][..]) != Err(Errno::OPNOTSUPP)
+}
+
 /// Whether the filesystem could keep it; one without extended attributes cannot, and objects on it
 /// are served like those of democratic-csi.
 fn write(dir: impl AsFd, text: &str) -> Result<bool, Errno> {

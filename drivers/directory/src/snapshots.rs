@@ -8,10 +8,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
 use driver_core::{
-    Call, CreateSnapshot, Effect, Error, Kind, Page, PageRequest, Snapshot, SnapshotFilter,
-    SnapshotId,
+    Call, CreateSnapshot, Error, Kind, Page, PageRequest, Snapshot, SnapshotFilter, SnapshotId,
 };
-use node_utils::Root;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 
@@ -19,7 +17,8 @@ use crate::copy;
 use crate::disk;
 use crate::failure::failed;
 use crate::id::{NamePart, SnapshotDir, VolumeDir};
-use crate::record::SnapshotRecord;
+use crate::page;
+use crate::record::{self, SnapshotRecord};
 use crate::stop;
 use crate::store::{Shelf, Store};
 use crate::volumes::Directories;
@@ -37,43 +36,49 @@ impl Directories {
         let name = NamePart::of(&request.name);
         let dir = SnapshotDir::of(&volume, &name);
         let doing = format!("taking snapshot {name} of volume {volume}");
-        let base = self.store.open()?;
-        if let Some(found) = Store::find(&base, Shelf::Snapshots, dir.as_str())? {
-            return self.same(&base, &dir, &found, (&volume, &name));
+        if let Some(found) = self.store.look_for(Shelf::Snapshots, dir.as_str())? {
+            return self.same(&dir, &found, (&volume, &name));
         }
-        let source = Store::find(&base, Shelf::Volumes, volume.as_str())?
+        let source = self
+            .store
+            .look_for(Shelf::Volumes, volume.as_str())?
             .ok_or_else(|| Error::not_found(format!("volume {volume}")))?;
-        Self::refuse_taken(&base, &dir, &name)?;
-        call.changing();
-        let record = self
-            .take(call, &base, (&volume, &source), (&dir, &name), &doing)
-            .map_err(|error| error.with_effect(Effect::None))?;
-        if let Some(record) = record {
+        let shelf = self.store.shelf_or_make(Shelf::Snapshots)?;
+        Self::refuse_taken(&shelf, &dir, &name)?;
+        let taken = self.take(call, &shelf, (&volume, &source), (&dir, &name), &doing);
+        self.store.tidy(if taken.is_ok() {
+            Duration::ZERO
+        } else {
+            call.remaining() / 2
+        });
+        if let Some(record) = taken.map_err(|error| error.with_effect(call.effect()))? {
             return Ok(self.snapshot(&dir, &record));
         }
-        match Store::find(&base, Shelf::Snapshots, dir.as_str())? {
-            Some(found) => self.same(&base, &dir, &found, (&volume, &name)),
-            None => Err(Error::new(Kind::Conflict, doing)
-                .because("something else than a directory has its name")),
+        match Store::find(&shelf, Shelf::Snapshots, dir.as_str())? {
+            Some(found) => self.same(&dir, &found, (&volume, &name)),
+            None => Err(Store::taken(&shelf, dir.as_str(), &doing)),
         }
     }
 
-    /// Makes the copy; `None` if the name was taken meanwhile.
+    /// Makes the copy; `None` if the name was taken meanwhile. After an error nothing of it is left.
     fn take(
         &self,
         call: &Call,
-        base: &Root,
+        shelf: &OwnedFd,
         (volume, source): (&VolumeDir, &OwnedFd),
         (dir, name): (&SnapshotDir, &NamePart),
         doing: &str,
     ) -> Result<Option<SnapshotRecord>, Error> {
+        let fail = |errno| failed(doing, errno);
+        // What an earlier copy left may be the room that this one needs.
+        self.store.tidy(call.remaining() / 2);
         let created = SystemTime::now();
-        let bench = self.store.workshop.open(base)?;
-        let shelf = Store::shelf_to_change(base, Shelf::Snapshots)?;
-        let aside = bench.make_filled().map_err(|errno| failed(doing, errno))?;
+        let base = self.store.open()?;
+        let bench = self.store.workshop.open(&base)?;
+        let aside = bench.make_filled().map_err(fail)?;
         let copied = copy::copy_tree(source, aside.dir(), aside.folder(), call, doing)?;
         // Had it been deleted meanwhile, files would be missing from the copy.
-        if !Store::is_still(base, Shelf::Volumes, volume.as_str(), source) {
+        if !self.store.is_still(Shelf::Volumes, volume.as_str(), source) {
             return Err(Error::not_found(format!("volume {volume}")));
         }
         let record = SnapshotRecord {
@@ -82,29 +87,25 @@ impl Directories {
             size: copied.allocated,
             created,
         };
-        let written = record.write(aside.dir());
+        record.write(aside.dir()).map_err(fail)?;
         stop::mark("record");
-        let outcome = written.and_then(|_| aside.commit(shelf.as_fd(), dir.as_str()));
-        bench.tidy(call);
+        // Another process may have given the name to a snapshot of another volume meanwhile.
+        let turn = bench.lock_names().map_err(fail)?;
+        Self::refuse_taken(shelf, dir, name)?;
+        let outcome = aside.commit(call, shelf.as_fd(), dir.as_str());
+        drop(turn);
         match outcome {
             Ok(()) => {}
             Err(Errno::EXIST) => return Ok(None),
-            Err(errno) => return Err(failed(doing, errno)),
+            Err(errno) => return Err(fail(errno)),
         }
-        tracing::info!(
-            doing,
-            bytes = copied.bytes,
-            files = copied.files,
-            shared = copied.shared,
-            "copied"
-        );
+        copied.log(doing);
         Ok(Some(record))
     }
 
-    /// Answers for a snapshot that is there already, if it is of that volume.
+    /// Answers for a snapshot that is there already, if it is of that volume and known to be whole.
     fn same(
         &self,
-        base: &Root,
         dir: &SnapshotDir,
         found: &OwnedFd,
         (volume, name): (&VolumeDir, &NamePart),
@@ -118,25 +119,29 @@ impl Directories {
                 )),
             ),
             Some(record) => Ok(self.snapshot(dir, &record)),
-            None => self.adopted(base, dir, found, Some(volume)),
+            // A snapshot of ours has a record where one can be kept. This may be half of one.
+            None if record::can_be_kept(found) => Err(Error::new(
+                Kind::Conflict,
+                format!("snapshot {dir} exists"),
+            )
+            .because("it was not made by this program, so it may not be a whole copy")
+            .advise("take one with another name; if that one is not needed, delete its directory")),
+            None => self.adopted(dir, found, Some(volume)),
         }
     }
 
     /// Refuses a name that a snapshot of another volume has.
-    fn refuse_taken(base: &Root, dir: &SnapshotDir, name: &NamePart) -> Result<(), Error> {
+    fn refuse_taken(shelf: &OwnedFd, dir: &SnapshotDir, name: &NamePart) -> Result<(), Error> {
         let fail = |errno| failed("listing snapshots", errno);
-        let shelf = match disk::open_dir(base, Shelf::Snapshots.dir()) {
-            Err(Errno::NOENT) => return Ok(()),
-            done => done.map_err(fail)?,
-        };
-        for (entry, _) in disk::entries(shelf.as_fd()).map_err(fail)? {
+        let listed = disk::open_dir(shelf, ".").map_err(fail)?;
+        for (entry, _) in disk::entries(listed.as_fd()).map_err(fail)? {
             let Some(other) = entry.to_str().ok().and_then(SnapshotDir::new) else {
                 continue;
             };
             if other == *dir || !other.may_be_called(name) {
                 continue;
             }
-            let found = Store::find(base, Shelf::Snapshots, other.as_str())?;
+            let found = Store::find(shelf, Shelf::Snapshots, other.as_str())?;
             if let Some(record) = found.as_ref().and_then(SnapshotRecord::read)
                 && record.name == name.as_str()
             {
@@ -160,19 +165,21 @@ impl Directories {
 
     pub(crate) fn get_snapshot(&self, id: &SnapshotId) -> Result<Snapshot, Error> {
         let dir = SnapshotDir::parse(id)?;
-        let base = self.store.open()?;
-        self.look_at_snapshot(&base, &dir)?
+        let found = self.store.look_for(Shelf::Snapshots, dir.as_str())?;
+        found
+            .map_or(Ok(None), |found| self.described_snapshot(&dir, &found))?
             .ok_or_else(|| Error::not_found(format!("snapshot {dir}")))
     }
 
-    fn look_at_snapshot(&self, base: &Root, dir: &SnapshotDir) -> Result<Option<Snapshot>, Error> {
-        let Some(found) = Store::find(base, Shelf::Snapshots, dir.as_str())? else {
-            return Ok(None);
-        };
-        match SnapshotRecord::read(&found) {
+    fn described_snapshot(
+        &self,
+        dir: &SnapshotDir,
+        found: &OwnedFd,
+    ) -> Result<Option<Snapshot>, Error> {
+        match SnapshotRecord::read(found) {
             Some(record) => Ok(Some(self.snapshot(dir, &record))),
             None if dir.readings().next().is_none() => Ok(None),
-            None => self.adopted(base, dir, &found, None).map(Some),
+            None => self.adopted(dir, found, None).map(Some),
         }
     }
 
@@ -189,7 +196,7 @@ impl Directories {
                 next: None,
             });
         };
-        let base = self.store.open()?;
+        let shelf = self.store.shelf(Shelf::Snapshots)?;
         let max = page.max;
         let mut page = page.clone();
         let mut entries = Vec::new();
@@ -203,9 +210,14 @@ impl Directories {
                 })
             };
             page.max = max.map(|max| max.saturating_sub(entries.len()).max(1));
-            let (names, next) = Store::page(&base, Shelf::Snapshots, &page, ours)?;
+            let on = shelf.as_ref().map(AsFd::as_fd);
+            let (names, next) = page::page(on, Shelf::Snapshots, &page, ours)?;
             for dir in names.iter().filter_map(|name| SnapshotDir::new(name)) {
-                let found = self.look_at_snapshot(&base, &dir)?;
+                let Some(on) = on else { break };
+                let Some(found) = Store::find(on, Shelf::Snapshots, dir.as_str())? else {
+                    continue;
+                };
+                let found = self.described_snapshot(&dir, &found)?;
                 let fits = |snapshot: &Snapshot| {
                     wanted
                         .as_ref()
@@ -236,7 +248,6 @@ impl Directories {
     /// can mean, its time that of its directory.
     fn adopted(
         &self,
-        base: &Root,
         dir: &SnapshotDir,
         found: &OwnedFd,
         known: Option<&VolumeDir>,
@@ -246,7 +257,8 @@ impl Directories {
             if source.is_some() {
                 break;
             }
-            if Store::find(base, Shelf::Volumes, volume.as_str())?.is_some() {
+            let exists = self.store.look_for(Shelf::Volumes, volume.as_str())?;
+            if exists.is_some() {
                 source = Some(volume);
             }
         }

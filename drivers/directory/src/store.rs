@@ -1,25 +1,25 @@
-//! The base directory, opened for one call, and the two shelves in it: `v` for volumes, `s` for
-//! snapshots.
+//! The base directory and the two shelves in it: `v` for volumes, `s` for snapshots.
 //!
-//! The base is opened anew by every call, so that it may be unmounted and mounted between calls.
-//! Reading never makes anything; the first call that changes something makes what is missing.
+//! A shelf is opened anew by every call, so that the base may be unmounted and mounted between
+//! calls. Reading never makes anything; the first call that makes something makes what is missing.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
-use driver_core::{Call, Effect, Error, Kind, PageRequest, PageToken};
-use node_utils::beneath::{BeneathError, BeneathErrorKind};
+use driver_core::{Call, Error, Kind};
+use node_utils::beneath::{BeneathError, BeneathErrorKind, Mounts, open_beneath};
 use node_utils::{AbsolutePath, Root};
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::disk::{self, Mounts};
-use crate::failure::{failed, failed_midway};
+use crate::disk;
+use crate::failure::{change, failed};
 use crate::record::ATTRIBUTE;
 use crate::stop;
-use crate::workshop::{Bench, Workshop};
+use crate::workshop::{PRIVATE, Workshop};
 
-/// A page is never longer, whatever is asked for: a reply has to fit into 4 MiB.
-const MAX_PAGE: usize = 10_000;
+/// The time that a call gives to the leftovers of others.
+const TIDY_TIME: Duration = Duration::from_secs(1);
 
 /// Where objects of one sort lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,22 +70,6 @@ impl Store {
         Root::open(&self.base).map_err(|error| self.unopened(error))
     }
 
-    /// Opens the base directory for making a volume; makes it if it is missing.
-    pub(crate) fn open_or_make(&self, call: &Call) -> Result<Root, Error> {
-        match Root::open(&self.base) {
-            Err(error) if error.kind() == BeneathErrorKind::NotFound => {
-                call.changing();
-                std::fs::create_dir_all(self.base.as_path()).map_err(|error| {
-                    let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                    failed_midway(format!("making the base directory {}", self.base), errno)
-                })?;
-                stop::mark("make base");
-                self.open()
-            }
-            done => done.map_err(|error| self.unopened(error)),
-        }
-    }
-
     fn unopened(&self, error: BeneathError) -> Error {
         let kind = match error.kind() {
             BeneathErrorKind::Denied => Kind::Denied,
@@ -93,115 +77,134 @@ impl Store {
         };
         Error::new(kind, format!("opening the base directory {}", self.base))
             .because(error)
-            .advise("controllerBasePath has to be a directory that this process can reach")
+            .advise("`controllerBasePath` has to be a directory that this process can use")
     }
 
-    /// Opens the object `name` for reading; `None` if there is no directory of that name.
-    pub(crate) fn find(base: &Root, shelf: Shelf, name: &str) -> Result<Option<OwnedFd>, Error> {
-        let path = format!("{}/{name}", shelf.dir());
-        match disk::open(
-            base,
-            path,
-            OFlags::RDONLY | OFlags::DIRECTORY,
-            Mounts::Enter,
-        ) {
+    /// Opens a shelf; `None` if the base has none yet.
+    pub(crate) fn shelf(&self, shelf: Shelf) -> Result<Option<OwnedFd>, Error> {
+        let path = self.base.child(shelf.dir());
+        // In one call: links in the path of the base are the operator's and followed, the last
+        // component is not.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match rustix::fs::open(path.as_path(), flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(fd)),
+            // Without a base there is nothing to say about what is in it.
+            Err(errno) => match (self.open()?, errno) {
+                (_, Errno::NOENT) => Ok(None),
+                (_, Errno::NOTDIR | Errno::LOOP) => Err(failed(format!("opening {path}"), errno)
+                    .advise("it has to be a directory, not a link")),
+                (_, errno) => Err(failed(format!("opening {path}"), errno)),
+            },
+        }
+    }
+
+    /// Opens a shelf for making something on it. What is missing is made; an empty base and an empty
+    /// shelf are no objects, so this is not yet a change.
+    pub(crate) fn shelf_or_make(&self, shelf: Shelf) -> Result<OwnedFd, Error> {
+        match self.shelf(shelf) {
+            Ok(Some(fd)) => return Ok(fd),
+            Ok(None) => {}
+            Err(error) if error.kind() == Kind::Unreachable => {
+                std::fs::create_dir_all(self.base.as_path()).map_err(|error| {
+                    let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                    failed(format!("making the base directory {}", self.base), errno)
+                })?;
+                stop::mark("make base");
+            }
+            Err(error) => return Err(error),
+        }
+        let doing = || format!("making {}", self.base.child(shelf.dir()));
+        disk::ensure_dir(self.open()?, shelf.dir(), 0o755)
+            .map_err(|errno| failed(doing(), errno))?;
+        stop::mark("make shelf");
+        self.shelf(shelf)?
+            .ok_or_else(|| failed(doing(), Errno::NOENT))
+    }
+
+    /// Opens an object for reading. `None` if there is none, or something else than a directory.
+    pub(crate) fn find(on: impl AsFd, shelf: Shelf, name: &str) -> Result<Option<OwnedFd>, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        match open_beneath(on, name, flags, Mounts::Enter) {
             Ok(dir) => Ok(Some(dir)),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
             Err(errno) => Err(failed(format!("opening {} {name}", shelf.noun()), errno)),
         }
     }
 
+    /// The same where the shelf is not open yet.
+    pub(crate) fn look_for(&self, shelf: Shelf, name: &str) -> Result<Option<OwnedFd>, Error> {
+        self.shelf(shelf)?
+            .map_or(Ok(None), |on| Self::find(&on, shelf, name))
+    }
+
     /// Whether the open object still is the one with that name.
-    pub(crate) fn is_still(base: &Root, shelf: Shelf, name: &str, dir: &OwnedFd) -> bool {
-        let path = format!("{}/{name}", shelf.dir());
-        let now = rustix::fs::statat(base, path, AtFlags::SYMLINK_NOFOLLOW);
+    pub(crate) fn is_still(&self, shelf: Shelf, name: &str, dir: &OwnedFd) -> bool {
+        let Ok(Some(on)) = self.shelf(shelf) else {
+            return false;
+        };
+        let now = rustix::fs::statat(&on, name, AtFlags::SYMLINK_NOFOLLOW);
         match (now, rustix::fs::fstat(dir)) {
             (Ok(now), Ok(then)) => (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino),
             _ => false,
         }
     }
 
-    /// Opens a shelf for changing what lies on it; makes it if it is missing.
-    pub(crate) fn shelf_to_change(base: &Root, shelf: Shelf) -> Result<OwnedFd, Error> {
-        let open = || disk::open_path(base, shelf.dir());
-        match open() {
-            Err(Errno::NOENT) => disk::ensure_dir(base, shelf.dir(), 0o755).and_then(|()| open()),
-            done => done,
+    /// What is said when a name is taken by no directory.
+    pub(crate) fn taken(on: impl AsFd, name: &str, doing: &str) -> Error {
+        match rustix::fs::statat(on, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Error::new(Kind::Pending, doing)
+                .because("another process is making and deleting it at the same time"),
+            _ => Error::new(Kind::Conflict, doing)
+                .because("something else than a directory has its name"),
         }
-        .map_err(|errno| failed(format!("opening {}/{}", base.path(), shelf.dir()), errno))
     }
 
     /// Removes an object. One that is not there, or is no directory, is removed.
     pub(crate) fn remove(&self, call: &Call, shelf: Shelf, name: &str) -> Result<(), Error> {
-        let doing = || format!("deleting {} {name}", shelf.noun());
-        let base = self.open()?;
-        let fd = match disk::open_path(&base, shelf.dir()) {
-            Err(Errno::NOENT) => return Ok(()),
-            done => done.map_err(|errno| failed(doing(), errno))?,
+        let removed = self.try_remove(call, shelf, name);
+        self.tidy(TIDY_TIME);
+        removed
+    }
+
+    fn try_remove(&self, call: &Call, shelf: Shelf, name: &str) -> Result<(), Error> {
+        let fail = |errno| {
+            let error = failed(format!("deleting {} {name}", shelf.noun()), errno);
+            error.with_effect(call.effect())
         };
-        call.changing();
+        let Some(on) = self.shelf(shelf)? else {
+            return Ok(());
+        };
         // Most volumes that are deleted are empty: then this one call is all.
-        match rustix::fs::unlinkat(&fd, name, AtFlags::REMOVEDIR) {
+        match change(call, || rustix::fs::unlinkat(&on, name, AtFlags::REMOVEDIR)) {
             Ok(()) => {
                 stop::mark("remove empty");
                 return Ok(());
             }
-            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
             // Not a directory, so not ours.
             Err(Errno::NOTDIR) => return Ok(()),
-            Err(Errno::NOENT) => {
-                // It was moved away; perhaps an earlier call did not get to the end.
-                return match disk::open_path(&base, crate::workshop::PRIVATE) {
-                    Ok(_) => Self::finish(call, &self.workshop.open(&base)?, shelf, name),
-                    Err(_) => Ok(()),
-                };
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                let base = self.open()?;
+                let bench = self.workshop.open(&base)?;
+                match change(call, || bench.to_trash(on.as_fd(), name, shelf.dir())) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(errno) => return Err(fail(errno)),
+                }
             }
-            Err(errno) => return Err(failed(doing(), errno)),
+            // It was moved away; perhaps an earlier call did not get to the end.
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(fail(errno)),
+        }
+        let base = self.open()?;
+        if disk::open_path(&base, PRIVATE).is_err() {
+            return Ok(());
         }
         let bench = self.workshop.open(&base)?;
-        match bench.to_trash(fd.as_fd(), name, shelf.dir()) {
-            Ok(()) | Err(Errno::NOENT) => Self::finish(call, &bench, shelf, name),
-            Err(errno) => Err(failed(doing(), errno)),
-        }
+        bench.finish_removal(call, shelf.dir(), name)
     }
 
-    fn finish(call: &Call, bench: &Bench<'_>, shelf: Shelf, name: &str) -> Result<(), Error> {
-        bench.finish_removal(call, shelf.dir(), name)?;
-        bench.tidy(call);
-        Ok(())
-    }
-
-    /// The directories on a shelf whose names pass `ours`, sorted, from `page.after` on; and where
-    /// the next page begins.
-    pub(crate) fn page(
-        base: &Root,
-        shelf: Shelf,
-        page: &PageRequest,
-        ours: impl Fn(&str) -> bool,
-    ) -> Result<(Vec<String>, Option<PageToken>), Error> {
-        let after = page
-            .after
-            .as_ref()
-            .map(|token| read_token(shelf, token, &ours))
-            .transpose()?;
-        let doing = || format!("listing {}s", shelf.noun());
-        let dir = match disk::open_dir(base, shelf.dir()) {
-            Err(Errno::NOENT) => return Ok((Vec::new(), None)),
-            done => done.map_err(|errno| failed(doing(), errno))?,
-        };
-        let mut names: Vec<String> = Vec::new();
-        for (name, kind) in disk::entries(dir.as_fd()).map_err(|errno| failed(doing(), errno))? {
-            let Ok(text) = name.to_str() else { continue };
-            let later = after.as_deref().is_none_or(|after| text > after);
-            if later && ours(text) && disk::is_dir(dir.as_fd(), &name, kind) {
-                names.push(text.to_owned());
-            }
-        }
-        names.sort_unstable();
-        let max = page.max.unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE);
-        let next = (names.len() > max).then(|| write_token(shelf, &names[max - 1]));
-        names.truncate(max);
-        Ok((names, next))
+    /// Removes leftovers of earlier work, if there can be any.
+    pub(crate) fn tidy(&self, time: Duration) {
+        self.workshop.tidy(&self.base, time.max(TIDY_TIME));
     }
 
     /// Free bytes for a process without privileges. Where the base does not exist yet, those of the
@@ -230,7 +233,7 @@ impl Store {
             (".", ""),
             ("v", "/v"),
             ("s", "/s"),
-            (crate::workshop::PRIVATE, "/.omnibus-csi"),
+            (PRIVATE, "/.omnibus-csi"),
         ] {
             let dir = match disk::open_path(&base, path) {
                 Ok(dir) => dir,
@@ -266,29 +269,6 @@ impl Store {
     }
 }
 
-/// The token carries the sort of list, so that neither a name nor a token of another list passes.
-fn write_token(shelf: Shelf, name: &str) -> PageToken {
-    PageToken(format!("{}1/{name}", shelf.dir()))
-}
-
-fn read_token(
-    shelf: Shelf,
-    token: &PageToken,
-    ours: impl Fn(&str) -> bool,
-) -> Result<String, Error> {
-    token
-        .0
-        .strip_prefix(shelf.dir())
-        .and_then(|rest| rest.strip_prefix("1/"))
-        .filter(|name| ours(name))
-        .map(str::to_owned)
-        .ok_or_else(|| {
-            Error::new(Kind::Pending, format!("listing {}s", shelf.noun()))
-                .because("the token is not one that this list gave")
-                .with_effect(Effect::None)
-        })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,20 +278,18 @@ mod tests {
         let top = tempfile::tempdir().expect("folder");
         let base = AbsolutePath::parse(top.path().to_str().expect("text")).expect("path");
         let store = Store::new(base);
-        let root = store.open().expect("base");
         let path = top.path().join("v/one");
         std::fs::create_dir_all(&path).expect("folders");
         let find = || {
-            Store::find(&root, Shelf::Volumes, "one")
-                .expect("found")
-                .expect("one")
+            let found = store.look_for(Shelf::Volumes, "one");
+            found.expect("found").expect("one")
         };
         let first = find();
-        assert!(Store::is_still(&root, Shelf::Volumes, "one", &first));
+        assert!(store.is_still(Shelf::Volumes, "one", &first));
         std::fs::rename(&path, top.path().join("v/two")).expect("rename");
-        assert!(!Store::is_still(&root, Shelf::Volumes, "one", &first));
+        assert!(!store.is_still(Shelf::Volumes, "one", &first));
         std::fs::create_dir(&path).expect("folder");
-        assert!(!Store::is_still(&root, Shelf::Volumes, "one", &first));
-        assert!(Store::is_still(&root, Shelf::Volumes, "one", &find()));
+        assert!(!store.is_still(Shelf::Volumes, "one", &first));
+        assert!(store.is_still(Shelf::Volumes, "one", &find()));
     }
 }

@@ -3,26 +3,25 @@
 //! A volume exists when its directory has its name on the shelf; everything before that happens
 //! aside. compat: "local-hostpath": a size is remembered and reported, nothing enforces it.
 
-use std::os::fd::OwnedFd;
-use std::time::SystemTime;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, SystemTime};
 
 use driver_core::{
-    Call, Capacity, CapacityQuery, CreateVolume, Effect, Error, Expanded, Kind, Page, PageRequest,
+    Call, Capacity, CapacityQuery, CreateVolume, Error, Expanded, Kind, Page, PageRequest,
     SizeRange, Source, Topology, Volume, VolumeId,
 };
-use node_utils::Root;
 use rustix::fs::{Gid, Mode, Uid};
 use rustix::io::Errno;
 
 use crate::config::{Layout, Permissions};
 use crate::copy;
-use crate::failure::{failed, failed_midway};
+use crate::failure::{change, failed};
 use crate::id::{SnapshotDir, VolumeDir};
+use crate::page;
 use crate::reach::Reach;
-use crate::record::{SnapshotRecord, VolumeRecord, digest};
+use crate::record::{self, SnapshotRecord, VolumeRecord, digest};
 use crate::stop;
 use crate::store::{Shelf, Store};
-use crate::workshop::{Aside, Bench};
 
 /// How often something is made again that somebody took for a leftover.
 const ATTEMPTS: usize = 5;
@@ -84,60 +83,57 @@ impl Directories {
             parameters: digest(&request.parameters),
             created: SystemTime::now(),
         };
-        let base = self.store.open_or_make(call)?;
-        let mut filling = None;
-        if let Some(source) = &record.source {
-            if let Some(found) = Store::find(&base, Shelf::Volumes, dir.as_str())? {
-                return self.existing(&dir, &found, &record, request.size);
+        let shelf = self.store.shelf_or_make(Shelf::Volumes)?;
+        let made = match &record.source {
+            None => self.make_empty(call, &shelf, &dir, &record, &doing),
+            Some(source) => {
+                if let Some(found) = Store::find(&shelf, Shelf::Volumes, dir.as_str())? {
+                    return self.existing(&dir, &found, &record, request.size);
+                }
+                let filling = self.filling(source)?;
+                record.capacity = at_least(size, filling.least, request.size, &doing)?;
+                self.make_copy(call, &shelf, &dir, &record, &filling, &doing)
             }
-            let found = Self::filling(&base, source)?;
-            record.capacity = at_least(size, found.least, request.size, &doing)?;
-            filling = Some(found);
-        }
-        call.changing();
-        let made = self.make(call, &base, &dir, &record, filling.as_ref(), &doing);
-        if made? {
+        };
+        self.store.tidy(if made.is_ok() {
+            Duration::ZERO
+        } else {
+            call.remaining() / 2
+        });
+        if made.map_err(|error| error.with_effect(call.effect()))? {
             return Ok(self.volume(&dir, Some(record.capacity), record.source));
         }
-        match Store::find(&base, Shelf::Volumes, dir.as_str())? {
+        match Store::find(&shelf, Shelf::Volumes, dir.as_str())? {
             Some(found) => self.existing(&dir, &found, &record, request.size),
-            None => Err(Error::new(Kind::Conflict, doing)
-                .because("something else than a directory has its name")),
+            None => Err(Store::taken(&shelf, dir.as_str(), &doing)),
         }
     }
 
-    /// Makes the directory; `false` if the name is taken. After an error nothing of it is left.
-    fn make(
+    /// Makes an empty volume; `false` if the name is taken. After an error nothing of it is left.
+    fn make_empty(
         &self,
         call: &Call,
-        base: &Root,
+        shelf: &OwnedFd,
         dir: &VolumeDir,
         record: &VolumeRecord,
-        filling: Option<&Filling>,
         doing: &str,
     ) -> Result<bool, Error> {
-        let bench = self.store.workshop.open(base)?;
-        let shelf = Store::shelf_to_change(base, Shelf::Volumes)?;
-        let mut outcome = Err(Errno::NOENT);
-        for _ in 0..ATTEMPTS {
-            let aside = match filling {
-                None => match self.empty(&bench) {
-                    Err(Errno::NOENT) => continue,
-                    made => made.map_err(|errno| failed(doing, errno))?,
-                },
-                Some(filling) => self
-                    .filled(call, base, &bench, filling, doing)
-                    .map_err(|error| error.with_effect(Effect::None))?,
-            };
-            let written = record.write(aside.dir());
+        let wanted = self.layout.permissions;
+        let mode = if wanted.mode.is_some() { 0o700 } else { 0o755 };
+        let make = || {
+            let aside = self.store.workshop.make_empty(shelf.as_fd(), mode)?;
+            permit(aside.dir(), wanted)?;
+            record.write(aside.dir())?;
             stop::mark("record");
-            outcome =
-                written.and_then(|_| aside.commit(rustix::fd::AsFd::as_fd(&shelf), dir.as_str()));
+            aside.commit(call, shelf.as_fd(), dir.as_str())
+        };
+        let mut outcome = make();
+        for _ in 1..ATTEMPTS {
             if outcome != Err(Errno::NOENT) {
                 break;
             }
+            outcome = make();
         }
-        bench.tidy(call);
         match outcome {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => Ok(false),
@@ -145,51 +141,52 @@ impl Directories {
         }
     }
 
-    fn empty<'a>(&self, bench: &'a Bench<'_>) -> Result<Aside<'a>, Errno> {
-        let wanted = self.layout.permissions;
-        let mode = if wanted.mode.is_some() { 0o700 } else { 0o755 };
-        let aside = bench.make_empty(mode)?;
-        permit(&aside, wanted)?;
-        Ok(aside)
-    }
-
-    fn filled<'a>(
+    /// Makes a volume with a content; `false` if the name was taken meanwhile. After an error
+    /// nothing of it is left.
+    fn make_copy(
         &self,
         call: &Call,
-        base: &Root,
-        bench: &'a Bench<'_>,
+        shelf: &OwnedFd,
+        dir: &VolumeDir,
+        record: &VolumeRecord,
         filling: &Filling,
         doing: &str,
-    ) -> Result<Aside<'a>, Error> {
-        let aside = bench
-            .make_filled()
-            .map_err(|errno| failed_midway(doing, errno))?;
+    ) -> Result<bool, Error> {
+        let fail = |errno| failed(doing, errno);
+        // What an earlier copy left may be the room that this one needs.
+        self.store.tidy(call.remaining() / 2);
+        let base = self.store.open()?;
+        let bench = self.store.workshop.open(&base)?;
+        let aside = bench.make_filled().map_err(fail)?;
         let copied = copy::copy_tree(&filling.dir, aside.dir(), aside.folder(), call, doing)?;
         // Had it been deleted meanwhile, files would be missing from the copy.
-        let (shelf, name) = (filling.shelf, &filling.name);
-        if !Store::is_still(base, shelf, name, &filling.dir) {
-            return Err(Error::not_found(format!(
-                "{doing} from {} {name}",
-                shelf.noun()
-            )));
+        if !self
+            .store
+            .is_still(filling.shelf, &filling.name, &filling.dir)
+        {
+            let source = format!("{} {}", filling.shelf.noun(), filling.name);
+            return Err(Error::not_found(format!("{doing} from {source}")));
         }
-        permit(&aside, self.layout.permissions).map_err(|errno| failed_midway(doing, errno))?;
-        tracing::info!(
-            doing,
-            bytes = copied.bytes,
-            files = copied.files,
-            shared = copied.shared,
-            "copied"
-        );
-        Ok(aside)
+        permit(aside.dir(), self.layout.permissions).map_err(fail)?;
+        record.write(aside.dir()).map_err(fail)?;
+        stop::mark("record");
+        match aside.commit(call, shelf.as_fd(), dir.as_str()) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => return Ok(false),
+            Err(errno) => return Err(fail(errno)),
+        }
+        copied.log(doing);
+        Ok(true)
     }
 
-    fn filling(base: &Root, source: &Source) -> Result<Filling, Error> {
+    fn filling(&self, source: &Source) -> Result<Filling, Error> {
         let (shelf, name) = match source {
             Source::Volume(id) => (Shelf::Volumes, VolumeDir::parse(id)?.to_string()),
             Source::Snapshot(id) => (Shelf::Snapshots, SnapshotDir::parse(id)?.to_string()),
         };
-        let dir = Store::find(base, shelf, &name)?
+        let dir = self
+            .store
+            .look_for(shelf, &name)?
             .ok_or_else(|| Error::not_found(format!("{} {name} as a source", shelf.noun())))?;
         let least = match shelf {
             Shelf::Volumes => VolumeRecord::read(&dir).map_or(0, |record| record.capacity),
@@ -212,7 +209,14 @@ impl Directories {
         wanted: &VolumeRecord,
         size: SizeRange,
     ) -> Result<Volume, Error> {
+        let exists = || Error::new(Kind::Conflict, format!("volume {dir} exists"));
         let Some(record) = VolumeRecord::read(found) else {
+            // A copy of ours has a record where one can be kept. This may be half of one.
+            if wanted.source.is_some() && record::can_be_kept(found) {
+                return Err(exists()
+                    .because("it was not made by this program, so it may not be a whole copy")
+                    .advise("delete that directory, and the copy is made again"));
+            }
             return Ok(self.volume(dir, None, wanted.source.clone()));
         };
         let other = if record.source != wanted.source {
@@ -224,7 +228,7 @@ impl Directories {
         } else {
             return Ok(self.volume(dir, Some(record.capacity), record.source));
         };
-        Err(Error::new(Kind::Conflict, format!("volume {dir} exists")).because(other))
+        Err(exists().because(other))
     }
 
     pub(crate) fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
@@ -234,27 +238,28 @@ impl Directories {
 
     pub(crate) fn get_volume(&self, id: &VolumeId) -> Result<Volume, Error> {
         let dir = VolumeDir::parse(id)?;
-        let base = self.store.open()?;
-        self.look(&base, &dir)?
+        self.store
+            .look_for(Shelf::Volumes, dir.as_str())?
+            .map(|found| self.described(&dir, &found))
             .ok_or_else(|| Error::not_found(format!("volume {dir}")))
     }
 
-    fn look(&self, base: &Root, dir: &VolumeDir) -> Result<Option<Volume>, Error> {
-        let found = Store::find(base, Shelf::Volumes, dir.as_str())?;
-        Ok(found.map(|found| {
-            let record = VolumeRecord::read(&found);
-            let capacity = record.as_ref().map(|record| record.capacity);
-            self.volume(dir, capacity, record.and_then(|record| record.source))
-        }))
+    fn described(&self, dir: &VolumeDir, found: &OwnedFd) -> Volume {
+        let record = VolumeRecord::read(found);
+        let capacity = record.as_ref().map(|record| record.capacity);
+        self.volume(dir, capacity, record.and_then(|record| record.source))
     }
 
     pub(crate) fn list_volumes(&self, page: &PageRequest) -> Result<Page<Volume>, Error> {
-        let base = self.store.open()?;
         let ours = |name: &str| VolumeDir::new(name).is_some();
-        let (names, next) = Store::page(&base, Shelf::Volumes, page, ours)?;
+        let shelf = self.store.shelf(Shelf::Volumes)?;
+        let (names, next) =
+            page::page(shelf.as_ref().map(AsFd::as_fd), Shelf::Volumes, page, ours)?;
         let mut entries = Vec::with_capacity(names.len());
         for dir in names.iter().filter_map(|name| VolumeDir::new(name)) {
-            entries.extend(self.look(&base, &dir)?);
+            let Some(on) = &shelf else { break };
+            let found = Store::find(on, Shelf::Volumes, dir.as_str())?;
+            entries.extend(found.map(|found| self.described(&dir, &found)));
         }
         Ok(Page { entries, next })
     }
@@ -267,8 +272,9 @@ impl Directories {
     ) -> Result<Expanded, Error> {
         let dir = VolumeDir::parse(id)?;
         let doing = format!("expanding volume {dir}");
-        let base = self.store.open()?;
-        let found = Store::find(&base, Shelf::Volumes, dir.as_str())?
+        let found = self
+            .store
+            .look_for(Shelf::Volumes, dir.as_str())?
             .ok_or_else(|| Error::not_found(format!("volume {dir}")))?;
         let record = VolumeRecord::read(&found);
         let now = record.as_ref().map(|record| record.capacity);
@@ -297,10 +303,9 @@ impl Directories {
         // A volume of democratic-csi stays one without a record: nothing is known of how it was
         // made, and nothing limits it.
         if now.is_some() {
-            call.changing();
-            VolumeRecord { capacity, ..record }
-                .write(&found)
-                .map_err(|errno| failed(doing, errno))?;
+            let grown = VolumeRecord { capacity, ..record };
+            change(call, || grown.write(&found))
+                .map_err(|errno| failed(doing, errno).with_effect(call.effect()))?;
             stop::mark("record");
         }
         Ok(done(capacity))
@@ -339,9 +344,9 @@ fn at_least(size: u64, least: u64, wanted: SizeRange, doing: &str) -> Result<u64
 }
 
 /// Gives a directory the mode and owner of the configuration.
-fn permit(aside: &Aside<'_>, wanted: Permissions) -> Result<(), Errno> {
+fn permit(dir: BorrowedFd<'_>, wanted: Permissions) -> Result<(), Errno> {
     if let Some(mode) = wanted.mode {
-        rustix::fs::fchmod(aside.dir(), Mode::from_raw_mode(mode))?;
+        rustix::fs::fchmod(dir, Mode::from_raw_mode(mode))?;
         stop::mark("mode");
     }
     if wanted.user.is_some() || wanted.group.is_some() {
@@ -349,7 +354,7 @@ fn permit(aside: &Aside<'_>, wanted: Permissions) -> Result<(), Errno> {
             wanted.user.map(Uid::from_raw),
             wanted.group.map(Gid::from_raw),
         );
-        rustix::fs::fchown(aside.dir(), user, group)?;
+        rustix::fs::fchown(dir, user, group)?;
         stop::mark("owner");
     }
     Ok(())

@@ -128,6 +128,10 @@ async fn a_full_disk_fails_the_copy_and_the_copy_alone() {
         .expect_err("full");
     assert_eq!(full.kind(), Kind::OutOfSpace, "{}", full.chain());
     assert!(!base.join("v/pvc-2").exists());
+    assert!(
+        leftovers(&base).is_empty(),
+        "the room is free again at once"
+    );
     std::fs::File::options()
         .write(true)
         .open(&file)

@@ -86,6 +86,24 @@ async fn a_restore_can_be_asked_for_again_in_either_form_of_the_handle() {
 }
 
 #[tokio::test]
+async fn a_directory_that_may_be_half_a_copy_of_another_program_is_not_passed_off_as_one() {
+    let place = Place::new();
+    place.volume("pvc-1").await;
+    std::fs::create_dir(place.base().join("v/half")).expect("folder");
+    let mut wanted = request("half");
+    wanted.source = Some(Source::Volume(id("pvc-1")));
+    let error = place.create(&wanted).await.expect_err("half of one?");
+    assert_eq!(
+        (error.kind(), error.advice().is_some()),
+        (Kind::Conflict, true)
+    );
+    place
+        .create(&request("half"))
+        .await
+        .expect("nothing can be missing from one without a source");
+}
+
+#[tokio::test]
 async fn a_clone_is_a_copy_of_the_present_and_independent() {
     let place = Place::new();
     let path = place.volume("pvc-1").await;
@@ -212,8 +230,12 @@ async fn snapshots_of_democratic_csi_are_served_with_what_their_names_tell() {
         assert_eq!((found.source, found.size), (id(source), 0), "{name}");
         assert!(found.created.elapsed().expect("past") < Duration::from_mins(1));
     }
-    let again = place.snapshot("pvc-1", "x-y").await.expect("adopted");
-    assert_eq!(again.source, id("pvc-1"));
+    let again = place.snapshot("pvc-1", "x-y").await;
+    let again = again.expect_err("half of one?");
+    assert_eq!(
+        (again.kind(), again.advice().is_some()),
+        (Kind::Conflict, true)
+    );
     let odd = place
         .driver
         .get_snapshot(&call(), &snapshot_id("odd"))

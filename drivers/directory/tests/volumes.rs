@@ -369,3 +369,43 @@ async fn a_shelf_that_is_a_link_leads_nowhere() {
     assert!(outside.join("victim").exists());
     assert_eq!(std::fs::read_dir(&outside).expect("list").count(), 1);
 }
+
+#[tokio::test]
+async fn a_new_volume_inherits_from_its_shelf_as_one_made_by_mkdir_does() {
+    let place = Place::new();
+    let shelf = place.base().join("v");
+    std::fs::create_dir_all(&shelf).expect("folders");
+    // Owner, group, mask and others, and one user by name.
+    let mut acl = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in [
+        (1_u16, 7_u16, u32::MAX),
+        (2, 7, 1234),
+        (4, 5, u32::MAX),
+        (16, 7, u32::MAX),
+        (32, 0, u32::MAX),
+    ] {
+        acl.extend(tag.to_le_bytes());
+        acl.extend(permissions.to_le_bytes());
+        acl.extend(id.to_le_bytes());
+    }
+    let default = "system.posix_acl_default";
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(&shelf, default, &acl, flags).expect("acl");
+    std::fs::set_permissions(&shelf, PermissionsExt::from_mode(0o2775)).expect("mode");
+    let mode = rustix::fs::Mode::from_raw_mode(0o755);
+    rustix::fs::mkdir(shelf.join("by-mkdir"), mode).expect("folder");
+    let made = place.volume("pvc-1").await;
+    let look = |path: &std::path::Path| {
+        let meta = path.metadata().expect("look");
+        let attribute = |name: &str| {
+            let mut value = vec![0; 1000];
+            let length = rustix::fs::getxattr(path, name, &mut value[..]).expect(name);
+            value.truncate(length);
+            value
+        };
+        let acls = [attribute(default), attribute("system.posix_acl_access")];
+        (meta.mode(), meta.uid(), meta.gid(), acls)
+    };
+    assert_eq!(look(&made), look(&shelf.join("by-mkdir")));
+    assert_eq!(made.metadata().expect("look").mode() & 0o2000, 0o2000);
+}

@@ -1,8 +1,9 @@
 //! Owners, modes, times, extended attributes and ACLs of one file.
 //!
 //! The order matters: a change of owner clears set-id bits and file capabilities, so it comes
-//! first; times come last. What an unprivileged process may not do is left undone as `rsync -a`
-//! leaves it; for root every failure counts.
+//! first; times come last. Attributes go over one by one: a pod can give a file more of them than
+//! there is memory. What an unprivileged process may not do is left undone as `rsync -a` leaves it;
+//! for root every failure counts.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -12,98 +13,124 @@ use rustix::io::Errno;
 
 use crate::record::ATTRIBUTE;
 
-/// Everything about a file or directory but its content.
-pub(super) struct Attributes {
+/// What a directory gets after its content: what would be passed on to it, shut us out or be changed
+/// by it.
+pub(super) struct DirAttributes {
     stat: Stat,
-    extended: Vec<(CString, Vec<u8>)>,
+    acls: Vec<(CString, Vec<u8>)>,
 }
 
-// === impl Attributes ===
+// === impl DirAttributes ===
 
-impl Attributes {
-    /// Reads them. Of the top of a tree our own record is left out: the copy gets its own.
-    pub(super) fn read(file: BorrowedFd<'_>, buffer: &mut [u8], top: bool) -> Result<Self, Errno> {
-        let stat = rustix::fs::fstat(file)?;
-        let extended = read_extended(
+impl DirAttributes {
+    /// Reads those of `from`, and gives all others to `to` now. Of the top of a tree our own record
+    /// is left out: the copy gets its own.
+    pub(super) fn copy(
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        buffer: &mut [u8],
+        top: bool,
+    ) -> Result<Self, Errno> {
+        let stat = rustix::fs::fstat(from)?;
+        let mut acls = Vec::new();
+        each_extended(
             buffer,
-            |buffer| rustix::fs::flistxattr(file, buffer),
-            |name, buffer| rustix::fs::fgetxattr(file, name, buffer),
+            |buffer| rustix::fs::flistxattr(from, buffer),
+            |name, buffer| rustix::fs::fgetxattr(from, name, buffer),
+            |name, value| {
+                if name.to_bytes().starts_with(b"system.") {
+                    acls.push((name.to_owned(), value.to_vec()));
+                } else if !(top && name.to_bytes() == ATTRIBUTE.as_bytes()) {
+                    set_extended(to, name, value)?;
+                }
+                Ok(())
+            },
         )?;
-        let own = |name: &CStr| top && name.to_bytes() == ATTRIBUTE.as_bytes();
-        Ok(Self {
-            stat,
-            extended: extended
-                .into_iter()
-                .filter(|(name, _)| !own(name))
-                .collect(),
-        })
+        Ok(Self { stat, acls })
     }
 
     pub(super) fn stat(&self) -> &Stat {
         &self.stat
     }
 
-    /// Gives them to an open file or directory.
-    pub(super) fn apply(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
-        let (user, group) = owner(&self.stat);
-        tolerate(rustix::fs::fchown(file, Some(user), Some(group)))?;
-        for (name, value) in &self.extended {
-            let set = rustix::fs::fsetxattr(file, name.as_c_str(), value, XattrFlags::empty());
-            tolerate_extended(name, set)?;
+    /// The memory that the lists need.
+    pub(super) fn held(&self) -> usize {
+        self.acls.iter().map(|(_, value)| value.len()).sum()
+    }
+
+    /// Gives them to the copy.
+    pub(super) fn apply(&self, to: BorrowedFd<'_>) -> Result<(), Errno> {
+        let mode = own(&self.stat, |user, group| {
+            rustix::fs::fchown(to, user, group)
+        })?;
+        for (name, value) in &self.acls {
+            set_extended(to, name, value)?;
         }
-        rustix::fs::fchmod(file, Mode::from_raw_mode(self.stat.st_mode & 0o7777))?;
-        rustix::fs::futimens(file, &times(&self.stat))
+        rustix::fs::fchmod(to, mode)?;
+        rustix::fs::futimens(to, &times(&self.stat))
     }
 }
 
-/// The same for what cannot be opened: links, pipes, sockets, devices.
-pub(super) fn copy_named(
+/// Gives everything but the content of a file to its copy.
+pub(super) fn copy_file(
     from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    stat: &Stat,
+    buffer: &mut [u8],
+) -> Result<(), Errno> {
+    let mode = own(stat, |user, group| rustix::fs::fchown(to, user, group))?;
+    each_extended(
+        buffer,
+        |buffer| rustix::fs::flistxattr(from, buffer),
+        |name, buffer| rustix::fs::fgetxattr(from, name, buffer),
+        |name, value| set_extended(to, name, value),
+    )?;
+    rustix::fs::fchmod(to, mode)?;
+    rustix::fs::futimens(to, &times(stat))
+}
+
+/// The same for what cannot be opened: links, pipes, sockets, devices. `held` stands for the source,
+/// `name` in `to` is the copy.
+pub(super) fn copy_named(
+    held: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
     name: &CStr,
     stat: &Stat,
     buffer: &mut [u8],
 ) -> Result<(), Errno> {
-    let (user, group) = owner(stat);
     let no_follow = AtFlags::SYMLINK_NOFOLLOW;
-    tolerate(rustix::fs::chownat(
-        to,
-        name,
-        Some(user),
-        Some(group),
-        no_follow,
-    ))?;
-    // The calls for extended attributes take no descriptor of a parent; the link in /proc leads to
-    // exactly that directory, and the last component is not followed.
-    let below = |dir: BorrowedFd<'_>| {
-        let mut path = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
-        path.extend_from_slice(name.to_bytes());
-        path
-    };
-    let (source, target) = (below(from), below(to));
-    let extended = read_extended(
+    let mode = own(stat, |user, group| {
+        rustix::fs::chownat(to, name, user, group, no_follow)
+    })?;
+    // The calls for extended attributes take no such descriptors. The first link in /proc leads to
+    // the very object that is held; of the second path the last component is not followed.
+    let source = format!("/proc/self/fd/{}", held.as_raw_fd());
+    let mut target = format!("/proc/self/fd/{}/", to.as_raw_fd()).into_bytes();
+    target.extend_from_slice(name.to_bytes());
+    each_extended(
         buffer,
-        |buffer| rustix::fs::llistxattr(source.as_slice(), buffer),
-        |name, buffer| rustix::fs::lgetxattr(source.as_slice(), name, buffer),
+        |buffer| rustix::fs::listxattr(source.as_str(), buffer),
+        |name, buffer| rustix::fs::getxattr(source.as_str(), name, buffer),
+        |name, value| {
+            let flags = XattrFlags::empty();
+            let set = rustix::fs::lsetxattr(target.as_slice(), name, value, flags);
+            tolerate_extended(name, set)
+        },
     )?;
-    for (key, value) in &extended {
-        let flags = XattrFlags::empty();
-        let set = rustix::fs::lsetxattr(target.as_slice(), key.as_c_str(), value, flags);
-        tolerate_extended(key, set)?;
-    }
     if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
         // It was made a moment ago in a directory that only we can reach: no link can be there.
-        let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
         rustix::fs::chmodat(to, name, mode, AtFlags::empty())?;
     }
     rustix::fs::utimensat(to, name, &times(stat), no_follow)
 }
 
-fn read_extended(
+/// Shows every attribute to `give`.
+fn each_extended(
     buffer: &mut [u8],
     list: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
     get: impl Fn(&CStr, &mut [u8]) -> Result<usize, Errno>,
-) -> Result<Vec<(CString, Vec<u8>)>, Errno> {
+    mut give: impl FnMut(&CStr, &[u8]) -> Result<(), Errno>,
+) -> Result<(), Errno> {
     // The kernel knows no longer list and no longer value than 64 KiB; the buffer holds both.
     let (names, values) = buffer.split_at_mut(1 << 16);
     let length = match list(names) {
@@ -111,24 +138,47 @@ fn read_extended(
         Err(Errno::OPNOTSUPP | Errno::NOENT) => 0,
         Err(errno) => return Err(errno),
     };
-    let mut extended = Vec::new();
     for name in names[..length].split_inclusive(|byte| *byte == 0) {
         let Ok(name) = CStr::from_bytes_with_nul(name) else {
             continue;
         };
         match get(name, values) {
-            Ok(length) => extended.push((name.to_owned(), values[..length].to_vec())),
+            Ok(length) => give(name, &values[..length])?,
             // Removed meanwhile, or only shown to those who may not read it.
             Err(Errno::NODATA | Errno::NOENT | Errno::OPNOTSUPP) => {}
             Err(Errno::ACCESS | Errno::PERM) if !privileged() => {}
             Err(errno) => return Err(errno),
         }
     }
-    Ok(extended)
+    Ok(())
 }
 
-fn owner(stat: &Stat) -> (Uid, Gid) {
-    (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid))
+fn set_extended(to: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> Result<(), Errno> {
+    tolerate_extended(
+        name,
+        rustix::fs::fsetxattr(to, name, value, XattrFlags::empty()),
+    )
+}
+
+/// Sets the owner, by `chown`; gives the mode that may be set then. Where the owner cannot be set, a
+/// program must not run as whoever copied it.
+fn own(
+    stat: &Stat,
+    chown: impl Fn(Option<Uid>, Option<Gid>) -> Result<(), Errno>,
+) -> Result<Mode, Errno> {
+    let (user, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+    let mode = stat.st_mode & 0o7777;
+    match chown(Some(user), Some(group)) {
+        Err(Errno::PERM | Errno::INVAL) if !privileged() => {
+            let lost = if chown(None, Some(group)).is_ok() {
+                0o4000
+            } else {
+                0o6000
+            };
+            Ok(Mode::from_raw_mode(mode & !lost))
+        }
+        done => done.map(|()| Mode::from_raw_mode(mode)),
+    }
 }
 
 fn times(stat: &Stat) -> Timestamps {
@@ -144,13 +194,6 @@ fn times(stat: &Stat) -> Timestamps {
 
 fn privileged() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-fn tolerate(result: Result<(), Errno>) -> Result<(), Errno> {
-    match result {
-        Err(Errno::PERM | Errno::INVAL) if !privileged() => Ok(()),
-        done => done,
-    }
 }
 
 /// Labels of security modules belong to the place rather than to the file: where one cannot be set,

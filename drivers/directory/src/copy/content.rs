@@ -57,7 +57,7 @@ impl Copier<'_> {
         let mut at = 0;
         while at < size {
             let Some((start, end)) = data(from, at, size).map_err(|e| trouble(self, e))? else {
-                break;
+                return cut_to_source(from, to, size).map_err(|e| trouble(self, e));
             };
             at = start;
             while at < end {
@@ -68,8 +68,7 @@ impl Copier<'_> {
                     .map_err(|e| trouble(self, e))?;
                 stop::mark("write");
                 if done == 0 {
-                    // The file was cut short meanwhile.
-                    return Ok(());
+                    return cut_to_source(from, to, size).map_err(|e| trouble(self, e));
                 }
                 at += done;
                 self.copied.bytes += done;
@@ -124,6 +123,16 @@ impl Copier<'_> {
     }
 }
 
+/// Where data ends early, the source may have been cut short meanwhile: no zeros stand in for what
+/// it no longer has.
+fn cut_to_source(from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<(), Errno> {
+    let now = u64::try_from(rustix::fs::fstat(from)?.st_size).unwrap_or_default();
+    if now < size {
+        rustix::fs::ftruncate(to, now)?;
+    }
+    Ok(())
+}
+
 /// The next stretch of data at or after `at`; `None` if only a hole follows.
 fn data(file: &OwnedFd, at: u64, size: u64) -> Result<Option<(u64, u64)>, Errno> {
     let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
@@ -139,4 +148,25 @@ fn data(file: &OwnedFd, at: u64, size: u64) -> Result<Option<(u64, u64)>, Errno>
         Err(errno) => return Err(errno),
     };
     Ok((start < end).then_some((start, end)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn no_zeros_stand_in_for_what_was_cut_off_meanwhile() {
+        let file = |content: &[u8]| {
+            let mut file = tempfile::tempfile().expect("file");
+            file.write_all(content).expect("write");
+            OwnedFd::from(file)
+        };
+        let length = |file: &OwnedFd| rustix::fs::fstat(file).expect("look").st_size;
+        for (now, left) in [(&b"ab"[..], 2), (b"", 0), (b"abcd", 4), (b"abcdefgh", 4)] {
+            let (from, to) = (file(now), file(&[0; 4]));
+            cut_to_source(&from, &to, 4).expect("cut");
+            assert_eq!(length(&to), left, "{now:?}");
+        }
+    }
 }

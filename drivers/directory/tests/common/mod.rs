@@ -1,6 +1,7 @@
 //! A driver on a temporary base, and shorthands for requests.
 #![allow(
     dead_code,
+    unused_imports,
     unreachable_pub,
     missing_docs,
     missing_debug_implementations,

@@ -1,0 +1,147 @@
+//! Pages of a shelf: sorted, so that none of what exists all the while is lost or repeated.
+//!
+//! A token says where the last page ended and nothing else, so it outlives this process and the
+//! object it was made of. It carries the sort of list: no token of another list passes.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use driver_core::{Error, Kind, PageRequest, PageToken};
+use sha2::{Digest, Sha256};
+
+use crate::disk;
+use crate::failure::failed;
+use crate::id::SnapshotDir;
+use crate::store::Shelf;
+
+/// A page is never longer, whatever is asked for: a reply has to fit into 4 MiB.
+const MAX_PAGE: usize = 10_000;
+/// The longest key; with what a caller puts around it, a token stays within 128 bytes.
+const MAX_KEY: usize = 96;
+/// So much of a longer name stays readable; a digest follows.
+const KEPT: usize = 64;
+
+/// The directories on a shelf whose names pass `ours`, from `page.after` on, and where the next
+/// page begins. Without a shelf there is nothing.
+pub(crate) fn page(
+    on: Option<BorrowedFd<'_>>,
+    shelf: Shelf,
+    page: &PageRequest,
+    ours: impl Fn(&str) -> bool,
+) -> Result<(Vec<String>, Option<PageToken>), Error> {
+    let fail = |errno| failed(format!("listing {}s", shelf.noun()), errno);
+    let after = page.after.as_ref();
+    let after = after.map(|token| read_token(shelf, token)).transpose()?;
+    let Some(on) = on else {
+        return Ok((Vec::new(), None));
+    };
+    let dir = disk::open_dir(on, ".").map_err(fail)?;
+    let mut names: Vec<String> = Vec::new();
+    for (name, kind) in disk::entries(dir.as_fd()).map_err(fail)? {
+        let Ok(text) = name.to_str() else { continue };
+        if ours(text)
+            && after.is_none_or(|after| *key(text) > *after)
+            && disk::is_dir(dir.as_fd(), &name, kind)
+        {
+            names.push(text.to_owned());
+        }
+    }
+    names.sort_unstable_by(|one, other| key(one).cmp(&key(other)));
+    let max = page.max.unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE);
+    let next = (names.len() > max).then(|| write_token(shelf, &names[max - 1]));
+    names.truncate(max);
+    Ok((names, next))
+}
+
+/// What names are sorted by: the name itself, or of a long one its beginning and a digest. Only the
+/// latter have the full length, so no two names share a key.
+fn key(name: &str) -> Cow<'_, str> {
+    if name.len() < MAX_KEY {
+        return Cow::Borrowed(name);
+    }
+    let mut key = name.chars().take(KEPT).collect::<String>();
+    for byte in &Sha256::digest(name)[..(MAX_KEY - KEPT) / 2] {
+        let _ = write!(key, "{byte:02x}");
+    }
+    Cow::Owned(key)
+}
+
+fn write_token(shelf: Shelf, name: &str) -> PageToken {
+    PageToken(format!("{}1/{}", shelf.dir(), key(name)))
+}
+
+fn read_token(shelf: Shelf, token: &PageToken) -> Result<&str, Error> {
+    token
+        .0
+        .strip_prefix(shelf.dir())
+        .and_then(|rest| rest.strip_prefix("1/"))
+        // The alphabet of snapshots holds that of volumes.
+        .filter(|key| key.len() <= MAX_KEY && SnapshotDir::new(key).is_some())
+        .ok_or_else(|| {
+            Error::new(Kind::Pending, format!("listing {}s", shelf.noun()))
+                .because("the token is not one that this list gave")
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    fn walk(top: &Path, max: usize, delete: bool) -> Vec<String> {
+        let on = std::fs::File::open(top).expect("open");
+        let (mut seen, mut after) = (Vec::new(), None);
+        loop {
+            let request = PageRequest {
+                max: Some(max),
+                after,
+            };
+            let (names, next) =
+                page(Some(on.as_fd()), Shelf::Snapshots, &request, |_| true).expect("page");
+            if delete {
+                // The place of a page survives the objects it was made of.
+                for name in &names {
+                    std::fs::remove_dir(top.join(name)).expect("delete");
+                }
+            }
+            seen.extend(names);
+            let Some(token) = next else { return seen };
+            assert!(
+                token.0.len() <= 128 - 28,
+                "room for what callers add: {}",
+                token.0
+            );
+            after = Some(token);
+        }
+    }
+
+    #[test]
+    fn long_names_are_paged_with_tokens_that_fit() {
+        let top = tempfile::tempdir().expect("folder");
+        let mut wanted = BTreeSet::new();
+        for length in [1, 63, 64, 65, 94, 95, 96, 97, 128, 200, 255] {
+            for last in ["a", "b", "c"] {
+                let name = format!("{}{last}", "n".repeat(length - 1));
+                std::fs::create_dir(top.path().join(&name)).expect("folder");
+                wanted.insert(name);
+            }
+        }
+        for (max, delete) in [(1, false), (2, false), (7, false), (2, true)] {
+            let seen = walk(top.path(), max, delete);
+            assert_eq!(seen.len(), wanted.len());
+            assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), wanted);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_key_is_a_token_that_is_read_back(name in "[A-Za-z0-9][A-Za-z0-9_:.+-]{0,254}") {
+            let token = write_token(Shelf::Snapshots, &name);
+            prop_assert_eq!(read_token(Shelf::Snapshots, &token).expect("own"), &*key(&name));
+            prop_assert!(read_token(Shelf::Volumes, &token).is_err());
+        }
+    }
+}
