@@ -186,14 +186,13 @@ pub(crate) fn printable_within(text: &str, limit: usize) -> String {
     line
 }
 
-/// Controls, line separators, and characters that change the direction of text.
+/// Controls, line separators, and characters that are not seen or change the direction of text.
 pub(crate) fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(
             c,
-            '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{feff}'
+            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'
         )
-        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]

@@ -178,7 +178,8 @@ pub async fn a_call_that_is_not_advertised_is_unimplemented(target: &dyn Target)
     let offered = messages::offered(&world.client).await;
     let mut refused = 0;
     for method in messages::methods() {
-        if offered.contains(method.name()) {
+        // A node with nothing to grow may say so to whoever asks all the same.
+        if offered.contains(method.name()) || method.name() == "NodeExpandVolume" {
             continue;
         }
         let message = messages::complete(&method.input());

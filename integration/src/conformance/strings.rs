@@ -25,16 +25,8 @@ const UP: &[&str] = &[
     "%00/",
     "~/",
 ];
-const GOALS: &[&str] = &[
-    "",
-    "s",
-    "v",
-    "v/scene",
-    "canary/untouched",
-    "etc/passwd",
-    "x",
-];
-const WORDS: &[&str] = &["a", "scene"];
+const GOALS: &[&str] = &["", "s", "v/scene", "etc/passwd"];
+const WORDS: &[&str] = &["scene"];
 const INSIDE: &[&str] = &[
     ",",
     "=",

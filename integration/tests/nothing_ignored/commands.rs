@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Instant;
 
@@ -135,16 +135,16 @@ async fn run(command: &str, flag: &str, value: &str, place: &Place) -> String {
         }
         ("try", _) => arguments.push("--json".into()),
         ("check", "--offline") => {
-            arguments.push(format!("--driver-config-file={}", path("gone.yaml")))
+            arguments.push(format!("--driver-config-file={}", path("gone.yaml")));
         }
         ("check", "--json") => {
-            arguments.push(format!("--driver-config-file={}", path("config.yaml")))
+            arguments.push(format!("--driver-config-file={}", path("config.yaml")));
         }
         ("liveness-probe", "--csi-version") => {
-            arguments.push(format!("--csi-address={}", path("csi.sock")))
+            arguments.push(format!("--csi-address={}", path("csi.sock")));
         }
         ("liveness-probe", "--timeout") => {
-            arguments.push(format!("--csi-address={}", path("mute.sock")))
+            arguments.push(format!("--csi-address={}", path("mute.sock")));
         }
         _ => {}
     }
@@ -158,7 +158,7 @@ async fn run(command: &str, flag: &str, value: &str, place: &Place) -> String {
     let output = tools::omnibus(&words, &[("TMPDIR", &path("tmp"))]).await;
     let slow = began.elapsed().as_secs_f64() > 1.5 && flag == "--timeout";
     let left = entries(place.path().join("tmp")) + entries(place.path().join("storage"));
-    remove(place.path().join("tmp"));
+    remove(&place.path().join("tmp"));
     format!(
         "{} slow={slow} left={} {}",
         output.status,
@@ -222,11 +222,11 @@ fn entries(folder: PathBuf) -> usize {
     })
 }
 
-fn remove(folder: PathBuf) {
+fn remove(folder: &Path) {
     // What `--keep` keeps is mounted.
-    unmount_below(&folder);
-    fs::remove_dir_all(&folder).expect("removed");
-    fs::create_dir(&folder).expect("a folder");
+    unmount_below(folder);
+    fs::remove_dir_all(folder).expect("removed");
+    fs::create_dir(folder).expect("a folder");
 }
 
 async fn variables(place: &Place) {
@@ -266,7 +266,7 @@ async fn variables(place: &Place) {
     for (tmp, expected) in [("tmp", 1), ("tmp2", 0)] {
         tools::omnibus(&["try", "--keep"], &[("TMPDIR", &path(tmp))]).await;
         assert_eq!(entries(place.path().join("tmp")), expected, "TMPDIR");
-        remove(place.path().join("tmp"));
+        remove(&place.path().join("tmp"));
     }
     on_a_terminal(place).await;
 }

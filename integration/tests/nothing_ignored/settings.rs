@@ -179,7 +179,7 @@ pub(crate) fn apply(setting: &Setting, change: &Change, place: &Place) -> Setup 
             }
             setup.launch = setup.launch.env(setting.name, &fill(value));
         }
-        Config(lines) => setup.launch.config.push_str(&format!("{}\n", fill(lines))),
+        Config(lines) => setup.launch.config += &(fill(lines) + "\n"),
         Driver(kind) => {
             setup.launch.config = setup
                 .launch
@@ -187,8 +187,8 @@ pub(crate) fn apply(setting: &Setting, change: &Change, place: &Place) -> Setup 
                 .replace("driver: local-hostpath", &format!("driver: {kind}"));
         }
         Section(value) => set_key(&mut setup, setting.name, &fill(value)),
-        Snapshot(pair) => drop(setup.snapshot_parameters.extend([split(pair)])),
-        Secret(pair) => drop(setup.node_secrets.extend([split(pair)])),
+        Snapshot(pair) => setup.snapshot_parameters.extend([split(pair)]),
+        Secret(pair) => setup.node_secrets.extend([split(pair)]),
     }
     // The other half of an address.
     let other = match flag.as_str() {
