@@ -54,13 +54,10 @@ impl LockFile {
 
     /// Removes the file of a lock that nobody holds.
     pub(crate) fn remove_unheld(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
-        if let Tried::Free(file) = Self::try_take(dir, name)?
-            && rustix::fs::fstat(&file)?.st_nlink > 0
-        {
-            // Held by us here, so the name still is that of this file.
-            rustix::fs::unlinkat(dir, name, AtFlags::empty())?;
+        match Self::try_take(dir, name)? {
+            Tried::Free(file) => remove_own(dir, name, &file),
+            Tried::Absent | Tried::Held => Ok(()),
         }
-        Ok(())
     }
 
     fn try_take(dir: impl AsFd, name: impl Arg + Copy) -> Result<Tried, Errno> {
@@ -87,6 +84,14 @@ enum Tried {
     Absent,
     Held,
     Free(OwnedFd),
+}
+
+/// Removes the file `name`, if it is the one whose lock we hold: as long as we do, it stays that.
+fn remove_own(dir: BorrowedFd<'_>, name: &str, held: &OwnedFd) -> Result<(), Errno> {
+    if rustix::fs::fstat(held)?.st_nlink == 0 {
+        return Ok(());
+    }
+    rustix::fs::unlinkat(dir, name, AtFlags::empty())
 }
 
 #[cfg(test)]
@@ -123,5 +128,19 @@ mod tests {
         assert_eq!(entered.into_inner(), 2_000);
         assert!(!LockFile::is_held(&dir, "one").expect("look"));
         assert_eq!(std::fs::read_dir(top.path()).expect("list").count(), 0);
+    }
+
+    #[test]
+    fn whoever_is_late_with_the_file_of_before_does_not_remove_that_of_now() {
+        let top = tempfile::tempdir().expect("folder");
+        let path = top.path().join("one");
+        let dir = std::fs::File::open(top.path()).expect("open");
+        let before = OwnedFd::from(std::fs::File::create(&path).expect("left by a kill"));
+        LockFile::remove_unheld(dir.as_fd(), "one").expect("removed by another");
+        let _now = LockFile::take(dir.as_fd(), "one").expect("taken by a third");
+        rustix::fs::flock(&before, FlockOperation::NonBlockingLockExclusive).expect("free");
+        remove_own(dir.as_fd(), "one", &before).expect("nothing to do");
+        assert!(path.exists());
+        assert!(LockFile::is_held(&dir, "one").expect("look"));
     }
 }
