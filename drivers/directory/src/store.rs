@@ -192,6 +192,8 @@ impl Store {
             }
             // It was moved away; perhaps an earlier call did not get to the end.
             Err(Errno::NOENT) => {}
+            // Whoever may not write is told so before anybody looks whether there is anything.
+            Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) if is_absent(&on, name) => {}
             Err(errno) => return Err(fail(errno)),
         }
         let base = self.open()?;
@@ -267,6 +269,11 @@ impl Store {
         }
         problems
     }
+}
+
+fn is_absent(on: &OwnedFd, name: &str) -> bool {
+    let found = rustix::fs::statat(on, name, AtFlags::SYMLINK_NOFOLLOW);
+    found.is_err_and(|errno| errno == Errno::NOENT)
 }
 
 #[cfg(test)]

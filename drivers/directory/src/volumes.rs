@@ -100,12 +100,15 @@ impl Directories {
         } else {
             call.remaining() / 2
         });
-        if made.map_err(|error| error.with_effect(call.effect()))? {
+        if matches!(made, Ok(true)) {
             return Ok(self.volume(&dir, Some(record.capacity), record.source));
         }
-        match Store::find(&shelf, Shelf::Volumes, dir.as_str())? {
-            Some(found) => self.existing(&dir, &found, &record, request.size),
-            None => Err(Store::taken(&shelf, dir.as_str(), &doing)),
+        // Also after an error: one that an earlier call made exists, whatever keeps us from making it.
+        let found = Store::find(&shelf, Shelf::Volumes, dir.as_str());
+        match (made, found?) {
+            (_, Some(found)) => self.existing(&dir, &found, &record, request.size),
+            (Err(error), None) => Err(error.with_effect(call.effect())),
+            (Ok(_), None) => Err(Store::taken(&shelf, dir.as_str(), &doing)),
         }
     }
 

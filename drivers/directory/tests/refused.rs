@@ -83,6 +83,10 @@ async fn on_a_read_only_filesystem_nothing_is_in_doubt() {
         assert_eq!(told, wanted, "{verb}: {}", error.chain());
         assert!(error.advice().is_some(), "{verb}");
     }
+    let there = driver.create_volume(&call(), &request("empty")).await;
+    there.expect("an earlier call has made it");
+    let gone = driver.delete_volume(&call(), &id("gone")).await;
+    gone.expect("an earlier call has deleted it");
     image.read_only(false);
     for (verb, call, result) in outcomes(&driver).await {
         result.unwrap_or_else(|error| panic!("{verb}: {}", error.chain()));
@@ -115,6 +119,11 @@ async fn what_cannot_be_removed_does_not_keep_what_can() {
     let error = error.expect_err("an immutable file");
     let told = (error.kind(), error.effect());
     assert_eq!(told, (Kind::Denied, Effect::Possible));
+    assert!(
+        error
+            .advice()
+            .is_some_and(|advice| advice.contains("chattr"))
+    );
     let trash = base.join(".omnibus-csi/trash");
     let mut entries = std::fs::read_dir(&trash).expect("list");
     let stuck = entries.next().expect("one").expect("entry").path();

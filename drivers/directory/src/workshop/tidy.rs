@@ -130,9 +130,14 @@ impl Bench<'_> {
     fn empty_trash(&self, prefix: &str, stop: &dyn Fn() -> bool) -> Result<(), Error> {
         let doing = || format!("removing what was deleted in {}", self.base.path());
         let wrong = |error: BeneathError| {
-            Error::new(kind(error.kind()), doing())
+            let denied = error.kind() == BeneathErrorKind::Denied;
+            let error = Error::new(kind(error.kind()), doing())
                 .because(error)
-                .with_effect(Effect::Possible)
+                .with_effect(Effect::Possible);
+            if denied {
+                return error.advise("is it immutable? `chattr -i -a` makes it removable");
+            }
+            error
         };
         let component = |name: &str| {
             Component::parse(name).map_err(|e| Error::new(Kind::Internal, doing()).because(e))
