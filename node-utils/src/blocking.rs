@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::Span;
 
-use crate::node::{Effect, NodeError, NodeErrorKind};
+use crate::error::{Effect, Error, Kind};
 
 /// The terms on which a verb runs: when its caller stops waiting, and what stays held until the
 /// work is over.
@@ -69,8 +69,8 @@ impl Doing {
         Self { text, effect }
     }
 
-    fn failed(self, kind: NodeErrorKind) -> NodeError {
-        NodeError::new(kind, self.text).with_effect(self.effect)
+    fn failed(self, kind: Kind) -> Error {
+        Error::new(kind, self.text).with_effect(self.effect)
     }
 }
 
@@ -84,11 +84,11 @@ pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Jo
 pub(crate) async fn run<T: Send + 'static>(
     terms: Terms,
     doing: Doing,
-    work: impl FnOnce() -> Result<T, NodeError> + Send + 'static,
-) -> Result<T, NodeError> {
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
     let Terms { deadline, hold } = terms;
     if deadline <= Instant::now() {
-        return Err(NodeError::new(NodeErrorKind::Timeout, doing.text));
+        return Err(Error::new(Kind::Timeout, doing.text));
     }
     let task = spawn(move || {
         let result = work();
@@ -99,10 +99,10 @@ pub(crate) async fn run<T: Send + 'static>(
         Ok(Ok(result)) => result,
         // The text of a panic may hold anything; the panic hook has told the log.
         Ok(Err(_)) => Err(doing
-            .failed(NodeErrorKind::Internal)
+            .failed(Kind::Internal)
             .advise("the work panicked, which is a defect; a retry is safe")),
         Err(elapsed) => Err(doing
-            .failed(NodeErrorKind::Timeout)
+            .failed(Kind::Timeout)
             .because(elapsed)
             .advise("the kernel has not answered yet; the volume stays locked until it does")),
     }
@@ -132,10 +132,10 @@ mod tests {
     async fn a_panic_is_an_error_of_unknown_effect_and_releases_what_is_held() {
         let guard = Arc::new(());
         let terms = soon().holding(Arc::clone(&guard));
-        let work = || -> Result<(), NodeError> { panic!("a defect") };
+        let work = || -> Result<(), Error> { panic!("a defect") };
         let error = run(terms, Doing::changing("work".into()), work).await;
         let error = error.expect_err("panicked");
-        assert_eq!(error.kind(), NodeErrorKind::Internal);
+        assert_eq!(error.kind(), Kind::Internal);
         assert_eq!(error.effect(), Effect::Possible);
         assert_eq!(Arc::strong_count(&guard), 1);
     }

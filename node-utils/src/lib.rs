@@ -12,6 +12,7 @@ pub mod attachment;
 pub mod beneath;
 pub mod blocking;
 pub mod capability;
+pub mod error;
 pub mod mount;
 pub mod node;
 #[cfg(any(test, feature = "testing"))]
@@ -24,7 +25,8 @@ pub use attachment::{AbsolutePath, Attachment, VolumeContext};
 pub use beneath::{Component, Root};
 pub use blocking::Terms;
 pub use capability::{Access, AccessMode, FsType, MountAccess, MountFlags, VolumeCapability};
+pub use error::{Effect, Error, Kind};
 pub use node::{
-    Effect, ExpandRequest, Health, Node, NodeConfig, NodeError, NodeErrorKind, PublishRequest,
-    StageRequest, StagingPath, TargetPath, Usage, VolumeStats,
+    ExpandRequest, Health, Node, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath,
+    Usage, VolumeStats,
 };

@@ -4,7 +4,6 @@
 //! process leaves a prefix of the steps, and the retry completes it. What a volume is, is decided
 //! by its [`Attachment`]; only directories of the node exist so far.
 
-mod error;
 mod exclusive;
 mod group;
 mod hostpath;
@@ -17,7 +16,6 @@ mod stuck;
 #[cfg(test)]
 mod tests;
 
-pub use error::{Effect, NodeError, NodeErrorKind};
 pub use request::{
     ExpandRequest, Health, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath,
     Usage, VolumeStats,
@@ -27,6 +25,8 @@ use std::sync::Arc;
 
 use crate::attachment::{AbsolutePath, Attachment};
 use crate::blocking::{self, Doing, Terms};
+use crate::error::{Error, Kind};
+use crate::mount::MountError;
 use slot::Slot;
 use stuck::Stuck;
 
@@ -51,13 +51,13 @@ impl Node {
     /// Makes a volume ready. Idempotent.
     ///
     /// `NotFound`: it does not exist on this node. `Conflict`: another volume is staged there.
-    pub async fn stage(&self, terms: Terms, request: StageRequest) -> Result<(), NodeError> {
+    pub async fn stage(&self, terms: Terms, request: StageRequest) -> Result<(), Error> {
         let doing = Doing::changing(format!("stage at `{}`", request.staging));
         blocking::run(terms, doing, move || stage(&request)).await
     }
 
     /// Undoes [`Node::stage`]. What is not staged is unstaged.
-    pub async fn unstage(&self, terms: Terms, staging: StagingPath) -> Result<(), NodeError> {
+    pub async fn unstage(&self, terms: Terms, staging: StagingPath) -> Result<(), Error> {
         let doing = Doing::changing(format!("unstage `{staging}`"));
         blocking::run(terms, doing, move || release::release(staging.path())).await
     }
@@ -67,21 +67,21 @@ impl Node {
     /// `Conflict`: something else is at the target, or the same volume with other arguments.
     /// `Precondition`: not staged, or published elsewhere in an exclusive mode. The caller keeps
     /// two publications of one volume apart: between the look and the mount nothing is locked here.
-    pub async fn publish(&self, terms: Terms, request: PublishRequest) -> Result<(), NodeError> {
+    pub async fn publish(&self, terms: Terms, request: PublishRequest) -> Result<(), Error> {
         let doing = Doing::changing(format!("publish at `{}`", request.target));
         let config = Arc::clone(&self.config);
         blocking::run(terms, doing, move || publish::publish(&config, &request)).await
     }
 
     /// Undoes [`Node::publish`] and deletes the target. What is not published is unpublished.
-    pub async fn unpublish(&self, terms: Terms, target: TargetPath) -> Result<(), NodeError> {
+    pub async fn unpublish(&self, terms: Terms, target: TargetPath) -> Result<(), Error> {
         let doing = Doing::changing(format!("unpublish `{target}`"));
         blocking::run(terms, doing, move || release::release(target.path())).await
     }
 
     /// Space, files and health of the volume that is mounted at `path`. `NotFound`: none is.
     /// `Timeout`, at once: an earlier look at this path is overdue.
-    pub async fn stats(&self, terms: Terms, path: AbsolutePath) -> Result<VolumeStats, NodeError> {
+    pub async fn stats(&self, terms: Terms, path: AbsolutePath) -> Result<VolumeStats, Error> {
         let doing = format!("read statistics of `{path}`");
         let look = path.clone();
         let look = move || stats::stats(&look);
@@ -90,17 +90,13 @@ impl Node {
 
     /// Lets the node see a larger volume; the size it has now, where something limits it.
     /// `NotFound`: nothing is mounted at that path.
-    pub async fn expand(
-        &self,
-        terms: Terms,
-        request: ExpandRequest,
-    ) -> Result<Option<u64>, NodeError> {
+    pub async fn expand(&self, terms: Terms, request: ExpandRequest) -> Result<Option<u64>, Error> {
         let doing = Doing::changing(format!("expand `{}`", request.path));
         blocking::run(terms, doing, move || expand(&request)).await
     }
 }
 
-fn stage(request: &StageRequest) -> Result<(), NodeError> {
+fn stage(request: &StageRequest) -> Result<(), Error> {
     publish::mount_access(&request.capability)?;
     let Attachment::Hostpath(hostpath) = &request.attachment;
     // Before the staging path is made: a volume that does not exist leaves nothing behind.
@@ -110,13 +106,28 @@ fn stage(request: &StageRequest) -> Result<(), NodeError> {
 }
 
 /// A directory has no size of its own: there is nothing to grow, but the volume has to be there.
-fn expand(request: &ExpandRequest) -> Result<Option<u64>, NodeError> {
+fn expand(request: &ExpandRequest) -> Result<Option<u64>, Error> {
     match stats::mounted(&request.path) {
         Ok(_) => Ok(None),
         Err(stats::Failure::Other(error)) => Err(error),
         Err(stats::Failure::Dead(errno)) => {
             let doing = format!("expand `{}`", request.path);
-            Err(NodeError::new(NodeErrorKind::Internal, doing).because(errno))
+            Err(Error::new(Kind::Internal, doing).because(errno))
         }
     }
+}
+
+/// A failed mount or unmount.
+fn mount_failed(doing: String, error: MountError) -> Error {
+    let (kind, advice) = if error.is_busy() {
+        (
+            Kind::Busy,
+            "a process still uses it: an open file, or a working directory",
+        )
+    } else if error.is_denied() {
+        (Kind::Internal, "mounting needs the capability SYS_ADMIN")
+    } else {
+        return Error::new(Kind::Internal, doing).because(error);
+    };
+    Error::new(kind, doing).because(error).advise(advice)
 }

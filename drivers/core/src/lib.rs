@@ -9,7 +9,6 @@ pub mod config;
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
 pub mod driver;
-pub mod error;
 pub mod naming;
 pub mod parameters;
 pub mod size;
@@ -20,7 +19,7 @@ pub mod volume;
 
 pub use call::Call;
 pub use driver::{AccessRules, Capabilities, Driver, Expansion};
-pub use error::{Effect, Error, Kind};
+pub use node_utils::error::{self, Effect, Error, Kind};
 pub use parameters::Parameters;
 pub use size::SizeRange;
 pub use text::{NodeId, SnapshotId, SnapshotName, VolumeId, VolumeName};

@@ -6,8 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::error::{NodeError, NodeErrorKind};
 use super::request::PublishRequest;
+use crate::error::{Error, Kind};
 use crate::mount::{MountEntry, MountTable, Place};
 
 use rustix::io::Errno;
@@ -18,10 +18,10 @@ pub(super) fn check(
     staged: &Place,
     source: &Place,
     target: &Place,
-) -> Result<(), NodeError> {
+) -> Result<(), Error> {
     let other = other_target(staged, source, target).map_err(|error| {
         let doing = format!("find where `{}` is published", request.staging);
-        NodeError::new(NodeErrorKind::Internal, doing).because(error)
+        Error::new(Kind::Internal, doing).because(error)
     })?;
     let Some(other) = other else { return Ok(()) };
     let mode = request.capability.mode;
@@ -30,8 +30,7 @@ pub(super) fn check(
         request.target,
         other.display(),
     );
-    Err(NodeError::new(NodeErrorKind::Precondition, doing)
-        .advise("wait until the other pod is gone"))
+    Err(Error::new(Kind::Busy, doing).advise("wait until the other pod is gone"))
 }
 
 fn other_target(

@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::error::{NodeError, NodeErrorKind};
 use crate::beneath::{Mounts, Reentry, Step, Visitor, open_beneath, walk};
+use crate::error::{Error, Kind};
 use crate::mount::Place;
 use crate::sys;
 
@@ -26,13 +26,13 @@ struct Regroup {
 }
 
 /// Gives the tree at `root` to the group, unless its root says that this was done.
-pub(super) fn apply(root: &Place, path: &str, gid: u32) -> Result<(), NodeError> {
+pub(super) fn apply(root: &Place, path: &str, gid: u32) -> Result<(), Error> {
     if root.gid == gid && root.mode & DIRECTORY == DIRECTORY {
         return Ok(());
     }
     let failed = || {
-        NodeError::new(
-            NodeErrorKind::Internal,
+        Error::new(
+            Kind::Internal,
             format!("give the volume at `{path}` to group {gid}"),
         )
     };

@@ -3,7 +3,8 @@
 //! Staging is a plain bind mount; the flags are those of each publication, so that a volume which
 //! an older driver staged is as good as our own. compat: "local-hostpath".
 
-use super::error::{NodeError, NodeErrorKind};
+use super::mount_failed;
+use crate::error::{Error, Kind};
 use rustix::io::Errno;
 
 use super::slot::{Slot, is_dead};
@@ -12,50 +13,50 @@ use crate::mount::{self, Attributes, Place};
 
 /// Opens the directory of a volume. Links before its last component are the operator's and are
 /// followed; a link as the last one is refused.
-pub(super) fn source(hostpath: &Hostpath) -> Result<Place, NodeError> {
+pub(super) fn source(hostpath: &Hostpath) -> Result<Place, Error> {
     let path = &hostpath.path;
     let doing = || format!("open the directory `{path}` of the volume");
     let place = Place::open(path.as_path()).map_err(|errno| {
         let kind = match errno {
-            Errno::NOENT | Errno::NOTDIR => NodeErrorKind::NotFound,
-            _ => NodeErrorKind::Internal,
+            Errno::NOENT | Errno::NOTDIR => Kind::NotFound,
+            _ => Kind::Internal,
         };
         let advice = match errno {
             Errno::NOENT => "the volume was deleted, or lives on another node",
             errno if is_dead(errno) => "the filesystem below it does not answer",
             _ => "the node's process has to be able to reach it",
         };
-        NodeError::new(kind, doing()).because(errno).advise(advice)
+        Error::new(kind, doing()).because(errno).advise(advice)
     })?;
     if !place.is_directory() {
         let what = place.kind_name();
-        let error = NodeError::new(NodeErrorKind::Invalid, doing());
+        let error = Error::new(Kind::Invalid, doing());
         return Err(error.advise(format!("it is {what}; a volume is a directory")));
     }
     Ok(place)
 }
 
 /// Shows the volume at the staging path, unless it is there already.
-pub(super) fn stage(hostpath: &Hostpath, source: &Place, slot: &Slot<'_>) -> Result<(), NodeError> {
+pub(super) fn stage(hostpath: &Hostpath, source: &Place, slot: &Slot<'_>) -> Result<(), Error> {
     if slot.place.is_mount_point() {
         if slot.place.is_same_as(source) {
             return Ok(());
         }
         let doing = format!("stage `{}`", hostpath.path);
-        return Err(NodeError::new(NodeErrorKind::Conflict, doing)
+        return Err(Error::new(Kind::Conflict, doing)
             .advise("another volume is mounted at the staging path; unstage it first"));
     }
     mount::bind(source, &slot.place, Attributes::default())
-        .map_err(|error| NodeError::from_mount(format!("bind `{}`", hostpath.path), error))
+        .map_err(|error| mount_failed(format!("bind `{}`", hostpath.path), error))
 }
 
 /// Whether what is staged is this volume.
-pub(super) fn check_staged(hostpath: &Hostpath, staged: &Place) -> Result<Place, NodeError> {
+pub(super) fn check_staged(hostpath: &Hostpath, staged: &Place) -> Result<Place, Error> {
     let source = source(hostpath)?;
     if staged.is_same_as(&source) {
         return Ok(source);
     }
     let doing = format!("publish `{}`", hostpath.path);
-    Err(NodeError::new(NodeErrorKind::Precondition, doing)
+    Err(Error::new(Kind::Busy, doing)
         .advise("the staging path shows another directory; stage the volume again"))
 }

@@ -4,14 +4,15 @@
 //! volume, and only the exclusive modes need the mount table. The rules are those of the
 //! specification, `NodePublishVolume`.
 
-use super::error::{Effect, NodeError, NodeErrorKind};
 use super::exclusive;
 use super::group;
 use super::hostpath;
+use super::mount_failed;
 use super::request::{NodeConfig, PublishRequest, StagingPath};
 use super::slot::Slot;
 use crate::attachment::{AbsolutePath, Attachment};
 use crate::capability::{Access, MountAccess, VolumeCapability};
+use crate::error::{Effect, Error, Kind};
 use crate::mount::{self, Attributes, MountOptions, Place, Way};
 
 /// Everything that is decided before the target is touched.
@@ -27,7 +28,7 @@ struct Plan<'a> {
     group: Option<u32>,
 }
 
-pub(super) fn publish(config: &NodeConfig, request: &PublishRequest) -> Result<(), NodeError> {
+pub(super) fn publish(config: &NodeConfig, request: &PublishRequest) -> Result<(), Error> {
     let plan = plan(config, request)?;
     let slot = Slot::open(request.target.path())?;
     if slot.place.is_mount_point() {
@@ -37,24 +38,24 @@ pub(super) fn publish(config: &NodeConfig, request: &PublishRequest) -> Result<(
 }
 
 /// The wishes for a mounted volume; a raw device cannot be made of a directory.
-pub(super) fn mount_access(capability: &VolumeCapability) -> Result<&MountAccess, NodeError> {
+pub(super) fn mount_access(capability: &VolumeCapability) -> Result<&MountAccess, Error> {
     match &capability.access {
         Access::Mount(mount) => Ok(mount),
-        Access::Block => Err(NodeError::new(
-            NodeErrorKind::Invalid,
+        Access::Block => Err(Error::new(
+            Kind::Invalid,
             "use a directory of the node as a raw device",
         )
         .advise("ask for a mounted volume, or for storage that has devices")),
     }
 }
 
-fn plan<'a>(config: &NodeConfig, request: &'a PublishRequest) -> Result<Plan<'a>, NodeError> {
+fn plan<'a>(config: &NodeConfig, request: &'a PublishRequest) -> Result<Plan<'a>, Error> {
     let access = mount_access(&request.capability)?;
     let (staging, target) = (request.staging.path(), request.target.path());
     if target.as_path().starts_with(staging.as_path()) {
         // Below it, the target would be made in the volume.
         let doing = format!("publish at `{}`", request.target);
-        return Err(NodeError::new(NodeErrorKind::Invalid, doing)
+        return Err(Error::new(Kind::Invalid, doing)
             .advise("that is at or below the staging path; a pod needs a path of its own"));
     }
     let asked = MountOptions::sort(access.flags.iter());
@@ -90,9 +91,9 @@ fn tell_dropped(request: &PublishRequest, options: &MountOptions) {
 }
 
 /// Opens the staging path; nothing mounted there means that the volume is not staged.
-fn staged(staging: &StagingPath) -> Result<Place, NodeError> {
+fn staged(staging: &StagingPath) -> Result<Place, Error> {
     let doing = format!("use the volume that is staged at `{staging}`");
-    let error = NodeError::new(NodeErrorKind::Precondition, doing)
+    let error = Error::new(Kind::Busy, doing)
         .advise("nothing usable is mounted there; stage the volume first");
     match Place::open(staging.path().as_path()) {
         Ok(place) if place.is_mount_point() && !place.is_deleted() => Ok(place),
@@ -102,9 +103,9 @@ fn staged(staging: &StagingPath) -> Result<Place, NodeError> {
 }
 
 /// The target holds a mount already: it has to be this volume, with these arguments.
-fn compare(plan: &Plan<'_>, target: &Place) -> Result<(), NodeError> {
+fn compare(plan: &Plan<'_>, target: &Place) -> Result<(), Error> {
     let path = &plan.request.target;
-    let conflict = |doing: String| NodeError::new(NodeErrorKind::Conflict, doing);
+    let conflict = |doing: String| Error::new(Kind::Conflict, doing);
     if !target.is_same_as(&plan.staged) {
         return Err(conflict(format!(
             "publish at `{path}`, where another volume is mounted"
@@ -122,7 +123,7 @@ fn compare(plan: &Plan<'_>, target: &Place) -> Result<(), NodeError> {
     if extra.is_empty() && Way::best() == Way::TwoSteps {
         // On such a kernel a killed publication looks the same as a weaker one.
         return mount::complete(path.path().as_path(), plan.added.and(plan.asked))
-            .map_err(|error| NodeError::from_mount(format!("complete `{path}`"), error));
+            .map_err(|error| mount_failed(format!("complete `{path}`"), error));
     }
     let doing = format!("publish at `{path}`, where the volume is mounted with other flags");
     Err(conflict(doing).advise(format!(
@@ -141,7 +142,7 @@ fn names(flags: &[&str]) -> String {
 }
 
 /// Mounts the volume at the opened, empty target.
-fn show(plan: &Plan<'_>, target: &Place) -> Result<(), NodeError> {
+fn show(plan: &Plan<'_>, target: &Place) -> Result<(), Error> {
     if plan.exclusive {
         exclusive::check(plan.request, &plan.staged, &plan.source, target)?;
     }
@@ -149,7 +150,7 @@ fn show(plan: &Plan<'_>, target: &Place) -> Result<(), NodeError> {
     let regrouped = regroup(plan, attributes)?;
     mount::bind(&plan.staged, target, attributes).map_err(|error| {
         let doing = format!("bind the volume to `{}`", plan.request.target);
-        let error = NodeError::from_mount(doing, error);
+        let error = mount_failed(doing, error);
         if regrouped {
             error.with_effect(Effect::Possible)
         } else {
@@ -160,7 +161,7 @@ fn show(plan: &Plan<'_>, target: &Place) -> Result<(), NodeError> {
 
 /// Gives the volume to the group of the request, unless nobody is going to write through this
 /// publication or nobody can; says whether anything may have changed.
-fn regroup(plan: &Plan<'_>, attributes: Attributes) -> Result<bool, NodeError> {
+fn regroup(plan: &Plan<'_>, attributes: Attributes) -> Result<bool, Error> {
     let Some(group) = plan.group else {
         return Ok(false);
     };
@@ -173,9 +174,9 @@ fn regroup(plan: &Plan<'_>, attributes: Attributes) -> Result<bool, NodeError> {
     Ok(true)
 }
 
-fn flags(place: &Place, path: &AbsolutePath) -> Result<Attributes, NodeError> {
+fn flags(place: &Place, path: &AbsolutePath) -> Result<Attributes, Error> {
     place.attributes().map_err(|errno| {
         let doing = format!("read the mount flags of `{path}`");
-        NodeError::new(NodeErrorKind::Internal, doing).because(errno)
+        Error::new(Kind::Internal, doing).because(errno)
     })
 }

@@ -6,15 +6,16 @@
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use super::error::{Effect, NodeError, NodeErrorKind};
+use super::mount_failed;
 use crate::attachment::AbsolutePath;
+use crate::error::{Effect, Error, Kind};
 use crate::mount::{self, Place};
 
 /// More layers than anybody stacks.
 const LAYERS: usize = 1000;
 
 /// Unmounts and deletes `path`. What is not there is released.
-pub(super) fn release(path: &AbsolutePath) -> Result<(), NodeError> {
+pub(super) fn release(path: &AbsolutePath) -> Result<(), Error> {
     for layer in 0..LAYERS {
         let effect = if layer == 0 {
             Effect::None
@@ -22,7 +23,7 @@ pub(super) fn release(path: &AbsolutePath) -> Result<(), NodeError> {
             Effect::Possible
         };
         let unmounted = mount::unmount(path.as_path()).map_err(|error| {
-            let error = NodeError::from_mount(format!("unmount `{path}`"), error);
+            let error = mount_failed(format!("unmount `{path}`"), error);
             error.with_effect(effect)
         })?;
         let effect = if unmounted { Effect::Possible } else { effect };
@@ -42,7 +43,7 @@ pub(super) fn release(path: &AbsolutePath) -> Result<(), NodeError> {
 }
 
 /// Deletes what is not a directory; `false` if another mount is in the way.
-fn delete_file(path: &AbsolutePath) -> Result<bool, NodeError> {
+fn delete_file(path: &AbsolutePath) -> Result<bool, Error> {
     let place = match Place::open(path.as_path()) {
         Ok(place) => place,
         // A component before the last is a file: nothing can be at this path.
@@ -62,8 +63,7 @@ fn delete_file(path: &AbsolutePath) -> Result<bool, NodeError> {
             "delete `{path}`, which is {} and not ours",
             place.kind_name()
         );
-        return Err(NodeError::new(NodeErrorKind::Busy, doing)
-            .advise("look at what it is and move it away"));
+        return Err(Error::new(Kind::Busy, doing).advise("look at what it is and move it away"));
     }
     match rustix::fs::unlink(path.as_path()) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),
@@ -72,15 +72,13 @@ fn delete_file(path: &AbsolutePath) -> Result<bool, NodeError> {
     }
 }
 
-fn refused(path: &AbsolutePath, errno: Errno) -> NodeError {
+fn refused(path: &AbsolutePath, errno: Errno) -> Error {
     let doing = format!("delete `{path}`");
     match errno {
-        Errno::NOTEMPTY | Errno::EXIST => NodeError::new(NodeErrorKind::Busy, doing)
-            .because(errno)
-            .advise(
-                "nothing is mounted there, so its content is not a volume and stays; move it away",
-            ),
-        Errno::BUSY => NodeError::new(NodeErrorKind::Busy, doing).because(errno),
-        _ => NodeError::new(NodeErrorKind::Internal, doing).because(errno),
+        Errno::NOTEMPTY | Errno::EXIST => Error::new(Kind::Busy, doing).because(errno).advise(
+            "nothing is mounted there, so its content is not a volume and stays; move it away",
+        ),
+        Errno::BUSY => Error::new(Kind::Busy, doing).because(errno),
+        _ => Error::new(Kind::Internal, doing).because(errno),
     }
 }

@@ -9,8 +9,9 @@ use std::os::unix::fs::DirBuilderExt;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
-use super::error::{Effect, NodeError, NodeErrorKind};
+use super::mount_failed;
 use crate::attachment::AbsolutePath;
+use crate::error::{Effect, Error, Kind};
 use crate::mount::{self, Place};
 
 /// More dead layers than a restart leaves.
@@ -54,7 +55,7 @@ pub(super) fn is_dead(errno: Errno) -> bool {
 
 impl<'a> Slot<'a> {
     /// Opens `path`, a directory or nothing; missing directories are made.
-    pub(super) fn open(path: &'a AbsolutePath) -> Result<Self, NodeError> {
+    pub(super) fn open(path: &'a AbsolutePath) -> Result<Self, Error> {
         let made = make(path)?;
         let mut freed = false;
         let place = live(path, &mut freed).map_err(|error| {
@@ -74,7 +75,7 @@ impl<'a> Slot<'a> {
 
     /// Removes what this call made, so that a refused request leaves nothing behind, and says so
     /// in the error.
-    pub(super) fn undo(&self, error: NodeError) -> NodeError {
+    pub(super) fn undo(&self, error: Error) -> Error {
         // Missing is as good; anything else in the way is not ours to remove.
         let gone = self.made == Made::Nothing
             || matches!(
@@ -90,7 +91,7 @@ impl<'a> Slot<'a> {
 }
 
 /// Opens what is at `path` once no dead mount covers it any more; `freed` says whether one did.
-fn live(path: &AbsolutePath, freed: &mut bool) -> Result<Place, NodeError> {
+fn live(path: &AbsolutePath, freed: &mut bool) -> Result<Place, Error> {
     for _ in 0..DEAD_LAYERS {
         match Place::open(path.as_path()) {
             Ok(place) if place.is_mount_point() && place.is_deleted() => free(path, None)?,
@@ -98,20 +99,20 @@ fn live(path: &AbsolutePath, freed: &mut bool) -> Result<Place, NodeError> {
             Ok(place) => return Err(not_a_directory(path, &place)),
             Err(errno) if is_lost(errno) => free(path, Some(errno))?,
             Err(errno) => {
-                let error = NodeError::new(NodeErrorKind::Internal, format!("open `{path}`"));
+                let error = Error::new(Kind::Internal, format!("open `{path}`"));
                 return Err(error.because(errno));
             }
         }
         *freed = true;
     }
     let doing = format!("free `{path}` of dead mounts");
-    Err(NodeError::new(NodeErrorKind::Busy, doing))
+    Err(Error::new(Kind::Busy, doing))
 }
 
 /// Makes the directory with its parents.
-fn make(path: &AbsolutePath) -> Result<Made, NodeError> {
+fn make(path: &AbsolutePath) -> Result<Made, Error> {
     let failed = |errno: Errno| {
-        NodeError::new(NodeErrorKind::Internal, format!("make directory `{path}`")).because(errno)
+        Error::new(Kind::Internal, format!("make directory `{path}`")).because(errno)
     };
     let mut made = Made::Directory;
     for _ in 0..2 {
@@ -133,25 +134,24 @@ fn make(path: &AbsolutePath) -> Result<Made, NodeError> {
     Err(failed(Errno::NOENT).with_effect(Effect::Possible))
 }
 
-fn not_a_directory(path: &AbsolutePath, place: &Place) -> NodeError {
+fn not_a_directory(path: &AbsolutePath, place: &Place) -> Error {
     let doing = format!(
         "use `{path}`, which is {}, not a directory",
         place.kind_name()
     );
-    NodeError::new(NodeErrorKind::Precondition, doing)
-        .advise("remove it if it is not wanted; it was not touched")
+    Error::new(Kind::Busy, doing).advise("remove it if it is not wanted; it was not touched")
 }
 
 /// Takes one dead mount away.
-fn free(path: &AbsolutePath, errno: Option<Errno>) -> Result<(), NodeError> {
+fn free(path: &AbsolutePath, errno: Option<Errno>) -> Result<(), Error> {
     tracing::warn!(%path, error = ?errno, "the mount is dead: its directory is gone or does not answer; it is taken away");
     match mount::unmount_dead(path.as_path()) {
         Ok(true) => Ok(()),
         Ok(false) => {
-            let error = NodeError::new(NodeErrorKind::Internal, format!("use `{path}`"));
+            let error = Error::new(Kind::Internal, format!("use `{path}`"));
             Err(error.because(errno.unwrap_or(Errno::STALE)))
         }
-        Err(error) => Err(NodeError::from_mount(
+        Err(error) => Err(mount_failed(
             format!("take the dead mount `{path}` away"),
             error,
         )),

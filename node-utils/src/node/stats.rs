@@ -7,13 +7,13 @@
 use rustix::fs::{StatVfs, StatVfsMountFlags};
 use rustix::io::Errno;
 
-use super::error::{NodeError, NodeErrorKind};
 use super::request::{Health, Usage, VolumeStats};
 use super::slot::is_dead;
 use crate::attachment::AbsolutePath;
+use crate::error::{Error, Kind};
 use crate::mount::{MountTable, Place};
 
-pub(super) fn stats(path: &AbsolutePath) -> Result<VolumeStats, NodeError> {
+pub(super) fn stats(path: &AbsolutePath) -> Result<VolumeStats, Error> {
     let place = match mounted(path) {
         Ok(place) => place,
         Err(Failure::Dead(errno)) => return Ok(silent(errno)),
@@ -24,7 +24,7 @@ pub(super) fn stats(path: &AbsolutePath) -> Result<VolumeStats, NodeError> {
         Err(errno) if is_dead(errno) => return Ok(silent(errno)),
         Err(errno) => {
             let doing = format!("read statistics of `{path}`");
-            return Err(NodeError::new(NodeErrorKind::Internal, doing).because(errno));
+            return Err(Error::new(Kind::Internal, doing).because(errno));
         }
     };
     Ok(VolumeStats {
@@ -44,24 +44,21 @@ pub(super) enum Failure {
     /// It is mounted, but does not answer.
     Dead(Errno),
     /// It is not mounted, or that cannot be found out.
-    Other(NodeError),
+    Other(Error),
 }
 
 /// Opens the volume that is mounted at `path`.
 pub(super) fn mounted(path: &AbsolutePath) -> Result<Place, Failure> {
     let nothing = || {
-        NodeError::new(
-            NodeErrorKind::NotFound,
-            format!("find a volume at `{path}`"),
-        )
-        .advise("nothing is mounted there")
+        Error::new(Kind::NotFound, format!("find a volume at `{path}`"))
+            .advise("nothing is mounted there")
     };
     match Place::open(path.as_path()) {
         Ok(place) if place.is_mount_point() => Ok(place),
         Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => Err(Failure::Other(nothing())),
         Err(errno) if is_dead(errno) => Err(Failure::Dead(errno)),
         Err(errno) => {
-            let error = NodeError::new(NodeErrorKind::Internal, format!("open `{path}`"));
+            let error = Error::new(Kind::Internal, format!("open `{path}`"));
             Err(Failure::Other(error.because(errno)))
         }
     }

@@ -7,9 +7,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::error::{NodeError, NodeErrorKind};
 use crate::attachment::AbsolutePath;
 use crate::blocking::{self, Doing, Terms};
+use crate::error::{Error, Kind};
 
 /// The looks that are overdue, by path.
 #[derive(Debug, Default)]
@@ -28,10 +28,10 @@ impl Stuck {
         terms: Terms,
         doing: String,
         path: &AbsolutePath,
-        work: impl FnOnce() -> Result<T, NodeError> + Send + 'static,
-    ) -> Result<T, NodeError> {
+        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
         if self.is_stuck(path) {
-            return Err(NodeError::new(NodeErrorKind::Timeout, doing).advise(
+            return Err(Error::new(Kind::Timeout, doing).advise(
                 "an earlier look at it has not come back: its filesystem does not answer",
             ));
         }
@@ -84,12 +84,12 @@ mod tests {
             Ok(())
         });
         let late = look.await.expect_err("late");
-        assert_eq!(late.kind(), NodeErrorKind::Timeout);
+        assert_eq!(late.kind(), Kind::Timeout);
         for _ in 0..3 {
             let never = || -> Result<(), _> { panic!("another thread was spent") };
             let look = stuck.look(within(60_000), "look".into(), &dead, never);
             let error = look.await.expect_err("refused");
-            assert_eq!(error.kind(), NodeErrorKind::Timeout);
+            assert_eq!(error.kind(), Kind::Timeout);
         }
         let look = stuck.look(within(60_000), "look".into(), &sound, || Ok(7));
         assert_eq!(look.await.expect("another path"), 7);

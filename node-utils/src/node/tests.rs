@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::attachment::Hostpath;
 use crate::capability::{Access, AccessMode, MountAccess, MountFlags, VolumeCapability};
+use crate::error::Effect;
 use crate::mount::{MountTable, is_mounted};
 use crate::testing::{bind_plainly, with_own_mounts};
 
@@ -88,7 +89,7 @@ impl Bench {
         TargetPath::parse(&self.text(&format!("k/{name}"))).expect("path")
     }
 
-    fn stage(&self, volume: &str, staging: &str) -> Result<(), NodeError> {
+    fn stage(&self, volume: &str, staging: &str) -> Result<(), Error> {
         let request = StageRequest {
             staging: self.staging(staging),
             attachment: self.attachment(volume),
@@ -97,7 +98,7 @@ impl Bench {
         self.runtime.block_on(self.node.stage(soon(), request))
     }
 
-    fn unstage(&self, staging: &str) -> Result<(), NodeError> {
+    fn unstage(&self, staging: &str) -> Result<(), Error> {
         let path = self.staging(staging);
         self.runtime.block_on(self.node.unstage(soon(), path))
     }
@@ -113,16 +114,16 @@ impl Bench {
         }
     }
 
-    fn publish(&self, request: PublishRequest) -> Result<(), NodeError> {
+    fn publish(&self, request: PublishRequest) -> Result<(), Error> {
         self.runtime.block_on(self.node.publish(soon(), request))
     }
 
-    fn unpublish(&self, target: &str) -> Result<(), NodeError> {
+    fn unpublish(&self, target: &str) -> Result<(), Error> {
         let path = self.target(target);
         self.runtime.block_on(self.node.unpublish(soon(), path))
     }
 
-    fn stats(&self, relative: &str) -> Result<VolumeStats, NodeError> {
+    fn stats(&self, relative: &str) -> Result<VolumeStats, Error> {
         let path = AbsolutePath::parse(&self.text(relative)).expect("path");
         self.runtime.block_on(self.node.stats(soon(), path))
     }
@@ -143,7 +144,7 @@ fn mounts() -> usize {
 }
 
 #[track_caller]
-fn refused<T: std::fmt::Debug>(result: Result<T, NodeError>, kind: NodeErrorKind) -> NodeError {
+fn refused<T: std::fmt::Debug>(result: Result<T, Error>, kind: Kind) -> Error {
     let error = result.expect_err("must be refused");
     assert_eq!(error.kind(), kind, "{}", error.chain());
     error

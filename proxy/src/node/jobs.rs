@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use csi_proto::v1;
 use driver_core::config::NodeCapability;
-use driver_core::{Effect, Error, Kind, VolumeId};
-use node_utils::node::{self, NodeError, NodeErrorKind};
-use node_utils::{AbsolutePath, Attachment, Terms};
+use driver_core::{Error, Kind, VolumeId};
+use node_utils::{AbsolutePath, Attachment, Terms, node};
 use tracing::info;
 
 use crate::connection::Connection;
@@ -218,19 +217,8 @@ fn terms(task: &Task) -> Terms {
 }
 
 /// An error of a verb, told about the volume.
-fn told(id: &VolumeId, error: NodeError) -> Error {
-    let kind = match error.kind() {
-        NodeErrorKind::Invalid => Kind::Invalid,
-        NodeErrorKind::NotFound => Kind::NotFound,
-        NodeErrorKind::Conflict => Kind::Conflict,
-        NodeErrorKind::Precondition | NodeErrorKind::Busy => Kind::Busy,
-        NodeErrorKind::Timeout => Kind::Timeout,
-        NodeErrorKind::Internal => Kind::Internal,
-    };
-    let effect = match error.effect() {
-        node::Effect::None => Effect::None,
-        node::Effect::Possible => Effect::Possible,
-    };
+fn told(id: &VolumeId, error: Error) -> Error {
+    let (kind, effect) = (error.kind(), error.effect());
     let advice = error.advice().map(str::to_owned);
     let told = Error::new(kind, format!("volume `{id}`"))
         .with_effect(effect)

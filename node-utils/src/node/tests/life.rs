@@ -60,12 +60,12 @@ fn directories_that_are_made_on_the_way_are_closed_to_others() {
 #[test]
 fn a_volume_that_does_not_exist_is_not_found_and_leaves_nothing() {
     bench(|bench| {
-        refused(bench.stage("three", "s"), NodeErrorKind::NotFound);
+        refused(bench.stage("three", "s"), Kind::NotFound);
         assert!(!bench.path("k/s").exists());
         fs::write(bench.path("v/file"), "").expect("file");
-        refused(bench.stage("file", "s"), NodeErrorKind::Invalid);
+        refused(bench.stage("file", "s"), Kind::Invalid);
         symlink(bench.path("v/one"), bench.path("v/link")).expect("link");
-        refused(bench.stage("link", "s"), NodeErrorKind::Invalid);
+        refused(bench.stage("link", "s"), Kind::Invalid);
         assert!(!bench.path("k/s").exists());
     });
 }
@@ -74,7 +74,7 @@ fn a_volume_that_does_not_exist_is_not_found_and_leaves_nothing() {
 fn another_volume_at_the_staging_path_is_a_conflict_and_stays() {
     bench(|bench| {
         bench.stage("two", "s").expect("stage");
-        refused(bench.stage("one", "s"), NodeErrorKind::Conflict);
+        refused(bench.stage("one", "s"), Kind::Conflict);
         assert_eq!(fs::read(bench.path("k/s/name")).expect("read"), b"two");
         assert_eq!(bench.layers("k/s"), 1);
     });
@@ -87,9 +87,9 @@ fn a_staged_volume_whose_directory_was_deleted_is_replaced() {
         bench.publish(bench.request("t")).expect("publish");
         fs::remove_dir_all(bench.path("v/one")).expect("remove");
         let publish = || bench.publish(bench.request("t2"));
-        refused(publish(), NodeErrorKind::Precondition);
+        refused(publish(), Kind::Busy);
         fs::create_dir(bench.path("v/one")).expect("dir");
-        refused(publish(), NodeErrorKind::Precondition);
+        refused(publish(), Kind::Busy);
         assert!(!bench.path("k/t2").exists());
         let _in_use = fs::File::open(bench.path("k/s")).expect("open");
         bench.stage("one", "s").expect("stage over the dead one");
@@ -106,12 +106,12 @@ fn a_staged_volume_whose_directory_was_deleted_is_replaced() {
 fn an_error_after_a_dead_mount_was_taken_away_does_not_claim_that_nothing_changed() {
     bench(|bench| {
         bench.stage("two", "s").expect("stage");
-        let error = refused(bench.stage("one", "s"), NodeErrorKind::Conflict);
+        let error = refused(bench.stage("one", "s"), Kind::Conflict);
         assert_eq!(error.effect(), Effect::None);
         fs::create_dir(bench.path("v/dead")).expect("dir");
         bench.bind("v/dead", "k/s");
         fs::remove_dir(bench.path("v/dead")).expect("remove");
-        let error = refused(bench.stage("one", "s"), NodeErrorKind::Conflict);
+        let error = refused(bench.stage("one", "s"), Kind::Conflict);
         assert_eq!(error.effect(), Effect::Possible);
         assert_eq!(bench.layers("k/s"), 1);
 
@@ -120,9 +120,9 @@ fn an_error_after_a_dead_mount_was_taken_away_does_not_claim_that_nothing_change
         }
         bind_plainly(&bench.path("v/file"), &bench.path("k/file"));
         fs::remove_file(bench.path("v/file")).expect("remove");
-        let error = refused(bench.stage("one", "file"), NodeErrorKind::Precondition);
+        let error = refused(bench.stage("one", "file"), Kind::Busy);
         assert_eq!(error.effect(), Effect::Possible);
-        let error = refused(bench.stage("one", "file"), NodeErrorKind::Precondition);
+        let error = refused(bench.stage("one", "file"), Kind::Busy);
         assert_eq!(error.effect(), Effect::None);
     });
 }
@@ -136,9 +136,9 @@ fn a_refusal_that_leaves_directories_behind_does_not_claim_that_nothing_changed(
             ..bench.request(target)
         };
         bench.publish(only("t")).expect("publish");
-        let error = refused(bench.publish(only("new")), NodeErrorKind::Precondition);
+        let error = refused(bench.publish(only("new")), Kind::Busy);
         assert_eq!(error.effect(), Effect::None);
-        let error = refused(bench.publish(only("a/new")), NodeErrorKind::Precondition);
+        let error = refused(bench.publish(only("a/new")), Kind::Busy);
         assert_eq!(error.effect(), Effect::Possible);
         assert!(bench.path("k/a").exists() && !bench.path("k/a/new").exists());
     });
@@ -200,14 +200,14 @@ fn unpublish_deletes_an_empty_target_of_any_kind_and_nothing_with_content() {
         assert!(!bench.path("k/empty").exists());
 
         fs::write(bench.path("k/full"), "data").expect("file");
-        refused(bench.unpublish("full"), NodeErrorKind::Busy);
+        refused(bench.unpublish("full"), Kind::Busy);
         assert_eq!(fs::read(bench.path("k/full")).expect("read"), b"data");
 
         fs::create_dir(bench.path("k/dir")).expect("dir");
         fs::write(bench.path("k/dir/f"), "data").expect("file");
-        let error = refused(bench.unpublish("dir"), NodeErrorKind::Busy);
+        let error = refused(bench.unpublish("dir"), Kind::Busy);
         assert_eq!(error.effect(), Effect::None);
-        refused(bench.unstage("dir"), NodeErrorKind::Busy);
+        refused(bench.unstage("dir"), Kind::Busy);
         assert!(bench.path("k/dir/f").exists());
 
         bench.bind("v/one", "k/mounted");
@@ -241,7 +241,7 @@ fn a_volume_in_use_is_busy_stays_mounted_and_goes_when_it_is_free() {
         bench.stage("one", "s").expect("stage");
         bench.publish(bench.request("t")).expect("publish");
         let held = fs::File::create(bench.path("k/t/open")).expect("file");
-        let error = refused(bench.unpublish("t"), NodeErrorKind::Busy);
+        let error = refused(bench.unpublish("t"), Kind::Busy);
         assert_eq!(error.effect(), Effect::None);
         assert!(is_mounted(&bench.path("k/t")).expect("look"));
         drop(held);
@@ -262,11 +262,11 @@ fn a_raw_device_cannot_be_made_of_a_directory() {
             capability: block.clone(),
         };
         let stage = bench.runtime.block_on(bench.node.stage(soon(), request));
-        refused(stage, NodeErrorKind::Invalid);
+        refused(stage, Kind::Invalid);
         bench.stage("one", "s").expect("stage");
         let mut request = bench.request("t");
         request.capability = block;
-        refused(bench.publish(request), NodeErrorKind::Invalid);
+        refused(bench.publish(request), Kind::Invalid);
         assert!(!bench.path("k/t").exists());
     });
 }
@@ -277,7 +277,7 @@ fn a_call_that_comes_too_late_changes_nothing() {
         bench.stage("one", "s").expect("stage");
         let late = Terms::until(Instant::now());
         let result = bench.node.publish(late, bench.request("t"));
-        let error = refused(bench.runtime.block_on(result), NodeErrorKind::Timeout);
+        let error = refused(bench.runtime.block_on(result), Kind::Timeout);
         assert_eq!(error.effect(), Effect::None);
         assert!(!bench.path("k/t").exists());
     });
@@ -295,8 +295,8 @@ fn expanding_a_directory_needs_it_to_be_mounted() {
         };
         bench.stage("one", "s").expect("stage");
         assert_eq!(expand("k/s").expect("expand"), None);
-        refused(expand("k"), NodeErrorKind::NotFound);
-        refused(expand("k/missing"), NodeErrorKind::NotFound);
+        refused(expand("k"), Kind::NotFound);
+        refused(expand("k/missing"), Kind::NotFound);
     });
 }
 
@@ -313,7 +313,7 @@ fn a_publication_beside_a_hung_call_is_not_held_up() {
             let _ = hung.recv();
             Ok(())
         }));
-        refused(result, NodeErrorKind::Timeout);
+        refused(result, Kind::Timeout);
         assert_eq!(std::sync::Arc::strong_count(&guard), 2, "still held");
         bench.publish(bench.request("t")).expect("publish");
         mount::unmount_all_layers(&bench.path("k/t")).expect("unmount");

@@ -66,7 +66,7 @@ fn the_same_target_with_other_arguments_is_a_conflict_and_stays() {
             readonly: true,
             ..bench.request("t")
         };
-        let error = refused(bench.publish(read_only.clone()), NodeErrorKind::Conflict);
+        let error = refused(bench.publish(read_only.clone()), Kind::Conflict);
         assert!(
             error.chain().contains("missing there: ro"),
             "{}",
@@ -78,26 +78,23 @@ fn the_same_target_with_other_arguments_is_a_conflict_and_stays() {
             attachment: bench.attachment("two"),
             ..bench.request("t")
         };
-        refused(bench.publish(other), NodeErrorKind::Conflict);
+        refused(bench.publish(other), Kind::Conflict);
         let flags = PublishRequest {
             capability: capability(AccessMode::SingleNodeMultiWriter, "noexec"),
             ..bench.request("t")
         };
-        refused(bench.publish(flags), NodeErrorKind::Conflict);
+        refused(bench.publish(flags), Kind::Conflict);
         let no_links = PublishRequest {
             capability: capability(AccessMode::SingleNodeMultiWriter, "nosymfollow"),
             ..bench.request("links")
         };
         bench.publish(no_links.clone()).expect("publish");
         bench.publish(no_links).expect("the same again");
-        refused(
-            bench.publish(bench.request("links")),
-            NodeErrorKind::Conflict,
-        );
+        refused(bench.publish(bench.request("links")), Kind::Conflict);
 
         bench.unpublish("t").expect("unpublish");
         bench.publish(read_only).expect("publish");
-        refused(bench.publish(bench.request("t")), NodeErrorKind::Conflict);
+        refused(bench.publish(bench.request("t")), Kind::Conflict);
         assert!(is_read_only(&bench.path("k/t")));
         assert_eq!(bench.layers("k/t"), 1);
     });
@@ -111,7 +108,7 @@ fn a_single_writer_has_one_target_and_is_told_which() {
         bench.stage("two", "s2").expect("stage");
         bench.publish(only("t")).expect("publish");
         bench.publish(only("t")).expect("the same again");
-        let error = refused(bench.publish(only("other")), NodeErrorKind::Precondition);
+        let error = refused(bench.publish(only("other")), Kind::Busy);
         assert!(
             error.chain().contains(&bench.text("k/t")),
             "{}",
@@ -150,10 +147,7 @@ fn every_other_mode_allows_several_targets() {
 fn a_volume_that_is_not_staged_is_not_published() {
     bench(|bench| {
         let unstaged = |bench: &Bench| {
-            refused(
-                bench.publish(bench.request("t")),
-                NodeErrorKind::Precondition,
-            );
+            refused(bench.publish(bench.request("t")), Kind::Busy);
             assert!(!bench.path("k/t").exists());
         };
         unstaged(bench);
@@ -161,11 +155,8 @@ fn a_volume_that_is_not_staged_is_not_published() {
         unstaged(bench);
         bench.stage("two", "s").expect("stage");
         unstaged(bench);
-        refused(bench.publish(bench.request("s")), NodeErrorKind::Invalid);
-        refused(
-            bench.publish(bench.request("s/inside")),
-            NodeErrorKind::Invalid,
-        );
+        refused(bench.publish(bench.request("s")), Kind::Invalid);
+        refused(bench.publish(bench.request("s/inside")), Kind::Invalid);
         assert!(!bench.path("v/two/inside").exists());
     });
 }
@@ -180,10 +171,7 @@ fn a_target_that_is_a_link_or_a_file_is_refused_and_unchanged() {
         fs::write(bench.path("k/file"), "data").expect("file");
         let before = mounts();
         for target in ["link", "dangling", "file"] {
-            let error = refused(
-                bench.publish(bench.request(target)),
-                NodeErrorKind::Precondition,
-            );
+            let error = refused(bench.publish(bench.request(target)), Kind::Busy);
             assert_eq!(error.effect(), Effect::None);
         }
         assert_eq!(mounts(), before);
@@ -241,7 +229,7 @@ fn a_refused_publication_leaves_a_directory_that_was_there() {
         bench.publish(bench.request("t")).expect("publish");
         fs::create_dir(bench.path("k/mine")).expect("dir");
         let only = mode(bench, "mine", AccessMode::SingleNodeSingleWriter);
-        refused(bench.publish(only), NodeErrorKind::Precondition);
+        refused(bench.publish(only), Kind::Busy);
         assert!(bench.path("k/mine").exists());
     });
 }

@@ -30,9 +30,9 @@ fn a_published_and_a_staged_volume_have_statistics_and_other_paths_have_none() {
             assert!(inodes.used > 0 && inodes.total >= inodes.used, "{inodes:?}");
             assert_eq!(reason(&stats), "Normal");
         }
-        refused(bench.stats("k"), NodeErrorKind::NotFound);
-        refused(bench.stats("k/missing"), NodeErrorKind::NotFound);
-        refused(bench.stats("k/t/big/deeper"), NodeErrorKind::NotFound);
+        refused(bench.stats("k"), Kind::NotFound);
+        refused(bench.stats("k/missing"), Kind::NotFound);
+        refused(bench.stats("k/t/big/deeper"), Kind::NotFound);
     });
 }
 

@@ -1,4 +1,5 @@
-//! Errors of drivers: a closed set of kinds, chosen where the cause was understood.
+//! Errors of the verbs of drivers and of the node: a closed set of kinds, chosen where the cause was
+//! understood.
 //!
 //! No text is interpreted above the module that ran a tool, and no gRPC code is known here: the
 //! proxy turns kinds into codes in one table. What each code means to the sidecars is in
@@ -20,7 +21,8 @@ pub enum Kind {
     OutOfRange,
     /// The backend has no room, or no allowed topology fits.
     OutOfSpace,
-    /// The object is in a state that forbids this now: in use, has dependents, not staged.
+    /// The object is in a state that forbids this now: in use, has dependents, not staged, published
+    /// elsewhere in an exclusive mode.
     Busy,
     /// The same object is being worked on by another call.
     Pending,
@@ -36,7 +38,7 @@ pub enum Kind {
     Internal,
 }
 
-/// Whether the backend may have been changed by what failed.
+/// Whether the backend, or the node, may have been changed by what failed.
 ///
 /// Sidecars treat some codes as final and forget the object: an outcome that is not known must
 /// never be reported with one of those.
@@ -48,7 +50,7 @@ pub enum Effect {
     Possible,
 }
 
-/// A failed verb of a driver.
+/// A failed verb of a driver or of the node.
 ///
 /// Displays as what was being done to which object; the cause is in [`StdError::source`], and
 /// what the user can do is in [`Error::advice`].
