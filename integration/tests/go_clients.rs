@@ -1,7 +1,7 @@
 //! Go's gRPC over a unix socket: every way of dialling, several versions of the library.
 #![forbid(unsafe_code)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use integration::place::Place;
 use integration::requirement;
@@ -16,24 +16,22 @@ const VERSIONS: [(&str, &str); 3] = [
     ("grpc-1.29.mod", "1.29.1"),
 ];
 
-/// The ways of dialling that `go-client/main.go` knows, and the first version that has each.
-const STYLES: [(&str, &[&str]); 5] = [
-    ("kubelet", &["1.80.0", "1.57.2", "1.29.1"]),
-    ("old-kubelet", &["1.80.0", "1.57.2", "1.29.1"]),
-    ("sidecar", &["1.80.0", "1.57.2", "1.29.1"]),
-    ("old-sidecar", &["1.80.0", "1.57.2", "1.29.1"]),
-    ("short-scheme", &["1.80.0", "1.57.2", "1.29.1"]),
+/// The ways of dialling that `go-client/main.go` knows.
+const STYLES: [&str; 5] = [
+    "kubelet",
+    "old-kubelet",
+    "sidecar",
+    "old-sidecar",
+    "short-scheme",
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubelet_and_sidecars_of_all_years_are_answered() {
     const WHAT: &str = "the Go client";
-    let Some(go) =
-        requirement::tool(WHAT, "go").or_else(|| requirement::tool_from(WHAT, "OMNIBUS_GO"))
-    else {
+    let named = std::env::var_os("OMNIBUS_GO").map(PathBuf::from);
+    let Some(go) = named.or_else(|| requirement::tool(WHAT, "go")) else {
         return;
     };
-    let go = std::env::var_os("OMNIBUS_GO").map_or(go, Into::into);
     let place = Place::new();
     let mut server = Launch::local_hostpath(&place).start(&place).await;
     for (modules, version) in VERSIONS {
@@ -44,10 +42,8 @@ async fn kubelet_and_sidecars_of_all_years_are_answered() {
                 continue;
             }
         };
-        for (style, versions) in STYLES {
-            if versions.contains(&version) {
-                asks(&client, style, version, &place).await;
-            }
+        for style in STYLES {
+            asks(&client, style, version, &place).await;
         }
     }
     assert!(server.terminate().await.success());
