@@ -336,14 +336,21 @@ async fn http(place: &Place, path: &str) -> String {
     let Some(port) = port_of(place, "admin") else {
         return String::new();
     };
-    let Ok(mut connection) = TcpStream::connect(("127.0.0.1", port)).await else {
-        return "nobody listens".into();
-    };
+    let reply = get(port, path).await;
+    reply.map_or_else(
+        |_| "nobody listens".into(),
+        |reply| reply.lines().next().unwrap_or_default().to_owned(),
+    )
+}
+
+/// All that the admin endpoint answers on `port` of the loopback.
+pub async fn get(port: u16, path: &str) -> std::io::Result<String> {
+    let mut connection = TcpStream::connect(("127.0.0.1", port)).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    connection.write_all(request.as_bytes()).await?;
     let mut reply = String::new();
-    let _ = connection.write_all(request.as_bytes()).await;
-    let _ = connection.read_to_string(&mut reply).await;
-    reply.lines().next().unwrap_or_default().to_owned()
+    connection.read_to_string(&mut reply).await?;
+    Ok(reply)
 }
 
 /// What of the log depends on settings and not on the clock.

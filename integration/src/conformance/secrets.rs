@@ -9,17 +9,20 @@ use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, ReflectMessag
 use super::Target;
 use super::messages::{self, Known, Scene};
 use super::world::World;
+use crate::observe::{free_port, get};
 use crate::requirement;
 use crate::server::log_of;
 
 const CANARY: &str = "c4n4ry-5ecret";
 
-/// Log, status messages, arguments, environment.
+/// Log, status messages, metrics, arguments, environment.
 pub async fn no_secret_reaches_a_log_a_message_a_metric_or_an_argument(target: &dyn Target) {
     if !requirement::root("secrets in requests to the node") {
         return;
     }
-    let world = World::start(target).await;
+    let admin = free_port();
+    let address = format!("127.0.0.1:{admin}");
+    let world = World::start_with(target, |launch| launch.set("--metrics-address", &address)).await;
     let scene = Scene::set(&world).await;
     let mut requests = scene.requests();
     for method in messages::methods() {
@@ -62,6 +65,9 @@ pub async fn no_secret_reaches_a_log_a_message_a_metric_or_an_argument(target: &
     let leak = log.lines().find(|line| line.contains(CANARY));
     assert!(leak.is_none(), "a secret in the log: {leak:?}");
     assert!(log.contains("CreateVolume"), "the log was switched on");
+    let metrics = get(admin, "/metrics").await.expect("metrics");
+    assert!(metrics.contains("csi_rpc"), "no metrics: {metrics}");
+    assert!(!metrics.contains(CANARY), "a secret in the metrics");
     let public = world.server.process().arguments_and_environment();
     assert!(
         !String::from_utf8_lossy(&public).contains(CANARY),

@@ -12,7 +12,7 @@ use tonic::{Code, Response, Status};
 
 use crate::client::Client;
 use crate::place::Place;
-use crate::server::{Server, log_of};
+use crate::server::{Launch, Server, log_of};
 use crate::tree::Tree;
 use crate::volume;
 
@@ -40,8 +40,13 @@ pub type Outcome<T> = Result<Response<T>, Status>;
 impl<'a> World<'a> {
     /// A server in a new folder.
     pub async fn start(target: &'a dyn Target) -> Self {
+        Self::start_with(target, |launch| launch).await
+    }
+
+    /// A server in a new folder, started in a way of its own.
+    pub async fn start_with(target: &'a dyn Target, change: impl FnOnce(Launch) -> Launch) -> Self {
         let place = Place::new();
-        let server = target.launch(&place).start(&place).await;
+        let server = change(target.launch(&place)).start(&place).await;
         let client = server.client();
         Self {
             empty: target.backend(&place).without_folder_times(),
