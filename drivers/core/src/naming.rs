@@ -134,8 +134,10 @@ fn mapped(text: &str, word: impl Fn(char) -> bool, max: usize) -> String {
         .take(room)
         .collect();
     let kept = kept.trim_end_matches('-');
-    let mut id = String::with_capacity(max);
-    id.push_str(if kept.is_empty() { "n" } else { kept });
+    let kept = if kept.is_empty() { "n" } else { kept };
+    // As long as the id, not as the room: a caller may have any amount of it.
+    let mut id = String::with_capacity(kept.len() + MARK.len() + DIGITS);
+    id.push_str(kept);
     id.push_str(MARK);
     push_hex(&mut id, &Sha256::digest(text)[..DIGITS / 2]);
     id
@@ -258,6 +260,7 @@ mod tests {
             assert_ne!(leaf, *name);
             assert!(leaf.len() <= 100 && !leaf.contains(['/', ' ']));
         }
+        assert!(leaf("a/b", usize::MAX).starts_with("a-b-x-"));
         for max in 0..=MIN_LEAF {
             assert_eq!(leaf(&"s".repeat(101), max).len(), MIN_LEAF);
             assert_eq!(leaf(&"s".repeat(MIN_LEAF), max), "s".repeat(MIN_LEAF));
