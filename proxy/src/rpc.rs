@@ -1,7 +1,7 @@
 //! How a call is run: detached from its client, guarded, bounded in time, logged and measured.
 //!
 //! tonic drops a handler when its client leaves; work on storage must not be dropped half-way, so
-//! a handler that is dropped hands its work over to a task, see [`Carried`]. What the call does is
+//! a handler that is dropped hands its work over to a task (`carried`). What the call does is
 //! not known here. compat: "Calls in progress".
 
 mod carried;
