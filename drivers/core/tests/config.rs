@@ -76,9 +76,9 @@ fn bombs_are_refused_within_a_tenth_of_a_second() {
     ));
     refused_fast(&"[".repeat(100_000));
     refused_fast(&"{a: ".repeat(100_000));
-    refused_fast(&"[".repeat(3_000));
-    refused_fast(&format!("{}{}", "a: [".repeat(1_499), "x,".repeat(500_000)));
-    refused_fast(&format!("{}{}", "{a: ".repeat(2_990), "x,".repeat(30_000)));
+    refused_fast(&"[".repeat(1_000));
+    refused_fast(&format!("{}{}", "a: [".repeat(499), "x,".repeat(500_000)));
+    refused_fast(&format!("{}{}", "{a: ".repeat(990), "x,".repeat(30_000)));
     refused_fast(&"- ".repeat(100_000));
     assert!(
         refused_fast("a: 1\nb:\n  c: 2\n  c: 3\n")

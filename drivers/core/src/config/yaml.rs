@@ -18,13 +18,13 @@ const MAX_NODES: usize = 20_000;
 /// The most bytes of keys and scalars after aliases are unfolded.
 const MAX_UNFOLDED: usize = 4 * MAX_BYTES;
 /// The most `[` and `{`. The time to parse nested ones grows with the square of their number.
-const MAX_BRACKETS: usize = 3_000;
+const MAX_BRACKETS: usize = 1_000;
 /// What every token has one of: line ends and the characters that YAML gives a meaning to.
 const MARKS: &[u8] = b"\n\r-?:,[]{}#&*!|>'\"%";
 /// The most of them. The library reads the whole text before the visitor can refuse anything.
 const MAX_MARKS: usize = 80_000;
 /// The most marks times brackets: within open brackets, each token costs time for each of them.
-const MAX_WORK: usize = 15_000_000;
+const MAX_WORK: usize = 5_000_000;
 /// The longest message of the library that is passed on, in characters.
 const MAX_MESSAGE: usize = 512;
 /// The key whose value is merged into the map it stands in.
