@@ -6,12 +6,29 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::Span;
 
 use crate::error::{Effect, Error, Kind};
+
+/// How long the caller stays awake for work that is done sooner than a thread is woken: most calls
+/// on a filesystem of this machine take a few microseconds, being woken takes more.
+const GLANCE: Duration = Duration::from_micros(50);
+
+/// The work that is being done now.
+static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+
+/// With one processor, whoever stays awake keeps the work from being done.
+static STAYS_AWAKE: LazyLock<bool> =
+    LazyLock::new(|| std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1));
+
+/// Counts one piece of work as long as it lives.
+struct UnderWay;
 
 /// The terms on which a verb runs: when its caller stops waiting, and what stays held until the
 /// work is over.
@@ -40,6 +57,21 @@ impl Terms {
     pub fn holding(mut self, guard: impl Any + Send) -> Self {
         self.hold = Hold(Some(Box::new(guard)));
         self
+    }
+}
+
+// === impl UnderWay ===
+
+impl UnderWay {
+    fn begin() -> Self {
+        UNDER_WAY.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -77,7 +109,26 @@ impl Doing {
 /// Has `work` done on a thread that may block; what it logs belongs to the call that asked for it.
 pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     let span = Span::current();
-    tokio::task::spawn_blocking(move || span.in_scope(work))
+    // Only the one caller at a quiet time stays awake: in a crowd its thread has others to serve.
+    let alone = UNDER_WAY.load(Ordering::Relaxed) == 0;
+    let under_way = UnderWay::begin();
+    let task = tokio::task::spawn_blocking(move || {
+        let result = span.in_scope(work);
+        drop(under_way);
+        result
+    });
+    if alone && *STAYS_AWAKE {
+        glance(&task);
+    }
+    task
+}
+
+/// Stays awake until `task` is done, but not for long.
+fn glance<T>(task: &JoinHandle<T>) {
+    let began = std::time::Instant::now();
+    while !task.is_finished() && began.elapsed() < GLANCE {
+        std::hint::spin_loop();
+    }
 }
 
 /// Runs `work` on a thread that may block.
