@@ -12,7 +12,7 @@ mod node;
 #[cfg(test)]
 mod tests;
 
-use driver_core::text::{MAX_ID_IN, TextError, check_text};
+use driver_core::text::{MAX_STRING, TextError, check_text};
 use driver_core::{Error, Kind, PageRequest, PageToken, SizeRange};
 use node_utils::AbsolutePath;
 use node_utils::attachment::PathError;
@@ -30,8 +30,9 @@ pub(crate) use node::{
     NodeExpandRequest, PublishRequest, StageRequest, UnpublishRequest, stats, unstage,
 };
 
-/// The longest token that is looked at; a longer one cannot be ours.
-pub(crate) const MAX_TOKEN: usize = MAX_ID_IN;
+/// The longest token, given and taken: a token is no id of an older driver, so that the limit of
+/// the specification holds both ways.
+pub(crate) const MAX_TOKEN: usize = MAX_STRING;
 
 /// A field that cannot be accepted. Displays as its name; the reason is the source.
 #[derive(Debug, thiserror::Error)]

@@ -98,8 +98,8 @@ pub(crate) fn topology(topology: &Topology) -> v1::Topology {
     }
 }
 
-/// Where the next page begins, empty at the end. A token names an entry of the list, so that it
-/// may be a little longer than the longest id; no orchestrator stores it, and ours is read back.
+/// Where the next page begins, empty at the end. A driver whose entries have longer names shortens
+/// them.
 pub(crate) fn next_token<T>(page: &Page<T>) -> Result<String, Error> {
     let Some(token) = &page.next else {
         return Ok(String::new());

@@ -107,7 +107,11 @@ impl HostpathConfig {
         if let Some(driver) = self.snapshots.default_driver.as_deref()
             && driver != FILECOPY
         {
-            let problem = format!("`{}` is not a driver of this build", driver.escape_debug());
+            // Another text may have come out of the environment, and may be a secret.
+            let problem = match driver {
+                "restic" | "kopia" => format!("`{driver}` is not a driver of this build"),
+                _ => "there is no such driver of snapshots".to_owned(),
+            };
             return Err(ConfigError::at(key("snapshots.default_driver"), problem)
                 .advise("snapshots are made with `filecopy`"));
         }

@@ -368,24 +368,13 @@ pub async fn work_goes_on_without_the_client_that_asked_for_it(target: &dyn Targ
     let world = World::start(target).await;
     let (source, tree) = large_volume(&world).await;
     let (request, id) = a_copy(&world, &source).await;
-    let mut client = Client::connect(&world.place.socket())
-        .await
-        .expect("a connection");
-    let copying = tokio::spawn({
-        let request = request.clone();
-        async move { insist(&mut client, request).await }
-    });
-    assert!(
-        in_progress(&world, &id, || copying.is_finished()).await,
-        "the copy was over before its client could leave"
-    );
-    // The task owns the only handle of its connection: this closes it.
-    copying.abort();
-    let ended = copying.await;
-    assert!(
-        ended.is_err(),
-        "the call was over before its client left: {ended:?}"
-    );
+    // On a busy machine a copy may be over before its client can leave: then there is another.
+    let mut copies = 0;
+    while !left_in_the_middle(&world, &request, &id).await {
+        copies += 1;
+        assert!(copies < 20, "every copy was over before its client left");
+        world.remove(&id).await;
+    }
     let deadline = Instant::now() + wait::PATIENCE;
     while world.volume_ids().await.len() < 2 {
         assert!(Instant::now() < deadline, "the work was thrown away");
@@ -396,6 +385,29 @@ pub async fn work_goes_on_without_the_client_that_asked_for_it(target: &dyn Targ
     world.remove(&copy.volume_id).await;
     world.remove(&source.volume_id).await;
     world.end().await;
+}
+
+/// Asks for a copy and disconnects while it is being made; `false` if it was over before that.
+async fn left_in_the_middle(
+    world: &World<'_>,
+    request: &csi::CreateVolumeRequest,
+    id: &str,
+) -> bool {
+    let mut client = Client::connect(&world.place.socket())
+        .await
+        .expect("a connection");
+    let request = request.clone();
+    let copying = tokio::spawn(async move { insist(&mut client, request).await });
+    let under_way = in_progress(world, id, || copying.is_finished()).await;
+    if under_way {
+        // The task owns the only handle of its connection: this closes it.
+        copying.abort();
+    }
+    let ended = copying.await;
+    if let Ok(outcome) = &ended {
+        assert_eq!(code(outcome), Code::Ok, "{outcome:?}");
+    }
+    ended.is_err()
 }
 
 /// A deadline that is too short: the retry gives the volume, never a part of it.

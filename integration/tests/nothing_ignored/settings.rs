@@ -145,6 +145,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     set("driver (of a snapshot class)", Snapshot("driver=filecopy"), Snapshot("driver=restic"), "snapshot"),
     set("democratic-csi.org/driver", Snapshot("democratic-csi.org/driver=filecopy"), Snapshot("democratic-csi.org/driver=restic"), "snapshot"),
     set("democratic-csi.org/local-hostpath/driver", Snapshot("democratic-csi.org/local-hostpath/driver=filecopy"), Snapshot("democratic-csi.org/local-hostpath/driver=restic"), "snapshot"),
+    set("democratic-csi.org/{instance}/driver", Snapshot("democratic-csi.org/one/driver=filecopy"), Snapshot("democratic-csi.org/one/driver=restic"), "snapshot"),
     set("mount_flags (a secret of the node)", Secret("mount_flags=noexec"), Secret("unknown=nosuid"), "notes"),
 ];
 
@@ -168,6 +169,9 @@ pub(crate) fn apply(setting: &Setting, change: &Change, place: &Place) -> Setup 
     setup.busy = flag == "--shutdown-grace";
     if flag.starts_with("--server-address") || flag.starts_with("--server-port") {
         setup.listeners.clear();
+    }
+    if setting.name.contains("{instance}") {
+        setup.launch.config += "instance_id: one\n";
     }
     match change {
         Absent => setup.launch = setup.launch.unset(&flag),
