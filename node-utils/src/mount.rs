@@ -22,6 +22,7 @@ pub use table::{MountEntry, MountTable};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags};
@@ -40,9 +41,11 @@ pub struct MountError {
     source: std::io::Error,
 }
 
-/// Somebody who merely looks at a mount, for statistics, keeps it busy for microseconds. Whoever
-/// uses it is still there after as many attempts.
-const GLANCES: usize = 8;
+/// Somebody who merely looks at a mount, for statistics, keeps it busy for microseconds, and a child
+/// that inherited a descriptor until it becomes another program. Whoever uses the mount is still
+/// there after as many attempts, the pause before each twice the one before: 127 ms in all.
+const GLANCES: u32 = 8;
+const FIRST_PAUSE: Duration = Duration::from_micros(500);
 
 /// How a bind mount comes about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,14 +180,15 @@ pub(crate) fn unmount_dead(path: &Path) -> Result<bool, MountError> {
 }
 
 fn unmount_with(path: &Path, flags: UnmountFlags) -> Result<bool, MountError> {
-    let mut glances = GLANCES;
+    let mut glances = 0;
     loop {
         match rustix::mount::unmount(path, flags) {
             Ok(()) => return Ok(true),
             Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => return Ok(false),
-            Err(Errno::BUSY) if glances > 0 => {
-                glances -= 1;
-                std::thread::yield_now();
+            Err(Errno::BUSY) if glances < GLANCES => {
+                // There is no event to wait for when a mount becomes idle.
+                std::thread::sleep(FIRST_PAUSE * (1 << glances));
+                glances += 1;
             }
             Err(errno) => return Err(MountError::new("unmount", errno)),
         }
