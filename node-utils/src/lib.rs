@@ -12,7 +12,9 @@ pub mod attachment;
 pub mod beneath;
 pub mod blocking;
 pub mod capability;
+pub mod device;
 pub mod error;
+pub mod kernel;
 pub mod mount;
 pub mod node;
 #[cfg(any(test, feature = "testing"))]

@@ -1,0 +1,126 @@
+//! Whether anybody uses a device, and how.
+//!
+//! Asked before a device is formatted or taken away, so every doubt is a use. The mount table knows
+//! only what this process can see; the last word has the kernel, which refuses an exclusive open
+//! of whatever is mounted or claimed anywhere, by any process.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{BlockDevice, DeviceNumber, unreadable};
+use crate::error::Error;
+use crate::kernel::Kernel;
+use crate::mount::{MountEntry, MountTable};
+
+/// Who uses a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Usage {
+    /// A filesystem on it, or on one of its partitions, is mounted here.
+    Mounted(PathBuf),
+    /// Its device node is shown here, as block volumes are.
+    Bound(PathBuf),
+    /// This device lies on top of it.
+    Held(BlockDevice),
+    /// Somebody has claimed it: mounted out of our sight, in use as swap, being formatted.
+    Claimed,
+}
+
+// === impl Usage ===
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mounted(path) => write!(f, "mounted at `{}`", path.display()),
+            Self::Bound(path) => write!(f, "shown as a device at `{}`", path.display()),
+            Self::Held(holder) => write!(f, "held by {holder}"),
+            Self::Claimed => f.write_str("claimed by the kernel or another process"),
+        }
+    }
+}
+
+impl BlockDevice {
+    /// Who uses the device or one of its partitions; `None` if nobody does. Opens the device, which
+    /// can block as long as it does not answer.
+    pub fn in_use(&self, kernel: &Kernel, mounts: &MountTable) -> Result<Option<Usage>, Error> {
+        let mut devices = self.partitions(kernel)?;
+        devices.push(self.clone());
+        for device in &devices {
+            if let Some(usage) = device.mounted(kernel, mounts) {
+                return Ok(Some(usage));
+            }
+            let mut holders = device.holders(kernel)?.into_iter();
+            // A partition map lies on its disk, but is asked itself.
+            if let Some(holder) = holders.find(|holder| !devices.contains(holder)) {
+                return Ok(Some(Usage::Held(holder)));
+            }
+        }
+        for device in &devices {
+            // Whoever has partition maps on it is claimed by them, and they were asked.
+            let is_below = devices
+                .iter()
+                .any(|other| other != device && device.is_below(kernel, other));
+            if !is_below && device.is_claimed(kernel)? {
+                return Ok(Some(Usage::Claimed));
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_below(&self, kernel: &Kernel, other: &Self) -> bool {
+        self.holders(kernel)
+            .is_ok_and(|holders| holders.contains(other))
+    }
+
+    /// Where this very device is mounted, or its node bound.
+    pub fn mounted(&self, kernel: &Kernel, mounts: &MountTable) -> Option<Usage> {
+        let node = self.node(kernel);
+        mounts.entries().find_map(|entry| {
+            if DeviceNumber::from(entry.device) == self.number {
+                return Some(Usage::Mounted(entry.point().into_owned()));
+            }
+            // btrfs shows a number of its own; its source is the device it was mounted by.
+            if entry.fs_type() == "btrfs" && Path::new(&*entry.source()) == node {
+                return Some(Usage::Mounted(entry.point().into_owned()));
+            }
+            self.is_bound_by(kernel, &entry)
+                .then(|| Usage::Bound(entry.point().into_owned()))
+        })
+    }
+
+    /// Whether this mount shows the device's node and nothing else.
+    fn is_bound_by(&self, kernel: &Kernel, entry: &MountEntry<'_>) -> bool {
+        let name = self.name.replace('!', "/");
+        if !entry.root().ends_with(&name) || entry.is_deleted() {
+            return false;
+        }
+        match &*entry.fs_type() {
+            "devtmpfs" => true,
+            // A `/dev` that a container runtime made. A look at it cannot block.
+            "tmpfs" => {
+                let number = kernel.device_number(&entry.point());
+                number.is_ok_and(|number| number == Some(self.number))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the kernel refuses it to us for ourselves alone. The open is for reading and ends at
+    /// once: it changes nothing and makes udev look at nothing.
+    fn is_claimed(&self, kernel: &Kernel) -> Result<bool, Error> {
+        let node = self.node(kernel);
+        if !self.has_node(kernel)? {
+            // Whoever has it open still, nobody can open it any more; sysfs has said the rest.
+            return Ok(false);
+        }
+        let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match rustix::fs::open(&node, flags, Mode::empty()) {
+            Err(Errno::BUSY) => Ok(true),
+            // The errors: no disk behind the node any more, or one that is being taken away.
+            Ok(_) | Err(Errno::NOENT | Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM) => Ok(false),
+            Err(errno) => Err(unreadable(&node, errno.into())),
+        }
+    }
+}

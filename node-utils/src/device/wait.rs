@@ -1,0 +1,84 @@
+//! Waiting for the kernel: a look that is repeated with a growing pause until the deadline.
+//!
+//! sysfs sends no event that a container would reliably get, and udev may not run in it, so we
+//! look. The first looks come fast, because most devices are there within milliseconds.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::BlockDevice;
+use crate::blocking::{self, Doing, Terms};
+use crate::error::{Error, Kind};
+use crate::kernel::Kernel;
+
+/// How long a pause grows.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    next: Duration,
+    longest: Duration,
+}
+
+// === impl Pace ===
+
+impl Pace {
+    /// For what is usually there at once and is cheap to look at.
+    pub fn quick() -> Self {
+        Self {
+            next: Duration::from_millis(5),
+            longest: Duration::from_millis(250),
+        }
+    }
+
+    /// The pause before the next look, half as long again as the one before.
+    pub fn pause(&mut self) -> Duration {
+        let now = self.next;
+        self.next = (now * 3 / 2).min(self.longest);
+        now
+    }
+}
+
+/// Looks until `look` finds something, or the deadline; `None` if it never did. Each look runs on a
+/// thread that may block; an error of one ends the wait.
+pub async fn until<T: Send + 'static>(
+    deadline: Instant,
+    doing: &str,
+    look: impl Fn() -> Result<Option<T>, Error> + Clone + Send + 'static,
+) -> Result<Option<T>, Error> {
+    let mut pace = Pace::quick();
+    loop {
+        let terms = Terms::until(deadline);
+        let found = blocking::run(terms, Doing::reading(doing.to_owned()), look.clone()).await?;
+        if found.is_some() {
+            return Ok(found);
+        }
+        let next = Instant::now() + pace.pause();
+        if next >= deadline {
+            return Ok(None);
+        }
+        tokio::time::sleep_until(next).await;
+    }
+}
+
+impl BlockDevice {
+    /// Waits until the device node is there, which udev or devtmpfs makes a moment after the device.
+    pub async fn wait_for_node(&self, kernel: &Kernel, deadline: Instant) -> Result<(), Error> {
+        let doing = format!("wait for the device node of {self}");
+        let look = {
+            let (device, kernel) = (self.clone(), kernel.clone());
+            move || Ok(device.has_node(&kernel)?.then_some(()))
+        };
+        until(deadline, &doing, look).await?.ok_or_else(|| {
+            Error::new(Kind::Timeout, doing)
+                .advise("is the host's `/dev` mounted into the container?")
+        })
+    }
+
+    /// Waits until the device is gone from sysfs; `false` if it is still there at the deadline.
+    pub async fn wait_until_gone(&self, kernel: &Kernel, deadline: Instant) -> Result<bool, Error> {
+        let (device, of) = (self.clone(), kernel.clone());
+        let look = move || Ok((!device.exists(&of)?).then_some(()));
+        let doing = format!("wait until {self} is gone");
+        Ok(until(deadline, &doing, look).await?.is_some())
+    }
+}
