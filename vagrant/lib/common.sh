@@ -31,6 +31,18 @@ state_folder() {
   printf '%s/%s\n' "$(cache_folder)" "$hash"
 }
 
+# One at a time: two labs that are started at once must not both build. The lock goes with its shell,
+# so what runs longer has to close it.
+alone() {
+  mkdir -p "$(cache_folder)"
+  exec 9>"$(cache_folder)/.lock"
+  flock -n 9 && return
+  say "another lab is being built or started for the first time; waiting for it"
+  flock -w 5400 9 || die "waited 90 minutes for another lab's build"
+}
+
+together() { exec 9>&-; }
+
 need_root() {
   [ "$(id -u)" -eq 0 ] || die "needs root: it makes a root file system with debootstrap"
 }

@@ -1,10 +1,35 @@
 # shellcheck shell=bash
-# Starts, saves, resets and stops the lab's machines under QEMU. A machine's state is a folder with
-# its disks, its monitor socket, its process id and the port where SSH answers.
+# Starts, saves, resets and stops the lab's machines under QEMU. A machine is a folder with its disks,
+# its monitor socket, its process id and the port where SSH answers. Its first start is kept, as disks
+# with a saved state in them, and every later machine of any instance begins as a copy of that.
+: "${here:?the folder of the lab script}"
 
 memory=${OMNIBUS_LAB_MEMORY:-3072}
+instance=${OMNIBUS_LAB_INSTANCE:-}
+case $instance in *[!a-z0-9]*) die "OMNIBUS_LAB_INSTANCE is lower-case letters and digits" ;; esac
 
-machine_folder() { printf '%s/%s\n' "$(state_folder)" "$1"; }
+# A name in the folder of this lab that belongs to this instance alone.
+own() { printf '%s/%s%s\n' "$(state_folder)" "${instance:+$instance-}" "$1"; }
+
+machine_folder() { own "$1"; }
+
+pair_file() { own pair; }
+
+paired() { [ -f "$(pair_file)" ]; }
+
+# Where the first start of a machine is kept: a saved state fits only the QEMU and the devices with
+# which it was made.
+kept_folder() {
+  local key
+  key=$({
+    qemu-system-x86_64 --version
+    cat "$here/lib/machine.sh"
+    printf '%s %s ' "$memory" "$1"
+    kvm_works && echo kvm
+    true
+  } | sha256sum | cut -c 1-12)
+  printf '%s/kept-%s%s-%s\n' "$(state_folder)" "$1" "$(paired && echo -pair)" "$key"
+}
 
 running() {
   local pid
@@ -59,13 +84,15 @@ kvm_works() {
   grep -q yes "$verdict"
 }
 
+# The key exchange is the one that costs an emulated processor least.
+ssh_options=(-q -o KexAlgorithms=curve25519-sha256 -o StrictHostKeyChecking=no
+  -o UserKnownHostsFile=/dev/null -o ConnectTimeout=10 -o ServerAliveInterval=15)
+
 on_machine() {
-  local machine=$1 folder
+  local machine=$1
   shift
-  folder=$(machine_folder "$machine")
-  ssh -q -i "$(state_folder)/key" -p "$(cat "$folder/port")" -o BatchMode=yes -o ConnectTimeout=5 \
-    -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ServerAliveInterval=15 \
-    root@127.0.0.1 "$@"
+  ssh "${ssh_options[@]}" -i "$(state_folder)/key" -p "$(cat "$(machine_folder "$machine")/port")" \
+    -o BatchMode=yes root@127.0.0.1 "$@"
 }
 
 start_qemu() {
@@ -75,8 +102,8 @@ start_qemu() {
   echo "$port" >"$folder/port"
   kvm_works && accel=kvm cpu=host
   local link=("-netdev" "hubport,hubid=0,id=between")
-  if [ -f "$(state_folder)/pair" ]; then
-    link=("-netdev" "socket,id=between,$([ "$machine" = storage ] && echo listen || echo connect)=127.0.0.1:$(cat "$(state_folder)/pair")")
+  if paired; then
+    link=("-netdev" "socket,id=between,$([ "$machine" = storage ] && echo listen || echo connect)=127.0.0.1:$(cat "$(pair_file)")")
   fi
   rm -f "$folder/monitor"
   setsid qemu-system-x86_64 -accel "$accel" -cpu "$cpu" -smp 2 -m "$memory" -M q35 -display none \
@@ -84,59 +111,69 @@ start_qemu() {
     -append "root=/dev/vda rw console=ttyS0 quiet net.ifnames=0 mitigations=off" \
     -drive "file=$folder/root.qcow2,if=virtio,cache=unsafe,discard=unmap" \
     -drive "file=$folder/pool.qcow2,if=virtio,cache=unsafe,discard=unmap" \
+    -drive "file=$folder/mail.raw,if=virtio,format=raw,readonly=on" \
     -netdev "user,id=outside,restrict=on,hostfwd=tcp:127.0.0.1:$port-:22" \
     -device virtio-net-pci,netdev=outside "${link[@]}" -device virtio-net-pci,netdev=between \
     -object rng-random,filename=/dev/urandom,id=rng -device virtio-rng-pci,rng=rng \
     -serial "file:$folder/console" -monitor "unix:$folder/monitor,server=on,wait=off" \
-    -pidfile "$folder/pid" "${@:2}" >"$folder/qemu.log" 2>&1 </dev/null &
+    -pidfile "$folder/pid" "${@:2}" >"$folder/qemu.log" 2>&1 </dev/null 9>&- &
   wait_for "the monitor of $machine" 20 test -S "$folder/monitor"
 }
 
 make_disks() {
   local folder
   folder=$(machine_folder "$1")
+  rm -rf "$folder"
   mkdir -p "$folder"
   qemu-img create -q -f qcow2 -F qcow2 -b ../root.qcow2 "$folder/root.qcow2"
   qemu-img create -q -f qcow2 "$folder/pool.qcow2" 8G
+  truncate -s "$mail_size" "$folder/mail.raw"
 }
 
-# First start: from the kernel on, make the pool, then save the running machine.
+# First start: from the kernel on, make the pool, then keep the running machine.
 first_start() {
-  local machine=$1 folder address=10.77.0.1
+  local machine=$1 folder address=10.77.0.1 kept=$2
   [ "$machine" = node ] && address=10.77.0.2
   folder=$(machine_folder "$machine")
-  rm -f "$folder"/*.qcow2
   make_disks "$machine"
   start_qemu "$machine"
-  wait_for "SSH of $machine (see 'lab console $machine')" 400 on_machine "$machine" true
+  wait_for "SSH of $machine (see 'lab console $machine')" 600 on_machine "$machine" true
   on_machine "$machine" "hostnamectl set-hostname $machine; ip link set eth1 up; ip addr replace $address/24 dev eth1
     systemctl is-system-running --wait >/dev/null || true
     lab-pool /dev/vdb && systemctl start nfs-server smbd open-iscsi multipathd && sync"
   monitor "$machine" "savevm ready"
   monitor "$machine" "info snapshots" | grep -q ready || die "the state of $machine could not be saved"
-  touch "$folder/saved"
+  stop "$machine"
+  rm -rf "$kept.making"
+  mkdir "$kept.making"
+  mv "$folder/root.qcow2" "$folder/pool.qcow2" "$kept.making"
+  # Those of other versions of this script or of QEMU fit nothing any more.
+  rm -rf "${kept%-*}"-????????????
+  mv "$kept.making" "$kept"
 }
 
 start() {
-  local machine=$1 folder
+  local machine=$1 folder kept
   folder=$(machine_folder "$machine")
   running "$machine" && return
-  if [ -f "$folder/saved" ]; then
-    start_qemu "$machine" -loadvm ready
-    if (wait_for "SSH of $machine" 60 on_machine "$machine" true); then
-      clock "$machine"
-      return
-    fi
-    say "the saved state of $machine does not answer; starting it anew"
-    stop "$machine"
-    rm -f "$folder/saved"
+  kept=$(kept_folder "$machine")
+  if [ ! -d "$kept" ]; then
+    alone
+    [ -d "$kept" ] || step "start $machine for the first time (two minutes without KVM)" \
+      "$(own "$machine.log")" first_start "$machine" "$kept"
+    together
   fi
-  step "start $machine for the first time (two minutes without KVM)" "$(state_folder)/$machine.log" \
-    first_start "$machine"
+  make_disks "$machine"
+  cp --sparse=always --reflink=auto "$kept"/*.qcow2 "$folder/"
+  start_qemu "$machine" -loadvm ready
+  # A resumed machine believes in the time at which it was saved.
+  if ! (wait_for "SSH of $machine" 120 set_clock "$machine"); then
+    rm -rf "$kept"
+    die "the saved state of $machine does not answer, and is removed: 'lab up' again makes it anew"
+  fi
 }
 
-# A resumed machine believes in the time at which it was saved.
-clock() { on_machine "$1" "date -s @$(date +%s) >/dev/null"; }
+set_clock() { on_machine "$1" "date -s @$(date +%s) >/dev/null"; }
 
 stop() {
   local pid folder
@@ -144,12 +181,12 @@ stop() {
   pid=$(cat "$folder/pid" 2>/dev/null) || return 0
   kill "$pid" 2>/dev/null || true
   wait_for "the end of $1" 20 sh -c "! kill -0 $pid"
-  rm -f "$folder/pid" "$folder/monitor"
+  rm -f "$folder/pid" "$folder/monitor" "$folder/port"
 }
 
 machines() {
   echo storage
-  [ ! -f "$(state_folder)/pair" ] || echo node
+  ! paired || echo node
 }
 
 # The machine that an option `-m MACHINE` names; the rest is left in `rest`.
@@ -165,23 +202,29 @@ chosen() {
 }
 
 lab_up() {
-  need_programs
-  build
   local pair machine
-  pair=$(state_folder)/pair
+  need_programs
+  alone
+  build
+  together
+  pair=$(pair_file)
   if [ "${1:-}" = --pair ]; then
-    # The saved state of a machine alone has another network card than one of a pair.
-    [ -f "$pair" ] || { lab_down; rm -f "$(machine_folder storage)/saved"; free_port >"$pair"; }
-  elif [ -f "$pair" ]; then
+    paired || { lab_down; free_port >"$pair"; }
+  elif paired; then
     lab_down
-    rm -f "$(machine_folder storage)/saved" "$pair"
+    rm -f "$pair"
   fi
   for machine in $(machines); do start "$machine"; done
   lab_status
 }
 
 lab_down() {
-  for machine in storage node; do stop "$machine"; done
+  local machine
+  for machine in storage node; do
+    stop "$machine"
+    # The logs stay, for whoever wonders.
+    rm -f "$(machine_folder "$machine")"/*.qcow2 "$(machine_folder "$machine")/mail.raw"
+  done
 }
 
 lab_status() {
@@ -195,15 +238,31 @@ lab_status() {
   done
 }
 
-lab_reset() {
+state_name() {
+  case $1 in '' | *[!a-z0-9-]*) die "a state's name is lower-case letters, digits and dashes" ;; esac
+}
+
+lab_save() {
   local machine
+  state_name "${1:-}"
+  [ "$1" != ready ] || die "'ready' is the state of the start"
   for machine in $(machines); do
     running "$machine" || die "$machine does not run: 'lab up' starts it"
-    monitor "$machine" "loadvm ready"
+    monitor "$machine" "savevm $1"
+    monitor "$machine" "info snapshots" | grep -qw -- "$1" || die "the state of $machine could not be saved"
+  done
+}
+
+lab_reset() {
+  local machine to=${1:-ready}
+  state_name "$to"
+  for machine in $(machines); do
+    running "$machine" || die "$machine does not run: 'lab up' starts it"
+    monitor "$machine" "info snapshots" | grep -qw -- "$to" || die "$machine has no state called $to"
+    monitor "$machine" "loadvm $to"
   done
   for machine in $(machines); do
-    wait_for "SSH of $machine" 60 on_machine "$machine" true
-    clock "$machine"
+    wait_for "SSH of $machine" 120 set_clock "$machine"
   done
 }
 
@@ -215,19 +274,35 @@ lab_run() {
   on_machine "$machine" "$(printf '%q ' "${rest[@]}")"
 }
 
+# Files go through a disk that the machine can only read: an emulated processor takes minutes to
+# decrypt what is read from a disk in a second.
+mail_size=1G
+
 lab_push() {
-  local machine rest
+  local machine rest mail blocks
   chosen "$@"
-  tar -cf - --transform 's,.*/,,' -P -- "${rest[@]}" | on_machine "$machine" "tar -xf - -C /root"
+  [ ${#rest[@]} -gt 0 ] || die "what shall be copied? lab push FILE ..."
+  mail=$(machine_folder "$machine")/mail.raw
+  if [ ! -f "$mail" ]; then
+    tar -cf - --transform 's,.*/,,' -P -- "${rest[@]}" | on_machine "$machine" "tar -xf - -C /root"
+    return
+  fi
+  tar -cf "$mail.tar" --transform 's,.*/,,' -P -- "${rest[@]}"
+  blocks=$(($(stat -c %s "$mail.tar") / 1048576 + 1))
+  [ "$blocks" -le 1024 ] || die "more than 1 GiB at once is too much"
+  dd if="$mail.tar" of="$mail" bs=1M conv=notrunc status=none
+  rm -f "$mail.tar"
+  # Not from the machine's own cache, where the mail of before may be.
+  on_machine "$machine" "dd if=/dev/vdc bs=1M count=$blocks iflag=direct status=none | tar -xf - -C /root"
 }
 
 lab_shell() {
   local machine=${1:-storage}
   running "$machine" || die "$machine does not run: 'lab up' starts it"
-  ssh -t -i "$(state_folder)/key" -p "$(cat "$(machine_folder "$machine")/port")" \
-    -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -q root@127.0.0.1
+  ssh -t "${ssh_options[@]}" -i "$(state_folder)/key" -p "$(cat "$(machine_folder "$machine")/port")" root@127.0.0.1
 }
 
+lab_path() { if [ -n "${1:-}" ]; then machine_folder "$1"; else state_folder; fi; }
 lab_cut() { monitor node "set_link between off"; }
 lab_join() { monitor node "set_link between on"; }
 lab_console() { cat "$(machine_folder "${1:-storage}")/console"; }
