@@ -5,6 +5,8 @@
 //! The truth is in sysfs(5); every call reads it and belongs on a thread that may block.
 
 mod identity;
+pub mod multipath;
+pub mod scsi;
 mod usage;
 mod wait;
 
@@ -18,7 +20,10 @@ pub use identity::Identity;
 pub use usage::Usage;
 pub use wait::{Pace, until};
 
-use crate::error::{Error, Kind};
+use tokio::time::Instant;
+
+use crate::blocking::{self, Doing, Terms};
+use crate::error::{Effect, Error, Kind};
 use crate::kernel::{self, Kernel};
 
 /// The unit of `size` in sysfs, whatever the device's own blocks are.
@@ -268,6 +273,41 @@ impl fmt::Display for BlockDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
+}
+
+/// Writes an attribute on a thread that may block; `false` if it, or its device, is gone.
+pub(crate) async fn set(
+    path: PathBuf,
+    text: &'static str,
+    deadline: Instant,
+) -> Result<bool, Error> {
+    let doing = format!("write {text} to `{}`", path.display());
+    let work = {
+        let doing = doing.clone();
+        move || {
+            let failed = |error| {
+                Error::new(Kind::Internal, doing)
+                    .because(error)
+                    .with_effect(Effect::Possible)
+            };
+            kernel::write(&path, text).map_err(failed)
+        }
+    };
+    blocking::run(Terms::until(deadline), Doing::changing(doing), work).await
+}
+
+/// Looks at the kernel once, on a thread that may block.
+pub(crate) async fn look<T: Send + 'static>(
+    deadline: Instant,
+    doing: &str,
+    look: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    blocking::run(
+        Terms::until(deadline),
+        Doing::reading(doing.to_owned()),
+        look,
+    )
+    .await
 }
 
 pub(crate) fn unreadable(path: &Path, error: std::io::Error) -> Error {

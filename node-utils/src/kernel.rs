@@ -19,12 +19,11 @@ use crate::device::DeviceNumber;
 /// No attribute that is read here is longer; the kernel itself stops at a page.
 const LONGEST: u64 = 64 * 1024;
 
-/// The three trees in which the kernel shows devices and processes.
+/// The trees in which the kernel shows devices and processes, and the files of the machine that
+/// belong to them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
-    sys: PathBuf,
-    dev: PathBuf,
-    proc: PathBuf,
+    root: PathBuf,
     captured: bool,
 }
 
@@ -34,37 +33,43 @@ impl Kernel {
     /// The kernel that runs this process.
     pub fn here() -> Self {
         Self {
-            sys: PathBuf::from("/sys"),
-            dev: PathBuf::from("/dev"),
-            proc: PathBuf::from("/proc"),
+            root: PathBuf::from("/"),
             captured: false,
         }
     }
 
-    /// A captured one: `sys`, `dev` and `proc` below `root`. There, a plain file that holds
+    /// A captured one, below `root`. There, a plain file that holds
     /// `major:minor` stands for a device node, which only root could make.
     pub fn at(root: &Path) -> Self {
         Self {
-            sys: root.join("sys"),
-            dev: root.join("dev"),
-            proc: root.join("proc"),
+            root: root.to_owned(),
             captured: true,
         }
     }
 
     /// A path in sysfs.
     pub fn sys(&self, below: impl AsRef<Path>) -> PathBuf {
-        self.sys.join(below)
+        self.root.join("sys").join(below)
     }
 
     /// A path among the device nodes.
     pub fn dev(&self, below: impl AsRef<Path>) -> PathBuf {
-        self.dev.join(below)
+        self.root.join("dev").join(below)
     }
 
     /// A path in procfs.
     pub fn proc(&self, below: impl AsRef<Path>) -> PathBuf {
-        self.proc.join(below)
+        self.root.join("proc").join(below)
+    }
+
+    /// A file of the system that this process sees: in a container, that of the image.
+    pub fn file(&self, below: impl AsRef<Path>) -> PathBuf {
+        self.root.join(below)
+    }
+
+    /// A file of the host, where its root is mounted into the container as in the image.
+    pub fn host_file(&self, below: impl AsRef<Path>) -> PathBuf {
+        self.root.join("host").join(below)
     }
 
     /// The device that a path stands for, links followed; `None` if there is nothing or it is no
@@ -100,6 +105,14 @@ pub fn read_bytes(path: &Path) -> io::Result<Option<Vec<u8>>> {
     match file.take(LONGEST).read_to_end(&mut bytes) {
         Err(error) if is_absence(&error) => Ok(None),
         result => result.map(|_| Some(bytes)),
+    }
+}
+
+/// The whole text of a file of procfs, which has no bound of its own; `None` as for [`read`].
+pub fn read_all(path: &Path) -> io::Result<Option<String>> {
+    match std::fs::read(path) {
+        Err(error) if is_absence(&error) => Ok(None),
+        result => result.map(|bytes| Some(String::from_utf8_lossy(&bytes).into_owned())),
     }
 }
 
