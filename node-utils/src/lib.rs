@@ -17,8 +17,6 @@ pub mod error;
 pub mod kernel;
 pub mod mount;
 pub mod node;
-#[cfg(any(test, feature = "testing"))]
-pub mod requirement;
 mod sys;
 #[cfg(test)]
 mod testing;
@@ -28,6 +26,8 @@ pub use beneath::{Component, Root};
 pub use blocking::Terms;
 pub use capability::{Access, AccessMode, FsType, MountAccess, MountFlags, VolumeCapability};
 pub use error::{Effect, Error, Kind};
+#[cfg(any(test, feature = "testing"))]
+pub use exec::testing::requirement;
 pub use node::{
     ExpandRequest, Health, Node, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath,
     Usage, VolumeStats,

@@ -4,6 +4,7 @@
 //! test of what a tool *does* belongs to the lab, not here.
 
 mod flaky;
+pub mod requirement;
 mod scripted;
 
 pub use flaky::{Fault, Flaky};

@@ -1,0 +1,71 @@
+//! A private key in any of the forms that the `ssh2` client of democratic-csi takes.
+//!
+//! The text may be indented, as it is in most YAML files, have any line ends, and be encrypted.
+
+use std::fmt;
+use std::sync::Arc;
+
+use russh::keys::{Error as KeyError, PrivateKey, decode_secret_key};
+use secrecy::{ExposeSecret, SecretString};
+
+/// A private key that was read.
+#[derive(Clone)]
+pub struct Key(pub(crate) Arc<PrivateKey>);
+
+/// Why a text is no key that can be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidKey {
+    /// It has to be a private key in PEM, OpenSSH or `PuTTY` form.
+    #[error("this is no private key in a form that can be read (PEM, OpenSSH, PuTTY)")]
+    Unreadable,
+    /// The passphrase is missing.
+    #[error("the private key is encrypted and no passphrase is given")]
+    Encrypted,
+    /// The passphrase does not fit.
+    #[error("the private key cannot be decrypted with the passphrase that is given")]
+    WrongPassphrase,
+}
+
+// === impl Key ===
+
+impl Key {
+    /// Reads a key. What the text holds is in no error.
+    pub fn parse(
+        text: &SecretString,
+        passphrase: Option<&SecretString>,
+    ) -> Result<Self, InvalidKey> {
+        // Indentation is no part of any form; some forms are refused because of it.
+        let lines: Vec<&str> = text.expose_secret().lines().map(str::trim).collect();
+        let plain = SecretString::from(lines.join("\n"));
+        let passphrase = passphrase
+            .map(ExposeSecret::expose_secret)
+            .filter(|passphrase| !passphrase.is_empty());
+        match decode_secret_key(plain.expose_secret(), passphrase) {
+            Ok(key) => Ok(Self(Arc::new(key))),
+            Err(KeyError::KeyIsEncrypted) if passphrase.is_none() => Err(InvalidKey::Encrypted),
+            Err(_) if passphrase.is_none() && looks_encrypted(plain.expose_secret()) => {
+                Err(InvalidKey::Encrypted)
+            }
+            Err(KeyError::KeyIsEncrypted) => Err(InvalidKey::WrongPassphrase),
+            Err(_) if passphrase.is_some() => Err(InvalidKey::WrongPassphrase),
+            Err(_) => Err(InvalidKey::Unreadable),
+        }
+    }
+}
+
+fn looks_encrypted(text: &str) -> bool {
+    text.contains("ENCRYPTED")
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The public half is no secret and tells keys apart.
+        f.write_str(
+            &self
+                .0
+                .public_key()
+                .fingerprint(russh::keys::HashAlg::Sha256)
+                .to_string(),
+        )
+    }
+}

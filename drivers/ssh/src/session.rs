@@ -1,0 +1,395 @@
+//! One connection to the machine, and one run of a script over it.
+//!
+//! A session channel is opened ahead of its use, so that a script costs one round trip. How a script
+//! ended is known only if the server said so; a channel that closes without a status leaves it
+//! unknown.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use exec::Status;
+use exec::script::REMOTE_COMMAND;
+use russh::client::{self, Handler, Msg};
+use russh::keys::Algorithm;
+use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Sig};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::auth::{self, AuthError};
+use crate::host_key::Refusal;
+use crate::settings::Settings;
+
+/// Signs of life that may stay unanswered.
+const KEEPALIVES: usize = 3;
+/// How long saying goodbye to a channel may take.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Why the machine could not be reached.
+#[derive(Debug, thiserror::Error)]
+#[error("connect to {place}")]
+pub struct ConnectError {
+    place: String,
+    #[source]
+    reason: Reason,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Reason {
+    #[error("it has no address")]
+    NoAddress,
+    #[error("no connection")]
+    Network(#[source] std::io::Error),
+    #[error("no answer within {0:?}")]
+    Slow(Duration),
+    #[error("{0}")]
+    HostKey(Refusal),
+    #[error(transparent)]
+    Auth(AuthError),
+    #[error("no agreement with its SSH server")]
+    Protocol(#[source] russh::Error),
+}
+
+/// One connection that is logged in.
+pub(crate) struct Session {
+    handle: client::Handle<Client>,
+    /// The sessions that the server allows at once, as far as is known.
+    pub(crate) turns: Arc<Semaphore>,
+    /// How many turns there are in all.
+    limit: AtomicUsize,
+    spare: Mutex<Option<Channel<Msg>>>,
+}
+
+/// What became of a script.
+#[derive(Debug)]
+pub(crate) enum Ran {
+    /// It ended, and the server said how.
+    Ended(Answer),
+    /// It took too long; whether it still runs is not known.
+    Late,
+    /// It printed too much and was given up.
+    TooMuch,
+    /// The server would not open a session: nothing was sent.
+    Full,
+    /// No session was opened in time: nothing was sent.
+    Unopened,
+    /// The connection was gone before anything was sent.
+    Gone,
+    /// The server would not run a shell.
+    Refused,
+    /// It was sent, and how it ended was not seen.
+    Lost(String),
+}
+
+/// What a script printed, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: Status,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+}
+
+/// What the server may tell this side of a connection.
+struct Client {
+    settings: Arc<Settings>,
+    refusal: Arc<Mutex<Option<Refusal>>>,
+}
+
+impl Handler for Client {
+    type Error = russh::Error;
+
+    async fn check_server_key(
+        &mut self,
+        shown: &russh::keys::PublicKeyOrCertificate,
+    ) -> Result<bool, Self::Error> {
+        let judged = match shown {
+            russh::keys::PublicKeyOrCertificate::PublicKey { key, .. } => {
+                let Settings { host, port, .. } = &*self.settings;
+                self.settings.host_keys.check(host, *port, key)
+            }
+            russh::keys::PublicKeyOrCertificate::Certificate(_) => Err(Refusal::Certificate),
+        };
+        let accepted = judged.is_ok();
+        if let Err(refusal) = judged {
+            *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
+        }
+        Ok(accepted)
+    }
+}
+
+// === impl Session ===
+
+impl Session {
+    /// Connects, checks the host and logs in, all within the time of the settings.
+    pub(crate) async fn open(settings: &Arc<Settings>) -> Result<Self, ConnectError> {
+        let within = settings.connect_within;
+        let opened = timeout(within, Self::reach(settings)).await;
+        opened
+            .unwrap_or(Err(Reason::Slow(within)))
+            .map_err(|reason| ConnectError {
+                place: settings.place(),
+                reason,
+            })
+    }
+
+    async fn reach(settings: &Arc<Settings>) -> Result<Self, Reason> {
+        let stream = dial(settings).await?;
+        let refusal = Arc::new(Mutex::new(None));
+        let client = Client {
+            settings: Arc::clone(settings),
+            refusal: Arc::clone(&refusal),
+        };
+        let config = Arc::new(protocol(settings));
+        let mut handle = client::connect_stream(config, stream, client)
+            .await
+            .map_err(|error| {
+                let refusal = refusal
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take();
+                refusal.map_or(Reason::Protocol(error), Reason::HostKey)
+            })?;
+        auth::log_in(&mut handle, settings)
+            .await
+            .map_err(Reason::Auth)?;
+        Ok(Self {
+            handle,
+            turns: Arc::new(Semaphore::new(settings.sessions.max(1))),
+            limit: AtomicUsize::new(settings.sessions.max(1)),
+            spare: Mutex::new(None),
+        })
+    }
+
+    /// Whether the connection is known to be gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.handle.is_closed()
+    }
+
+    /// Runs a script to its end, within `deadline` and with at most `cap` bytes of output.
+    pub(crate) async fn run(&self, script: &[u8], deadline: Instant, cap: usize) -> Ran {
+        let channel = match timeout_at(deadline, self.channel()).await {
+            Ok(Ok(channel)) => channel,
+            Ok(Err(russh::Error::ChannelOpenFailure(_))) => return Ran::Full,
+            Ok(Err(_)) => return Ran::Gone,
+            Err(_) => return Ran::Unopened,
+        };
+        let (mut reader, writer) = channel.split();
+        let line = Line(Some(writer));
+        let mut heard = Heard {
+            cap,
+            ..Heard::default()
+        };
+        let exchange = exchange(&line, &mut reader, script, &mut heard);
+        let ran = timeout_at(deadline, exchange).await.unwrap_or(Ran::Late);
+        line.part().await;
+        ran
+    }
+
+    /// Allows one turn less; `false` if there is only one.
+    pub(crate) fn lose_turn(&self) -> bool {
+        let fewer = |limit: usize| (limit > 1).then(|| limit - 1);
+        self.limit
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer)
+            .is_ok()
+    }
+
+    /// Opens a channel for the run to come, unless there is one.
+    pub(crate) async fn prepare(&self) {
+        if self.spare().is_some() || self.is_closed() {
+            return;
+        }
+        // A server without room says so again when the channel is needed.
+        if let Ok(channel) = self.handle.channel_open_session().await {
+            *self.spare() = Some(channel);
+        }
+    }
+
+    async fn channel(&self) -> Result<Channel<Msg>, russh::Error> {
+        let spare = self.spare().take();
+        match spare {
+            Some(channel) => Ok(channel),
+            None => self.handle.channel_open_session().await,
+        }
+    }
+
+    fn spare(&self) -> std::sync::MutexGuard<'_, Option<Channel<Msg>>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The way to a script. Dropped half-way, it closes its channel all the same.
+struct Line(Option<ChannelWriteHalf<Msg>>);
+
+/// What a script has said so far.
+#[derive(Default)]
+struct Heard {
+    cap: usize,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    status: Option<Status>,
+    refused: bool,
+}
+
+/// Sends the script and reads until the channel is closed. The two go side by side: a shell that
+/// answers before it has read everything must not block itself.
+async fn exchange(
+    line: &Line,
+    reader: &mut ChannelReadHalf,
+    script: &[u8],
+    heard: &mut Heard,
+) -> Ran {
+    let Some(writer) = &line.0 else {
+        return Ran::Gone;
+    };
+    if writer.exec(true, REMOTE_COMMAND).await.is_err() {
+        return Ran::Gone;
+    }
+    let send = async {
+        // If it cannot be sent, the reading half hears why.
+        if writer.data(script).await.is_ok() {
+            let _ = writer.eof().await;
+        }
+        std::future::pending::<Ran>().await
+    };
+    tokio::select! {
+        never = send => never,
+        ran = heard.read(reader) => ran,
+    }
+}
+
+// === impl Heard ===
+
+impl Heard {
+    async fn read(&mut self, reader: &mut ChannelReadHalf) -> Ran {
+        while let Some(message) = reader.wait().await {
+            match message {
+                ChannelMsg::Data { data } => self.stdout.extend_from_slice(&data),
+                ChannelMsg::ExtendedData { data, ext: 1 } => self.stderr.extend_from_slice(&data),
+                ChannelMsg::ExitStatus { exit_status } => {
+                    let code = i32::try_from(exit_status).unwrap_or(i32::MAX);
+                    self.status = Some(Status::Exit(code));
+                }
+                ChannelMsg::ExitSignal { signal_name, .. } => {
+                    self.status = Some(Status::Signal(number(&signal_name)));
+                }
+                ChannelMsg::Failure => {
+                    self.refused = true;
+                    break;
+                }
+                ChannelMsg::Close => break,
+                _ => {}
+            }
+            if self.stdout.len() + self.stderr.len() > self.cap {
+                return Ran::TooMuch;
+            }
+        }
+        match self.status.take() {
+            Some(status) => Ran::Ended(Answer {
+                status,
+                stdout: std::mem::take(&mut self.stdout),
+                stderr: std::mem::take(&mut self.stderr),
+            }),
+            None if self.refused => Ran::Refused,
+            None => Ran::Lost("the channel was closed without a status".to_owned()),
+        }
+    }
+}
+
+// === impl Line ===
+
+impl Line {
+    /// Closes the channel; a script that still runs is asked to stop.
+    async fn part(mut self) {
+        if let Some(writer) = self.0.take() {
+            farewell(writer).await;
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let (Some(writer), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(farewell(writer));
+        }
+    }
+}
+
+async fn farewell(writer: ChannelWriteHalf<Msg>) {
+    let bye = async {
+        // To a script that has ended this means nothing.
+        let _ = writer.signal(Sig::TERM).await;
+        let _ = writer.close().await;
+    };
+    let _ = timeout(FAREWELL, bye).await;
+}
+
+/// Tries the addresses of the host in turn.
+async fn dial(settings: &Settings) -> Result<TcpStream, Reason> {
+    let host = settings.host.trim_start_matches('[').trim_end_matches(']');
+    let addresses = tokio::net::lookup_host((host, settings.port))
+        .await
+        .map_err(Reason::Network)?;
+    let mut failed = Reason::NoAddress;
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => {
+                // Scripts are small and waited for.
+                stream.set_nodelay(true).map_err(Reason::Network)?;
+                return Ok(stream);
+            }
+            Err(error) => failed = Reason::Network(error),
+        }
+    }
+    Err(failed)
+}
+
+fn protocol(settings: &Settings) -> client::Config {
+    let mut config = client::Config {
+        keepalive_interval: Some(settings.keepalive),
+        keepalive_max: KEEPALIVES,
+        inactivity_timeout: None,
+        nodelay: true,
+        ..client::Config::default()
+    };
+    // A server with several keys shows one of those that can be judged.
+    if let Some(known) = settings.host_keys.algorithms(&settings.host, settings.port) {
+        let same = |offered: &Algorithm| {
+            known.iter().any(|known| match (known, offered) {
+                (Algorithm::Rsa { .. }, Algorithm::Rsa { .. }) => true,
+                (known, offered) => known == offered,
+            })
+        };
+        let kept: Vec<Algorithm> = config
+            .preferred
+            .key
+            .iter()
+            .filter(|key| same(key))
+            .cloned()
+            .collect();
+        if !kept.is_empty() {
+            config.preferred.key = Cow::Owned(kept);
+        }
+    }
+    config
+}
+
+/// The number of a signal on the systems that we speak to.
+fn number(signal: &Sig) -> i32 {
+    match signal {
+        Sig::HUP => 1,
+        Sig::INT => 2,
+        Sig::QUIT => 3,
+        Sig::ILL => 4,
+        Sig::ABRT => 6,
+        Sig::FPE => 8,
+        Sig::KILL => 9,
+        Sig::SEGV => 11,
+        Sig::PIPE => 13,
+        Sig::ALRM => 14,
+        Sig::TERM => 15,
+        _ => 0,
+    }
+}
