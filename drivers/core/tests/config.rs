@@ -281,6 +281,10 @@ fn a_misspelt_required_key_is_named_with_the_one_that_is_missing() {
         error.to_string(),
         "driver: is required and missing (is `drivr` a misspelling of it?)"
     );
+    let error = parse("drive\trc: z\n").unwrap().common().unwrap_err();
+    assert!(error.to_string().contains("`drive\\trc`"), "{error:?}");
+    let error = zfs("  datasetparent\tname: tank\n").unwrap_err();
+    assert!(!error.to_string().contains('\t'), "{error:?}");
 }
 
 #[test]

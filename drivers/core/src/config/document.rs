@@ -47,7 +47,9 @@ impl Document {
                 let missing = ConfigError::at("driver", "is required and missing");
                 let keys = self.root.as_object().into_iter().flatten();
                 Err(match nearest("driver", keys.map(|(key, _)| key.as_str())) {
-                    Some(key) => missing.advise(format!("is `{key}` a misspelling of it?")),
+                    Some(key) => {
+                        missing.advise(format!("is `{}` a misspelling of it?", key.escape_debug()))
+                    }
                     None => missing,
                 })
             }
@@ -73,7 +75,10 @@ impl Document {
             }
             let keys = self.root.as_object().into_iter().flatten();
             match nearest(name, keys.map(|(key, _)| key.as_str())) {
-                Some(key) => error.advise(format!("is `{key}` a misspelling of `{name}`?")),
+                Some(key) => error.advise(format!(
+                    "is `{}` a misspelling of `{name}`?",
+                    key.escape_debug()
+                )),
                 None => error,
             }
         })

@@ -48,7 +48,7 @@ impl ReadError {
         if let (None, Some(field)) = (&self.path, self.field)
             && let Some(key) = nearest(field, strangers)
         {
-            self.advice = Some(format!("is `{key}` a misspelling of it?"));
+            self.advice = Some(format!("is `{}` a misspelling of it?", key.escape_debug()));
         }
         self
     }
