@@ -7,6 +7,7 @@
 mod identity;
 pub mod multipath;
 pub mod scsi;
+mod turn;
 mod usage;
 mod wait;
 
@@ -17,6 +18,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use identity::Identity;
+pub(crate) use turn::turn;
 pub use usage::Usage;
 pub use wait::{Pace, until};
 

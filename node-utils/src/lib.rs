@@ -17,6 +17,7 @@ pub mod error;
 pub mod kernel;
 pub mod mount;
 pub mod node;
+pub mod nvme;
 mod sys;
 #[cfg(test)]
 mod testing;

@@ -1,0 +1,268 @@
+//! Attaching: whatever leads to the namespace is used, and what is missing is added.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::connect::{Resolved, ready};
+use super::controller::{Controller, State};
+use super::host::HostIdentity;
+use super::namespace::{Namespace, ask_all};
+use super::{NvmeFacts, Reach, Wanted};
+use crate::device::{Attached, BlockDevice, look, multipath, turn, unreadable, until};
+use crate::error::{Effect, Error, Kind};
+use crate::kernel::Kernel;
+use crate::mount::MountTable;
+
+/// How long a connection may take to work, and its namespace to appear, after the command ended.
+const APPEAR: Duration = Duration::from_secs(30);
+
+/// How long the other routes may take once the volume can be used: a dead one takes the kernel
+/// three seconds.
+const OTHERS: Duration = Duration::from_secs(5);
+
+/// What sysfs shows of the volume.
+#[derive(Debug)]
+struct Seen {
+    controllers: Vec<Controller>,
+    disks: Vec<Namespace>,
+}
+
+// === impl Seen ===
+
+impl Seen {
+    fn look(kernel: &Kernel, facts: &NvmeFacts) -> Result<Self, Error> {
+        let controllers = Controller::of(kernel, facts.nqn())?;
+        let mut disks = Namespace::of(kernel, facts.nqn())?;
+        disks.retain(|disk| disk.nsid == facts.nsid());
+        Ok(Self { controllers, disks })
+    }
+
+    async fn now(kernel: &Kernel, facts: &NvmeFacts, deadline: Instant) -> Result<Self, Error> {
+        let (kernel, of) = (kernel.clone(), facts.clone());
+        let work = move || Self::look(&kernel, &of);
+        look(deadline, &format!("look for {facts}"), work).await
+    }
+
+    fn live(&self) -> usize {
+        let live = |controller: &&Controller| controller.state == State::Live;
+        self.controllers.iter().filter(live).count()
+    }
+
+    /// Whether the namespace can be used by at least one connection.
+    fn is_usable(&self) -> bool {
+        self.live() > 0 && !self.disks.is_empty()
+    }
+
+    /// Whether each connection that works has shown its disk.
+    fn is_complete(&self) -> bool {
+        let joined = self.disks.iter().any(|disk| disk.is_joined);
+        self.is_usable() && (joined || self.disks.len() >= self.live())
+    }
+}
+
+/// Makes the namespace a device of this machine. Connections that are there are used, by whomever
+/// they were made; routes without one are connected, all at once. One that works is enough: the
+/// others are warnings, and are tried again the next time.
+pub async fn attach(
+    reach: Reach<'_>,
+    kernel: &Kernel,
+    wanted: &Wanted,
+    deadline: Instant,
+) -> Result<Attached, Error> {
+    let facts = &wanted.facts;
+    let _turn = turn(facts.nqn(), deadline).await?;
+    let (routes, mut problems) = resolve(wanted, deadline).await?;
+    settle(kernel, facts, deadline).await?;
+    let seen = Seen::now(kernel, facts, deadline).await?;
+    let missing: Vec<&Resolved> = routes
+        .iter()
+        .filter(|route| route.find(&seen.controllers).is_none())
+        .collect();
+    if !missing.is_empty() {
+        let connecting = connect(reach, kernel, facts, missing, deadline);
+        let usable = appear(kernel, facts, deadline);
+        tokio::pin!(connecting, usable);
+        tokio::select! {
+            failed = &mut connecting => problems.extend(failed),
+            result = &mut usable => {
+                result?;
+                if let Ok(failed) = tokio::time::timeout(OTHERS, connecting).await {
+                    problems.extend(failed);
+                } else {
+                    warn!(volume = %facts, "a route is still being connected; the volume goes without it");
+                }
+            }
+        }
+    }
+    for problem in &problems {
+        warn!(volume = %facts, error = %problem.chain(), "a route to the volume does not work");
+    }
+    let seen = Seen::now(kernel, facts, deadline).await?;
+    if seen.controllers.iter().all(|one| one.state == State::Going) {
+        return Err(problems.into_iter().next().unwrap_or_else(|| {
+            Error::new(Kind::Unreachable, format!("connect to {}", facts.nqn()))
+                .with_effect(Effect::Possible)
+        }));
+    }
+    if !seen.is_usable() {
+        appear(kernel, facts, deadline).await?;
+    }
+    finish(kernel, wanted, deadline).await
+}
+
+/// Looks up all hosts at once; those that are not found are problems, unless none is.
+async fn resolve(wanted: &Wanted, deadline: Instant) -> Result<(Vec<Resolved>, Vec<Error>), Error> {
+    let lookups = wanted.routes.iter().cloned();
+    let lookups = join_all(lookups.map(|route| Resolved::of(route, deadline))).await;
+    let (mut routes, mut problems) = (Vec::new(), Vec::new());
+    for result in lookups {
+        match result {
+            Ok(route) => routes.push(route),
+            Err(error) => problems.push(error),
+        }
+    }
+    if routes.is_empty() {
+        return Err(problems.into_iter().next().unwrap_or_else(|| {
+            Error::invalid(format!("attach {}", wanted.facts))
+                .advise("the volume names no transport")
+        }));
+    }
+    Ok((routes, problems))
+}
+
+/// Waits for connections that are on their way out: the kernel would take them for what is wanted.
+async fn settle(kernel: &Kernel, facts: &NvmeFacts, deadline: Instant) -> Result<(), Error> {
+    let doing = format!("wait until an old connection to {} is gone", facts.nqn());
+    let (kernel, nqn) = (kernel.clone(), facts.nqn().to_owned());
+    let quiet = move || {
+        let controllers = Controller::of(&kernel, &nqn)?;
+        let going = |controller: &Controller| controller.state == State::Going;
+        Ok((!controllers.iter().any(going)).then_some(()))
+    };
+    let gone = until(deadline, &doing, quiet).await?;
+    gone.ok_or_else(|| Error::new(Kind::Timeout, doing))
+}
+
+/// Connects these routes and returns what went wrong.
+async fn connect(
+    reach: Reach<'_>,
+    kernel: &Kernel,
+    facts: &NvmeFacts,
+    routes: Vec<&Resolved>,
+    deadline: Instant,
+) -> Vec<Error> {
+    let prepared = async {
+        ready(reach, kernel, deadline).await?;
+        let (kernel, nqn) = (kernel.clone(), facts.nqn().to_owned());
+        let choose = move || {
+            let mounts = MountTable::read();
+            let path = kernel.proc("self/mountinfo");
+            let mounts = mounts.map_err(|error| unreadable(&path, error))?;
+            HostIdentity::choose(&kernel, &mounts, &nqn)
+        };
+        look(deadline, "find an NVMe name for this machine", choose).await
+    };
+    let host = match prepared.await {
+        Ok(host) => host,
+        Err(error) => return vec![error],
+    };
+    info!(volume = %facts, host = %host.nqn, routes = routes.len(), "connecting");
+    let routes = routes.into_iter();
+    let attempts = routes.map(|route| route.connect(reach, kernel, facts, &host, deadline));
+    join_all(attempts)
+        .await
+        .into_iter()
+        .filter_map(Result::err)
+        .collect()
+}
+
+/// Waits until the namespace can be used; asks for it once if it is not there although a
+/// connection works.
+async fn appear(kernel: &Kernel, facts: &NvmeFacts, deadline: Instant) -> Result<(), Error> {
+    let soon = deadline.min(Instant::now() + APPEAR);
+    let doing = format!("wait for {facts}");
+    let live = {
+        let (kernel, facts) = (kernel.clone(), facts.clone());
+        move || {
+            let seen = Seen::look(&kernel, &facts)?;
+            Ok((seen.live() > 0).then_some(seen))
+        }
+    };
+    let Some(seen) = until(soon, &doing, live).await? else {
+        return Err(Error::new(Kind::Unreachable, doing)
+            .with_effect(Effect::Possible)
+            .advise("no connection to its target works; the kernel keeps trying"));
+    };
+    if !seen.is_usable() {
+        // A connection that was there before may not have noticed a new namespace.
+        ask_all(kernel, &seen.controllers, deadline).await?;
+    }
+    let usable = {
+        let (kernel, facts) = (kernel.clone(), facts.clone());
+        move || Ok(Seen::look(&kernel, &facts)?.is_usable().then_some(()))
+    };
+    until(soon, &doing, usable).await?.ok_or_else(|| {
+        Error::new(Kind::NotFound, doing)
+            .with_effect(Effect::Possible)
+            .advise("the subsystem does not show it: is it enabled there, and allowed to us?")
+    })
+}
+
+/// Chooses the device, and makes sure that it is what is wanted.
+async fn finish(kernel: &Kernel, wanted: &Wanted, deadline: Instant) -> Result<Attached, Error> {
+    let facts = &wanted.facts;
+    let doing = format!("find the device of {facts}");
+    let complete = {
+        let (kernel, facts) = (kernel.clone(), facts.clone());
+        move || {
+            let seen = Seen::look(&kernel, &facts)?;
+            Ok(seen.is_complete().then_some(seen))
+        }
+    };
+    let seen = match until(deadline.min(Instant::now() + OTHERS), &doing, complete).await? {
+        Some(seen) => seen,
+        None => Seen::now(kernel, facts, deadline).await?,
+    };
+    let joined = seen.disks.iter().find(|disk| disk.is_joined);
+    let paths: Vec<BlockDevice> = match joined {
+        Some(disk) => vec![disk.device.clone()],
+        None => seen.disks.iter().map(|disk| disk.device.clone()).collect(),
+    };
+    let Some(first) = paths.first().cloned() else {
+        return Err(Error::new(Kind::Unreachable, doing)
+            .with_effect(Effect::Possible)
+            .advise("it was there a moment ago"));
+    };
+    let identity = {
+        let (kernel, paths) = (kernel.clone(), paths.clone());
+        look(deadline, &doing, move || {
+            multipath::identity_of(&kernel, &paths)
+        })
+        .await?
+    };
+    if let Some(expected) = &wanted.identity
+        && !identity
+            .as_ref()
+            .is_some_and(|identity| identity.is(expected))
+    {
+        let found = identity.map_or("nothing".to_owned(), |identity| identity.to_string());
+        return Err(Error::new(Kind::Internal, doing)
+            .with_effect(Effect::Possible)
+            .advise(format!(
+                "its identifier is {found}, but {expected} is wanted: another volume has its place"
+            )));
+    }
+    let device = match joined {
+        Some(_) => first,
+        None => multipath::assemble(kernel, &paths, deadline).await?,
+    };
+    device.wait_for_node(kernel, deadline).await?;
+    Ok(Attached {
+        device,
+        paths,
+        identity,
+    })
+}
