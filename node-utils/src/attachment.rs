@@ -4,8 +4,29 @@
 //! carries its text, the node reads it back; nobody else interprets these keys. The keys are those
 //! that democratic-csi writes, see `docs/compatibility.md`, "Volume context".
 
+mod fuse;
+mod hidden;
+mod iscsi;
+mod nvmeof;
+mod path;
+mod portal;
+mod share;
+#[cfg(test)]
+mod tests;
+mod words;
+mod zfs;
+
 use std::collections::BTreeMap;
-use std::fmt;
+
+pub use fuse::{Objectivefs, ObjectivefsName, Oneclient};
+pub use hidden::Hidden;
+pub use iscsi::{Iqn, Iscsi, Lun};
+pub use nvmeof::{ConnectOption, Fabric, Nqn, Nsid, Nvmeof, Transport};
+pub use path::{AbsolutePath, PathError};
+pub use portal::{Host, Portal};
+pub use share::{NetworkShare, Server, Share};
+pub use words::{DeviceId, WordError};
+pub use zfs::{DatasetName, ZfsLocal};
 
 /// A volume context as text, as the orchestrator stores it.
 pub type VolumeContext = BTreeMap<String, String>;
@@ -18,6 +39,22 @@ pub const KIND_KEY: &str = "node_attach_driver";
 pub enum Attachment {
     /// A directory of the node itself, bind-mounted.
     Hostpath(Hostpath),
+    /// An NFS export.
+    Nfs(NetworkShare),
+    /// An SMB share.
+    Smb(NetworkShare),
+    /// A Lustre filesystem.
+    Lustre(NetworkShare),
+    /// A disk of an iSCSI target.
+    Iscsi(Iscsi),
+    /// A namespace of an NVMe-oF subsystem.
+    Nvmeof(Nvmeof),
+    /// A dataset or zvol of the node itself.
+    ZfsLocal(ZfsLocal),
+    /// An `ObjectiveFS` filesystem, by its FUSE daemon.
+    Objectivefs(Objectivefs),
+    /// An Onedata space, by its FUSE daemon.
+    Oneclient(Oneclient),
 }
 
 /// A directory of the node itself.
@@ -26,10 +63,6 @@ pub struct Hostpath {
     /// Where it is, as the node sees it.
     pub path: AbsolutePath,
 }
-
-/// An absolute path without `.`, `..`, empty components or control characters.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AbsolutePath(String);
 
 /// Why a volume context cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +73,7 @@ pub enum ContextError {
     /// No attachment of that name exists in this build.
     #[error("volume context has the unknown {KIND_KEY} `{}`", .0.escape_debug())]
     UnknownKind(String),
-    /// A value that cannot be right.
+    /// A path that cannot be right.
     #[error("volume context has an unusable `{key}`: {reason}")]
     Unusable {
         /// The key.
@@ -48,68 +81,79 @@ pub enum ContextError {
         /// What is wrong with its value.
         reason: PathError,
     },
+    /// A value that cannot be right.
+    #[error("volume context has an unusable `{key}`: {reason}")]
+    Word {
+        /// The key.
+        key: &'static str,
+        /// What is wrong with its value.
+        reason: WordError,
+    },
 }
 
-/// Why a path is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum PathError {
-    /// It is missing.
-    #[error("is empty")]
-    Empty,
-    /// It depends on a working directory.
-    #[error("is not absolute")]
-    Relative,
-    /// It holds `.` or `..`.
-    #[error("holds a `.` or `..` component")]
-    Dots,
-    /// It holds a control character.
-    #[error("holds a control character")]
-    Control,
-    /// Longer than the kernel takes.
-    #[error("is longer than 4095 bytes")]
-    TooLong,
-    /// The root directory, where only something below it can be meant.
-    #[error("is the root directory")]
-    Root,
-}
+/// The keys of a volume context, read for one kind of attachment. An empty value counts as absent:
+/// that is how democratic-csi writes what is not configured.
+#[derive(Clone, Copy)]
+struct Keys<'a>(&'a VolumeContext);
 
 // === impl Attachment ===
 
 impl Attachment {
+    /// Every value of [`KIND_KEY`] that is known.
+    pub const KINDS: [&str; 9] = [
+        "hostpath",
+        "nfs",
+        "smb",
+        "lustre",
+        "iscsi",
+        "nvmeof",
+        "zfs-local",
+        "objectivefs",
+        "oneclient",
+    ];
+
     /// Reads a volume context. Keys that this kind does not use are ignored: the orchestrator and
     /// older drivers add theirs.
     pub fn parse(context: &VolumeContext) -> Result<Self, ContextError> {
-        let value = |key| {
-            context
-                .get(key)
-                .map(String::as_str)
-                .filter(|value| !value.is_empty())
-                .ok_or(ContextError::Missing(key))
-        };
-        match value(KIND_KEY)? {
+        let keys = Keys(context);
+        Ok(match keys.text(KIND_KEY)? {
             "hostpath" => {
-                let path = AbsolutePath::parse(value("path")?).map_err(|reason| {
+                let path = AbsolutePath::parse(keys.text("path")?).map_err(|reason| {
                     ContextError::Unusable {
                         key: "path",
                         reason,
                     }
                 })?;
-                Ok(Self::Hostpath(Hostpath { path }))
+                Self::Hostpath(Hostpath { path })
             }
-            other => Err(ContextError::UnknownKind(other.to_owned())),
-        }
+            "nfs" => Self::Nfs(NetworkShare::read(keys)?),
+            "smb" => Self::Smb(NetworkShare::read(keys)?.below_root()?),
+            "lustre" => Self::Lustre(NetworkShare::read(keys)?),
+            "iscsi" => Self::Iscsi(Iscsi::read(keys)?),
+            "nvmeof" => Self::Nvmeof(Nvmeof::read(keys)?),
+            "zfs-local" => Self::ZfsLocal(ZfsLocal::read(keys)?),
+            "objectivefs" => Self::Objectivefs(Objectivefs::read(keys)?),
+            "oneclient" => Self::Oneclient(Oneclient::read(keys)?),
+            other => return Err(ContextError::UnknownKind(other.to_owned())),
+        })
     }
 
-    /// The text form that [`Attachment::parse`] reads.
+    /// The text form that [`Attachment::parse`] reads. It holds what is hidden, too.
     pub fn to_context(&self) -> VolumeContext {
-        let pairs = match self {
-            Self::Hostpath(hostpath) => [("path", hostpath.path.as_str())],
+        let mut context = VolumeContext::new();
+        let mut put = |key: &str, value: String| {
+            context.insert(key.to_owned(), value);
         };
-        let mut context: VolumeContext = pairs
-            .into_iter()
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .collect();
-        context.insert(KIND_KEY.to_owned(), self.kind().to_owned());
+        put(KIND_KEY, self.kind().to_owned());
+        match self {
+            Self::Hostpath(hostpath) => put("path", hostpath.path.as_str().to_owned()),
+            Self::Nfs(share) | Self::Smb(share) | Self::Lustre(share) => share.write(&mut put),
+            Self::Iscsi(iscsi) => iscsi.write(&mut put),
+            Self::Nvmeof(nvmeof) => nvmeof.write(&mut put),
+            Self::ZfsLocal(zfs) => put("zfs_asset_name", zfs.asset.as_str().to_owned()),
+            Self::Objectivefs(objectivefs) => objectivefs.write(&mut put),
+            Self::Oneclient(oneclient) => oneclient.write(&mut put),
+        }
         context
     }
 
@@ -117,125 +161,71 @@ impl Attachment {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Hostpath(_) => "hostpath",
+            Self::Nfs(_) => "nfs",
+            Self::Smb(_) => "smb",
+            Self::Lustre(_) => "lustre",
+            Self::Iscsi(_) => "iscsi",
+            Self::Nvmeof(_) => "nvmeof",
+            Self::ZfsLocal(_) => "zfs-local",
+            Self::Objectivefs(_) => "objectivefs",
+            Self::Oneclient(_) => "oneclient",
         }
+    }
+
+    /// Whether the node gets a disk, and not something that is mounted as it is. Of ZFS on the node
+    /// only a look at the dataset tells.
+    pub fn is_remote_disk(&self) -> bool {
+        matches!(self, Self::Iscsi(_) | Self::Nvmeof(_))
     }
 }
 
-// === impl AbsolutePath ===
+// === impl Keys ===
 
-impl AbsolutePath {
-    /// Checks a path; repeated and trailing slashes are dropped.
-    pub fn parse(path: &str) -> Result<Self, PathError> {
-        if path.is_empty() {
-            return Err(PathError::Empty);
-        }
-        if !path.starts_with('/') {
-            return Err(PathError::Relative);
-        }
-        if path.len() > 4095 {
-            return Err(PathError::TooLong);
-        }
-        if path.chars().any(char::is_control) {
-            return Err(PathError::Control);
-        }
-        let mut clean = String::with_capacity(path.len());
-        for component in path.split('/').filter(|component| !component.is_empty()) {
-            if component == "." || component == ".." {
-                return Err(PathError::Dots);
+impl<'a> Keys<'a> {
+    /// A value that has to be there.
+    fn text(self, key: &'static str) -> Result<&'a str, ContextError> {
+        self.optional(key).ok_or(ContextError::Missing(key))
+    }
+
+    fn optional(self, key: &str) -> Option<&'a str> {
+        let value = self.0.get(key).map(String::as_str);
+        value.filter(|value| !value.is_empty())
+    }
+
+    /// A value that has to be there and to be of its type.
+    fn word<T>(
+        self,
+        key: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, WordError>,
+    ) -> Result<T, ContextError> {
+        parse(self.text(key)?).map_err(|reason| ContextError::Word { key, reason })
+    }
+
+    /// The entries of a list with commas, without blanks around them and without empty ones.
+    fn list(self, key: &str) -> impl Iterator<Item = &'a str> {
+        let entries = self.optional(key).unwrap_or_default().split(',');
+        entries.map(str::trim).filter(|entry| !entry.is_empty())
+    }
+
+    /// The entries of a key and of its plural, each once and in this order.
+    fn entries<T: PartialEq>(
+        self,
+        one: &'static str,
+        many: &'static str,
+        parse: impl Fn(&str) -> Result<T, WordError>,
+    ) -> Result<Vec<T>, ContextError> {
+        let mut found = Vec::new();
+        for key in [one, many] {
+            for entry in self.list(key) {
+                let entry = parse(entry).map_err(|reason| ContextError::Word { key, reason })?;
+                if !found.contains(&entry) {
+                    found.push(entry);
+                }
             }
-            clean.push('/');
-            clean.push_str(component);
         }
-        if clean.is_empty() {
-            clean.push('/');
+        if found.is_empty() {
+            return Err(ContextError::Missing(one));
         }
-        Ok(Self(clean))
-    }
-
-    /// This path with `name` below it. `name` has to be one component, checked by its own type.
-    #[must_use]
-    pub fn child(&self, name: &str) -> Self {
-        debug_assert!(!name.is_empty() && !name.contains('/') && name != "." && name != "..");
-        let parent = if self.0 == "/" { "" } else { &self.0 };
-        Self(format!("{parent}/{name}"))
-    }
-
-    /// The path as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// The path for system calls.
-    pub fn as_path(&self) -> &std::path::Path {
-        std::path::Path::new(&self.0)
-    }
-}
-
-impl fmt::Display for AbsolutePath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for AbsolutePath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn context(pairs: &[(&str, &str)]) -> VolumeContext {
-        pairs
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect()
-    }
-
-    #[test]
-    fn a_context_written_is_the_context_read_and_foreign_keys_are_ignored() {
-        let attachment = Attachment::Hostpath(Hostpath {
-            path: AbsolutePath::parse("/data/v/a").expect("path"),
-        });
-        let mut text = attachment.to_context();
-        assert_eq!(
-            text,
-            context(&[("node_attach_driver", "hostpath"), ("path", "/data/v/a")])
-        );
-        text.insert(
-            "storage.kubernetes.io/csiProvisionerIdentity".into(),
-            "x".into(),
-        );
-        assert_eq!(Attachment::parse(&text), Ok(attachment));
-    }
-
-    #[test]
-    fn a_context_without_what_it_needs_says_which_key() {
-        assert_eq!(
-            Attachment::parse(&context(&[])),
-            Err(ContextError::Missing(KIND_KEY))
-        );
-        let no_path = context(&[("node_attach_driver", "hostpath"), ("path", "")]);
-        assert_eq!(
-            Attachment::parse(&no_path),
-            Err(ContextError::Missing("path"))
-        );
-    }
-
-    #[test]
-    fn paths_that_could_lead_elsewhere_are_refused() {
-        for bad in ["", "a", "/a/../b", "/a/.", "/a\nb", "/a\u{0}"] {
-            assert!(AbsolutePath::parse(bad).is_err(), "{bad:?}");
-        }
-        assert_eq!(
-            AbsolutePath::parse("//a//b/").expect("path").as_str(),
-            "/a/b"
-        );
-        assert_eq!(
-            AbsolutePath::parse("/").expect("root").child("a").as_str(),
-            "/a"
-        );
+        Ok(found)
     }
 }

@@ -18,9 +18,11 @@ pub mod kernel;
 pub mod mount;
 pub mod node;
 pub mod nvme;
+pub mod secrets;
 mod sys;
 #[cfg(test)]
 mod testing;
+pub mod tools;
 
 pub use attachment::{AbsolutePath, Attachment, VolumeContext};
 pub use beneath::{Component, Root};
@@ -33,3 +35,5 @@ pub use node::{
     ExpandRequest, Health, Node, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath,
     Usage, VolumeStats,
 };
+pub use secrets::StageSecrets;
+pub use tools::{Timeouts, Tools};

@@ -23,7 +23,7 @@ pub use request::{
 
 use std::sync::Arc;
 
-use crate::attachment::{AbsolutePath, Attachment};
+use crate::attachment::{AbsolutePath, Attachment, Hostpath};
 use crate::blocking::{self, Doing, Terms};
 use crate::error::{Error, Kind};
 use crate::mount::MountError;
@@ -98,11 +98,23 @@ impl Node {
 
 fn stage(request: &StageRequest) -> Result<(), Error> {
     publish::mount_access(&request.capability)?;
-    let Attachment::Hostpath(hostpath) = &request.attachment;
+    let hostpath = directory(&request.attachment)?;
     // Before the staging path is made: a volume that does not exist leaves nothing behind.
     let source = hostpath::source(hostpath)?;
     let slot = Slot::open(request.staging.path())?;
     hostpath::stage(hostpath, &source, &slot).map_err(|error| slot.undo(error))
+}
+
+/// The one kind of attachment that is served yet.
+fn directory(attachment: &Attachment) -> Result<&Hostpath, Error> {
+    match attachment {
+        Attachment::Hostpath(hostpath) => Ok(hostpath),
+        other => {
+            let doing = format!("use a volume of the kind `{}`", other.kind());
+            Err(Error::new(Kind::Invalid, doing)
+                .advise("this build serves directories of the node, kind `hostpath`, only"))
+        }
+    }
 }
 
 /// A directory has no size of its own: there is nothing to grow, but the volume has to be there.

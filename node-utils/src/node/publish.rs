@@ -10,7 +10,7 @@ use super::hostpath;
 use super::mount_failed;
 use super::request::{NodeConfig, PublishRequest, StagingPath};
 use super::slot::Slot;
-use crate::attachment::{AbsolutePath, Attachment};
+use crate::attachment::AbsolutePath;
 use crate::capability::{Access, MountAccess, VolumeCapability};
 use crate::error::{Effect, Error, Kind};
 use crate::mount::{self, Attributes, MountOptions, Place, Way};
@@ -67,9 +67,7 @@ fn plan<'a>(config: &NodeConfig, request: &'a PublishRequest) -> Result<Plan<'a>
         asked = asked.read_only();
     }
     let staged = staged(&request.staging)?;
-    let source = match &request.attachment {
-        Attachment::Hostpath(hostpath) => hostpath::check_staged(hostpath, &staged)?,
-    };
+    let source = hostpath::check_staged(super::directory(&request.attachment)?, &staged)?;
     Ok(Plan {
         request,
         staged,

@@ -54,9 +54,7 @@ pub(super) fn stage(
 
 /// compat: "Mount flags".
 fn takes_no_flags_when_staged(attachment: &Attachment) -> bool {
-    match attachment {
-        Attachment::Hostpath(_) => true,
-    }
+    matches!(attachment, Attachment::Hostpath(_))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "all jobs have one shape")]

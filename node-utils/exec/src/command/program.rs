@@ -14,7 +14,7 @@ use std::fmt;
 pub struct Program(Cow<'static, str>);
 
 /// The name of an environment variable, as POSIX shells can assign it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Variable(Cow<'static, str>);
 
 /// The text names no program.

@@ -1,0 +1,109 @@
+//! A disk of an iSCSI target.
+
+use std::fmt;
+
+use super::words::{check, plain, word};
+use super::{ContextError, DeviceId, Keys, Portal, WordError};
+
+/// A disk of an iSCSI target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Iscsi {
+    /// The name of the target.
+    pub iqn: Iqn,
+    /// Which of its disks.
+    pub lun: Lun,
+    /// Where the target answers: at least one, each once.
+    pub portals: Vec<Portal>,
+    /// What the disk has to be; `None` is anything.
+    pub device_id: Option<DeviceId>,
+}
+
+/// The name of a target: `iqn.…`, `eui.…` or `naa.…`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Iqn(String);
+
+/// The number of a disk of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Lun(u16);
+
+word!(Iqn);
+
+// === impl Iscsi ===
+
+impl Iscsi {
+    pub(super) fn read(keys: Keys<'_>) -> Result<Self, ContextError> {
+        Ok(Self {
+            iqn: keys.word("iqn", Iqn::parse)?,
+            lun: keys.word("lun", Lun::parse)?,
+            portals: keys.entries("portal", "portals", |text| {
+                Portal::parse(text, Portal::ISCSI)
+            })?,
+            device_id: device_id(keys)?,
+        })
+    }
+
+    pub(super) fn write(&self, put: &mut impl FnMut(&str, String)) {
+        put("iqn", self.iqn.0.clone());
+        put("lun", self.lun.to_string());
+        let mut portals = self.portals.iter().map(Portal::to_string);
+        put("portal", portals.next().unwrap_or_default());
+        put("portals", portals.collect::<Vec<_>>().join(","));
+        if let Some(id) = &self.device_id {
+            put("device_id", id.as_str().to_owned());
+        }
+    }
+}
+
+/// The identity that the disk must have, if the context names one.
+pub(super) fn device_id(keys: Keys<'_>) -> Result<Option<DeviceId>, ContextError> {
+    let text = keys.optional("device_id");
+    text.map(DeviceId::parse)
+        .transpose()
+        .map_err(|reason| ContextError::Word {
+            key: "device_id",
+            reason,
+        })
+}
+
+// === impl Iqn ===
+
+impl Iqn {
+    /// Checks a name. Its letters are kept as they are: some targets are particular about them.
+    pub fn parse(text: &str) -> Result<Self, WordError> {
+        check(text, 223, |c| plain(c) && c != '/')?;
+        let known = ["iqn.", "eui.", "naa."].iter().any(|form| {
+            let (head, rest) = text.split_at_checked(form.len()).unwrap_or(("", ""));
+            head.eq_ignore_ascii_case(form) && !rest.is_empty()
+        });
+        if known {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(WordError::Form("the name of a target (iqn., eui., naa.)"))
+        }
+    }
+}
+
+// === impl Lun ===
+
+impl Lun {
+    /// Reads a number.
+    pub fn parse(text: &str) -> Result<Self, WordError> {
+        // 14 bits are all that a flat LUN has.
+        let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        match text.parse() {
+            Ok(number) if plain && number < 1 << 14 => Ok(Self(number)),
+            _ => Err(WordError::Form("a LUN, 0 to 16383")),
+        }
+    }
+
+    /// The number.
+    pub fn get(self) -> u16 {
+        self.0
+    }
+}
+
+impl fmt::Display for Lun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,195 @@
+//! Where each program of this node runs, and how long it may take.
+//!
+//! In a container some tools are the container's and some the host's; who wraps a tool only says
+//! which of them it needs. compat: "Programs of the host".
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use exec::{Host, HostSettings, Local, Program, Runner, Way};
+
+/// A place where programs run.
+pub type Place = Arc<dyn Runner>;
+
+/// Where each program of this node runs.
+#[derive(Clone)]
+pub struct Tools {
+    here: Place,
+    iscsi: Place,
+    host: Place,
+    mount: Place,
+    mount_on_host: Place,
+    iscsiadm: Program,
+    timeouts: Timeouts,
+}
+
+/// How long one command may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// `mount` and its helpers: `MOUNT_DEFAULT_TIMEOUT`.
+    pub mount: Duration,
+    /// `iscsiadm`: `ISCSI_DEFAULT_TIMEOUT`.
+    pub iscsi: Duration,
+    /// `nvme`: `NVMEOF_DEFAULT_TIMEOUT`.
+    pub nvme: Duration,
+    /// What reads or writes a filesystem, `mkfs` and `fsck` among them: `FILESYSTEM_DEFAULT_TIMEOUT`.
+    pub filesystem: Duration,
+}
+
+/// A variable is no number of milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("environment variable {variable}: {value:?} is not a number of milliseconds above zero")]
+pub struct InvalidTimeout {
+    /// Its name.
+    pub variable: &'static str,
+    /// What it says.
+    pub value: String,
+}
+
+/// The filesystems whose mount helper only the host has.
+const ON_HOST: [&str; 3] = ["zfs", "lustre", "onedata"];
+
+// === impl Tools ===
+
+impl Tools {
+    /// The tools of this machine. `watch` wraps each place, to count what runs there.
+    pub fn new(
+        settings: &HostSettings,
+        timeouts: Timeouts,
+        watch: impl Fn(Place) -> Place,
+    ) -> Self {
+        let here = watch(Arc::new(Local::new()));
+        let through = |way: Way| -> Place { watch(Arc::new(Host::new(Local::new(), way))) };
+        let of_host = through(Way::chroot());
+        let chosen = |way: Option<Way>| {
+            if way.is_some() {
+                Arc::clone(&of_host)
+            } else {
+                Arc::clone(&here)
+            }
+        };
+        Self {
+            iscsi: through(settings.iscsi_way().clone()),
+            mount: chosen(settings.mount_way(None)),
+            mount_on_host: chosen(settings.mount_way(Some(ON_HOST[0]))),
+            host: of_host.clone(),
+            iscsiadm: settings.iscsiadm().clone(),
+            here,
+            timeouts,
+        }
+    }
+
+    /// Everything through one place: for a machine without a container, and for tests.
+    pub fn all_through(runner: Place) -> Self {
+        Self {
+            here: Arc::clone(&runner),
+            iscsi: Arc::clone(&runner),
+            host: Arc::clone(&runner),
+            mount: Arc::clone(&runner),
+            mount_on_host: runner,
+            iscsiadm: Program::constant("iscsiadm"),
+            timeouts: Timeouts::default(),
+        }
+    }
+
+    /// Where our own programs are: `blkid`, `mkfs`, `fsck`, `nvme` and the like.
+    pub fn here(&self) -> &dyn Runner {
+        &*self.here
+    }
+
+    /// Where `iscsiadm` runs.
+    pub fn iscsi(&self) -> &dyn Runner {
+        &*self.iscsi
+    }
+
+    /// Where the host's programs are: `multipath`, `zfs`, `zpool`, `oneclient`.
+    pub fn host(&self) -> &dyn Runner {
+        &*self.host
+    }
+
+    /// Where `mount` runs for a filesystem.
+    pub fn mount(&self, filesystem: &str) -> &dyn Runner {
+        if ON_HOST.contains(&filesystem) {
+            &*self.mount_on_host
+        } else {
+            &*self.mount
+        }
+    }
+
+    /// The program that is `iscsiadm`.
+    pub fn iscsiadm(&self) -> &Program {
+        &self.iscsiadm
+    }
+
+    /// How long one command may take.
+    pub fn timeouts(&self) -> Timeouts {
+        self.timeouts
+    }
+}
+
+impl fmt::Debug for Tools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tools")
+            .field("iscsiadm", &self.iscsiadm)
+            .field("timeouts", &self.timeouts)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Timeouts ===
+
+impl Timeouts {
+    /// Reads the variables through `lookup`; an empty one counts as unset.
+    pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, InvalidTimeout> {
+        let read = |variable: &'static str, default: Duration| {
+            let Some(value) = lookup(variable).filter(|value| !value.is_empty()) else {
+                return Ok(default);
+            };
+            match value.trim().parse() {
+                Ok(millis @ 1..) => Ok(Duration::from_millis(millis)),
+                _ => Err(InvalidTimeout { variable, value }),
+            }
+        };
+        let default = Self::default();
+        Ok(Self {
+            mount: read("MOUNT_DEFAULT_TIMEOUT", default.mount)?,
+            iscsi: read("ISCSI_DEFAULT_TIMEOUT", default.iscsi)?,
+            nvme: read("NVMEOF_DEFAULT_TIMEOUT", default.nvme)?,
+            filesystem: read("FILESYSTEM_DEFAULT_TIMEOUT", default.filesystem)?,
+        })
+    }
+}
+
+impl Default for Timeouts {
+    /// Those of democratic-csi, and for filesystems, where it has none, what making a large one or
+    /// checking a full one takes.
+    fn default() -> Self {
+        Self {
+            mount: Duration::from_secs(30),
+            iscsi: Duration::from_secs(30),
+            nvme: Duration::from_secs(30),
+            filesystem: Duration::from_mins(30),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_milliseconds_and_anything_else_is_an_error() {
+        let read = |value: &'static str| {
+            Timeouts::read(|name| (name == "ISCSI_DEFAULT_TIMEOUT").then(|| value.to_owned()))
+        };
+        assert_eq!(read("").expect("unset"), Timeouts::default());
+        let five = read("5000").expect("a number");
+        assert_eq!(five.iscsi, Duration::from_secs(5));
+        assert_eq!(five.mount, Timeouts::default().mount);
+        for bad in ["0", "-1", "5s", "many"] {
+            let error = read(bad).expect_err(bad).to_string();
+            assert!(error.contains("ISCSI_DEFAULT_TIMEOUT"), "{error}");
+        }
+    }
+}
