@@ -22,10 +22,15 @@ fuzz_target!(|data: &[u8]| -> Corpus {
             let written = attachment.to_context();
             assert_eq!(Attachment::parse(&written).as_ref(), Ok(&attachment));
             assert_eq!(written, attachment.to_context());
-            // What is written is what was read, but for the spelling of paths.
-            assert!(written.keys().all(|key| context.contains_key(key)));
-            let Attachment::Hostpath(hostpath) = &attachment;
-            assert!(is_plain_path(hostpath.path.as_str()));
+            // What is written is what was read, but for the spelling of paths, and for lists whose
+            // first entry has a key of its own.
+            let listed = ["portal", "portals", "transport", "transports"];
+            let known = |key: &String| context.contains_key(key) || listed.contains(&key.as_str());
+            assert!(written.keys().all(known));
+            if let Attachment::Hostpath(hostpath) = &attachment {
+                assert!(is_plain_path(hostpath.path.as_str()));
+            }
+            checked_words(&attachment);
             context.insert("democratic-csi.org/foreign".to_owned(), "x".to_owned());
             assert_eq!(Attachment::parse(&context), Ok(attachment));
         }
@@ -33,6 +38,29 @@ fuzz_target!(|data: &[u8]| -> Corpus {
     }
     Corpus::Keep
 });
+
+/// No word that becomes an argument of a program can be an option, or several words.
+fn checked_words(attachment: &Attachment) {
+    let words: Vec<String> = match attachment {
+        Attachment::Hostpath(_) | Attachment::Oneclient(_) | Attachment::Objectivefs(_) => vec![],
+        Attachment::Nfs(share) | Attachment::Lustre(share) | Attachment::Smb(share) => {
+            vec![share.server.to_string()]
+        }
+        Attachment::Iscsi(iscsi) => {
+            let portals = iscsi.portals.iter().map(ToString::to_string);
+            portals.chain([iscsi.iqn.to_string()]).collect()
+        }
+        Attachment::Nvmeof(nvmeof) => {
+            let addresses = nvmeof.transports.iter().map(|way| way.address.clone());
+            addresses.chain([nvmeof.nqn.to_string()]).collect()
+        }
+        Attachment::ZfsLocal(zfs) => vec![zfs.asset.as_str().replace(' ', "_")],
+    };
+    for word in words {
+        assert!(!word.is_empty() && !word.starts_with('-'), "{word:?}");
+        assert!(word.chars().all(|c| c.is_ascii_graphic()), "{word:?}");
+    }
+}
 
 fn paths(text: &str) {
     match AbsolutePath::parse(text) {
