@@ -234,7 +234,8 @@ impl ConnectOption {
         check(name, 64, |c| {
             c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
         })?;
-        if name.len() < 2 || NOT_OPTIONS.contains(&name) {
+        // Programs take the beginning of a long option for the whole.
+        if name.len() < 2 || NOT_OPTIONS.iter().any(|not| not.starts_with(name)) {
             return Err(WordError::Form("an option that may be set"));
         }
         if !value.is_empty() {

@@ -6,15 +6,17 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::NvmeFacts;
 use super::connect::{Resolved, ready};
 use super::controller::{Controller, State};
 use super::host::HostIdentity;
 use super::namespace::{Namespace, ask_all};
-use super::{NvmeFacts, Reach, Wanted};
+use crate::attachment::Nvmeof;
 use crate::device::{Attached, BlockDevice, look, multipath, turn, unreadable, until};
 use crate::error::{Effect, Error, Kind};
 use crate::kernel::Kernel;
 use crate::mount::MountTable;
+use crate::tools::Tools;
 
 /// How long a connection may take to work, and its namespace to appear, after the command ended.
 const APPEAR: Duration = Duration::from_secs(30);
@@ -36,7 +38,7 @@ impl Seen {
     fn look(kernel: &Kernel, facts: &NvmeFacts) -> Result<Self, Error> {
         let controllers = Controller::of(kernel, facts.nqn())?;
         let mut disks = Namespace::of(kernel, facts.nqn())?;
-        disks.retain(|disk| disk.nsid == facts.nsid());
+        disks.retain(|disk| disk.nsid == facts.nsid().get());
         Ok(Self { controllers, disks })
     }
 
@@ -67,14 +69,14 @@ impl Seen {
 /// they were made; routes without one are connected, all at once. One that works is enough: the
 /// others are warnings, and are tried again the next time.
 pub async fn attach(
-    reach: Reach<'_>,
+    tools: &Tools,
     kernel: &Kernel,
-    wanted: &Wanted,
+    volume: &Nvmeof,
     deadline: Instant,
 ) -> Result<Attached, Error> {
-    let facts = &wanted.facts;
-    let _turn = turn(facts.nqn(), deadline).await?;
-    let (routes, mut problems) = resolve(wanted, deadline).await?;
+    let facts = &NvmeFacts::of(volume);
+    let _turn = turn(facts.nqn().as_str(), deadline).await?;
+    let (routes, mut problems) = resolve(volume, facts, deadline).await?;
     settle(kernel, facts, deadline).await?;
     let seen = Seen::now(kernel, facts, deadline).await?;
     let missing: Vec<&Resolved> = routes
@@ -82,7 +84,7 @@ pub async fn attach(
         .filter(|route| route.find(&seen.controllers).is_none())
         .collect();
     if !missing.is_empty() {
-        let connecting = connect(reach, kernel, facts, missing, deadline);
+        let connecting = connect(tools, kernel, facts, missing, deadline);
         let usable = appear(kernel, facts, deadline);
         tokio::pin!(connecting, usable);
         tokio::select! {
@@ -110,12 +112,16 @@ pub async fn attach(
     if !seen.is_usable() {
         appear(kernel, facts, deadline).await?;
     }
-    finish(kernel, wanted, deadline).await
+    finish(kernel, volume, facts, deadline).await
 }
 
 /// Looks up all hosts at once; those that are not found are problems, unless none is.
-async fn resolve(wanted: &Wanted, deadline: Instant) -> Result<(Vec<Resolved>, Vec<Error>), Error> {
-    let lookups = wanted.routes.iter().cloned();
+async fn resolve(
+    volume: &Nvmeof,
+    facts: &NvmeFacts,
+    deadline: Instant,
+) -> Result<(Vec<Resolved>, Vec<Error>), Error> {
+    let lookups = volume.transports.iter().cloned();
     let lookups = join_all(lookups.map(|route| Resolved::of(route, deadline))).await;
     let (mut routes, mut problems) = (Vec::new(), Vec::new());
     for result in lookups {
@@ -126,8 +132,7 @@ async fn resolve(wanted: &Wanted, deadline: Instant) -> Result<(Vec<Resolved>, V
     }
     if routes.is_empty() {
         return Err(problems.into_iter().next().unwrap_or_else(|| {
-            Error::invalid(format!("attach {}", wanted.facts))
-                .advise("the volume names no transport")
+            Error::invalid(format!("attach {facts}")).advise("the volume names no transport")
         }));
     }
     Ok((routes, problems))
@@ -136,7 +141,7 @@ async fn resolve(wanted: &Wanted, deadline: Instant) -> Result<(Vec<Resolved>, V
 /// Waits for connections that are on their way out: the kernel would take them for what is wanted.
 async fn settle(kernel: &Kernel, facts: &NvmeFacts, deadline: Instant) -> Result<(), Error> {
     let doing = format!("wait until an old connection to {} is gone", facts.nqn());
-    let (kernel, nqn) = (kernel.clone(), facts.nqn().to_owned());
+    let (kernel, nqn) = (kernel.clone(), facts.nqn().clone());
     let quiet = move || {
         let controllers = Controller::of(&kernel, &nqn)?;
         let going = |controller: &Controller| controller.state == State::Going;
@@ -148,15 +153,15 @@ async fn settle(kernel: &Kernel, facts: &NvmeFacts, deadline: Instant) -> Result
 
 /// Connects these routes and returns what went wrong.
 async fn connect(
-    reach: Reach<'_>,
+    tools: &Tools,
     kernel: &Kernel,
     facts: &NvmeFacts,
     routes: Vec<&Resolved>,
     deadline: Instant,
 ) -> Vec<Error> {
     let prepared = async {
-        ready(reach, kernel, deadline).await?;
-        let (kernel, nqn) = (kernel.clone(), facts.nqn().to_owned());
+        ready(tools, kernel, deadline).await?;
+        let (kernel, nqn) = (kernel.clone(), facts.nqn().clone());
         let choose = move || {
             let mounts = MountTable::read();
             let path = kernel.proc("self/mountinfo");
@@ -171,7 +176,7 @@ async fn connect(
     };
     info!(volume = %facts, host = %host.nqn, routes = routes.len(), "connecting");
     let routes = routes.into_iter();
-    let attempts = routes.map(|route| route.connect(reach, kernel, facts, &host, deadline));
+    let attempts = routes.map(|route| route.connect(tools, kernel, facts, &host, deadline));
     join_all(attempts)
         .await
         .into_iter()
@@ -212,8 +217,12 @@ async fn appear(kernel: &Kernel, facts: &NvmeFacts, deadline: Instant) -> Result
 }
 
 /// Chooses the device, and makes sure that it is what is wanted.
-async fn finish(kernel: &Kernel, wanted: &Wanted, deadline: Instant) -> Result<Attached, Error> {
-    let facts = &wanted.facts;
+async fn finish(
+    kernel: &Kernel,
+    volume: &Nvmeof,
+    facts: &NvmeFacts,
+    deadline: Instant,
+) -> Result<Attached, Error> {
     let doing = format!("find the device of {facts}");
     let complete = {
         let (kernel, facts) = (kernel.clone(), facts.clone());
@@ -243,16 +252,17 @@ async fn finish(kernel: &Kernel, wanted: &Wanted, deadline: Instant) -> Result<A
         })
         .await?
     };
-    if let Some(expected) = &wanted.identity
+    if let Some(expected) = &volume.device_id
         && !identity
             .as_ref()
-            .is_some_and(|identity| identity.is(expected))
+            .is_some_and(|identity| identity.is(expected.as_str()))
     {
         let found = identity.map_or("nothing".to_owned(), |identity| identity.to_string());
         return Err(Error::new(Kind::Internal, doing)
             .with_effect(Effect::Possible)
             .advise(format!(
-                "its identifier is {found}, but {expected} is wanted: another volume has its place"
+                "its identifier is {found}, but {} is wanted: another volume has its place",
+                expected.as_str()
             )));
     }
     let device = match joined {

@@ -6,20 +6,20 @@ use exec::{Command, Program};
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::controller::{Controller, State};
+use super::NvmeFacts;
+use super::controller::{Controller, State, ip, option};
 use super::host::HostIdentity;
-use super::route::{Fabric, Route, is_secret};
-use super::{NvmeFacts, Reach};
+use crate::attachment::{Fabric, Transport};
 use crate::blocking;
 use crate::device::{look, until};
 use crate::error::{Effect, Error, Kind};
 use crate::kernel::Kernel;
+use crate::tools::Tools;
 
 const NVME: Program = Program::constant("nvme");
 const MODPROBE: Program = Program::constant("modprobe");
 
-/// How the kernel behaves when the target is cut off, unless the volume says otherwise: the names
-/// of the option, and the value.
+/// How the kernel behaves when the target is cut off, unless the volume says otherwise.
 ///
 /// Input and output wait while the kernel reconnects and fail when it gives up; a filesystem does
 /// not survive that. It gives up after half an hour, by default after ten minutes: a storage server
@@ -32,36 +32,39 @@ const MODPROBE: Program = Program::constant("modprobe");
 /// It notices a silent cut after about five seconds, its default, said here because with several
 /// routes this is how long the others are not used. A target that is merely slow costs a reconnect,
 /// not an error.
-const ENDURANCE: [(&[&str], &str, &str); 3] = [
-    (&["ctrl-loss-tmo", "l"], "--ctrl-loss-tmo", "1800"),
-    (&["reconnect-delay", "c"], "--reconnect-delay", "2"),
-    (&["keep-alive-tmo", "k"], "--keep-alive-tmo", "5"),
+const ENDURANCE: [(&str, &str); 3] = [
+    ("ctrl-loss-tmo", "1800"),
+    ("reconnect-delay", "2"),
+    ("keep-alive-tmo", "5"),
 ];
 
-/// The names of the options by which a volume says as whom to connect.
-const HOST: [&str; 4] = ["hostnqn", "q", "hostid", "I"];
+/// The options by which a volume says as whom to connect.
+const HOST: [&str; 2] = ["hostnqn", "hostid"];
+
+/// Options whose value is a key.
+const SECRET: [&str; 3] = ["dhchap-secret", "dhchap-ctrl-secret", "tls_key"];
 
 /// How long loading a module may take to show its device node.
 const NODE: std::time::Duration = std::time::Duration::from_secs(3);
 
-/// A route and what its host is called in the kernel.
+/// A way to a target, and what its other side is called in the kernel.
 #[derive(Debug, Clone)]
 pub(super) struct Resolved {
-    pub(super) route: Route,
-    pub(super) addresses: Vec<String>,
+    way: Transport,
+    addresses: Vec<String>,
 }
 
 // === impl Resolved ===
 
 impl Resolved {
     /// Looks the name up if it is one: sysfs shows addresses, never names.
-    pub(super) async fn of(route: Route, deadline: Instant) -> Result<Self, Error> {
-        if !route.is_name() {
-            let addresses = vec![route.host().to_owned()];
-            return Ok(Self { route, addresses });
+    pub(super) async fn of(way: Transport, deadline: Instant) -> Result<Self, Error> {
+        if way.fabric == Fabric::Fc || ip(&way.address).is_some() {
+            let addresses = vec![way.address.clone()];
+            return Ok(Self { way, addresses });
         }
-        let doing = format!("look up the host of {route}");
-        let host = route.host().to_owned();
+        let doing = format!("look up the host of {}", place(&way));
+        let host = way.address.clone();
         // Not a matter of the volume: a resolver that hangs must not hold it.
         let lookup = blocking::spawn(move || (host.as_str(), 0_u16).to_socket_addrs());
         let failed = || Error::new(Kind::Unreachable, doing.clone());
@@ -80,13 +83,13 @@ impl Resolved {
         if addresses.is_empty() {
             return Err(failed());
         }
-        Ok(Self { route, addresses })
+        Ok(Self { way, addresses })
     }
 
     /// The connection that goes this way, unless it is on its way out.
     pub(super) fn find<'a>(&self, controllers: &'a [Controller]) -> Option<&'a Controller> {
         controllers.iter().find(|controller| {
-            controller.state != State::Going && controller.goes(&self.route, &self.addresses)
+            controller.state != State::Going && controller.goes(&self.way, &self.addresses)
         })
     }
 
@@ -94,13 +97,13 @@ impl Resolved {
     /// what counts is whether the kernel has the connection.
     pub(super) async fn connect(
         &self,
-        reach: Reach<'_>,
+        tools: &Tools,
         kernel: &Kernel,
         facts: &NvmeFacts,
         host: &HostIdentity,
         deadline: Instant,
     ) -> Result<(), Error> {
-        let doing = format!("connect to {} by {}", facts.nqn(), self.route);
+        let doing = format!("connect to {} by {}", facts.nqn(), place(&self.way));
         let mut last = Error::new(Kind::Timeout, doing.clone());
         for address in &self.addresses {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -108,10 +111,10 @@ impl Resolved {
                 break;
             }
             let command =
-                command(&self.route, address, facts, host).within(reach.timeout.min(left));
-            let ended = reach.here.run_checked(&command).await;
+                command(&self.way, address, facts, host).within(tools.timeouts().nvme.min(left));
+            let ended = tools.here().run_checked(&command).await;
             let there = {
-                let (this, kernel, nqn) = (self.clone(), kernel.clone(), facts.nqn().to_owned());
+                let (this, kernel, nqn) = (self.clone(), kernel.clone(), facts.nqn().clone());
                 move || Ok(this.find(&Controller::of(&kernel, &nqn)?).is_some())
             };
             if look(deadline, &doing, there).await? {
@@ -130,35 +133,40 @@ impl Resolved {
     }
 }
 
-/// The command for one route.
+/// Where a way leads, without its options: one may be a key.
+fn place(way: &Transport) -> String {
+    let (fabric, address) = (way.fabric.as_str(), &way.address);
+    match way.port {
+        Some(port) => format!("{fabric} {address} port {port}"),
+        None => format!("{fabric} {address}"),
+    }
+}
+
+/// The command for one way.
 ///
 /// compat: "NVMe over fabrics". The options of the volume are passed on as they are.
-fn command(route: &Route, address: &str, facts: &NvmeFacts, host: &HostIdentity) -> Command {
+fn command(way: &Transport, address: &str, facts: &NvmeFacts, host: &HostIdentity) -> Command {
     let mut command = Command::new(NVME)
-        .args(["connect", "--nqn", facts.nqn()])
-        .args(["--transport", route.fabric().as_str()])
+        .args(["connect", "--nqn", facts.nqn().as_str()])
+        .args(["--transport", way.fabric.as_str()])
         .args(["--traddr", address]);
-    if let Some(service) = route.service() {
-        command = command.args(["--trsvcid", service]);
+    if let Some(port) = way.port {
+        command = command.arg("--trsvcid").arg(port.to_string());
     }
-    if route.option(&HOST).is_none() {
+    if HOST.iter().all(|name| option(way, name).is_none()) {
         command = command.args(["--hostnqn", &host.nqn, "--hostid", &host.id]);
     }
-    for (names, option, value) in ENDURANCE {
-        if route.option(names).is_none() {
-            command = command.args([option, value]);
+    for (name, value) in ENDURANCE {
+        if option(way, name).is_none() {
+            command = command.arg(format!("--{name}")).arg(value);
         }
     }
-    for (key, value) in route.options() {
-        command = command.arg(if key.starts_with('-') {
-            key.to_owned()
-        } else {
-            format!("--{key}")
-        });
-        if is_secret(key) {
-            command = command.secret_arg(value.to_owned().into());
-        } else if !value.is_empty() {
-            command = command.arg(value);
+    for given in &way.options {
+        command = command.arg(format!("--{}", given.name));
+        if SECRET.contains(&given.name.as_str()) {
+            command = command.secret_arg(given.value.clone().into());
+        } else if !given.value.is_empty() {
+            command = command.arg(given.value.as_str());
         }
     }
     command
@@ -166,11 +174,7 @@ fn command(route: &Route, address: &str, facts: &NvmeFacts, host: &HostIdentity)
 
 /// Makes sure that the kernel can connect at all. What a fabric needs besides, the kernel loads by
 /// itself when it is asked to connect by it.
-pub(super) async fn ready(
-    reach: Reach<'_>,
-    kernel: &Kernel,
-    deadline: Instant,
-) -> Result<(), Error> {
+pub(super) async fn ready(tools: &Tools, kernel: &Kernel, deadline: Instant) -> Result<(), Error> {
     let doing = "find the kernel's NVMe over fabrics";
     let node = kernel.dev("nvme-fabrics");
     let there = move || Ok(node.exists().then_some(()));
@@ -180,7 +184,7 @@ pub(super) async fn ready(
     }
     let left = deadline.saturating_duration_since(Instant::now());
     let load = Command::new(MODPROBE).arg("nvme-fabrics").within(left);
-    if let Err(error) = reach.host.run_checked(&load).await {
+    if let Err(error) = tools.host().run_checked(&load).await {
         warn!(error = %error, "cannot load the module for NVMe over fabrics");
     }
     until(deadline.min(Instant::now() + NODE), doing, there)
@@ -197,25 +201,20 @@ pub(super) async fn ready(
 mod tests {
     use super::*;
 
-    const NQN: &str = "nqn.2026-11.lab:dev-a";
-
-    fn line(fabric: Fabric, host: &str, options: &[(&str, &str)]) -> String {
-        let options = options
-            .iter()
-            .map(|(key, value)| ((*key).into(), (*value).into()));
-        let route = Route::new(fabric, host, None, options.collect()).expect("route");
-        let facts = NvmeFacts::new(NQN, 1).expect("facts");
+    fn line(way: &str) -> String {
+        let way = Transport::parse(way).expect("transport");
+        let facts = NvmeFacts::parse("nvme 1 nqn.2026-11.lab:dev-a").expect("facts");
         let host = HostIdentity {
             nqn: "nqn.h".into(),
             id: "i".into(),
         };
-        command(&route, route.host(), &facts, &host).to_string()
+        command(&way, &way.address, &facts, &host).to_string()
     }
 
     #[test]
-    fn a_plain_route_survives_half_an_hour_without_its_target() {
+    fn a_plain_way_survives_half_an_hour_without_its_target() {
         assert_eq!(
-            line(Fabric::Tcp, "10.0.0.1", &[]),
+            line("tcp://10.0.0.1"),
             "nvme connect --nqn nqn.2026-11.lab:dev-a --transport tcp --traddr 10.0.0.1 \
              --trsvcid 4420 --hostnqn nqn.h --hostid i --ctrl-loss-tmo 1800 --reconnect-delay 2 \
              --keep-alive-tmo 5"
@@ -226,32 +225,21 @@ mod tests {
     fn what_the_volume_says_is_not_said_again_by_us() {
         assert_eq!(
             line(
-                Fabric::Rdma,
-                "fe80::1",
-                &[
-                    ("ctrl-loss-tmo", "-1"),
-                    ("-c", "7"),
-                    ("--keep-alive-tmo", "9"),
-                    ("hostnqn", "nqn.x")
-                ]
+                "rdma://[fe80::1]:4421?ctrl-loss-tmo=-1&--reconnect-delay=7&keep-alive-tmo=9&hostnqn=nqn.x"
             ),
             "nvme connect --nqn nqn.2026-11.lab:dev-a --transport rdma --traddr fe80::1 \
-             --trsvcid 4420 --ctrl-loss-tmo -1 -c 7 --keep-alive-tmo 9 --hostnqn nqn.x"
+             --trsvcid 4421 --ctrl-loss-tmo -1 --reconnect-delay 7 --keep-alive-tmo 9 \
+             --hostnqn nqn.x"
         );
     }
 
     #[test]
     fn fibre_channel_has_no_port_a_flag_no_value_and_a_key_is_not_shown() {
         let line = line(
-            Fabric::Fc,
-            "nn-0x1000000044001123:pn-0x2000000055001123",
-            &[("tls", ""), ("dhchap-secret", "DHHC-1:00:abc:")],
+            "fc://[nn-0x1000000044001123:pn-0x2000000055001123]?tls&dhchap-secret=DHHC-1:00:abc:",
         );
         assert!(!line.contains("--trsvcid"), "{line}");
-        assert!(
-            line.ends_with("--tls --dhchap-secret '****'")
-                || line.ends_with("--tls --dhchap-secret ****"),
-            "{line}"
-        );
+        assert!(line.contains(" --tls --dhchap-secret "), "{line}");
+        assert!(!line.contains("DHHC"), "{line}");
     }
 }

@@ -1,8 +1,9 @@
 //! Controllers: the connections of this machine, as sysfs shows them.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
-use super::route::{Fabric, Route, ip};
+use crate::attachment::{Fabric, Nqn, Transport};
 use crate::device::unreadable;
 use crate::error::Error;
 use crate::kernel::{self, Kernel};
@@ -59,9 +60,9 @@ impl Controller {
     }
 
     /// Those of one subsystem that come over a network: a local disk is never ours.
-    pub(super) fn of(kernel: &Kernel, nqn: &str) -> Result<Vec<Self>, Error> {
+    pub(super) fn of(kernel: &Kernel, nqn: &Nqn) -> Result<Vec<Self>, Error> {
         let mut all = Self::all(kernel)?;
-        all.retain(|controller| controller.nqn == nqn && controller.fabric().is_some());
+        all.retain(|controller| controller.nqn == nqn.as_str() && controller.fabric().is_some());
         Ok(all)
     }
 
@@ -96,12 +97,14 @@ impl Controller {
 
     /// The network it goes over; `None` for local disks.
     pub(super) fn fabric(&self) -> Option<Fabric> {
-        Fabric::parse(&self.transport)
+        [Fabric::Tcp, Fabric::Rdma, Fabric::Fc]
+            .into_iter()
+            .find(|fabric| fabric.as_str() == self.transport)
     }
 
     /// Whether it is a disk of this machine in the subsystem `nqn`.
-    pub(super) fn is_local(&self, nqn: &str) -> bool {
-        self.nqn == nqn && self.fabric().is_none()
+    pub(super) fn is_local(&self, nqn: &Nqn) -> bool {
+        self.nqn == nqn.as_str() && self.fabric().is_none()
     }
 
     /// As whom it introduced itself: name and identifier.
@@ -110,7 +113,7 @@ impl Controller {
     }
 
     /// Whether it goes this way, whose name was looked up to `addresses`.
-    pub(super) fn goes(&self, route: &Route, addresses: &[String]) -> bool {
+    pub(super) fn goes(&self, way: &Transport, addresses: &[String]) -> bool {
         let same_place = addresses.iter().any(|address| {
             let Some(ours) = self.field("traddr") else {
                 return false;
@@ -120,19 +123,20 @@ impl Controller {
                 _ => ours.eq_ignore_ascii_case(address),
             }
         });
-        let fabric = route.fabric();
-        let service = self.field("trsvcid").or(fabric.default_service());
-        // Two routes may differ only in where they leave this machine.
-        let leaves = |field: &str, names: &[&str]| {
-            route
-                .option(names)
-                .is_none_or(|wanted| self.field(field) == Some(wanted))
+        // The kernel shows no port where it was told none.
+        let port = match self.field("trsvcid") {
+            Some(port) => port.parse().ok(),
+            None => way.port.and(Some(4420)),
         };
-        self.fabric() == Some(fabric)
+        // Two ways may differ only in where they leave this machine.
+        let leaves = |field: &str, name: &str| {
+            option(way, name).is_none_or(|wanted| self.field(field) == Some(wanted))
+        };
+        self.fabric() == Some(way.fabric)
             && same_place
-            && service == route.service()
-            && leaves("host_traddr", &["host-traddr", "w"])
-            && leaves("host_iface", &["host-iface", "f"])
+            && port == way.port
+            && leaves("host_traddr", "host-traddr")
+            && leaves("host_iface", "host-iface")
     }
 
     /// Its directory in sysfs.
@@ -146,4 +150,17 @@ impl Controller {
             .find(|(key, _)| key == name)
             .map(|(_, value)| value.as_str())
     }
+}
+
+/// The value of an option of a transport.
+pub(super) fn option<'a>(way: &'a Transport, name: &str) -> Option<&'a str> {
+    let mut options = way.options.iter();
+    options
+        .find(|option| option.name == name)
+        .map(|option| option.value.as_str())
+}
+
+/// An address, without the interface that may stand behind one that is local to a link.
+pub(super) fn ip(text: &str) -> Option<IpAddr> {
+    text.split('%').next()?.parse().ok()
 }

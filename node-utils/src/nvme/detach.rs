@@ -4,13 +4,14 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::NvmeFacts;
 use super::controller::{Controller, State};
 use super::namespace::Namespace;
-use super::{NvmeFacts, Reach};
 use crate::device::{BlockDevice, Usage, look, multipath, set, turn, unreadable, until};
 use crate::error::{Effect, Error, Kind};
 use crate::kernel::Kernel;
 use crate::mount::MountTable;
+use crate::tools::Tools;
 
 /// What has to be known before anything is given up.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ impl Seen {
             let map = multipath::map_over(kernel, std::slice::from_ref(&disk.device))?;
             let device = map.clone().unwrap_or(disk.device);
             let usage = device.in_use(kernel, &mounts)?.map(|usage| (device, usage));
-            if disk.nsid == facts.nsid() {
+            if disk.nsid == facts.nsid().get() {
                 seen.ours = seen.ours.or(usage);
             } else {
                 seen.others = seen.others.or(usage);
@@ -59,13 +60,13 @@ impl Seen {
 /// stay, which is no error: whoever is the last gives them up. In use itself is an error; gone
 /// already is done. Done is when sysfs shows neither connection nor disk.
 pub async fn detach(
-    reach: Reach<'_>,
+    tools: &Tools,
     kernel: &Kernel,
     facts: &NvmeFacts,
     deadline: Instant,
 ) -> Result<(), Error> {
     let doing = format!("detach {facts}");
-    let _turn = turn(facts.nqn(), deadline).await?;
+    let _turn = turn(facts.nqn().as_str(), deadline).await?;
     let seen = {
         let (kernel, facts) = (kernel.clone(), facts.clone());
         look(deadline, &doing, move || Seen::look(&kernel, &facts)).await?
@@ -78,7 +79,7 @@ pub async fn detach(
         return Ok(());
     }
     for map in &seen.maps {
-        multipath::remove(reach.host, kernel, map, deadline).await?;
+        multipath::remove(tools.host(), kernel, map, deadline).await?;
     }
     let going = seen
         .controllers
@@ -93,7 +94,7 @@ pub async fn detach(
         warn!(volume = %facts, error = %error.chain(), "cannot delete a connection");
     }
     let gone = {
-        let (kernel, nqn) = (kernel.clone(), facts.nqn().to_owned());
+        let (kernel, nqn) = (kernel.clone(), facts.nqn().clone());
         move || {
             let nothing = Controller::of(&kernel, &nqn)?.is_empty();
             // A local disk of that name is none of our business, but has connections that are not.

@@ -11,6 +11,7 @@ use std::path::Path;
 use sha2::{Digest as _, Sha256};
 
 use super::controller::Controller;
+use crate::attachment::Nqn;
 use crate::device::unreadable;
 use crate::error::{Error, Kind};
 use crate::kernel::{self, Kernel};
@@ -44,7 +45,7 @@ impl HostIdentity {
     ///    image is the same on every node, so it is used only where there is no host around us;
     /// 3. a name derived from the machine's identifiers;
     /// 4. one derived from the current boot: it lives as long as any connection can.
-    pub(super) fn choose(kernel: &Kernel, mounts: &MountTable, nqn: &str) -> Result<Self, Error> {
+    pub(super) fn choose(kernel: &Kernel, mounts: &MountTable, nqn: &Nqn) -> Result<Self, Error> {
         let of_subsystem = Controller::of(kernel, nqn)?;
         let known = of_subsystem.iter().find_map(Controller::host);
         if let Some((nqn, id)) = known {
@@ -171,7 +172,8 @@ mod tests {
 
     fn choose(tree: &Tree, mounts: &str) -> HostIdentity {
         let mounts = MountTable::from_text(mounts);
-        HostIdentity::choose(&tree.kernel(), &mounts, NQN).expect("identity")
+        HostIdentity::choose(&tree.kernel(), &mounts, &Nqn::parse(NQN).expect("nqn"))
+            .expect("identity")
     }
 
     fn nvme(tree: &Tree, directory: &str, nqn: &str, id: &str) {
@@ -250,7 +252,9 @@ mod tests {
     fn a_machine_without_any_identifier_is_known_by_its_boot_or_not_at_all() {
         let tree = Tree::new();
         let nothing = MountTable::from_text("");
-        assert!(HostIdentity::choose(&tree.kernel(), &nothing, NQN).is_err());
+        assert!(
+            HostIdentity::choose(&tree.kernel(), &nothing, &Nqn::parse(NQN).expect("nqn")).is_err()
+        );
         tree.file(
             "proc/sys/kernel/random/boot_id",
             "9b6b8d70-0a3f-4d6e-bd0f-3d8e7f1b2c4d\n",

@@ -9,11 +9,13 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
 
+use super::NvmeFacts;
 use super::controller::{Controller, State};
-use super::{NvmeFacts, Reach};
+use crate::attachment::{Nqn, Nsid};
 use crate::device::{BlockDevice, look, multipath, set, unreadable, until};
 use crate::error::{Error, Kind};
 use crate::kernel::{self, Kernel};
+use crate::tools::Tools;
 
 /// How long a scan may take to show a new size. The kernel scans in the background, one command to
 /// the target for each namespace.
@@ -35,7 +37,7 @@ pub(super) struct Namespace {
 
 impl Namespace {
     /// The disks of a subsystem, by the numbers of their namespaces.
-    pub(super) fn of(kernel: &Kernel, nqn: &str) -> Result<Vec<Self>, Error> {
+    pub(super) fn of(kernel: &Kernel, nqn: &Nqn) -> Result<Vec<Self>, Error> {
         let mut found = Vec::new();
         for (class, is_joined) in [("class/nvme-subsystem", true), ("class/nvme", false)] {
             let class = kernel.sys(class);
@@ -43,7 +45,7 @@ impl Namespace {
                 let directory = class.join(name);
                 let path = directory.join("subsysnqn");
                 let ours = kernel::read(&path).map_err(|error| unreadable(&path, error))?;
-                if ours.as_deref() != Some(nqn) {
+                if ours.as_deref() != Some(nqn.as_str()) {
                     continue;
                 }
                 let names = kernel::list(&directory);
@@ -99,19 +101,17 @@ pub fn facts_of(kernel: &Kernel, device: &BlockDevice) -> Result<Option<NvmeFact
     ) else {
         return Ok(None);
     };
-    if Controller::of(kernel, &nqn)?.is_empty() {
+    let (Ok(nqn), Ok(nsid)) = (Nqn::parse(&nqn), Nsid::parse(&nsid)) else {
         return Ok(None);
-    }
-    Ok(nsid
-        .parse()
-        .ok()
-        .and_then(|nsid| NvmeFacts::new(&nqn, nsid)))
+    };
+    let over_network = !Controller::of(kernel, &nqn)?.is_empty();
+    Ok(over_network.then_some(NvmeFacts { nqn, nsid }))
 }
 
 /// Has the kernel ask the target how large the volume is, and returns its size then. Waits for
 /// `at_least` if somebody has promised it; that it does not come is for the caller to judge.
 pub async fn rescan(
-    reach: Reach<'_>,
+    tools: &Tools,
     kernel: &Kernel,
     device: &BlockDevice,
     at_least: Option<u64>,
@@ -149,7 +149,7 @@ pub async fn rescan(
     };
     until(deadline.min(Instant::now() + patience), &doing, grown).await?;
     if is_map {
-        multipath::resize(reach.host, kernel, device, deadline).await?;
+        multipath::resize(tools.host(), kernel, device, deadline).await?;
     }
     let (of, kernel_of) = (device.clone(), kernel.clone());
     look(deadline, &doing, move || of.size(&kernel_of)).await
