@@ -14,6 +14,7 @@ pub mod blocking;
 pub mod capability;
 pub mod device;
 pub mod error;
+pub mod filesystem;
 pub mod kernel;
 pub mod mount;
 pub mod node;

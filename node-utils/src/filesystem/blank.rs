@@ -1,0 +1,91 @@
+//! Whether a device holds nothing at all where anything would show.
+//!
+//! `blkid` tells what it knows; what it does not know is still somebody's data. So its beginning and
+//! its end have to be zeros, too: there every format known to us has its first or its last label.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+/// The beginning that is looked at: the labels of partition tables, filesystems, volume managers
+/// and encryption, and the first two of ZFS.
+const HEAD: u64 = 4 << 20;
+/// The end: the copy of a GPT, the labels of RAID, the last two of ZFS.
+const TAIL: u64 = 1 << 20;
+/// One read.
+const PIECE: usize = 256 * 1024;
+
+/// The parts of a device of that size which have to be zeros.
+fn windows(size: u64) -> impl Iterator<Item = (u64, u64)> {
+    let head = (0, size.min(HEAD));
+    let tail = (size.saturating_sub(TAIL).max(head.1), size);
+    [head, tail].into_iter().filter(|(from, to)| from < to)
+}
+
+/// Whether the beginning and the end of a device are zeros. `except` is a part that does not count.
+pub(super) fn is_blank(device: &File, size: u64, except: (u64, u64)) -> io::Result<bool> {
+    let mut piece = vec![0; PIECE];
+    for (from, to) in windows(size) {
+        let mut at = from;
+        while at < to {
+            let length = usize::try_from(to - at).unwrap_or(PIECE).min(PIECE);
+            let part = &mut piece[..length];
+            // Less than there should be is an error, and so is a bad sector.
+            device.read_exact_at(part, at)?;
+            let counts = |offset: usize| {
+                let position = at + offset as u64;
+                !(except.0..except.1).contains(&position)
+            };
+            let zero = part
+                .iter()
+                .enumerate()
+                .all(|(offset, byte)| *byte == 0 || !counts(offset));
+            if !zero {
+                return Ok(false);
+            }
+            at += length as u64;
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn device(size: u64) -> File {
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(size).expect("a size");
+        file
+    }
+
+    #[test]
+    fn one_byte_anywhere_in_the_beginning_or_the_end_is_seen() {
+        let size = 16 << 20;
+        for at in [0, 511, 1024, HEAD - 1, size - TAIL, size - 1] {
+            let file = device(size);
+            assert!(is_blank(&file, size, (0, 0)).expect("read"));
+            file.write_all_at(&[1], at).expect("written");
+            assert!(!is_blank(&file, size, (0, 0)).expect("read"), "{at}");
+            assert!(is_blank(&file, size, (at, at + 1)).expect("read"), "{at}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_ends_early_is_an_error_and_not_blank() {
+        assert!(is_blank(&device(1 << 20), 2 << 20, (0, 0)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_small_device_is_looked_at_whole(size in 1_u64..(6 << 20), at in any::<prop::sample::Index>()) {
+            prop_assume!(size <= HEAD + TAIL);
+            let file = device(size);
+            let at = at.index(usize::try_from(size).expect("small")) as u64;
+            file.write_all_at(&[7], at).expect("written");
+            prop_assert!(!is_blank(&file, size, (0, 0)).expect("read"));
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Making a filesystem on a device that holds nothing.
+
+use std::fs::File;
+
+use exec::{Command, Program};
+use tokio::time::Instant;
+
+use super::settings::words;
+use super::{Content, FilesystemKind, FilesystemSettings, marker, probe, tool_failed};
+use crate::device::{BlockDevice, look};
+use crate::error::{Effect, Error, Kind};
+use crate::kernel::Kernel;
+use crate::tools::Tools;
+
+/// Makes a filesystem, and proves right before that nothing is lost by it.
+///
+/// `Busy`: the device holds something. A call that was killed half-way is taken up by the next one.
+pub async fn make(
+    tools: &Tools,
+    kernel: &Kernel,
+    device: &BlockDevice,
+    kind: FilesystemKind,
+    settings: &FilesystemSettings,
+    deadline: Instant,
+) -> Result<(), Error> {
+    let doing = || format!("make {kind} on {device}");
+    let again = match probe(tools, kernel, device, deadline).await? {
+        Content::Blank => false,
+        Content::Unfinished => true,
+        found => {
+            let error = Error::new(Kind::Busy, doing());
+            return Err(error.advise(format!("it already holds {}", described(&found))));
+        }
+    };
+    mark(kernel, device, true, deadline).await?;
+    let command =
+        command(kernel, device, kind, settings, again)?.within(super::remaining(tools, deadline));
+    let made = tools.here().perform(&command).await;
+    made.map_err(|error| tool_failed(doing(), error, kind.package()))?;
+    mark(kernel, device, false, deadline)
+        .await
+        .map_err(|error| error.with_effect(Effect::Possible))
+}
+
+/// compat: "Filesystems".
+fn command(
+    kernel: &Kernel,
+    device: &BlockDevice,
+    kind: FilesystemKind,
+    settings: &FilesystemSettings,
+    again: bool,
+) -> Result<Command, Error> {
+    use FilesystemKind as K;
+    let (program, first): (_, &[&str]) = match kind {
+        // Nobody but root could use what is held back for root.
+        K::Ext3 => (Program::constant("mkfs.ext3"), &["-m", "0"]),
+        K::Ext4 => (Program::constant("mkfs.ext4"), &["-m", "0"]),
+        K::Xfs => (Program::constant("mkfs.xfs"), &[]),
+        K::Btrfs => (Program::constant("mkfs.btrfs"), &[]),
+        K::Vfat => (Program::constant("mkfs.vfat"), &[]),
+        K::Exfat => (Program::constant("mkfs.exfat"), &[]),
+        // Without it every block is written.
+        K::Ntfs => (Program::constant("mkfs.ntfs"), &["--quick"]),
+    };
+    let wanted = settings.format.get(&kind).map_or(&[][..], Vec::as_slice);
+    // What is left of the first attempt is known to be worthless; these two ask otherwise.
+    let force: &[&str] = match kind {
+        K::Xfs | K::Btrfs if again => &["-f"],
+        // A whole disk, as it is meant.
+        K::Vfat => &["-I"],
+        _ => &[],
+    };
+    Ok(Command::new(program)
+        .args(first.iter().copied())
+        .args(words(wanted))
+        .args(force.iter().copied())
+        .arg(super::node(kernel, device)?))
+}
+
+/// Says on the device that its filesystem is being made, or that it is made.
+async fn mark(
+    kernel: &Kernel,
+    device: &BlockDevice,
+    being_made: bool,
+    deadline: Instant,
+) -> Result<(), Error> {
+    let (path, size) = probe::opened(kernel, device, deadline).await?;
+    let doing = format!("mark {device}");
+    look(deadline, &doing.clone(), move || {
+        let written = File::options()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .and_then(|file| {
+                if being_made {
+                    marker::set(&file, size)
+                } else {
+                    marker::clear(&file, size)
+                }
+            });
+        written.map_err(|error| {
+            Error::new(Kind::Internal, doing)
+                .because(error)
+                .with_effect(Effect::Possible)
+        })
+    })
+    .await
+}
+
+/// What was found, for people.
+pub(super) fn described(content: &Content) -> String {
+    match content {
+        Content::Blank => "nothing".to_owned(),
+        Content::Unfinished => "a filesystem that was never finished".to_owned(),
+        Content::Filesystem { kind, .. } => format!("{kind}"),
+        Content::Partitions(kind) => format!("a partition table ({kind})"),
+        Content::Other(name) => format!("`{}`", name.escape_debug()),
+    }
+}

@@ -1,0 +1,46 @@
+//! The mark on a device whose filesystem is being made.
+//!
+//! A `mkfs` that was killed leaves something that nobody knows and that must not be taken for
+//! somebody's data. So the last block of a device that was proved to be blank says, before `mkfs`
+//! begins, that nothing on it is worth keeping; the mark goes as soon as there is a filesystem.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+/// How much room a mark has, from the end of the device.
+const BLOCK: u64 = 4096;
+/// Nobody else writes this.
+const TEXT: &[u8; 64] = b"omnibus-csi: a filesystem is being made here, nothing is kept 1\n";
+
+/// The part of a device of that size where a mark is.
+pub(super) fn place(size: u64) -> (u64, u64) {
+    let from = size.saturating_sub(BLOCK) / 512 * 512;
+    (from, (from + TEXT.len() as u64).min(size))
+}
+
+/// Marks the device, for good.
+pub(super) fn set(device: &File, size: u64) -> io::Result<()> {
+    device.write_all_at(TEXT, place(size).0)?;
+    device.sync_data()
+}
+
+/// Whether the device is marked.
+pub(super) fn is_set(device: &File, size: u64) -> io::Result<bool> {
+    let (from, to) = place(size);
+    if to - from < TEXT.len() as u64 {
+        return Ok(false);
+    }
+    let mut found = [0; TEXT.len()];
+    device.read_exact_at(&mut found, from)?;
+    Ok(found == *TEXT)
+}
+
+/// Takes the mark away if it is there still. Bytes that are the mark are nobody else's.
+pub(super) fn clear(device: &File, size: u64) -> io::Result<()> {
+    if is_set(device, size)? {
+        device.write_all_at(&[0; TEXT.len()], place(size).0)?;
+        device.sync_data()?;
+    }
+    Ok(())
+}

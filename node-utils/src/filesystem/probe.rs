@@ -1,0 +1,202 @@
+//! What is on a device.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use exec::{Accept, Command, Program};
+use tokio::time::Instant;
+
+use super::{FilesystemKind, blank, marker, superblock, tool_failed};
+use crate::device::{BlockDevice, look};
+use crate::error::{Error, Kind};
+use crate::kernel::Kernel;
+use crate::tools::Tools;
+
+const BLKID: Program = Program::constant("blkid");
+/// `blkid -p` knows nothing that is there.
+const NOTHING: i32 = 2;
+/// `blkid -p` found several things at once.
+const AMBIVALENT: i32 = 8;
+
+/// What is on a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// Nothing: a filesystem may be made.
+    Blank,
+    /// A filesystem of ours that was never finished: it may be made again.
+    Unfinished,
+    /// A filesystem that can be mounted.
+    Filesystem {
+        /// Which.
+        kind: FilesystemKind,
+        /// Its UUID, as `blkid` prints it.
+        uuid: Option<String>,
+    },
+    /// A partition table.
+    Partitions(String),
+    /// Something else that is known, by the name that `blkid` has for it.
+    Other(String),
+}
+
+/// Looks at a device; changes nothing but a mark that has become meaningless.
+///
+/// Whatever leaves a doubt is an error: a device that cannot be read, that holds signatures of
+/// several things, or bytes that nobody knows.
+pub async fn probe(
+    tools: &Tools,
+    kernel: &Kernel,
+    device: &BlockDevice,
+    deadline: Instant,
+) -> Result<Content, Error> {
+    let doing = || format!("find out what is on {device}");
+    let command = Command::new(BLKID)
+        .args(["-p", "-o", "export"])
+        .arg(super::node(kernel, device)?)
+        .accepting(Accept::Codes(vec![NOTHING, AMBIVALENT]))
+        .within(super::remaining(tools, deadline));
+    let output = tools.here().run_checked(&command).await;
+    let output = output.map_err(|error| tool_failed(doing(), error, "util-linux"))?;
+    match output.status.code() {
+        Some(0) => {
+            let content = known(&output.text());
+            let content = content.ok_or_else(|| doubtful(doing(), "`blkid` names nothing"))?;
+            settle(kernel, device, content, deadline).await
+        }
+        Some(NOTHING) => unknown_to_blkid(kernel, device, deadline).await,
+        _ => Err(doubtful(
+            doing(),
+            "it bears the signatures of several things at once",
+        )),
+    }
+}
+
+fn doubtful(doing: String, why: &str) -> Error {
+    Error::new(Kind::Busy, doing).advise(format!(
+        "{why}; it is neither formatted nor mounted. If nothing on it is of use, `wipefs --all` and \
+         overwrite its first 4 MiB and its last MiB with zeros"
+    ))
+}
+
+/// What the lines of `blkid -o export` say.
+fn known(text: &str) -> Option<Content> {
+    let value = |key: &str| {
+        let mut lines = text.lines();
+        let found = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('='))?;
+        Some(found.trim().to_owned()).filter(|value| !value.is_empty())
+    };
+    if let Some(name) = value("TYPE") {
+        return Some(match FilesystemKind::named(&name) {
+            Some(kind) => Content::Filesystem {
+                kind,
+                uuid: value("UUID"),
+            },
+            None => Content::Other(name),
+        });
+    }
+    value("PTTYPE").map(Content::Partitions)
+}
+
+/// A filesystem that was never finished is none; and where there is one, no mark has to stay.
+async fn settle(
+    kernel: &Kernel,
+    device: &BlockDevice,
+    content: Content,
+    deadline: Instant,
+) -> Result<Content, Error> {
+    let Content::Filesystem { kind, .. } = content else {
+        return Ok(content);
+    };
+    let doing = format!("read the superblock of {device}");
+    let (path, size) = opened(kernel, device, deadline).await?;
+    look(deadline, &doing.clone(), move || {
+        let file = File::open(&path).map_err(|error| unreadable(&doing, error))?;
+        if kind == FilesystemKind::Xfs
+            && superblock::is_unfinished_xfs(&file).map_err(|error| unreadable(&doing, error))?
+        {
+            return Ok(Content::Unfinished);
+        }
+        let marked = marker::is_set(&file, size).map_err(|error| unreadable(&doing, error))?;
+        if marked {
+            let file = File::options()
+                .write(true)
+                .read(true)
+                .open(&path)
+                .map_err(|error| unreadable(&doing, error))?;
+            marker::clear(&file, size).map_err(|error| unreadable(&doing, error))?;
+        }
+        Ok(content)
+    })
+    .await
+}
+
+/// Nothing that `blkid` knows: blank, ours and half made, or somebody's.
+async fn unknown_to_blkid(
+    kernel: &Kernel,
+    device: &BlockDevice,
+    deadline: Instant,
+) -> Result<Content, Error> {
+    let doing = format!("read {device}");
+    let (path, size) = opened(kernel, device, deadline).await?;
+    let (blank, marked) = look(deadline, &doing.clone(), move || {
+        let failed = |error| unreadable(&doing, error);
+        let file = File::open(&path).map_err(failed)?;
+        let marked = marker::is_set(&file, size).map_err(failed)?;
+        let except = if marked { marker::place(size) } else { (0, 0) };
+        let blank = blank::is_blank(&file, size, except).map_err(failed)?;
+        Ok((blank, marked))
+    })
+    .await?;
+    match (blank, marked) {
+        (true, false) => Ok(Content::Blank),
+        (_, true) => Ok(Content::Unfinished),
+        (false, false) => Err(doubtful(
+            format!("find out what is on {device}"),
+            "it holds bytes that are not zero and that `blkid` does not know",
+        )),
+    }
+}
+
+fn unreadable(doing: &str, error: std::io::Error) -> Error {
+    Error::new(Kind::Internal, doing)
+        .because(error)
+        .advise("a device that cannot be read is never formatted; the log of the kernel says more")
+}
+
+/// The node of a device and its size, which is not zero.
+pub(super) async fn opened(
+    kernel: &Kernel,
+    device: &BlockDevice,
+    deadline: Instant,
+) -> Result<(PathBuf, u64), Error> {
+    let (of, kernel) = (device.clone(), kernel.clone());
+    let doing = format!("read the size of {device}");
+    look(deadline, &doing, move || {
+        let size = of.size(&kernel)?;
+        if size == 0 {
+            let doing = format!("use {of}");
+            return Err(Error::new(Kind::Internal, doing).advise("its size is zero"));
+        }
+        Ok((of.node(&kernel), size))
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_blkid_are_told_apart() {
+        // Captured from blkid of util-linux 2.38.1.
+        let ext4 = "DEVNAME=/dev/loop0\nUUID=8e4e\nBLOCK_SIZE=4096\nTYPE=ext4\nUSAGE=filesystem\n";
+        let kind = FilesystemKind::Ext4;
+        let uuid = Some("8e4e".to_owned());
+        assert_eq!(known(ext4), Some(Content::Filesystem { kind, uuid }));
+        let lvm = "DEVNAME=/dev/loop0\nUUID=x\nTYPE=LVM2_member\nUSAGE=raid\n";
+        assert_eq!(known(lvm), Some(Content::Other("LVM2_member".to_owned())));
+        let gpt = "DEVNAME=/dev/loop0\nPTUUID=x\nPTTYPE=gpt\n";
+        assert_eq!(known(gpt), Some(Content::Partitions("gpt".to_owned())));
+        assert_eq!(known("DEVNAME=/dev/loop0\nTYPE=\n"), None);
+        assert_eq!(known(""), None);
+    }
+}
