@@ -104,7 +104,11 @@ pub async fn detach(
             Ok((nothing && (local || Namespace::of(&kernel, &nqn)?.is_empty())).then_some(()))
         }
     };
-    until(deadline, &doing, gone).await?.ok_or_else(|| {
+    // A target that has stopped to answer is waited for by the kernel, for a minute at most; it goes
+    // on when we are gone, and a retry finds it done.
+    let result = until(deadline, &doing, gone).await;
+    let result = result.map_err(|error| error.with_effect(Effect::Possible));
+    result?.ok_or_else(|| {
         Error::new(Kind::Timeout, doing)
             .with_effect(Effect::Possible)
             .advise("the kernel still shows a connection to its subsystem")
