@@ -17,6 +17,7 @@ pub mod error;
 pub mod filesystem;
 pub mod kernel;
 pub mod mount;
+pub mod mounting;
 pub mod node;
 pub mod nvme;
 pub mod secrets;

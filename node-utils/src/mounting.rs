@@ -1,0 +1,115 @@
+//! Mounting what only a program can mount: shares of servers, ZFS datasets, and FUSE daemons.
+//!
+//! What is mounted is read from the kernel before and after; what a program prints only explains a
+//! failure. No secret is an argument. The truth is in mount.nfs(8), mount.cifs(8) and the manuals of
+//! the daemons. compat: "Shares and daemons".
+
+mod command;
+mod failure;
+#[cfg(test)]
+mod tests;
+mod zfs;
+
+use tokio::time::Instant;
+
+pub use zfs::{Asset, asset, make_legacy};
+
+use crate::attachment::{AbsolutePath, Attachment};
+use crate::capability::MountAccess;
+use crate::device::look;
+use crate::error::{Effect, Error, Kind};
+use crate::mount::{MountEntry, MountTable};
+use crate::secrets::StageSecrets;
+use crate::tools::Tools;
+
+/// What is to be mounted, and where.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// Which volume.
+    pub attachment: &'a Attachment,
+    /// How: the options of the request, of the operator and of the secret, in this order.
+    pub access: &'a MountAccess,
+    /// What the stage secret says besides.
+    pub secrets: &'a StageSecrets,
+    /// Where. The directory exists.
+    pub staging: &'a AbsolutePath,
+}
+
+/// Mounts, unless it is mounted already.
+///
+/// `Conflict`: something else is mounted there. `Unreachable`, `Denied`, `NotFound`: what the server
+/// answered. After an error of unknown effect the kernel tells the next call what happened.
+pub async fn mount(tools: &Tools, wanted: Wanted<'_>, deadline: Instant) -> Result<(), Error> {
+    match found(&wanted, deadline).await? {
+        Found::Wanted => return Ok(()),
+        Found::Other(source) => return Err(conflict(&wanted, &source)),
+        Found::Nothing => {}
+    }
+    let plan = command::plan(tools, &wanted)?;
+    let left = deadline.saturating_duration_since(Instant::now());
+    let command = plan.command.within(left.min(tools.timeouts().mount));
+    if let Err(error) = plan.place.perform(&command).await {
+        return Err(failure::told(&wanted, &plan.source, error));
+    }
+    match found(&wanted, deadline).await? {
+        Found::Wanted => Ok(()),
+        Found::Other(source) => Err(conflict(&wanted, &source).with_effect(Effect::Possible)),
+        Found::Nothing => {
+            let doing = format!("mount `{}` at `{}`", plan.source, wanted.staging);
+            Err(Error::new(Kind::Internal, doing)
+                .with_effect(Effect::Possible)
+                .advise("its program says that it did, the kernel says that it did not"))
+        }
+    }
+}
+
+/// Whether a mount is the one that `attachment` asks for.
+pub fn is_mount_of(attachment: &Attachment, entry: &MountEntry<'_>) -> bool {
+    let fs_type = entry.fs_type();
+    let source = entry.source();
+    let same = |wanted: &str| source.trim_end_matches('/') == wanted.trim_end_matches('/');
+    match attachment {
+        Attachment::Nfs(share) => fs_type.starts_with("nfs") && same(&share.colon_form()),
+        Attachment::Lustre(share) => fs_type == "lustre" && same(&share.colon_form()),
+        Attachment::Smb(share) => matches!(&*fs_type, "cifs" | "smb3") && same(&share.unc_form()),
+        Attachment::ZfsLocal(zfs) => fs_type == "zfs" && source == zfs.asset.as_str(),
+        Attachment::Objectivefs(objectivefs) => {
+            fs_type.starts_with("fuse") && source.ends_with(objectivefs.filesystem.bare())
+        }
+        Attachment::Oneclient(_) => fs_type.starts_with("fuse") && source == "oneclient",
+        Attachment::Hostpath(_) | Attachment::Iscsi(_) | Attachment::Nvmeof(_) => false,
+    }
+}
+
+/// What is at the staging path.
+enum Found {
+    Nothing,
+    Wanted,
+    /// Something else, from this source.
+    Other(String),
+}
+
+/// Looks into the mount table, which asks no server.
+async fn found(wanted: &Wanted<'_>, deadline: Instant) -> Result<Found, Error> {
+    let (attachment, staging) = (wanted.attachment.clone(), wanted.staging.clone());
+    let doing = format!("find what is mounted at `{staging}`");
+    look(deadline, &doing.clone(), move || {
+        let table =
+            MountTable::read().map_err(|error| Error::new(Kind::Internal, doing).because(error))?;
+        let found = match table.layers(staging.as_path()).last() {
+            None => Found::Nothing,
+            Some(entry) if is_mount_of(&attachment, &entry) => Found::Wanted,
+            Some(entry) => Found::Other(entry.source().into_owned()),
+        };
+        Ok(found)
+    })
+    .await
+}
+
+fn conflict(wanted: &Wanted<'_>, source: &str) -> Error {
+    let doing = format!("mount a volume at `{}`", wanted.staging);
+    Error::new(Kind::Conflict, doing).advise(format!(
+        "`{}` is mounted there; unstage it first",
+        source.escape_debug()
+    ))
+}

@@ -1,0 +1,271 @@
+//! The command that mounts, for each kind of volume.
+
+use exec::{Command, Program, Runner, Variable};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::Wanted;
+use crate::attachment::{Attachment, Objectivefs, Oneclient};
+use crate::capability::FsType;
+use crate::error::{Error, Kind};
+use crate::tools::Tools;
+
+const MOUNT: Program = Program::constant("mount");
+const OBJECTIVEFS: Program = Program::constant("mount.objectivefs");
+const ONECLIENT: Program = Program::constant("oneclient");
+
+/// What `mount.cifs` reads the user and the password from.
+const USER: Variable = Variable::constant("USER");
+const PASSWD: Variable = Variable::constant("PASSWD");
+/// What `oneclient` reads its token from.
+const TOKEN: Variable = Variable::constant("ONECLIENT_ACCESS_TOKEN");
+const OBJECTSTORE: Variable = Variable::constant("OBJECTSTORE");
+const LICENSE: &str = "OBJECTIVEFS_LICENSE";
+/// The rest of a license is the key of its administrator, which no mount needs.
+const LICENSE_LENGTH: usize = 24;
+
+/// A command and where it runs.
+pub(super) struct Plan<'a> {
+    pub(super) place: &'a dyn Runner,
+    pub(super) command: Command,
+    /// What is mounted, for messages.
+    pub(super) source: String,
+}
+
+/// Who logs in to an SMB server, taken out of the options.
+#[derive(Default)]
+struct Login {
+    user: Option<String>,
+    password: Option<SecretString>,
+    domain: Option<String>,
+}
+
+pub(super) fn plan<'a>(tools: &'a Tools, wanted: &Wanted<'_>) -> Result<Plan<'a>, Error> {
+    let asked = wanted.access.fs_type.as_ref().map(FsType::as_str);
+    match wanted.attachment {
+        Attachment::Nfs(share) => {
+            let (fs_type, source) = (asked.unwrap_or("nfs"), share.colon_form());
+            Ok(share_of(tools, wanted, fs_type, source, &flags(wanted)?))
+        }
+        Attachment::Lustre(share) => {
+            let (fs_type, source) = (asked.unwrap_or("lustre"), share.colon_form());
+            Ok(share_of(tools, wanted, fs_type, source, &flags(wanted)?))
+        }
+        Attachment::Smb(share) => smb(tools, wanted, asked.unwrap_or("cifs"), share.unc_form()),
+        Attachment::ZfsLocal(zfs) => {
+            let source = zfs.asset.as_str().to_owned();
+            let fs_type = asked.unwrap_or("zfs");
+            Ok(share_of(tools, wanted, fs_type, source, &flags(wanted)?))
+        }
+        Attachment::Objectivefs(objectivefs) => objectivefs_of(tools, wanted, objectivefs),
+        Attachment::Oneclient(oneclient) => Ok(oneclient_of(tools, wanted, oneclient)),
+        Attachment::Hostpath(_) | Attachment::Iscsi(_) | Attachment::Nvmeof(_) => {
+            let kind = wanted.attachment.kind();
+            Err(Error::invalid(format!(
+                "mount a volume of the kind `{kind}` with a program"
+            )))
+        }
+    }
+}
+
+/// The options of the request, of the operator and of the secret; then `defaults`.
+/// compat: "Mount flags".
+fn flags(wanted: &Wanted<'_>) -> Result<Vec<String>, Error> {
+    let mut flags = Vec::new();
+    for flag in wanted.access.flags.iter() {
+        check(flag)?;
+        flags.push(flag.to_owned());
+    }
+    flags.push("defaults".to_owned());
+    Ok(flags)
+}
+
+/// Within quotes a comma does not end an option of a security context; the programs that mount
+/// shares know no quotes in others.
+fn check(flag: &str) -> Result<(), Error> {
+    const LABELS: [&str; 4] = ["context", "fscontext", "defcontext", "rootcontext"];
+    let name = flag.split('=').next().unwrap_or_default();
+    if flag.contains([',', '"']) && !LABELS.contains(&name) {
+        let name: String = name.chars().take(32).flat_map(char::escape_debug).collect();
+        return Err(Error::invalid(format!("use the mount option `{name}`"))
+            .advise("its value holds a comma or a quote, which would make several options of it"));
+    }
+    Ok(())
+}
+
+fn share_of<'a>(
+    tools: &'a Tools,
+    wanted: &Wanted<'_>,
+    fs_type: &str,
+    source: String,
+    flags: &[String],
+) -> Plan<'a> {
+    let command = Command::new(MOUNT)
+        .args(["-t", fs_type, "-o"])
+        .arg(flags.join(","))
+        .arg(source.as_str())
+        .arg(wanted.staging.as_str());
+    Plan {
+        place: tools.mount(fs_type),
+        command,
+        source,
+    }
+}
+
+/// Who logs in travels in the environment of `mount.cifs`: arguments are seen by every user of the
+/// node.
+fn smb<'a>(
+    tools: &'a Tools,
+    wanted: &Wanted<'_>,
+    fs_type: &str,
+    source: String,
+) -> Result<Plan<'a>, Error> {
+    let (mut login, mut rest) = (Login::default(), Vec::new());
+    let mut named = false;
+    for flag in wanted.access.flags.iter() {
+        named |= flag.eq_ignore_ascii_case("guest") || starts(flag, "credentials=");
+        if !login.takes(flag) {
+            check(flag)?;
+            rest.push(flag.to_owned());
+        }
+    }
+    rest.push("defaults".to_owned());
+    if login.user.is_none() && !named {
+        // Without it mount.cifs would ask for a password.
+        rest.push("guest".to_owned());
+    }
+    if let Some(group) = wanted.access.group {
+        rest.push(format!("gid={group}"));
+    }
+    if let Some(domain) = &login.domain {
+        rest.push(format!("domain={domain}"));
+    }
+    let mut plan = share_of(tools, wanted, fs_type, source, &rest);
+    if let Some(user) = login.user {
+        plan.command = plan.command.env(USER, user);
+    }
+    if let Some(password) = login.password {
+        plan.command = plan.command.secret_env(PASSWD, password);
+    }
+    Ok(plan)
+}
+
+fn starts(flag: &str, head: &str) -> bool {
+    flag.get(..head.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(head))
+}
+
+impl Login {
+    /// Takes what an option says about who logs in; `false` if it says nothing about that.
+    fn takes(&mut self, flag: &str) -> bool {
+        let value = |heads: &[&str]| {
+            let head = heads.iter().find(|head| starts(flag, head))?;
+            Some(flag[head.len()..].trim_matches('"'))
+        };
+        if let Some(password) = value(&["password=", "pass="]) {
+            self.password = Some(SecretString::from(password));
+        } else if let Some(domain) = value(&["domain=", "dom=", "workgroup="]) {
+            if check(flag).is_err() {
+                return false;
+            }
+            self.domain = Some(domain.to_owned());
+        } else if let Some(user) = value(&["username=", "user="]) {
+            self.is(user);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// A user in any spelling of `mount.cifs`: `user`, `domain/user`, `user%password`.
+    fn is(&mut self, text: &str) {
+        let (user, password) = match text.split_once('%') {
+            Some((user, password)) => (user, Some(password)),
+            None => (text, None),
+        };
+        if let Some(password) = password {
+            self.password = Some(SecretString::from(password));
+        }
+        self.user = Some(match user.split_once('/') {
+            Some((domain, user)) if !domain.is_empty() && !domain.contains([',', '"']) => {
+                self.domain.get_or_insert_with(|| domain.to_owned());
+                user.to_owned()
+            }
+            _ => user.to_owned(),
+        });
+    }
+}
+
+/// The daemon gets its environment and nothing else; what the volume says goes before the secret.
+fn objectivefs_of<'a>(
+    tools: &'a Tools,
+    wanted: &Wanted<'_>,
+    volume: &Objectivefs,
+) -> Result<Plan<'a>, Error> {
+    let mut env = wanted.secrets.env.clone();
+    for (name, value) in &volume.env {
+        env.insert(name.clone(), value.secret().clone());
+    }
+    if let Some(license) = env.get_mut(&Variable::constant(LICENSE)) {
+        let short: String = license
+            .expose_secret()
+            .chars()
+            .take(LICENSE_LENGTH)
+            .collect();
+        *license = SecretString::from(short);
+    }
+    let store = volume.filesystem.store().map(SecretString::from);
+    if let Some(store) = env.remove(&OBJECTSTORE).or(store) {
+        env.insert(OBJECTSTORE, store);
+    } else {
+        let doing = format!("mount `{}`", volume.filesystem);
+        return Err(Error::new(Kind::Busy, doing).advise(
+            "nothing says in which object store it is: name it in `filesystem` (`s3://…`) or in \
+             `env.OBJECTSTORE`",
+        ));
+    }
+    let mut command = Command::new(OBJECTIVEFS);
+    let flags: Vec<&str> = wanted.access.flags.iter().collect();
+    for flag in &flags {
+        check(flag)?;
+    }
+    if !flags.is_empty() {
+        command = command.arg("-o").arg(flags.join(","));
+    }
+    command = command
+        .arg(volume.filesystem.bare())
+        .arg(wanted.staging.as_str());
+    for (name, value) in env {
+        command = command.secret_env(name, value);
+    }
+    Ok(Plan {
+        place: tools.here(),
+        command,
+        source: volume.filesystem.to_string(),
+    })
+}
+
+fn oneclient_of<'a>(tools: &'a Tools, wanted: &Wanted<'_>, volume: &Oneclient) -> Plan<'a> {
+    let mut command = Command::new(ONECLIENT)
+        .arg("-H")
+        .arg(volume.server.as_str())
+        .args(wanted.access.flags.iter());
+    for (option, spaces) in [
+        ("--space", &volume.space_names),
+        ("--space-id", &volume.space_ids),
+    ] {
+        for space in spaces {
+            command = command.arg(option).arg(space.as_str());
+        }
+    }
+    command = command.arg(wanted.staging.as_str());
+    // compat: "Shares and daemons": the token of the secret wins, and neither is an argument.
+    let of_volume = volume.token.as_ref().map(crate::attachment::Hidden::secret);
+    if let Some(token) = wanted.secrets.token.as_ref().or(of_volume) {
+        command = command.secret_env(TOKEN, token.clone());
+    }
+    Plan {
+        place: tools.host(),
+        command,
+        source: "oneclient".to_owned(),
+    }
+}
