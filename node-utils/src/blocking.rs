@@ -6,8 +6,8 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -31,15 +31,17 @@ static STAYS_AWAKE: LazyLock<bool> =
 struct UnderWay;
 
 /// The terms on which a verb runs: when its caller stops waiting, and what stays held until the
-/// work is over.
-#[derive(Debug)]
+/// work is over. A verb of several steps gives each of them a clone.
+#[derive(Debug, Clone)]
 pub struct Terms {
     deadline: Instant,
     hold: Hold,
 }
 
-/// Something that is released by being dropped: the in-flight guard of a volume.
-struct Hold(Option<Box<dyn Any + Send>>);
+/// Something that is released by being dropped: the in-flight guard of a volume. Nobody locks the
+/// mutex; it lets several threads keep one guard.
+#[derive(Clone)]
+struct Hold(Option<Arc<Mutex<dyn Any + Send>>>);
 
 // === impl Terms ===
 
@@ -55,8 +57,31 @@ impl Terms {
     /// Holds `guard` until the work has really ended, even if its caller is long gone.
     #[must_use]
     pub fn holding(mut self, guard: impl Any + Send) -> Self {
-        self.hold = Hold(Some(Box::new(guard)));
+        self.hold = Hold(Some(Arc::new(Mutex::new(guard))));
         self
+    }
+
+    /// When the caller stops waiting.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// The same, but waiting until `deadline` if that is later: to undo what was begun.
+    #[must_use]
+    pub(crate) fn at_least_until(&self, deadline: Instant) -> Self {
+        Self {
+            deadline: self.deadline.max(deadline),
+            hold: self.hold.clone(),
+        }
+    }
+
+    /// The same, but not waiting longer than until `deadline`.
+    #[must_use]
+    pub(crate) fn no_later_than(&self, deadline: Instant) -> Self {
+        Self {
+            deadline: self.deadline.min(deadline),
+            hold: self.hold.clone(),
+        }
     }
 }
 
@@ -149,14 +174,29 @@ pub(crate) async fn run<T: Send + 'static>(
     match tokio::time::timeout_at(deadline, task).await {
         Ok(Ok(result)) => result,
         // The text of a panic may hold anything; the panic hook has told the log.
-        Ok(Err(_)) => Err(doing
-            .failed(Kind::Internal)
-            .advise("the work panicked, which is a defect; a retry is safe")),
+        Ok(Err(error)) => {
+            #[cfg(test)]
+            let error = pass_on_kill(error);
+            drop(error);
+            Err(doing
+                .failed(Kind::Internal)
+                .advise("the work panicked, which is a defect; a retry is safe"))
+        }
         Err(elapsed) => Err(doing
             .failed(Kind::Timeout)
             .because(elapsed)
             .advise("the kernel has not answered yet; the volume stays locked until it does")),
     }
+}
+
+/// A thread that a test has killed takes the whole call with it.
+#[cfg(test)]
+fn pass_on_kill(error: tokio::task::JoinError) -> Option<tokio::task::JoinError> {
+    let panic = error.try_into_panic().ok()?;
+    if panic.is::<crate::testing::Killed>() {
+        std::panic::resume_unwind(panic);
+    }
+    None
 }
 
 #[cfg(test)]

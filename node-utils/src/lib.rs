@@ -16,6 +16,7 @@ pub mod device;
 pub mod error;
 pub mod filesystem;
 pub mod kernel;
+mod loops;
 pub mod mount;
 pub mod mounting;
 pub mod node;

@@ -9,21 +9,24 @@
     reason = "the one module that may mount: it knows how to undo what it did"
 )]
 
+mod filesystem;
 mod options;
 mod place;
 mod table;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use filesystem::mount_device;
 pub use options::{Attributes, MountOptions, Superblock};
 pub(crate) use place::Place;
 pub use table::{MountEntry, MountTable};
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
@@ -179,6 +182,13 @@ pub(crate) fn unmount_dead(path: &Path) -> Result<bool, MountError> {
     unmount_with(path, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH)
 }
 
+/// As [`unmount_dead`], for a filesystem whose server does not answer: what waits for it is told
+/// that it failed.
+pub(crate) fn unmount_silent(path: &Path) -> Result<bool, MountError> {
+    let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH | UnmountFlags::FORCE;
+    unmount_with(path, flags)
+}
+
 fn unmount_with(path: &Path, flags: UnmountFlags) -> Result<bool, MountError> {
     let mut glances = 0;
     loop {
@@ -203,6 +213,19 @@ pub fn unmount_all_layers(path: &Path) -> Result<usize, MountError> {
         }
     }
     Err(MountError::new("unmount", Errno::BUSY))
+}
+
+/// Opens the directory that whatever is mounted at `path` covers, through a copy of the tree around
+/// it that nobody else sees.
+pub(crate) fn open_covered(path: &Path) -> Result<OwnedFd, MountError> {
+    let failed = |errno| MountError::new("open what is covered", errno);
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(failed(Errno::INVAL));
+    };
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = rustix::mount::open_tree(rustix::fs::CWD, parent, flags).map_err(failed)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(&tree, name, flags, Mode::empty()).map_err(failed)
 }
 
 /// Whether something is mounted at exactly this path; `false` where there is nothing at all.

@@ -1,20 +1,30 @@
 //! The verbs of a node: stage, publish, their opposites, statistics and growth.
 //!
-//! Each verb is one hop to a thread that may block, and finds all state in the kernel: a killed
-//! process leaves a prefix of the steps, and the retry completes it. What a volume is, is decided
-//! by its [`Attachment`]; only directories of the node exist so far.
+//! A verb is a sequence of hops to a thread that may block and of calls of tools, and finds all
+//! state in the kernel: a killed process leaves a prefix of the steps, and the retry completes it.
+//! What a volume is, is decided by its [`Attachment`](crate::Attachment); a directory of the node
+//! is one hop.
 
+mod devices;
 mod exclusive;
+mod expand;
+mod filesystems;
 mod group;
 mod hostpath;
+mod mounted;
+mod order;
+mod patience;
 mod publish;
+mod record;
 mod release;
 mod request;
 mod slot;
+mod stage;
 mod stats;
 mod stuck;
 #[cfg(test)]
 mod tests;
+mod unstage;
 
 pub use request::{
     ExpandRequest, Health, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath,
@@ -22,28 +32,79 @@ pub use request::{
 };
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::attachment::{AbsolutePath, Attachment, Hostpath};
+use crate::attachment::{AbsolutePath, Attachment};
 use crate::blocking::{self, Doing, Terms};
 use crate::error::{Error, Kind};
+use crate::kernel::Kernel;
 use crate::mount::MountError;
-use slot::Slot;
+use crate::tools::Tools;
+use devices::Devices;
+use filesystems::Filesystems;
+use order::Order;
 use stuck::Stuck;
 
 /// The node half of every kind of volume. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Node {
-    config: Arc<NodeConfig>,
+    context: Arc<Context>,
     stuck: Arc<Stuck>,
+}
+
+/// What every verb works with.
+#[derive(Debug)]
+struct Context {
+    config: NodeConfig,
+    tools: Tools,
+    kernel: Kernel,
+    devices: Box<dyn Devices>,
+    filesystems: Box<dyn Filesystems>,
+    order: Order,
+    #[cfg(test)]
+    stops: tests::Stops,
 }
 
 // === impl Node ===
 
 impl Node {
-    /// A node with the operator's wishes.
-    pub fn new(config: NodeConfig) -> Self {
+    /// A node with the operator's wishes, the programs it may run and the kernel it runs on.
+    pub fn new(config: NodeConfig, tools: Tools, kernel: Kernel) -> Self {
+        let devices = devices::Attachers::new(tools.clone(), kernel.clone());
+        Self::with(
+            config,
+            tools,
+            kernel,
+            Box::new(devices),
+            Box::new(filesystems::Unknown),
+        )
+    }
+
+    /// A node on this very machine, without a container around its programs.
+    pub fn here(config: NodeConfig) -> Self {
+        let tools = Tools::all_through(Arc::new(exec::Local::new()));
+        Self::new(config, tools, Kernel::here())
+    }
+
+    fn with(
+        config: NodeConfig,
+        tools: Tools,
+        kernel: Kernel,
+        devices: Box<dyn Devices>,
+        filesystems: Box<dyn Filesystems>,
+    ) -> Self {
+        let context = Context {
+            config,
+            tools,
+            kernel,
+            devices,
+            filesystems,
+            order: Order::default(),
+            #[cfg(test)]
+            stops: tests::Stops::default(),
+        };
         Self {
-            config: Arc::new(config),
+            context: Arc::new(context),
             stuck: Arc::default(),
         }
     }
@@ -52,14 +113,12 @@ impl Node {
     ///
     /// `NotFound`: it does not exist on this node. `Conflict`: another volume is staged there.
     pub async fn stage(&self, terms: Terms, request: StageRequest) -> Result<(), Error> {
-        let doing = Doing::changing(format!("stage at `{}`", request.staging));
-        blocking::run(terms, doing, move || stage(&request)).await
+        stage::stage(&self.context, terms, request).await
     }
 
     /// Undoes [`Node::stage`]. What is not staged is unstaged.
     pub async fn unstage(&self, terms: Terms, staging: StagingPath) -> Result<(), Error> {
-        let doing = Doing::changing(format!("unstage `{staging}`"));
-        blocking::run(terms, doing, move || release::release(staging.path())).await
+        unstage::unstage(&self.context, terms, staging).await
     }
 
     /// Shows a staged volume at a target. Idempotent.
@@ -69,64 +128,61 @@ impl Node {
     /// two publications of one volume apart: between the look and the mount nothing is locked here.
     pub async fn publish(&self, terms: Terms, request: PublishRequest) -> Result<(), Error> {
         let doing = Doing::changing(format!("publish at `{}`", request.target));
-        let config = Arc::clone(&self.config);
-        blocking::run(terms, doing, move || publish::publish(&config, &request)).await
+        let context = Arc::clone(&self.context);
+        blocking::run(terms, doing, move || publish::publish(&context, &request)).await
     }
 
     /// Undoes [`Node::publish`] and deletes the target. What is not published is unpublished.
     pub async fn unpublish(&self, terms: Terms, target: TargetPath) -> Result<(), Error> {
-        let doing = Doing::changing(format!("unpublish `{target}`"));
-        blocking::run(terms, doing, move || release::release(target.path())).await
+        let doing = format!("unpublish `{target}`");
+        let path = target.path().clone();
+        let context = Arc::clone(&self.context);
+        let work = move || release::release_target(&context, &path);
+        let patience = self.context.patience();
+        patience::patiently(&terms, &doing, target.path(), patience, work).await
     }
 
     /// Space, files and health of the volume that is mounted at `path`. `NotFound`: none is.
     /// `Timeout`, at once: an earlier look at this path is overdue.
     pub async fn stats(&self, terms: Terms, path: AbsolutePath) -> Result<VolumeStats, Error> {
         let doing = format!("read statistics of `{path}`");
-        let look = path.clone();
-        let look = move || stats::stats(&look);
+        let (look, context) = (path.clone(), Arc::clone(&self.context));
+        let look = move || stats::stats(&context.kernel, &look);
         self.stuck.look(terms, doing, &path, look).await
     }
 
     /// Lets the node see a larger volume; the size it has now, where something limits it.
     /// `NotFound`: nothing is mounted at that path.
     pub async fn expand(&self, terms: Terms, request: ExpandRequest) -> Result<Option<u64>, Error> {
-        let doing = Doing::changing(format!("expand `{}`", request.path));
-        blocking::run(terms, doing, move || expand(&request)).await
+        expand::expand(&self.context, terms, request).await
     }
 }
 
-fn stage(request: &StageRequest) -> Result<(), Error> {
-    publish::mount_access(&request.capability)?;
-    let hostpath = directory(&request.attachment)?;
-    // Before the staging path is made: a volume that does not exist leaves nothing behind.
-    let source = hostpath::source(hostpath)?;
-    let slot = Slot::open(request.staging.path())?;
-    hostpath::stage(hostpath, &source, &slot).map_err(|error| slot.undo(error))
-}
+// === impl Context ===
 
-/// The one kind of attachment that is served yet.
-fn directory(attachment: &Attachment) -> Result<&Hostpath, Error> {
-    match attachment {
-        Attachment::Hostpath(hostpath) => Ok(hostpath),
-        other => {
-            let doing = format!("use a volume of the kind `{}`", other.kind());
-            Err(Error::new(Kind::Invalid, doing)
-                .advise("this build serves directories of the node, kind `hostpath`, only"))
-        }
+impl Context {
+    /// How long an unmount may take before its server counts as silent.
+    fn patience(&self) -> Duration {
+        self.tools.timeouts().mount
+    }
+
+    /// Marks that something was changed outside this process: a test may end the process here.
+    #[inline]
+    fn changed(&self, what: &'static str) {
+        #[cfg(test)]
+        self.stops.pass(what);
+        #[cfg(not(test))]
+        let _ = (self, what);
     }
 }
 
-/// A directory has no size of its own: there is nothing to grow, but the volume has to be there.
-fn expand(request: &ExpandRequest) -> Result<Option<u64>, Error> {
-    match stats::mounted(&request.path) {
-        Ok(_) => Ok(None),
-        Err(stats::Failure::Other(error)) => Err(error),
-        Err(stats::Failure::Dead(errno)) => {
-            let doing = format!("expand `{}`", request.path);
-            Err(Error::new(Kind::Internal, doing).because(errno))
-        }
-    }
+/// A kind of volume that the node cannot use.
+fn unserved(attachment: &Attachment) -> Error {
+    let doing = format!("use a volume of the kind `{}`", attachment.kind());
+    Error::new(Kind::Invalid, doing).advise(
+        "this build serves directories of the node, NVMe over fabrics, and zvols whose device is \
+         there",
+    )
 }
 
 /// A failed mount or unmount.

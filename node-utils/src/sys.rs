@@ -3,6 +3,8 @@
 //! Each function is a thin, safe face of one call and decides nothing. Everything else goes through
 //! rustix.
 
+pub(crate) mod loops;
+
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd};
 

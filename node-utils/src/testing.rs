@@ -12,6 +12,9 @@ use std::path::Path;
 
 use rustix::mount::{MountFlags, MountPropagationFlags};
 
+/// What a thread unwinds with that a test has killed: nobody is to take it for an error.
+pub(crate) struct Killed;
+
 /// Runs `test` with mounts of its own, in an empty directory on a fresh tmpfs. Where that is not
 /// possible the test says so, and fails if `OMNIBUS_REQUIRE_ALL` is 1.
 pub(crate) fn with_own_mounts(test: impl FnOnce(&Path) + Send + 'static) {

@@ -121,7 +121,7 @@ impl Connection {
                 && advertised.node.contains(&NodeCapability::VolumeMountGroup),
             mount_flags: node.mount_flags.clone(),
             advertised,
-            node: Node::new(node),
+            node: Node::here(node),
         }
     }
 

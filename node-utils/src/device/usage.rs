@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::{BlockDevice, DeviceNumber, unreadable};
 use crate::error::Error;
-use crate::kernel::Kernel;
+use crate::kernel::{self, Kernel};
 use crate::mount::{MountEntry, MountTable};
 
 /// Who uses a device.
@@ -56,6 +56,9 @@ impl BlockDevice {
             if let Some(holder) = holders.find(|holder| !devices.contains(holder)) {
                 return Ok(Some(Usage::Held(holder)));
             }
+            if let Some(above) = device.loop_above(kernel)? {
+                return Ok(Some(Usage::Held(above)));
+            }
         }
         for device in &devices {
             // Whoever has partition maps on it is claimed by them, and they were asked.
@@ -64,6 +67,22 @@ impl BlockDevice {
                 .any(|other| other != device && device.is_below(kernel, other));
             if !is_below && device.is_claimed(kernel)? {
                 return Ok(Some(Usage::Claimed));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A loop device on top of it, which sysfs does not list among the holders and which claims
+    /// nothing.
+    fn loop_above(&self, kernel: &Kernel) -> Result<Option<Self>, Error> {
+        let directory = kernel.sys("block");
+        let names = kernel::list(&directory).map_err(|error| unreadable(&directory, error))?;
+        let node = self.node(kernel);
+        for name in names.iter().filter(|name| name.starts_with("loop")) {
+            let path = directory.join(name).join("loop/backing_file");
+            let backing = kernel::read(&path).map_err(|error| unreadable(&path, error))?;
+            if backing.is_some_and(|backing| Path::new(&backing) == node) {
+                return Self::by_name(kernel, name);
             }
         }
         Ok(None)

@@ -323,6 +323,13 @@ impl Default for Superblock {
     }
 }
 
+impl Superblock {
+    /// The flags for mount(2).
+    pub(crate) fn flags(self) -> SuperFlags {
+        self.0
+    }
+}
+
 impl fmt::Debug for Superblock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}", self.0.bits())

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::options::Attributes;
 use super::table::{MountEntry, MountTable};
+use crate::device::DeviceNumber;
 use crate::sys;
 
 /// An opened path.
@@ -20,6 +21,7 @@ use crate::sys;
 pub(crate) struct Place {
     fd: OwnedFd,
     device: (u32, u32),
+    special: (u32, u32),
     inode: u64,
     links: u32,
     pub(crate) kind: FileType,
@@ -45,6 +47,7 @@ impl Place {
         };
         let mut place = Self {
             device: (stat.stx_dev_major, stat.stx_dev_minor),
+            special: (stat.stx_rdev_major, stat.stx_rdev_minor),
             inode: stat.stx_ino,
             links: stat.stx_nlink,
             kind: FileType::from_raw_mode(stat.stx_mode.into()),
@@ -73,6 +76,17 @@ impl Place {
     /// Whether it is a directory.
     pub(crate) fn is_directory(&self) -> bool {
         self.kind == FileType::Directory
+    }
+
+    /// The number of the filesystem that it is on; of one on a block device, usually that of the
+    /// device.
+    pub(crate) fn device(&self) -> DeviceNumber {
+        self.device.into()
+    }
+
+    /// Which device it stands for, if it is a block device's node.
+    pub(crate) fn block_device(&self) -> Option<DeviceNumber> {
+        (self.kind == FileType::BlockDevice).then(|| self.special.into())
     }
 
     /// What it is, for messages.

@@ -16,6 +16,11 @@ const SOURCE: &str = "/proc/thread-self/mountinfo";
 /// Room for some hundred mounts.
 const ROOM: usize = 64 * 1024;
 
+/// Filesystems with a server somewhere else.
+const SERVERS: [&str; 8] = [
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "9p",
+];
+
 /// What the kernel adds to the root of a mount whose directory was removed.
 const DELETED: &[u8] = b"//deleted";
 
@@ -139,14 +144,23 @@ impl<'a> MountEntry<'a> {
         has_word(self.options, b"ro")
     }
 
-    /// Whether the filesystem itself is read-only.
+    /// Whether the filesystem itself is read-only. ext4 says so in words of its own after an error,
+    /// since Linux 6.15.
     pub fn is_filesystem_read_only(&self) -> bool {
-        has_word(self.super_options, b"ro")
+        [&b"ro"[..], b"emergency_ro", b"shutdown"]
+            .iter()
+            .any(|word| has_word(self.super_options, word))
     }
 
     /// The type of its filesystem.
     pub fn fs_type(&self) -> Cow<'a, str> {
         text(decode(self.fs_type))
+    }
+
+    /// Whether its filesystem waits for somebody else to answer: a server, or a process.
+    pub(crate) fn is_remote(&self) -> bool {
+        let name = self.fs_type();
+        SERVERS.contains(&&*name) || name.starts_with("fuse")
     }
 
     /// The device or share it comes from, as its filesystem spells it.

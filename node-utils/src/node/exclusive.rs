@@ -16,35 +16,41 @@ use rustix::io::Errno;
 pub(super) fn check(
     request: &PublishRequest,
     staged: &Place,
-    source: &Place,
+    source: Option<&Place>,
     target: &Place,
 ) -> Result<(), Error> {
     let other = other_target(staged, source, target).map_err(|error| {
         let doing = format!("find where `{}` is published", request.staging);
         Error::new(Kind::Internal, doing).because(error)
     })?;
-    let Some(other) = other else { return Ok(()) };
+    match other {
+        Some(other) => Err(refused(request, &other)),
+        None => Ok(()),
+    }
+}
+
+/// Somebody else has the volume, at `other`.
+pub(super) fn refused(request: &PublishRequest, other: &Path) -> Error {
     let mode = request.capability.mode;
     let doing = format!(
         "publish at `{}`: the volume is published at `{}` and {mode} allows one place",
         request.target,
         other.display(),
     );
-    Err(Error::new(Kind::Busy, doing).advise("wait until the other pod is gone"))
+    Error::new(Kind::Busy, doing).advise("wait until the other pod is gone")
 }
 
 fn other_target(
     staged: &Place,
-    source: &Place,
+    source: Option<&Place>,
     target: &Place,
 ) -> Result<Option<PathBuf>, std::io::Error> {
     let table = MountTable::read()?;
     let entry = staged.entry(&table).ok_or(Errno::NOENT)?;
-    let known = [
-        staged.canonical()?,
-        source.canonical()?,
-        target.canonical()?,
-    ];
+    let mut known = vec![staged.canonical()?, target.canonical()?];
+    if let Some(source) = source {
+        known.push(source.canonical()?);
+    }
     Ok(elsewhere(&table, &entry, &known))
 }
 

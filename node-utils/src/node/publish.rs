@@ -2,15 +2,18 @@
 //!
 //! What is already published is read from the kernel: the target itself tells whether it holds this
 //! volume, and only the exclusive modes need the mount table. The rules are those of the
-//! specification, `NodePublishVolume`.
+//! specification, `NodePublishVolume`; for raw devices they are in `block`.
+
+mod block;
 
 use super::exclusive;
 use super::group;
 use super::hostpath;
-use super::mount_failed;
-use super::request::{NodeConfig, PublishRequest, StagingPath};
-use super::slot::Slot;
-use crate::attachment::AbsolutePath;
+use super::mounted::{Behind, behind};
+use super::request::{PublishRequest, StagingPath};
+use super::slot::{Shape, Slot};
+use super::{Context, mount_failed, unserved};
+use crate::attachment::{AbsolutePath, Attachment};
 use crate::capability::{Access, MountAccess, VolumeCapability};
 use crate::error::{Effect, Error, Kind};
 use crate::mount::{self, Attributes, MountOptions, Place, Way};
@@ -19,7 +22,8 @@ use crate::mount::{self, Attributes, MountOptions, Place, Way};
 struct Plan<'a> {
     request: &'a PublishRequest,
     staged: Place,
-    source: Place,
+    /// The directory of the volume, where it is one of this node.
+    source: Option<Place>,
     /// What the request asks for, on top of what staging has.
     asked: Attributes,
     /// What the operator adds.
@@ -28,9 +32,12 @@ struct Plan<'a> {
     group: Option<u32>,
 }
 
-pub(super) fn publish(config: &NodeConfig, request: &PublishRequest) -> Result<(), Error> {
-    let plan = plan(config, request)?;
-    let slot = Slot::open(request.target.path())?;
+pub(super) fn publish(context: &Context, request: &PublishRequest) -> Result<(), Error> {
+    if request.capability.access == Access::Block && context.devices.serves(&request.attachment)? {
+        return block::publish(context, request);
+    }
+    let plan = plan(context, request)?;
+    let slot = Slot::open(&context.kernel, request.target.path(), Shape::Directory)?;
     if slot.place.is_mount_point() {
         return compare(&plan, &slot.place).map_err(|error| slot.undo(error));
     }
@@ -49,17 +56,22 @@ pub(super) fn mount_access(capability: &VolumeCapability) -> Result<&MountAccess
     }
 }
 
-fn plan<'a>(config: &NodeConfig, request: &'a PublishRequest) -> Result<Plan<'a>, Error> {
-    let access = mount_access(&request.capability)?;
+/// Refuses a target in the volume itself, which would be made there.
+fn check_target(request: &PublishRequest) -> Result<(), Error> {
     let (staging, target) = (request.staging.path(), request.target.path());
-    if target.as_path().starts_with(staging.as_path()) {
-        // Below it, the target would be made in the volume.
-        let doing = format!("publish at `{}`", request.target);
-        return Err(Error::new(Kind::Invalid, doing)
-            .advise("that is at or below the staging path; a pod needs a path of its own"));
+    if !target.as_path().starts_with(staging.as_path()) {
+        return Ok(());
     }
+    let doing = format!("publish at `{}`", request.target);
+    Err(Error::new(Kind::Invalid, doing)
+        .advise("that is at or below the staging path; a pod needs a path of its own"))
+}
+
+fn plan<'a>(context: &Context, request: &'a PublishRequest) -> Result<Plan<'a>, Error> {
+    let access = mount_access(&request.capability)?;
+    check_target(request)?;
     let asked = MountOptions::sort(access.flags.iter());
-    let added = MountOptions::sort(config.mount_flags.iter());
+    let added = MountOptions::sort(context.config.mount_flags.iter());
     tell_dropped(request, &asked);
     let mut asked = asked.attributes;
     let mode = request.capability.mode;
@@ -67,7 +79,7 @@ fn plan<'a>(config: &NodeConfig, request: &'a PublishRequest) -> Result<Plan<'a>
         asked = asked.read_only();
     }
     let staged = staged(&request.staging)?;
-    let source = hostpath::check_staged(super::directory(&request.attachment)?, &staged)?;
+    let source = check_staged(context, request, &staged)?;
     Ok(Plan {
         request,
         staged,
@@ -77,6 +89,29 @@ fn plan<'a>(config: &NodeConfig, request: &'a PublishRequest) -> Result<Plan<'a>
         exclusive: mode.has_one_target(),
         group: access.group,
     })
+}
+
+/// Whether what is staged is the volume of the request.
+fn check_staged(
+    context: &Context,
+    request: &PublishRequest,
+    staged: &Place,
+) -> Result<Option<Place>, Error> {
+    let attachment = &request.attachment;
+    if let Attachment::Hostpath(hostpath) = attachment {
+        return hostpath::check_staged(hostpath, staged).map(Some);
+    }
+    if !context.devices.serves(attachment)? {
+        return Err(unserved(attachment));
+    }
+    if let Behind::Device(device) = behind(&context.kernel, staged)?
+        && context.devices.is_volume(&device, attachment)?
+    {
+        return Ok(None);
+    }
+    let doing = format!("publish at `{}`", request.target);
+    Err(Error::new(Kind::Busy, doing)
+        .advise("the staging path shows something else; stage the volume again"))
 }
 
 /// compat: "local-hostpath": options that only a filesystem understands mean nothing to a directory.
@@ -142,7 +177,7 @@ fn names(flags: &[&str]) -> String {
 /// Mounts the volume at the opened, empty target.
 fn show(plan: &Plan<'_>, target: &Place) -> Result<(), Error> {
     if plan.exclusive {
-        exclusive::check(plan.request, &plan.staged, &plan.source, target)?;
+        exclusive::check(plan.request, &plan.staged, plan.source.as_ref(), target)?;
     }
     let attributes = plan.added.and(plan.asked);
     let regrouped = regroup(plan, attributes)?;

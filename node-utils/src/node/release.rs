@@ -6,16 +6,36 @@
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use super::mount_failed;
+use super::{Context, mount_failed};
 use crate::attachment::AbsolutePath;
 use crate::error::{Effect, Error, Kind};
+use crate::loops::{Label, Loop};
 use crate::mount::{self, Place};
 
 /// More layers than anybody stacks.
 const LAYERS: usize = 1000;
 
+/// Unmounts and deletes the target of a publication. A raw device may have been shown read-only,
+/// and then its face goes before the target does: as long as the target is there, it is known which
+/// face to look for.
+pub(super) fn release_target(context: &Context, path: &AbsolutePath) -> Result<(), Error> {
+    release_with(path, || {
+        context.changed("unmounted");
+        for face in Loop::labelled(&context.kernel, &Label::of(path.as_str()))? {
+            face.remove(&context.kernel)?;
+        }
+        context.changed("read-only device removed");
+        Ok(())
+    })
+}
+
 /// Unmounts and deletes `path`. What is not there is released.
 pub(super) fn release(path: &AbsolutePath) -> Result<(), Error> {
+    release_with(path, || Ok(()))
+}
+
+/// As [`release`], with `before` done before a file is deleted.
+fn release_with(path: &AbsolutePath, before: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
     for layer in 0..LAYERS {
         let effect = if layer == 0 {
             Effect::None
@@ -32,7 +52,7 @@ pub(super) fn release(path: &AbsolutePath) -> Result<(), Error> {
             // One more layer, stacked by an older driver or by a retry.
             Err(Errno::BUSY) if unmounted => {}
             Err(Errno::NOTDIR) => {
-                if delete_file(path).map_err(|error| error.with_effect(effect))? {
+                if delete_file(path, &before).map_err(|error| error.with_effect(effect))? {
                     return Ok(());
                 }
             }
@@ -43,7 +63,7 @@ pub(super) fn release(path: &AbsolutePath) -> Result<(), Error> {
 }
 
 /// Deletes what is not a directory; `false` if another mount is in the way.
-fn delete_file(path: &AbsolutePath) -> Result<bool, Error> {
+fn delete_file(path: &AbsolutePath, before: impl Fn() -> Result<(), Error>) -> Result<bool, Error> {
     let place = match Place::open(path.as_path()) {
         Ok(place) => place,
         // A component before the last is a file: nothing can be at this path.
@@ -64,6 +84,9 @@ fn delete_file(path: &AbsolutePath) -> Result<bool, Error> {
             place.kind_name()
         );
         return Err(Error::new(Kind::Busy, doing).advise("look at what it is and move it away"));
+    }
+    if place.kind == FileType::RegularFile {
+        before()?;
     }
     match rustix::fs::unlink(path.as_path()) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),

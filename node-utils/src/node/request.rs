@@ -5,6 +5,7 @@
 
 use crate::attachment::{AbsolutePath, Attachment, PathError};
 use crate::capability::{MountFlags, VolumeCapability};
+use crate::secrets::StageSecrets;
 
 /// What the operator decides about all volumes of a node.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +31,8 @@ pub struct StageRequest {
     pub attachment: Attachment,
     /// How it is going to be used.
     pub capability: VolumeCapability,
+    /// What its storage asks for.
+    pub secrets: StageSecrets,
 }
 
 /// Shows a staged volume to one pod.

@@ -1,17 +1,20 @@
-//! The directory that a volume is shown at: opened, made if it is missing, freed of dead mounts.
+//! The directory or file that a volume is shown at: opened, made if it is missing, freed of dead
+//! mounts.
 //!
-//! A mount whose directory is gone, or whose filesystem does not answer any more, is no volume:
-//! it is taken away, as `docs/compatibility.md`, "local-hostpath", says. A live mount is left for the verb
+//! A mount whose directory or device is gone, or whose filesystem does not answer any more, is no
+//! volume: it is taken away, as `docs/compatibility.md`, "local-hostpath", says. A live mount is left for the verb
 //! to judge.
 
 use std::os::unix::fs::DirBuilderExt;
 
-use rustix::fs::Mode;
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::mount_failed;
+use super::mounted::{self, Behind, behind};
 use crate::attachment::AbsolutePath;
 use crate::error::{Effect, Error, Kind};
+use crate::kernel::Kernel;
 use crate::mount::{self, Place};
 
 /// More dead layers than a restart leaves.
@@ -20,28 +23,41 @@ const DEAD_LAYERS: usize = 64;
 /// compat: "local-hostpath": what democratic-csi gives to directories that it makes.
 const MODE: u32 = 0o750;
 
+/// And to files, which only hold a place.
+const FILE_MODE: u32 = 0o640;
+
 /// An opened place for a volume.
 #[derive(Debug)]
 pub(super) struct Slot<'a> {
     path: &'a AbsolutePath,
     pub(super) place: Place,
+    shape: Shape,
     made: Made,
     /// Whether this call took a dead mount away.
     freed: bool,
+}
+
+/// What the volume is going to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// A mounted filesystem.
+    Directory,
+    /// A raw device.
+    File,
 }
 
 /// What a call made to open its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Made {
     Nothing,
-    Directory,
-    /// The directory and some above it, which stay: they may be others' by now.
+    Place,
+    /// The place and some directories above it, which stay: they may be others' by now.
     Parents,
 }
 
 /// Whether an answer means that what was mounted can never come back: its server forgot it, or the
 /// process that served it is gone.
-fn is_lost(errno: Errno) -> bool {
+pub(super) fn is_lost(errno: Errno) -> bool {
     matches!(errno, Errno::STALE | Errno::NOTCONN | Errno::SHUTDOWN)
 }
 
@@ -54,11 +70,15 @@ pub(super) fn is_dead(errno: Errno) -> bool {
 // === impl Slot ===
 
 impl<'a> Slot<'a> {
-    /// Opens `path`, a directory or nothing; missing directories are made.
-    pub(super) fn open(path: &'a AbsolutePath) -> Result<Self, Error> {
-        let made = make(path)?;
+    /// Opens `path`, which has that shape or is not there; what is missing is made.
+    pub(super) fn open(
+        kernel: &Kernel,
+        path: &'a AbsolutePath,
+        shape: Shape,
+    ) -> Result<Self, Error> {
+        let made = make(path, shape)?;
         let mut freed = false;
-        let place = live(path, &mut freed).map_err(|error| {
+        let place = live(kernel, path, shape, &mut freed).map_err(|error| {
             if freed || made != Made::Nothing {
                 error.with_effect(Effect::Possible)
             } else {
@@ -68,20 +88,26 @@ impl<'a> Slot<'a> {
         Ok(Self {
             path,
             place,
+            shape,
             made,
             freed,
         })
+    }
+
+    /// Whether this call made it.
+    pub(super) fn is_new(&self) -> bool {
+        self.made != Made::Nothing
     }
 
     /// Removes what this call made, so that a refused request leaves nothing behind, and says so
     /// in the error.
     pub(super) fn undo(&self, error: Error) -> Error {
         // Missing is as good; anything else in the way is not ours to remove.
-        let gone = self.made == Made::Nothing
-            || matches!(
-                rustix::fs::rmdir(self.path.as_path()),
-                Ok(()) | Err(Errno::NOENT)
-            );
+        let remove = || match self.shape {
+            Shape::Directory => rustix::fs::rmdir(self.path.as_path()),
+            Shape::File => rustix::fs::unlink(self.path.as_path()),
+        };
+        let gone = self.made == Made::Nothing || matches!(remove(), Ok(()) | Err(Errno::NOENT));
         if gone && !self.freed && self.made != Made::Parents {
             error
         } else {
@@ -91,13 +117,21 @@ impl<'a> Slot<'a> {
 }
 
 /// Opens what is at `path` once no dead mount covers it any more; `freed` says whether one did.
-fn live(path: &AbsolutePath, freed: &mut bool) -> Result<Place, Error> {
+fn live(
+    kernel: &Kernel,
+    path: &AbsolutePath,
+    shape: Shape,
+    freed: &mut bool,
+) -> Result<Place, Error> {
     for _ in 0..DEAD_LAYERS {
         match Place::open(path.as_path()) {
-            Ok(place) if place.is_mount_point() && place.is_deleted() => free(path, None)?,
-            Ok(place) if place.is_directory() => return Ok(place),
-            Ok(place) => return Err(not_a_directory(path, &place)),
+            Ok(place) if place.is_mount_point() && is_gone(kernel, &place)? => free(path, None)?,
+            Ok(place) if shape.fits(&place) => return Ok(place),
+            Ok(place) => return Err(misshapen(path, shape, &place)),
             Err(errno) if is_lost(errno) => free(path, Some(errno))?,
+            Err(errno) if is_dead(errno) && has_lost_its_device(kernel, path)? => {
+                free(path, Some(errno))?;
+            }
             Err(errno) => {
                 let error = Error::new(Kind::Internal, format!("open `{path}`"));
                 return Err(error.because(errno));
@@ -109,14 +143,23 @@ fn live(path: &AbsolutePath, freed: &mut bool) -> Result<Place, Error> {
     Err(Error::new(Kind::Busy, doing))
 }
 
-/// Makes the directory with its parents.
-fn make(path: &AbsolutePath) -> Result<Made, Error> {
-    let failed = |errno: Errno| {
-        Error::new(Kind::Internal, format!("make directory `{path}`")).because(errno)
-    };
-    let mut made = Made::Directory;
+/// Whether what is mounted there has lost its directory or its device.
+fn is_gone(kernel: &Kernel, place: &Place) -> Result<bool, Error> {
+    Ok(place.is_deleted() || behind(kernel, place)? == Behind::Gone)
+}
+
+/// Whether the mount table shows a device at `path` that is not there any more: a filesystem that
+/// has shut itself down for that does not let itself be looked at.
+fn has_lost_its_device(kernel: &Kernel, path: &AbsolutePath) -> Result<bool, Error> {
+    Ok(mounted::topmost(kernel, path)? == Some(Behind::Gone))
+}
+
+/// Makes the directory or file with its parents.
+fn make(path: &AbsolutePath, shape: Shape) -> Result<Made, Error> {
+    let failed = |errno: Errno| Error::new(Kind::Internal, format!("make `{path}`")).because(errno);
+    let mut made = Made::Place;
     for _ in 0..2 {
-        match rustix::fs::mkdir(path.as_path(), Mode::from_raw_mode(MODE)) {
+        match shape.make(path) {
             Ok(()) => return Ok(made),
             Err(Errno::EXIST) => return Ok(Made::Nothing),
             Err(Errno::NOENT) => {
@@ -134,11 +177,36 @@ fn make(path: &AbsolutePath) -> Result<Made, Error> {
     Err(failed(Errno::NOENT).with_effect(Effect::Possible))
 }
 
-fn not_a_directory(path: &AbsolutePath, place: &Place) -> Error {
-    let doing = format!(
-        "use `{path}`, which is {}, not a directory",
-        place.kind_name()
-    );
+// === impl Shape ===
+
+impl Shape {
+    fn make(self, path: &AbsolutePath) -> Result<(), Errno> {
+        match self {
+            Self::Directory => rustix::fs::mkdir(path.as_path(), Mode::from_raw_mode(MODE)),
+            Self::File => {
+                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+                let mode = Mode::from_raw_mode(FILE_MODE);
+                rustix::fs::open(path.as_path(), flags, mode).map(drop)
+            }
+        }
+    }
+
+    /// Whether a volume of this shape can be there, or is.
+    fn fits(self, place: &Place) -> bool {
+        match self {
+            Self::Directory => place.is_directory(),
+            Self::File if place.is_mount_point() => place.kind == FileType::BlockDevice,
+            Self::File => place.kind == FileType::RegularFile && place.size == 0,
+        }
+    }
+}
+
+fn misshapen(path: &AbsolutePath, shape: Shape, place: &Place) -> Error {
+    let wanted = match shape {
+        Shape::Directory => "a directory",
+        Shape::File => "an empty file",
+    };
+    let doing = format!("use `{path}`, which is {}, not {wanted}", place.kind_name());
     Error::new(Kind::Busy, doing).advise("remove it if it is not wanted; it was not touched")
 }
 

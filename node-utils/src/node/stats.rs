@@ -7,18 +7,27 @@
 use rustix::fs::{StatVfs, StatVfsMountFlags};
 use rustix::io::Errno;
 
+use super::mounted::{Behind, behind};
 use super::request::{Health, Usage, VolumeStats};
 use super::slot::is_dead;
+use super::unstage::BLOCK_DEVICE;
 use crate::attachment::AbsolutePath;
 use crate::error::{Error, Kind};
-use crate::mount::{MountTable, Place};
+use crate::kernel::Kernel;
+use crate::mount::{MountEntry, MountTable, Place};
 
-pub(super) fn stats(path: &AbsolutePath) -> Result<VolumeStats, Error> {
+pub(super) fn stats(kernel: &Kernel, path: &AbsolutePath) -> Result<VolumeStats, Error> {
     let place = match mounted(path) {
         Ok(place) => place,
         Err(Failure::Dead(errno)) => return Ok(silent(errno)),
         Err(Failure::Other(error)) => return Err(error),
     };
+    if place.block_device().is_some() {
+        return of_device(kernel, &place);
+    }
+    if behind(kernel, &place)? == Behind::Gone {
+        return Ok(gone());
+    }
     let vfs = match rustix::fs::fstatvfs(&place) {
         Ok(vfs) => vfs,
         Err(errno) if is_dead(errno) => return Ok(silent(errno)),
@@ -47,8 +56,49 @@ pub(super) enum Failure {
     Other(Error),
 }
 
-/// Opens the volume that is mounted at `path`.
+/// A raw device has a size and nothing else.
+fn of_device(kernel: &Kernel, place: &Place) -> Result<VolumeStats, Error> {
+    let Behind::Device(device) = behind(kernel, place)? else {
+        return Ok(gone());
+    };
+    if place.is_deleted() {
+        return Ok(gone());
+    }
+    let total = device.size(kernel)?;
+    Ok(VolumeStats {
+        bytes: Some(Usage {
+            total,
+            used: 0,
+            available: 0,
+        }),
+        inodes: None,
+        health: Health::Normal,
+    })
+}
+
+fn gone() -> VolumeStats {
+    VolumeStats {
+        bytes: None,
+        inodes: None,
+        health: Health::Abnormal {
+            reason: "DeviceGone",
+            message: "the device of the volume has disappeared from this node".to_owned(),
+        },
+    }
+}
+
+/// Opens the volume that is shown at `path`: mounted there, or a raw device, or the directory in
+/// which one is staged.
 pub(super) fn mounted(path: &AbsolutePath) -> Result<Place, Failure> {
+    match mounted_at(path) {
+        Err(Failure::Other(error)) if error.kind() == Kind::NotFound => {
+            mounted_at(&path.child(BLOCK_DEVICE)).map_err(|_| Failure::Other(error))
+        }
+        result => result,
+    }
+}
+
+fn mounted_at(path: &AbsolutePath) -> Result<Place, Failure> {
     let nothing = || {
         Error::new(Kind::NotFound, format!("find a volume at `{path}`"))
             .advise("nothing is mounted there")
@@ -92,8 +142,9 @@ fn health(place: &Place, vfs: &StatVfs) -> Health {
             message: "the directory of the volume was deleted while it was mounted".to_owned(),
         };
     }
-    // The mount table is needed only to tell a read-only mount from a filesystem that gave up.
-    if vfs.f_flag.contains(StatVfsMountFlags::RDONLY) && filesystem_gave_up(place) {
+    // A filesystem on a device may have given up without telling statvfs; the mount table knows.
+    let may_have = vfs.f_flag.contains(StatVfsMountFlags::RDONLY) || place.device().major != 0;
+    if may_have && filesystem_gave_up(place) {
         return Health::Abnormal {
             reason: "FilesystemReadOnly",
             message: "the filesystem is read-only below a writable mount, as after an error"
@@ -107,9 +158,12 @@ fn filesystem_gave_up(place: &Place) -> bool {
     let Ok(table) = MountTable::read() else {
         return false;
     };
-    place
-        .entry(&table)
-        .is_some_and(|entry| entry.is_filesystem_read_only() && !entry.is_read_only())
+    place.entry(&table).is_some_and(|entry| gave_up(&entry))
+}
+
+/// Whether a filesystem is read-only below a writable mount, as after an error.
+pub(super) fn gave_up(entry: &MountEntry<'_>) -> bool {
+    entry.is_filesystem_read_only() && !entry.is_read_only()
 }
 
 #[cfg(test)]

@@ -3,29 +3,63 @@
 //! A `Bench` is a node with a few volumes as a driver makes them, and the paths that an
 //! orchestrator would choose. States that a killed process leaves are prepared by hand.
 
+mod block;
+mod crash;
+mod device;
 mod group;
 mod life;
+mod mkfs;
 mod publish;
+mod shelf;
+mod silent;
+mod states;
 mod stats;
 
+use std::cell::OnceCell;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+
+use async_trait::async_trait;
 
 use tokio::time::Instant;
 
+pub(super) use crash::Stops;
+use mkfs::Mkfs;
+use shelf::Shelf;
+
 use super::*;
-use crate::attachment::Hostpath;
+use crate::attachment::{Attachment, Hostpath};
 use crate::capability::{Access, AccessMode, MountAccess, MountFlags, VolumeCapability};
 use crate::error::Effect;
+use crate::loops::Loop;
 use crate::mount::{MountTable, is_mounted};
+use crate::secrets::StageSecrets;
 use crate::testing::{bind_plainly, with_own_mounts};
 
 /// A node and what is around it.
 struct Bench {
     base: PathBuf,
     node: Node,
+    /// The same node, which does not see one of the devices any more.
+    blind: OnceCell<Node>,
+    shelf: Shelf,
+    /// How many child processes there were.
+    children: Arc<AtomicUsize>,
     runtime: tokio::runtime::Runtime,
+}
+
+/// Runs programs here and counts them.
+#[derive(Debug)]
+struct Counted(Arc<AtomicUsize>, exec::Local);
+
+#[async_trait]
+impl exec::Runner for Counted {
+    async fn run(&self, command: &exec::Command) -> Result<exec::Output, exec::RunError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        self.1.run(command).await
+    }
 }
 
 fn bench(test: impl FnOnce(&Bench) + Send + 'static) {
@@ -41,16 +75,43 @@ fn bench_with(config: NodeConfig, test: impl FnOnce(&Bench) + Send + 'static) {
         fs::write(base.join("v/two/name"), "two").expect("file");
         // Its blocking threads are made by this thread and so share its mounts.
         let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
+            .enable_all()
             .build()
             .expect("runtime");
+        let shelf = Shelf::at(&base.join("shelf"));
+        let children = Arc::<AtomicUsize>::default();
         let bench = Bench {
             base: base.to_owned(),
-            node: Node::new(config),
+            node: node(config, &shelf, &children),
+            blind: OnceCell::new(),
+            shelf,
+            children,
             runtime,
         };
         test(&bench);
     });
+}
+
+fn node(config: NodeConfig, shelf: &Shelf, children: &Arc<AtomicUsize>) -> Node {
+    let runner = Counted(Arc::clone(children), exec::Local::new());
+    let tools = Tools::all_through(Arc::new(runner));
+    let mkfs = Box::new(Mkfs(tools.clone()));
+    Node::with(config, tools, Kernel::here(), Box::new(shelf.clone()), mkfs)
+}
+
+impl Drop for Bench {
+    /// Loop devices belong to the machine, and must not outlive a test that failed.
+    fn drop(&mut self) {
+        let devices = self.shelf.attached();
+        for (_, device) in &devices {
+            for face in Loop::all_over(&Kernel::here(), device).unwrap_or_default() {
+                let _ = face.remove(&Kernel::here());
+            }
+        }
+        for (_, device) in devices {
+            self.shelf.clear(&device);
+        }
+    }
 }
 
 fn soon() -> Terms {
@@ -94,6 +155,7 @@ impl Bench {
             staging: self.staging(staging),
             attachment: self.attachment(volume),
             capability: capability(AccessMode::SingleNodeMultiWriter, ""),
+            secrets: StageSecrets::default(),
         };
         self.runtime.block_on(self.node.stage(soon(), request))
     }

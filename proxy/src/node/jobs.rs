@@ -8,7 +8,7 @@ use std::sync::Arc;
 use csi_proto::v1;
 use driver_core::config::NodeCapability;
 use driver_core::{Error, Kind, VolumeId};
-use node_utils::{AbsolutePath, Attachment, Terms, node};
+use node_utils::{AbsolutePath, Attachment, StageSecrets, Terms, node};
 use tracing::info;
 
 use crate::connection::Connection;
@@ -45,6 +45,7 @@ pub(super) fn stage(
             staging: request.staging,
             attachment,
             capability,
+            secrets: StageSecrets::default(),
         };
         let staged = connection.node().stage(terms(&task), wanted).await;
         staged.map_err(|error| told(&id, error))?;

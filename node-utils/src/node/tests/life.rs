@@ -260,6 +260,7 @@ fn a_raw_device_cannot_be_made_of_a_directory() {
             staging: bench.staging("s"),
             attachment: bench.attachment("one"),
             capability: block.clone(),
+            secrets: StageSecrets::default(),
         };
         let stage = bench.runtime.block_on(bench.node.stage(soon(), request));
         refused(stage, Kind::Invalid);

@@ -1,0 +1,39 @@
+//! Mounting the filesystem of a block device with mount(2).
+//!
+//! For filesystems that the kernel reads by itself; those that need a program are mounted by that
+//! program. What is mounted is compared with what was meant by the caller, afterwards: the path of
+//! a device may lead to another one by then.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the one module that may mount: it knows how to undo what it did"
+)]
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use super::{MountError, MountOptions};
+
+/// The kernel takes one page, its final NUL included; pages are at least this long.
+const DATA: usize = 4095;
+
+/// Mounts the filesystem on `device` at the opened `target`.
+pub(crate) fn mount_device(
+    device: &Path,
+    fs_type: &str,
+    options: &MountOptions,
+    target: impl AsFd,
+) -> Result<(), MountError> {
+    let failed = |errno| MountError::new("mount", errno);
+    let data = options.data.join(",");
+    if data.len() > DATA {
+        return Err(failed(Errno::TOOBIG));
+    }
+    let data = CString::new(data).map_err(|_| failed(Errno::INVAL))?;
+    let target = format!("/proc/self/fd/{}", target.as_fd().as_raw_fd());
+    let flags = options.attributes.classic() | options.superblock.flags();
+    rustix::mount::mount(device, target, fs_type, flags, data.as_c_str()).map_err(failed)
+}

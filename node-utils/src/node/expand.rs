@@ -1,0 +1,126 @@
+//! Letting a volume that was made larger be larger here: the device, its partition, its filesystem.
+//!
+//! The kernel is asked to look at the size again, and whether it sees what was asked for is waited
+//! for; what lies on top grows then. A directory and a share have no size of their own here, and
+//! nothing is to be done. May be called for the staged or the published path.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::mounted::{Behind, behind, is_whole};
+use super::request::ExpandRequest;
+use super::{Context, stats};
+use crate::blocking::{self, Doing, Terms};
+use crate::device::{self, BlockDevice};
+use crate::error::{Effect, Error, Kind};
+use crate::loops::Loop;
+
+/// How long a device may take to show a size that its storage has already.
+const LATENCY: Duration = Duration::from_secs(20);
+
+/// What there is to grow.
+enum Found {
+    /// Nothing: no device of ours.
+    Nothing,
+    /// A device that a pod uses as it is.
+    Raw(BlockDevice),
+    /// A mounted filesystem on a device.
+    Filesystem(BlockDevice),
+}
+
+pub(super) async fn expand(
+    context: &Arc<Context>,
+    terms: Terms,
+    request: ExpandRequest,
+) -> Result<Option<u64>, Error> {
+    let doing = format!("expand `{}`", request.path);
+    let find = {
+        let (context, request) = (Arc::clone(context), request.clone());
+        move || find(&context, &request)
+    };
+    let found = blocking::run(terms.clone(), Doing::reading(doing.clone()), find).await?;
+    let (device, is_raw) = match found {
+        Found::Nothing => return Ok(None),
+        Found::Raw(device) => (device, true),
+        Found::Filesystem(device) => (device, false),
+    };
+    let grown = async {
+        let required = request.required;
+        let rescanned = context.devices.rescan(&device, required, terms.deadline());
+        rescanned.await?;
+        wait(context, &terms, &device, &request).await?;
+        if is_raw {
+            let (context, device) = (Arc::clone(context), device.clone());
+            let refresh = move || refresh(&context, &device);
+            blocking::run(terms.clone(), Doing::changing(doing), refresh).await
+        } else {
+            super::stage::grow(context, &terms, &request.path, &device).await
+        }
+    };
+    grown
+        .await
+        .map(Some)
+        .map_err(|error| error.with_effect(Effect::Possible))
+}
+
+fn find(context: &Context, request: &ExpandRequest) -> Result<Found, Error> {
+    let place = match stats::mounted(&request.path) {
+        Ok(place) => place,
+        Err(stats::Failure::Other(error)) => return Err(error),
+        Err(stats::Failure::Dead(errno)) => {
+            let doing = format!("expand `{}`", request.path);
+            return Err(Error::new(Kind::Internal, doing).because(errno));
+        }
+    };
+    match behind(&context.kernel, &place)? {
+        Behind::Other => Ok(Found::Nothing),
+        Behind::Gone => {
+            let doing = format!("expand `{}`", request.path);
+            Err(Error::new(Kind::Unreachable, doing)
+                .advise("the device of the volume has disappeared from this node"))
+        }
+        Behind::Device(device) if place.block_device().is_some() => Ok(Found::Raw(device)),
+        Behind::Device(device) => {
+            let is_ours = context.devices.brings(&device)? && is_whole(&place)?;
+            Ok(if is_ours {
+                Found::Filesystem(device)
+            } else {
+                Found::Nothing
+            })
+        }
+    }
+}
+
+/// Waits until the device has the size that was asked for.
+async fn wait(
+    context: &Arc<Context>,
+    terms: &Terms,
+    device: &BlockDevice,
+    request: &ExpandRequest,
+) -> Result<(), Error> {
+    let Some(required) = request.required else {
+        return Ok(());
+    };
+    let look = {
+        let (kernel, device) = (context.kernel.clone(), device.clone());
+        move || {
+            let size = device.disk(&kernel)?.size(&kernel)?;
+            Ok((size >= required).then_some(()))
+        }
+    };
+    let doing = format!("wait until {device} has {required} bytes");
+    let deadline = terms.deadline().min(Instant::now() + LATENCY);
+    device::until(deadline, &doing, look).await?.ok_or_else(|| {
+        Error::new(Kind::Timeout, doing).advise("its storage shows less to this node")
+    })
+}
+
+/// Lets the read-only faces of the device grow, too; the size of the device.
+fn refresh(context: &Context, device: &BlockDevice) -> Result<u64, Error> {
+    for face in Loop::all_over(&context.kernel, device)? {
+        face.refresh(&context.kernel)?;
+    }
+    device.size(&context.kernel)
+}

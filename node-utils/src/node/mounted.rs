@@ -1,0 +1,114 @@
+//! What is behind a path where something is mounted: a device, a device that is gone, or none.
+//!
+//! A filesystem on a block device has the number of that device, but for btrfs, whose mount has to
+//! be asked for its source; a block volume is a device node, or that of the read-only device that
+//! we put on top. May block where the filesystem does not answer.
+
+use std::path::{Path, PathBuf};
+
+use crate::attachment::AbsolutePath;
+use crate::device::{BlockDevice, DeviceNumber};
+use crate::error::{Error, Kind};
+use crate::kernel::Kernel;
+use crate::loops::Loop;
+use crate::mount::{MountEntry, MountTable, Place};
+
+/// `BTRFS_SUPER_MAGIC` of `linux/magic.h`.
+const BTRFS: u64 = 0x9123_683E;
+
+/// What is behind a mount point.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Behind {
+    /// This block device.
+    Device(BlockDevice),
+    /// A block device that is not there any more.
+    Gone,
+    /// No block device: a directory, a share, a process.
+    Other,
+}
+
+/// What is behind an opened path.
+pub(super) fn behind(kernel: &Kernel, place: &Place) -> Result<Behind, Error> {
+    if let Some(number) = place.block_device() {
+        if let Some((_, below)) = Loop::below(kernel, number)? {
+            return Ok(below.map_or(Behind::Gone, Behind::Device));
+        }
+        return by_number(kernel, number);
+    }
+    let number = place.device();
+    if number.major != 0 {
+        return by_number(kernel, number);
+    }
+    if !is_btrfs(place)? {
+        return Ok(Behind::Other);
+    }
+    let table = MountTable::read().map_err(unreadable)?;
+    match place.entry(&table) {
+        Some(entry) => of_entry(kernel, &entry),
+        None => Ok(Behind::Other),
+    }
+}
+
+/// Whether the whole filesystem is mounted there, not one of its directories: nobody's volume is
+/// the disk below a directory.
+pub(super) fn is_whole(place: &Place) -> Result<bool, Error> {
+    if place.block_device().is_some() {
+        return Ok(true);
+    }
+    let table = MountTable::read().map_err(unreadable)?;
+    Ok(place
+        .entry(&table)
+        .is_some_and(|entry| &*entry.root() == Path::new("/")))
+}
+
+/// What the mount table says is behind the topmost mount at `path`, without touching it; `None` if
+/// nothing is mounted there.
+pub(super) fn topmost(kernel: &Kernel, path: &AbsolutePath) -> Result<Option<Behind>, Error> {
+    let table = MountTable::read().map_err(unreadable)?;
+    let path = as_mounted(path);
+    let Some(entry) = table.layers(&path).last() else {
+        return Ok(None);
+    };
+    of_entry(kernel, &entry).map(Some)
+}
+
+/// The path as the mount table spells it. Only its last component may be on a filesystem that does
+/// not answer, and that is not looked at.
+pub(super) fn as_mounted(path: &AbsolutePath) -> PathBuf {
+    let path = path.as_path();
+    match (path.parent().map(std::fs::canonicalize), path.file_name()) {
+        (Some(Ok(parent)), Some(name)) => parent.join(name),
+        _ => path.to_owned(),
+    }
+}
+
+fn of_entry(kernel: &Kernel, entry: &MountEntry<'_>) -> Result<Behind, Error> {
+    let number = DeviceNumber::from(entry.device);
+    if number.major != 0 {
+        return by_number(kernel, number);
+    }
+    let source = entry.source();
+    if entry.fs_type() != "btrfs" || !source.starts_with("/dev/") {
+        return Ok(Behind::Other);
+    }
+    let device = BlockDevice::by_path(kernel, Path::new(&*source))?;
+    Ok(device.map_or(Behind::Gone, Behind::Device))
+}
+
+fn by_number(kernel: &Kernel, number: DeviceNumber) -> Result<Behind, Error> {
+    if let Some(device) = BlockDevice::by_number(kernel, number)? {
+        return Ok(Behind::Device(device));
+    }
+    // Without sysfs every device would seem to be gone.
+    let seen = kernel.sys("dev/block").is_dir();
+    Ok(if seen { Behind::Gone } else { Behind::Other })
+}
+
+fn is_btrfs(place: &Place) -> Result<bool, Error> {
+    let filesystem = rustix::fs::fstatfs(place).map_err(unreadable)?;
+    Ok(u64::try_from(filesystem.f_type).is_ok_and(|magic| magic == BTRFS))
+}
+
+fn unreadable(errno: impl Into<std::io::Error>) -> Error {
+    Error::new(Kind::Internal, "find out what is mounted").because(errno.into())
+}

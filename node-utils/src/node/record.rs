@@ -1,0 +1,167 @@
+//! The staging record: what has to be detached, kept where the kernel keeps it through a crash.
+//!
+//! It is an extended attribute of the staging directory, written before anything is attached and
+//! covered as soon as the volume is mounted: whoever unmounts it finds it again, and it goes with
+//! the directory. It is a help, not the truth: a volume that an older driver staged has none, and
+//! then sysfs tells.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+
+use super::devices::Facts;
+use crate::attachment::AbsolutePath;
+use crate::error::{Error, Kind};
+use crate::mount;
+
+/// Only root sees the first; filesystems without it may have the second.
+const NAMES: [&str; 2] = ["trusted.omnibus-csi", "user.omnibus-csi"];
+
+/// Says that a mounted filesystem has not been brought to the size of its device yet.
+const UNFINISHED: [&str; 2] = [
+    "trusted.omnibus-csi.unfinished",
+    "user.omnibus-csi.unfinished",
+];
+
+/// More than any record: a few lines.
+const ROOM: usize = 16 * 1024;
+
+/// Adds `facts` to the record of the opened directory, in one step. What is there already stays: an
+/// earlier call may have attached it. `false`: this filesystem keeps no records.
+pub(super) fn add(directory: impl AsFd, facts: &Facts) -> Result<bool, Error> {
+    let mut all = read(&directory)?;
+    if all.contains(facts) {
+        return Ok(true);
+    }
+    all.push(facts.clone());
+    let lines: Vec<&str> = all.iter().map(Facts::as_str).collect();
+    write(&directory, lines.join("\n").as_bytes())
+}
+
+/// What is recorded for the opened directory.
+pub(super) fn read(directory: impl AsFd) -> Result<Vec<Facts>, Error> {
+    let path = link(&directory);
+    let mut facts = Vec::new();
+    for name in NAMES {
+        let mut text = vec![0; ROOM];
+        match rustix::fs::getxattr(&path, name, &mut text) {
+            Ok(length) => {
+                let text = String::from_utf8_lossy(&text[..length]).into_owned();
+                facts.extend(text.lines().filter_map(Facts::parse));
+            }
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
+            Err(errno) => return Err(failed("read", errno)),
+        }
+    }
+    Ok(facts)
+}
+
+/// Forgets what was recorded for the opened directory: it is detached.
+pub(super) fn clear(directory: impl AsFd) -> Result<(), Error> {
+    remove(UNFINISHED, &directory)?;
+    remove(NAMES, directory)
+}
+
+fn remove(names: [&str; 2], directory: impl AsFd) -> Result<(), Error> {
+    let path = link(&directory);
+    for name in names {
+        match rustix::fs::removexattr(&path, name) {
+            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
+            Err(errno) => return Err(failed("clear", errno)),
+        }
+    }
+    Ok(())
+}
+
+/// Marks a stage as unfinished, before the mount covers the opened directory.
+pub(super) fn begin(directory: impl AsFd) -> Result<(), Error> {
+    write_as(UNFINISHED, directory, b"1").map(drop)
+}
+
+/// Whether what is mounted at `path` covers the mark of an unfinished stage. Where that cannot be
+/// found out it does not: old kernels do not show what is covered.
+pub(super) fn is_unfinished(path: &AbsolutePath) -> bool {
+    let Ok(covered) = mount::open_covered(path.as_path()) else {
+        return false;
+    };
+    let path = link(&covered);
+    UNFINISHED
+        .iter()
+        .any(|name| rustix::fs::getxattr(&path, *name, &mut [0; 8]).is_ok())
+}
+
+/// Takes the mark away that what is mounted at `path` covers.
+pub(super) fn finish(path: &AbsolutePath) -> Result<(), Error> {
+    match mount::open_covered(path.as_path()) {
+        Ok(covered) => remove(UNFINISHED, covered),
+        Err(_) => Ok(()),
+    }
+}
+
+fn write(directory: impl AsFd, text: &[u8]) -> Result<bool, Error> {
+    write_as(NAMES, directory, text)
+}
+
+fn write_as(names: [&str; 2], directory: impl AsFd, text: &[u8]) -> Result<bool, Error> {
+    let path = link(&directory);
+    for name in names {
+        match rustix::fs::setxattr(&path, name, text, XattrFlags::empty()) {
+            Ok(()) => return Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
+            Err(errno) => return Err(failed("write", errno)),
+        }
+    }
+    Ok(false)
+}
+
+/// Attributes cannot be reached through a descriptor that only stands for a path, but through its
+/// link in procfs.
+fn link(directory: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd())
+}
+
+fn failed(verb: &str, errno: Errno) -> Error {
+    let doing = format!("{verb} the record of the staging directory");
+    Error::new(Kind::Internal, doing).because(errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mount::Place;
+    use crate::testing::with_own_mounts;
+
+    #[test]
+    fn a_mark_is_seen_and_taken_away_below_what_covers_it() {
+        with_own_mounts(|base| {
+            for name in ["s", "v"] {
+                std::fs::create_dir(base.join(name)).expect("dir");
+            }
+            let path = AbsolutePath::parse(base.join("s").to_str().expect("text")).expect("path");
+            begin(Place::open(path.as_path()).expect("open")).expect("mark");
+            crate::testing::bind_plainly(&base.join("v"), path.as_path());
+            assert!(is_unfinished(&path));
+            finish(&path).expect("finish");
+            assert!(!is_unfinished(&path));
+            mount::unmount(path.as_path()).expect("unmount");
+        });
+    }
+
+    #[test]
+    fn a_record_keeps_every_attachment_until_it_is_cleared() {
+        with_own_mounts(|base| {
+            let place = Place::open(base).expect("open");
+            let facts = |text: &str| Facts::parse(text).expect("facts");
+            assert!(read(&place).expect("read").is_empty());
+            assert!(add(&place, &facts("iscsi one")).expect("add"));
+            assert!(add(&place, &facts("nvme two")).expect("add"));
+            assert!(add(&place, &facts("iscsi one")).expect("again"));
+            let both = [facts("iscsi one"), facts("nvme two")];
+            assert_eq!(read(&place).expect("read"), both);
+            clear(&place).expect("clear");
+            clear(&place).expect("again");
+            assert!(read(&place).expect("read").is_empty());
+        });
+    }
+}

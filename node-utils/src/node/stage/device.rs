@@ -1,0 +1,332 @@
+//! Staging a volume that is a block device.
+//!
+//! The device is compared with what was asked for before anything is written to it and again after
+//! it was mounted; nothing is remembered in between. The steps up to the mount stand in the way of
+//! whoever wants to log out of the same target.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::FileType;
+use tokio::time::Instant;
+
+use super::super::devices::Facts;
+use super::super::mounted::{Behind, behind};
+use super::super::slot::{Shape, Slot};
+use super::super::unstage::{self, BLOCK_DEVICE};
+use super::super::{Context, mount_failed, record, stats, unserved};
+use super::local;
+use crate::attachment::AbsolutePath;
+use crate::blocking::{self, Doing, Terms};
+use crate::capability::Access;
+use crate::device::{Attached, BlockDevice};
+use crate::error::{Effect, Error, Kind};
+use crate::mount::{self, Attributes, MountTable, Place};
+use crate::node::StageRequest;
+
+/// What taking away what a failed call attached may take beyond the deadline of the call.
+const UNDOING: Duration = Duration::from_secs(20);
+
+/// What is at the staging path before anything is attached.
+enum Found {
+    /// This very volume.
+    Staged,
+    /// This very volume, which has not grown to the size of its device yet.
+    Unfinished(BlockDevice),
+    /// This very volume, with a filesystem that gave up and that nobody else uses.
+    GaveUp(Begun),
+    /// A place for it.
+    Empty(Begun),
+}
+
+/// What a call has made so far.
+#[derive(Debug, Clone, Copy)]
+struct Begun {
+    directory: bool,
+}
+
+pub(super) async fn stage(
+    context: &Arc<Context>,
+    terms: Terms,
+    request: Arc<StageRequest>,
+) -> Result<(), Error> {
+    let doing = format!("stage at `{}`", request.staging);
+    let look = {
+        let (context, request) = (Arc::clone(context), Arc::clone(&request));
+        move || look(&context, &request)
+    };
+    let found = blocking::run(terms.clone(), Doing::changing(doing), look).await?;
+    let begun = match found {
+        Found::Staged => return Ok(()),
+        Found::Unfinished(device) => {
+            local::finish(context, &terms, request.staging.path(), &device).await;
+            return Ok(());
+        }
+        Found::Empty(begun) | Found::GaveUp(begun) => begun,
+    };
+    let facts = context.devices.facts(&request.attachment);
+    let beside = match &facts {
+        Some(facts) => {
+            let target = context.devices.target(facts);
+            Some(context.order.beside(target, terms.deadline()).await?)
+        }
+        None => None,
+    };
+    let staged = bring(context, &terms, &request).await;
+    drop(beside);
+    match staged {
+        Ok(()) => Ok(()),
+        // Nobody knows what is still going on: the record is for the next call.
+        Err(error) if error.kind() == Kind::Timeout => Err(error.with_effect(Effect::Possible)),
+        Err(error) => Err(take_back(context, &terms, &request, facts, begun, error).await),
+    }
+}
+
+/// Attaches, prepares and mounts.
+async fn bring(
+    context: &Arc<Context>,
+    terms: &Terms,
+    request: &Arc<StageRequest>,
+) -> Result<(), Error> {
+    let attached = context
+        .devices
+        .attach(&request.attachment, &request.secrets, terms.deadline())
+        .await?;
+    context.changed("attached");
+    let device = attached.device.clone();
+    device
+        .wait_for_node(&context.kernel, terms.deadline())
+        .await?;
+    let check = {
+        let (context, request) = (Arc::clone(context), Arc::clone(request));
+        move || identify(&context, &request, &attached)
+    };
+    let doing = Doing::reading(format!("identify {device}"));
+    blocking::run(terms.clone(), doing, check).await?;
+    match &request.capability.access {
+        Access::Block => {
+            let (context, request) = (Arc::clone(context), Arc::clone(request));
+            let doing = Doing::changing(format!("show {device} at `{}`", request.staging));
+            blocking::run(terms.clone(), doing, move || {
+                show(&context, &request, &device)
+            })
+            .await
+        }
+        Access::Mount(access) => local::stage(context, terms, request, access, device).await,
+    }
+}
+
+/// Looks at the staging path, frees it of what is dead, and writes the record.
+fn look(context: &Context, request: &StageRequest) -> Result<Found, Error> {
+    if !context.devices.serves(&request.attachment)? {
+        return Err(unserved(&request.attachment));
+    }
+    let staging = request.staging.path();
+    let slot = Slot::open(&context.kernel, staging, Shape::Directory)?;
+    context.changed("staging directory made");
+    let found = look_at(context, request, &slot).map_err(|error| slot.undo(error))?;
+    match found {
+        Found::Staged | Found::Unfinished(_) => Ok(found),
+        Found::Empty(begun) => {
+            keep_record(context, request).map_err(|error| slot.undo(error))?;
+            Ok(Found::Empty(begun))
+        }
+        Found::GaveUp(begun) => {
+            // As long as it is open it cannot be unmounted.
+            drop(slot);
+            tracing::warn!(path = %staging, "the filesystem turned read-only after an error; it is mounted anew");
+            mount::unmount_all_layers(staging.as_path())
+                .map_err(|error| mount_failed(format!("unmount `{staging}`"), error))?;
+            keep_record(context, request)?;
+            Ok(Found::Empty(begun))
+        }
+    }
+}
+
+/// Writes down what is going to be attached, before it is.
+fn keep_record(context: &Context, request: &StageRequest) -> Result<(), Error> {
+    let staging = request.staging.path();
+    let Some(facts) = context.devices.facts(&request.attachment) else {
+        return Ok(());
+    };
+    // Opened anew: something may have been taken away from there.
+    let place = Place::open(staging.as_path())
+        .map_err(|errno| Error::new(Kind::Internal, format!("open `{staging}`")).because(errno))?;
+    let kept = record::add(&place, &facts)?;
+    if request.capability.access != Access::Block {
+        record::begin(&place)?;
+    }
+    context.changed("record written");
+    if !kept {
+        tracing::warn!(path = %staging, "the filesystem of the staging path keeps no extended attributes: what is attached is known from sysfs only");
+    }
+    Ok(())
+}
+
+fn look_at(context: &Context, request: &StageRequest, slot: &Slot<'_>) -> Result<Found, Error> {
+    let staging = request.staging.path();
+    let wants_device = request.capability.access == Access::Block;
+    let begun = Begun {
+        directory: slot.is_new(),
+    };
+    if slot.place.is_mount_point() {
+        return match volume(context, request, &slot.place)? {
+            Some(device) if !wants_device => mounted(request, slot, begun, device),
+            _ => Err(conflict(request)),
+        };
+    }
+    let block = staging.child(BLOCK_DEVICE);
+    if !wants_device {
+        let shown = Place::open(block.as_path()).is_ok_and(|place| place.is_mount_point());
+        return if shown {
+            Err(conflict(request))
+        } else {
+            Ok(Found::Empty(begun))
+        };
+    }
+    // Made only when there is something to show; what is there is freed of dead layers now.
+    if Place::open(block.as_path()).is_err() {
+        return Ok(Found::Empty(begun));
+    }
+    let file = Slot::open(&context.kernel, &block, Shape::File)?;
+    if !file.place.is_mount_point() {
+        return Ok(Found::Empty(begun));
+    }
+    match volume(context, request, &file.place)? {
+        Some(_) => Ok(Found::Staged),
+        None => Err(conflict(request)),
+    }
+}
+
+/// The volume is mounted. If its filesystem gave up and nobody uses it, it is mounted anew.
+fn mounted(
+    request: &StageRequest,
+    slot: &Slot<'_>,
+    begun: Begun,
+    device: BlockDevice,
+) -> Result<Found, Error> {
+    let staging = request.staging.path();
+    let doing = || format!("stage at `{staging}`");
+    let failed = |error: std::io::Error| Error::new(Kind::Internal, doing()).because(error);
+    let table = MountTable::read().map_err(failed)?;
+    let entry = slot.place.entry(&table);
+    let Some(entry) = entry.filter(stats::gave_up) else {
+        return Ok(if record::is_unfinished(staging) {
+            Found::Unfinished(device)
+        } else {
+            Found::Staged
+        });
+    };
+    let others = table
+        .entries()
+        .filter(|other| other.device == entry.device && other.point() != entry.point());
+    if others.count() > 0 {
+        return Err(Error::new(Kind::Busy, doing()).advise(
+            "its filesystem turned read-only after an error; stop every pod that uses it, so that \
+             it can be checked and mounted anew",
+        ));
+    }
+    Ok(Found::GaveUp(begun))
+}
+
+/// The device that is mounted or shown there, if it is the volume's.
+fn volume(
+    context: &Context,
+    request: &StageRequest,
+    place: &Place,
+) -> Result<Option<BlockDevice>, Error> {
+    let Behind::Device(device) = behind(&context.kernel, place)? else {
+        return Ok(None);
+    };
+    let is_volume = context.devices.is_volume(&device, &request.attachment)?;
+    Ok(is_volume.then_some(device))
+}
+
+fn conflict(request: &StageRequest) -> Error {
+    Error::new(Kind::Conflict, format!("stage at `{}`", request.staging))
+        .advise("another volume is there, or this one in another way; unstage it first")
+}
+
+/// Whether the device is still the volume that was attached. A name passes on; this does not.
+fn identify(context: &Context, request: &StageRequest, attached: &Attached) -> Result<(), Error> {
+    let device = &attached.device;
+    let kernel = &context.kernel;
+    if !device.exists(kernel)? {
+        return Err(device.is_gone("use"));
+    }
+    let is_same = device.wwid(kernel)? == attached.identity;
+    if is_same && context.devices.is_volume(device, &request.attachment)? {
+        return Ok(());
+    }
+    let doing = format!("use {device}, which is another volume than a moment ago");
+    Err(Error::new(Kind::Unreachable, doing).advise("a retry attaches the volume again"))
+}
+
+/// Shows the device node at the file below the staging path.
+fn show(context: &Context, request: &StageRequest, device: &BlockDevice) -> Result<(), Error> {
+    let kernel = &context.kernel;
+    let path = request.staging.path().child(BLOCK_DEVICE);
+    let slot = Slot::open(kernel, &path, Shape::File)?;
+    context.changed("file for the device made");
+    if slot.place.is_mount_point() {
+        return if slot.place.block_device() == Some(device.number()) {
+            Ok(())
+        } else {
+            Err(slot.undo(conflict(request)))
+        };
+    }
+    bind(kernel, device, &slot.place, &path).map_err(|error| slot.undo(error))?;
+    context.changed("device shown");
+    let there = Place::open(path.as_path()).ok();
+    if there.and_then(|place| place.block_device()) == Some(device.number()) {
+        return Ok(());
+    }
+    let _ = mount::unmount(path.as_path());
+    let error = Error::new(Kind::Internal, format!("show {device} at `{path}`"));
+    Err(slot.undo(error.advise("another device was found there afterwards")))
+}
+
+/// Binds the node of a device to an opened file.
+pub(in crate::node) fn bind(
+    kernel: &crate::kernel::Kernel,
+    device: &BlockDevice,
+    target: &Place,
+    path: &AbsolutePath,
+) -> Result<(), Error> {
+    let node = device.node(kernel);
+    let doing = || format!("bind {device} to `{path}`");
+    let source = Place::open(&node)
+        .map_err(|errno| Error::new(Kind::Unreachable, doing()).because(errno))?;
+    if source.kind != FileType::BlockDevice || source.block_device() != Some(device.number()) {
+        return Err(device.is_gone("find the node of"));
+    }
+    mount::bind(&source, target, Attributes::default())
+        .map_err(|error| mount_failed(doing(), error))
+}
+
+/// Detaches what a failed call attached and removes what it made. What cannot be undone stays in
+/// the record, for the next call.
+async fn take_back(
+    context: &Arc<Context>,
+    terms: &Terms,
+    request: &Arc<StageRequest>,
+    facts: Option<Facts>,
+    begun: Begun,
+    error: Error,
+) -> Error {
+    let terms = terms.at_least_until(Instant::now() + UNDOING);
+    let facts: Vec<Facts> = facts.into_iter().collect();
+    if let Err(left) = unstage::detach(context, &terms, &facts).await {
+        tracing::warn!(path = %request.staging, error = %left.chain(), "a failed stage leaves its device attached, until it is staged or unstaged");
+        return error.with_effect(Effect::Possible);
+    }
+    let doing = Doing::changing(format!("clean up `{}`", request.staging));
+    let path = request.staging.path().clone();
+    let cleaned = blocking::run(terms, doing, move || {
+        unstage::clean_up(&path, begun.directory)
+    });
+    match cleaned.await {
+        Ok(()) => error,
+        Err(_) => error.with_effect(Effect::Possible),
+    }
+}

@@ -1,0 +1,173 @@
+//! The filesystem of a device: looked at, made if there is nothing, mounted by a system call.
+//!
+//! What is on the device decides how it is mounted, not what the request calls it. In a mode in
+//! which several nodes read, nothing is written to the device by us. compat: "Filesystems".
+
+use std::sync::Arc;
+
+use super::super::filesystems::Ready;
+use super::super::mounted::{Behind, behind};
+use super::super::slot::{Shape, Slot};
+use super::super::{Context, mount_failed, record};
+use crate::attachment::AbsolutePath;
+use crate::blocking::{self, Doing, Terms};
+use crate::capability::{AccessMode, MountAccess};
+use crate::device::BlockDevice;
+use crate::error::{Effect, Error, Kind};
+use crate::mount::{self, MountOptions, Place};
+use crate::node::StageRequest;
+
+/// Prepares the filesystem and mounts it.
+pub(super) async fn stage(
+    context: &Arc<Context>,
+    terms: &Terms,
+    request: &Arc<StageRequest>,
+    access: &MountAccess,
+    device: BlockDevice,
+) -> Result<(), Error> {
+    let only_read = request.capability.mode == AccessMode::MultiNodeReaderOnly;
+    let ready = if only_read {
+        context.filesystems.find(&device, terms.deadline()).await?
+    } else {
+        let wanted = access.fs_type.as_ref();
+        let filesystems = &context.filesystems;
+        filesystems
+            .prepare(&device, wanted, terms.deadline())
+            .await?
+    };
+    context.changed("filesystem ready");
+    let options = options(access, &ready, only_read)?;
+    let staging = request.staging.path();
+    let device = ready.device.clone();
+    let mount = {
+        let (context, staging) = (Arc::clone(context), staging.clone());
+        move || mount(&context, &staging, &ready, options)
+    };
+    let doing = Doing::changing(format!("mount {device} at `{staging}`"));
+    let is_read_only = blocking::run(terms.clone(), doing, mount).await?;
+    if !is_read_only {
+        finish(context, terms, staging, &device).await;
+    }
+    Ok(())
+}
+
+/// Grows the filesystem to the size of its device, and notes that this was done. Where it cannot be
+/// done the volume can be used as it is, and whoever wants it larger asks for it.
+pub(super) async fn finish(
+    context: &Arc<Context>,
+    terms: &Terms,
+    staging: &AbsolutePath,
+    device: &BlockDevice,
+) {
+    let grown = async {
+        grow(context, terms, staging, device).await?;
+        context.changed("grown");
+        let path = staging.clone();
+        let doing = Doing::changing(format!("note that `{staging}` is staged"));
+        blocking::run(terms.clone(), doing, move || record::finish(&path)).await
+    };
+    if let Err(error) = grown.await {
+        tracing::warn!(path = %staging, error = %error.chain(), "the filesystem did not grow to the size of its device");
+    }
+}
+
+/// Grows the mounted filesystem, and the partition it may be on, to the size of the device, which
+/// is what it returns.
+pub(in crate::node) async fn grow(
+    context: &Arc<Context>,
+    terms: &Terms,
+    path: &AbsolutePath,
+    device: &BlockDevice,
+) -> Result<u64, Error> {
+    let filesystems = &context.filesystems;
+    filesystems.grow(device, path, terms.deadline()).await?;
+    let (kernel, of) = (context.kernel.clone(), device.clone());
+    let doing = Doing::reading(format!("read the size of {device}"));
+    blocking::run(terms.clone(), doing, move || of.size(&kernel)).await
+}
+
+/// compat: "Mount flags".
+fn options(access: &MountAccess, ready: &Ready, only_read: bool) -> Result<MountOptions, Error> {
+    let mut flags: Vec<String> = access.flags.iter().map(str::to_owned).collect();
+    if let (Some(group), true) = (access.group, ready.takes_group()) {
+        flags.push(format!("gid={group}"));
+    }
+    if ready.minds_its_twin() && !flags.iter().any(|flag| flag == "nouuid") {
+        flags.push("nouuid".to_owned());
+    }
+    let mut options = MountOptions::sort(flags.iter().map(String::as_str));
+    if !options.operations.is_empty() {
+        return Err(
+            Error::invalid(format!("mount the volume as {}", ready.kind)).advise(
+                "a mount option asks for another operation than mounting: bind, remount, shared or \
+             the like",
+            ),
+        );
+    }
+    if only_read {
+        options.attributes = options.attributes.read_only();
+    }
+    Ok(options)
+}
+
+/// Mounts, and looks at what came of it; whether it is read-only.
+fn mount(
+    context: &Context,
+    staging: &AbsolutePath,
+    ready: &Ready,
+    mut options: MountOptions,
+) -> Result<bool, Error> {
+    let device = &ready.device;
+    let kernel = &context.kernel;
+    let slot = Slot::open(kernel, staging, Shape::Directory)?;
+    if slot.place.is_mount_point() {
+        let doing = format!("mount {device} at `{staging}`");
+        return Err(
+            Error::new(Kind::Conflict, doing).advise("something was mounted there meanwhile")
+        );
+    }
+    if !device.exists(kernel)? {
+        return Err(slot.undo(device.is_gone("mount")));
+    }
+    if device.read_only(kernel)? && !options.attributes.is_read_only() {
+        // As mount(8) does it.
+        tracing::warn!(path = %staging, %device, "the device is write-protected; it is mounted read-only");
+        options.attributes = options.attributes.read_only();
+    }
+    let node = device.node(kernel);
+    mount::mount_device(&node, ready.in_kernel(), &options, &slot.place).map_err(|error| {
+        let doing = format!("mount {device} at `{staging}` as {}", ready.kind);
+        let failed = mount_failed(doing, error);
+        slot.undo(if failed.advice().is_some() {
+            failed
+        } else {
+            failed.advise("the log of the kernel says more")
+        })
+    })?;
+    drop(slot);
+    context.changed("mounted");
+    verify(context, staging, device)?;
+    if options.attributes.is_read_only() {
+        // Nothing grows there.
+        record::finish(staging)?;
+    }
+    Ok(options.attributes.is_read_only())
+}
+
+/// What is mounted has to be this device: its name may have passed on in the last moment.
+fn verify(context: &Context, staging: &AbsolutePath, device: &BlockDevice) -> Result<(), Error> {
+    let doing = || format!("mount {device} at `{staging}`");
+    let place = Place::open(staging.as_path())
+        .map_err(|errno| Error::new(Kind::Internal, doing()).because(errno))?;
+    if place.is_mount_point() && behind(&context.kernel, &place)? == Behind::Device(device.clone())
+    {
+        return Ok(());
+    }
+    drop(place);
+    let error = Error::new(Kind::Unreachable, doing())
+        .advise("another device was found there afterwards, and was unmounted again");
+    match mount::unmount(staging.as_path()) {
+        Ok(_) => Err(error),
+        Err(_) => Err(error.with_effect(Effect::Possible)),
+    }
+}

@@ -1,0 +1,209 @@
+//! Raw devices, shown as device nodes.
+
+use std::io::{Read as _, Write as _};
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+fn raw(mut request: PublishRequest) -> PublishRequest {
+    request.capability.access = Access::Block;
+    request
+}
+
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+fn read(path: &Path, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    fs::File::open(path)
+        .expect("open")
+        .read_exact(&mut bytes)
+        .expect("read");
+    bytes
+}
+
+#[test]
+fn a_raw_device_lives_its_whole_life_and_leaves_nothing_behind() {
+    bench(|bench| {
+        let before = mounts();
+        bench.shelf.put("one", 16 * MIB);
+        bench.stage_block("one", "s").expect("stage");
+        bench.stage_block("one", "s").expect("again");
+        assert_eq!(bench.layers("k/s/block_device"), 1);
+        let request = raw(bench.device_request("one", "pod/t"));
+        bench.publish(request.clone()).expect("publish");
+        bench.publish(request).expect("again");
+        assert_eq!(bench.layers("k/pod/t"), 1);
+        write(&bench.path("k/pod/t"), "content").expect("write");
+        assert_eq!(read(&bench.shelf.file("one"), 7), b"content");
+
+        for path in ["k/s", "k/pod/t"] {
+            let stats = bench.stats(path).expect("stats");
+            assert_eq!(stats.bytes.expect("bytes").total, 16 * MIB);
+            assert_eq!(stats.health, Health::Normal);
+        }
+        bench.shelf.grow("one", 32 * MIB);
+        assert_eq!(
+            bench.expand("k/pod/t", 32 * MIB).expect("expand"),
+            Some(32 * MIB)
+        );
+        bench.shelf.grow("one", 48 * MIB);
+        assert_eq!(
+            bench.expand("k/s", 48 * MIB).expect("expand"),
+            Some(48 * MIB)
+        );
+
+        bench.unpublish("pod/t").expect("unpublish");
+        fs::remove_dir(bench.path("k/pod")).expect("the parent is the orchestrator's");
+        bench.unstage("s").expect("unstage");
+        bench.nothing_is_left(before);
+        assert_eq!(bench.children.load(Ordering::Relaxed), 0, "child processes");
+    });
+}
+
+#[test]
+fn a_read_only_raw_device_cannot_be_written_and_the_other_publication_can() {
+    bench(|bench| {
+        let before = mounts();
+        bench.shelf.put("one", 16 * MIB);
+        bench.stage_block("one", "s").expect("stage");
+        let read_only = PublishRequest {
+            readonly: true,
+            ..raw(bench.device_request("one", "ro"))
+        };
+        bench.publish(read_only.clone()).expect("publish");
+        bench.publish(read_only.clone()).expect("again");
+        let writable = raw(bench.device_request("one", "rw"));
+        bench.publish(writable.clone()).expect("publish");
+        write(&bench.path("k/rw"), "content").expect("write");
+        let error = write(&bench.path("k/ro"), "evil").expect_err("read-only");
+        assert!(
+            matches!(
+                error.raw_os_error(),
+                Some(libc::EPERM | libc::EROFS | libc::EACCES)
+            ),
+            "{error}"
+        );
+        assert_eq!(read(&bench.path("k/ro"), 7), b"content");
+
+        let other = |target: &str| PublishRequest {
+            target: bench.target(target),
+            ..read_only.clone()
+        };
+        refused(bench.publish(other("rw")), Kind::Conflict);
+        let other = PublishRequest {
+            target: bench.target("ro"),
+            ..writable
+        };
+        refused(bench.publish(other), Kind::Conflict);
+
+        bench.shelf.grow("one", 32 * MIB);
+        assert_eq!(
+            bench.expand("k/ro", 32 * MIB).expect("expand"),
+            Some(32 * MIB)
+        );
+        let stats = bench.stats("k/ro").expect("stats");
+        assert_eq!(stats.bytes.expect("bytes").total, 32 * MIB);
+
+        for target in ["ro", "rw"] {
+            bench.unpublish(target).expect("unpublish");
+        }
+        bench.unstage("s").expect("unstage");
+        bench.nothing_is_left(before);
+    });
+}
+
+#[test]
+fn a_read_only_device_of_a_killed_publication_is_found_again_or_removed() {
+    bench(|bench| {
+        let before = mounts();
+        let kernel = Kernel::here();
+        bench.shelf.put("one", 16 * MIB);
+        bench.stage_block("one", "s").expect("stage");
+        let device = bench.shelf.device("one");
+        let faces = || Loop::all_over(&kernel, &device).expect("look").len();
+        let killed = || {
+            fs::write(bench.path("k/t"), "").expect("file");
+            let label = crate::loops::Label::of(&bench.text("k/t"));
+            Loop::over(&kernel, &device, &label).expect("made");
+            assert_eq!(faces(), 1);
+        };
+        killed();
+        let request = PublishRequest {
+            readonly: true,
+            ..raw(bench.device_request("one", "t"))
+        };
+        bench.publish(request).expect("publish");
+        assert_eq!(faces(), 1);
+        bench.unpublish("t").expect("unpublish");
+        assert_eq!(faces(), 0);
+        killed();
+        bench.unpublish("t").expect("unpublish");
+        assert_eq!(faces(), 0);
+        killed();
+        bench.unstage("s").expect("unstage");
+        fs::remove_file(bench.path("k/t")).expect("remove");
+        bench.nothing_is_left(before);
+    });
+}
+
+#[test]
+fn a_single_writer_of_a_raw_device_has_one_target() {
+    bench(|bench| {
+        bench.shelf.put("one", 16 * MIB);
+        bench.stage_block("one", "s").expect("stage");
+        let only = |target: &str, readonly: bool| PublishRequest {
+            capability: VolumeCapability {
+                access: Access::Block,
+                mode: AccessMode::SingleNodeSingleWriter,
+            },
+            readonly,
+            ..bench.device_request("one", target)
+        };
+        for readonly in [false, true] {
+            bench.publish(only("t", readonly)).expect("publish");
+            bench.publish(only("t", readonly)).expect("the same again");
+            let error = refused(bench.publish(only("other", false)), Kind::Busy);
+            assert!(
+                error.chain().contains(&bench.text("k/t")),
+                "{}",
+                error.chain()
+            );
+            assert!(!bench.path("k/other").exists());
+            bench.unpublish("t").expect("unpublish");
+        }
+        bench.publish(only("other", false)).expect("publish");
+    });
+}
+
+#[test]
+fn layers_that_an_older_driver_stacked_are_one_volume_and_all_go() {
+    bench(|bench| {
+        let before = mounts();
+        bench.shelf.put("one", 16 * MIB);
+        bench.stage_block("one", "s").expect("stage");
+        let node = bench.shelf.device("one").node(&Kernel::here());
+        for _ in 0..3 {
+            bind_plainly(&node, &bench.path("k/s/block_device"));
+        }
+        fs::write(bench.path("k/t"), "").expect("file");
+        for _ in 0..2 {
+            bind_plainly(&bench.path("k/s/block_device"), &bench.path("k/t"));
+        }
+        bench.stage_block("one", "s").expect("stage");
+        bench
+            .publish(raw(bench.device_request("one", "t")))
+            .expect("publish");
+        assert_eq!(
+            (bench.layers("k/s/block_device"), bench.layers("k/t")),
+            (4, 2)
+        );
+        bench.unpublish("t").expect("unpublish");
+        bench.unstage("s").expect("unstage");
+        bench.nothing_is_left(before);
+    });
+}

@@ -1,0 +1,178 @@
+//! Killed after every change: the same call completes the work, and the opposite call removes it.
+//!
+//! A kill unwinds the whole call without anybody taking it for an error; the node is then thrown
+//! away, and another one goes on from what the kernel shows. That a process is killed in the middle
+//! of a system call is tested on the whole program.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Mutex;
+
+use super::*;
+use crate::testing::Killed;
+
+const MIB: u64 = 1 << 20;
+
+/// Where a node is killed, and what it had changed until then.
+#[derive(Debug, Default)]
+pub(in crate::node) struct Stops(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    after: Option<usize>,
+    passed: Vec<&'static str>,
+}
+
+/// How a volume is used.
+#[derive(Debug, Clone, Copy)]
+enum Use {
+    Filesystem,
+    Raw,
+    RawReadOnly,
+}
+
+/// What is killed.
+#[derive(Debug, Clone, Copy)]
+enum Deed {
+    Stage,
+    Publish,
+    Unpublish,
+    Unstage,
+}
+
+impl Stops {
+    pub(in crate::node) fn pass(&self, what: &'static str) {
+        let mut state = self.0.lock().expect("lock");
+        state.passed.push(what);
+        let killed = state.after == Some(state.passed.len());
+        drop(state);
+        if killed {
+            resume_unwind(Box::new(Killed));
+        }
+    }
+}
+
+impl Bench {
+    fn stage_as(&self, node: &Node, usage: Use) -> Result<(), Error> {
+        let access = match usage {
+            Use::Filesystem => Access::Mount(MountAccess::default()),
+            Use::Raw | Use::RawReadOnly => Access::Block,
+        };
+        let request = self.stage_request("one", "s", access);
+        self.run(node.stage(soon(), request))
+    }
+
+    fn publish_as(&self, node: &Node, usage: Use) -> Result<(), Error> {
+        let mut request = self.device_request("one", "t");
+        if !matches!(usage, Use::Filesystem) {
+            request.capability.access = Access::Block;
+        }
+        request.readonly = matches!(usage, Use::RawReadOnly);
+        self.run(node.publish(soon(), request))
+    }
+
+    fn act(&self, node: &Node, usage: Use, deed: Deed) -> Result<(), Error> {
+        match deed {
+            Deed::Stage => self.stage_as(node, usage),
+            Deed::Publish => self.publish_as(node, usage),
+            Deed::Unpublish => self.run(node.unpublish(soon(), self.target("t"))),
+            Deed::Unstage => self.run(node.unstage(soon(), self.staging("s"))),
+        }
+    }
+
+    /// Does the deed with a node that is killed after `after` changes; what it had changed, or
+    /// `None` if it came to its end before.
+    fn kill(&self, usage: Use, deed: Deed, after: usize) -> Option<Vec<&'static str>> {
+        let doomed = node(NodeConfig::default(), &self.shelf, &self.children);
+        doomed.context.stops.0.lock().expect("lock").after = Some(after);
+        match catch_unwind(AssertUnwindSafe(|| self.act(&doomed, usage, deed))) {
+            Ok(done) => {
+                done.expect("nobody killed it");
+                None
+            }
+            Err(panic) if panic.is::<Killed>() => {
+                Some(doomed.context.stops.0.lock().expect("lock").passed.clone())
+            }
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    /// Takes everything away as an orchestrator does, and looks whether it is gone.
+    #[track_caller]
+    fn take_away(&self, before: usize, when: &str) {
+        for deed in [Deed::Unpublish, Deed::Unstage] {
+            let done = self.act(&self.node, Use::Raw, deed);
+            done.unwrap_or_else(|error| panic!("{deed:?} {when}: {}", error.chain()));
+        }
+        self.nothing_is_left(before);
+    }
+}
+
+/// Kills a deed after each of its changes and then does it again, or its opposite; at least
+/// `expected` changes are known.
+fn at_every_change(usage: Use, deed: Deed, expected: usize) {
+    bench(move |bench| {
+        let before = mounts();
+        bench.shelf.put("one", 64 * MIB);
+        let mut after = 1;
+        loop {
+            let mut reached = false;
+            for again in [true, false] {
+                let earlier: &[Deed] = match deed {
+                    Deed::Stage => &[],
+                    Deed::Publish => &[Deed::Stage],
+                    Deed::Unpublish | Deed::Unstage => &[Deed::Stage, Deed::Publish],
+                };
+                for earlier in earlier {
+                    bench.act(&bench.node, usage, *earlier).expect("before");
+                }
+                if matches!(deed, Deed::Unstage) {
+                    bench
+                        .act(&bench.node, usage, Deed::Unpublish)
+                        .expect("before");
+                }
+                let passed = bench.kill(usage, deed, after);
+                reached |= passed.is_some();
+                let when = format!("{usage:?} {deed:?} killed after {passed:?}");
+                if again {
+                    let done = bench.act(&bench.node, usage, deed);
+                    done.unwrap_or_else(|error| panic!("again, {when}: {}", error.chain()));
+                    if matches!(deed, Deed::Stage) {
+                        bench
+                            .act(&bench.node, usage, Deed::Publish)
+                            .expect("publish");
+                    }
+                }
+                bench.take_away(before, &when);
+            }
+            if !reached {
+                break;
+            }
+            after += 1;
+        }
+        assert!(after > expected, "only {} changes", after - 1);
+    });
+}
+
+#[test]
+fn a_stage_killed_after_any_change_is_completed_or_removed() {
+    at_every_change(Use::Filesystem, Deed::Stage, 6);
+    at_every_change(Use::Raw, Deed::Stage, 5);
+}
+
+#[test]
+fn a_publication_killed_after_any_change_is_completed_or_removed() {
+    at_every_change(Use::Raw, Deed::Publish, 1);
+    at_every_change(Use::RawReadOnly, Deed::Publish, 2);
+}
+
+#[test]
+fn an_unpublication_killed_after_any_change_is_completed() {
+    at_every_change(Use::Raw, Deed::Unpublish, 2);
+    at_every_change(Use::RawReadOnly, Deed::Unpublish, 2);
+}
+
+#[test]
+fn an_unstage_killed_after_any_change_is_completed() {
+    at_every_change(Use::Filesystem, Deed::Unstage, 3);
+    at_every_change(Use::Raw, Deed::Unstage, 4);
+}

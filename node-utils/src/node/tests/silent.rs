@@ -1,0 +1,113 @@
+//! Filesystems that depend on somebody who does not answer: FUSE without a daemon stands in for a
+//! dead server.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "mounts as others make them, and only where nobody else sees them"
+)]
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::MountFlags as Flags;
+
+use super::*;
+
+/// Mounts a filesystem at `path` whose daemon never answers, as long as what is returned lives;
+/// afterwards it is dead.
+pub(super) fn fuse(path: &Path) -> Option<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let device = match rustix::fs::open("/dev/fuse", flags, Mode::empty()) {
+        Ok(device) => device,
+        Err(errno) => {
+            crate::requirement::could_not_run(
+                "a filesystem that does not answer",
+                &errno.to_string(),
+            );
+            return None;
+        }
+    };
+    let options = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0",
+        device.as_raw_fd()
+    );
+    let options = std::ffi::CString::new(options).expect("text");
+    rustix::mount::mount(
+        "silent",
+        path,
+        "fuse.silent",
+        Flags::empty(),
+        options.as_c_str(),
+    )
+    .expect("fuse");
+    Some(device)
+}
+
+fn within(millis: u64) -> Terms {
+    Terms::until(Instant::now() + Duration::from_millis(millis))
+}
+
+#[test]
+fn a_filesystem_that_does_not_answer_is_taken_away_in_time() {
+    bench(|bench| {
+        let before = mounts();
+        for name in ["s", "t"] {
+            fs::create_dir(bench.path("k").join(name)).expect("dir");
+        }
+        let (Some(_one), Some(_two)) = (fuse(&bench.path("k/s")), fuse(&bench.path("k/t"))) else {
+            return;
+        };
+        let looked = bench.run(bench.node.stats(
+            within(50),
+            AbsolutePath::parse(&bench.text("k/s")).expect("path"),
+        ));
+        refused(looked, Kind::Timeout);
+        bench
+            .run(bench.node.unpublish(within(2000), bench.target("t")))
+            .expect("unpublish");
+        bench
+            .run(bench.node.unstage(within(2000), bench.staging("s")))
+            .expect("unstage");
+        bench.nothing_is_left(before);
+    });
+}
+
+#[test]
+fn a_filesystem_whose_daemon_died_is_taken_away_by_every_verb() {
+    bench(|bench| {
+        let before = mounts();
+        for name in ["s", "t"] {
+            fs::create_dir(bench.path("k").join(name)).expect("dir");
+        }
+        let (Some(one), Some(two)) = (fuse(&bench.path("k/s")), fuse(&bench.path("k/t"))) else {
+            return;
+        };
+        drop((one, two));
+        bench.stage("one", "s").expect("stage");
+        bench.publish(bench.request("t")).expect("publish");
+        assert_eq!(fs::read(bench.path("k/t/name")).expect("read"), b"one");
+        bench.unpublish("t").expect("unpublish");
+        bench.unstage("s").expect("unstage");
+        bench.nothing_is_left(before);
+    });
+}
+
+#[test]
+fn nobody_waits_for_a_volume_that_does_not_answer() {
+    bench(|bench| {
+        fs::create_dir(bench.path("k/dead")).expect("dir");
+        let Some(_silent) = fuse(&bench.path("k/dead")) else {
+            return;
+        };
+        let path = AbsolutePath::parse(&bench.text("k/dead")).expect("path");
+        refused(bench.run(bench.node.stats(within(20), path)), Kind::Timeout);
+        bench.stage("one", "s").expect("stage");
+        bench.publish(bench.request("t")).expect("publish");
+        bench.stats("k/t").expect("stats");
+        bench.unpublish("t").expect("unpublish");
+        bench.unstage("s").expect("unstage");
+        bench
+            .run(bench.node.unpublish(within(2000), bench.target("dead")))
+            .expect("unpublish");
+    });
+}

@@ -1,0 +1,193 @@
+//! Undoing a stage: everything is unmounted, what was attached is detached, and the staging path is
+//! deleted, in this order.
+//!
+//! What to detach is known from two sides: the record of the staging directory, and what sysfs says
+//! of the devices that were mounted. The directory goes last, so that the record is there as long
+//! as anything is attached. A directory of the node has neither, and is done in one hop.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::devices::Facts;
+use super::mounted::{self, Behind, behind, is_whole};
+use super::patience::patiently;
+use super::release::release;
+use super::request::StagingPath;
+use super::{Context, mount_failed, record};
+use crate::attachment::AbsolutePath;
+use crate::blocking::{self, Doing, Terms};
+use crate::error::{Effect, Error, Kind};
+use crate::loops::Loop;
+use crate::mount::{self, Place};
+
+/// The file in the staging directory that a block volume is shown at. compat: "Raw block volumes".
+pub(super) const BLOCK_DEVICE: &str = "block_device";
+
+/// More layers than anybody stacks.
+const LAYERS: usize = 1000;
+
+pub(super) async fn unstage(
+    context: &Arc<Context>,
+    terms: Terms,
+    staging: StagingPath,
+) -> Result<(), Error> {
+    let doing = format!("unstage `{staging}`");
+    let path = staging.path().clone();
+    let work = {
+        let (context, path) = (Arc::clone(context), path.clone());
+        move || {
+            let attached = uncover(&context, &path)?;
+            if attached.is_empty() {
+                release(&path)?;
+            }
+            Ok(attached)
+        }
+    };
+    let attached = patiently(&terms, &doing, &path, context.patience(), work).await?;
+    if attached.is_empty() {
+        return Ok(());
+    }
+    detach(context, &terms, &attached).await?;
+    context.changed("detached");
+    let work = {
+        let context = Arc::clone(context);
+        move || {
+            forget(&path)?;
+            context.changed("record cleared");
+            release(&path)
+        }
+    };
+    let finished = blocking::run(terms, Doing::changing(doing), work).await;
+    finished.map_err(|error| error.with_effect(Effect::Possible))
+}
+
+/// Detaches everything that can be; the first failure is told.
+pub(super) async fn detach(
+    context: &Context,
+    terms: &Terms,
+    attached: &[Facts],
+) -> Result<(), Error> {
+    let mut result = Ok(());
+    for facts in attached {
+        let target = context.devices.target(facts);
+        let detached = match context.order.alone(target, terms.deadline()).await {
+            Ok(_alone) => context.devices.detach(facts, terms.deadline()).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = detached {
+            tracing::warn!(%facts, error = %error.chain(), "not detached");
+            result = result.and(Err(error.with_effect(Effect::Possible)));
+        }
+    }
+    result
+}
+
+/// Unmounts the filesystem or the device node of the volume, all layers; says what there is to
+/// detach.
+fn uncover(context: &Context, path: &AbsolutePath) -> Result<Vec<Facts>, Error> {
+    let mut attached = Vec::new();
+    let mut effect = Effect::None;
+    let Some(place) = unmount(context, path, &mut attached, &mut effect)? else {
+        return Ok(attached);
+    };
+    if !place.is_directory() {
+        return Ok(attached);
+    }
+    for facts in record::read(&place).map_err(|error| error.with_effect(effect))? {
+        note(&mut attached, facts);
+    }
+    let block = path.child(BLOCK_DEVICE);
+    if let Some(file) = unmount(context, &block, &mut attached, &mut effect)? {
+        drop(file);
+        release(&block).map_err(|error| error.with_effect(effect))?;
+        context.changed("file of the device removed");
+    }
+    Ok(attached)
+}
+
+/// Unmounts every layer at `path` and notes what is to be detached; what is there without them,
+/// or `None` if there is nothing.
+fn unmount(
+    context: &Context,
+    path: &AbsolutePath,
+    attached: &mut Vec<Facts>,
+    effect: &mut Effect,
+) -> Result<Option<Place>, Error> {
+    for _ in 0..LAYERS {
+        let place = match Place::open(path.as_path()) {
+            Ok(place) if !place.is_mount_point() => return Ok(Some(place)),
+            Ok(place) => {
+                note_device(context, &place, attached)?;
+                Some(place)
+            }
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            // It does not let itself be looked at; the mount table still knows its device.
+            Err(_) => {
+                if let Some(Behind::Device(device)) = mounted::topmost(&context.kernel, path)? {
+                    attached.extend(context.devices.facts_of(&device)?);
+                }
+                None
+            }
+        };
+        drop(place);
+        let unmounted = mount::unmount(path.as_path()).map_err(|error| {
+            mount_failed(format!("unmount `{path}`"), error).with_effect(*effect)
+        })?;
+        if !unmounted {
+            return Ok(None);
+        }
+        *effect = Effect::Possible;
+        context.changed("unmounted");
+    }
+    Ok(None)
+}
+
+fn note_device(context: &Context, place: &Place, attached: &mut Vec<Facts>) -> Result<(), Error> {
+    let Behind::Device(device) = behind(&context.kernel, place)? else {
+        return Ok(());
+    };
+    // A read-only face that a killed publication left would keep the device open.
+    if place.block_device().is_some() {
+        for face in Loop::all_over(&context.kernel, &device)? {
+            if !face.is_shown(&context.kernel)? {
+                face.remove(&context.kernel)?;
+            }
+        }
+    }
+    if let Some(facts) = context.devices.facts_of(&device)?
+        && is_whole(place)?
+    {
+        note(attached, facts);
+    }
+    Ok(())
+}
+
+fn note(attached: &mut Vec<Facts>, facts: Facts) {
+    if !attached.contains(&facts) {
+        attached.push(facts);
+    }
+}
+
+/// After a stage that failed and detached everything: clears the record and removes what may be of
+/// that call. What is mounted there by now, or not empty, stays.
+pub(super) fn clean_up(path: &AbsolutePath, directory: bool) -> Result<(), Error> {
+    forget(path)?;
+    let failed =
+        |errno: Errno| Error::new(Kind::Internal, format!("remove `{path}`")).because(errno);
+    if directory {
+        match rustix::fs::rmdir(path.as_path()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+    Ok(())
+}
+
+/// Clears the record: nothing is attached any more, whatever becomes of the directory.
+fn forget(path: &AbsolutePath) -> Result<(), Error> {
+    match Place::open(path.as_path()) {
+        Ok(place) => record::clear(&place),
+        Err(_) => Ok(()),
+    }
+}
