@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build demo test lint fmt bench fuzz test-all proto lab
+.PHONY: help build demo test lint fmt bench fuzz test-all proto lab lab-test
 # One target at a time: they share a target directory, two cores and the machine's mounts.
 .NOTPARALLEL:
 # A target's own words are what one wants to read.
@@ -50,5 +50,8 @@ proto: ## generate proto/'s Rust code again from csi.proto
 	@scripts/needs build
 	OMNIBUS_REGENERATE=1 cargo test --locked -p csi-proto --test bootstrap
 
-lab: ## virtual machines with real storage (docs/lab.md); no test of this version runs in it yet
+lab: ## virtual machines with real storage (docs/lab.md)
 	@vagrant/lab up
+
+lab-test: ## the tests that change drivers and targets, in the lab; starts it, leaves it running
+	@scripts/lab-tests

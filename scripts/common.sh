@@ -49,6 +49,18 @@ sum_of() {
     sed -n 's/^test result: .*[^0-9]\([0-9][0-9]*\) '"$1"'.*/\1/p' "$2" | awk '{ n += $1 } END { print n + 0 }'
 }
 
+# The tests that were ignored, without those of `*_in_the_lab`: these are for another machine.
+ignored_here() { # log
+    awk '/^ *Running / { lab = /_in_the_lab/ }
+        /^test result: / && !lab { for (i = 2; i <= NF; i++) if ($i ~ /^ignored/) n += $(i - 1) }
+        END { print n + 0 }' "$1"
+}
+
+# Those of `*_in_the_lab`.
+ignored_for_the_lab() { # log
+    echo $(($(sum_of ignored "$1") - $(ignored_here "$1")))
+}
+
 # Runs one part: `part "name" command...`. Its output goes to the terminal and to a log.
 part() {
     local name=$1 log began status passed=0 failed=0 ignored detail
@@ -68,7 +80,7 @@ part() {
     if grep -q '^test result: ' "$log"; then
         passed=$(sum_of passed "$log")
         failed=$(sum_of failed "$log")
-        ignored=$(sum_of ignored "$log")
+        ignored=$(ignored_here "$log")
         detail="$passed tests passed, $failed failed, $ignored ignored"
         if everything_required; then failed=$((failed + ignored)); fi
         # A build that broke or a runner that died left no failed test to count.
