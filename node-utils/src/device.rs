@@ -4,6 +4,7 @@
 //! knows no iSCSI and no NVMe, only what all disks have in common, and what lies on top of them.
 //! The truth is in sysfs(5); every call reads it and belongs on a thread that may block.
 
+mod claim;
 mod identity;
 pub mod multipath;
 pub mod scsi;
@@ -17,6 +18,8 @@ mod tests;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+pub(crate) use claim::is_claimed;
+pub use claim::{Claim, claim};
 pub use identity::Identity;
 pub(crate) use turn::turn;
 pub use usage::Usage;

@@ -144,7 +144,11 @@ pub fn write(path: &Path, text: &str) -> io::Result<bool> {
         .open(path)
         .and_then(|mut file| file.write_all(text.as_bytes()));
     match result {
-        Ok(()) => Ok(true),
+        Ok(()) => {
+            #[cfg(test)]
+            testing::written(path, text);
+            Ok(true)
+        }
         Err(error) if is_absence(&error) => Ok(false),
         Err(error) => Err(error),
     }

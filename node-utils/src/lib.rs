@@ -15,6 +15,7 @@ pub mod capability;
 pub mod device;
 pub mod error;
 pub mod filesystem;
+pub mod iscsi;
 pub mod kernel;
 mod loops;
 pub mod mount;

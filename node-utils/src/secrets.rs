@@ -56,11 +56,11 @@ impl fmt::Debug for StageSecrets {
 impl SettingName {
     /// Checks a name.
     pub fn parse(text: &str) -> Result<Self, InvalidSettingName> {
-        let allowed = |c: char| {
-            c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '[' | ']')
-        };
+        let allowed =
+            |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '[' | ']');
         let well_formed = text.starts_with(|c: char| c.is_ascii_lowercase())
-            && text.len() <= 128
+            // One less than the field of iscsiadm, which it fills without looking.
+            && text.len() <= 127
             && text.chars().all(allowed)
             && !text.split('.').any(str::is_empty);
         well_formed
@@ -98,6 +98,7 @@ mod tests {
             "node.startup",
             "node.session.auth.username_in",
             "node.conn[0].timeo.noop_out_interval",
+            "node.session.iscsi.InitialR2T",
         ] {
             assert_eq!(SettingName::parse(good).expect(good).as_str(), good);
         }

@@ -21,6 +21,7 @@ pub struct Tools {
     mount: Place,
     mount_on_host: Place,
     iscsiadm: Program,
+    iscsi_way: Option<Way>,
     timeouts: Timeouts,
 }
 
@@ -75,6 +76,7 @@ impl Tools {
             mount_on_host: chosen(settings.mount_way(Some(ON_HOST[0]))),
             host: of_host.clone(),
             iscsiadm: settings.iscsiadm().clone(),
+            iscsi_way: Some(settings.iscsi_way().clone()),
             here,
             timeouts,
         }
@@ -89,6 +91,7 @@ impl Tools {
             mount: Arc::clone(&runner),
             mount_on_host: runner,
             iscsiadm: Program::constant("iscsiadm"),
+            iscsi_way: None,
             timeouts: Timeouts::default(),
         }
     }
@@ -120,6 +123,19 @@ impl Tools {
     /// The program that is `iscsiadm`.
     pub fn iscsiadm(&self) -> &Program {
         &self.iscsiadm
+    }
+
+    /// How the machine is entered where `iscsiadm` runs, for whoever needs its files; `None` is here.
+    pub fn iscsi_way(&self) -> Option<&Way> {
+        self.iscsi_way.as_ref()
+    }
+
+    /// The same with the files of `iscsiadm` elsewhere.
+    #[cfg(test)]
+    #[must_use]
+    pub(crate) fn with_iscsi_way(mut self, way: Way) -> Self {
+        self.iscsi_way = Some(way);
+        self
     }
 
     /// How long one command may take.

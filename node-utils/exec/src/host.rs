@@ -132,6 +132,19 @@ impl Way {
         }
     }
 
+    /// The root filesystem inside, as it is seen from here; `None` if the daemon does not run.
+    /// Links below it are to be followed with [`crate::resolve`].
+    pub fn root(&self) -> Option<PathBuf> {
+        match self {
+            Self::Chroot { root } => Some(root.clone()),
+            Self::Daemon { name, proc } => {
+                let pid = process::oldest(proc, name)?;
+                Some(proc.join(pid.to_string()).join("root"))
+            }
+            Self::Init { proc } => Some(proc.join("1/root")),
+        }
+    }
+
     /// Finds the program inside and how to get there; `None` if it is not there.
     fn open(&self, program: &Program) -> Option<Entry> {
         match self {

@@ -31,5 +31,5 @@ pub use observed::{Ending, Observation, Observed, Observer};
 pub use output::{Output, Status};
 pub use quote::{NulByte, quote};
 pub use runner::{Batch, BatchError, Runner, Step};
-pub use search::DIRECTORIES;
+pub use search::{DIRECTORIES, resolve};
 pub use sudo::Sudo;

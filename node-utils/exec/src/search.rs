@@ -59,8 +59,9 @@ fn is_executable(root: &Path, path: &str) -> bool {
         })
 }
 
-/// Follows the links of `path` within `root`; the answer is relative to `root`, without links.
-fn resolve(root: &Path, path: &Path) -> Option<PathBuf> {
+/// Follows the links of `path` as whoever has `root` for its root would; the answer is relative to
+/// `root`, without links. `None` if there is nothing.
+pub fn resolve(root: &Path, path: &Path) -> Option<PathBuf> {
     let mut pending = reversed(path);
     let mut done = PathBuf::new();
     let mut links = 0;

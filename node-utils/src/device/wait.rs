@@ -48,7 +48,14 @@ pub async fn until<T: Send + 'static>(
     let mut pace = Pace::quick();
     loop {
         let terms = Terms::until(deadline);
-        let found = blocking::run(terms, Doing::reading(doing.to_owned()), look.clone()).await?;
+        let found = blocking::run(terms, Doing::reading(doing.to_owned()), look.clone()).await;
+        let found = match found {
+            // The wait ended during a look.
+            Err(error) if error.kind() == Kind::Timeout && Instant::now() >= deadline => {
+                return Ok(None);
+            }
+            found => found?,
+        };
         if found.is_some() {
             return Ok(found);
         }

@@ -5,9 +5,22 @@
 //! read back from it, so a test sees what it was asked to do.
 
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use super::Kernel;
+
+/// Is told which attribute was written, and what. Returns whether it wants to be told again.
+type Listener = Box<dyn Fn(&Path, &str) -> bool + Send>;
+
+static LISTENERS: Mutex<Vec<(PathBuf, Listener)>> = Mutex::new(Vec::new());
+
+/// Tells whoever plays the kernel in a tree that an attribute there was written. Like the kernel, it
+/// acts before the write returns.
+pub(super) fn written(path: &Path, text: &str) {
+    let mut listeners = LISTENERS.lock().unwrap_or_else(PoisonError::into_inner);
+    listeners.retain(|(root, tell)| !path.starts_with(root) || tell(path, text));
+}
 
 /// A tree and its directory, which is removed with it.
 #[derive(Debug)]
@@ -46,6 +59,12 @@ impl Tree {
     /// The kernel that shows it.
     pub(crate) fn kernel(&self) -> Kernel {
         Kernel::at(self.root.path())
+    }
+
+    /// Has `tell` told of each attribute that is written, as long as it wants to be.
+    pub(crate) fn on_write(&self, tell: impl Fn(&Path, &str) -> bool + Send + 'static) {
+        let mut listeners = LISTENERS.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.push((self.root.path().to_owned(), Box::new(tell)));
     }
 
     pub(crate) fn path(&self, path: &str) -> std::path::PathBuf {

@@ -1,0 +1,274 @@
+//! Attaching: the sessions that are there are used, those that are missing are opened, and the disk
+//! that they show is made sure to be the volume.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::connect::Connector;
+use super::detach::detach;
+use super::disk::Seeker;
+use super::facts::IscsiFacts;
+use super::gather::{Gathered, gather};
+use super::lookup::Place;
+use super::session::{Session, State, sessions};
+use super::settings::Settings;
+use crate::attachment::{DeviceId, Iscsi, Portal};
+use crate::device::multipath::{self, Daemon};
+use crate::device::{Attached, BlockDevice, claim, look, turn};
+use crate::error::{Effect, Error, Kind};
+use crate::kernel::Kernel;
+use crate::secrets::StageSecrets;
+use crate::tools::Tools;
+
+/// How long the other portals may take once the volume can be used. One that answers takes a
+/// fraction of a second.
+const OTHERS: Duration = Duration::from_secs(5);
+
+/// Makes the volume a device of this machine. Sessions that are there are used, by whomever they
+/// were opened, without any command; portals without one are logged in to, all at once. One that
+/// works is enough: the others are warnings, and are tried again the next time.
+///
+/// Of a failure that a retry would not mend, nothing that was opened for it is left.
+pub async fn attach(
+    tools: &Tools,
+    kernel: &Kernel,
+    volume: &Iscsi,
+    secrets: &StageSecrets,
+    deadline: Instant,
+) -> Result<Attached, Error> {
+    let wanted = &Wanted {
+        facts: IscsiFacts::of(volume),
+        identity: volume.device_id.clone(),
+        settings: Settings::of(secrets)?,
+    };
+    let facts = &wanted.facts;
+    if facts.portals().is_empty() {
+        return Err(Error::invalid(format!("attach {facts}")).advise("the volume names no portal"));
+    }
+    let _claim = claim(facts.iqn().as_str(), facts.lun().get().into());
+    let attaching = Attaching {
+        tools,
+        kernel,
+        wanted,
+        deadline,
+    };
+    let Opened {
+        sessions,
+        new,
+        problems,
+    } = attaching.open().await?;
+    let result = attaching.find(&sessions, &new, problems).await;
+    if let Err(error) = &result
+        && !new.is_empty()
+        && !matches!(
+            error.kind(),
+            Kind::Unreachable | Kind::Timeout | Kind::Pending
+        )
+        && let Err(error) = detach(tools, kernel, facts, deadline).await
+    {
+        warn!(volume = %facts, error = %error.chain(), "what was opened for nothing stays open");
+    }
+    result
+}
+
+/// The volume that is wanted.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// The target, its portals and the number of the volume there.
+    pub(super) facts: IscsiFacts,
+    /// The identifier that the disk must have.
+    identity: Option<DeviceId>,
+    /// What the volume's secrets say about its sessions.
+    pub(super) settings: Settings,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Attaching<'a> {
+    tools: &'a Tools,
+    kernel: &'a Kernel,
+    wanted: &'a Wanted,
+    deadline: Instant,
+}
+
+/// The sessions of the volume.
+#[derive(Debug)]
+struct Opened {
+    /// In the order of the portals.
+    sessions: Vec<Session>,
+    /// Those that were not there before.
+    new: Vec<u32>,
+    /// Why portals have none.
+    problems: Vec<Error>,
+}
+
+// === impl Attaching ===
+
+impl Attaching<'_> {
+    /// Sees to it that each portal has a session, as far as it can be had.
+    async fn open(&self) -> Result<Opened, Error> {
+        let facts = &self.wanted.facts;
+        // Only here: whoever waits for a disk afterwards keeps nobody from attaching another one.
+        let _turn = turn(facts.iqn().as_str(), self.deadline).await?;
+        let before = sessions(self.kernel, facts, self.deadline).await?;
+        let mut missing = Vec::new();
+        for portal in facts.portals() {
+            let place = Place::among(portal, &before, self.deadline).await;
+            let has =
+                |session: &Session| session.state != State::Other && session.is_through(&place);
+            if !before.iter().any(has) {
+                missing.push(portal);
+            }
+        }
+        if missing.is_empty() {
+            let sessions = self.ours(before).await;
+            return Ok(Opened {
+                sessions,
+                new: Vec::new(),
+                problems: Vec::new(),
+            });
+        }
+        let problems = self
+            .connect(&missing, missing.len() < facts.portals().len())
+            .await?;
+        let known: Vec<u32> = before.iter().map(|session| session.sid).collect();
+        let after = sessions(self.kernel, facts, self.deadline).await?;
+        let sessions = self.ours(after).await;
+        let new = sessions.iter().map(|session| session.sid);
+        let new = new.filter(|sid| !known.contains(sid)).collect();
+        Ok(Opened {
+            sessions,
+            new,
+            problems,
+        })
+    }
+
+    /// Logs in to these portals, and returns what went wrong.
+    async fn connect(&self, portals: &[&Portal], enough: bool) -> Result<Vec<Error>, Error> {
+        let daemon = if self.wanted.facts.portals().len() > 1 {
+            let kernel = self.kernel.clone();
+            let doing = "look for the multipath daemon";
+            Some(look(self.deadline, doing, move || Daemon::find(&kernel)).await?)
+        } else {
+            None
+        };
+        let settings = self.wanted.settings.complete(daemon.as_ref());
+        let connector = Connector {
+            tools: self.tools,
+            kernel: self.kernel,
+            wanted: self.wanted,
+            settings: &settings,
+            deadline: self.deadline,
+        };
+        let attempts = portals.iter().map(|portal| connector.connect(portal));
+        let Gathered { failed, left, .. } = gather(attempts.collect(), enough, OTHERS).await;
+        self.mention(left);
+        Ok(failed)
+    }
+
+    fn mention(&self, left: usize) {
+        if left > 0 {
+            warn!(volume = %self.wanted.facts, portals = left, "portals that do not answer; the volume goes without them");
+        }
+    }
+
+    /// The sessions that go through portals of the volume, in the order of the portals.
+    async fn ours(&self, all: Vec<Session>) -> Vec<Session> {
+        let mut ours: Vec<Session> = Vec::new();
+        for portal in self.wanted.facts.portals() {
+            let place = Place::among(portal, &all, self.deadline).await;
+            for session in &all {
+                if session.is_through(&place) && !ours.contains(session) {
+                    ours.push(session.clone());
+                }
+            }
+        }
+        ours
+    }
+
+    /// Finds the disk in each session, and the one device to use.
+    async fn find(
+        &self,
+        sessions: &[Session],
+        new: &[u32],
+        mut problems: Vec<Error>,
+    ) -> Result<Attached, Error> {
+        let facts = &self.wanted.facts;
+        let seeker = Seeker {
+            tools: self.tools,
+            kernel: self.kernel,
+            facts,
+            deadline: self.deadline,
+        };
+        let attempts = sessions
+            .iter()
+            .enumerate()
+            .map(|(place, session)| async move {
+                let disk = seeker.find(session.sid, new.contains(&session.sid)).await?;
+                Ok((place, disk))
+            });
+        let Gathered {
+            mut done,
+            failed,
+            left,
+        } = gather(attempts.collect(), false, OTHERS).await;
+        problems.extend(failed);
+        self.mention(left);
+        done.sort_unstable();
+        let paths: Vec<BlockDevice> = done.into_iter().map(|(_, disk)| disk).collect();
+        if paths.is_empty() {
+            return Err(worst(problems).unwrap_or_else(|| {
+                Error::new(Kind::Unreachable, format!("attach {facts}"))
+                    .with_effect(Effect::Possible)
+                    .advise("its sessions have ended")
+            }));
+        }
+        for problem in &problems {
+            warn!(volume = %facts, error = %problem.chain(), "a portal of the volume does not work");
+        }
+        self.finish(paths).await
+    }
+
+    /// Makes sure that all paths lead to what is wanted, and chooses the device.
+    async fn finish(&self, paths: Vec<BlockDevice>) -> Result<Attached, Error> {
+        let facts = &self.wanted.facts;
+        let doing = format!("find the device of {facts}");
+        let identity = {
+            let (kernel, paths) = (self.kernel.clone(), paths.clone());
+            look(self.deadline, &doing, move || {
+                multipath::identity_of(&kernel, &paths)
+            })
+            .await?
+        };
+        if let Some(expected) = &self.wanted.identity
+            && !identity
+                .as_ref()
+                .is_some_and(|identity| identity.is(expected.as_str()))
+        {
+            let found = identity.map_or("nothing".to_owned(), |identity| identity.to_string());
+            return Err(Error::new(Kind::Internal, doing)
+                .with_effect(Effect::Possible)
+                .advise(format!(
+                    "its identifier is {found}, but {} is wanted: another volume has its \
+                     place",
+                    expected.as_str()
+                )));
+        }
+        let device = multipath::assemble(self.kernel, &paths, self.deadline).await?;
+        device.wait_for_node(self.kernel, self.deadline).await?;
+        info!(volume = %facts, %device, paths = paths.len(), "attached");
+        Ok(Attached {
+            device,
+            paths,
+            identity,
+        })
+    }
+}
+
+/// The problem to report when nothing works: one that a retry does not mend says most.
+fn worst(mut problems: Vec<Error>) -> Option<Error> {
+    let mends = |error: &Error| matches!(error.kind(), Kind::Unreachable | Kind::Timeout);
+    let worst = problems.iter().position(|error| !mends(error)).unwrap_or(0);
+    (!problems.is_empty()).then(|| problems.swap_remove(worst))
+}

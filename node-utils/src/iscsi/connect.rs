@@ -1,0 +1,174 @@
+//! One portal: the record, the login, and a look at what the kernel made of it.
+
+use std::time::Duration;
+
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::Instant;
+use tracing::{debug, info};
+
+use super::attach::Wanted;
+use super::lookup::Place;
+use super::record;
+use super::session::{Session, State, sessions};
+use super::tool::Tool;
+use crate::attachment::Portal;
+use crate::device::Pace;
+use crate::error::{Effect, Error, Kind};
+use crate::kernel::Kernel;
+use crate::tools::Tools;
+
+/// How long a portal is tried: a target that is being made, or that starts anew, takes a while
+/// until it lets anybody in.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The pauses between two tries.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+
+/// How long a session may take to be shown once the daemon has it. If it is the daemon's own try,
+/// begun for somebody who no longer waits, that ends in this time too.
+const SHOWN: Duration = Duration::from_secs(20);
+
+const NOT_KNOWN: &str = "this version of iscsiadm does not know a setting, or not its value";
+
+/// What is kept of the time for a last look and for cleaning up.
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// How a portal is connected.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Connector<'a> {
+    pub(super) tools: &'a Tools,
+    pub(super) kernel: &'a Kernel,
+    pub(super) wanted: &'a Wanted,
+    /// What a record is told.
+    pub(super) settings: &'a [(String, SecretString)],
+    pub(super) deadline: Instant,
+}
+
+// === impl Connector ===
+
+impl Connector<'_> {
+    /// Opens the session of a portal that has none, and leaves no record behind if it cannot.
+    pub(super) async fn connect(&self, portal: &Portal) -> Result<(), Error> {
+        let until = self.last_try().min(Instant::now() + PATIENCE);
+        let mut pause = FIRST_PAUSE;
+        let mut last: Option<Error> = None;
+        let error = loop {
+            let error = match self.try_once(portal).await {
+                Ok(()) => return Ok(()),
+                // A try that our own deadline has cut short says less than the one before.
+                Err(error) => match last.take() {
+                    Some(before) if error.kind() == Kind::Timeout => before,
+                    _ => error,
+                },
+            };
+            let next = Instant::now() + pause;
+            let may_change = matches!(error.kind(), Kind::Unreachable | Kind::Timeout);
+            if !may_change || next >= until {
+                break error;
+            }
+            debug!(%portal, error = %error.chain(), "a portal is tried again");
+            last = Some(error);
+            tokio::time::sleep_until(next).await;
+            pause = (2 * pause).min(LONGEST_PAUSE);
+        };
+        // Without a session it is of no use to anybody, and may hold a password. That a session
+        // came in the last moment shows in the answer.
+        let tool = Tool::new(self.tools, &self.wanted.facts, self.deadline);
+        if let Err(error) = tool.forget(portal).await {
+            debug!(%portal, error = %error.chain(), "a record of no use stays");
+        }
+        Err(error)
+    }
+
+    fn tool(&self) -> Tool<'_> {
+        Tool::new(self.tools, &self.wanted.facts, self.last_try())
+    }
+
+    fn last_try(&self) -> Instant {
+        let now = Instant::now();
+        let margin = MARGIN.min(self.deadline.saturating_duration_since(now) / 4);
+        self.deadline.checked_sub(margin).unwrap_or(now)
+    }
+
+    async fn try_once(&self, portal: &Portal) -> Result<(), Error> {
+        let facts = &self.wanted.facts;
+        let tool = self.tool();
+        tool.make(portal).await?;
+        self.configure(portal).await?;
+        info!(target = %facts.iqn(), %portal, "logging in");
+        let answer = tool.login(portal).await;
+        let shown = match &answer {
+            // Somebody else's, or the try of somebody who no longer waits.
+            Ok(true) => SHOWN,
+            Ok(false) => SHOWN / 4,
+            // Whatever was said, the kernel may have it.
+            Err(_) => Duration::ZERO,
+        };
+        if self.is_shown(portal, shown).await? {
+            return Ok(());
+        }
+        Err(answer.err().unwrap_or_else(|| {
+            let doing = format!("find the session with {} at {portal}", facts.iqn());
+            Error::new(Kind::Unreachable, doing)
+                .with_effect(Effect::Possible)
+                .advise("the daemon says that there is one, but the kernel does not show it")
+        }))
+    }
+
+    /// Tells the record what it has to know; secrets never as an argument.
+    async fn configure(&self, portal: &Portal) -> Result<(), Error> {
+        let tool = self.tool();
+        let facts = &self.wanted.facts;
+        if self.wanted.settings.is_empty() {
+            let plain = self.settings.iter();
+            let plain: Vec<_> = plain
+                .map(|(name, value)| (name.clone(), value.expose_secret().to_owned()))
+                .collect();
+            return tool.update(portal, &plain).await;
+        }
+        let settings = self.settings.to_vec();
+        record::write(self.tools, facts, portal, settings, self.deadline).await?;
+        let doing = format!("set the `node-db.` secrets of {} at {portal}", facts.iqn());
+        let misunderstood = |error: Error| error.with_effect(Effect::Possible);
+        let shown = tool.show(portal, self.settings).await.map_err(|error| {
+            match error.kind() {
+                // Newer ones refuse to read a record with a line that they do not understand.
+                Kind::Invalid | Kind::Internal => misunderstood(
+                    Error::new(Kind::Invalid, doing.clone())
+                        .because(error)
+                        .advise(NOT_KNOWN),
+                ),
+                _ => error,
+            }
+        })?;
+        match record::misunderstood(&shown, self.settings) {
+            None => Ok(()),
+            Some(name) => Err(misunderstood(
+                Error::new(Kind::Invalid, doing).advise(format!("`{name}`: {NOT_KNOWN}")),
+            )),
+        }
+    }
+
+    /// Waits for a session of the portal that works.
+    async fn is_shown(&self, portal: &Portal, patience: Duration) -> Result<bool, Error> {
+        let until = self.deadline.min(Instant::now() + patience);
+        let mut pace = Pace::quick();
+        loop {
+            let sessions = sessions(self.kernel, &self.wanted.facts, self.deadline).await?;
+            let place = Place::among(portal, &sessions, self.deadline).await;
+            let works = |session: &Session| session.state == State::LoggedIn;
+            if sessions
+                .iter()
+                .any(|session| works(session) && session.is_through(&place))
+            {
+                return Ok(true);
+            }
+            let next = Instant::now() + pace.pause();
+            if next >= until {
+                return Ok(false);
+            }
+            tokio::time::sleep_until(next).await;
+        }
+    }
+}

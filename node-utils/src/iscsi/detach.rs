@@ -1,0 +1,204 @@
+//! Detaching: a session is given up with the last of its disks, a disk with its volume.
+
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::disk::{mounts, user};
+use super::facts::IscsiFacts;
+use super::lookup::Place;
+use super::session::{LunDisk, Session, sessions};
+use super::tool::Tool;
+use crate::attachment::Portal;
+use crate::device::{BlockDevice, Usage, is_claimed, look, multipath, scsi, turn, until};
+use crate::error::{Effect, Error, Kind};
+use crate::kernel::Kernel;
+use crate::tools::Tools;
+
+/// A session of ours, and what has to be known before it is given up.
+#[derive(Debug)]
+struct Seen {
+    session: Session,
+    /// The disk of the volume.
+    ours: Option<BlockDevice>,
+    /// Maps of the multipath daemon over its other disks.
+    maps: Vec<BlockDevice>,
+    /// Why it has to stay.
+    other: Option<String>,
+}
+
+/// Gives up the sessions of a volume, or only its disks while other volumes of the target are in
+/// use, and the records of what is given up. In use itself is an error; gone already is done. Done
+/// is when the kernel shows neither session nor disk.
+pub async fn detach(
+    tools: &Tools,
+    kernel: &Kernel,
+    facts: &IscsiFacts,
+    deadline: Instant,
+) -> Result<(), Error> {
+    let doing = format!("detach {facts}");
+    let _turn = turn(facts.iqn().as_str(), deadline).await?;
+    let (seen, map) = look_around(kernel, facts, &doing, deadline).await?;
+    if let Some(map) = map {
+        // Before its last path goes: it would keep its writes, and whoever waits for them.
+        multipath::remove(tools.host(), kernel, &map, deadline).await?;
+    }
+    let tool = Tool::new(tools, facts, deadline);
+    let mut stay: Vec<Portal> = Vec::new();
+    let mut records: Vec<Portal> = facts.portals().to_vec();
+    for one in seen {
+        let portal = one.session.portal();
+        match one.give_up(tools, kernel, tool, deadline).await? {
+            Given::Session => records.extend(portal.filter(|portal| !records.contains(portal))),
+            Given::Disk => stay.extend(portal),
+        }
+    }
+    // Also those of portals that have had no session for long: whoever lost its session, or died
+    // before it had one, has left its record.
+    records.retain(|portal| !stay.iter().any(|other| other == portal));
+    for portal in &records {
+        tool.forget(portal).await?;
+    }
+    Ok(())
+}
+
+/// What was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Given {
+    Session,
+    Disk,
+}
+
+/// Looks at the sessions of the volume; an error if it is in use. With the map over its disks.
+async fn look_around(
+    kernel: &Kernel,
+    facts: &IscsiFacts,
+    doing: &str,
+    deadline: Instant,
+) -> Result<(Vec<Seen>, Option<BlockDevice>), Error> {
+    let all = sessions(kernel, facts, deadline).await?;
+    let mut ours: Vec<Session> = Vec::new();
+    for portal in facts.portals() {
+        let place = Place::among(portal, &all, deadline).await;
+        for session in &all {
+            if session.is_through(&place) && !ours.contains(session) {
+                ours.push(session.clone());
+            }
+        }
+    }
+    let (kernel, facts) = (kernel.clone(), facts.clone());
+    let because = doing.to_owned();
+    look(deadline, doing, move || {
+        let mounts = mounts(&kernel)?;
+        let mut all = Vec::new();
+        let mut found = None;
+        for session in ours {
+            let disks = session.disks(&kernel)?;
+            let (ours, others): (Vec<LunDisk>, Vec<LunDisk>) =
+                disks.into_iter().partition(|disk| disk.is(facts.lun()));
+            let mut seen = Seen {
+                session,
+                ours: ours.into_iter().next().map(|disk| disk.device),
+                maps: Vec::new(),
+                other: None,
+            };
+            if let Some(disk) = &seen.ours {
+                let (map, usage) = user(&kernel, &mounts, disk)?;
+                if let Some(usage) = usage {
+                    let device = map.as_ref().unwrap_or(disk);
+                    return Err(
+                        Error::new(Kind::Busy, because).advise(format!("{device} is {usage}"))
+                    );
+                }
+                found = found.or(map);
+            }
+            for disk in others {
+                let (map, usage) = user(&kernel, &mounts, &disk.device)?;
+                seen.other = seen.other.or(reason(&facts, &disk, usage));
+                seen.maps.extend(map);
+            }
+            all.push(seen);
+        }
+        Ok((all, found))
+    })
+    .await
+}
+
+/// Why another disk keeps its session open.
+fn reason(facts: &IscsiFacts, disk: &LunDisk, usage: Option<Usage>) -> Option<String> {
+    match usage {
+        Some(usage) => Some(format!("{} is {usage}", disk.device)),
+        None => is_claimed(facts.iqn().as_str(), |lun| disk.lun == lun)
+            .then(|| format!("{} is being attached", disk.device)),
+    }
+}
+
+// === impl Seen ===
+
+impl Seen {
+    async fn give_up(
+        mut self,
+        tools: &Tools,
+        kernel: &Kernel,
+        tool: Tool<'_>,
+        deadline: Instant,
+    ) -> Result<Given, Error> {
+        for map in std::mem::take(&mut self.maps) {
+            if self.other.is_some() {
+                break;
+            }
+            // Of another volume that nobody uses, or whose user came just now.
+            if let Err(error) = multipath::remove(tools.host(), kernel, &map, deadline).await {
+                self.other = Some(error.chain());
+            }
+        }
+        let sid = self.session.sid;
+        if let Some(other) = &self.other {
+            info!(
+                session = sid,
+                because = other,
+                "the session of another volume stays"
+            );
+            if let Some(disk) = &self.ours {
+                scsi::remove(kernel, disk, deadline).await?;
+            }
+            return Ok(Given::Disk);
+        }
+        let answer = tool.logout(sid).await;
+        if let Err(error) = &answer {
+            warn!(session = sid, error = %error.chain(), "cannot log out");
+        }
+        self.is_gone(kernel, answer, deadline).await?;
+        Ok(Given::Session)
+    }
+
+    /// Whatever was said about a logout: what counts is whether the kernel still has the session.
+    async fn is_gone(
+        &self,
+        kernel: &Kernel,
+        answer: Result<(), Error>,
+        deadline: Instant,
+    ) -> Result<(), Error> {
+        let sid = self.session.sid;
+        let doing = format!(
+            "wait until session {sid} with {} is gone",
+            self.session.target
+        );
+        let gone = {
+            let kernel = kernel.clone();
+            move || Ok(Session::by_sid(&kernel, sid)?.is_none().then_some(()))
+        };
+        let patience = match answer {
+            Ok(()) => deadline,
+            Err(_) => deadline.min(Instant::now() + super::ENDS),
+        };
+        if until(patience, &doing, gone).await?.is_some() {
+            return Ok(());
+        }
+        Err(match answer {
+            Err(error) => error,
+            Ok(()) => Error::new(Kind::Timeout, doing)
+                .with_effect(Effect::Possible)
+                .advise("the kernel still shows it"),
+        })
+    }
+}

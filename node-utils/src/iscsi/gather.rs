@@ -1,0 +1,86 @@
+//! Several things that are tried at once, of which one is enough: the others may take a moment
+//! longer, but nobody waits for them until they give up.
+
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt as _};
+use tokio::time::Instant;
+
+/// How many are tried at once: each may be a process.
+const AT_ONCE: usize = 8;
+
+/// What became of things that were tried.
+#[derive(Debug)]
+pub(super) struct Gathered<T, E> {
+    pub(super) done: Vec<T>,
+    pub(super) failed: Vec<E>,
+    /// How many were given up because enough had been done.
+    pub(super) left: usize,
+}
+
+/// Tries all. Once one is done, or if `enough` has been done before, the others have `grace` left.
+pub(super) async fn gather<T, E, F: Future<Output = Result<T, E>>>(
+    attempts: Vec<F>,
+    enough: bool,
+    grace: Duration,
+) -> Gathered<T, E> {
+    let mut left = attempts.len();
+    let mut running = stream::iter(attempts).buffer_unordered(AT_ONCE);
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    let mut until = enough.then(|| Instant::now() + grace);
+    loop {
+        let next = match until {
+            None => running.next().await,
+            Some(until) => match tokio::time::timeout_at(until, running.next()).await {
+                Ok(next) => next,
+                Err(_) => break,
+            },
+        };
+        match next {
+            None => break,
+            Some(Ok(result)) => {
+                done.push(result);
+                until = until.or_else(|| Some(Instant::now() + grace));
+            }
+            Some(Err(error)) => failed.push(error),
+        }
+        left -= 1;
+    }
+    Gathered { done, failed, left }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn after(seconds: u64, result: Result<u64, u64>) -> Result<u64, u64> {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        result
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_done_bounds_the_others() {
+        let began = Instant::now();
+        let all = vec![
+            after(1, Err(1)),
+            after(2, Ok(2)),
+            after(4, Ok(4)),
+            after(60, Ok(60)),
+        ];
+        let gathered = gather(all, false, Duration::from_secs(5)).await;
+        assert_eq!((gathered.done, gathered.failed), (vec![2, 4], vec![1]));
+        assert_eq!(gathered.left, 1);
+        assert_eq!(began.elapsed().as_secs(), 7);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_one_that_is_done_all_are_waited_for_unless_there_was_one_before() {
+        for (enough, failed, seconds) in [(false, vec![60], 60), (true, Vec::new(), 5)] {
+            let began = Instant::now();
+            let all = vec![after(60, Err(60))];
+            let gathered = gather(all, enough, Duration::from_secs(5)).await;
+            assert_eq!(gathered.failed, failed);
+            assert_eq!(began.elapsed().as_secs(), seconds);
+        }
+    }
+}
