@@ -172,8 +172,13 @@ impl Attachment {
         }
     }
 
-    /// Whether the node gets a disk, and not something that is mounted as it is. Of ZFS on the node
-    /// only a look at the dataset tells.
+    /// Whether the volume can be given to a pod as a raw device. Of ZFS on the node only a look at
+    /// the dataset tells whether it is one.
+    pub fn may_be_device(&self) -> bool {
+        self.is_remote_disk() || matches!(self, Self::ZfsLocal(_))
+    }
+
+    /// Whether the node gets a disk from somewhere else.
     pub fn is_remote_disk(&self) -> bool {
         matches!(self, Self::Iscsi(_) | Self::Nvmeof(_))
     }

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 pub use check::check;
 pub use grow::{grow_mounted, grow_unmounted};
-pub use make::make;
+pub use make::{Ensured, ensure};
 pub use probe::{Content, probe};
 pub use settings::{CheckOptions, FilesystemSettings, InvalidOption, OptionWord};
 

@@ -18,6 +18,7 @@ mod publish;
 mod record;
 mod release;
 mod request;
+mod share;
 mod slot;
 mod stage;
 mod stats;
@@ -41,7 +42,6 @@ use crate::kernel::Kernel;
 use crate::mount::MountError;
 use crate::tools::Tools;
 use devices::Devices;
-use filesystems::Filesystems;
 use order::Order;
 use stuck::Stuck;
 
@@ -59,7 +59,6 @@ struct Context {
     tools: Tools,
     kernel: Kernel,
     devices: Box<dyn Devices>,
-    filesystems: Box<dyn Filesystems>,
     order: Order,
     #[cfg(test)]
     stops: tests::Stops,
@@ -71,13 +70,7 @@ impl Node {
     /// A node with the operator's wishes, the programs it may run and the kernel it runs on.
     pub fn new(config: NodeConfig, tools: Tools, kernel: Kernel) -> Self {
         let devices = devices::Attachers::new(tools.clone(), kernel.clone());
-        Self::with(
-            config,
-            tools,
-            kernel,
-            Box::new(devices),
-            Box::new(filesystems::Unknown),
-        )
+        Self::with(config, tools, kernel, Box::new(devices))
     }
 
     /// A node on this very machine, without a container around its programs.
@@ -86,19 +79,12 @@ impl Node {
         Self::new(config, tools, Kernel::here())
     }
 
-    fn with(
-        config: NodeConfig,
-        tools: Tools,
-        kernel: Kernel,
-        devices: Box<dyn Devices>,
-        filesystems: Box<dyn Filesystems>,
-    ) -> Self {
+    fn with(config: NodeConfig, tools: Tools, kernel: Kernel, devices: Box<dyn Devices>) -> Self {
         let context = Context {
             config,
             tools,
             kernel,
             devices,
-            filesystems,
             order: Order::default(),
             #[cfg(test)]
             stops: tests::Stops::default(),
@@ -176,13 +162,14 @@ impl Context {
     }
 }
 
-/// A kind of volume that the node cannot use.
-fn unserved(attachment: &Attachment) -> Error {
-    let doing = format!("use a volume of the kind `{}`", attachment.kind());
-    Error::new(Kind::Invalid, doing).advise(
-        "this build serves directories of the node, NVMe over fabrics, and zvols whose device is \
-         there",
-    )
+/// A volume that has no device of its own, asked for as one.
+fn no_device(attachment: &Attachment) -> Error {
+    let doing = format!(
+        "use a volume of the kind `{}` as a raw device",
+        attachment.kind()
+    );
+    Error::new(Kind::Invalid, doing)
+        .advise("ask for a mounted volume, or for storage that has devices")
 }
 
 /// A failed mount or unmount.

@@ -109,6 +109,7 @@ impl Connection {
         let advertised = Advertised::new(driver.capabilities(), &access, config, version);
         let node = NodeConfig {
             mount_flags: config.node.mount.mount_flags.clone(),
+            ..NodeConfig::default()
         };
         Self {
             name: Arc::from(""),

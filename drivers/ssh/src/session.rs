@@ -1,7 +1,8 @@
 //! One connection to the machine, and one run of a script over it.
 //!
-//! A session channel is opened ahead of its use, so that a script costs one round trip. How a script
-//! ended is known only if the server said so; a channel that closes without a status leaves it
+//! A shell is started ahead of its use and waits for its script, so that a script costs one round
+//! trip: a server takes no input before a command has begun, which is a round trip of its own. How a
+//! script ended is known only if the server said so; a channel that closes without a status leaves it
 //! unknown.
 
 use std::borrow::Cow;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use exec::Status;
 use exec::script::REMOTE_COMMAND;
+use futures_util::FutureExt as _;
 use russh::client::{self, Handler, Msg};
 use russh::keys::Algorithm;
 use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Sig};
@@ -27,6 +29,8 @@ use crate::settings::Settings;
 const KEEPALIVES: usize = 3;
 /// How long saying goodbye to a channel may take.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// How long starting a shell ahead of its use may take.
+const PREPARING: Duration = Duration::from_secs(10);
 
 /// Why the machine could not be reached.
 #[derive(Debug, thiserror::Error)]
@@ -170,7 +174,7 @@ impl Session {
 
     /// Runs a script to its end, within `deadline` and with at most `cap` bytes of output.
     pub(crate) async fn run(&self, script: &[u8], deadline: Instant, cap: usize) -> Ran {
-        let channel = match timeout_at(deadline, self.channel()).await {
+        let (channel, has_shell) = match timeout_at(deadline, self.channel()).await {
             Ok(Ok(channel)) => channel,
             Ok(Err(russh::Error::ChannelOpenFailure(_))) => return Ran::Full,
             Ok(Err(_)) => return Ran::Gone,
@@ -182,7 +186,7 @@ impl Session {
             cap,
             ..Heard::default()
         };
-        let exchange = exchange(&line, &mut reader, script, &mut heard);
+        let exchange = exchange(&line, &mut reader, has_shell, script, &mut heard);
         let ran = timeout_at(deadline, exchange).await.unwrap_or(Ran::Late);
         line.part().await;
         ran
@@ -196,23 +200,41 @@ impl Session {
             .is_ok()
     }
 
-    /// Opens a channel for the run to come, unless there is one.
+    /// Starts a shell for the run to come, unless there is one.
     pub(crate) async fn prepare(&self) {
         if self.spare().is_some() || self.is_closed() {
             return;
         }
-        // A server without room says so again when the channel is needed.
-        if let Ok(channel) = self.handle.channel_open_session().await {
+        // A server without room, or without a shell, says so again when it is needed.
+        if let Ok(Some(channel)) = timeout(PREPARING, self.start()).await {
             *self.spare() = Some(channel);
         }
     }
 
-    async fn channel(&self) -> Result<Channel<Msg>, russh::Error> {
-        let spare = self.spare().take();
-        match spare {
-            Some(channel) => Ok(channel),
-            None => self.handle.channel_open_session().await,
+    /// A channel with a shell that waits for its script.
+    async fn start(&self) -> Option<Channel<Msg>> {
+        let mut channel = self.handle.channel_open_session().await.ok()?;
+        channel.exec(true, REMOTE_COMMAND).await.ok()?;
+        loop {
+            match channel.wait().await? {
+                ChannelMsg::Success => return Some(channel),
+                ChannelMsg::WindowAdjusted { .. } => {}
+                _ => return None,
+            }
         }
+    }
+
+    /// A channel for a script: one whose shell waits for it already, or one without a shell.
+    async fn channel(&self) -> Result<(Channel<Msg>, bool), russh::Error> {
+        let spare = self.spare().take();
+        if let Some(mut channel) = spare
+            // A shell that has something to say before it was asked has ended.
+            && channel.wait().now_or_never().is_none()
+        {
+            return Ok((channel, true));
+        }
+        let channel = self.handle.channel_open_session().await?;
+        Ok((channel, false))
     }
 
     fn spare(&self) -> std::sync::MutexGuard<'_, Option<Channel<Msg>>> {
@@ -238,13 +260,14 @@ struct Heard {
 async fn exchange(
     line: &Line,
     reader: &mut ChannelReadHalf,
+    has_shell: bool,
     script: &[u8],
     heard: &mut Heard,
 ) -> Ran {
     let Some(writer) = &line.0 else {
         return Ran::Gone;
     };
-    if writer.exec(true, REMOTE_COMMAND).await.is_err() {
+    if !has_shell && writer.exec(true, REMOTE_COMMAND).await.is_err() {
         return Ran::Gone;
     }
     let send = async {

@@ -45,18 +45,24 @@ async fn a_list_of_commands_costs_one_round_trip_once_the_connection_is_open() {
         assert_eq!(outputs.len(), list.len());
         began.elapsed()
     };
+    let one_way = Duration::from_millis(150);
+    // The least of several: a busy machine makes it longer, and nothing makes it shorter. The next
+    // shell is started between two calls, as it is in life.
+    let least = async |times: u32, enough: Duration| {
+        let mut least = Duration::MAX;
+        for _ in 0..times {
+            least = least.min(time(&list).await);
+            if least < enough {
+                break;
+            }
+            tokio::time::sleep(5 * one_way).await;
+        }
+        least
+    };
     time(&list).await;
-    let near = time(&list).await;
-    let one_way = Duration::from_millis(100);
+    let near = least(3, Duration::ZERO).await;
     wire.delay(one_way);
-    // The first one may still wait for the channel that is opened ahead.
-    time(&list).await;
-    let mut best = Duration::MAX;
-    for _ in 0..3 {
-        best = best.min(time(&list).await);
-        // The next channel is opened between two calls, as it is in life.
-        tokio::time::sleep(3 * one_way).await;
-    }
+    let best = least(20, near + 3 * one_way).await;
     let round_trips = best.saturating_sub(near).as_secs_f64() / (2.0 * one_way.as_secs_f64());
     assert!(round_trips < 1.5, "{round_trips} round trips");
     assert!(round_trips > 0.5, "the wire was not slow: {round_trips}");

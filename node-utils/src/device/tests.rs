@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use tokio::time::Instant;
 
 use super::*;
@@ -212,31 +213,41 @@ fn a_name_with_a_slash_has_its_node_in_a_directory() {
 }
 
 #[test]
-fn an_exclusive_open_tells_of_a_mount_that_the_table_does_not_show() {
-    // Whatever this machine boots from is mounted; an empty table hides it.
-    let kernel = Kernel::here();
-    let table = MountTable::read().expect("table");
-    let root = table
-        .layers(Path::new("/"))
-        .last()
-        .map(|entry| entry.device);
-    let Some(device) =
-        root.and_then(|number| BlockDevice::by_number(&kernel, number.into()).expect("look"))
-    else {
-        crate::requirement::could_not_run("an exclusive open", "the root is on no block device");
-        return;
-    };
-    if let Err(error) = std::fs::File::open(device.node(&kernel)) {
-        crate::requirement::could_not_run("an exclusive open", &format!("{device}: {error}"));
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a loop device is made as others make them"
+)]
+fn an_exclusive_open_tells_of_a_use_that_the_table_does_not_show() {
+    let image = tempfile::NamedTempFile::new().expect("image");
+    image.as_file().set_len(1 << 20).expect("size");
+    let made = std::process::Command::new("losetup")
+        .args(["--find", "--show"])
+        .arg(image.path())
+        .output()
+        .expect("losetup");
+    if !made.status.success() {
+        let why = String::from_utf8_lossy(&made.stderr).into_owned();
+        crate::requirement::could_not_run("an exclusive open", &why);
         return;
     }
-    let seen = device.in_use(&kernel, &table).expect("usage");
-    assert!(matches!(seen, Some(Usage::Mounted(_))), "{seen:?}");
-    let hidden = device.in_use(&kernel, &nothing_mounted()).expect("usage");
-    assert!(
-        matches!(hidden, Some(Usage::Claimed | Usage::Held(_))),
-        "{hidden:?}"
-    );
+    let node = String::from_utf8(made.stdout).expect("a path");
+    let node = Path::new(node.trim());
+    let seen = || {
+        let kernel = Kernel::here();
+        let device = BlockDevice::by_path(&kernel, node)?.expect("device");
+        device.in_use(&kernel, &nothing_mounted())
+    };
+    let flags = OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
+    let claim = rustix::fs::open(node, flags, Mode::empty());
+    let claimed = seen();
+    drop(claim);
+    let free = seen();
+    let _ = std::process::Command::new("losetup")
+        .arg("-d")
+        .arg(node)
+        .output();
+    assert_eq!(claimed.expect("usage"), Some(Usage::Claimed));
+    assert_eq!(free.expect("usage"), None);
 }
 
 #[tokio::test(start_paused = true)]

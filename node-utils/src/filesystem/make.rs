@@ -12,34 +12,40 @@ use crate::error::{Effect, Error, Kind};
 use crate::kernel::Kernel;
 use crate::tools::Tools;
 
-/// Makes a filesystem, and proves right before that nothing is lost by it.
-///
-/// `Busy`: the device holds something. A call that was killed half-way is taken up by the next one.
-pub async fn make(
+/// What came of the wish for a filesystem.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ensured {
+    /// The wanted one was made.
+    Made,
+    /// The device is not empty, and was not touched.
+    Found(Content),
+}
+
+/// Makes the wanted filesystem if the device is proved, right before, to hold nothing. A call that
+/// was killed half-way is taken up by the next one.
+pub async fn ensure(
     tools: &Tools,
     kernel: &Kernel,
     device: &BlockDevice,
-    kind: FilesystemKind,
+    wanted: FilesystemKind,
     settings: &FilesystemSettings,
     deadline: Instant,
-) -> Result<(), Error> {
-    let doing = || format!("make {kind} on {device}");
+) -> Result<Ensured, Error> {
     let again = match probe(tools, kernel, device, deadline).await? {
         Content::Blank => false,
         Content::Unfinished => true,
-        found => {
-            let error = Error::new(Kind::Busy, doing());
-            return Err(error.advise(format!("it already holds {}", described(&found))));
-        }
+        found => return Ok(Ensured::Found(found)),
     };
     mark(kernel, device, true, deadline).await?;
     let command =
-        command(kernel, device, kind, settings, again)?.within(super::remaining(tools, deadline));
+        command(kernel, device, wanted, settings, again)?.within(super::remaining(tools, deadline));
     let made = tools.here().perform(&command).await;
-    made.map_err(|error| tool_failed(doing(), error, kind.package()))?;
+    let doing = || format!("make {wanted} on {device}");
+    made.map_err(|error| tool_failed(doing(), error, wanted.package()))?;
     mark(kernel, device, false, deadline)
         .await
-        .map_err(|error| error.with_effect(Effect::Possible))
+        .map_err(|error| error.with_effect(Effect::Possible))?;
+    Ok(Ensured::Made)
 }
 
 /// compat: "Filesystems".
@@ -105,15 +111,4 @@ async fn mark(
         })
     })
     .await
-}
-
-/// What was found, for people.
-pub(super) fn described(content: &Content) -> String {
-    match content {
-        Content::Blank => "nothing".to_owned(),
-        Content::Unfinished => "a filesystem that was never finished".to_owned(),
-        Content::Filesystem { kind, .. } => format!("{kind}"),
-        Content::Partitions(kind) => format!("a partition table ({kind})"),
-        Content::Other(name) => format!("`{}`", name.escape_debug()),
-    }
 }

@@ -1,5 +1,6 @@
 //! What is on a device.
 
+use std::fmt;
 use std::fs::File;
 use std::path::PathBuf;
 
@@ -36,6 +37,20 @@ pub enum Content {
     Partitions(String),
     /// Something else that is known, by the name that `blkid` has for it.
     Other(String),
+}
+
+// === impl Content ===
+
+impl fmt::Display for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Blank => f.write_str("nothing"),
+            Self::Unfinished => f.write_str("a filesystem that was never finished"),
+            Self::Filesystem { kind, .. } => kind.fmt(f),
+            Self::Partitions(kind) => write!(f, "a partition table ({})", kind.escape_debug()),
+            Self::Other(name) => write!(f, "`{}`", name.escape_debug()),
+        }
+    }
 }
 
 /// Looks at a device; changes nothing but a mark that has become meaningless.

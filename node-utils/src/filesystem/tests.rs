@@ -92,12 +92,27 @@ impl Disk {
             .block_on(probe(&tools, &kernel, &self.device(), soon()))
     }
 
-    fn make(&self, kind: FilesystemKind) -> Result<(), Error> {
+    fn ensure(&self, kind: FilesystemKind) -> Result<Ensured, Error> {
         let (tools, kernel) = (tools(), Kernel::here());
         let settings = FilesystemSettings::default();
         let device = self.device();
-        let made = make(&tools, &kernel, &device, kind, &settings, soon());
-        self.runtime.block_on(made)
+        let ensured = ensure(&tools, &kernel, &device, kind, &settings, soon());
+        self.runtime.block_on(ensured)
+    }
+
+    #[track_caller]
+    fn make(&self, kind: FilesystemKind) {
+        let ensured = self.ensure(kind);
+        assert_eq!(ensured.expect("made"), Ensured::Made, "{kind}");
+    }
+
+    /// Nothing is made where something is.
+    #[track_caller]
+    fn keeps(&self, kind: FilesystemKind, what: &str) {
+        match self.ensure(kind) {
+            Ok(ensured) => assert!(matches!(ensured, Ensured::Found(_)), "{what}"),
+            Err(error) => assert_eq!(error.kind(), Kind::Busy, "{what}: {}", error.chain()),
+        }
     }
 
     fn digest(&self) -> Vec<u8> {
@@ -157,8 +172,7 @@ fn a_filesystem_is_made_once_and_never_over_another() {
             return;
         };
         assert_eq!(disk.probe().expect("a look"), Content::Blank, "{kind}");
-        disk.make(kind)
-            .unwrap_or_else(|error| panic!("{}", error.chain()));
+        disk.make(kind);
         let found = disk.probe().expect("a look");
         assert!(
             matches!(&found, Content::Filesystem { kind: found, uuid: Some(_) } if *found == kind),
@@ -166,8 +180,7 @@ fn a_filesystem_is_made_once_and_never_over_another() {
         );
         let before = disk.digest();
         for other in FilesystemKind::ALL {
-            let refused = disk.make(other).expect_err("it holds something");
-            assert_eq!(refused.kind(), Kind::Busy, "{}", refused.chain());
+            disk.keeps(other, "another filesystem");
         }
         assert_eq!(disk.digest(), before, "{kind} was written to");
         let image = disk.image();
@@ -229,8 +242,7 @@ fn what_others_left_is_never_taken_for_nothing() {
             "{what}: {found:?}"
         );
         for kind in [FilesystemKind::Ext4, FilesystemKind::Xfs] {
-            let refused = disk.make(kind).expect_err(what);
-            assert_eq!(refused.kind(), Kind::Busy, "{what}: {}", refused.chain());
+            disk.keeps(kind, what);
         }
         assert_eq!(disk.digest(), before, "{what} was written to");
     }
@@ -250,8 +262,7 @@ fn a_making_that_was_killed_is_taken_up_again() {
         image.write_all_at(&[7; 4096], 9 << 12).expect("written");
         disk.refresh();
         assert_eq!(disk.probe().expect("a look"), Content::Unfinished);
-        disk.make(kind)
-            .unwrap_or_else(|error| panic!("{}", error.chain()));
+        disk.make(kind);
         assert!(matches!(disk.probe(), Ok(Content::Filesystem { .. })));
 
         // Killed after the last step of mkfs: the mark goes when it is seen.
@@ -270,13 +281,13 @@ fn an_xfs_that_was_never_finished_is_made_again() {
     let Some(disk) = Disk::new(320 * MIB) else {
         return;
     };
-    disk.make(FilesystemKind::Xfs).expect("xfs");
+    disk.make(FilesystemKind::Xfs);
     disk.refresh();
     // What mkfs.xfs writes first and clears last; read in its source.
     disk.image().write_all_at(&[1], 126).expect("written");
     disk.refresh();
     assert_eq!(disk.probe().expect("a look"), Content::Unfinished);
-    disk.make(FilesystemKind::Xfs).expect("xfs again");
+    disk.make(FilesystemKind::Xfs);
     let found = disk.probe().expect("a look");
     assert!(matches!(found, Content::Filesystem { .. }), "{found:?}");
 }
@@ -292,7 +303,7 @@ fn a_sound_filesystem_passes_its_check() {
         let Some(disk) = Disk::new(room(kind)) else {
             return;
         };
-        disk.make(kind).expect("made");
+        disk.make(kind);
         let (tools, kernel, device) = (tools(), Kernel::here(), disk.device());
         let options = CheckOptions::default();
         let checked = check(&tools, &kernel, &device, kind, &options, soon());
@@ -312,7 +323,7 @@ fn a_mounted_filesystem_grows_once_and_then_costs_no_program() {
         with_own_mounts(move |base| {
             let size = room(kind);
             let Some(disk) = Disk::new(size) else { return };
-            disk.make(kind).expect("made");
+            disk.make(kind);
             let point = base.join("point");
             fs::create_dir(&point).expect("a directory");
             rustix::mount::mount(&disk.node, &point, kind.name(), MountFlags::empty(), None)
@@ -369,7 +380,7 @@ fn a_tool_that_is_missing_is_named_with_its_package() {
         disk.runtime
             .block_on(async {
                 let settings = FilesystemSettings::default();
-                make(
+                ensure(
                     &nowhere,
                     &kernel,
                     &device,

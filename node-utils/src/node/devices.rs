@@ -11,7 +11,7 @@ use std::fmt;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use crate::attachment::Attachment;
+use crate::attachment::{Attachment, ZfsLocal};
 use crate::device::{Attached, BlockDevice};
 use crate::error::Error;
 use crate::secrets::StageSecrets;
@@ -25,8 +25,8 @@ pub(super) struct Facts(String);
 /// How devices come and go.
 #[async_trait]
 pub(super) trait Devices: fmt::Debug + Send + Sync {
-    /// Whether this volume is a device here. May block.
-    fn serves(&self, volume: &Attachment) -> Result<bool, Error>;
+    /// Whether the device of a zvol of this node is to be seen. May block.
+    fn shows_zvol(&self, zvol: &ZfsLocal) -> Result<bool, Error>;
 
     /// What a detach of this volume needs, known before it is attached; `None` for a kind that
     /// leaves nothing to detach.

@@ -1,18 +1,31 @@
-//! The seam between the verbs and what knows filesystems.
+//! The filesystem of a device on its way to being mounted: found, or made where there is provably
+//! nothing, checked, and given the room that its device has.
 //!
-//! The verbs mount and unmount; what is on a device, how it is made, checked and grown is behind
-//! [`Filesystems`]. A device that holds anything but one known filesystem, or that cannot be read,
-//! is never written to: that is the promise of whoever is behind it.
+//! A disk with a partition table is used by its last partition, as democratic-csi does it. A device
+//! that holds anything but a filesystem that is known, or that cannot be read, is never written to:
+//! that is the promise of [`filesystem`], which this module only puts into an order.
+//! compat: "Filesystems".
 
-use std::fmt;
+use std::sync::Arc;
 
-use async_trait::async_trait;
+use exec::{Accept, Command, Program};
 use tokio::time::Instant;
 
+use super::Context;
+use super::mounted::as_mounted;
 use crate::attachment::AbsolutePath;
 use crate::capability::FsType;
-use crate::device::BlockDevice;
-use crate::error::{Error, Kind};
+use crate::device::{BlockDevice, look};
+use crate::error::{Effect, Error, Kind};
+use crate::filesystem::{self, Content, Ensured, FilesystemKind};
+use crate::mount::MountTable;
+
+/// Less than this behind the last partition is no room: what partition tables keep for themselves
+/// and lose to alignment.
+const SLACK: u64 = 4 << 20;
+
+/// `growpart` has nothing to do.
+const UNCHANGED: i32 = 1;
 
 /// A filesystem on a device, ready to be mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,83 +33,217 @@ pub(super) struct Ready {
     /// What to mount: the disk, or a partition of it.
     pub(super) device: BlockDevice,
     /// What is on it, whatever was asked for.
-    pub(super) kind: FsType,
+    pub(super) kind: FilesystemKind,
 }
 
-/// What is known about filesystems.
-#[async_trait]
-pub(super) trait Filesystems: fmt::Debug + Send + Sync {
-    /// Finds the filesystem on the device; makes the wanted one if there is provably nothing, and
-    /// checks it if the operator wants that.
-    async fn prepare(
-        &self,
-        device: &BlockDevice,
-        wanted: Option<&FsType>,
-        deadline: Instant,
-    ) -> Result<Ready, Error>;
-
-    /// Finds the filesystem on the device and changes nothing.
-    async fn find(&self, device: &BlockDevice, deadline: Instant) -> Result<Ready, Error>;
-
-    /// Grows the filesystem that is mounted at `path` to the size of its device, and before that
-    /// the partition it may be on to the size of its disk.
-    async fn grow(
-        &self,
-        device: &BlockDevice,
-        path: &AbsolutePath,
-        deadline: Instant,
-    ) -> Result<(), Error>;
+/// Finds the filesystem on the device; makes the wanted one if there is provably nothing, and
+/// checks it if the operator wants that.
+pub(super) async fn prepare(
+    context: &Arc<Context>,
+    device: &BlockDevice,
+    wanted: Option<&FsType>,
+    deadline: Instant,
+) -> Result<Ready, Error> {
+    let wanted = FilesystemKind::wanted(wanted)?;
+    let mut device = device.clone();
+    let mut ensured = ensure(context, &device, wanted, deadline).await?;
+    if let Ensured::Found(content @ Content::Partitions(_)) = &ensured {
+        device = partition(context, &device, content, deadline).await?;
+        if let Err(error) = grow_partition(context, &device, deadline).await {
+            tracing::warn!(%device, error = %error.chain(), "the partition did not grow to the size of its disk");
+        }
+        ensured = ensure(context, &device, wanted, deadline).await?;
+    }
+    let Ensured::Found(content) = ensured else {
+        return Ok(Ready {
+            device,
+            kind: wanted,
+        });
+    };
+    let kind = usable(&device, &content)?;
+    let (tools, kernel, config) = (&context.tools, &context.kernel, &context.config);
+    if let Some(options) = config.filesystem.check.get(&kind) {
+        filesystem::check(tools, kernel, &device, kind, options, deadline).await?;
+    }
+    let grown = filesystem::grow_unmounted(tools, kernel, &device, kind, deadline).await;
+    if let Err(error) = grown {
+        tracing::warn!(%device, error = %error.chain(), "the filesystem did not grow to the size of its device");
+    }
+    Ok(Ready { device, kind })
 }
 
-/// Of this build: nothing is known about filesystems on devices.
-#[derive(Debug)]
-pub(super) struct Unknown;
+/// Finds the filesystem on the device and changes nothing.
+pub(super) async fn find(
+    context: &Arc<Context>,
+    device: &BlockDevice,
+    deadline: Instant,
+) -> Result<Ready, Error> {
+    let mut device = device.clone();
+    let probe = async |device: &BlockDevice| {
+        filesystem::probe(&context.tools, &context.kernel, device, deadline).await
+    };
+    let mut content = probe(&device).await?;
+    if let Content::Partitions(_) = content {
+        device = partition(context, &device, &content, deadline).await?;
+        content = probe(&device).await?;
+    }
+    let kind = usable(&device, &content)?;
+    Ok(Ready { device, kind })
+}
+
+/// Grows the filesystem that is mounted at `path` to the size of its device, and before that the
+/// partition it may be on to the size of its disk.
+pub(super) async fn grow(
+    context: &Arc<Context>,
+    device: &BlockDevice,
+    path: &AbsolutePath,
+    deadline: Instant,
+) -> Result<(), Error> {
+    let doing = format!("find which filesystem is at `{path}`");
+    let kind = {
+        let (doing, path) = (doing.clone(), path.clone());
+        look(deadline, &doing.clone(), move || mounted_at(doing, &path)).await?
+    };
+    grow_partition(context, device, deadline).await?;
+    let (tools, kernel) = (&context.tools, &context.kernel);
+    filesystem::grow_mounted(tools, kernel, device, kind, path, deadline).await
+}
+
+async fn ensure(
+    context: &Arc<Context>,
+    device: &BlockDevice,
+    wanted: FilesystemKind,
+    deadline: Instant,
+) -> Result<Ensured, Error> {
+    let settings = &context.config.filesystem;
+    let (tools, kernel) = (&context.tools, &context.kernel);
+    filesystem::ensure(tools, kernel, device, wanted, settings, deadline).await
+}
+
+/// The filesystem, if that is what is there and it can be mounted.
+fn usable(device: &BlockDevice, content: &Content) -> Result<FilesystemKind, Error> {
+    if let Content::Filesystem { kind, .. } = content {
+        return Ok(*kind);
+    }
+    let doing = format!("use the filesystem of {device}, which holds {content}");
+    Err(Error::new(Kind::Busy, doing).advise(match content {
+        Content::Blank | Content::Unfinished => {
+            "in a mode in which several nodes read, nothing is written to it: stage it for writing \
+             once, so that a filesystem is made"
+        }
+        _ => "it is neither formatted nor mounted; empty it, or use it as a raw device",
+    }))
+}
+
+/// The partition to use, once its node is there.
+async fn partition(
+    context: &Arc<Context>,
+    disk: &BlockDevice,
+    content: &Content,
+    deadline: Instant,
+) -> Result<BlockDevice, Error> {
+    let doing = format!("find the partitions of {disk}");
+    let (kernel, of) = (context.kernel.clone(), disk.clone());
+    let mut partitions = look(deadline, &doing, move || of.partitions(&kernel)).await?;
+    let Some(last) = partitions.pop() else {
+        return usable(disk, content).map(|_| disk.clone());
+    };
+    last.wait_for_node(&context.kernel, deadline).await?;
+    Ok(last)
+}
+
+/// Grows a partition to the size of its disk; a whole disk has nothing to grow.
+async fn grow_partition(
+    context: &Arc<Context>,
+    device: &BlockDevice,
+    deadline: Instant,
+) -> Result<(), Error> {
+    let doing = format!("grow the partition {device}");
+    let look_at = {
+        let (kernel, device) = (context.kernel.clone(), device.clone());
+        move || room_behind(&kernel, &device)
+    };
+    let Some((disk, number)) = look(deadline, &doing, look_at).await? else {
+        return Ok(());
+    };
+    let node = disk.node(&context.kernel);
+    let node = node.to_str().ok_or_else(|| {
+        Error::new(Kind::Internal, doing.clone()).advise("the name of its disk is no text")
+    })?;
+    let left = deadline.saturating_duration_since(Instant::now());
+    let command = Command::new(Program::constant("growpart"))
+        .args([node, &number.to_string()])
+        .accepting(Accept::Codes(vec![UNCHANGED]))
+        .within(left.min(context.tools.timeouts().filesystem));
+    let done = context.tools.here().perform(&command).await;
+    done.map_err(|error| {
+        let effect = match error.effect() {
+            exec::Effect::None => Effect::None,
+            exec::Effect::Possible => Effect::Possible,
+        };
+        Error::new(Kind::Internal, doing)
+            .with_effect(effect)
+            .because(error)
+            .advise("`growpart` is in the package `cloud-guest-utils`; it grows the last partition of a disk only")
+    })
+}
+
+/// The disk and the number of a partition behind which there is room.
+fn room_behind(
+    kernel: &crate::kernel::Kernel,
+    device: &BlockDevice,
+) -> Result<Option<(BlockDevice, u32)>, Error> {
+    let Some(number) = device.partition_number(kernel)? else {
+        return Ok(None);
+    };
+    let disk = device.disk(kernel)?;
+    let start = device.attribute(kernel, "start")?;
+    let Some(start) = start.and_then(|start| start.trim().parse::<u64>().ok()) else {
+        // A partition map of multipath, which kpartx looks after.
+        return Ok(None);
+    };
+    let end = start
+        .saturating_mul(512)
+        .saturating_add(device.size(kernel)?);
+    let room = disk.size(kernel)?.saturating_sub(end);
+    Ok((room > SLACK).then_some((disk, number)))
+}
+
+fn mounted_at(doing: String, path: &AbsolutePath) -> Result<FilesystemKind, Error> {
+    let table = MountTable::read()
+        .map_err(|error| Error::new(Kind::Internal, doing.clone()).because(error))?;
+    let point = as_mounted(path);
+    let entry = table.layers(&point).last();
+    let name = entry.map(|entry| entry.fs_type().into_owned());
+    let known = name.as_deref().and_then(|name| match name {
+        "ntfs3" | "fuseblk" => Some(FilesystemKind::Ntfs),
+        name => FilesystemKind::named(name),
+    });
+    known.ok_or_else(|| {
+        let name = name.as_deref().unwrap_or("nothing").escape_debug();
+        Error::new(Kind::Unsupported, doing).advise(format!("it is {name}, which cannot be grown"))
+    })
+}
 
 // === impl Ready ===
 
 impl Ready {
     /// What the kernel calls it.
-    pub(super) fn in_kernel(&self) -> &str {
-        match self.kind.as_str() {
-            "ntfs" => "ntfs3",
-            kind => kind,
+    pub(super) fn in_kernel(&self) -> &'static str {
+        match self.kind {
+            FilesystemKind::Ntfs => "ntfs3",
+            kind => kind.name(),
         }
     }
 
     /// Whether its files belong to nobody, so that a mount option says to which group they do.
     pub(super) fn takes_group(&self) -> bool {
-        matches!(self.kind.as_str(), "vfat" | "exfat" | "ntfs")
+        use FilesystemKind as K;
+        matches!(self.kind, K::Vfat | K::Exfat | K::Ntfs)
     }
 
     /// Whether a copy of it may be mounted beside it only if it is told not to mind.
     pub(super) fn minds_its_twin(&self) -> bool {
-        self.kind.as_str() == "xfs"
-    }
-}
-
-// === impl Unknown ===
-
-fn unknown(device: &BlockDevice) -> Error {
-    Error::new(Kind::Unsupported, format!("use a filesystem on {device}"))
-        .advise("this build serves such volumes as raw devices only")
-}
-
-#[async_trait]
-impl Filesystems for Unknown {
-    async fn prepare(
-        &self,
-        device: &BlockDevice,
-        _: Option<&FsType>,
-        _: Instant,
-    ) -> Result<Ready, Error> {
-        Err(unknown(device))
-    }
-
-    async fn find(&self, device: &BlockDevice, _: Instant) -> Result<Ready, Error> {
-        Err(unknown(device))
-    }
-
-    async fn grow(&self, device: &BlockDevice, _: &AbsolutePath, _: Instant) -> Result<(), Error> {
-        Err(unknown(device))
+        self.kind == FilesystemKind::Xfs
     }
 }

@@ -12,7 +12,7 @@ use super::hostpath;
 use super::mounted::{Behind, behind};
 use super::request::{PublishRequest, StagingPath};
 use super::slot::{Shape, Slot};
-use super::{Context, mount_failed, unserved};
+use super::{Context, mount_failed, no_device, share};
 use crate::attachment::{AbsolutePath, Attachment};
 use crate::capability::{Access, MountAccess, VolumeCapability};
 use crate::error::{Effect, Error, Kind};
@@ -33,7 +33,7 @@ struct Plan<'a> {
 }
 
 pub(super) fn publish(context: &Context, request: &PublishRequest) -> Result<(), Error> {
-    if request.capability.access == Access::Block && context.devices.serves(&request.attachment)? {
+    if request.capability.access == Access::Block && request.attachment.may_be_device() {
         return block::publish(context, request);
     }
     let plan = plan(context, request)?;
@@ -45,14 +45,13 @@ pub(super) fn publish(context: &Context, request: &PublishRequest) -> Result<(),
 }
 
 /// The wishes for a mounted volume; a raw device cannot be made of a directory.
-pub(super) fn mount_access(capability: &VolumeCapability) -> Result<&MountAccess, Error> {
+pub(super) fn mount_access<'a>(
+    capability: &'a VolumeCapability,
+    attachment: &Attachment,
+) -> Result<&'a MountAccess, Error> {
     match &capability.access {
         Access::Mount(mount) => Ok(mount),
-        Access::Block => Err(Error::new(
-            Kind::Invalid,
-            "use a directory of the node as a raw device",
-        )
-        .advise("ask for a mounted volume, or for storage that has devices")),
+        Access::Block => Err(no_device(attachment)),
     }
 }
 
@@ -68,7 +67,7 @@ fn check_target(request: &PublishRequest) -> Result<(), Error> {
 }
 
 fn plan<'a>(context: &Context, request: &'a PublishRequest) -> Result<Plan<'a>, Error> {
-    let access = mount_access(&request.capability)?;
+    let access = mount_access(&request.capability, &request.attachment)?;
     check_target(request)?;
     let asked = MountOptions::sort(access.flags.iter());
     let added = MountOptions::sort(context.config.mount_flags.iter());
@@ -101,12 +100,12 @@ fn check_staged(
     if let Attachment::Hostpath(hostpath) = attachment {
         return hostpath::check_staged(hostpath, staged).map(Some);
     }
-    if !context.devices.serves(attachment)? {
-        return Err(unserved(attachment));
-    }
-    if let Behind::Device(device) = behind(&context.kernel, staged)?
-        && context.devices.is_volume(&device, attachment)?
-    {
+    let is_staged = match behind(&context.kernel, staged)? {
+        Behind::Device(device) => context.devices.is_volume(&device, attachment)?,
+        Behind::Gone => false,
+        Behind::Other => share::is_at(staged, attachment)?,
+    };
+    if is_staged {
         return Ok(None);
     }
     let doing = format!("publish at `{}`", request.target);

@@ -5,6 +5,7 @@
 
 use crate::attachment::{AbsolutePath, Attachment, PathError};
 use crate::capability::{MountFlags, VolumeCapability};
+use crate::filesystem::FilesystemSettings;
 use crate::secrets::StageSecrets;
 
 /// What the operator decides about all volumes of a node.
@@ -12,6 +13,8 @@ use crate::secrets::StageSecrets;
 pub struct NodeConfig {
     /// Options for every volume: `node.mount.mount_flags`.
     pub mount_flags: MountFlags,
+    /// How filesystems are made and checked: `node.format` and `node.mount.checkFilesystem`.
+    pub filesystem: FilesystemSettings,
 }
 
 /// Where a volume is staged. Never the root directory.

@@ -1,17 +1,19 @@
 //! Making a volume ready at its staging path.
 //!
 //! A directory of the node is one hop without a child process, and so is a look that finds the
-//! volume staged already. Otherwise the steps are: record, attach, prepare, mount, verify. Each
-//! finds in the kernel what an earlier, killed call has left; one that fails with a known outcome
+//! volume staged already. For a device the steps are: record, attach, prepare, mount, verify; a share
+//! is just mounted. Each finds in the kernel what an earlier, killed call has left; one that fails with a known outcome
 //! takes away what this call attached.
 
 mod device;
 mod local;
+mod share;
 
 pub(super) use device::bind;
 pub(super) use local::grow;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Context;
 use super::hostpath;
@@ -21,6 +23,9 @@ use super::slot::{Shape, Slot};
 use crate::attachment::{Attachment, Hostpath};
 use crate::blocking::{self, Doing, Terms};
 use crate::error::Error;
+
+/// What taking away what a failed call made may take beyond the deadline of the call.
+const UNDOING: Duration = Duration::from_secs(20);
 
 pub(super) async fn stage(
     context: &Arc<Context>,
@@ -35,12 +40,23 @@ pub(super) async fn stage(
             let work = move || directory(&context, &hostpath, &request);
             blocking::run(terms, doing, work).await
         }
-        _ => device::stage(context, terms, Arc::new(request)).await,
+        Attachment::Iscsi(_) | Attachment::Nvmeof(_) => {
+            device::stage(context, terms, Arc::new(request)).await
+        }
+        Attachment::ZfsLocal(zfs) => {
+            let zfs = zfs.clone();
+            share::stage_zfs(context, terms, &zfs, Arc::new(request)).await
+        }
+        Attachment::Nfs(_)
+        | Attachment::Smb(_)
+        | Attachment::Lustre(_)
+        | Attachment::Objectivefs(_)
+        | Attachment::Oneclient(_) => share::stage(context, terms, Arc::new(request)).await,
     }
 }
 
 fn directory(context: &Context, hostpath: &Hostpath, request: &StageRequest) -> Result<(), Error> {
-    publish::mount_access(&request.capability)?;
+    publish::mount_access(&request.capability, &request.attachment)?;
     // Before the staging path is made: a volume that does not exist leaves nothing behind.
     let source = hostpath::source(hostpath)?;
     let slot = Slot::open(&context.kernel, request.staging.path(), Shape::Directory)?;

@@ -8,7 +8,6 @@ mod crash;
 mod device;
 mod group;
 mod life;
-mod mkfs;
 mod publish;
 mod shelf;
 mod silent;
@@ -26,7 +25,6 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 pub(super) use crash::Stops;
-use mkfs::Mkfs;
 use shelf::Shelf;
 
 use super::*;
@@ -95,8 +93,7 @@ fn bench_with(config: NodeConfig, test: impl FnOnce(&Bench) + Send + 'static) {
 fn node(config: NodeConfig, shelf: &Shelf, children: &Arc<AtomicUsize>) -> Node {
     let runner = Counted(Arc::clone(children), exec::Local::new());
     let tools = Tools::all_through(Arc::new(runner));
-    let mkfs = Box::new(Mkfs(tools.clone()));
-    Node::with(config, tools, Kernel::here(), Box::new(shelf.clone()), mkfs)
+    Node::with(config, tools, Kernel::here(), Box::new(shelf.clone()))
 }
 
 impl Drop for Bench {

@@ -1,28 +1,65 @@
-//! The devices of real storage: namespaces of NVMe over fabrics, and zvols of this node.
+//! The devices of real storage: disks of iSCSI targets, namespaces of NVMe over fabrics, and zvols of
+//! this node.
 //!
 //! Only translates: the typed attachment into what each of them wants to know, and the line of the
 //! record into what a detach has to know.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use super::super::unserved;
+use super::super::no_device;
 use super::{Devices, Facts};
-use crate::attachment::{Attachment, ZfsLocal};
+use crate::attachment::{Attachment, Iscsi, ZfsLocal};
 use crate::device::{self, Attached, BlockDevice};
 use crate::error::{Error, Kind};
+use crate::iscsi::{self, IscsiFacts};
 use crate::kernel::Kernel;
 use crate::nvme::{self, NvmeFacts};
 use crate::secrets::StageSecrets;
 use crate::tools::Tools;
+
+/// How long udev may take to link a zvol that is there.
+const LINKED: Duration = Duration::from_secs(20);
 
 /// What attaches on a real node.
 #[derive(Debug)]
 pub(in crate::node) struct Attachers {
     tools: Tools,
     kernel: Kernel,
+}
+
+/// What a line of facts speaks of.
+enum Known {
+    Iscsi(IscsiFacts),
+    Nvme(NvmeFacts),
+}
+
+// === impl Known ===
+
+impl Known {
+    fn parse(facts: &Facts) -> Option<Self> {
+        let text = facts.as_str();
+        let nvme = || NvmeFacts::parse(text).map(Self::Nvme);
+        IscsiFacts::parse(text).map(Self::Iscsi).or_else(nvme)
+    }
+
+    /// What sysfs says of a device.
+    fn of(kernel: &Kernel, device: &BlockDevice) -> Result<Option<Self>, Error> {
+        if let Some(facts) = nvme::facts_of(kernel, device)? {
+            return Ok(Some(Self::Nvme(facts)));
+        }
+        Ok(iscsi::facts_of(kernel, device)?.map(Self::Iscsi))
+    }
+
+    fn line(&self) -> Option<Facts> {
+        match self {
+            Self::Iscsi(facts) => Facts::parse(&facts.to_string()),
+            Self::Nvme(facts) => Facts::parse(&facts.to_string()),
+        }
+    }
 }
 
 // === impl Attachers ===
@@ -43,6 +80,7 @@ impl Attachers {
             let (kernel, path) = (self.kernel.clone(), self.zvol(volume));
             move || BlockDevice::by_path(&kernel, &path)
         };
+        let deadline = deadline.min(Instant::now() + LINKED);
         let device = device::until(deadline, &doing, look).await?;
         let device = device.ok_or_else(|| {
             Error::new(Kind::NotFound, doing).advise("is it a zvol, and its pool imported here?")
@@ -53,38 +91,45 @@ impl Attachers {
             identity: None,
         })
     }
-}
 
-fn line(facts: &NvmeFacts) -> Option<Facts> {
-    Facts::parse(&facts.to_string())
+    /// Through whatever portals: they may have been others when the volume was attached.
+    fn is_disk(&self, device: &BlockDevice, volume: &Iscsi) -> Result<bool, Error> {
+        let Some(facts) = iscsi::facts_of(&self.kernel, device)? else {
+            return Ok(false);
+        };
+        if (facts.iqn(), facts.lun()) != (&volume.iqn, volume.lun) {
+            return Ok(false);
+        }
+        let Some(expected) = &volume.device_id else {
+            return Ok(true);
+        };
+        let identity = device.disk(&self.kernel)?.wwid(&self.kernel)?;
+        Ok(identity.is_some_and(|identity| identity.is(expected.as_str())))
+    }
 }
 
 #[async_trait]
 impl Devices for Attachers {
-    fn serves(&self, volume: &Attachment) -> Result<bool, Error> {
-        match volume {
-            Attachment::Nvmeof(_) => Ok(true),
-            Attachment::ZfsLocal(zvol) => {
-                Ok(BlockDevice::by_path(&self.kernel, &self.zvol(zvol))?.is_some())
-            }
-            _ => Ok(false),
-        }
+    fn shows_zvol(&self, zvol: &ZfsLocal) -> Result<bool, Error> {
+        Ok(BlockDevice::by_path(&self.kernel, &self.zvol(zvol))?.is_some())
     }
 
     fn facts(&self, volume: &Attachment) -> Option<Facts> {
-        match volume {
-            Attachment::Nvmeof(volume) => line(&NvmeFacts::of(volume)),
-            _ => None,
-        }
+        let known = match volume {
+            Attachment::Iscsi(volume) => Known::Iscsi(IscsiFacts::of(volume)),
+            Attachment::Nvmeof(volume) => Known::Nvme(NvmeFacts::of(volume)),
+            _ => return None,
+        };
+        known.line()
     }
 
     fn facts_of(&self, device: &BlockDevice) -> Result<Option<Facts>, Error> {
-        let facts = nvme::facts_of(&self.kernel, device)?;
-        Ok(facts.as_ref().and_then(line))
+        Ok(Known::of(&self.kernel, device)?.and_then(|known| known.line()))
     }
 
     fn is_volume(&self, device: &BlockDevice, volume: &Attachment) -> Result<bool, Error> {
         match volume {
+            Attachment::Iscsi(volume) => self.is_disk(device, volume),
             Attachment::Nvmeof(volume) => {
                 let facts = nvme::facts_of(&self.kernel, device)?;
                 Ok(facts == Some(NvmeFacts::of(volume)))
@@ -111,25 +156,35 @@ impl Devices for Attachers {
     async fn attach(
         &self,
         volume: &Attachment,
-        _: &StageSecrets,
+        secrets: &StageSecrets,
         deadline: Instant,
     ) -> Result<Attached, Error> {
         match volume {
+            Attachment::Iscsi(volume) => {
+                iscsi::attach(&self.tools, &self.kernel, volume, secrets, deadline).await
+            }
             Attachment::Nvmeof(volume) => {
                 nvme::attach(&self.tools, &self.kernel, volume, deadline).await
             }
             Attachment::ZfsLocal(zvol) => self.find_zvol(zvol, deadline).await,
-            other => Err(unserved(other)),
+            other => Err(no_device(other)),
         }
     }
 
     async fn detach(&self, facts: &Facts, deadline: Instant) -> Result<(), Error> {
-        let Some(facts) = NvmeFacts::parse(facts.as_str()) else {
-            let doing = format!("detach `{facts}`");
-            return Err(Error::new(Kind::Unsupported, doing)
-                .advise("this build does not know that kind; a newer one has recorded it"));
-        };
-        nvme::detach(&self.tools, &self.kernel, &facts, deadline).await
+        match Known::parse(facts) {
+            Some(Known::Iscsi(facts)) => {
+                iscsi::detach(&self.tools, &self.kernel, &facts, deadline).await
+            }
+            Some(Known::Nvme(facts)) => {
+                nvme::detach(&self.tools, &self.kernel, &facts, deadline).await
+            }
+            None => {
+                let doing = format!("detach `{facts}`");
+                Err(Error::new(Kind::Unsupported, doing)
+                    .advise("this build does not know that kind; a newer one has recorded it"))
+            }
+        }
     }
 
     async fn rescan(
@@ -138,11 +193,17 @@ impl Devices for Attachers {
         at_least: Option<u64>,
         deadline: Instant,
     ) -> Result<(), Error> {
-        if nvme::facts_of(&self.kernel, device)?.is_none() {
+        match Known::of(&self.kernel, device)? {
+            Some(Known::Iscsi(_)) => {
+                iscsi::rescan(&self.tools, &self.kernel, device, deadline).await
+            }
+            Some(Known::Nvme(_)) => {
+                nvme::rescan(&self.tools, &self.kernel, device, at_least, deadline)
+                    .await
+                    .map(drop)
+            }
             // A zvol shows its size by itself.
-            return Ok(());
+            None => Ok(()),
         }
-        let asked = nvme::rescan(&self.tools, &self.kernel, device, at_least, deadline).await;
-        asked.map(drop)
     }
 }

@@ -5,7 +5,6 @@
 //! whoever wants to log out of the same target.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::fs::FileType;
 use tokio::time::Instant;
@@ -14,8 +13,8 @@ use super::super::devices::Facts;
 use super::super::mounted::{Behind, behind};
 use super::super::slot::{Shape, Slot};
 use super::super::unstage::{self, BLOCK_DEVICE};
-use super::super::{Context, mount_failed, record, stats, unserved};
-use super::local;
+use super::super::{Context, mount_failed, record, stats};
+use super::{UNDOING, local};
 use crate::attachment::AbsolutePath;
 use crate::blocking::{self, Doing, Terms};
 use crate::capability::Access;
@@ -23,9 +22,6 @@ use crate::device::{Attached, BlockDevice};
 use crate::error::{Effect, Error, Kind};
 use crate::mount::{self, Attributes, MountTable, Place};
 use crate::node::StageRequest;
-
-/// What taking away what a failed call attached may take beyond the deadline of the call.
-const UNDOING: Duration = Duration::from_secs(20);
 
 /// What is at the staging path before anything is attached.
 enum Found {
@@ -118,9 +114,6 @@ async fn bring(
 
 /// Looks at the staging path, frees it of what is dead, and writes the record.
 fn look(context: &Context, request: &StageRequest) -> Result<Found, Error> {
-    if !context.devices.serves(&request.attachment)? {
-        return Err(unserved(&request.attachment));
-    }
     let staging = request.staging.path();
     let slot = Slot::open(&context.kernel, staging, Shape::Directory)?;
     context.changed("staging directory made");

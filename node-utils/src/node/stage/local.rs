@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::super::filesystems::Ready;
+use super::super::filesystems::{self, Ready};
 use super::super::mounted::{Behind, behind};
 use super::super::slot::{Shape, Slot};
 use super::super::{Context, mount_failed, record};
@@ -27,13 +27,10 @@ pub(super) async fn stage(
 ) -> Result<(), Error> {
     let only_read = request.capability.mode == AccessMode::MultiNodeReaderOnly;
     let ready = if only_read {
-        context.filesystems.find(&device, terms.deadline()).await?
+        filesystems::find(context, &device, terms.deadline()).await?
     } else {
         let wanted = access.fs_type.as_ref();
-        let filesystems = &context.filesystems;
-        filesystems
-            .prepare(&device, wanted, terms.deadline())
-            .await?
+        filesystems::prepare(context, &device, wanted, terms.deadline()).await?
     };
     context.changed("filesystem ready");
     let options = options(access, &ready, only_read)?;
@@ -79,8 +76,7 @@ pub(in crate::node) async fn grow(
     path: &AbsolutePath,
     device: &BlockDevice,
 ) -> Result<u64, Error> {
-    let filesystems = &context.filesystems;
-    filesystems.grow(device, path, terms.deadline()).await?;
+    filesystems::grow(context, device, path, terms.deadline()).await?;
     let (kernel, of) = (context.kernel.clone(), device.clone());
     let doing = Doing::reading(format!("read the size of {device}"));
     blocking::run(terms.clone(), doing, move || of.size(&kernel)).await

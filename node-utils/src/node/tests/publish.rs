@@ -186,6 +186,7 @@ fn a_target_that_is_a_link_or_a_file_is_refused_and_unchanged() {
 fn flags_of_the_mount_are_applied_and_flags_of_filesystems_left_out() {
     let config = NodeConfig {
         mount_flags: MountFlags::parse(["nodev", "discard"]).expect("flags"),
+        ..NodeConfig::default()
     };
     bench_with(config, |bench| {
         bench.stage("one", "s").expect("stage");
@@ -213,6 +214,7 @@ fn flags_of_the_mount_are_applied_and_flags_of_filesystems_left_out() {
 fn flags_that_an_older_driver_did_not_know_of_are_no_conflict() {
     let config = NodeConfig {
         mount_flags: MountFlags::parse(["nodev"]).expect("flags"),
+        ..NodeConfig::default()
     };
     bench_with(config, |bench| {
         bench.bind("v/one", "k/s");

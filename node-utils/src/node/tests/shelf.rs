@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use tokio::time::Instant;
 
 use super::super::devices::{Devices, Facts};
-use crate::attachment::{Attachment, VolumeContext};
+use crate::attachment::{Attachment, VolumeContext, ZfsLocal};
 use crate::device::{Attached, BlockDevice};
 use crate::error::{Effect, Error, Kind};
 use crate::kernel::{self, Kernel};
@@ -145,8 +145,8 @@ impl Shelf {
 
 #[async_trait]
 impl Devices for Shelf {
-    fn serves(&self, volume: &Attachment) -> Result<bool, Error> {
-        Ok(matches!(volume, Attachment::Iscsi(_)))
+    fn shows_zvol(&self, _: &ZfsLocal) -> Result<bool, Error> {
+        Ok(false)
     }
 
     fn facts(&self, volume: &Attachment) -> Option<Facts> {

@@ -361,13 +361,7 @@ fn gone(bench: &Bench) -> Box<dyn Any> {
     let runner = Counted(Arc::clone(&bench.children), exec::Local::new());
     let tools = Tools::all_through(Arc::new(runner));
     let storage = Box::new(bench.shelf.clone());
-    let blind = Node::with(
-        NodeConfig::default(),
-        tools.clone(),
-        Kernel::at(&root),
-        storage,
-        Box::new(Mkfs(tools)),
-    );
+    let blind = Node::with(NodeConfig::default(), tools, Kernel::at(&root), storage);
     assert!(bench.blind.set(blind).is_ok());
     none()
 }

@@ -1,0 +1,154 @@
+//! Staging a volume that is mounted as it is: a share of a server, a dataset of this node, or what a
+//! daemon serves.
+//!
+//! The mount is the only state there is: a killed call has mounted or it has not, and the look at the
+//! staging path tells the next one. A call that fails with a known outcome leaves nothing; after
+//! another the directory stays. compat: "Shares and daemons".
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::super::publish::mount_access;
+use super::super::share;
+use super::super::slot::{Shape, Slot};
+use super::super::unstage;
+use super::super::{Context, mount_failed};
+use super::{UNDOING, device};
+use crate::attachment::{Attachment, ZfsLocal};
+use crate::blocking::{self, Doing, Terms};
+use crate::capability::Access;
+use crate::error::{Effect, Error, Kind};
+use crate::mount;
+use crate::mounting::{self, Asset, Wanted};
+use crate::node::StageRequest;
+
+/// What is at the staging path before anything is mounted.
+enum Found {
+    /// This very volume.
+    Staged,
+    /// A directory for it.
+    Empty {
+        /// Whether this call made it.
+        made: bool,
+    },
+}
+
+pub(super) async fn stage(
+    context: &Arc<Context>,
+    terms: Terms,
+    request: Arc<StageRequest>,
+) -> Result<(), Error> {
+    let access = mount_access(&request.capability, &request.attachment)?;
+    let Found::Empty { made } = look(context, &terms, &request).await? else {
+        return Ok(());
+    };
+    let wanted = Wanted {
+        attachment: &request.attachment,
+        access,
+        secrets: &request.secrets,
+        staging: request.staging.path(),
+    };
+    match mounting::mount(&context.tools, wanted, terms.deadline()).await {
+        Ok(()) => {
+            context.changed("mounted");
+            Ok(())
+        }
+        Err(error) => Err(take_back(&terms, &request, made, error).await),
+    }
+}
+
+/// A name of ZFS on this node: a zvol is a device, a dataset is mounted.
+pub(super) async fn stage_zfs(
+    context: &Arc<Context>,
+    terms: Terms,
+    zfs: &ZfsLocal,
+    request: Arc<StageRequest>,
+) -> Result<(), Error> {
+    if request.capability.access == Access::Block {
+        return device::stage(context, terms, request).await;
+    }
+    let seen = {
+        let (context, zfs) = (Arc::clone(context), zfs.clone());
+        move || context.devices.shows_zvol(&zfs)
+    };
+    let doing = Doing::reading(format!("look for the device of `{}`", zfs.asset));
+    if blocking::run(terms.clone(), doing, seen).await? {
+        return device::stage(context, terms, request).await;
+    }
+    let Found::Empty { made } = look(context, &terms, &request).await? else {
+        return Ok(());
+    };
+    let asset = mounting::asset(&context.tools, &zfs.asset, terms.deadline()).await;
+    match asset {
+        Ok(Asset::Zvol) => return device::stage(context, terms, request).await,
+        Ok(Asset::Dataset { legacy: true }) => {}
+        Ok(Asset::Dataset { legacy: false }) => {
+            let set = mounting::make_legacy(&context.tools, &zfs.asset, terms.deadline()).await;
+            if let Err(error) = set {
+                return Err(take_back(&terms, &request, made, error).await);
+            }
+            context.changed("mount point left to us");
+        }
+        Err(error) => return Err(take_back(&terms, &request, made, error).await),
+    }
+    stage(context, terms, request)
+        .await
+        .map_err(|error| error.with_effect(Effect::Possible))
+}
+
+async fn look(
+    context: &Arc<Context>,
+    terms: &Terms,
+    request: &Arc<StageRequest>,
+) -> Result<Found, Error> {
+    let work = {
+        let (context, request) = (Arc::clone(context), Arc::clone(request));
+        move || look_at(&context, &request)
+    };
+    let doing = Doing::changing(format!("stage at `{}`", request.staging));
+    blocking::run(terms.clone(), doing, work).await
+}
+
+fn look_at(context: &Context, request: &StageRequest) -> Result<Found, Error> {
+    let slot = Slot::open(&context.kernel, request.staging.path(), Shape::Directory)?;
+    context.changed("staging directory made");
+    if !slot.place.is_mount_point() {
+        return Ok(Found::Empty {
+            made: slot.is_new(),
+        });
+    }
+    if share::is_at(&slot.place, &request.attachment)? {
+        return Ok(Found::Staged);
+    }
+    let error = Error::new(Kind::Conflict, format!("stage at `{}`", request.staging));
+    Err(error.advise("another volume is mounted there; unstage it first"))
+}
+
+/// Removes what a failed call made. A mount whose outcome is not known is undone: nobody uses it
+/// before the stage has succeeded.
+async fn take_back(terms: &Terms, request: &Arc<StageRequest>, made: bool, error: Error) -> Error {
+    let terms = terms.at_least_until(Instant::now() + UNDOING);
+    let doing = Doing::changing(format!("clean up `{}`", request.staging));
+    let work = {
+        let request = Arc::clone(request);
+        move || {
+            let path = request.staging.path();
+            if is_ours(&request)? {
+                mount::unmount(path.as_path())
+                    .map_err(|error| mount_failed(format!("unmount `{path}`"), error))?;
+            }
+            unstage::clean_up(path, made)
+        }
+    };
+    match blocking::run(terms, doing, work).await {
+        Ok(()) => error,
+        Err(_) => error.with_effect(Effect::Possible),
+    }
+}
+
+/// Whether the mount table shows the volume at the staging path; its server is not asked.
+fn is_ours(request: &StageRequest) -> Result<bool, Error> {
+    let attachment: &Attachment = &request.attachment;
+    share::is_topmost(request.staging.path(), attachment)
+}
