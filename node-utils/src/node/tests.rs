@@ -9,6 +9,7 @@ mod device;
 mod group;
 mod life;
 mod publish;
+mod share;
 mod shelf;
 mod silent;
 mod states;
