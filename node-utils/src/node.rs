@@ -15,6 +15,7 @@ mod mounted;
 mod order;
 mod patience;
 mod publish;
+mod raw;
 mod record;
 mod release;
 mod request;
@@ -37,6 +38,7 @@ use std::time::Duration;
 
 use crate::attachment::{AbsolutePath, Attachment};
 use crate::blocking::{self, Doing, Terms};
+use crate::capability::{Access, MountAccess, VolumeCapability};
 use crate::error::{Error, Kind};
 use crate::kernel::Kernel;
 use crate::mount::MountError;
@@ -159,6 +161,17 @@ impl Context {
         self.stops.pass(what);
         #[cfg(not(test))]
         let _ = (self, what);
+    }
+}
+
+/// The wishes for a mounted volume; a raw device cannot be made of a directory.
+fn mount_access<'a>(
+    capability: &'a VolumeCapability,
+    attachment: &Attachment,
+) -> Result<&'a MountAccess, Error> {
+    match &capability.access {
+        Access::Mount(mount) => Ok(mount),
+        Access::Block => Err(no_device(attachment)),
     }
 }
 

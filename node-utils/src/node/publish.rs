@@ -12,9 +12,9 @@ use super::hostpath;
 use super::mounted::{Behind, behind};
 use super::request::{PublishRequest, StagingPath};
 use super::slot::{Shape, Slot};
-use super::{Context, mount_failed, no_device, share};
+use super::{Context, mount_access, mount_failed, share};
 use crate::attachment::{AbsolutePath, Attachment};
-use crate::capability::{Access, MountAccess, VolumeCapability};
+use crate::capability::Access;
 use crate::error::{Effect, Error, Kind};
 use crate::mount::{self, Attributes, MountOptions, Place, Way};
 
@@ -42,17 +42,6 @@ pub(super) fn publish(context: &Context, request: &PublishRequest) -> Result<(),
         return compare(&plan, &slot.place).map_err(|error| slot.undo(error));
     }
     show(&plan, &slot.place).map_err(|error| slot.undo(error))
-}
-
-/// The wishes for a mounted volume; a raw device cannot be made of a directory.
-pub(super) fn mount_access<'a>(
-    capability: &'a VolumeCapability,
-    attachment: &Attachment,
-) -> Result<&'a MountAccess, Error> {
-    match &capability.access {
-        Access::Mount(mount) => Ok(mount),
-        Access::Block => Err(no_device(attachment)),
-    }
 }
 
 /// Refuses a target in the volume itself, which would be made there.

@@ -9,17 +9,15 @@ mod device;
 mod local;
 mod share;
 
-pub(super) use device::bind;
 pub(super) use local::grow;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Context;
 use super::hostpath;
-use super::publish;
 use super::request::StageRequest;
 use super::slot::{Shape, Slot};
+use super::{Context, mount_access};
 use crate::attachment::{Attachment, Hostpath};
 use crate::blocking::{self, Doing, Terms};
 use crate::error::Error;
@@ -56,7 +54,7 @@ pub(super) async fn stage(
 }
 
 fn directory(context: &Context, hostpath: &Hostpath, request: &StageRequest) -> Result<(), Error> {
-    publish::mount_access(&request.capability, &request.attachment)?;
+    mount_access(&request.capability, &request.attachment)?;
     // Before the staging path is made: a volume that does not exist leaves nothing behind.
     let source = hostpath::source(hostpath)?;
     let slot = Slot::open(&context.kernel, request.staging.path(), Shape::Directory)?;

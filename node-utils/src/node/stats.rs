@@ -8,9 +8,9 @@ use rustix::fs::{StatVfs, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use super::mounted::{Behind, behind};
+use super::raw::BLOCK_DEVICE;
 use super::request::{Health, Usage, VolumeStats};
 use super::slot::is_dead;
-use super::unstage::BLOCK_DEVICE;
 use crate::attachment::AbsolutePath;
 use crate::error::{Error, Kind};
 use crate::kernel::Kernel;

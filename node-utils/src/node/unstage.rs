@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use super::devices::Facts;
 use super::mounted::{self, Behind, behind, is_whole};
 use super::patience::patiently;
+use super::raw::BLOCK_DEVICE;
 use super::release::release;
 use super::request::StagingPath;
 use super::{Context, mount_failed, record};
@@ -20,9 +21,6 @@ use crate::blocking::{self, Doing, Terms};
 use crate::error::{Effect, Error, Kind};
 use crate::loops::Loop;
 use crate::mount::{self, Place};
-
-/// The file in the staging directory that a block volume is shown at. compat: "Raw block volumes".
-pub(super) const BLOCK_DEVICE: &str = "block_device";
 
 /// More layers than anybody stacks.
 const LAYERS: usize = 1000;

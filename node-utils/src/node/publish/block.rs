@@ -8,10 +8,9 @@ use std::path::Path;
 
 use super::super::exclusive;
 use super::super::mounted::{Behind, behind};
+use super::super::raw::{BLOCK_DEVICE, bind};
 use super::super::request::PublishRequest;
 use super::super::slot::{Shape, Slot};
-use super::super::stage::bind;
-use super::super::unstage::BLOCK_DEVICE;
 use super::super::{Context, mount_failed};
 use super::check_target;
 use crate::device::{BlockDevice, DeviceNumber};

@@ -6,21 +6,20 @@
 
 use std::sync::Arc;
 
-use rustix::fs::FileType;
 use tokio::time::Instant;
 
 use super::super::devices::Facts;
 use super::super::mounted::{Behind, behind};
+use super::super::raw::{BLOCK_DEVICE, bind};
 use super::super::slot::{Shape, Slot};
-use super::super::unstage::{self, BLOCK_DEVICE};
+use super::super::unstage;
 use super::super::{Context, mount_failed, record, stats};
 use super::{UNDOING, local};
-use crate::attachment::AbsolutePath;
 use crate::blocking::{self, Doing, Terms};
 use crate::capability::Access;
 use crate::device::{Attached, BlockDevice};
 use crate::error::{Effect, Error, Kind};
-use crate::mount::{self, Attributes, MountTable, Place};
+use crate::mount::{self, MountTable, Place};
 use crate::node::StageRequest;
 
 /// What is at the staging path before anything is attached.
@@ -277,24 +276,6 @@ fn show(context: &Context, request: &StageRequest, device: &BlockDevice) -> Resu
     let _ = mount::unmount(path.as_path());
     let error = Error::new(Kind::Internal, format!("show {device} at `{path}`"));
     Err(slot.undo(error.advise("another device was found there afterwards")))
-}
-
-/// Binds the node of a device to an opened file.
-pub(in crate::node) fn bind(
-    kernel: &crate::kernel::Kernel,
-    device: &BlockDevice,
-    target: &Place,
-    path: &AbsolutePath,
-) -> Result<(), Error> {
-    let node = device.node(kernel);
-    let doing = || format!("bind {device} to `{path}`");
-    let source = Place::open(&node)
-        .map_err(|errno| Error::new(Kind::Unreachable, doing()).because(errno))?;
-    if source.kind != FileType::BlockDevice || source.block_device() != Some(device.number()) {
-        return Err(device.is_gone("find the node of"));
-    }
-    mount::bind(&source, target, Attributes::default())
-        .map_err(|error| mount_failed(doing(), error))
 }
 
 /// Detaches what a failed call attached and removes what it made. What cannot be undone stays in

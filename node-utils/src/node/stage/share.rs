@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::super::publish::mount_access;
 use super::super::share;
 use super::super::slot::{Shape, Slot};
 use super::super::unstage;
-use super::super::{Context, mount_failed};
+use super::super::{Context, mount_access, mount_failed};
 use super::{UNDOING, device};
 use crate::attachment::{Attachment, ZfsLocal};
 use crate::blocking::{self, Doing, Terms};
