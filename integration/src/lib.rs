@@ -9,6 +9,7 @@ pub mod binary;
 pub mod client;
 pub mod conformance;
 pub mod keys;
+pub mod lab;
 pub mod observe;
 pub mod place;
 pub mod process;

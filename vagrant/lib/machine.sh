@@ -101,7 +101,8 @@ start_qemu() {
   port=$(free_port)
   echo "$port" >"$folder/port"
   kvm_works && accel=kvm cpu=host
-  local link=("-netdev" "hubport,hubid=0,id=between")
+  # Without a pair the second card has a network of nobody: a card that nothing empties makes the kernel warn.
+  local link=("-netdev" "user,id=between,restrict=on,net=10.78.0.0/24")
   if paired; then
     link=("-netdev" "socket,id=between,$([ "$machine" = storage ] && echo listen || echo connect)=127.0.0.1:$(cat "$(pair_file)")")
   fi

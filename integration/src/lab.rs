@@ -1,0 +1,19 @@
+//! The tests that need real storage: NFS, SMB, iSCSI, NVMe-oF and ZFS inside the lab's machine.
+//!
+//! A [`cell`] is one attachment, with one filesystem or access, under one suite. The outer half
+//! ([`host`]) brings the machine to its saved state, copies the program and this crate's `lab`
+//! binary into it and starts one cell; everything else here runs inside, next to the real program:
+//! [`storage`] makes what a storage host exports, [`supply`] volumes of it, and [`remains`] reads
+//! from the kernel what a node has attached. `docs/lab.md` says how to use it.
+
+pub mod by_hand;
+pub mod calls;
+pub mod cell;
+pub mod command;
+pub mod content;
+pub mod evidence;
+pub mod host;
+pub mod life;
+pub mod remains;
+pub mod storage;
+pub mod supply;

@@ -1,0 +1,192 @@
+//! The lab itself: every kind of volume attached with the bare commands and no program of ours.
+//!
+//! If this fails, the storage side or the readings of the kernel are wrong, not the program. It
+//! also proves that [`Remains`] sees what an unstage could leave behind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::command::run;
+use super::content;
+use super::life;
+use super::remains::Remains;
+use super::storage::configfs::names;
+use super::supply::{Access, Export, Supply, Way};
+
+/// Attaches, writes, detaches and reads back on the storage side, for each kind in turn.
+///
+/// # Panics
+/// If one of them does not work as the other cells expect it to.
+pub async fn every_way(volumes: impl IntoIterator<Item = (&'static str, Way, Access)>) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (name, way, access) in volumes {
+        life::step(name);
+        let supply = way.supply(name, access);
+        let before = Remains::read();
+        let pod = attach(&supply, folder.path());
+        life::write(&supply, &pod, &content::bytes(7, life::LENGTH));
+        let left = Remains::read().beyond(&before);
+        assert!(
+            !left.is_empty() || access == Access::Block,
+            "{name}: nothing is seen of it"
+        );
+        for word in seen_of(&supply) {
+            assert!(
+                left.iter().any(|line| line.starts_with(word)),
+                "{name}: no {word} in {left:#?}"
+            );
+        }
+        detach(&supply, &pod);
+        Remains::back_to(&before, name).await;
+        supply.withdraw();
+        content::same(
+            &content::bytes(7, life::LENGTH),
+            &life::stored(&supply),
+            name,
+        );
+    }
+}
+
+/// With which words [`Remains`] has to speak of an attached volume.
+fn seen_of(supply: &Supply) -> &'static [&'static str] {
+    match supply.export {
+        Export::None => &[],
+        Export::Nfs(_) => &["mount", "nfs server", "nfs volume"],
+        Export::Smb(_) => &["mount", "smb"],
+        Export::Iscsi(..) => &[
+            "iscsi_session",
+            "iscsi_connection",
+            "iscsi_host",
+            "scsi_disk",
+            "disk sd",
+            "record",
+        ],
+        Export::Nvmeof(..) => &["nvme ", "nvme-subsystem", "disk nvme"],
+    }
+}
+
+/// Attaches with the bare commands; where a pod would use it.
+fn attach(supply: &Supply, folder: &Path) -> PathBuf {
+    let context = &supply.volume.volume_context;
+    let get = |key: &str| context.get(key).cloned().unwrap_or_default();
+    let device = match (&supply.export, get("node_attach_driver").as_str()) {
+        (Export::Iscsi(target, lun), _) => {
+            for portal in &target.portals {
+                log_in(supply, &target.iqn, portal);
+            }
+            let (address, port) = target.portals[0].rsplit_once(':').expect("a port");
+            let address = address.trim_matches(['[', ']']);
+            format!(
+                "/dev/disk/by-path/ip-{address}:{port}-iscsi-{}-lun-{lun}",
+                target.iqn
+            )
+        }
+        (Export::Nvmeof(subsystem, _), _) => {
+            for (address, service) in &subsystem.ports {
+                let (nqn, service) = (&subsystem.nqn, service.to_string());
+                run(&[
+                    "nvme", "connect", "-t", "tcp", "-a", address, "-s", &service, "-n", nqn,
+                ]);
+            }
+            "/dev/disk/by-id/nvme-uuid.".to_owned() + &namespace_uuid(&subsystem.nqn)
+        }
+        (_, "hostpath") => get("path"),
+        (_, "nfs") => format!("{}:{}", get("server"), get("share")),
+        (_, "smb") => format!("//{}/{}", get("server"), get("share")),
+        _ if supply.is_device() => supply.zvol().device().display().to_string(),
+        _ => get("zfs_asset_name"),
+    };
+    if device.starts_with("/dev/") {
+        run(&["udevadm", "wait", "--timeout=30", &device]);
+    }
+    let Access::Mount(kind) = supply.access else {
+        return PathBuf::from(device);
+    };
+    let pod = folder.join(&supply.volume.volume_id);
+    fs::create_dir(&pod).expect("a folder in a new folder");
+    let point = pod.display().to_string();
+    let several = matches!(&supply.export, Export::Iscsi(target, _) if target.portals.len() > 1);
+    // A disk that a map is over is the map's.
+    let device = if several { map_over(&device) } else { device };
+    if supply.is_device() {
+        run(&[&format!("mkfs.{kind}"), "-q", &device]);
+    }
+    match get("node_attach_driver").as_str() {
+        "hostpath" => run(&["mount", "--bind", &device, &point]),
+        "smb" => {
+            let flags = supply.secrets.get("mount_flags");
+            let flags = flags.map_or("guest", String::as_str);
+            run(&["mount", "-t", "cifs", "-o", flags, &device, &point])
+        }
+        "zfs-local" if !supply.is_device() => {
+            run(&["zfs", "set", "mountpoint=legacy", &device]);
+            run(&["mount", "-t", "zfs", &device, &point])
+        }
+        _ => run(&["mount", "-t", kind, &device, &point]),
+    };
+    pod
+}
+
+fn log_in(supply: &Supply, iqn: &str, portal: &str) {
+    let node = ["iscsiadm", "-m", "node", "-T", iqn, "-p", portal];
+    let with = |rest: &[&str]| {
+        let words: Vec<_> = node.iter().copied().chain(rest.iter().copied()).collect();
+        run(&words);
+    };
+    with(&["-o", "new"]);
+    for (key, value) in &supply.secrets {
+        let setting = key.trim_start_matches("node-db.");
+        with(&["-o", "update", "--name", setting, "--value", value]);
+    }
+    with(&["--login"]);
+}
+
+fn detach(supply: &Supply, pod: &Path) {
+    if matches!(supply.access, Access::Mount(_)) {
+        run(&["umount", &pod.display().to_string()]);
+    }
+    match &supply.export {
+        Export::Iscsi(target, _) => {
+            if target.portals.len() > 1 {
+                run(&["multipath", "-F"]);
+            }
+            for operation in [&["--logout"][..], &["-o", "delete"]] {
+                let mut words = vec!["iscsiadm", "-m", "node", "-T", &target.iqn];
+                words.extend(operation);
+                run(&words);
+            }
+        }
+        Export::Nvmeof(subsystem, _) => {
+            run(&["nvme", "disconnect", "-n", &subsystem.nqn]);
+        }
+        _ => {}
+    }
+}
+
+/// The multipath map over the disk of a path.
+fn map_over(path: &str) -> String {
+    let disk = fs::canonicalize(path).expect("a path leads to a disk");
+    let disk = disk
+        .file_name()
+        .expect("a disk has a name")
+        .to_string_lossy()
+        .into_owned();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let holders = names(&Path::new("/sys/block").join(&disk).join("holders"));
+        if let [map] = &holders[..] {
+            let device = format!("/dev/{map}");
+            run(&["udevadm", "wait", "--timeout=30", &device]);
+            return device;
+        }
+        assert!(Instant::now() < deadline, "no map comes over {disk}");
+        run(&["udevadm", "settle", "--timeout=5"]);
+    }
+}
+
+fn namespace_uuid(nqn: &str) -> String {
+    let root = Path::new("/sys/kernel/config/nvmet/subsystems").join(nqn);
+    let uuid = fs::read_to_string(root.join("namespaces/1/device_uuid"));
+    uuid.expect("a namespace has an identity").trim().to_owned()
+}

@@ -1,0 +1,242 @@
+//! The six calls of a node, as an orchestrator makes them, each within a bounded time.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use csi_proto::v1 as csi;
+use tokio::time::timeout;
+use tonic::{Code, Response, Status};
+
+use super::supply::Supply;
+use crate::place::Place;
+use crate::server::{Launch, Server, log_of};
+use crate::volume;
+
+/// What kubelet waits for a call.
+const KUBELET: Duration = Duration::from_mins(2);
+
+/// A node in a folder of its own: the real program, its paths, and whose volumes it has.
+#[derive(Debug)]
+pub struct Node {
+    /// Where it lives.
+    pub place: Place,
+    /// The running program.
+    pub server: Server,
+    launch: Launch,
+}
+
+// === impl Node ===
+
+impl Node {
+    /// The program as a node for hand-made volumes.
+    pub async fn start() -> Self {
+        Self::start_with(Launch::new("driver: node-manual\n").set("--csi-mode", "node")).await
+    }
+
+    /// The program, started in a way of its own.
+    pub async fn start_with(launch: Launch) -> Self {
+        let place = Place::new();
+        let server = launch.start(&place).await;
+        Self {
+            place,
+            server,
+            launch,
+        }
+    }
+
+    /// Kills the program as a crash does, and starts it again on what is left.
+    pub async fn crash(&mut self) {
+        self.server.kill().await;
+        self.start_again().await;
+    }
+
+    /// Starts the program again.
+    pub async fn start_again(&mut self) {
+        self.server = self.launch.start(&self.place).await;
+    }
+
+    /// The staging path of a volume, made by the orchestrator.
+    pub fn staging(&self, supply: &Supply) -> PathBuf {
+        let path = self
+            .place
+            .node()
+            .join(format!("staging-{}", supply.volume.volume_id));
+        std::fs::create_dir_all(&path).expect("a folder for staging");
+        path
+    }
+
+    /// A target path, which the program has to make.
+    pub fn pod(&self, name: &str) -> PathBuf {
+        self.place.node().join(format!("pod-{name}"))
+    }
+
+    /// A request to stage.
+    pub fn stage_request(&self, supply: &Supply) -> csi::NodeStageVolumeRequest {
+        csi::NodeStageVolumeRequest {
+            volume_capability: Some(supply.capability.clone()),
+            secrets: supply.secrets.clone(),
+            ..volume::stage(&supply.volume, &self.staging(supply))
+        }
+    }
+
+    /// A request to publish.
+    pub fn publish_request(&self, supply: &Supply, pod: &Path) -> csi::NodePublishVolumeRequest {
+        csi::NodePublishVolumeRequest {
+            volume_capability: Some(supply.capability.clone()),
+            ..volume::publish(&supply.volume, &self.staging(supply), pod)
+        }
+    }
+
+    /// Stages.
+    pub async fn stage(&self, supply: &Supply) -> Result<(), Status> {
+        let request = self.stage_request(supply);
+        let mut node = self.server.client().node;
+        within("stage", node.node_stage_volume(request))
+            .await
+            .map(drop)
+    }
+
+    /// Unstages.
+    pub async fn unstage(&self, supply: &Supply) -> Result<(), Status> {
+        let request = volume::unstage(&supply.volume, &self.staging(supply));
+        let mut node = self.server.client().node;
+        within("unstage", node.node_unstage_volume(request))
+            .await
+            .map(drop)
+    }
+
+    /// Publishes at the path of a pod.
+    pub async fn publish(&self, supply: &Supply, pod: &Path) -> Result<(), Status> {
+        self.publish_as(self.publish_request(supply, pod)).await
+    }
+
+    /// Publishes what the request says.
+    pub async fn publish_as(&self, request: csi::NodePublishVolumeRequest) -> Result<(), Status> {
+        let mut node = self.server.client().node;
+        within("publish", node.node_publish_volume(request))
+            .await
+            .map(drop)
+    }
+
+    /// Unpublishes from the path of a pod.
+    pub async fn unpublish(&self, supply: &Supply, pod: &Path) -> Result<(), Status> {
+        let request = volume::unpublish(&supply.volume, pod);
+        let mut node = self.server.client().node;
+        within("unpublish", node.node_unpublish_volume(request))
+            .await
+            .map(drop)
+    }
+
+    /// What is used at a path.
+    pub async fn stats(
+        &self,
+        supply: &Supply,
+        path: &Path,
+    ) -> Result<csi::NodeGetVolumeStatsResponse, Status> {
+        let request = csi::NodeGetVolumeStatsRequest {
+            volume_id: supply.volume.volume_id.clone(),
+            volume_path: path.display().to_string(),
+            staging_target_path: self.staging(supply).display().to_string(),
+        };
+        let mut node = self.server.client().node;
+        within("stats", node.node_get_volume_stats(request))
+            .await
+            .map(Response::into_inner)
+    }
+
+    /// Grows what is at a path to what the storage now has.
+    pub async fn expand(&self, supply: &Supply, path: &Path, bytes: u64) -> Result<(), Status> {
+        let request = csi::NodeExpandVolumeRequest {
+            volume_id: supply.volume.volume_id.clone(),
+            volume_path: path.display().to_string(),
+            staging_target_path: self.staging(supply).display().to_string(),
+            capacity_range: volume::at_least(i64::try_from(bytes).expect("a size")),
+            volume_capability: Some(supply.capability.clone()),
+            ..csi::NodeExpandVolumeRequest::default()
+        };
+        let mut node = self.server.client().node;
+        within("expand", node.node_expand_volume(request))
+            .await
+            .map(drop)
+    }
+
+    /// Takes a volume away wholly, as often as an orchestrator would try.
+    ///
+    /// # Panics
+    /// If it does not go.
+    pub async fn take_away(&self, supply: &Supply, pods: &[&Path]) {
+        for pod in pods {
+            until_done("unpublish", || self.unpublish(supply, pod)).await;
+        }
+        until_done("unstage", || self.unstage(supply)).await;
+    }
+
+    /// The end: it lives, never panicked, left no process, and stops when it is asked to.
+    ///
+    /// # Panics
+    /// If one of that is not so.
+    pub async fn end(mut self) {
+        assert!(self.server.is_alive(), "the program died");
+        let log = log_of(&self.place);
+        let panic = log.lines().find(|line| line.contains("panicked"));
+        assert_eq!(panic, None, "a call panicked");
+        let children = self.server.process().children();
+        assert!(children.is_empty(), "processes are left: {children:?}");
+        let status = self.server.terminate().await;
+        assert!(status.success(), "SIGTERM ended it with {status}");
+    }
+}
+
+/// Bounds a call.
+///
+/// # Panics
+/// If the call takes longer than kubelet would wait.
+pub async fn within<T>(
+    what: &str,
+    call: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<Response<T>, Status> {
+    timeout(KUBELET, call)
+        .await
+        .unwrap_or_else(|_| panic!("{what} did not answer within {KUBELET:?}"))
+}
+
+/// Repeats a call, as an orchestrator does, until it succeeds.
+///
+/// # Panics
+/// If it does not within a few minutes.
+pub async fn until_done<F: Future<Output = Result<(), Status>>>(
+    what: &str,
+    mut call: impl FnMut() -> F,
+) {
+    let deadline = tokio::time::Instant::now() + 2 * KUBELET;
+    let mut pause = Duration::from_millis(200);
+    loop {
+        let Err(status) = call().await else { return };
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "{what} never succeeds: {status:?}"
+        );
+        // An orchestrator, too, waits longer each time.
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(5));
+    }
+}
+
+/// Asserts that a call is refused with one of some codes, and gives the message.
+///
+/// # Panics
+/// If it succeeds or fails otherwise.
+pub fn refused<T: std::fmt::Debug>(
+    outcome: Result<T, Status>,
+    codes: &[Code],
+    what: &str,
+) -> String {
+    match outcome {
+        Ok(reply) => panic!("{what}: succeeded with {reply:?}"),
+        Err(status) => {
+            assert!(codes.contains(&status.code()), "{what}: {status:?}");
+            status.message().to_owned()
+        }
+    }
+}

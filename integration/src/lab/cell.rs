@@ -1,0 +1,111 @@
+//! Every cell by its name: what is tested over which attachment, and for how long at most.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use super::by_hand;
+use super::life;
+use super::supply::{Access, Way};
+
+/// The work of a cell.
+type Work = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync>;
+
+/// One attachment, with one filesystem or access, under one suite.
+pub struct Cell {
+    /// Its name, which stays the same: results are recorded under it.
+    pub name: String,
+    /// Longer than this is a failure.
+    pub limit: Duration,
+    /// Whether `make test` runs it; `make test-all` runs every one.
+    pub always: bool,
+    work: Work,
+}
+
+/// All of them, in the order in which they are run.
+pub fn all() -> Vec<Cell> {
+    let mut cells = vec![Cell {
+        limit: Duration::from_mins(15),
+        always: false,
+        ..cell("lab-by-hand", || by_hand::every_way(VOLUMES))
+    }];
+    cells.extend(lives());
+    cells
+}
+
+/// The cell of a name.
+pub fn find(name: &str) -> Option<Cell> {
+    all().into_iter().find(|cell| cell.name == name)
+}
+
+/// What is attached, how, and what a cell of it is called.
+const VOLUMES: [(&str, Way, Access); 16] = [
+    ("hostpath", Way::Hostpath, Access::Mount("")),
+    ("nfs", Way::Nfs, Access::Mount("nfs")),
+    ("smb", Way::Smb, Access::Mount("cifs")),
+    ("smb-guest", Way::SmbGuest, Access::Mount("")),
+    ("iscsi-ext4", Way::Iscsi, Access::Mount("ext4")),
+    ("iscsi-xfs", Way::Iscsi, Access::Mount("xfs")),
+    ("iscsi-btrfs", Way::Iscsi, Access::Mount("btrfs")),
+    ("iscsi-block", Way::Iscsi, Access::Block),
+    ("iscsi-chap", Way::IscsiChap, Access::Mount("ext4")),
+    ("iscsi-portals", Way::IscsiPortals, Access::Mount("ext4")),
+    ("iscsi-ipv6", Way::IscsiIpv6, Access::Mount("ext4")),
+    ("nvmeof-ext4", Way::Nvmeof, Access::Mount("ext4")),
+    ("nvmeof-block", Way::Nvmeof, Access::Block),
+    (
+        "nvmeof-transports",
+        Way::NvmeofTransports,
+        Access::Mount("ext4"),
+    ),
+    ("zfs-local-dataset", Way::Dataset, Access::Mount("zfs")),
+    ("zfs-local-zvol", Way::Zvol, Access::Mount("ext4")),
+];
+
+fn lives() -> impl Iterator<Item = Cell> {
+    VOLUMES
+        .into_iter()
+        .map(|(name, way, access)| cell(&format!("{name}-life"), move || life::whole(way, access)))
+}
+
+fn cell<F: Future<Output = ()> + 'static>(
+    name: &str,
+    work: impl Fn() -> F + Send + Sync + 'static,
+) -> Cell {
+    Cell {
+        name: name.to_owned(),
+        limit: Duration::from_mins(5),
+        always: true,
+        work: Box::new(move || Box::pin(work())),
+    }
+}
+
+// === impl Cell ===
+
+impl Cell {
+    /// Does the work, inside the lab's machine.
+    pub async fn work(&self) {
+        (self.work)().await;
+    }
+}
+
+impl std::fmt::Debug for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cell {}", self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_cell_has_a_name_of_its_own_that_can_name_a_folder_and_a_state() {
+        let names: Vec<_> = all().into_iter().map(|cell| cell.name).collect();
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        assert!(names.iter().all(|name| name.chars().all(fits)), "{names:?}");
+        let different: BTreeSet<_> = names.iter().collect();
+        assert_eq!(different.len(), names.len());
+    }
+}

@@ -1,0 +1,95 @@
+//! What is kept of a cell that failed: the program's log, the kernel's, and all that was attached.
+//!
+//! A failing cell stops where it is: nothing is unmounted and the program goes on, so that the
+//! state of the machine can be kept and looked at.
+#![expect(
+    clippy::print_stderr,
+    reason = "a failed cell says so where the outer half reads"
+)]
+
+use std::backtrace::Backtrace;
+use std::fs;
+use std::panic;
+use std::path::Path;
+
+use super::command;
+use super::remains::Remains;
+
+/// Where it is left inside the machine.
+pub const FOLDER: &str = "/root/evidence";
+
+/// How a cell that failed ends.
+pub const FAILED: i32 = 1;
+
+/// From now on a panic anywhere collects what is known and ends the process at once.
+pub fn at_any_panic() {
+    panic::set_hook(Box::new(|panic| {
+        let message = format!("{panic}\n{}", Backtrace::force_capture());
+        let first: Vec<_> = message.lines().take(40).collect();
+        eprintln!("{}", first.join("\n"));
+        collect(&message);
+        leave();
+    }));
+}
+
+#[expect(
+    clippy::exit,
+    reason = "unwinding would unmount and kill what shall be looked at"
+)]
+fn leave() {
+    std::process::exit(FAILED);
+}
+
+/// Collects what is known, as far as it can be had.
+fn collect(message: &str) {
+    let folder = Path::new(FOLDER);
+    let _ = fs::create_dir_all(folder);
+    let save = |name: &str, text: &[u8]| {
+        let _ = fs::write(folder.join(name), text);
+    };
+    save("panic", message.as_bytes());
+    let remains: Vec<_> = Remains::read().0.into_iter().collect();
+    save("remains", remains.join("\n").as_bytes());
+    for (name, file) in [
+        ("mountinfo", "/proc/self/mountinfo"),
+        ("partitions", "/proc/partitions"),
+        ("smb", "/proc/fs/cifs/DebugData"),
+    ] {
+        save(name, &fs::read(file).unwrap_or_default());
+    }
+    let commands: [(&str, &[&str]); 7] = [
+        ("dmesg", &["dmesg"]),
+        ("journal", &["journalctl", "--boot", "--no-pager"]),
+        (
+            "processes",
+            &["ps", "axfww", "-o", "pid,stat,wchan:24,args"],
+        ),
+        (
+            "iscsi",
+            &["timeout", "20", "iscsiadm", "-m", "session", "-P", "3"],
+        ),
+        ("nvme", &["timeout", "20", "nvme", "list-subsys"]),
+        ("multipath", &["timeout", "20", "multipath", "-ll"]),
+        (
+            "targets",
+            &[
+                "find",
+                "/sys/kernel/config/target/iscsi",
+                "/sys/kernel/config/nvmet",
+            ],
+        ),
+    ];
+    for (name, words) in commands {
+        let text = command::attempt(words).unwrap_or_else(|why| why);
+        save(name, text.as_bytes());
+    }
+    let places = fs::read_dir(std::env::temp_dir())
+        .into_iter()
+        .flatten()
+        .flatten();
+    for place in places {
+        if let Ok(log) = fs::read(place.path().join("log")) {
+            save(&format!("log-{}", place.file_name().display()), &log);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The outer half: the lab's machine as seen from the host that runs the tests.
+//!
+//! Everything is done through `vagrant/lab`, within a bounded time. The machine belongs to the
+//! tests alone: it is an instance of its own, and a developer's lab is not touched.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    reason = "starts the lab's own script, and shows what the cells print"
+)]
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use super::cell::Cell;
+use super::evidence;
+use crate::binary::{omnibus_csi, profile_dir};
+
+/// From nothing: two package downloads, a kernel module, a first start, all emulated.
+const BUILD: Duration = Duration::from_mins(80);
+/// What goes quickly, on a machine that is busy with other things.
+const SHORT: Duration = Duration::from_mins(5);
+/// The state with the program in it.
+const ARMED: &str = "armed";
+/// So many states of failed cells are kept; each takes some hundred MiB.
+const KEPT: usize = 3;
+
+/// The lab's machine, up and with the program in it.
+#[derive(Debug)]
+pub struct Lab {
+    script: PathBuf,
+    instance: String,
+    evidence: PathBuf,
+    kept: Vec<String>,
+}
+
+/// How a cell ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// As it should.
+    Passed,
+    /// Not so; the line says why.
+    Failed(String),
+}
+
+// === impl Lab ===
+
+impl Lab {
+    /// Starts the machine, building it if need be.
+    pub async fn up() -> Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let target = profile_dir();
+        let target = target.parent().context("a profile lies in a target dir")?;
+        let instance = std::env::var("OMNIBUS_LAB_INSTANCE").unwrap_or_else(|_| "test".into());
+        let lab = Self {
+            script: root.join("vagrant/lab"),
+            instance,
+            evidence: target.join("omnibus/lab"),
+            kept: Vec::new(),
+        };
+        lab.say("up", ["up"], BUILD).await?;
+        Ok(lab)
+    }
+
+    /// Copies the program and this binary into the machine, and keeps that state for every cell.
+    pub async fn arm(&self) -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let mut words = vec![OsString::from("push")];
+        let this = std::env::current_exe()?;
+        for (binary, name) in [(omnibus_csi(), "omnibus-csi"), (&this, "lab-node")] {
+            let small = folder.path().join(name);
+            strip(binary, &small).await?;
+            words.push(small.into());
+        }
+        self.say("reset", ["reset"], SHORT).await?;
+        self.say("push", words, SHORT).await?;
+        let first = "mkdir -p /var/lib/lab && /root/omnibus-csi --version && /root/lab-node list >/dev/null";
+        self.say("a first run of what was pushed", ["run", "--", "sh", "-c", first], SHORT)
+            .await
+            .context("the program that was built here does not run in the lab's machine: is the C library of this system newer than that of Debian 13?")?;
+        self.say("save", ["save", ARMED], SHORT).await
+    }
+
+    /// Runs one cell from the saved state on, showing what it prints.
+    pub async fn run(&mut self, cell: &Cell, seed: u64) -> Outcome {
+        let folder = self.evidence.join(&cell.name);
+        let _ = fs::remove_dir_all(&folder);
+        let result = match self.say("reset", ["reset", ARMED], SHORT).await {
+            Ok(()) => self.inside(cell, seed, &folder).await,
+            Err(error) => Err(error),
+        };
+        let Err(error) = result else {
+            let _ = fs::remove_dir_all(&folder);
+            return Outcome::Passed;
+        };
+        let why = format!("{error:#}");
+        eprintln!("cell {} FAILED: {why}", cell.name);
+        self.keep(cell, &folder).await;
+        Outcome::Failed(format!("{why}; see {}", folder.display()))
+    }
+
+    async fn inside(&self, cell: &Cell, seed: u64, folder: &Path) -> Result<()> {
+        fs::create_dir_all(folder)?;
+        let mut log = File::create(folder.join("output"))?;
+        let command = format!(
+            "exec env TMPDIR=/var/lib/lab OMNIBUS_CSI=/root/omnibus-csi OMNIBUS_SEED={seed} \
+             /root/lab-node node {} 2>&1",
+            cell.name
+        );
+        let mut child = self.start(["run", "--", "sh", "-c", &command], Stdio::piped())?;
+        let stdout = child.stdout.take().context("a pipe was asked for")?;
+        let mut lines = BufReader::new(stdout).lines();
+        let mut reason = String::new();
+        let work = async {
+            while let Some(line) = lines.next_line().await? {
+                writeln!(log, "{line}")?;
+                eprintln!("  {line}");
+                if reason.is_empty() && line.contains("panicked at") {
+                    reason = lines.next_line().await?.unwrap_or_default();
+                    writeln!(log, "{reason}")?;
+                    eprintln!("  {reason}");
+                }
+            }
+            anyhow::Ok(child.wait().await?)
+        };
+        let ended = timeout(cell.limit, work).await;
+        let Ok(status) = ended else {
+            kill(&mut child).await;
+            bail!("it took longer than {:?}", cell.limit);
+        };
+        let status = status?;
+        ensure!(status.success(), "{status} {reason}");
+        Ok(())
+    }
+
+    /// Fetches what a failed cell left, and keeps the state of the machine.
+    async fn keep(&mut self, cell: &Cell, folder: &Path) {
+        let fetched = self.fetch(folder).await;
+        if let Err(error) = fetched {
+            eprintln!("nothing more could be had of it: {error:#}");
+        }
+        let state = format!("failed-{}", cell.name);
+        if self.kept.len() < KEPT && self.say("save", ["save", &state], SHORT).await.is_ok() {
+            self.kept.push(state);
+        }
+    }
+
+    async fn fetch(&self, folder: &Path) -> Result<()> {
+        let archive = folder.join("evidence.tar");
+        let out = File::create(&archive)?;
+        let mut child = self.start(
+            ["run", "--", "tar", "-C", evidence::FOLDER, "-cf", "-", "."],
+            out.into(),
+        )?;
+        let Ok(status) = timeout(SHORT, child.wait()).await else {
+            kill(&mut child).await;
+            bail!("the machine does not answer");
+        };
+        ensure!(status?.success(), "it left no evidence");
+        let mut unpack = Command::new("tar");
+        unpack.arg("-xf").arg(&archive).arg("-C").arg(folder);
+        ensure!(unpack.status().await?.success(), "tar");
+        fs::remove_file(archive)?;
+        Ok(())
+    }
+
+    /// Takes the machine down, unless something failed that one may want to look at.
+    pub async fn down(self, look: bool) -> Result<()> {
+        if look && !self.kept.is_empty() {
+            let lab = format!("OMNIBUS_LAB_INSTANCE={} vagrant/lab", self.instance);
+            eprintln!("\nThe lab's machine is left up to be looked at:");
+            for state in &self.kept {
+                eprintln!("  {lab} reset {state} && {lab} ssh");
+            }
+            eprintln!("  {lab} down\n");
+            return Ok(());
+        }
+        self.say("down", ["down"], SHORT).await
+    }
+
+    /// Runs a command of the lab's script; what it says is shown.
+    async fn say(
+        &self,
+        what: &str,
+        words: impl IntoIterator<Item = impl AsRef<OsStr>>,
+        limit: Duration,
+    ) -> Result<()> {
+        let mut child = self.start(words, Stdio::inherit())?;
+        let Ok(status) = timeout(limit, child.wait()).await else {
+            kill(&mut child).await;
+            bail!("lab {what}: no end within {limit:?}");
+        };
+        let status = status?;
+        ensure!(status.success(), "lab {what}: {status}");
+        Ok(())
+    }
+
+    fn start(
+        &self,
+        words: impl IntoIterator<Item = impl AsRef<OsStr>>,
+        stdout: Stdio,
+    ) -> Result<Child> {
+        let mut command = Command::new(&self.script);
+        command
+            .args(words)
+            .env("OMNIBUS_LAB_INSTANCE", &self.instance)
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .process_group(0)
+            .kill_on_drop(true);
+        command
+            .spawn()
+            .with_context(|| format!("{} cannot be started", self.script.display()))
+    }
+}
+
+async fn kill(child: &mut Child) {
+    let group = child.id().and_then(|id| i32::try_from(id).ok());
+    if let Some(group) = group.and_then(Pid::from_raw) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let _ = child.wait().await;
+}
+
+/// A copy without what only a debugger reads: most of a binary of the tests.
+async fn strip(binary: &Path, into: &Path) -> Result<()> {
+    let mut command = Command::new("strip");
+    command.arg("--strip-debug").arg("-o").arg(into).arg(binary);
+    if !command.status().await.is_ok_and(|status| status.success()) {
+        fs::copy(binary, into)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! The whole life of a volume on a node: stage, publish twice, write, read back, grow, count, take
+//! away; then the bytes on the storage side, and nothing left in the kernel.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+
+use csi_proto::v1::volume_usage::Unit;
+
+use super::calls::Node;
+use super::content;
+use super::remains::Remains;
+use super::supply::{Access, LARGER, SIZE, Supply, Way};
+
+const FILE: &str = "content";
+/// The length of what is written.
+pub const LENGTH: usize = 3 << 20;
+/// Where a device is written: neither its begin nor its end.
+const OFFSET: u64 = 17 << 20;
+
+/// The whole life.
+///
+/// # Panics
+/// At whatever is wrong in it.
+pub async fn whole(way: Way, access: Access) {
+    let supply = way.supply("life", access);
+    let before = Remains::read();
+    let node = Node::start().await;
+    let (first, second) = (node.pod("first"), node.pod("second"));
+    let seed = 42;
+
+    step("stage");
+    node.stage(&supply).await.expect("staged");
+    let staged = Remains::read();
+    node.stage(&supply).await.expect("staged again");
+    assert_eq!(
+        Remains::read(),
+        staged,
+        "what is staged is not staged twice"
+    );
+
+    step("publish");
+    for pod in [&first, &second, &first] {
+        node.publish(&supply, pod).await.expect("published");
+    }
+
+    step("write");
+    write(&supply, &first, &content::bytes(seed, LENGTH));
+    let read = read(&supply, &second);
+    content::same(&content::bytes(seed, LENGTH), &read, "the second pod");
+
+    step("statistics");
+    statistics(&node, &supply, &first).await;
+    if supply.is_device() {
+        step("grow");
+        grow(&node, &supply, &first).await;
+        let read = self::read(&supply, &first);
+        content::same(&content::bytes(seed, LENGTH), &read, "after growing");
+    }
+
+    step("take away");
+    for pod in [&first, &second, &second] {
+        node.unpublish(&supply, pod).await.expect("unpublished");
+        assert!(!pod.exists(), "an unpublished target is gone");
+    }
+    for _ in 0..2 {
+        node.unstage(&supply).await.expect("unstaged");
+    }
+    Remains::back_to(&before, "the whole life").await;
+    node.end().await;
+
+    step("look at the storage side");
+    supply.withdraw();
+    content::same(
+        &content::bytes(seed, LENGTH),
+        &stored(&supply),
+        "the storage side",
+    );
+}
+
+/// Says how far a cell is.
+#[expect(clippy::print_stderr, reason = "progress of a cell")]
+pub fn step(what: &str) {
+    eprintln!("- {what}");
+}
+
+/// Writes to a volume through the path of a pod, down to the storage.
+///
+/// # Panics
+/// If it cannot be written.
+pub fn write(supply: &Supply, pod: &Path, bytes: &[u8]) {
+    let mut file = match supply.access {
+        Access::Mount(_) => File::create(pod.join(FILE)).expect("a file can be made"),
+        Access::Block => {
+            let mut device = OpenOptions::new()
+                .write(true)
+                .open(pod)
+                .expect("the device can be written");
+            device.seek(SeekFrom::Start(OFFSET)).expect("an offset");
+            device
+        }
+    };
+    file.write_all(bytes).expect("it can be written");
+    file.sync_all().expect("it reaches the storage");
+}
+
+/// Reads through the path of a pod what [`write`] wrote.
+///
+/// # Panics
+/// If it cannot be read.
+pub fn read(supply: &Supply, pod: &Path) -> Vec<u8> {
+    match supply.access {
+        Access::Mount(_) => fs::read(pod.join(FILE)).expect("the file is there"),
+        Access::Block => {
+            let mut device = File::open(pod).expect("the device can be read");
+            device.seek(SeekFrom::Start(OFFSET)).expect("an offset");
+            let mut bytes = vec![0; LENGTH];
+            device.read_exact(&mut bytes).expect("the device has them");
+            bytes
+        }
+    }
+}
+
+/// What the storage has of what [`write`] wrote, when no node has the volume.
+///
+/// # Panics
+/// If it cannot be read.
+pub fn stored(supply: &Supply) -> Vec<u8> {
+    match supply.access {
+        Access::Mount(_) => supply.stored(FILE),
+        Access::Block => supply.zvol().raw(OFFSET, LENGTH),
+    }
+}
+
+/// The size that a pod sees: of the device, or of the filesystem.
+///
+/// # Panics
+/// If it cannot be seen.
+pub fn size(supply: &Supply, pod: &Path) -> u64 {
+    match supply.access {
+        Access::Mount(_) => {
+            let counts = rustix::fs::statvfs(pod).expect("a filesystem");
+            counts.f_blocks * counts.f_frsize
+        }
+        Access::Block => {
+            let mut device = File::open(pod).expect("the device can be read");
+            device.seek(SeekFrom::End(0)).expect("a device has an end")
+        }
+    }
+}
+
+async fn statistics(node: &Node, supply: &Supply, pod: &Path) {
+    let reply = node.stats(supply, pod).await.expect("statistics");
+    let bytes = reply
+        .usage
+        .iter()
+        .find(|usage| usage.unit() == Unit::Bytes)
+        .expect("bytes are counted");
+    let total = u64::try_from(bytes.total).expect("a size");
+    let seen = size(supply, pod);
+    match supply.access {
+        Access::Block => assert_eq!((total, seen), (SIZE, SIZE), "the size of the zvol"),
+        // A dataset is as large as what it holds and what the pool has left, which changes.
+        Access::Mount(_) if !supply.is_device() => {
+            assert!(
+                total.abs_diff(seen) < seen / 50,
+                "{total} bytes, not {seen}"
+            );
+        }
+        Access::Mount(_) => {
+            assert_eq!(total, seen, "the size that a pod sees");
+            let written = i64::try_from(LENGTH).expect("small");
+            assert!(bytes.used >= written, "what was written is used: {bytes:?}");
+            assert!(bytes.available > 0 && bytes.available <= bytes.total - written);
+        }
+    }
+}
+
+async fn grow(node: &Node, supply: &Supply, pod: &Path) {
+    let small = size(supply, pod);
+    supply.grow(LARGER);
+    node.expand(supply, pod, LARGER).await.expect("expanded");
+    let large = size(supply, pod);
+    match supply.access {
+        Access::Block => assert_eq!(large, LARGER),
+        // What a filesystem keeps for itself does not grow with it.
+        Access::Mount(_) => assert!(
+            large >= small + (LARGER - SIZE) * 9 / 10,
+            "the filesystem had {small} bytes and now has {large}"
+        ),
+    }
+}

@@ -1,0 +1,105 @@
+//! NVMe-oF subsystems of nvmet over TCP, through configfs.
+
+use std::path::{Path, PathBuf};
+
+use super::configfs::{link, make, module, names, remove, set, unlink};
+use super::zfs::Zvol;
+
+const ROOT: &str = "/sys/kernel/config/nvmet";
+
+/// A subsystem, on one or several ports.
+#[derive(Debug)]
+pub struct Subsystem {
+    /// Its name.
+    pub nqn: String,
+    /// Its ports: address and service.
+    pub ports: Vec<(String, u16)>,
+}
+
+// === impl Subsystem ===
+
+impl Subsystem {
+    /// A new subsystem that any host may use, on the given addresses.
+    pub fn create(name: &str, ports: &[(&str, u16)]) -> Self {
+        module("nvmet_tcp");
+        let subsystem = Self {
+            nqn: format!("nqn.2026-01.lab.storage:{name}"),
+            ports: ports
+                .iter()
+                .map(|(address, service)| ((*address).to_owned(), *service))
+                .collect(),
+        };
+        make(&subsystem.folder());
+        set(&subsystem.folder(), "attr_allow_any_host", "1");
+        for (address, service) in ports {
+            let port = port(address, *service);
+            link(
+                &subsystem.folder(),
+                &port.join("subsystems").join(&subsystem.nqn),
+            );
+        }
+        subsystem
+    }
+
+    /// Gives a zvol a number.
+    pub fn attach(&self, nsid: u32, zvol: &Zvol) {
+        let namespace = self.namespace(nsid);
+        make(&namespace);
+        let device = zvol.device().display().to_string();
+        set(&namespace, "device_path", &device);
+        set(&namespace, "enable", "1");
+    }
+
+    /// Takes a number away.
+    pub fn detach(&self, nsid: u32) {
+        remove(&self.namespace(nsid));
+    }
+
+    /// Tells hosts the size that the zvol now has.
+    pub fn announce_size(&self, nsid: u32) {
+        set(&self.namespace(nsid), "revalidate_size", "1");
+    }
+
+    /// Stops to listen on a port for this subsystem: what is connected there loses its controller.
+    pub fn leave(&self, address: &str, service: u16) {
+        unlink(&port(address, service).join("subsystems").join(&self.nqn));
+    }
+
+    /// Removes the subsystem from all ports, with its namespaces.
+    pub fn remove(&self) {
+        for (address, service) in &self.ports {
+            self.leave(address, *service);
+        }
+        for nsid in names(&self.folder().join("namespaces")) {
+            remove(&self.folder().join("namespaces").join(nsid));
+        }
+        remove(&self.folder());
+    }
+
+    fn folder(&self) -> PathBuf {
+        Path::new(ROOT).join("subsystems").join(&self.nqn)
+    }
+
+    fn namespace(&self, nsid: u32) -> PathBuf {
+        self.folder().join("namespaces").join(nsid.to_string())
+    }
+}
+
+/// The port of an address, made if nobody made it yet; its number is its service.
+fn port(address: &str, service: u16) -> PathBuf {
+    let number = u32::from(service) + if address.contains(':') { 10_000 } else { 0 };
+    let folder = Path::new(ROOT).join("ports").join(number.to_string());
+    if !folder.exists() {
+        make(&folder);
+        set(&folder, "addr_trtype", "tcp");
+        let family = if address.contains(':') {
+            "ipv6"
+        } else {
+            "ipv4"
+        };
+        set(&folder, "addr_adrfam", family);
+        set(&folder, "addr_traddr", address);
+        set(&folder, "addr_trsvcid", &service.to_string());
+    }
+    folder
+}

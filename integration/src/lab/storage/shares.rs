@@ -1,0 +1,48 @@
+//! Directories given to the network by nfsd and samba.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use crate::lab::command;
+
+/// The SMB user that the provisioning scripts make, and the password.
+pub const SMB_USER: (&str, &str) = ("csi", "lab-password");
+
+/// Exports a directory to this machine by NFS. The number tells exports apart.
+pub fn nfs(folder: &Path, number: u32, client: &str) {
+    let options = format!("rw,no_root_squash,no_subtree_check,fsid={number}");
+    let export = format!("{client}:{}", folder.display());
+    command::run(&["exportfs", "-o", &options, &export]);
+}
+
+/// Takes an export back.
+pub fn no_nfs(folder: &Path, client: &str) {
+    command::run(&["exportfs", "-u", &format!("{client}:{}", folder.display())]);
+}
+
+/// Shares a directory by SMB, with guests or without.
+///
+/// # Panics
+/// If its mode cannot be changed.
+pub fn smb(folder: &Path, name: &str, guests: bool) {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).expect("a folder of ours");
+    let path = folder.display().to_string();
+    let guests = if guests { "guest_ok=y" } else { "guest_ok=n" };
+    command::run(&[
+        "net",
+        "usershare",
+        "add",
+        name,
+        &path,
+        "",
+        "Everyone:F",
+        guests,
+    ]);
+}
+
+/// Takes a share back, from those who have it mounted too.
+pub fn no_smb(name: &str) {
+    command::run(&["net", "usershare", "delete", name]);
+    command::run(&["smbcontrol", "smbd", "close-share", name]);
+}

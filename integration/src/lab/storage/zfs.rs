@@ -1,0 +1,115 @@
+//! Datasets and zvols on the pool `tank`, and what is in them seen from the storage side.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use crate::lab::command;
+
+/// Below which everything is made.
+const PARENT: &str = "tank/csi/volumes";
+
+/// A dataset with its folder.
+#[derive(Debug, Clone)]
+pub struct Dataset {
+    /// Its name in the pool.
+    pub name: String,
+}
+
+/// A zvol with its device.
+#[derive(Debug, Clone)]
+pub struct Zvol {
+    /// Its name in the pool.
+    pub name: String,
+}
+
+// === impl Dataset ===
+
+impl Dataset {
+    /// A new one, mounted at [`Dataset::folder`].
+    pub fn create(name: &str) -> Self {
+        let name = format!("{PARENT}/{name}");
+        command::run(&["zfs", "create", &name]);
+        Self { name }
+    }
+
+    /// A new one that is not mounted.
+    pub fn create_unmounted(name: &str) -> Self {
+        let name = format!("{PARENT}/{name}");
+        command::run(&["zfs", "create", "-o", "canmount=noauto", &name]);
+        Self { name }
+    }
+
+    /// Where it is mounted on the storage host.
+    pub fn folder(&self) -> PathBuf {
+        Path::new("/").join(&self.name)
+    }
+
+    /// A file in it, read through a mount of our own, wherever the dataset itself is mounted.
+    pub fn read(&self, file: &str) -> Vec<u8> {
+        with_mount(&["-t", "zfs", "-o", "ro", &self.name], |folder| {
+            fs::read(folder.join(file)).expect("the file is on the storage side")
+        })
+    }
+}
+
+// === impl Zvol ===
+
+impl Zvol {
+    /// A new one of so many bytes, without space of its own.
+    pub fn create(name: &str, bytes: u64) -> Self {
+        let name = format!("{PARENT}/{name}");
+        command::run(&["zfs", "create", "-s", "-V", &bytes.to_string(), &name]);
+        let zvol = Self { name };
+        let device = zvol.device().display().to_string();
+        command::run(&["udevadm", "wait", "--timeout=30", &device]);
+        zvol
+    }
+
+    /// The device on the storage host.
+    pub fn device(&self) -> PathBuf {
+        Path::new("/dev/zvol").join(&self.name)
+    }
+
+    /// Makes it larger.
+    pub fn grow(&self, bytes: u64) {
+        command::run(&["zfs", "set", &format!("volsize={bytes}"), &self.name]);
+    }
+
+    /// Destroys it, with everything in it.
+    pub fn destroy(&self) {
+        command::run(&["zfs", "destroy", "-r", &self.name]);
+    }
+
+    /// So many bytes of the device itself, from `offset` on.
+    ///
+    /// # Panics
+    /// If they cannot be read.
+    pub fn raw(&self, offset: u64, length: usize) -> Vec<u8> {
+        let mut device = File::open(self.device()).expect("the zvol can be opened");
+        device.seek(SeekFrom::Start(offset)).expect("an offset");
+        let mut bytes = vec![0; length];
+        device.read_exact(&mut bytes).expect("the zvol can be read");
+        bytes
+    }
+
+    /// A file of the filesystem on it, while nobody else has it open.
+    pub fn read(&self, kind: &str, file: &str) -> Vec<u8> {
+        let device = self.device().display().to_string();
+        with_mount(&["-t", kind, "-o", "ro", &device], |folder| {
+            fs::read(folder.join(file)).expect("the file is on the storage side")
+        })
+    }
+}
+
+fn with_mount<T>(what: &[&str], work: impl FnOnce(&Path) -> T) -> T {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let point = folder.path().display().to_string();
+    let mut words = vec!["mount"];
+    words.extend(what);
+    words.push(&point);
+    command::run(&words);
+    let result = work(folder.path());
+    command::run(&["umount", &point]);
+    result
+}
