@@ -26,7 +26,7 @@ build: ## the release binary, target/release/omnibus-csi
 demo: ## watch a volume live its whole life, on this machine, in a temporary folder
 	@scripts/demo
 
-test: ## every test: unit, whole program, csi-sanity, seconds of fuzzing
+test: ## every test: unit, whole program, csi-sanity, the lab, seconds of fuzzing
 	@scripts/test
 
 lint: ## format, clippy, who imports whom, licences, advisories, docs, scripts
@@ -53,5 +53,5 @@ proto: ## generate proto/'s Rust code again from csi.proto
 lab: ## virtual machines with real storage (docs/lab.md)
 	@vagrant/lab up
 
-lab-test: ## the tests that change drivers and targets, in the lab; starts it, leaves it running
-	@scripts/lab-tests
+lab-test: ## the tests in the lab alone; CELLS='a b' for some of its cells (docs/lab.md)
+	@scripts/lab-tests $(CELLS)

@@ -56,11 +56,6 @@ ignored_here() { # log
         END { print n + 0 }' "$1"
 }
 
-# Those of `*_in_the_lab`.
-ignored_for_the_lab() { # log
-    echo $(($(sum_of ignored "$1") - $(ignored_here "$1")))
-}
-
 # Runs one part: `part "name" command...`. Its output goes to the terminal and to a log.
 part() {
     local name=$1 log began status passed=0 failed=0 ignored detail

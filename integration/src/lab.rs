@@ -14,6 +14,7 @@ pub mod content;
 pub mod evidence;
 pub mod host;
 pub mod life;
+pub mod never;
 pub mod remains;
 pub mod storage;
 pub mod supply;

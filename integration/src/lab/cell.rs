@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use super::by_hand;
 use super::life;
+use super::never::{busy, dead, foreign, hung, modes, reuse, sharing};
+use super::storage::fabric::Fabric;
 use super::supply::{Access, Way};
 
 /// The work of a cell.
@@ -25,10 +27,14 @@ pub struct Cell {
 pub fn all() -> Vec<Cell> {
     let mut cells = vec![Cell {
         limit: Duration::from_mins(15),
-        always: false,
         ..cell("lab-by-hand", || by_hand::every_way(VOLUMES))
     }];
-    cells.extend(lives());
+    // Until the program serves hand-made volumes, they are for those who work on that.
+    let waiting = lives().chain(nevers()).map(|cell| Cell {
+        always: false,
+        ..cell
+    });
+    cells.extend(waiting);
     cells
 }
 
@@ -65,6 +71,68 @@ fn lives() -> impl Iterator<Item = Cell> {
     VOLUMES
         .into_iter()
         .map(|(name, way, access)| cell(&format!("{name}-life"), move || life::whole(way, access)))
+}
+
+const EXT4: Access = Access::Mount("ext4");
+
+/// What must never happen, on every kind of volume that it could happen to.
+fn nevers() -> Vec<Cell> {
+    let mut cells = vec![cell("never-hung", hung::silence_holds_up_nobody_else)];
+    for (name, fabric) in [("iscsi", Fabric::Iscsi), ("nvmeof", Fabric::Nvmeof)] {
+        cells.extend([
+            cell(&format!("never-format-foreign-{name}"), move || {
+                foreign::nothing_foreign_is_formatted(fabric)
+            }),
+            cell(&format!("never-format-unreadable-{name}"), move || {
+                foreign::nothing_unreadable_is_formatted(fabric)
+            }),
+            cell(&format!("never-mistake-reused-{name}"), move || {
+                reuse::a_reused_number_is_another_volume(fabric)
+            }),
+            cell(&format!("never-grow-lost-{name}"), move || {
+                reuse::what_lost_its_number_is_not_grown(fabric)
+            }),
+            cell(&format!("never-end-shared-{name}"), move || {
+                sharing::others_keep_their_session(fabric)
+            }),
+        ]);
+    }
+    for (name, way, access) in [
+        ("nfs", Way::Nfs, Access::Mount("nfs")),
+        ("smb", Way::Smb, Access::Mount("cifs")),
+        ("iscsi", Way::Iscsi, EXT4),
+        ("nvmeof", Way::Nvmeof, EXT4),
+    ] {
+        cells.extend([
+            cell(&format!("never-keep-dead-{name}"), move || {
+                dead::what_is_dead_can_be_taken_away(way, access)
+            }),
+            cell(&format!("never-stage-dead-{name}"), move || {
+                dead::a_dead_volume_is_staged_anew(way, access)
+            }),
+            cell(&format!("never-take-busy-{name}"), move || {
+                busy::a_busy_volume_is_not_taken_away(way, access)
+            }),
+        ]);
+    }
+    for (name, way, access) in [
+        ("nfs", Way::Nfs, Access::Mount("nfs")),
+        ("smb", Way::Smb, Access::Mount("cifs")),
+        ("iscsi", Way::Iscsi, EXT4),
+        ("iscsi-block", Way::Iscsi, Access::Block),
+        ("nvmeof-block", Way::Nvmeof, Access::Block),
+        ("zfs-local", Way::Dataset, Access::Mount("zfs")),
+    ] {
+        cells.extend([
+            cell(&format!("never-two-writers-{name}"), move || {
+                modes::a_single_writer_stays_single(way, access)
+            }),
+            cell(&format!("never-write-read-only-{name}"), move || {
+                modes::a_reader_cannot_write(way, access)
+            }),
+        ]);
+    }
+    cells
 }
 
 fn cell<F: Future<Output = ()> + 'static>(

@@ -18,16 +18,17 @@ use super::remains::Remains;
 /// Where it is left inside the machine.
 pub const FOLDER: &str = "/root/evidence";
 
+/// So many lines of the program's log are shown at once.
+const SHOWN: usize = 15;
+
 /// How a cell that failed ends.
 pub const FAILED: i32 = 1;
 
 /// From now on a panic anywhere collects what is known and ends the process at once.
 pub fn at_any_panic() {
     panic::set_hook(Box::new(|panic| {
-        let message = format!("{panic}\n{}", Backtrace::force_capture());
-        let first: Vec<_> = message.lines().take(40).collect();
-        eprintln!("{}", first.join("\n"));
-        collect(&message);
+        eprintln!("{panic}");
+        collect(&format!("{panic}\n{}", Backtrace::force_capture()));
         leave();
     }));
 }
@@ -90,6 +91,15 @@ fn collect(message: &str) {
     for place in places {
         if let Ok(log) = fs::read(place.path().join("log")) {
             save(&format!("log-{}", place.file_name().display()), &log);
+            show_end(&String::from_utf8_lossy(&log));
         }
+    }
+}
+
+/// The last that the program said, for those who have only what was printed.
+fn show_end(log: &str) {
+    let lines: Vec<_> = log.lines().collect();
+    for line in &lines[lines.len().saturating_sub(SHOWN)..] {
+        eprintln!("  | {line}");
     }
 }

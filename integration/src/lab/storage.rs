@@ -4,6 +4,8 @@
 //! emulated processor. Nothing here is cleaned up: the machine goes back to its saved state.
 
 pub mod configfs;
+pub mod cut;
+pub mod fabric;
 pub mod lio;
 pub mod nvmet;
 pub mod shares;

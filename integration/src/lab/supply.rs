@@ -121,19 +121,9 @@ impl Way {
         } else {
             self.device(name)
         };
-        let mut volume_context = BTreeMap::from([pair("provisioner_driver", "node-manual")]);
-        volume_context.extend(context);
         Supply {
-            volume: Volume {
-                volume_id: name.to_owned(),
-                volume_context,
-                ..Volume::default()
-            },
             secrets,
-            capability: capability(access, Mode::SingleNodeMultiWriter),
-            access,
-            backing,
-            export,
+            ..Supply::new(name, context, access, backing, export)
         }
     }
 
@@ -200,7 +190,8 @@ impl Way {
                 let ports = if several { &both[..] } else { &both[..1] };
                 let subsystem = Subsystem::create(name, ports);
                 subsystem.attach(1, &zvol);
-                (Export::Nvmeof(subsystem, 1), nvmeof_context(name, ports, 1))
+                let context = nvmeof_context(&subsystem.nqn, ports, 1);
+                (Export::Nvmeof(subsystem, 1), context)
             }
             Self::Zvol => (
                 Export::None,
@@ -246,14 +237,14 @@ pub fn iscsi_context(target: &Target, lun: u32) -> BTreeMap<String, String> {
 }
 
 /// The context of a namespace.
-pub fn nvmeof_context(name: &str, ports: &[(&str, u16)], nsid: u32) -> BTreeMap<String, String> {
+pub fn nvmeof_context(nqn: &str, ports: &[(&str, u16)], nsid: u32) -> BTreeMap<String, String> {
     let all: Vec<_> = ports
         .iter()
         .map(|(address, service)| format!("tcp://{address}:{service}"))
         .collect();
     let mut context = Context::from([
         pair("node_attach_driver", "nvmeof"),
-        pair("nqn", &format!("nqn.2026-01.lab.storage:{name}")),
+        pair("nqn", nqn),
         pair("nsid", &nsid.to_string()),
         pair("transport", &all[0]),
     ]);
@@ -281,6 +272,37 @@ pub fn capability(access: Access, mode: Mode) -> VolumeCapability {
 // === impl Supply ===
 
 impl Supply {
+    /// A volume that is there already.
+    pub fn new(
+        name: &str,
+        context: BTreeMap<String, String>,
+        access: Access,
+        backing: Backing,
+        export: Export,
+    ) -> Self {
+        let mut volume_context = BTreeMap::from([pair("provisioner_driver", "node-manual")]);
+        volume_context.extend(context);
+        Self {
+            volume: Volume {
+                volume_id: name.to_owned(),
+                volume_context,
+                ..Volume::default()
+            },
+            secrets: BTreeMap::new(),
+            capability: capability(access, Mode::SingleNodeMultiWriter),
+            access,
+            backing,
+            export,
+        }
+    }
+
+    /// The same volume, to be used in another mode.
+    #[must_use]
+    pub fn in_mode(mut self, mode: Mode) -> Self {
+        self.capability = capability(self.access, mode);
+        self
+    }
+
     /// Whether the bytes are a device's.
     pub fn is_device(&self) -> bool {
         matches!(self.backing, Backing::Zvol(_))

@@ -1,7 +1,8 @@
 //! Runs the cells of the lab: `lab run` on the host, `lab node CELL` inside the machine.
 //!
 //! `lab list [--all]` names them; `lab run [--results FILE] [CELL ...]` runs those named, or all
-//! that `make test` runs, and writes a line of "state, name, seconds, detail" for each.
+//! that `make test` runs, and writes a line of "state, name, seconds, detail" for each. What does not
+//! fit into `OMNIBUS_LAB_MINUTES` is a failure: a cell is never left out in silence.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -12,7 +13,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use integration::lab::cell::{self, Cell};
@@ -74,12 +75,20 @@ async fn run(results: Option<PathBuf>, names: &[&str]) -> Result<ExitCode> {
     };
     let seed = std::env::var("OMNIBUS_SEED").ok();
     let seed = seed.and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let minutes = std::env::var("OMNIBUS_LAB_MINUTES").ok();
+    let minutes = minutes.and_then(|minutes| minutes.parse().ok());
+    let budget = minutes.map_or(Duration::MAX, Duration::from_mins);
+    let start = Instant::now();
     let mut failed = 0;
     let total = cells.len();
     for (number, cell) in cells.iter().enumerate() {
         eprintln!("== cell {} ({} of {total})", cell.name, number + 1);
         let began = Instant::now();
-        let outcome = lab.run(cell, seed).await;
+        let outcome = if start.elapsed() < budget {
+            lab.run(cell, seed).await
+        } else {
+            Outcome::Failed(format!("due, and no time is left of {budget:?}"))
+        };
         failed += usize::from(outcome != Outcome::Passed);
         report(results.as_ref(), cell, &outcome, began.elapsed().as_secs())?;
     }

@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest as _, Sha256};
-
 use super::configfs::{link, make, module, names, remove, set, unlink};
 use super::zfs::Zvol;
 
@@ -20,7 +18,7 @@ pub struct Chap {
 }
 
 /// A target with its portals and LUNs.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Target {
     /// Its name.
     pub iqn: String,
@@ -66,12 +64,17 @@ impl Target {
     /// Gives a zvol a number. Its identity follows from the zvol's name alone, so that it is the
     /// same volume at any number of any target.
     pub fn attach(&self, lun: u32, zvol: &Zvol) {
+        self.attach_over(lun, zvol, &zvol.device());
+    }
+
+    /// The same, of a device that is over the zvol.
+    pub fn attach_over(&self, lun: u32, zvol: &Zvol, device: &Path) {
         let store = Path::new(CORE).join(store_name(zvol));
-        let device = zvol.device().display().to_string();
+        let device = device.display().to_string();
         make(&store);
         set(&store, "control", &format!("udev_path={device}"));
         set(&store, "udev_path", &device);
-        set(&store.join("wwn"), "vpd_unit_serial", &serial(zvol));
+        set(&store.join("wwn"), "vpd_unit_serial", &zvol.serial());
         set(&store, "enable", "1");
         let folder = self.lun(lun);
         make(&folder);
@@ -83,6 +86,12 @@ impl Target {
         unlink(&self.lun(lun).join("store"));
         remove(&self.lun(lun));
         remove(&Path::new(CORE).join(store_name(zvol)));
+    }
+
+    /// What a zvol at any of its numbers is called for good, as sysfs has it.
+    pub fn identity(zvol: &Zvol) -> String {
+        // LIO's own prefix, then as much of the serial number as fits.
+        format!("naa.6001405{}", &zvol.serial()[..25])
     }
 
     /// Stops or starts to answer: what is connected loses its sessions.
@@ -116,10 +125,4 @@ impl Target {
 
 fn store_name(zvol: &Zvol) -> String {
     zvol.name.replace('/', "-")
-}
-
-fn serial(zvol: &Zvol) -> String {
-    let digest = Sha256::digest(zvol.name.as_bytes());
-    let half = digest.first_chunk().expect("a digest has 32 bytes");
-    format!("{:032x}", u128::from_be_bytes(*half))
 }

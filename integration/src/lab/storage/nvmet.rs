@@ -8,7 +8,7 @@ use super::zfs::Zvol;
 const ROOT: &str = "/sys/kernel/config/nvmet";
 
 /// A subsystem, on one or several ports.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Subsystem {
     /// Its name.
     pub nqn: String,
@@ -41,18 +41,28 @@ impl Subsystem {
         subsystem
     }
 
-    /// Gives a zvol a number.
+    /// Gives a zvol a number, under an identity that is the same at any number.
     pub fn attach(&self, nsid: u32, zvol: &Zvol) {
+        self.attach_over(nsid, zvol, &zvol.device());
+    }
+
+    /// The same, of a device that is over the zvol.
+    pub fn attach_over(&self, nsid: u32, zvol: &Zvol, device: &Path) {
         let namespace = self.namespace(nsid);
         make(&namespace);
-        let device = zvol.device().display().to_string();
-        set(&namespace, "device_path", &device);
+        set(&namespace, "device_path", &device.display().to_string());
+        set(&namespace, "device_uuid", &uuid(zvol));
         set(&namespace, "enable", "1");
     }
 
     /// Takes a number away.
     pub fn detach(&self, nsid: u32) {
         remove(&self.namespace(nsid));
+    }
+
+    /// What a zvol at any of its numbers is called for good, as sysfs has it.
+    pub fn identity(zvol: &Zvol) -> String {
+        format!("uuid.{}", uuid(zvol))
     }
 
     /// Tells hosts the size that the zvol now has.
@@ -83,6 +93,12 @@ impl Subsystem {
     fn namespace(&self, nsid: u32) -> PathBuf {
         self.folder().join("namespaces").join(nsid.to_string())
     }
+}
+
+fn uuid(zvol: &Zvol) -> String {
+    let serial = zvol.serial();
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &serial[part]);
+    parts.join("-")
 }
 
 /// The port of an address, made if nobody made it yet; its number is its service.

@@ -1,8 +1,11 @@
 //! Datasets and zvols on the pool `tank`, and what is in them seen from the storage side.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
 
 use crate::lab::command;
 
@@ -71,6 +74,13 @@ impl Zvol {
         Path::new("/dev/zvol").join(&self.name)
     }
 
+    /// 32 digits that follow from its name, so that it is the same volume wherever it is exported.
+    pub fn serial(&self) -> String {
+        let digest = Sha256::digest(self.name.as_bytes());
+        let half = digest.first_chunk().expect("a digest has 32 bytes");
+        format!("{:032x}", u128::from_be_bytes(*half))
+    }
+
     /// Makes it larger.
     pub fn grow(&self, bytes: u64) {
         command::run(&["zfs", "set", &format!("volsize={bytes}"), &self.name]);
@@ -91,6 +101,17 @@ impl Zvol {
         let mut bytes = vec![0; length];
         device.read_exact(&mut bytes).expect("the zvol can be read");
         bytes
+    }
+
+    /// Puts bytes onto the device itself.
+    ///
+    /// # Panics
+    /// If they cannot be written.
+    pub fn put(&self, offset: u64, bytes: &[u8]) {
+        let device = OpenOptions::new().write(true).open(self.device());
+        let device = device.expect("the zvol can be opened");
+        device.write_all_at(bytes, offset).expect("it is written");
+        device.sync_all().expect("it reaches the pool");
     }
 
     /// A file of the filesystem on it, while nobody else has it open.
