@@ -7,7 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use exec::{Host, HostSettings, Local, Program, Runner, Way};
+pub use exec::{Ending, HostSettings, InvalidHostSettings, Observation, Observer, Variable};
+use exec::{Host, Local, Observed, Program, Runner, Way};
 
 /// A place where programs run.
 pub type Place = Arc<dyn Runner>;
@@ -40,13 +41,16 @@ pub struct Timeouts {
 
 /// A variable is no number of milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("environment variable {variable}: {value:?} is not a number of milliseconds above zero")]
+#[error("{variable}: {value:?} is no number of milliseconds up to a day")]
 pub struct InvalidTimeout {
     /// Its name.
     pub variable: &'static str,
     /// What it says.
     pub value: String,
 }
+
+/// A day has as many milliseconds; nobody means more.
+const DAY: u64 = 86_400_000;
 
 /// The filesystems whose mount helper only the host has.
 const ON_HOST: [&str; 3] = ["zfs", "lustre", "onedata"];
@@ -80,6 +84,22 @@ impl Tools {
             here,
             timeouts,
         }
+    }
+
+    /// The same, with every command told to `observer`.
+    pub fn observed(
+        settings: &HostSettings,
+        timeouts: Timeouts,
+        observer: &(impl Observer + Clone + 'static),
+    ) -> Self {
+        Self::new(settings, timeouts, |place| {
+            Arc::new(Observed::new(place, observer.clone()))
+        })
+    }
+
+    /// Everything on this very machine, without a container and without anybody who counts.
+    pub fn of_this_machine() -> Self {
+        Self::all_through(Arc::new(Local::new()))
     }
 
     /// Everything through one place: for a machine without a container, and for tests.
@@ -163,7 +183,7 @@ impl Timeouts {
                 return Ok(default);
             };
             match value.trim().parse() {
-                Ok(millis @ 1..) => Ok(Duration::from_millis(millis)),
+                Ok(millis @ 1..=DAY) => Ok(Duration::from_millis(millis)),
                 _ => Err(InvalidTimeout { variable, value }),
             }
         };
@@ -203,7 +223,7 @@ mod tests {
         let five = read("5000").expect("a number");
         assert_eq!(five.iscsi, Duration::from_secs(5));
         assert_eq!(five.mount, Timeouts::default().mount);
-        for bad in ["0", "-1", "5s", "many"] {
+        for bad in ["0", "-1", "5s", "many", "86400001"] {
             let error = read(bad).expect_err(bad).to_string();
             assert!(error.contains("ISCSI_DEFAULT_TIMEOUT"), "{error}");
         }

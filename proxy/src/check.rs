@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use driver_core::config::Severity;
 use driver_core::{Call, Error, NodeId};
+use node_utils::Tools;
 
 use crate::args::CheckFlags;
 use crate::config_file::{self, ConfigFileError};
@@ -34,14 +35,17 @@ pub fn run(flags: &CheckFlags) -> ExitCode {
 fn check(flags: &CheckFlags) -> Report {
     let mut report = Report::new(&flags.driver_config_file);
     // The version only gates what is advertised, and nothing is.
-    let opened = config_file::open(&flags.driver_config_file, &node(), CsiVersion::NEWEST);
+    let (file, newest) = (&flags.driver_config_file, CsiVersion::NEWEST);
+    // A check runs no program of the node.
+    let tools = Tools::of_this_machine();
+    let opened = config_file::open(file, &node(), newest, &tools);
     let (document, connection) = match opened {
         Ok(opened) => opened,
         Err(error) => {
             report.add(unusable(&error));
             // What else is odd may be the reason.
-            if let Ok(document) = config_file::read(&flags.driver_config_file) {
-                let _ = Connection::open(&document, &node(), CsiVersion::NEWEST);
+            if let Ok(document) = config_file::read(file) {
+                let _ = Connection::open(&document, &node(), newest, &tools);
                 document
                     .findings_so_far()
                     .into_iter()

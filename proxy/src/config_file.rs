@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use driver_core::NodeId;
 use driver_core::config::{ConfigError, Document, MAX_BYTES, ProcessEnvironment};
+use node_utils::Tools;
 
 use crate::connection::Connection;
 use crate::csi_version::CsiVersion;
@@ -35,9 +36,10 @@ pub fn open(
     path: &Path,
     node: &NodeId,
     version: CsiVersion,
+    tools: &Tools,
 ) -> Result<(Document, Connection), ConfigFileError> {
     let document = read(path)?;
-    let connection = Connection::open(&document, node, version)
+    let connection = Connection::open(&document, node, version, tools)
         .map_err(|error| ConfigFileError::Config(path.to_owned(), error))?;
     Ok((document, connection))
 }

@@ -3,17 +3,25 @@
 //! Drivers are built here by name and nowhere else. No backend is touched: a connection exists
 //! before its storage can be reached.
 
-use std::sync::Arc;
+mod stage_secrets;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use driver_core::config::{CommonConfig, ConfigError, DeleteStrategy, Document, NodeCapability};
 use driver_core::text::MAX_STRING;
 use driver_core::volume::Secrets;
 use driver_core::{AccessRules, Driver, Error, NodeId, Parameters, VolumeId, VolumeName};
 use driver_directory::LocalHostpath;
+use driver_node_manual::NodeManual;
+use node_utils::kernel::Kernel;
 use node_utils::node::NodeConfig;
-use node_utils::{Access, Attachment, MountFlags, Node, VolumeCapability, VolumeContext};
+use node_utils::{
+    Access, AccessMode, Attachment, MountFlags, Node, StageSecrets, Tools, VolumeCapability,
+    VolumeContext,
+};
 use secrecy::ExposeSecret;
 
 use crate::advertise::Advertised;
@@ -27,6 +35,7 @@ pub struct Connection {
     instance: Option<String>,
     driver: Arc<dyn Driver>,
     access: AccessRules,
+    modes: Option<Vec<AccessMode>>,
     advertised: Advertised,
     delete: DeleteStrategy,
     contexts: BTreeMap<String, VolumeContext>,
@@ -36,7 +45,7 @@ pub struct Connection {
 }
 
 /// Drivers of democratic-csi that this build does not have.
-const NOT_YET: [&str; 33] = [
+const NOT_YET: [&str; 32] = [
     "containerd-oci-ephemeral-inline",
     "freenas-api-iscsi",
     "freenas-api-nfs",
@@ -48,7 +57,6 @@ const NOT_YET: [&str; 33] = [
     "freenas-smb",
     "lustre-client",
     "nfs-client",
-    "node-manual",
     "objectivefs",
     "smb-client",
     "synology-iscsi",
@@ -73,20 +81,33 @@ const NOT_YET: [&str; 33] = [
 ];
 
 /// The drivers that this build has.
-const BUILT: [&str; 1] = [LocalHostpath::KIND];
+const BUILT: [&str; 2] = [LocalHostpath::KIND, NodeManual::KIND];
 
 // === impl Connection ===
 
 impl Connection {
-    /// Builds the driver that `document` names, for the node that this process runs on.
+    /// Builds the driver that `document` names, for the node that this process runs on and whose
+    /// programs are `tools`.
     pub fn open(
         document: &Document,
         node: &NodeId,
         version: CsiVersion,
+        tools: &Tools,
     ) -> Result<Self, ConfigError> {
-        let config = document.common()?;
+        let mut config = document.common()?;
+        let mut here = NodeConfig {
+            mount_flags: config.node.mount.mount_flags.clone(),
+            ..NodeConfig::default()
+        };
         let driver: Arc<dyn Driver> = match config.driver.as_str() {
             LocalHostpath::KIND => Arc::new(LocalHostpath::from_document(document, node)?),
+            NodeManual::KIND => {
+                let driver = NodeManual::from_document(document)?;
+                here.filesystem = config.filesystems(document)?;
+                // compat: "node-manual".
+                config.csi.access_modes = None;
+                Arc::new(driver)
+            }
             other => return Err(unknown(other)),
         };
         document.without_effect(&[
@@ -96,33 +117,33 @@ impl Connection {
                 "a volume without a context is looked up in `_private.volume_context` anyway",
             ),
         ]);
-        Ok(Self::of(driver, &config, version))
+        let node = Node::new(here, tools.clone(), Kernel::here());
+        Ok(Self::of(driver, &config, version, node))
     }
 
-    /// A connection with a driver that is already built.
-    pub fn of(driver: Arc<dyn Driver>, config: &CommonConfig, version: CsiVersion) -> Self {
-        let mut access = driver.access_rules();
-        if let Some(modes) = &config.csi.access_modes {
-            access.mount_modes.clone_from(modes);
-            access.block_modes.clone_from(modes);
-        }
+    /// A connection with a driver and a node that are already built.
+    pub fn of(
+        driver: Arc<dyn Driver>,
+        config: &CommonConfig,
+        version: CsiVersion,
+        node: Node,
+    ) -> Self {
+        let modes = config.csi.access_modes.clone();
+        let access = restricted(driver.access_rules(), modes.as_deref());
         let advertised = Advertised::new(driver.capabilities(), &access, config, version);
-        let node = NodeConfig {
-            mount_flags: config.node.mount.mount_flags.clone(),
-            ..NodeConfig::default()
-        };
         Self {
             name: Arc::from(""),
             instance: config.instance_id.clone(),
             driver,
             access,
+            modes,
             delete: config.private.csi.volume.delete_strategy,
             contexts: config.private.volume_context.clone(),
             honours_group: version >= CsiVersion::minor(5)
                 && advertised.node.contains(&NodeCapability::VolumeMountGroup),
-            mount_flags: node.mount_flags.clone(),
+            mount_flags: config.node.mount.mount_flags.clone(),
             advertised,
-            node: Node::here(node),
+            node,
         }
     }
 
@@ -159,6 +180,19 @@ impl Connection {
     /// Refuses ways in which a volume cannot be used.
     pub(crate) fn allow(&self, capabilities: &[VolumeCapability]) -> Result<(), Error> {
         match self.refusal(capabilities) {
+            Some(reason) => Err(Error::invalid(format!("invalid capability: {reason}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a way in which a volume that reaches the node like this cannot be used.
+    pub(crate) fn allow_attached(
+        &self,
+        attachment: &Attachment,
+        capability: &VolumeCapability,
+    ) -> Result<(), Error> {
+        let rules = self.driver.access_rules_of(attachment);
+        match restricted(rules, self.modes.as_deref()).refusal(capability) {
             Some(reason) => Err(Error::invalid(format!("invalid capability: {reason}"))),
             None => Ok(()),
         }
@@ -232,6 +266,20 @@ impl Connection {
             .map_err(|error| Error::invalid("secret `mount_flags`").because(error))
     }
 
+    /// What the storage of a volume asks for, from a stage secret. Keys of other ways to a volume
+    /// are not looked at. compat: "Secrets".
+    pub(crate) fn stage_secrets(
+        &self,
+        attachment: &Attachment,
+        context: &VolumeContext,
+        secrets: &Secrets,
+    ) -> Result<StageSecrets, Error> {
+        let made_by = |key| context.get(key).map(String::as_str);
+        let driver = made_by("provisioner_driver").unwrap_or(self.driver.kind());
+        let instance = made_by("provisioner_driver_instance_id").or(self.instance.as_deref());
+        stage_secrets::of(attachment, secrets, driver, instance)
+    }
+
     /// A capability with every option that counts for staging: those of the request, of the
     /// configuration, of the secret. compat: "Mount flags".
     pub(crate) fn for_staging(
@@ -245,6 +293,15 @@ impl Connection {
         }
         capability
     }
+}
+
+/// The rules with the modes of the configuration, if it has some.
+fn restricted(mut rules: AccessRules, modes: Option<&[AccessMode]>) -> AccessRules {
+    if let Some(modes) = modes {
+        modes.clone_into(&mut rules.mount_modes);
+        modes.clone_into(&mut rules.block_modes);
+    }
+    rules
 }
 
 /// What is wrong with the name of a driver, and which name may have been meant.
@@ -270,131 +327,5 @@ fn unknown(name: &str) -> ConfigError {
     match nearest {
         Some((_, known)) => error.advise(format!("is it a misspelling of `{known}`?")),
         None => error,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use driver_core::config::NoEnvironment;
-    use node_utils::{AccessMode, MountAccess};
-
-    use super::*;
-    use crate::testing::Memory;
-
-    fn open(yaml: &str) -> Result<Connection, ConfigError> {
-        let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
-        let node = NodeId::parse("node-1").expect("node");
-        Connection::open(&document, &node, CsiVersion::NEWEST)
-    }
-
-    #[test]
-    fn a_local_hostpath_connection_is_built_without_its_storage() {
-        let connection = open(
-            "
-            driver: local-hostpath
-            local-hostpath:
-              shareBasePath: /no/such/place
-              controllerBasePath: /no/such/place",
-        )
-        .expect("a connection");
-        assert_eq!(connection.driver().kind(), "local-hostpath");
-        assert_eq!(&**connection.name(), "");
-    }
-
-    #[test]
-    fn an_unknown_driver_is_told_from_one_that_is_not_built_yet_and_from_a_misspelt_one() {
-        let told = |name: &str| {
-            open(&format!("driver: {name}"))
-                .expect_err(name)
-                .to_string()
-        };
-        let misspelt = told("local-hostpaht");
-        assert!(
-            misspelt.contains("misspelling of `local-hostpath`"),
-            "{misspelt}"
-        );
-        let misspelt = told("zfs-generic-isci");
-        assert!(
-            misspelt.contains("misspelling of `zfs-generic-iscsi`"),
-            "{misspelt}"
-        );
-        let foreign = told("carrier-pigeon");
-        assert!(
-            foreign.contains("there is no driver `carrier-pigeon`"),
-            "{foreign}"
-        );
-        assert!(!foreign.contains("misspelling"), "{foreign}");
-        for name in NOT_YET {
-            let later = told(name);
-            assert!(later.contains("does not have the driver"), "{later}");
-            assert!(later.contains("it has: local-hostpath"), "{later}");
-        }
-        assert!(open("instance_id: x").is_err());
-    }
-
-    fn of(yaml: &str, minor: u8) -> Connection {
-        let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
-        let config = document.common().expect("configuration");
-        Connection::of(Memory::new(), &config, CsiVersion::minor(minor))
-    }
-
-    fn with_group() -> VolumeCapability {
-        VolumeCapability {
-            access: Access::Mount(MountAccess {
-                group: Some(1000),
-                flags: MountFlags::parse(["noatime"]).expect("flags"),
-                ..MountAccess::default()
-            }),
-            mode: AccessMode::SingleNodeWriter,
-        }
-    }
-
-    fn group(capability: &VolumeCapability) -> Option<u32> {
-        match &capability.access {
-            Access::Mount(mount) => mount.group,
-            Access::Block => None,
-        }
-    }
-
-    #[test]
-    fn a_group_counts_only_where_the_node_advertises_it_and_the_version_knows_it() {
-        let listed = "{driver: x, service: {node: {capabilities: {rpc: [VOLUME_MOUNT_GROUP]}}}}";
-        let hidden = "{driver: x, service: {node: {capabilities: {rpc: []}}}}";
-        for (yaml, minor, counts) in [
-            ("driver: x", 5, true),
-            ("driver: x", 4, false),
-            (listed, 13, true),
-            (listed, 4, false),
-            (hidden, 13, false),
-        ] {
-            let served = of(yaml, minor).on_node(with_group());
-            assert_eq!(group(&served).is_some(), counts, "{yaml} in 1.{minor}");
-        }
-    }
-
-    #[test]
-    fn flags_for_staging_are_those_of_the_request_the_configuration_and_the_secret() {
-        let yaml = "{driver: x, instance_id: i, node: {mount: {mount_flags: 'nodev,a'}}}";
-        let connection = of(yaml, 13);
-        let secrets: Secrets = [
-            ("mount_flags", "a"),
-            ("democratic-csi.org/memory/mount_flags", "b,c"),
-            ("democratic-csi.org/other/mount_flags", "d"),
-        ]
-        .map(|(key, value)| (key.to_owned(), value.to_owned().into()))
-        .into();
-        let flags = |context: &VolumeContext, secrets: &Secrets| {
-            let secret = connection.secret_flags(context, secrets).expect("flags");
-            match connection.for_staging(with_group(), &secret).access {
-                Access::Mount(mount) => mount.flags.iter().map(str::to_owned).collect(),
-                Access::Block => Vec::new(),
-            }
-        };
-        let here = VolumeContext::new();
-        let first = ["noatime", "nodev", "a"];
-        assert_eq!(flags(&here, &Secrets::default()), first);
-        assert_eq!(flags(&here, &secrets), [&first[..], &["b", "c"]].concat());
-        let made_by = [("provisioner_driver".to_owned(), "other".to_owned())].into();
-        assert_eq!(flags(&made_by, &secrets), [&first[..], &["d"]].concat());
     }
 }

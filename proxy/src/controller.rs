@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use csi_proto::v1;
 use csi_proto::v1::controller_server::Controller;
-use driver_core::Error;
 use tonic::{Request, Response, Status};
 
 use crate::connection::Connection;
@@ -161,7 +160,8 @@ impl Controller for ControllerService {
     ) -> Reply<v1::ControllerModifyVolumeResponse> {
         // No driver has a mutable parameter yet; those of CreateVolume are ordinary ones.
         self.0.runner.quick(Rpc::ControllerModifyVolume, || {
-            Err(Error::unsupported("modify volume"))
+            let driver = self.0.connections.leading().driver();
+            Err(driver.unsupported("modify volume"))
         })
     }
 }

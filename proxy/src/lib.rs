@@ -21,6 +21,7 @@ pub mod liveness;
 pub mod metrics;
 mod node;
 pub mod process;
+pub mod programs;
 pub mod rpc;
 mod scope;
 pub mod server;

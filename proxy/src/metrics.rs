@@ -175,9 +175,7 @@ impl Metrics {
 
     /// A command has ended. `program` is the name of the tool, not its path.
     ///
-    /// No driver of this build runs one, so nothing calls this yet and both families stay empty.
-    /// A runner tells `exec::Observed` how its commands end; the observer that whoever builds the
-    /// runner hands over is to call this.
+    /// Which programs there are is known; what they are given never becomes a label.
     pub fn command(&self, program: &str, outcome: Outcome, took: Duration) {
         let program: Arc<str> = Arc::from(program);
         let labels = Command {
@@ -239,7 +237,7 @@ impl Inner {
         );
         to.register(
             "commands",
-            "Commands run; drivers that run none leave this empty",
+            "Commands run on the node",
             self.commands.clone(),
         );
         to.register(

@@ -3,6 +3,8 @@
 //! compat: "Secrets": the documented precedence is implemented, instance over driver over generic
 //! over plain, whatever the order of the map.
 
+use std::collections::BTreeMap;
+
 use driver_core::volume::Secrets;
 use secrecy::SecretString;
 
@@ -26,6 +28,32 @@ pub(crate) fn scoped<'a>(
     .into_iter()
     .flatten()
     .find_map(|key| secrets.get(&key))
+}
+
+/// The secrets whose keys begin with `prefix`, by what follows it, each with the value that counts.
+pub(crate) fn scoped_below<'a>(
+    secrets: &'a Secrets,
+    driver: &str,
+    instance: Option<&str>,
+    prefix: &str,
+) -> BTreeMap<&'a str, &'a SecretString> {
+    let instance = instance.map(|instance| format!("{SCOPE}{instance}/{prefix}"));
+    // From the widest to the narrowest, so that the last that is found counts.
+    let scopes = [
+        Some(prefix.to_owned()),
+        Some(format!("{SCOPE}{prefix}")),
+        Some(format!("{SCOPE}{driver}/{prefix}")),
+        instance,
+    ];
+    let mut found = BTreeMap::new();
+    for scope in scopes.into_iter().flatten() {
+        for (key, value) in secrets {
+            if let Some(name) = key.strip_prefix(&scope) {
+                found.insert(name, value);
+            }
+        }
+    }
+    found
 }
 
 #[cfg(test)]

@@ -60,7 +60,8 @@ pub fn run(serve: &Serve) -> ExitCode {
     let log = telemetry::start(serve.verbosity, serve.log_format);
     process::log_panics();
     say_what_is_ignored(serve);
-    let Some(connection) = open(serve) else {
+    let metrics = Metrics::new();
+    let Some(connection) = open(serve, &metrics) else {
         return ExitCode::from(EX_USAGE);
     };
     let runtime = match process::runtime() {
@@ -70,7 +71,7 @@ pub fn run(serve: &Serve) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let code = runtime.block_on(serve_until_told(serve, connection, log));
+    let code = runtime.block_on(serve_until_told(serve, connection, metrics, log));
     // Work that outlived its grace period must not hold up the exit as well.
     runtime.shutdown_background();
     code
@@ -85,8 +86,10 @@ fn say_what_is_ignored(serve: &Serve) {
     }
 }
 
-fn open(serve: &Serve) -> Option<Connection> {
-    let opened = config_file::open(&serve.driver_config_file, &serve.node_id, serve.version);
+fn open(serve: &Serve, metrics: &Metrics) -> Option<Connection> {
+    let tools = serve.programs.tools(metrics);
+    let (file, node) = (&serve.driver_config_file, &serve.node_id);
+    let opened = config_file::open(file, node, serve.version, &tools);
     let (document, connection) = match opened {
         Ok(opened) => opened,
         Err(error) => {
@@ -113,7 +116,12 @@ fn open(serve: &Serve) -> Option<Connection> {
     Some(connection)
 }
 
-async fn serve_until_told(serve: &Serve, connection: Connection, log: LogControl) -> ExitCode {
+async fn serve_until_told(
+    serve: &Serve,
+    connection: Connection,
+    metrics: Metrics,
+    log: LogControl,
+) -> ExitCode {
     // Signals before sockets: one that comes early must find them removed.
     let bound = match Signals::listen() {
         Ok(signals) => bind(serve).await.map(|bindings| (signals, bindings)),
@@ -128,7 +136,7 @@ async fn serve_until_told(serve: &Serve, connection: Connection, log: LogControl
     };
     let remains = bindings.remains.clone();
     let driver = connection.driver().kind().to_owned();
-    let mut running = Running::start(serve, connection, bindings, &log);
+    let mut running = Running::start(serve, connection, bindings, metrics, &log);
     running.announce(ServingStatus::Serving).await;
     let version = env!("CARGO_PKG_VERSION");
     info!(driver, version, pid = std::process::id(), "serving");
@@ -156,8 +164,13 @@ async fn serve_until_told(serve: &Serve, connection: Connection, log: LogControl
 // === impl Running ===
 
 impl Running {
-    fn start(serve: &Serve, connection: Connection, bindings: Bindings, log: &LogControl) -> Self {
-        let metrics = Metrics::new();
+    fn start(
+        serve: &Serve,
+        connection: Connection,
+        bindings: Bindings,
+        metrics: Metrics,
+        log: &LogControl,
+    ) -> Self {
         let ready = Readiness::default();
         if let Some(listener) = bindings.admin {
             let (metrics, log, ready) = (metrics.clone(), log.clone(), ready.clone());
@@ -239,9 +252,7 @@ impl Running {
 }
 
 fn plugin(serve: &Serve, connection: Connection, metrics: Metrics) -> Arc<Plugin> {
-    let by_default = Deadlines::default();
-    let node = serve.mount_timeout.unwrap_or(by_default.node);
-    let deadlines = Deadlines { node, ..by_default };
+    let deadlines = Deadlines::for_programs(serve.programs.timeouts());
     Arc::new(Plugin {
         name: serve.name.clone(),
         modes: serve.modes,

@@ -17,7 +17,7 @@ use driver_core::{
     Volume, VolumeId, VolumeName,
 };
 use node_utils::attachment::Hostpath;
-use node_utils::{AbsolutePath, Attachment};
+use node_utils::{AbsolutePath, Attachment, Node, NodeConfig};
 use tokio::sync::Notify;
 
 use crate::connection::Connection;
@@ -76,25 +76,15 @@ pub(crate) const EVERYTHING: Capabilities = Capabilities {
     topology: true,
 };
 
-pub(crate) const NOTHING: Capabilities = Capabilities {
-    volumes: false,
-    list_volumes: false,
-    get_volume: false,
-    capacity: false,
-    snapshots: false,
-    list_snapshots: false,
-    get_snapshot: false,
-    clones: false,
-    expand: Expansion::None,
-    publish: false,
-    topology: false,
-};
-
 /// A plugin over `driver`, with a configuration.
 pub(crate) fn plugin(driver: &Arc<Memory>, yaml: &str) -> Arc<Plugin> {
     let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
     let config = document.common().expect("configuration");
-    let connection = Connection::of(driver.clone(), &config, CsiVersion::minor(12));
+    let node = Node::here(NodeConfig {
+        mount_flags: config.node.mount.mount_flags.clone(),
+        ..NodeConfig::default()
+    });
+    let connection = Connection::of(driver.clone(), &config, CsiVersion::minor(12), node);
     Arc::new(Plugin {
         name: PluginName::parse("org.example.test").expect("name"),
         modes: Modes {

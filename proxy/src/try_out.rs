@@ -10,12 +10,16 @@ use std::sync::Arc;
 
 use driver_core::NodeId;
 use driver_core::config::{Document, NoEnvironment, Severity};
+use node_utils::Tools;
 use serde_json::json;
 
 use crate::args::EX_USAGE;
 use crate::config_file;
 use crate::connection::Connection;
+use crate::metrics::Metrics;
 use crate::process;
+use crate::programs::Programs;
+use crate::rpc::{Deadlines, Runner};
 use crate::telemetry::{self, LogFormat};
 
 mod content;
@@ -65,6 +69,7 @@ struct Stage {
     folder: Folder,
     connection: Connection,
     node_id: NodeId,
+    runner: Runner,
     introduction: Introduction,
 }
 
@@ -117,12 +122,16 @@ fn silence_panics() {
 fn set_up(flags: &TryFlags) -> Result<Stage, Refusal> {
     let trial = Trial::from_flags(flags).map_err(Refusal::Usage)?;
     let node_id = node_id().map_err(|problem| Refusal::Usage(vec![problem]))?;
+    let programs = Programs::read(&process::variable).map_err(Refusal::Usage)?;
+    let metrics = Metrics::new();
+    let tools = programs.tools(&metrics);
     let config_error =
         |error: &(dyn std::error::Error + 'static)| Refusal::Usage(vec![process::chain(error)]);
     let own = match &trial.config {
         None => None,
         Some(path) => {
-            Some(config_file::open(path, &node_id, trial.version).map_err(|e| config_error(&e))?)
+            let opened = config_file::open(path, &node_id, trial.version, &tools);
+            Some(opened.map_err(|e| config_error(&e))?)
         }
     };
     let seclusion = Seclusion::enter(trial.keep).map_err(Refusal::Cannot)?;
@@ -131,7 +140,7 @@ fn set_up(flags: &TryFlags) -> Result<Stage, Refusal> {
     })?;
     let opened = match own {
         Some(own) => Ok(own),
-        None => demonstration(&folder, &node_id, &trial).map_err(|e| config_error(&e)),
+        None => demonstration(&folder, &node_id, &trial, &tools).map_err(|e| config_error(&e)),
     };
     let (document, connection) = opened.inspect_err(|_| drop(folder.remove()))?;
     let notes = document.findings().into_iter();
@@ -146,6 +155,7 @@ fn set_up(flags: &TryFlags) -> Result<Stage, Refusal> {
         folder,
         connection,
         node_id,
+        runner: Runner::new(Deadlines::for_programs(programs.timeouts()), metrics),
         introduction,
     })
 }
@@ -168,6 +178,7 @@ fn demonstration(
     folder: &Folder,
     node_id: &NodeId,
     trial: &Trial,
+    tools: &Tools,
 ) -> Result<(Document, Connection), driver_core::config::ConfigError> {
     let base = folder.base().to_string();
     // JSON is YAML too, and quotes whatever the path may hold.
@@ -176,7 +187,7 @@ fn demonstration(
         "local-hostpath": { "shareBasePath": base, "controllerBasePath": base },
     });
     let document = Document::parse(&text.to_string(), &NoEnvironment)?;
-    let connection = Connection::open(&document, node_id, trial.version)?;
+    let connection = Connection::open(&document, node_id, trial.version, tools)?;
     Ok((document, connection))
 }
 
@@ -187,6 +198,7 @@ async fn perform(stage: Stage, screen: Screen) -> Result<Verdict, Refusal> {
         folder,
         connection,
         node_id,
+        runner,
         introduction,
     } = stage;
     introduction.say(&screen, &trial, &folder);
@@ -197,7 +209,7 @@ async fn perform(stage: Stage, screen: Screen) -> Result<Verdict, Refusal> {
     })?;
     let serving = async {
         let socket = folder.socket();
-        let host = Host::start(connection, node_id, &socket)?;
+        let host = Host::start(connection, node_id, runner, &socket)?;
         let cluster = Orchestrator::connect(&socket, trial.clone()).await?;
         Ok(((host, cluster), "csi.sock".to_owned()))
     };

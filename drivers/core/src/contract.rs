@@ -48,6 +48,10 @@ where
     F: Fn() -> R,
     R: Future<Output = Fresh>,
 {
+    if !make().await.driver.capabilities().volumes {
+        verbs::a_driver_without_volumes_has_no_verb(&make().await).await;
+        return;
+    }
     verbs::advertised_verbs_are_those_that_are_there(&make().await).await;
     verbs::identity_and_names_stay_the_same(&make().await);
     verbs::foreign_ids_reach_nothing(&make().await).await;

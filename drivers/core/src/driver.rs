@@ -7,7 +7,7 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use node_utils::{Access, AccessMode, VolumeCapability};
+use node_utils::{Access, AccessMode, Attachment, VolumeCapability};
 
 use crate::call::Call;
 use crate::error::Error;
@@ -96,6 +96,16 @@ pub trait Driver: Send + Sync + Debug {
     /// The ways in which its volumes can be used.
     fn access_rules(&self) -> AccessRules;
 
+    /// The same for volumes that reach a node in one way, where that makes a difference.
+    fn access_rules_of(&self, _attachment: &Attachment) -> AccessRules {
+        self.access_rules()
+    }
+
+    /// What is said about a verb that this driver does not have.
+    fn unsupported(&self, verb: &'static str) -> Error {
+        Error::unsupported(verb)
+    }
+
     /// The storage it stands on.
     fn backend_identity(&self) -> BackendIdentity;
 
@@ -118,7 +128,7 @@ pub trait Driver: Send + Sync + Debug {
 
     /// A volume by its id. `NotFound`.
     async fn get_volume(&self, _call: &Call, _id: &VolumeId) -> Result<Volume, Error> {
-        Err(Error::unsupported("get volume"))
+        Err(self.unsupported("get volume"))
     }
 
     /// Whether a volume exists: what `ValidateVolumeCapabilities` needs of every driver.
@@ -130,7 +140,7 @@ pub trait Driver: Send + Sync + Debug {
     /// Volumes, sorted so that pages neither lose nor repeat one that exists all the while.
     /// `Pending` for a token that is not ours.
     async fn list_volumes(&self, _call: &Call, _page: &PageRequest) -> Result<Page<Volume>, Error> {
-        Err(Error::unsupported("list volumes"))
+        Err(self.unsupported("list volumes"))
     }
 
     /// Grows a volume to at least the required size; one that is large enough stays as it is. Never
@@ -141,12 +151,12 @@ pub trait Driver: Send + Sync + Debug {
         _id: &VolumeId,
         _size: crate::size::SizeRange,
     ) -> Result<Expanded, Error> {
-        Err(Error::unsupported("expand volume"))
+        Err(self.unsupported("expand volume"))
     }
 
     /// Free space, without side effect.
     async fn capacity(&self, _call: &Call, _query: &CapacityQuery) -> Result<Capacity, Error> {
-        Err(Error::unsupported("capacity"))
+        Err(self.unsupported("capacity"))
     }
 
     /// Takes a snapshot. Idempotent by name and source. `Conflict`: the name is taken by a snapshot
@@ -156,17 +166,17 @@ pub trait Driver: Send + Sync + Debug {
         _call: &Call,
         _request: &CreateSnapshot,
     ) -> Result<Snapshot, Error> {
-        Err(Error::unsupported("create snapshot"))
+        Err(self.unsupported("create snapshot"))
     }
 
     /// Removes a snapshot. One that does not exist is removed. `Busy` while something needs it.
     async fn delete_snapshot(&self, _call: &Call, _id: &SnapshotId) -> Result<(), Error> {
-        Err(Error::unsupported("delete snapshot"))
+        Err(self.unsupported("delete snapshot"))
     }
 
     /// A snapshot by its id. `NotFound`.
     async fn get_snapshot(&self, _call: &Call, _id: &SnapshotId) -> Result<Snapshot, Error> {
-        Err(Error::unsupported("get snapshot"))
+        Err(self.unsupported("get snapshot"))
     }
 
     /// Snapshots, sorted like [`Driver::list_volumes`].
@@ -176,7 +186,7 @@ pub trait Driver: Send + Sync + Debug {
         _filter: &SnapshotFilter,
         _page: &PageRequest,
     ) -> Result<Page<Snapshot>, Error> {
-        Err(Error::unsupported("list snapshots"))
+        Err(self.unsupported("list snapshots"))
     }
 
     /// Lets a node reach a volume. Idempotent by both.
@@ -187,7 +197,7 @@ pub trait Driver: Send + Sync + Debug {
         _node: &NodeId,
         _capability: &VolumeCapability,
     ) -> Result<(), Error> {
-        Err(Error::unsupported("publish volume"))
+        Err(self.unsupported("publish volume"))
     }
 
     /// Stops a node (or, without one, every node) from reaching a volume; returns once that is
@@ -198,13 +208,32 @@ pub trait Driver: Send + Sync + Debug {
         _id: &VolumeId,
         _node: Option<&NodeId>,
     ) -> Result<(), Error> {
-        Err(Error::unsupported("unpublish volume"))
+        Err(self.unsupported("unpublish volume"))
     }
 
     /// The topology that a node reports for this driver's sake, `None` without one.
     fn node_topology(&self) -> Option<Topology> {
         None
     }
+}
+
+// === impl Capabilities ===
+
+impl Capabilities {
+    /// No verb at all: volumes are made by hand.
+    pub const NONE: Self = Self {
+        volumes: false,
+        list_volumes: false,
+        get_volume: false,
+        capacity: false,
+        snapshots: false,
+        list_snapshots: false,
+        get_snapshot: false,
+        clones: false,
+        expand: Expansion::None,
+        publish: false,
+        topology: false,
+    };
 }
 
 // === impl AccessRules ===

@@ -27,7 +27,6 @@ pub enum Effect {
 const NODE_JS: &str = "there is no Node.js runtime here";
 const NO_DRIVER: &str = "the drivers that use it are not in this build";
 const NO_HTTPS: &str = "no driver of this build speaks HTTPS";
-const NO_COMMANDS: &str = "nothing in this build runs that command";
 const METRICS: &str = "use --metrics-address and the process_ figures there";
 
 /// All of them.
@@ -68,7 +67,31 @@ pub const VARIABLES: &[Variable] = &[
     ),
     acts(
         "MOUNT_DEFAULT_TIMEOUT",
-        "how long the mounts of one call may take, in milliseconds",
+        "how long one mount or unmount may take, in milliseconds; 30000 without it",
+    ),
+    acts(
+        "ISCSI_DEFAULT_TIMEOUT",
+        "how long one `iscsiadm` may take, in milliseconds; 30000 without it",
+    ),
+    acts(
+        "NVMEOF_DEFAULT_TIMEOUT",
+        "how long one `nvme` may take, in milliseconds; 30000 without it",
+    ),
+    acts(
+        "FILESYSTEM_DEFAULT_TIMEOUT",
+        "how long one `mkfs`, `fsck` or the like may take, in milliseconds; 1800000 without it",
+    ),
+    acts(
+        "ISCSIADM_HOST_STRATEGY",
+        "how `iscsiadm` of the host is reached: `chroot` (else) or `nsenter`",
+    ),
+    acts(
+        "ISCSIADM_HOST_PATH",
+        "the `iscsiadm` of the host: a name or an absolute path",
+    ),
+    acts(
+        "USE_HOST_MOUNT_TOOLS",
+        "`1`: `mount` is the host's; another value: never; else the filesystem decides",
     ),
     acts(
         "TMPDIR",
@@ -77,20 +100,11 @@ pub const VARIABLES: &[Variable] = &[
     acts("NO_COLOR", "`try` does not use colours on a terminal"),
     none("NODE_EXTRA_CA_CERTS", NO_HTTPS),
     none("SSH_REUSE_CONNECTION", NO_DRIVER),
-    none("ISCSI_DEFAULT_TIMEOUT", NO_DRIVER),
-    none("NVMEOF_DEFAULT_TIMEOUT", NO_DRIVER),
     none("RESTIC_DEFAULT_TIMEOUT", NO_DRIVER),
     none("KOPIA_DEFAULT_TIMEOUT", NO_DRIVER),
     none(
-        "FILESYSTEM_DEFAULT_TIMEOUT",
-        "democratic-csi never used it either",
-    ),
-    none("FILESYSTEM_TYPE_DETECTION_STRATEGY", NO_DRIVER),
-    none("ISCSIADM_HOST_STRATEGY", NO_COMMANDS),
-    none("ISCSIADM_HOST_PATH", NO_COMMANDS),
-    none(
-        "USE_HOST_MOUNT_TOOLS",
-        "mounts of this build are system calls, not commands",
+        "FILESYSTEM_TYPE_DETECTION_STRATEGY",
+        "the device itself is always read, as its value `blkid` asks for",
     ),
     none("DEMOCRATIC_CSI_IS_CONTAINER", NO_DRIVER),
     none("CONTAINER_SANDBOX_MOUNT_POINT", "only Windows has it"),

@@ -10,6 +10,7 @@ use driver_core::NodeId;
 use super::{Lookup, ServeFlags};
 use crate::csi_version::CsiVersion;
 use crate::identity::PluginName;
+use crate::programs::Programs;
 use crate::service::Modes;
 use crate::telemetry::{LogFormat, Verbosity};
 
@@ -38,8 +39,8 @@ pub struct Serve {
     pub metrics: Option<SocketAddr>,
     /// How long calls may go on after a signal.
     pub shutdown_grace: Duration,
-    /// How long the mounts of one call may take, if that was said.
-    pub mount_timeout: Option<Duration>,
+    /// The programs that the node runs.
+    pub programs: Programs,
     /// What was ignored on the command line, for the log.
     pub warnings: Vec<String>,
 }
@@ -106,13 +107,12 @@ impl Serve {
         let metrics = flags.metrics_address.as_deref().map(metrics_address);
         let metrics = metrics.and_then(|address| problems.check("--metrics-address", address));
         let grace = problems.check("--shutdown-grace", seconds(&flags.shutdown_grace));
-        let mount_timeout = set("MOUNT_DEFAULT_TIMEOUT").map(|text| milliseconds(&text));
-        let mount_timeout =
-            mount_timeout.and_then(|timeout| problems.check("MOUNT_DEFAULT_TIMEOUT", timeout));
+        let programs = Programs::read(env);
+        let programs = programs.map_err(|wrong| problems.0.extend(wrong)).ok();
         let node_id = set("CSI_NODE_ID").or_else(host_name).unwrap_or_default();
         let node_id = problems.check("CSI_NODE_ID", node(&node_id));
         let production = set("NODE_ENV").as_deref() == Some("production");
-        match (version, name, file, modes, mode, grace, node_id) {
+        match (version, name, file, modes, mode, grace, node_id, programs) {
             (
                 Some(version),
                 Some(name),
@@ -121,6 +121,7 @@ impl Serve {
                 Some(mode),
                 Some(shutdown_grace),
                 Some(node_id),
+                Some(programs),
             ) if problems.0.is_empty() => Ok(Self {
                 driver_config_file,
                 name,
@@ -136,7 +137,7 @@ impl Serve {
                 log_format: flags.log.log_format.or_json(production),
                 metrics,
                 shutdown_grace,
-                mount_timeout,
+                programs,
                 warnings,
             }),
             _ => Err(problems.0),
@@ -269,19 +270,6 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs_f64).ok_or_else(|| {
         format!(
             "`{}` is no number of seconds up to a day",
-            text.escape_debug()
-        )
-    })
-}
-
-fn milliseconds(text: &str) -> Result<Duration, String> {
-    let number = text
-        .parse::<u64>()
-        .ok()
-        .filter(|number| (1..=86_400_000).contains(number));
-    number.map(Duration::from_millis).ok_or_else(|| {
-        format!(
-            "`{}` is no number of milliseconds up to a day",
             text.escape_debug()
         )
     })

@@ -295,13 +295,12 @@ fn all_problems_are_told_at_once_each_with_its_flag() {
 }
 
 #[test]
-fn the_deadline_of_mounts_is_in_milliseconds() {
-    let timeout = |env: &[(&str, &str)]| serve(&REQUIRED, env).mount_timeout;
-    assert_eq!(timeout(&[]), None);
-    assert_eq!(
-        timeout(&[("MOUNT_DEFAULT_TIMEOUT", "1500")]),
-        Some(Duration::from_millis(1500))
-    );
+fn the_deadlines_of_programs_are_in_milliseconds() {
+    let timeouts = |env: &[(&str, &str)]| serve(&REQUIRED, env).programs.timeouts();
+    assert_eq!(timeouts(&[]).mount, Duration::from_secs(30));
+    let given = timeouts(&[("MOUNT_DEFAULT_TIMEOUT", "1500")]);
+    assert_eq!(given.mount, Duration::from_millis(1500));
+    assert_eq!(given.iscsi, timeouts(&[]).iscsi);
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub(super) fn create(
     let request = CreateSnapshotRequest::try_from(request)?;
     let (connection, source) = plugin.connections.of_volume(&request.source);
     if !connection.driver().capabilities().snapshots {
-        return Err(Error::unsupported("create snapshot"));
+        return Err(connection.driver().unsupported("create snapshot"));
     }
     let here = connection.name();
     // Several snapshots of one volume may be taken at once; its deletion has to wait.
@@ -54,7 +54,7 @@ pub(super) fn delete(
     let handle = decode::delete_snapshot(request)?;
     let (connection, id) = plugin.connections.of_snapshot(&handle);
     if !connection.driver().capabilities().snapshots {
-        return Err(Error::unsupported("delete snapshot"));
+        return Err(connection.driver().unsupported("delete snapshot"));
     }
     let object = Object::Snapshot(id.clone());
     let keys = Keys::none().and(connection.name(), object, Hold::Exclusive);

@@ -9,7 +9,7 @@ use prost::Message;
 use tonic::Code;
 
 use super::*;
-use crate::testing::{EVERYTHING, Memory, NOTHING, Trouble, plugin};
+use crate::testing::{EVERYTHING, Memory, Trouble, plugin};
 
 const CONFIG: &str = "driver: memory";
 
@@ -349,7 +349,7 @@ async fn a_volume_reports_its_condition_where_that_was_advertised() {
 
 #[tokio::test]
 async fn calls_that_a_driver_lacks_are_unimplemented_whatever_is_advertised() {
-    let driver = Memory::with(NOTHING);
+    let driver = Memory::with(Capabilities::NONE);
     let yaml = "{driver: memory, service: {controller: {capabilities: {rpc: [CREATE_DELETE_VOLUME, \
                 PUBLISH_UNPUBLISH_VOLUME, CREATE_DELETE_SNAPSHOT, MODIFY_VOLUME]}}}}";
     let service = service(&driver, yaml);

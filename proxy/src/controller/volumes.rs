@@ -29,7 +29,7 @@ pub(super) fn create(
     let request = CreateVolumeRequest::try_from(request)?;
     let connection = plugin.connections.leading().clone();
     if !connection.driver().capabilities().volumes {
-        return Err(Error::unsupported("create volume"));
+        return Err(connection.driver().unsupported("create volume"));
     }
     connection.allow(&request.capabilities)?;
     let id = connection.name_volume(&request.name, &request.parameters)?;
@@ -106,7 +106,7 @@ pub(super) fn delete(
     let handle = decode::delete_volume(request)?;
     let (connection, id) = plugin.connections.of_volume(&handle);
     if !connection.driver().capabilities().volumes {
-        return Err(Error::unsupported("delete volume"));
+        return Err(connection.driver().unsupported("delete volume"));
     }
     let object = Object::Volume(id.clone());
     let keys = Keys::none().and(connection.name(), object, Hold::Exclusive);
@@ -242,7 +242,7 @@ pub(super) fn publish(
     let request = ControllerPublishRequest::try_from(request)?;
     let (connection, id) = plugin.connections.of_volume(&request.volume);
     if !connection.driver().capabilities().publish {
-        return Err(Error::unsupported("publish volume"));
+        return Err(connection.driver().unsupported("publish volume"));
     }
     connection.allow(std::slice::from_ref(&request.capability))?;
     if request.readonly {
@@ -267,7 +267,7 @@ pub(super) fn unpublish(
     let request = ControllerUnpublishRequest::try_from(request)?;
     let (connection, id) = plugin.connections.of_volume(&request.volume);
     if !connection.driver().capabilities().publish {
-        return Err(Error::unsupported("unpublish volume"));
+        return Err(connection.driver().unsupported("unpublish volume"));
     }
     let object = Object::Volume(id.clone());
     let keys = Keys::none().and(connection.name(), object, Hold::Exclusive);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use csi_proto::v1;
 use driver_core::config::NodeCapability;
 use driver_core::{Error, Kind, VolumeId};
-use node_utils::{AbsolutePath, Attachment, StageSecrets, Terms, node};
+use node_utils::{AbsolutePath, Attachment, Terms, node};
 use tracing::info;
 
 use crate::connection::Connection;
@@ -25,11 +25,12 @@ pub(super) fn stage(
 ) -> Result<Job<v1::NodeStageVolumeResponse>, Error> {
     let request = StageRequest::try_from(request)?;
     let (connection, id) = plugin.connections.of_volume(&request.volume);
-    connection.allow(std::slice::from_ref(&request.capability))?;
     let attachment = connection.attachment(&id, &request.context)?;
+    connection.allow_attached(&attachment, &request.capability)?;
     let capability = connection.on_node(request.capability);
     let secret = connection.secret_flags(&request.context, &request.secrets)?;
     let capability = connection.for_staging(capability, &secret);
+    let secrets = connection.stage_secrets(&attachment, &request.context, &request.secrets)?;
     let keys = alone(&connection, &id, request.staging.path());
     let subject = about(&connection, &request.volume);
     Ok(Job::new(subject, keys, async move |task| {
@@ -45,7 +46,7 @@ pub(super) fn stage(
             staging: request.staging,
             attachment,
             capability,
-            secrets: StageSecrets::default(),
+            secrets,
         };
         let staged = connection.node().stage(terms(&task), wanted).await;
         staged.map_err(|error| told(&id, error))?;
@@ -80,8 +81,8 @@ pub(super) fn publish(
 ) -> Result<Job<v1::NodePublishVolumeResponse>, Error> {
     let request = PublishRequest::try_from(request)?;
     let (connection, id) = plugin.connections.of_volume(&request.volume);
-    connection.allow(std::slice::from_ref(&request.capability))?;
     let attachment = connection.attachment(&id, &request.context)?;
+    connection.allow_attached(&attachment, &request.capability)?;
     let staging = request.staging.ok_or_else(|| unstaged(&id))?;
     // Two calls for one volume must not both find it published nowhere.
     let hold = if request.capability.mode.has_one_target() {

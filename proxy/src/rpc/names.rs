@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use node_utils::Timeouts;
+
 use crate::status::RpcGroup;
 
 /// The calls that are served, by their names in the specification.
@@ -49,8 +51,10 @@ pub struct Deadlines {
     pub changing: Duration,
     /// Questions.
     pub reading: Duration,
-    /// Work on a node.
+    /// Work on a node that mounts and unmounts.
     pub node: Duration,
+    /// Work on a node that may attach a device, and make, check or grow what is on it.
+    pub attaching: Duration,
 }
 
 // === impl Rpc ===
@@ -151,17 +155,27 @@ impl Rpc {
 
 impl Default for Deadlines {
     fn default() -> Self {
-        let minutes = |n: u64| Duration::from_secs(60 * n);
-        Self {
-            copying: minutes(24 * 60),
-            changing: minutes(10),
-            reading: minutes(1),
-            node: minutes(5),
-        }
+        Self::for_programs(Timeouts::default())
     }
 }
 
 impl Deadlines {
+    /// Those of a node whose programs may take so long: no call is cut before the longest program
+    /// in it had its time.
+    pub fn for_programs(timeouts: Timeouts) -> Self {
+        let minutes = |n: u64| Duration::from_secs(60 * n);
+        // More than one mount, one unmount, or one portal that does not answer.
+        let slowest = timeouts.mount.max(timeouts.iscsi).max(timeouts.nvme);
+        let node = minutes(5).max(3 * slowest);
+        Self {
+            copying: minutes(24 * 60),
+            changing: minutes(10),
+            reading: minutes(1),
+            node,
+            attaching: 2 * node + timeouts.filesystem,
+        }
+    }
+
     /// The time for one call.
     pub fn of(&self, rpc: Rpc) -> Duration {
         match (rpc, rpc.group()) {
@@ -169,8 +183,34 @@ impl Deadlines {
             (_, RpcGroup::Provision | RpcGroup::Attach | RpcGroup::Snapshot | RpcGroup::Resize) => {
                 self.changing
             }
-            (_, RpcGroup::Identity | RpcGroup::Query) => self.reading,
+            (Rpc::NodeStageVolume | Rpc::NodeExpandVolume, _) => self.attaching,
+            (Rpc::NodeGetVolumeStats, _) | (_, RpcGroup::Identity | RpcGroup::Query) => {
+                self.reading
+            }
             (_, RpcGroup::Node) => self.node,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_call_of_a_node_is_cut_before_the_longest_program_in_it() {
+        let by_default = Deadlines::default();
+        let minutes = |n: u64| Duration::from_secs(60 * n);
+        assert_eq!(by_default.of(Rpc::NodeStageVolume), minutes(40));
+        assert_eq!(by_default.of(Rpc::NodeExpandVolume), minutes(40));
+        assert_eq!(by_default.of(Rpc::NodeUnstageVolume), minutes(5));
+        assert_eq!(by_default.of(Rpc::NodeGetVolumeStats), minutes(1));
+        let patient = Timeouts {
+            mount: minutes(10),
+            filesystem: minutes(600),
+            ..Timeouts::default()
+        };
+        let patient = Deadlines::for_programs(patient);
+        assert!(patient.of(Rpc::NodePublishVolume) > minutes(10));
+        assert!(patient.of(Rpc::NodeStageVolume) > minutes(600));
     }
 }

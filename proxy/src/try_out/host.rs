@@ -13,9 +13,8 @@ use crate::args::UnixSocket;
 use crate::connection::Connection;
 use crate::dispatch::Connections;
 use crate::identity::PluginName;
-use crate::metrics::Metrics;
 use crate::process;
-use crate::rpc::{Deadlines, Runner};
+use crate::rpc::Runner;
 use crate::server;
 use crate::server::socket::{Bound, Listeners, Remains};
 use crate::service::{Modes, Plugin};
@@ -42,6 +41,7 @@ impl Host {
     pub(super) fn start(
         connection: Connection,
         node_id: NodeId,
+        runner: Runner,
         socket: &AbsolutePath,
     ) -> Result<Self, Trouble> {
         let socket = UnixSocket {
@@ -52,7 +52,6 @@ impl Host {
         let bound = Bound::listen(&socket).map_err(|error| seen(&error))?;
         let remains = bound.remains();
         let name = PluginName::parse(NAME).map_err(|error| seen(&error))?;
-        let runner = Runner::new(Deadlines::default(), Metrics::new());
         let plugin = Arc::new(Plugin {
             name,
             modes: Modes {

@@ -178,18 +178,35 @@ fn a_wrong_command_line_or_configuration_ends_it_with_64_before_anything_is_boun
 }
 
 #[test]
+fn a_variable_about_programs_that_cannot_be_meant_is_named_before_anything_is_bound() {
+    let place = Place::new();
+    for (variable, value) in [
+        ("MOUNT_DEFAULT_TIMEOUT", "30s"),
+        ("ISCSI_DEFAULT_TIMEOUT", "0"),
+        ("NVMEOF_DEFAULT_TIMEOUT", "-1"),
+        ("FILESYSTEM_DEFAULT_TIMEOUT", "half an hour"),
+        ("ISCSIADM_HOST_STRATEGY", "docker"),
+        ("ISCSIADM_HOST_PATH", "sbin/iscsiadm"),
+    ] {
+        let (code, said) = place.refused(place.command().env(variable, value));
+        assert_eq!(code, 64, "{variable}");
+        assert!(said.contains(variable), "{said}");
+    }
+}
+
+#[test]
 fn what_is_odd_but_usable_is_said_at_start_and_does_not_stop_it() {
     let place = Place::new();
     place.configure("  dirPermissionMode: \"0770\"\n");
     let mut command = place.command();
     command
         .arg("--log-levle=debug")
-        .env("ISCSI_DEFAULT_TIMEOUT", "1");
+        .env("RESTIC_DEFAULT_TIMEOUT", "1");
     let server = Server::of(&mut command);
     let text = format!("{:?}", server.lines);
     for said in [
         "--log-levle",
-        "ISCSI_DEFAULT_TIMEOUT",
+        "RESTIC_DEFAULT_TIMEOUT",
         "dirPermissionMode",
         "dirPermissionsMode",
     ] {

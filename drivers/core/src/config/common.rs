@@ -5,6 +5,7 @@
 //! [`Document::without_effect`](super::Document::without_effect).
 
 mod capability;
+mod filesystems;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

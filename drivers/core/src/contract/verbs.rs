@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 
 use super::{Fresh, call, expect, expect_kind};
-use crate::driver::Expansion;
+use crate::driver::{Capabilities, Expansion};
 use crate::error::{Error, Kind};
 use crate::parameters::Parameters;
 use crate::size::SizeRange;
 use crate::text::{MAX_STRING, NodeId, SnapshotId, VolumeId, VolumeName};
-use crate::volume::{CapacityQuery, PageRequest, SnapshotFilter, Source};
+use crate::topology::TopologyRequirement;
+use crate::volume::{CapacityQuery, CreateVolume, PageRequest, Secrets, SnapshotFilter, Source};
 
 pub(super) async fn advertised_verbs_are_those_that_are_there(fresh: &Fresh) {
     let driver = &fresh.driver;
@@ -85,6 +86,80 @@ async fn topology(fresh: &Fresh) {
         let reaches = |place: &crate::topology::Topology| place.reaches(&node);
         assert!(volume.topology.is_empty() || volume.topology.iter().any(reaches));
     }
+}
+
+/// Volumes of such a driver are made by hand: it says so whatever it is asked, and changes nothing.
+pub(super) async fn a_driver_without_volumes_has_no_verb(fresh: &Fresh) {
+    let driver = &fresh.driver;
+    let id = VolumeId::parse("contract-missing").expect("an id");
+    let snapshot = SnapshotId::parse("contract-missing").expect("an id");
+    let node = NodeId::parse("contract-node").expect("a node");
+    let size = SizeRange::new(super::SIZE, 0).expect("a size");
+    let (page, filter) = (PageRequest::default(), SnapshotFilter::default());
+    let capability = fresh.capability();
+    let name = Fresh::name("contract");
+    let named = driver.name_volume(&name, &Parameters::default());
+    let call = call();
+    let wanted = CreateVolume {
+        name,
+        id: id.clone(),
+        size,
+        capabilities: vec![capability.clone()],
+        parameters: Parameters::default(),
+        secrets: Secrets::new(),
+        source: None,
+        topology: TopologyRequirement::default(),
+    };
+    let query = CapacityQuery::default();
+    for (verb, outcome) in [
+        ("name", named.map(drop)),
+        (
+            "create",
+            driver.create_volume(&call, &wanted).await.map(drop),
+        ),
+        ("delete", driver.delete_volume(&call, &id).await),
+        ("find", driver.find_volume(&call, &id).await),
+        ("get", driver.get_volume(&call, &id).await.map(drop)),
+        ("list", driver.list_volumes(&call, &page).await.map(drop)),
+        ("capacity", driver.capacity(&call, &query).await.map(drop)),
+        (
+            "expand",
+            driver.expand_volume(&call, &id, size).await.map(drop),
+        ),
+        (
+            "snapshot",
+            fresh.try_snapshot(&id, "contract").await.map(drop),
+        ),
+        (
+            "delete snapshot",
+            driver.delete_snapshot(&call, &snapshot).await,
+        ),
+        (
+            "get snapshot",
+            driver.get_snapshot(&call, &snapshot).await.map(drop),
+        ),
+        (
+            "list snapshots",
+            driver.list_snapshots(&call, &filter, &page).await.map(drop),
+        ),
+        (
+            "publish",
+            driver.publish_volume(&call, &id, &node, &capability).await,
+        ),
+        (
+            "unpublish",
+            driver.unpublish_volume(&call, &id, Some(&node)).await,
+        ),
+    ] {
+        expect_kind(verb, outcome, &[Kind::Unsupported]);
+    }
+    assert_eq!(driver.capabilities(), Capabilities::NONE);
+    assert!(
+        driver.probe(&call).await.is_empty(),
+        "a driver without a backend has trouble"
+    );
+    assert_eq!(driver.backend_identity(), driver.backend_identity());
+    assert!(!driver.kind().is_empty());
 }
 
 pub(super) fn identity_and_names_stay_the_same(fresh: &Fresh) {

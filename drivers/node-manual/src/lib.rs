@@ -1,0 +1,12 @@
+//! Volumes that somebody else made: node-manual.
+//!
+//! There is no controller half: a person writes a `PersistentVolume` whose attributes say
+//! everything, and the node attaches what they name. Here are only the rules of how each kind of
+//! attachment may be used, and the answer to whoever asks for a controller. compat: "node-manual".
+
+#![forbid(unsafe_code)]
+
+mod driver;
+mod rules;
+
+pub use driver::NodeManual;
