@@ -10,6 +10,7 @@ pub mod content;
 pub mod crash;
 pub mod hostile;
 pub mod idempotency;
+pub mod interrupted;
 pub mod limits;
 pub mod messages;
 pub mod node;
@@ -94,9 +95,9 @@ macro_rules! suite {
             concurrency: sixty_four_callers_make_one_snapshot,
             concurrency: sixty_four_callers_publish_once,
             concurrency: creating_and_deleting_at_once_leaves_one_or_none,
-            concurrency: a_source_that_is_being_copied_is_not_deleted,
-            concurrency: work_goes_on_without_the_client_that_asked_for_it,
-            concurrency: a_call_that_timed_out_is_completed_by_its_retry,
+            interrupted: a_source_that_is_being_copied_is_not_deleted,
+            interrupted: work_goes_on_without_the_client_that_asked_for_it,
+            interrupted: a_call_that_timed_out_is_completed_by_its_retry,
             content: a_restored_snapshot_is_the_volume_at_the_time_of_the_cut,
             content: a_clone_is_its_source_and_then_its_own,
             paging: pages_neither_lose_nor_repeat_while_others_come_and_go,

@@ -20,7 +20,7 @@ use tonic::Code;
 use tonic::transport::Endpoint;
 
 use crate::client::Client;
-use crate::conformance::concurrency::insist;
+use crate::conformance::interrupted::insist;
 use crate::conformance::world::{Outcome, code};
 use crate::place::Place;
 use crate::server::{Launch, log_of};

@@ -93,18 +93,10 @@ pub async fn another_capability_on_the_same_path_already_exists(target: &dyn Tar
             .await
             .expect("many writers");
         assert_eq!(fs::write(target_path.join("file"), "y").is_err(), readonly);
-        let gone = node
-            .node_unpublish_volume(volume::unpublish(&shared, &target_path))
-            .await;
-        gone.expect("unpublished");
+        world.unpublish(&shared, &target_path).await;
     }
-    let gone = node
-        .node_unpublish_volume(volume::unpublish(&shared, &pod))
-        .await;
-    gone.expect("unpublished");
-    node.node_unstage_volume(volume::unstage(&shared, &staging))
-        .await
-        .expect("unstaged");
+    world.unpublish(&shared, &pod).await;
+    world.unstage(&shared).await;
     world.remove(&shared.volume_id).await;
     world.end().await;
 }
@@ -141,11 +133,9 @@ pub async fn pods_of_a_node_share_a_volume_unless_they_ask_to_be_alone(target: &
         fs::write(pods[0].join("file"), "x").expect("the first may write");
         assert_eq!(fs::read(pods[1].join("file")).expect("one volume"), b"x");
         for pod in &pods {
-            let gone = node.node_unpublish_volume(volume::unpublish(&shared, pod));
-            gone.await.expect("unpublished");
+            world.unpublish(&shared, pod).await;
         }
-        let gone = node.node_unstage_volume(volume::unstage(&shared, &staging));
-        gone.await.expect("unstaged");
+        world.unstage(&shared).await;
         world.remove(&shared.volume_id).await;
     }
     world.end().await;
@@ -253,13 +243,8 @@ pub async fn read_only_is_enforced_by_the_kernel(target: &dyn Target) {
             "{what}"
         );
         fs::read_dir(&pod).expect("it can be read");
-        let gone = node
-            .node_unpublish_volume(volume::unpublish(&made, &pod))
-            .await;
-        gone.expect("unpublished");
-        node.node_unstage_volume(volume::unstage(&made, &staging))
-            .await
-            .expect("unstaged");
+        world.unpublish(&made, &pod).await;
+        world.unstage(&made).await;
         world.remove(&made.volume_id).await;
     }
     world.end().await;
@@ -408,13 +393,8 @@ pub async fn the_group_of_a_mount_can_write(target: &dyn Target) {
             fs::metadata(pod.join("file")).expect("the file").gid(),
             GROUP
         );
-        let gone = node
-            .node_unpublish_volume(volume::unpublish(&made, &pod))
-            .await;
-        gone.expect("unpublished");
-        node.node_unstage_volume(volume::unstage(&made, &staging))
-            .await
-            .expect("unstaged");
+        world.unpublish(&made, &pod).await;
+        world.unstage(&made).await;
         world.remove(&made.volume_id).await;
     }
     world.end().await;

@@ -1,7 +1,7 @@
 //! The calls: one client beside the floors, then many clients at once.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -155,15 +155,7 @@ impl Bench<'_> {
                 let (mut client, (made, staging)) = (each[who].clone(), staged[who].clone());
                 async move {
                     let target = staging.with_extension("pod");
-                    client
-                        .node
-                        .node_publish_volume(volume::publish(&made, &staging, &target))
-                        .await?;
-                    client
-                        .node
-                        .node_unpublish_volume(volume::unpublish(&made, &target))
-                        .await?;
-                    Ok(())
+                    published_once(&mut client, &made, &staging, &target).await
                 }
             }
         });
@@ -240,14 +232,7 @@ impl Bench<'_> {
                 .node
                 .node_stage_volume(volume::stage(&made, &staging))
                 .await?;
-            client
-                .node
-                .node_publish_volume(volume::publish(&made, &staging, &target))
-                .await?;
-            client
-                .node
-                .node_unpublish_volume(volume::unpublish(&made, &target))
-                .await?;
+            published_once(&mut client, &made, &staging, &target).await?;
             client
                 .node
                 .node_unstage_volume(volume::unstage(&made, &staging))
@@ -306,6 +291,21 @@ impl Pairing {
         let text = format!("{}   ratio {ratio:.2}", Figures::of(&mut self.ours));
         report.aimed(name, &text, ratio, aim);
     }
+}
+
+/// Publishes a staged volume and takes it away again.
+async fn published_once(
+    client: &mut Client,
+    made: &Volume,
+    staging: &Path,
+    target: &Path,
+) -> Result<()> {
+    let node = &mut client.node;
+    node.node_publish_volume(volume::publish(made, staging, target))
+        .await?;
+    node.node_unpublish_volume(volume::unpublish(made, target))
+        .await?;
+    Ok(())
 }
 
 fn show(name: &str, mut load: Load) {
