@@ -157,6 +157,14 @@ fn are_wishes<'a>(capabilities: impl IntoIterator<Item = &'a v1::VolumeCapabilit
     }
 }
 
+fn is_use<'a>(
+    capability: Option<&v1::VolumeCapability>,
+    contexts: impl IntoIterator<Item = &'a Map>,
+) {
+    are_wishes([capability.expect("it is required")]);
+    are_small(contexts);
+}
+
 fn are_places(requirement: Option<&v1::TopologyRequirement>) {
     let Some(requirement) = requirement else {
         return;
@@ -191,6 +199,11 @@ fn hide_among<'a>(capabilities: impl IntoIterator<Item = &'a mut v1::VolumeCapab
             }
         }
     }
+}
+
+fn hide_in_use(secrets: &mut Map, capability: &mut Option<v1::VolumeCapability>) {
+    hide_in(secrets);
+    hide_among(capability);
 }
 
 macro_rules! requests {
@@ -232,13 +245,9 @@ requests! {
     ControllerPublishVolumeRequest: |r| {
         is_id(&r.volume_id);
         assert!(is_csi_text(&r.node_id, 256));
-        are_wishes(Some(r.volume_capability.as_ref().expect("it is required")));
-        are_small([&r.volume_context]);
+        is_use(r.volume_capability.as_ref(), [&r.volume_context]);
         are_secrets(&r.secrets);
-    }, |m| {
-        hide_in(&mut m.secrets);
-        hide_among(&mut m.volume_capability);
-    }
+    }, |m| { hide_in_use(&mut m.secrets, &mut m.volume_capability); }
     ControllerUnpublishVolumeRequest: |r| {
         is_id(&r.volume_id);
         assert!(r.node_id.is_empty() || is_csi_text(&r.node_id, 256));
@@ -256,7 +265,7 @@ requests! {
     }
     ListVolumesRequest: |r| {
         assert!(r.max_entries >= 0);
-        assert!(r.starting_token.is_empty() || is_csi_text(&r.starting_token, 512));
+        assert!(r.starting_token.is_empty() || is_csi_text(&r.starting_token, 128));
     }, |_m| {}
     GetCapacityRequest: |r| {
         are_wishes(&r.volume_capabilities);
@@ -278,7 +287,7 @@ requests! {
     }, |m| { hide_in(&mut m.secrets); }
     ListSnapshotsRequest: |r| {
         assert!(r.max_entries >= 0);
-        assert!(r.starting_token.is_empty() || is_csi_text(&r.starting_token, 512));
+        assert!(r.starting_token.is_empty() || is_csi_text(&r.starting_token, 128));
         for id in [&r.source_volume_id, &r.snapshot_id] {
             assert!(id.is_empty() || is_csi_text(id, 512));
         }
@@ -293,21 +302,14 @@ requests! {
         is_size(r.capacity_range.as_ref());
         are_wishes(&r.volume_capability);
         are_secrets(&r.secrets);
-    }, |m| {
-        hide_in(&mut m.secrets);
-        hide_among(&mut m.volume_capability);
-    }
+    }, |m| { hide_in_use(&mut m.secrets, &mut m.volume_capability); }
     ControllerGetVolumeRequest: |r| { is_id(&r.volume_id); }, |_m| {}
     NodeStageVolumeRequest: |r| {
         is_id(&r.volume_id);
         is_place(&r.staging_target_path);
-        are_wishes(Some(r.volume_capability.as_ref().expect("it is required")));
-        are_small([&r.volume_context, &r.publish_context]);
+        is_use(r.volume_capability.as_ref(), [&r.volume_context, &r.publish_context]);
         are_secrets(&r.secrets);
-    }, |m| {
-        hide_in(&mut m.secrets);
-        hide_among(&mut m.volume_capability);
-    }
+    }, |m| { hide_in_use(&mut m.secrets, &mut m.volume_capability); }
     NodeUnstageVolumeRequest: |r| {
         is_id(&r.volume_id);
         is_place(&r.staging_target_path);
@@ -318,13 +320,9 @@ requests! {
         if !r.staging_target_path.is_empty() {
             is_place(&r.staging_target_path);
         }
-        are_wishes(Some(r.volume_capability.as_ref().expect("it is required")));
-        are_small([&r.volume_context, &r.publish_context]);
+        is_use(r.volume_capability.as_ref(), [&r.volume_context, &r.publish_context]);
         are_secrets(&r.secrets);
-    }, |m| {
-        hide_in(&mut m.secrets);
-        hide_among(&mut m.volume_capability);
-    }
+    }, |m| { hide_in_use(&mut m.secrets, &mut m.volume_capability); }
     NodeUnpublishVolumeRequest: |r| {
         is_id(&r.volume_id);
         is_place(&r.target_path);
@@ -343,8 +341,5 @@ requests! {
         is_size(r.capacity_range.as_ref());
         are_wishes(&r.volume_capability);
         are_secrets(&r.secrets);
-    }, |m| {
-        hide_in(&mut m.secrets);
-        hide_among(&mut m.volume_capability);
-    }
+    }, |m| { hide_in_use(&mut m.secrets, &mut m.volume_capability); }
 }

@@ -18,8 +18,8 @@ pub(super) fn install(registry: &mut Handlebars<'static>) {
     registry.register_helper("if", Box::new(Condition { wanted: true }));
     registry.register_helper("unless", Box::new(Condition { wanted: false }));
     registry.register_helper("with", Box::new(With));
-    registry.register_helper("lookup", Box::new(Lookup));
-    registry.register_helper(PRINT, Box::new(Print));
+    registry.register_helper("lookup", Box::new(Value(lookup)));
+    registry.register_helper(PRINT, Box::new(Value(print)));
 }
 
 /// What `if` and `with` take for "no". An empty map is none of them.
@@ -116,9 +116,10 @@ impl HelperDef for With {
     }
 }
 
-struct Lookup;
+/// A helper that only gives a value.
+struct Value(fn(&Helper<'_>) -> Result<JsonValue, RenderError>);
 
-impl HelperDef for Lookup {
+impl HelperDef for Value {
     fn call_inner<'reg: 'rc, 'rc>(
         &self,
         helper: &Helper<'rc>,
@@ -126,34 +127,28 @@ impl HelperDef for Lookup {
         _: &'rc Context,
         _: &mut RenderContext<'reg, 'rc>,
     ) -> Result<ScopedJson<'rc>, RenderError> {
-        let map = argument(helper, "lookup", 0)?.value();
-        let key = text(argument(helper, "lookup", 1)?.value());
-        let found = match map {
-            JsonValue::Object(map) => map.get(&key).cloned(),
-            // Handlebars.js gives the length and single characters of a text.
-            JsonValue::String(text)
-                if !text.is_empty() && (key == "length" || key.parse::<usize>().is_ok()) =>
-            {
-                let reason = "`lookup` in a text instead of a map";
-                return Err(RenderErrorReason::Other(reason.to_owned()).into());
-            }
-            _ => None,
-        };
-        Ok(ScopedJson::Derived(found.unwrap_or(JsonValue::Null)))
+        (self.0)(helper).map(ScopedJson::Derived)
     }
 }
 
-struct Print;
+fn lookup(helper: &Helper<'_>) -> Result<JsonValue, RenderError> {
+    let map = argument(helper, "lookup", 0)?.value();
+    let key = text(argument(helper, "lookup", 1)?.value());
+    let found = match map {
+        JsonValue::Object(map) => map.get(&key).cloned(),
+        // Handlebars.js gives the length and single characters of a text.
+        JsonValue::String(text)
+            if !text.is_empty() && (key == "length" || key.parse::<usize>().is_ok()) =>
+        {
+            let reason = "`lookup` in a text instead of a map";
+            return Err(RenderErrorReason::Other(reason.to_owned()).into());
+        }
+        _ => None,
+    };
+    Ok(found.unwrap_or(JsonValue::Null))
+}
 
-impl HelperDef for Print {
-    fn call_inner<'reg: 'rc, 'rc>(
-        &self,
-        helper: &Helper<'rc>,
-        _: &'reg Handlebars<'reg>,
-        _: &'rc Context,
-        _: &mut RenderContext<'reg, 'rc>,
-    ) -> Result<ScopedJson<'rc>, RenderError> {
-        let value = argument(helper, "print", 0)?.value();
-        Ok(ScopedJson::Derived(JsonValue::String(text(value))))
-    }
+fn print(helper: &Helper<'_>) -> Result<JsonValue, RenderError> {
+    let value = argument(helper, "print", 0)?.value();
+    Ok(JsonValue::String(text(value)))
 }
