@@ -51,7 +51,7 @@ sum_of() {
 
 # The tests that were ignored, without those of `*_in_the_lab`: these are for another machine.
 ignored_here() { # log
-    awk '/^ *Running / { lab = /_in_the_lab/ }
+    awk '/^ *(Running|Doc-tests) / { lab = /_in_the_lab/ }
         /^test result: / && !lab { for (i = 2; i <= NF; i++) if ($i ~ /^ignored/) n += $(i - 1) }
         END { print n + 0 }' "$1"
 }

@@ -128,7 +128,7 @@ async fn at_the_deadline_the_whole_group_is_killed() {
     assert!(!error.outcome_known());
     assert_eq!(error.effect(), Effect::Possible);
     assert!(
-        started.elapsed() < Duration::from_secs(5),
+        started.elapsed() < Duration::from_mins(1),
         "{:?}",
         started.elapsed()
     );
