@@ -19,6 +19,7 @@ mod tests;
 pub(crate) use filesystem::mount_device;
 pub use options::{Attributes, MountOptions, Superblock};
 pub(crate) use place::Place;
+pub(crate) use table::as_listed;
 pub use table::{MountEntry, MountTable};
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

@@ -18,7 +18,7 @@ use crate::attachment::{AbsolutePath, Attachment};
 use crate::capability::MountAccess;
 use crate::device::look;
 use crate::error::{Effect, Error, Kind};
-use crate::mount::{MountEntry, MountTable};
+use crate::mount::{MountEntry, MountTable, as_listed};
 use crate::secrets::StageSecrets;
 use crate::tools::Tools;
 
@@ -74,7 +74,9 @@ pub fn is_mount_of(attachment: &Attachment, entry: &MountEntry<'_>) -> bool {
         Attachment::Smb(share) => matches!(&*fs_type, "cifs" | "smb3") && same(&share.unc_form()),
         Attachment::ZfsLocal(zfs) => fs_type == "zfs" && source == zfs.asset.as_str(),
         Attachment::Objectivefs(objectivefs) => {
-            fs_type.starts_with("fuse") && source.ends_with(objectivefs.filesystem.bare())
+            let name = source.strip_suffix(objectivefs.filesystem.bare());
+            fs_type.starts_with("fuse")
+                && name.is_some_and(|store| matches!(store.as_bytes(), [] | [.., b'/']))
         }
         Attachment::Oneclient(_) => fs_type.starts_with("fuse") && source == "oneclient",
         Attachment::Hostpath(_) | Attachment::Iscsi(_) | Attachment::Nvmeof(_) => false,
@@ -96,7 +98,8 @@ async fn found(wanted: &Wanted<'_>, deadline: Instant) -> Result<Found, Error> {
     look(deadline, &doing.clone(), move || {
         let table =
             MountTable::read().map_err(|error| Error::new(Kind::Internal, doing).because(error))?;
-        let found = match table.layers(staging.as_path()).last() {
+        let point = as_listed(staging.as_path());
+        let found = match table.layers(&point).last() {
             None => Found::Nothing,
             Some(entry) if is_mount_of(&attachment, &entry) => Found::Wanted,
             Some(entry) => Found::Other(entry.source().into_owned()),

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Of this thread, not of the process: threads may differ in their mounts, as tests do.
 const SOURCE: &str = "/proc/thread-self/mountinfo";
@@ -23,6 +23,15 @@ const SERVERS: [&str; 8] = [
 
 /// What the kernel adds to the root of a mount whose directory was removed.
 const DELETED: &[u8] = b"//deleted";
+
+/// A path as the mount table spells it, without links. Only its last component may be on a filesystem
+/// that does not answer, and that is not looked at.
+pub(crate) fn as_listed(path: &Path) -> PathBuf {
+    match (path.parent().map(std::fs::canonicalize), path.file_name()) {
+        (Some(Ok(parent)), Some(name)) => parent.join(name),
+        _ => path.to_owned(),
+    }
+}
 
 /// The text of a mount table.
 #[derive(Debug, Clone)]
@@ -68,7 +77,7 @@ impl MountTable {
             .filter_map(MountEntry::parse)
     }
 
-    /// The mounts at exactly this path, the lowest layer first.
+    /// The mounts at exactly this path, spelled as the table does, the lowest layer first.
     pub fn layers<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = MountEntry<'a>> {
         self.entries().filter(move |entry| entry.is_at(path))
     }
@@ -217,7 +226,6 @@ fn decode(field: &[u8]) -> Cow<'_, [u8]> {
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
-    use std::path::PathBuf;
 
     use proptest::prelude::*;
 

@@ -227,7 +227,8 @@ fn a_mount_is_known_by_what_the_kernel_shows() {
         "137 40 0:54 / /a rw,relatime shared:98 - nfs4 localhost:/tank/a/v/x rw,vers=4.2\n\
          138 40 0:54 / /b rw,relatime shared:98 - nfs4 [::1]:/tank/a rw,vers=4.2\n\
          131 40 0:48 / /c rw,relatime shared:98 - cifs //127.0.0.1/tank_a/v/y rw,vers=3.0\n\
-         57 58 0:47 / /d rw,noatime shared:93 - zfs tank/a rw,xattr,noacl\n",
+         57 58 0:47 / /d rw,noatime shared:93 - zfs tank/a rw,xattr,noacl
+         58 58 0:48 / /e rw - fuse.objectivefs s3://xfs rw\n",
     );
     let share = |kind, server, share| {
         attachment(&[
@@ -242,6 +243,12 @@ fn a_mount_is_known_by_what_the_kernel_shows() {
             ("zfs_asset_name", name),
         ])
     };
+    let objectivefs = |filesystem| {
+        attachment(&[
+            ("node_attach_driver", "objectivefs"),
+            ("filesystem", filesystem),
+        ])
+    };
     for (wanted, path, right) in [
         (share("nfs", "localhost", "/tank/a/v/x/"), "/a", true),
         (share("nfs", "localhost", "/tank/a/v/y"), "/a", false),
@@ -251,6 +258,8 @@ fn a_mount_is_known_by_what_the_kernel_shows() {
         (share("smb", "127.0.0.1", "tank_a"), "/c", false),
         (zfs("tank/a"), "/d", true),
         (zfs("tank/b"), "/d", false),
+        (objectivefs("xfs"), "/e", true),
+        (objectivefs("fs"), "/e", false),
     ] {
         assert_eq!(
             is_mount_of(
@@ -348,6 +357,41 @@ async fn what_a_server_refuses_is_told_with_what_to_do() {
     let other = fails("nfs", 32, "something new").await;
     assert_eq!(other.kind(), Kind::Internal);
     assert!(other.chain().contains("something new"), "{}", other.chain());
+}
+
+#[test]
+fn what_is_mounted_is_found_through_a_link_on_the_way() {
+    crate::testing::with_own_mounts(|base| {
+        for name in ["real/s", "other"] {
+            std::fs::create_dir_all(base.join(name)).expect("a folder");
+        }
+        std::os::unix::fs::symlink(base.join("real"), base.join("link")).expect("a link");
+        crate::testing::bind_plainly(&base.join("other"), &base.join("real/s"));
+        let text = base.join("link/s").display().to_string();
+        let staging = AbsolutePath::parse(&text).expect("a path");
+        let attachment = attachment(&[
+            ("node_attach_driver", "nfs"),
+            ("server", "nas"),
+            ("share", "/a"),
+        ]);
+        let wanted = Wanted {
+            attachment: &attachment,
+            access: &access(&[]),
+            secrets: &StageSecrets::default(),
+            staging: &staging,
+        };
+        // Its blocking threads are made by this one and so share its mounts.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let soon = Instant::now() + Duration::from_mins(1);
+        let tools = nowhere();
+        let error = runtime
+            .block_on(mount(&tools, wanted, soon))
+            .expect_err("something else is there");
+        assert_eq!(error.kind(), Kind::Conflict, "{}", error.chain());
+    });
 }
 
 #[tokio::test]

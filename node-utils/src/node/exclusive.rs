@@ -63,7 +63,8 @@ fn elsewhere(table: &MountTable, staged: &MountEntry<'_>, known: &[PathBuf]) -> 
         .find(|point| !known.iter().any(|known| is_seen_again(point, known)))
 }
 
-fn is_seen_again(point: &Path, known: &Path) -> bool {
+/// Whether the path `point` is `known`, maybe below the root of the host.
+pub(super) fn is_seen_again(point: &Path, known: &Path) -> bool {
     known
         .strip_prefix("/")
         .is_ok_and(|relative| point.ends_with(relative))

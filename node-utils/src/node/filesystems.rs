@@ -12,13 +12,12 @@ use exec::{Accept, Command, Program};
 use tokio::time::Instant;
 
 use super::Context;
-use super::mounted::as_mounted;
 use crate::attachment::AbsolutePath;
 use crate::capability::FsType;
 use crate::device::{BlockDevice, look};
 use crate::error::{Effect, Error, Kind};
 use crate::filesystem::{self, Content, Ensured, FilesystemKind};
-use crate::mount::MountTable;
+use crate::mount::{MountTable, as_listed};
 
 /// Less than this behind the last partition is no room: what partition tables keep for themselves
 /// and lose to alignment.
@@ -212,7 +211,7 @@ fn room_behind(
 fn mounted_at(doing: String, path: &AbsolutePath) -> Result<FilesystemKind, Error> {
     let table = MountTable::read()
         .map_err(|error| Error::new(Kind::Internal, doing.clone()).because(error))?;
-    let point = as_mounted(path);
+    let point = as_listed(path.as_path());
     let entry = table.layers(&point).last();
     let name = entry.map(|entry| entry.fs_type().into_owned());
     let known = name.as_deref().and_then(|name| match name {

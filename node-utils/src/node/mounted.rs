@@ -4,14 +4,14 @@
 //! be asked for its source; a block volume is a device node, or that of the read-only device that
 //! we put on top. May block where the filesystem does not answer.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::attachment::AbsolutePath;
 use crate::device::{BlockDevice, DeviceNumber};
 use crate::error::{Error, Kind};
 use crate::kernel::Kernel;
 use crate::loops::Loop;
-use crate::mount::{MountEntry, MountTable, Place};
+use crate::mount::{MountEntry, MountTable, Place, as_listed};
 
 /// `BTRFS_SUPER_MAGIC` of `linux/magic.h`.
 const BTRFS: u64 = 0x9123_683E;
@@ -65,21 +65,11 @@ pub(super) fn is_whole(place: &Place) -> Result<bool, Error> {
 /// nothing is mounted there.
 pub(super) fn topmost(kernel: &Kernel, path: &AbsolutePath) -> Result<Option<Behind>, Error> {
     let table = MountTable::read().map_err(unreadable)?;
-    let path = as_mounted(path);
+    let path = as_listed(path.as_path());
     let Some(entry) = table.layers(&path).last() else {
         return Ok(None);
     };
     of_entry(kernel, &entry).map(Some)
-}
-
-/// The path as the mount table spells it. Only its last component may be on a filesystem that does
-/// not answer, and that is not looked at.
-pub(super) fn as_mounted(path: &AbsolutePath) -> PathBuf {
-    let path = path.as_path();
-    match (path.parent().map(std::fs::canonicalize), path.file_name()) {
-        (Some(Ok(parent)), Some(name)) => parent.join(name),
-        _ => path.to_owned(),
-    }
 }
 
 fn of_entry(kernel: &Kernel, entry: &MountEntry<'_>) -> Result<Behind, Error> {

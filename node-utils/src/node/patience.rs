@@ -3,21 +3,22 @@
 //! An unmount, or a look at what is mounted, can wait for a server for ever. It gets a share of the
 //! time; then, if the mount table says that the filesystem depends on somebody else, what waits for
 //! it is told that it failed and the mount is taken out of sight, and the work is tried again. The
-//! same is done if somebody uses it who will never come back from there, as our own looks do. A
-//! filesystem on a device always answers in the end, and is never treated so. Whoever works on
-//! other volumes is on other threads.
+//! same is done if somebody uses it who will never come back from there, as our own looks do. Where
+//! the same filesystem is mounted elsewhere nobody is told anything: others use it there. One on a
+//! device always answers in the end, and is never treated so. Whoever works on other volumes is on
+//! other threads.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::exclusive::is_seen_again;
 use super::mount_failed;
-use super::mounted::as_mounted;
 use super::slot::is_lost;
 use crate::attachment::AbsolutePath;
 use crate::blocking::{self, Doing, Terms};
 use crate::error::{Error, Kind};
-use crate::mount::{self, MountTable, Place};
+use crate::mount::{self, MountEntry, MountTable, Place, as_listed};
 
 /// More layers than anybody stacks.
 const LAYERS: usize = 64;
@@ -63,7 +64,7 @@ async fn run<T: Send + 'static>(
 async fn answers(terms: &Terms, path: &AbsolutePath) -> bool {
     let (look, doing) = (path.clone(), format!("look at `{path}`"));
     let work = move || {
-        let point = as_mounted(&look);
+        let point = as_listed(look.as_path());
         let table = MountTable::read().ok();
         let is_remote = table.is_some_and(|table| {
             table
@@ -83,21 +84,25 @@ async fn answers(terms: &Terms, path: &AbsolutePath) -> bool {
 /// Takes every filesystem at `path` that depends on somebody else out of sight, from the top; says
 /// how many there were.
 fn take_away(path: &AbsolutePath) -> Result<usize, Error> {
-    let point = as_mounted(path);
+    let point = as_listed(path.as_path());
     for count in 0..LAYERS {
         let table = MountTable::read().map_err(|error| {
             Error::new(Kind::Internal, format!("find what is mounted at `{path}`")).because(error)
         })?;
-        let is_remote = table
-            .layers(&point)
-            .last()
-            .is_some_and(|top| top.is_remote());
-        if !is_remote {
+        let Some(top) = table.layers(&point).last().filter(MountEntry::is_remote) else {
             return Ok(count);
-        }
-        tracing::warn!(%path, "the filesystem that is mounted there does not answer; it is taken away by force");
-        mount::unmount_silent(path.as_path())
-            .map_err(|error| mount_failed(format!("unmount `{path}` by force"), error))?;
+        };
+        // Volumes of one share are one filesystem: what waits for the others goes on waiting.
+        let is_shared = table
+            .entries()
+            .any(|other| other.device == top.device && !is_seen_again(&other.point(), &point));
+        tracing::warn!(%path, is_shared, "the filesystem that is mounted there does not answer; it is taken away by force");
+        let taken = if is_shared {
+            mount::unmount_dead(path.as_path())
+        } else {
+            mount::unmount_silent(path.as_path())
+        };
+        taken.map_err(|error| mount_failed(format!("unmount `{path}` by force"), error))?;
     }
     Ok(LAYERS)
 }

@@ -1,9 +1,8 @@
 //! Whether what is mounted is the share, dataset or FUSE filesystem of a volume.
 
-use super::mounted::as_mounted;
 use crate::attachment::{AbsolutePath, Attachment};
 use crate::error::{Error, Kind};
-use crate::mount::{MountTable, Place};
+use crate::mount::{MountTable, Place, as_listed};
 use crate::mounting;
 
 /// Whether the mount at an opened path is this volume, by what the mount table says of it.
@@ -16,7 +15,7 @@ pub(super) fn is_at(place: &Place, attachment: &Attachment) -> Result<bool, Erro
 /// Whether the topmost mount at a path is this volume, without a look at what is mounted.
 pub(super) fn is_topmost(path: &AbsolutePath, attachment: &Attachment) -> Result<bool, Error> {
     let table = table()?;
-    let point = as_mounted(path);
+    let point = as_listed(path.as_path());
     let top = table.layers(&point).last();
     Ok(top.is_some_and(|entry| mounting::is_mount_of(attachment, &entry)))
 }

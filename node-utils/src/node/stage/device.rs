@@ -63,7 +63,9 @@ pub(super) async fn stage(
     let beside = match &facts {
         Some(facts) => {
             let target = context.devices.target(facts);
-            Some(context.order.beside(target, terms.deadline()).await?)
+            let beside = context.order.beside(target, terms.deadline()).await;
+            // The record is written by now.
+            Some(beside.map_err(|error| error.with_effect(Effect::Possible))?)
         }
         None => None,
     };
@@ -128,8 +130,9 @@ fn look(context: &Context, request: &StageRequest) -> Result<Found, Error> {
             drop(slot);
             tracing::warn!(path = %staging, "the filesystem turned read-only after an error; it is mounted anew");
             mount::unmount_all_layers(staging.as_path())
-                .map_err(|error| mount_failed(format!("unmount `{staging}`"), error))?;
-            keep_record(context, request)?;
+                .map_err(|error| mount_failed(format!("unmount `{staging}`"), error))
+                .and_then(|_| keep_record(context, request))
+                .map_err(|error| error.with_effect(Effect::Possible))?;
             Ok(Found::Empty(begun))
         }
     }

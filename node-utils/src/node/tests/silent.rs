@@ -43,6 +43,9 @@ pub(super) fn fuse(path: &Path) -> Option<OwnedFd> {
     Some(device)
 }
 
+/// For what is to end well: half of it passes before anything is done by force.
+const ENOUGH: u64 = 6_000;
+
 fn within(millis: u64) -> Terms {
     Terms::until(Instant::now() + Duration::from_millis(millis))
 }
@@ -63,11 +66,38 @@ fn a_filesystem_that_does_not_answer_is_taken_away_in_time() {
         ));
         refused(looked, Kind::Timeout);
         bench
-            .run(bench.node.unpublish(within(2000), bench.target("t")))
+            .run(bench.node.unpublish(within(ENOUGH), bench.target("t")))
             .expect("unpublish");
         bench
-            .run(bench.node.unstage(within(2000), bench.staging("s")))
+            .run(bench.node.unstage(within(ENOUGH), bench.staging("s")))
             .expect("unstage");
+        bench.nothing_is_left(before);
+    });
+}
+
+#[test]
+fn what_others_wait_for_is_not_told_that_it_failed() {
+    bench(|bench| {
+        let before = mounts();
+        for name in ["t", "u"] {
+            fs::create_dir(bench.path("k").join(name)).expect("dir");
+        }
+        let Some(_daemon) = fuse(&bench.path("k/t")) else {
+            return;
+        };
+        bind_plainly(&bench.path("k/t"), &bench.path("k/u"));
+        let look = |relative: &str| {
+            let path = AbsolutePath::parse(&bench.text(relative)).expect("path");
+            refused(bench.run(bench.node.stats(within(50), path)), Kind::Timeout);
+        };
+        // Whoever looks at it keeps it in use.
+        look("k/t");
+        let unpublish = |name| bench.run(bench.node.unpublish(within(ENOUGH), bench.target(name)));
+        unpublish("t").expect("unpublish");
+        assert!(!bench.path("k/t").exists());
+        // One that was told would not wait.
+        look("k/u");
+        unpublish("u").expect("unpublish");
         bench.nothing_is_left(before);
     });
 }
@@ -107,7 +137,7 @@ fn nobody_waits_for_a_volume_that_does_not_answer() {
         bench.unpublish("t").expect("unpublish");
         bench.unstage("s").expect("unstage");
         bench
-            .run(bench.node.unpublish(within(2000), bench.target("dead")))
+            .run(bench.node.unpublish(within(ENOUGH), bench.target("dead")))
             .expect("unpublish");
     });
 }
