@@ -2,7 +2,8 @@
 //!
 //! A system call on a dead mount can block for ever and cannot be cancelled. The caller stops
 //! waiting at its deadline; the thread is left alone, and what the caller holds for the volume is
-//! released when the work has really ended, so that nobody else touches the volume meanwhile.
+//! released when the work has really ended, so that nobody else touches the volume meanwhile. Work
+//! that only looks changes nothing however late it comes back, and holds nothing then.
 
 use std::any::Any;
 use std::fmt;
@@ -166,12 +167,19 @@ pub(crate) async fn run<T: Send + 'static>(
     if deadline <= Instant::now() {
         return Err(Error::new(Kind::Timeout, doing.text));
     }
+    let (in_the_end, now) = match doing.effect {
+        Effect::Possible => (hold, Hold(None)),
+        // Whoever wants to take a mount away that does not answer must not wait for a look at it.
+        Effect::None => (Hold(None), hold),
+    };
     let task = spawn(move || {
         let result = work();
-        drop(hold);
+        drop(in_the_end);
         result
     });
-    match tokio::time::timeout_at(deadline, task).await {
+    let waited = tokio::time::timeout_at(deadline, task).await;
+    drop(now);
+    match waited {
         Ok(Ok(result)) => result,
         // The text of a panic may hold anything; the panic hook has told the log.
         Ok(Err(error)) => {
@@ -182,10 +190,15 @@ pub(crate) async fn run<T: Send + 'static>(
                 .failed(Kind::Internal)
                 .advise("the work panicked, which is a defect; a retry is safe"))
         }
-        Err(elapsed) => Err(doing
-            .failed(Kind::Timeout)
-            .because(elapsed)
-            .advise("the kernel has not answered yet; the volume stays locked until it does")),
+        Err(elapsed) => {
+            let advice = match doing.effect {
+                Effect::Possible => {
+                    "the kernel has not answered yet; the volume stays locked until it does"
+                }
+                Effect::None => "the kernel has not answered yet",
+            };
+            Err(doing.failed(Kind::Timeout).because(elapsed).advise(advice))
+        }
     }
 }
 
@@ -217,6 +230,29 @@ mod tests {
         let result = run(terms, Doing::changing("work".into()), || Ok(7)).await;
         assert_eq!(result.expect("done"), 7);
         assert_eq!(Arc::strong_count(&guard), 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_held_outlasts_late_work_but_not_a_late_look() {
+        for (doing, holders) in [
+            (Doing::changing("work".into()), 2),
+            (Doing::reading("look".into()), 1),
+        ] {
+            let guard = Arc::new(());
+            let (answer, hung) = std::sync::mpsc::channel::<()>();
+            let terms = Terms::until(Instant::now() + Duration::from_millis(20));
+            let work = move || {
+                let _ = hung.recv();
+                Ok(())
+            };
+            let late = run(terms.holding(Arc::clone(&guard)), doing, work).await;
+            assert_eq!(late.expect_err("late").kind(), Kind::Timeout);
+            assert_eq!(Arc::strong_count(&guard), holders);
+            drop(answer);
+            while Arc::strong_count(&guard) > 1 {
+                tokio::task::yield_now().await;
+            }
+        }
     }
 
     #[tokio::test]

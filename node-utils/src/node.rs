@@ -142,7 +142,7 @@ impl Node {
     /// Lets the node see a larger volume; the size it has now, where something limits it.
     /// `NotFound`: nothing is mounted at that path.
     pub async fn expand(&self, terms: Terms, request: ExpandRequest) -> Result<Option<u64>, Error> {
-        expand::expand(&self.context, terms, request).await
+        expand::expand(&self.context, &self.stuck, terms, request).await
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::mounted::{Behind, behind, is_whole};
 use super::request::ExpandRequest;
+use super::stuck::Stuck;
 use super::{Context, stats};
 use crate::blocking::{self, Doing, Terms};
 use crate::device::{self, BlockDevice};
@@ -32,6 +33,7 @@ enum Found {
 
 pub(super) async fn expand(
     context: &Arc<Context>,
+    stuck: &Stuck,
     terms: Terms,
     request: ExpandRequest,
 ) -> Result<Option<u64>, Error> {
@@ -40,7 +42,8 @@ pub(super) async fn expand(
         let (context, request) = (Arc::clone(context), request.clone());
         move || find(&context, &request)
     };
-    let found = blocking::run(terms.clone(), Doing::reading(doing.clone()), find).await?;
+    let look = stuck.look(terms.clone(), doing.clone(), &request.path, find);
+    let found = look.await?;
     let (device, is_raw) = match found {
         Found::Nothing => return Ok(None),
         Found::Raw(device) => (device, true),

@@ -1,7 +1,7 @@
 //! What the calls of a node do, and what each must not share.
 //!
-//! The guard goes down with the work: a thread that hangs in a system call keeps its volume locked
-//! after its caller was told that the deadline has passed.
+//! The guard goes down with the work: a thread that hangs in a system call and may yet change
+//! something keeps its volume locked after its caller was told that the deadline has passed.
 
 use std::sync::Arc;
 

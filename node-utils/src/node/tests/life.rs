@@ -309,7 +309,7 @@ fn a_publication_beside_a_hung_call_is_not_held_up() {
         let guard = std::sync::Arc::new(());
         let terms = Terms::until(Instant::now() + Duration::from_millis(20))
             .holding(std::sync::Arc::clone(&guard));
-        let doing = blocking::Doing::reading("hang".to_owned());
+        let doing = blocking::Doing::changing("hang".to_owned());
         let result = bench.runtime.block_on(blocking::run(terms, doing, move || {
             let _ = hung.recv();
             Ok(())

@@ -103,6 +103,33 @@ fn what_others_wait_for_is_not_told_that_it_failed() {
 }
 
 #[test]
+fn a_look_that_hangs_keeps_nobody_from_taking_the_volume_away() {
+    bench(|bench| {
+        let before = mounts();
+        fs::create_dir(bench.path("k/t")).expect("dir");
+        let Some(_daemon) = fuse(&bench.path("k/t")) else {
+            return;
+        };
+        let guard = Arc::new(());
+        let request = ExpandRequest {
+            path: AbsolutePath::parse(&bench.text("k/t")).expect("path"),
+            required: None,
+        };
+        let grown = |terms: Terms| bench.run(bench.node.expand(terms, request.clone()));
+        let terms = within(50).holding(Arc::clone(&guard));
+        refused(grown(terms), Kind::Timeout);
+        assert_eq!(Arc::strong_count(&guard), 1, "the volume is locked");
+        // At once: each look costs a thread.
+        let error = refused(grown(soon()), Kind::Timeout);
+        assert!(error.advice().is_some_and(|text| text.contains("earlier")));
+        bench
+            .run(bench.node.unpublish(within(ENOUGH), bench.target("t")))
+            .expect("unpublish");
+        bench.nothing_is_left(before);
+    });
+}
+
+#[test]
 fn a_filesystem_whose_daemon_died_is_taken_away_by_every_verb() {
     bench(|bench| {
         let before = mounts();
