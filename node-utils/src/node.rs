@@ -41,7 +41,7 @@ use crate::blocking::{self, Doing, Terms};
 use crate::capability::{Access, MountAccess, VolumeCapability};
 use crate::error::{Error, Kind};
 use crate::kernel::Kernel;
-use crate::mount::MountError;
+use crate::mount::{MountError, Place};
 use crate::tools::Tools;
 use devices::Devices;
 use order::Order;
@@ -115,6 +115,17 @@ impl Node {
     /// `Precondition`: not staged, or published elsewhere in an exclusive mode. The caller keeps
     /// two publications of one volume apart: between the look and the mount nothing is locked here.
     pub async fn publish(&self, terms: Terms, request: PublishRequest) -> Result<(), Error> {
+        if !matches!(request.attachment, Attachment::Hostpath(_)) {
+            // What hangs here locks nothing; what hangs below may yet mount.
+            let staging = request.staging.path();
+            let (look, doing) = (staging.clone(), format!("look at `{staging}`"));
+            let look = move || {
+                // What is there is judged below.
+                drop(Place::open(look.as_path()));
+                Ok(())
+            };
+            self.stuck.look(terms.clone(), doing, staging, look).await?;
+        }
         let doing = Doing::changing(format!("publish at `{}`", request.target));
         let context = Arc::clone(&self.context);
         blocking::run(terms, doing, move || publish::publish(&context, &request)).await

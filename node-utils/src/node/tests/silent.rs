@@ -106,8 +106,10 @@ fn what_others_wait_for_is_not_told_that_it_failed() {
 fn a_look_that_hangs_keeps_nobody_from_taking_the_volume_away() {
     bench(|bench| {
         let before = mounts();
-        fs::create_dir(bench.path("k/t")).expect("dir");
-        let Some(_daemon) = fuse(&bench.path("k/t")) else {
+        for name in ["s", "t"] {
+            fs::create_dir(bench.path("k").join(name)).expect("dir");
+        }
+        let (Some(_one), Some(_two)) = (fuse(&bench.path("k/s")), fuse(&bench.path("k/t"))) else {
             return;
         };
         let guard = Arc::new(());
@@ -122,9 +124,20 @@ fn a_look_that_hangs_keeps_nobody_from_taking_the_volume_away() {
         // At once: each look costs a thread.
         let error = refused(grown(soon()), Kind::Timeout);
         assert!(error.advice().is_some_and(|text| text.contains("earlier")));
+        let request = PublishRequest {
+            attachment: Shelf::attachment("one"),
+            ..bench.request("u")
+        };
+        let terms = within(50).holding(Arc::clone(&guard));
+        let published = bench.run(bench.node.publish(terms, request));
+        refused(published, Kind::Timeout);
+        assert_eq!(Arc::strong_count(&guard), 1, "the volume is locked");
         bench
             .run(bench.node.unpublish(within(ENOUGH), bench.target("t")))
             .expect("unpublish");
+        bench
+            .run(bench.node.unstage(within(ENOUGH), bench.staging("s")))
+            .expect("unstage");
         bench.nothing_is_left(before);
     });
 }
