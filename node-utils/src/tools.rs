@@ -65,22 +65,19 @@ impl Tools {
         watch: impl Fn(Place) -> Place,
     ) -> Self {
         let here = watch(Arc::new(Local::new()));
-        let through = |way: Way| -> Place { watch(Arc::new(Host::new(Local::new(), way))) };
-        let of_host = through(Way::chroot());
-        let chosen = |way: Option<Way>| {
-            if way.is_some() {
-                Arc::clone(&of_host)
-            } else {
-                Arc::clone(&here)
-            }
+        let through = |way: Option<Way>| -> Place {
+            way.map_or_else(
+                || Arc::clone(&here),
+                |way| watch(Arc::new(Host::new(Local::new(), way))),
+            )
         };
         Self {
-            iscsi: through(settings.iscsi_way().clone()),
-            mount: chosen(settings.mount_way(None)),
-            mount_on_host: chosen(settings.mount_way(Some(ON_HOST[0]))),
-            host: of_host.clone(),
+            iscsi: through(settings.iscsi_way()),
+            mount: through(settings.mount_way(None)),
+            mount_on_host: through(settings.mount_way(Some(ON_HOST[0]))),
+            host: through(settings.host_way()),
             iscsiadm: settings.iscsiadm().clone(),
-            iscsi_way: Some(settings.iscsi_way().clone()),
+            iscsi_way: settings.iscsi_way(),
             here,
             timeouts,
         }

@@ -29,6 +29,8 @@ const TIMEOUTS: [&str; 4] = [
     "NVMEOF_DEFAULT_TIMEOUT",
     "FILESYSTEM_DEFAULT_TIMEOUT",
 ];
+/// Where an image has the host's root, and nothing else has anything.
+const HOST_ROOT: &str = "/host";
 const HOST: [&str; 2] = ["ISCSIADM_HOST_STRATEGY", "ISCSIADM_HOST_PATH"];
 
 // === impl Programs ===
@@ -47,7 +49,10 @@ impl Programs {
             problems.extend(HostSettings::read(alone).err().map(|e| process::chain(&e)));
         }
         match (HostSettings::read(env), Timeouts::read(env)) {
-            (Ok(host), Ok(timeouts)) if problems.is_empty() => Ok(Self { host, timeouts }),
+            (Ok(host), Ok(timeouts)) if problems.is_empty() => Ok(Self {
+                host: host.contained(Path::new(HOST_ROOT).is_dir()),
+                timeouts,
+            }),
             _ => Err(problems),
         }
     }

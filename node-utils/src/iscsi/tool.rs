@@ -213,8 +213,9 @@ fn explained(doing: &str, error: RunError) -> Error {
     let (kind, advice) = match (error.exit_code(), &error) {
         (Some(code), _) => meaning(code),
         (None, RunError::Deadline { .. }) => (Kind::Timeout, None),
+        // To try again would not mend it.
         (None, RunError::NotFound { .. }) => (
-            Kind::Unreachable,
+            Kind::Internal,
             Some("install open-iscsi on the host, and enable its daemon iscsid"),
         ),
         (None, _) => (Kind::Unreachable, None),

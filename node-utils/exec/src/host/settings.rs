@@ -17,8 +17,11 @@ const MOUNTED_BY_THE_HOST: [&str; 3] = ["zfs", "lustre", "onedata"];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostSettings {
     iscsiadm: Program,
-    iscsi_way: Way,
+    /// The way that a variable asks for.
+    iscsi_way: Option<Way>,
     mount_tools: MountTools,
+    /// Whether there is a container around this process, and so a host to be entered.
+    contained: bool,
 }
 
 /// Whose `mount` and `umount` are called.
@@ -57,9 +60,10 @@ impl HostSettings {
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, InvalidHostSettings> {
         let set = |name: &str| lookup(name).filter(|value| !value.is_empty());
         let iscsi_way = match set(STRATEGY).as_deref() {
-            None | Some("chroot") => Way::chroot(),
+            None => None,
+            Some("chroot") => Some(Way::chroot()),
             // iscsid, not process 1: on Talos the daemon and iscsiadm live in a container.
-            Some("nsenter") => Way::daemon("iscsid"),
+            Some("nsenter") => Some(Way::daemon("iscsid")),
             Some(other) => {
                 return Err(InvalidHostSettings::Strategy {
                     value: other.to_owned(),
@@ -81,7 +85,16 @@ impl HostSettings {
             iscsiadm,
             iscsi_way,
             mount_tools,
+            contained: true,
         })
+    }
+
+    /// Says whether there is a container around this process. Without one only what a variable asks
+    /// for is done elsewhere than here.
+    #[must_use]
+    pub fn contained(mut self, contained: bool) -> Self {
+        self.contained = contained;
+        self
     }
 
     /// The program that is `iscsiadm`.
@@ -89,9 +102,14 @@ impl HostSettings {
         &self.iscsiadm
     }
 
-    /// How `iscsiadm` is reached.
-    pub fn iscsi_way(&self) -> &Way {
-        &self.iscsi_way
+    /// How `iscsiadm` is reached; `None` is here.
+    pub fn iscsi_way(&self) -> Option<Way> {
+        self.iscsi_way.clone().or_else(|| self.host_way())
+    }
+
+    /// How the host's own programs are reached; `None` is here.
+    pub fn host_way(&self) -> Option<Way> {
+        self.contained.then(Way::chroot)
     }
 
     /// How `mount` and `umount` are reached for a filesystem; `None` is the container's own.
@@ -103,7 +121,7 @@ impl HostSettings {
             MountTools::Host => true,
             MountTools::Container => false,
             MountTools::ByFilesystem => {
-                filesystem.is_some_and(|name| MOUNTED_BY_THE_HOST.contains(&name))
+                self.contained && filesystem.is_some_and(|name| MOUNTED_BY_THE_HOST.contains(&name))
             }
         };
         host.then(Way::chroot)
@@ -129,7 +147,7 @@ mod tests {
             read(&[("USE_HOST_MOUNT_TOOLS", "")]).unwrap(),
         ] {
             assert_eq!(settings.iscsiadm().as_str(), "iscsiadm");
-            assert_eq!(settings.iscsi_way(), &Way::chroot());
+            assert_eq!(settings.iscsi_way(), Some(Way::chroot()));
             assert_eq!(settings.mount_way(Some("ext4")), None);
             assert_eq!(settings.mount_way(None), None);
         }
@@ -159,8 +177,24 @@ mod tests {
             ("ISCSIADM_HOST_PATH", "/usr/local/sbin/iscsiadm"),
         ])
         .unwrap();
-        assert_eq!(talos.iscsi_way(), &Way::daemon("iscsid"));
+        assert_eq!(talos.iscsi_way(), Some(Way::daemon("iscsid")));
         assert_eq!(talos.iscsiadm().as_str(), "/usr/local/sbin/iscsiadm");
+    }
+
+    #[test]
+    fn without_a_container_only_what_is_asked_for_enters_a_host() {
+        let here = read(&[]).unwrap().contained(false);
+        assert_eq!(here.iscsi_way(), None);
+        assert_eq!(here.host_way(), None);
+        assert_eq!(here.mount_way(Some("zfs")), None);
+        let asked = read(&[
+            ("ISCSIADM_HOST_STRATEGY", "chroot"),
+            ("USE_HOST_MOUNT_TOOLS", "1"),
+        ]);
+        let asked = asked.unwrap().contained(false);
+        assert_eq!(asked.iscsi_way(), Some(Way::chroot()));
+        assert_eq!(asked.mount_way(None), Some(Way::chroot()));
+        assert_eq!(asked.host_way(), None);
     }
 
     #[test]
