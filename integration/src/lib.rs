@@ -10,6 +10,7 @@ pub mod client;
 pub mod conformance;
 pub mod keys;
 pub mod lab;
+pub mod machine;
 pub mod observe;
 pub mod place;
 pub mod process;

@@ -99,9 +99,8 @@ fn share_of<'a>(
     source: String,
     flags: &[String],
 ) -> Plan<'a> {
-    let command = Command::new(MOUNT)
-        .args(["-t", fs_type, "-o"])
-        .arg(flags.join(","))
+    let command = Command::new(MOUNT).args(["-t", fs_type, "-o"]);
+    let command = with_options(command, flags.join(","))
         .arg(source.as_str())
         .arg(wanted.staging.as_str());
     Plan {
@@ -109,6 +108,16 @@ fn share_of<'a>(
         command,
         source,
     }
+}
+
+/// Adds options, which no log shows: the specification warns that they may be secret. What is too
+/// short for a secret is not hidden, because it would be in every word that holds it.
+fn with_options(command: Command, options: String) -> Command {
+    const SHORTEST_SECRET: usize = 8;
+    if options.len() < SHORTEST_SECRET {
+        return command.arg(options);
+    }
+    command.secret_arg(SecretString::from(options))
 }
 
 /// Who logs in travels in the environment of `mount.cifs`: arguments are seen by every user of the
@@ -229,7 +238,7 @@ fn objectivefs_of<'a>(
         check(flag)?;
     }
     if !flags.is_empty() {
-        command = command.arg("-o").arg(flags.join(","));
+        command = with_options(command.arg("-o"), flags.join(","));
     }
     command = command
         .arg(volume.filesystem.bare())
@@ -247,8 +256,10 @@ fn objectivefs_of<'a>(
 fn oneclient_of<'a>(tools: &'a Tools, wanted: &Wanted<'_>, volume: &Oneclient) -> Plan<'a> {
     let mut command = Command::new(ONECLIENT)
         .arg("-H")
-        .arg(volume.server.as_str())
-        .args(wanted.access.flags.iter());
+        .arg(volume.server.as_str());
+    for flag in wanted.access.flags.iter() {
+        command = with_options(command, flag.to_owned());
+    }
     for (option, spaces) in [
         ("--space", &volume.space_names),
         ("--space-id", &volume.space_ids),

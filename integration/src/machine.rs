@@ -1,0 +1,231 @@
+//! A machine of the test's own, for what runs programs of the node: the programs are recorders, the
+//! host below `/host` is another folder, and `/dev` has zvols that are loop devices.
+//!
+//! The server lives in a mount namespace and a root folder of its own, so that nothing of the real
+//! `/etc`, `/dev` or `/host` is touched. Its system tools are the machine's; what is in
+//! `/usr/local/sbin` is ours and goes before them. What ran, where and with which arguments, is read
+//! back with [`Machine::ran`].
+#![expect(
+    clippy::disallowed_methods,
+    reason = "makes loop devices; nothing here is part of the program under test"
+)]
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::place::Place;
+use crate::requirement;
+use crate::server::Launch;
+
+/// A machine of the test's own.
+#[derive(Debug)]
+pub struct Machine {
+    /// The folder in which its server lives.
+    pub place: Place,
+    loops: Vec<PathBuf>,
+}
+
+/// One run of a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ran {
+    /// `here` or `host`.
+    pub place: String,
+    /// Its name.
+    pub program: String,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
+
+/// The programs that are recorded.
+const PROGRAMS: [&str; 8] = [
+    "mount",
+    "mount.objectivefs",
+    "oneclient",
+    "iscsiadm",
+    "other-iscsiadm",
+    "nvme",
+    "zfs",
+    "fsck.ext4",
+];
+/// Those that do their work, after it was recorded.
+const WORKING: [&str; 1] = ["mkfs.ext4"];
+
+/// What a recorder does. `slow` in an argument makes it hang, as a server does that is gone.
+const RECORDER: &str = r#"#!/bin/sh
+name=${0##*/}
+{
+    printf '%s\037%s' "@WHERE@" "$name"
+    for argument; do printf '\037%s' "$argument"; done
+    printf '\036'
+} >>'@RAN@'
+case "$name $*" in
+*slow*) exec sleep 600 ;;
+"mkfs.ext4 "*) exec "/usr/sbin/$name" "$@" ;;
+"fsck.ext4 "*) exit 0 ;;
+"zfs get "*) printf 'type\tfilesystem\nmountpoint\tlegacy\n'; exit 0 ;;
+"iscsiadm -m session"*) exit 21 ;;
+esac
+echo "the recorder does nothing" >&2
+exit 1
+"#;
+
+/// Makes the root folder `$1/root` and runs the rest of its arguments there.
+const ENTER: &str = r#"set -e
+place=$1
+shift
+root=$place/root
+mkdir -p "$root"
+mount -t tmpfs tmpfs "$root"
+for entry in /*; do
+    name=${entry#/}
+    case $name in
+    host | dev | etc | run | var) ;;
+    *)
+        if [ -L "$entry" ]; then
+            cp -P "$entry" "$root/$name"
+        elif [ -d "$entry" ]; then
+            mkdir "$root/$name"
+            mount --rbind "$entry" "$root/$name"
+        fi
+        ;;
+    esac
+done
+mkdir "$root/run" "$root/var" "$root/dev"
+cp -a /etc "$root/etc"
+for node in null zero full random urandom tty fuse loop-control; do
+    [ ! -e "/dev/$node" ] || cp -a "/dev/$node" "$root/dev/"
+done
+cp -a /dev/loop* "$root/dev/" 2>/dev/null || true
+cp -a "$place/dev/." "$root/dev/"
+host=$root/host
+mkdir -p "$host/usr" "$host/etc/iscsi" "$host/var/lib/iscsi" "$host/run" "$host/tmp" "$host$place"
+mount --rbind /usr "$host/usr"
+for name in bin sbin lib lib32 lib64; do
+    if [ -L "/$name" ]; then
+        cp -P "/$name" "$host/$name"
+    elif [ -d "/$name" ]; then
+        mkdir "$host/$name"
+        mount --rbind "/$name" "$host/$name"
+    fi
+done
+mount --bind "$place" "$host$place"
+mount --bind "$place/here" "$root/usr/local/sbin"
+mount --bind "$place/host" "$host/usr/local/sbin"
+exec chroot "$root" "$@"
+"#;
+
+// === impl Machine ===
+
+impl Machine {
+    /// A machine, or a word that this one cannot have another.
+    pub fn new(what: &str) -> Option<Self> {
+        if !requirement::root(what) {
+            return None;
+        }
+        requirement::tool(what, "unshare")?;
+        requirement::tool(what, "losetup")?;
+        let machine = Self {
+            place: Place::new(),
+            loops: Vec::new(),
+        };
+        for (place, folder) in [("here", "here"), ("host", "host")] {
+            machine.install(place, folder);
+        }
+        fs::create_dir(machine.path("dev")).expect("a folder");
+        fs::write(machine.path("enter"), ENTER).expect("a file");
+        Some(machine)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    fn install(&self, place: &str, folder: &str) {
+        let folder = self.path(folder);
+        fs::create_dir(&folder).expect("a folder");
+        let ran = self.path("ran").display().to_string();
+        let recorder = RECORDER.replace("@WHERE@", place).replace("@RAN@", &ran);
+        let file = folder.join("recorder");
+        fs::write(&file, recorder).expect("a file");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("a mode");
+        for program in PROGRAMS.iter().chain(&WORKING) {
+            symlink("recorder", folder.join(program)).expect("a link");
+        }
+    }
+
+    /// A node-manual server of this machine, with more lines for its configuration.
+    pub fn launch(&self, config: &str) -> Launch {
+        let place = self.place.path().as_os_str().to_owned();
+        let enter = self.path("enter").into_os_string();
+        let words = ["unshare", "--mount", "--propagation", "private", "/bin/sh"];
+        Launch::new(format!("driver: node-manual\n{config}\n"))
+            .under(words.map(Into::into).into_iter().chain([enter, place]))
+    }
+
+    /// Gives the machine a blank zvol, which is a loop device. Before its server starts.
+    ///
+    /// # Panics
+    /// If there is no loop device.
+    pub fn add_zvol(&mut self, name: &str) {
+        let file = self.path(&name.replace('/', "-"));
+        let blank = fs::File::create(&file).expect("a file");
+        blank.set_len(64 << 20).expect("a size");
+        let mut losetup = Command::new("losetup");
+        losetup.args(["--find", "--show"]).arg(&file);
+        let output = losetup.output().expect("losetup");
+        assert!(output.status.success(), "losetup: {output:?}");
+        let device = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+        let link = self.path("dev/zvol").join(name);
+        fs::create_dir_all(link.parent().expect("a folder above")).expect("folders");
+        symlink(&device, link).expect("a link");
+        self.loops.push(device);
+    }
+
+    /// What ran so far, in order.
+    pub fn ran(&self) -> Vec<Ran> {
+        let text = fs::read(self.path("ran")).unwrap_or_default();
+        let text = String::from_utf8(text).expect("arguments are text");
+        let runs = text.split_terminator('\u{1e}').map(|run| {
+            let mut words = run.split('\u{1f}').map(str::to_owned);
+            Ran {
+                place: words.next().unwrap_or_default(),
+                program: words.next().unwrap_or_default(),
+                arguments: words.collect(),
+            }
+        });
+        runs.collect()
+    }
+
+    /// Forgets what ran.
+    pub fn forget(&self) {
+        let _ = fs::remove_file(self.path("ran"));
+    }
+
+    /// A folder for staging, which the orchestrator has to make.
+    pub fn staging(&self, name: &str) -> PathBuf {
+        let path = self.place.node().join(name);
+        fs::create_dir_all(&path).expect("a folder");
+        path
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        for device in &self.loops {
+            let _ = Command::new("losetup").arg("-d").arg(device).output();
+        }
+    }
+}
+
+// === impl Ran ===
+
+impl Ran {
+    /// In one line, with the paths of `place` left out.
+    pub fn line(&self, place: &Path) -> String {
+        let mut words = vec![format!("{}:", self.place), self.program.clone()];
+        words.extend(self.arguments.iter().cloned());
+        words.join(" ").replace(&place.display().to_string(), "")
+    }
+}
