@@ -49,7 +49,15 @@ pub async fn mount(tools: &Tools, wanted: Wanted<'_>, deadline: Instant) -> Resu
     let left = deadline.saturating_duration_since(Instant::now());
     let command = plan.command.within(left.min(tools.timeouts().mount));
     if let Err(error) = plan.place.perform(&command).await {
-        return Err(failure::told(&wanted, &plan.source, error));
+        let has_ended = error.exit_code().is_some();
+        let told = failure::told(&wanted, &plan.source, error);
+        // Only of a program that said itself that it failed it is known that nothing comes after.
+        let nothing = has_ended && matches!(found(&wanted, deadline).await, Ok(Found::Nothing));
+        return Err(if nothing {
+            told.with_effect(Effect::None)
+        } else {
+            told
+        });
     }
     match found(&wanted, deadline).await? {
         Found::Wanted => Ok(()),

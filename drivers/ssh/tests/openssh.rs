@@ -241,7 +241,9 @@ async fn an_end_that_was_not_seen_is_unknown_and_the_next_call_connects_again() 
     );
     let command = shell(&script);
     let cut = async {
+        let deadline = Instant::now() + Duration::from_mins(1);
         while !began.exists() {
+            assert!(Instant::now() < deadline, "the command never begins");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         wire.cut();

@@ -376,7 +376,7 @@ iscsiadm: Could not execute operation on all records: encountered iSCSI database
             (Reply::exit(20, ""), Kind::Unreachable, "iscsid"),
             (Reply::exit(12, ""), Kind::Unreachable, "iscsi_tcp"),
             (Reply::exit(7, UNKNOWN_SETTING), Kind::Invalid, "node-db."),
-            (Reply::missing(), Kind::Unreachable, "open-iscsi"),
+            (Reply::missing(), Kind::Internal, "open-iscsi"),
             (Reply::exit(99, ""), Kind::Internal, ""),
             (Reply::lost(), Kind::Unreachable, ""),
         ];

@@ -72,6 +72,14 @@ pub(super) fn topmost(kernel: &Kernel, path: &AbsolutePath) -> Result<Option<Beh
     of_entry(kernel, &entry).map(Some)
 }
 
+/// As [`is_whole`], of the topmost mount at `path`, which is not touched.
+pub(super) fn is_whole_at(path: &AbsolutePath) -> Result<bool, Error> {
+    let table = MountTable::read().map_err(unreadable)?;
+    let path = as_listed(path.as_path());
+    let top = table.layers(&path).last();
+    Ok(top.is_some_and(|entry| &*entry.root() == Path::new("/")))
+}
+
 fn of_entry(kernel: &Kernel, entry: &MountEntry<'_>) -> Result<Behind, Error> {
     let number = DeviceNumber::from(entry.device);
     if number.major != 0 {

@@ -122,7 +122,9 @@ fn unmount(
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
             // It does not let itself be looked at; the mount table still knows its device.
             Err(_) => {
-                if let Some(Behind::Device(device)) = mounted::topmost(&context.kernel, path)? {
+                if let Some(Behind::Device(device)) = mounted::topmost(&context.kernel, path)?
+                    && mounted::is_whole_at(path)?
+                {
                     attached.extend(context.devices.facts_of(&device)?);
                 }
                 None

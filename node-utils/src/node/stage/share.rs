@@ -141,8 +141,6 @@ async fn take_back(terms: &Terms, request: &Arc<StageRequest>, made: bool, error
         }
     };
     match blocking::run(terms, doing, work).await {
-        // It was looked at: nothing is mounted, and nothing is left.
-        Ok(()) if error.kind() != Kind::Timeout => error.with_effect(Effect::None),
         Ok(()) => error,
         Err(_) => error.with_effect(Effect::Possible),
     }
