@@ -8,7 +8,7 @@ mod blank;
 mod check;
 mod grow;
 mod make;
-mod marker;
+pub(crate) mod marker;
 mod probe;
 mod settings;
 mod superblock;
@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 pub use check::check;
 pub use grow::{grow_mounted, grow_unmounted};
-pub use make::{Ensured, ensure};
+pub use make::{Ensured, ensure, forget_unfinished};
 pub use probe::{Content, probe};
 pub use settings::{CheckOptions, FilesystemSettings, InvalidOption, OptionWord};
 

@@ -39,13 +39,39 @@ pub async fn ensure(
     mark(kernel, device, true, deadline).await?;
     let command =
         command(kernel, device, wanted, settings, again)?.within(super::remaining(tools, deadline));
-    let made = tools.here().perform(&command).await;
-    let doing = || format!("make {wanted} on {device}");
-    made.map_err(|error| tool_failed(doing(), error, wanted.package()))?;
+    if let Err(error) = tools.here().perform(&command).await {
+        // What never began has left nothing, and so nothing is to be taken up.
+        if error.effect() == exec::Effect::None && !again {
+            mark(kernel, device, false, deadline).await?;
+        }
+        let doing = format!("make {wanted} on {device}");
+        return Err(tool_failed(doing, error, wanted.package()));
+    }
     mark(kernel, device, false, deadline)
         .await
         .map_err(|error| error.with_effect(Effect::Possible))?;
     Ok(Ensured::Made)
+}
+
+/// Takes the mark of an unfinished filesystem away from a device that somebody gets as it is: what
+/// he writes must never be taken for what `mkfs` has left. Costs one look where there is no mark.
+pub async fn forget_unfinished(
+    kernel: &Kernel,
+    device: &BlockDevice,
+    deadline: Instant,
+) -> Result<(), Error> {
+    let (path, size) = probe::opened(kernel, device, deadline).await?;
+    let doing = format!("look for a mark on {device}");
+    let marked = look(deadline, &doing.clone(), move || {
+        File::open(&path)
+            .and_then(|file| marker::is_set(&file, size))
+            .map_err(|error| Error::new(Kind::Internal, doing).because(error))
+    })
+    .await?;
+    if marked {
+        mark(kernel, device, false, deadline).await?;
+    }
+    Ok(())
 }
 
 /// compat: "Filesystems".

@@ -14,19 +14,19 @@ const BLOCK: u64 = 4096;
 const TEXT: &[u8; 64] = b"omnibus-csi: a filesystem is being made here, nothing is kept 1\n";
 
 /// The part of a device of that size where a mark is.
-pub(super) fn place(size: u64) -> (u64, u64) {
+pub(crate) fn place(size: u64) -> (u64, u64) {
     let from = size.saturating_sub(BLOCK) / 512 * 512;
     (from, (from + TEXT.len() as u64).min(size))
 }
 
 /// Marks the device, for good.
-pub(super) fn set(device: &File, size: u64) -> io::Result<()> {
+pub(crate) fn set(device: &File, size: u64) -> io::Result<()> {
     device.write_all_at(TEXT, place(size).0)?;
     device.sync_data()
 }
 
 /// Whether the device is marked.
-pub(super) fn is_set(device: &File, size: u64) -> io::Result<bool> {
+pub(crate) fn is_set(device: &File, size: u64) -> io::Result<bool> {
     let (from, to) = place(size);
     if to - from < TEXT.len() as u64 {
         return Ok(false);
@@ -37,7 +37,7 @@ pub(super) fn is_set(device: &File, size: u64) -> io::Result<bool> {
 }
 
 /// Takes the mark away if it is there still. Bytes that are the mark are nobody else's.
-pub(super) fn clear(device: &File, size: u64) -> io::Result<()> {
+pub(crate) fn clear(device: &File, size: u64) -> io::Result<()> {
     if is_set(device, size)? {
         device.write_all_at(&[0; TEXT.len()], place(size).0)?;
         device.sync_data()?;

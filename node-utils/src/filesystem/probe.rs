@@ -41,6 +41,13 @@ pub enum Content {
 
 // === impl Content ===
 
+impl Content {
+    /// Whether a filesystem may be made there.
+    pub fn is_ours_to_make(&self) -> bool {
+        matches!(self, Self::Blank | Self::Unfinished)
+    }
+}
+
 impl fmt::Display for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

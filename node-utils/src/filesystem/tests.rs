@@ -277,6 +277,28 @@ fn a_making_that_was_killed_is_taken_up_again() {
 }
 
 #[test]
+fn a_making_that_never_began_leaves_no_mark() {
+    use exec::testing::Reply;
+    let Some(disk) = Disk::new(64 * MIB) else {
+        return;
+    };
+    let (kernel, device) = (Kernel::here(), disk.device());
+    let node = disk.node.display();
+    let script = Scripted::new()
+        .expect(format!("blkid -p -o export {node}"), Reply::exit(2, ""))
+        .expect(format!("mkfs.exfat {node}"), Reply::missing());
+    let tools = Tools::all_through(Arc::new(script));
+    let settings = FilesystemSettings::default();
+    let kind = FilesystemKind::Exfat;
+    let ensured = ensure(&tools, &kernel, &device, kind, &settings, soon());
+    let error = disk.runtime.block_on(ensured).expect_err("no such tool");
+    assert!(error.chain().contains("exfatprogs"), "{}", error.chain());
+    disk.refresh();
+    assert!(!marker::is_set(&disk.image(), 64 * MIB).expect("read"));
+    assert_eq!(disk.probe().expect("a look"), Content::Blank);
+}
+
+#[test]
 fn an_xfs_that_was_never_finished_is_made_again() {
     let Some(disk) = Disk::new(320 * MIB) else {
         return;

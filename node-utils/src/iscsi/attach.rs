@@ -7,7 +7,6 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::connect::Connector;
-use super::detach::detach;
 use super::disk::Seeker;
 use super::facts::IscsiFacts;
 use super::gather::{Gathered, gather};
@@ -30,7 +29,8 @@ const OTHERS: Duration = Duration::from_secs(5);
 /// were opened, without any command; portals without one are logged in to, all at once. One that
 /// works is enough: the others are warnings, and are tried again the next time.
 ///
-/// Of a failure that a retry would not mend, nothing that was opened for it is left.
+/// What a failed call has opened stays for the caller to give up: another volume of the target may
+/// be about to be mounted through it, and only who keeps the order among them can tell.
 pub async fn attach(
     tools: &Tools,
     kernel: &Kernel,
@@ -59,18 +59,14 @@ pub async fn attach(
         new,
         problems,
     } = attaching.open().await?;
-    let result = attaching.find(&sessions, &new, problems).await;
-    if let Err(error) = &result
-        && !new.is_empty()
-        && !matches!(
-            error.kind(),
-            Kind::Unreachable | Kind::Timeout | Kind::Pending
-        )
-        && let Err(error) = detach(tools, kernel, facts, deadline).await
-    {
-        warn!(volume = %facts, error = %error.chain(), "what was opened for nothing stays open");
-    }
-    result
+    let found = attaching.find(&sessions, &new, problems).await;
+    found.map_err(|error| {
+        if new.is_empty() {
+            error
+        } else {
+            error.with_effect(Effect::Possible)
+        }
+    })
 }
 
 /// The volume that is wanted.

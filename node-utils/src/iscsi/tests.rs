@@ -251,16 +251,24 @@ async fn a_disk_that_its_target_took_away_is_removed_and_not_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_volume_than_the_one_wanted_is_refused_and_its_session_closed() {
+async fn another_volume_than_the_one_wanted_is_refused_and_its_session_left_to_who_keeps_the_order()
+{
     let fake = Initiator::new(&[(0, "naa.1")]);
     let mut other = fake.volume(0, &[A]);
     other.device_id = Some(DeviceId::parse("naa.2").expect("identity"));
     let nothing = StageSecrets::default();
     let error = attach_with(&fake, &other, &nothing).await;
     let error = error.expect_err("another");
-    assert_eq!(error.kind(), Kind::Internal);
+    assert_eq!(
+        (error.kind(), error.effect()),
+        (Kind::Internal, Effect::Possible)
+    );
     assert!(error.advice().expect("advice").contains("naa.1"));
-    assert!(fake.is_empty(), "nothing that was opened for it is left");
+    // Whoever uses the session too may be between its attach and its mount.
+    assert_eq!(fake.disks(), [0]);
+    assert!(fake.commands().iter().all(|line| !line.ends_with("-u")));
+    detach_from(&fake, 0, &[A]).await.expect("detached");
+    assert!(fake.is_empty());
     other.device_id = Some(DeviceId::parse("naa.1").expect("identity"));
     attach_with(&fake, &other, &nothing)
         .await

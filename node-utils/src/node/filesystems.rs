@@ -48,6 +48,11 @@ pub(super) async fn prepare(
     let mut ensured = ensure(context, &device, wanted, deadline).await?;
     if let Ensured::Found(content @ Content::Partitions(_)) = &ensured {
         device = partition(context, &device, content, deadline).await?;
+        // Before anything is changed around it: somebody else's partition stays as large as it is.
+        let content = probe(context, &device, deadline).await?;
+        if !content.is_ours_to_make() {
+            usable(&device, &content)?;
+        }
         if let Err(error) = grow_partition(context, &device, deadline).await {
             tracing::warn!(%device, error = %error.chain(), "the partition did not grow to the size of its disk");
         }
@@ -78,13 +83,10 @@ pub(super) async fn find(
     deadline: Instant,
 ) -> Result<Ready, Error> {
     let mut device = device.clone();
-    let probe = async |device: &BlockDevice| {
-        filesystem::probe(&context.tools, &context.kernel, device, deadline).await
-    };
-    let mut content = probe(&device).await?;
+    let mut content = probe(context, &device, deadline).await?;
     if let Content::Partitions(_) = content {
         device = partition(context, &device, &content, deadline).await?;
-        content = probe(&device).await?;
+        content = probe(context, &device, deadline).await?;
     }
     let kind = usable(&device, &content)?;
     Ok(Ready { device, kind })
@@ -106,6 +108,14 @@ pub(super) async fn grow(
     grow_partition(context, device, deadline).await?;
     let (tools, kernel) = (&context.tools, &context.kernel);
     filesystem::grow_mounted(tools, kernel, device, kind, path, deadline).await
+}
+
+async fn probe(
+    context: &Arc<Context>,
+    device: &BlockDevice,
+    deadline: Instant,
+) -> Result<Content, Error> {
+    filesystem::probe(&context.tools, &context.kernel, device, deadline).await
 }
 
 async fn ensure(
@@ -244,5 +254,39 @@ impl Ready {
     /// Whether a copy of it may be mounted beside it only if it is told not to mind.
     pub(super) fn minds_its_twin(&self) -> bool {
         self.kind == FilesystemKind::Xfs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use exec::testing::{Reply, Scripted};
+
+    use super::*;
+    use crate::kernel::testing::Tree;
+    use crate::node::{Node, NodeConfig};
+    use crate::tools::Tools;
+
+    #[tokio::test]
+    async fn a_partition_that_holds_something_else_is_not_made_larger() {
+        let tree = Tree::new();
+        tree.disk("x", "sda", "8:0", 1 << 20)
+            .partition("x", "sda", 1, "8:1")
+            .file("sys/devices/x/block/sda/sda1/start", "2048\n");
+        let (disk, last) = (tree.path("dev/sda"), tree.path("dev/sda1"));
+        let blkid = |path: &std::path::Path| format!("blkid -p -o export {}", path.display());
+        let script = Scripted::new()
+            .expect(blkid(&disk), Reply::printing("PTTYPE=gpt\n"))
+            .expect(blkid(&last), Reply::printing("TYPE=LVM2_member\n"));
+        let script = Arc::new(script);
+        let tools = Tools::all_through(Arc::clone(&script) as _);
+        let node = Node::new(NodeConfig::default(), tools, tree.kernel());
+        let device = BlockDevice::by_name(&tree.kernel(), "sda").expect("look");
+        let soon = Instant::now() + Duration::from_mins(1);
+        let prepared = prepare(&node.context, &device.expect("disk"), None, soon).await;
+        let error = prepared.expect_err("it is somebody's");
+        assert_eq!((error.kind(), error.effect()), (Kind::Busy, Effect::None));
+        script.finish();
     }
 }

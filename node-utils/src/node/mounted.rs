@@ -30,6 +30,10 @@ pub(super) enum Behind {
 /// What is behind an opened path.
 pub(super) fn behind(kernel: &Kernel, place: &Place) -> Result<Behind, Error> {
     if let Some(number) = place.block_device() {
+        // Its number may have passed on: a node that is only shown keeps no device.
+        if place.is_deleted() {
+            return Ok(Behind::Gone);
+        }
         if let Some((_, below)) = Loop::below(kernel, number)? {
             return Ok(below.map_or(Behind::Gone, Behind::Device));
         }

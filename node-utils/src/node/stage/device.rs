@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::super::devices::Facts;
+use super::super::exclusive;
 use super::super::mounted::{Behind, behind};
 use super::super::raw::{BLOCK_DEVICE, bind};
 use super::super::slot::{Shape, Slot};
@@ -19,7 +20,8 @@ use crate::blocking::{self, Doing, Terms};
 use crate::capability::Access;
 use crate::device::{Attached, BlockDevice};
 use crate::error::{Effect, Error, Kind};
-use crate::mount::{self, MountTable, Place};
+use crate::filesystem;
+use crate::mount::{self, MountEntry, MountTable, Place};
 use crate::node::StageRequest;
 
 /// What is at the staging path before anything is attached.
@@ -102,6 +104,9 @@ async fn bring(
     blocking::run(terms.clone(), doing, check).await?;
     match &request.capability.access {
         Access::Block => {
+            if !request.capability.mode.is_read_only() {
+                filesystem::forget_unfinished(&context.kernel, &device, terms.deadline()).await?;
+            }
             let (context, request) = (Arc::clone(context), Arc::clone(request));
             let doing = Doing::changing(format!("show {device} at `{}`", request.staging));
             blocking::run(terms.clone(), doing, move || {
@@ -212,16 +217,24 @@ fn mounted(
             Found::Staged
         });
     };
-    let others = table
-        .entries()
-        .filter(|other| other.device == entry.device && other.point() != entry.point());
-    if others.count() > 0 {
+    if is_elsewhere(&table, &entry) {
         return Err(Error::new(Kind::Busy, doing()).advise(
             "its filesystem turned read-only after an error; stop every pod that uses it, so that \
              it can be checked and mounted anew",
         ));
     }
     Ok(Found::GaveUp(begun))
+}
+
+/// Whether the filesystem of a mount is mounted somewhere else, too. Where the host's root is also
+/// mounted inside the container, the mount itself shows up twice.
+fn is_elsewhere(table: &MountTable, mount: &MountEntry<'_>) -> bool {
+    let point = mount.point();
+    let mut others = table
+        .entries()
+        .filter(|other| other.device == mount.device)
+        .map(|other| other.point());
+    others.any(|other| !exclusive::is_seen_again(&other, &point))
 }
 
 /// The device that is mounted or shown there, if it is the volume's.
@@ -305,5 +318,31 @@ async fn take_back(
     match cleaned.await {
         Ok(()) => error,
         Err(_) => error.with_effect(Effect::Possible),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a node plugin sees it, with the host's root at `/host`.
+    const TABLE: &str = "\
+20 1 8:1 / / rw - overlay overlay rw
+21 20 8:1 / /host rw - ext4 /dev/sda1 rw
+30 20 8:16 / /k/stage rw - ext4 /dev/sdb rw,emergency_ro
+31 21 8:16 / /host/k/stage rw - ext4 /dev/sdb rw,emergency_ro
+";
+
+    #[test]
+    fn a_mount_seen_through_the_hosts_root_is_no_second_user_and_a_pod_is_one() {
+        let elsewhere = |text: String| {
+            let table = MountTable::from_text(text);
+            let mount = table.by_id(30).expect("entry");
+            assert!(stats::gave_up(&mount));
+            is_elsewhere(&table, &mount)
+        };
+        assert!(!elsewhere(TABLE.to_owned()));
+        let pod = "40 20 8:16 / /k/pod rw - ext4 /dev/sdb rw,emergency_ro\n";
+        assert!(elsewhere(format!("{TABLE}{pod}")));
     }
 }

@@ -207,3 +207,58 @@ fn layers_that_an_older_driver_stacked_are_one_volume_and_all_go() {
         bench.nothing_is_left(before);
     });
 }
+
+#[test]
+fn a_device_that_is_gone_is_not_taken_for_the_one_that_got_its_number() {
+    bench(|bench| {
+        let before = mounts();
+        bench.shelf.put("two", 16 * MIB);
+        bench.stage_block("two", "s2").expect("stage");
+        // What is left of a volume whose device has gone: its node, deleted, and still shown.
+        let number = bench.shelf.device("two").number();
+        let node = bench.path("node");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let number = rustix::fs::makedev(number.major, number.minor);
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &node,
+            rustix::fs::FileType::BlockDevice,
+            mode,
+            number,
+        )
+        .expect("node");
+        fs::create_dir(bench.path("k/s")).expect("dir");
+        fs::write(bench.path("k/s/block_device"), "").expect("file");
+        bind_plainly(&node, &bench.path("k/s/block_device"));
+        fs::remove_file(&node).expect("deleted");
+
+        bench.unstage("s").expect("nothing of it is attached");
+        assert_eq!(bench.shelf.attached().len(), 1, "the other one stays");
+        bench.unstage("s2").expect("unstage");
+        bench.nothing_is_left(before);
+    });
+}
+
+#[test]
+fn what_is_written_to_a_raw_device_is_never_taken_for_an_unfinished_filesystem() {
+    use crate::filesystem::marker;
+    bench(|bench| {
+        let before = mounts();
+        bench.shelf.put("one", 64 * MIB);
+        let file = || {
+            let file = fs::File::options()
+                .read(true)
+                .write(true)
+                .open(bench.shelf.file("one"));
+            file.expect("volume")
+        };
+        // As a `mkfs` leaves it that could not do its work.
+        marker::set(&file(), 64 * MIB).expect("mark");
+        bench.stage_block("one", "s").expect("stage");
+        write(&bench.path("k/s/block_device"), "a database of my own").expect("write");
+        bench.unstage("s").expect("unstage");
+        refused(bench.stage_device("one", "s"), Kind::Busy);
+        assert_eq!(read(&bench.shelf.file("one"), 10), b"a database");
+        bench.nothing_is_left(before);
+    });
+}
