@@ -134,6 +134,7 @@ fn smb<'a>(
         named |= flag.eq_ignore_ascii_case("guest") || starts(flag, "credentials=");
         if !login.takes(flag) {
             check(flag)?;
+            check_hidden(flag)?;
             rest.push(flag.to_owned());
         }
     }
@@ -156,6 +157,18 @@ fn smb<'a>(
         plan.command = plan.command.secret_env(PASSWD, password);
     }
     Ok(plan)
+}
+
+/// The second password of Linux 6.10 has no other place than the command line.
+fn check_hidden(flag: &str) -> Result<(), Error> {
+    if !["password2=", "pass2="]
+        .iter()
+        .any(|head| starts(flag, head))
+    {
+        return Ok(());
+    }
+    Err(Error::invalid("use the mount option `password2`")
+        .advise("every user of the node would see it; give the one password that is valid now"))
 }
 
 fn starts(flag: &str, head: &str) -> bool {

@@ -150,6 +150,29 @@ fn whoever_logs_in_to_an_smb_server_is_on_no_command_line() {
 }
 
 #[test]
+fn a_second_smb_password_is_refused_and_on_no_command_line() {
+    let smb = attachment(&[
+        ("node_attach_driver", "smb"),
+        ("server", "nas"),
+        ("share", "a"),
+    ]);
+    let (tools, staging, secrets) = (nowhere(), staging(), StageSecrets::default());
+    for flag in ["password2=c4n4ry", "Pass2=c4n4ry"] {
+        let access = access(&["username=me", "password=secret", flag]);
+        let wanted = Wanted {
+            attachment: &smb,
+            access: &access,
+            secrets: &secrets,
+            staging: &staging,
+        };
+        let plan = command::plan(&tools, &wanted).map(|plan| plan.source);
+        let error = plan.expect_err("it would be seen");
+        assert_eq!(error.kind(), Kind::Invalid);
+        assert!(!error.chain().contains("c4n4ry"), "{}", error.chain());
+    }
+}
+
+#[test]
 fn options_are_hidden_wherever_a_command_is_shown() {
     let none = StageSecrets::default();
     for pairs in [

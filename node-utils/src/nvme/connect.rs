@@ -42,7 +42,7 @@ const ENDURANCE: [(&str, &str); 3] = [
 const HOST: [&str; 2] = ["hostnqn", "hostid"];
 
 /// Options whose value is a key.
-const SECRET: [&str; 3] = ["dhchap-secret", "dhchap-ctrl-secret", "tls_key"];
+const SECRET: [&str; 3] = ["dhchap-secret", "dhchap-ctrl-secret", "tls-key"];
 
 /// How long loading a module may take to show its device node.
 const NODE: std::time::Duration = std::time::Duration::from_secs(3);
@@ -163,13 +163,22 @@ fn command(way: &Transport, address: &str, facts: &NvmeFacts, host: &HostIdentit
     }
     for given in &way.options {
         command = command.arg(format!("--{}", given.name));
-        if SECRET.contains(&given.name.as_str()) {
+        if !given.value.is_empty() && is_secret(&given.name) {
             command = command.secret_arg(given.value.clone().into());
         } else if !given.value.is_empty() {
             command = command.arg(given.value.as_str());
         }
     }
     command
+}
+
+/// Whether the value of an option may be a key. Programs take the beginning of a long option for the
+/// whole, and `nvme` has written some with either kind of dash.
+fn is_secret(name: &str) -> bool {
+    let name = name.replace('_', "-");
+    SECRET
+        .iter()
+        .any(|secret| secret.starts_with(&name) || name.starts_with(secret))
 }
 
 /// Makes sure that the kernel can connect at all. What a fabric needs besides, the kernel loads by
@@ -241,5 +250,23 @@ mod tests {
         assert!(!line.contains("--trsvcid"), "{line}");
         assert!(line.contains(" --tls --dhchap-secret "), "{line}");
         assert!(!line.contains("DHHC"), "{line}");
+    }
+
+    #[test]
+    fn a_key_is_not_shown_by_whatever_spelling_its_option_is_understood() {
+        for name in [
+            "dhchap-secret",
+            "dhchap-s",
+            "dhchap_secret",
+            "dhchap-ctrl-sec",
+            "tls_key",
+            "tls-key",
+            "tls-k",
+        ] {
+            let line = line(&format!("tcp://10.0.0.1?{name}=c4n4ry"));
+            assert!(!line.contains("c4n4ry"), "{line}");
+        }
+        let line = line("tcp://10.0.0.1?host-iface=eth0&tls-key-identity=public");
+        assert!(line.contains("eth0"), "{line}");
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::super::no_device;
 use super::{Devices, Facts};
-use crate::attachment::{Attachment, Iscsi, ZfsLocal};
+use crate::attachment::{Attachment, DeviceId, Iscsi, ZfsLocal};
 use crate::device::{self, Attached, BlockDevice};
 use crate::error::{Error, Kind};
 use crate::iscsi::{self, IscsiFacts};
@@ -100,10 +100,19 @@ impl Attachers {
         if (facts.iqn(), facts.lun()) != (&volume.iqn, volume.lun) {
             return Ok(false);
         }
-        let Some(expected) = &volume.device_id else {
+        self.is_expected(device, volume.device_id.as_ref())
+    }
+
+    /// Whether it says that it is what the volume context names, if that names anything.
+    fn is_expected(
+        &self,
+        device: &BlockDevice,
+        expected: Option<&DeviceId>,
+    ) -> Result<bool, Error> {
+        let Some(expected) = expected else {
             return Ok(true);
         };
-        let identity = device.disk(&self.kernel)?.wwid(&self.kernel)?;
+        let identity = device.wwid(&self.kernel)?;
         Ok(identity.is_some_and(|identity| identity.is(expected.as_str())))
     }
 }
@@ -132,7 +141,8 @@ impl Devices for Attachers {
             Attachment::Iscsi(volume) => self.is_disk(device, volume),
             Attachment::Nvmeof(volume) => {
                 let facts = nvme::facts_of(&self.kernel, device)?;
-                Ok(facts == Some(NvmeFacts::of(volume)))
+                Ok(facts == Some(NvmeFacts::of(volume))
+                    && self.is_expected(device, volume.device_id.as_ref())?)
             }
             Attachment::ZfsLocal(zvol) => {
                 let found = BlockDevice::by_path(&self.kernel, &self.zvol(zvol))?;
@@ -193,7 +203,12 @@ impl Devices for Attachers {
         at_least: Option<u64>,
         deadline: Instant,
     ) -> Result<(), Error> {
-        match Known::of(&self.kernel, device)? {
+        let doing = format!("find the storage of {device}");
+        let known = {
+            let (kernel, device) = (self.kernel.clone(), device.clone());
+            move || Known::of(&kernel, &device)
+        };
+        match device::look(deadline, &doing, known).await? {
             Some(Known::Iscsi(_)) => {
                 iscsi::rescan(&self.tools, &self.kernel, device, deadline).await
             }
@@ -205,5 +220,85 @@ impl Devices for Attachers {
             // A zvol shows its size by itself.
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc;
+
+    use exec::testing::Scripted;
+
+    use super::*;
+    use crate::attachment::VolumeContext;
+    use crate::kernel::testing::Tree;
+
+    /// One subsystem with two namespaces by two routes, captured with native multipath.
+    const NVME: &str = include_str!("../../nvme/captured/native.listing");
+
+    fn attachers(tree: &Tree) -> Attachers {
+        Attachers::new(Tools::all_through(Arc::new(Scripted::new())), tree.kernel())
+    }
+
+    fn disk(tree: &Tree, name: &str) -> BlockDevice {
+        let disk = BlockDevice::by_name(&tree.kernel(), name);
+        disk.expect("look").expect("disk")
+    }
+
+    #[test]
+    fn a_namespace_that_says_to_be_another_volume_is_not_the_volume() {
+        let tree = Tree::from_listing(NVME);
+        let (attachers, disk) = (attachers(&tree), disk(&tree, "nvme0n2"));
+        let is_volume = |identity: &[(&str, &str)]| {
+            let pairs = [
+                ("node_attach_driver", "nvmeof"),
+                ("transport", "tcp://192.0.2.1"),
+                ("nqn", "nqn.2026-11.lab:dev-a"),
+                ("nsid", "1"),
+            ];
+            let pairs = pairs.iter().chain(identity);
+            let context: VolumeContext = pairs
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect();
+            let volume = Attachment::parse(&context).expect("attachment");
+            attachers.is_volume(&disk, &volume).expect("look")
+        };
+        assert!(is_volume(&[]));
+        let one = "uuid.00000001-1111-2222-3333-444444444444";
+        assert!(is_volume(&[("device_id", one)]));
+        let other = "uuid.00000002-1111-2222-3333-444444444444";
+        assert!(!is_volume(&[("device_id", other)]));
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_answer_is_waited_for_beside_the_runtime_and_not_for_ever() {
+        let tree = Tree::new();
+        tree.disk("x", "nvme0n1", "259:0", 2048);
+        let attribute = tree.path("sys/devices/x/block/nvme0n1/nsid");
+        tree.file("sys/devices/x/block/nvme0n1/device/subsysnqn", "nqn.a\n");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &attribute, fifo, mode, 0).expect("fifo");
+        let (attachers, disk) = (attachers(&tree), disk(&tree, "nvme0n1"));
+        let (done, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("runtime");
+            let soon = Instant::now() + Duration::from_millis(50);
+            let rescanned = runtime.block_on(attachers.rescan(&disk, None, soon));
+            let _ = done.send(rescanned.expect_err("no answer").kind());
+            // Whoever waits in the kernel keeps its thread.
+            runtime.shutdown_background();
+        });
+        let told = told.recv_timeout(Duration::from_secs(20));
+        // Lets go of whoever waits still.
+        let _ = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open(&attribute);
+        assert_eq!(told, Ok(Kind::Timeout));
     }
 }
