@@ -4,6 +4,8 @@
 //! lab. Disks are loop devices in the place of zvols, and really formatted.
 #![forbid(unsafe_code)]
 
+#[path = "node_manual/documented.rs"]
+mod documented;
 #[path = "node_manual/hostile.rs"]
 mod hostile;
 #[path = "node_manual/programs.rs"]

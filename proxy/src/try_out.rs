@@ -134,6 +134,9 @@ fn set_up(flags: &TryFlags) -> Result<Stage, Refusal> {
             Some(opened.map_err(|e| config_error(&e))?)
         }
     };
+    if let Some((_, connection)) = &own {
+        has_volumes(connection)?;
+    }
     let seclusion = Seclusion::enter(trial.keep).map_err(Refusal::Cannot)?;
     let folder = Folder::make(&trial.name).map_err(|problem| {
         Refusal::Cannot(format!("no temporary folder can be made: {problem}"))
@@ -158,6 +161,19 @@ fn set_up(flags: &TryFlags) -> Result<Stage, Refusal> {
         runner: Runner::new(Deadlines::for_programs(programs.timeouts()), metrics),
         introduction,
     })
+}
+
+/// A trial begins with a new volume.
+fn has_volumes(connection: &Connection) -> Result<(), Refusal> {
+    let driver = connection.driver();
+    if driver.capabilities().volumes {
+        return Ok(());
+    }
+    Err(Refusal::Usage(vec![format!(
+        "the driver `{}` makes no volumes, so none can live its life here; `check` looks at its \
+         configuration",
+        driver.kind()
+    )]))
 }
 
 fn node_id() -> Result<NodeId, String> {

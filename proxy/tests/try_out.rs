@@ -215,6 +215,19 @@ fn a_broken_configuration_fails_with_64_before_anything_is_begun() {
 }
 
 #[test]
+fn a_driver_that_makes_no_volumes_has_none_whose_life_could_be_tried() {
+    let place = Place::new();
+    let config = place.0.path().join("by-hand.yaml");
+    fs::write(&config, "driver: node-manual\n").unwrap();
+    let config = format!("--driver-config-file={}", config.display());
+    let output = place.run(&["--json", &config]);
+    assert_eq!(output.status.code(), Some(64));
+    let report = json(&output);
+    let message = report["failure"]["message"].as_str().unwrap();
+    assert!(message.contains("makes no volumes"), "{message}");
+}
+
+#[test]
 fn somebody_who_is_not_root_can_try_it_too() {
     let place = Place::new();
     let output = place.run_as_nobody(&["--json"]);
