@@ -6,15 +6,20 @@
 //! [`storage`] makes what a storage host exports, [`supply`] volumes of it, and [`remains`] reads
 //! from the kernel what a node has attached. `docs/lab.md` says how to use it.
 
+pub mod bench;
 pub mod by_hand;
 pub mod calls;
 pub mod cell;
 pub mod command;
 pub mod content;
+pub mod crash;
 pub mod evidence;
+pub mod fault;
 pub mod host;
 pub mod life;
 pub mod never;
+pub mod reboot;
 pub mod remains;
 pub mod storage;
 pub mod supply;
+pub mod writer;

@@ -67,7 +67,7 @@ fn seen_of(supply: &Supply) -> &'static [&'static str] {
 }
 
 /// Attaches with the bare commands; where a pod would use it.
-fn attach(supply: &Supply, folder: &Path) -> PathBuf {
+pub(super) fn attach(supply: &Supply, folder: &Path) -> PathBuf {
     let context = &supply.volume.volume_context;
     let get = |key: &str| context.get(key).cloned().unwrap_or_default();
     let device = match (&supply.export, get("node_attach_driver").as_str()) {
@@ -142,7 +142,8 @@ fn log_in(supply: &Supply, iqn: &str, portal: &str) {
     with(&["--login"]);
 }
 
-fn detach(supply: &Supply, pod: &Path) {
+/// Detaches with the bare commands.
+pub(super) fn detach(supply: &Supply, pod: &Path) {
     if matches!(supply.access, Access::Mount(_)) {
         run(&["umount", &pod.display().to_string()]);
     }

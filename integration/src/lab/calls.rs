@@ -62,8 +62,14 @@ impl Node {
             .place
             .node()
             .join(format!("staging-{}", supply.volume.volume_id));
-        std::fs::create_dir_all(&path).expect("a folder for staging");
-        path
+        std::fs::create_dir_all(self.place.node()).expect("a folder of the tests");
+        // Not even looked at if it is there: what is mounted there may not answer.
+        match std::fs::create_dir(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                panic!("{}: {error}", path.display())
+            }
+            _ => path,
+        }
     }
 
     /// A target path, which the program has to make.

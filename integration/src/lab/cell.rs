@@ -3,9 +3,13 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use super::bench;
 use super::by_hand;
+use super::crash;
+use super::fault;
 use super::life;
 use super::never::{busy, dead, foreign, hung, modes, reuse, sharing};
+use super::reboot;
 use super::storage::fabric::Fabric;
 use super::supply::{Access, Way};
 
@@ -18,23 +22,97 @@ pub struct Cell {
     pub name: String,
     /// Longer than this is a failure.
     pub limit: Duration,
-    /// Whether `make test` runs it; `make test-all` runs every one.
-    pub always: bool,
+    /// When `make test` runs it; `make test-all` runs every one.
+    pub when: When,
     work: Work,
+}
+
+/// When `make test` runs a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// Each time: without it, something that must never happen would not be tested.
+    Always,
+    /// On its day: of those of each protocol, one a day.
+    InTurn,
+    /// Never, because it takes long.
+    Never,
+}
+
+/// Those that `make test` always runs: each sentence of what is promised, on a kind of volume where
+/// it is hard to keep.
+const ALWAYS: [&str; 25] = [
+    "nfs-life",
+    "smb-life",
+    "iscsi-ext4-life",
+    "iscsi-portals-life",
+    "nvmeof-ext4-life",
+    "nvmeof-block-life",
+    "zfs-local-dataset-life",
+    "never-hung",
+    "never-format-foreign-iscsi",
+    "never-format-unreadable-nvmeof",
+    "never-mistake-reused-iscsi",
+    "never-mistake-reused-nvmeof",
+    "never-grow-lost-iscsi",
+    "never-end-shared-iscsi",
+    "never-keep-dead-nfs",
+    "never-keep-dead-iscsi",
+    "never-stage-dead-nvmeof",
+    "never-take-busy-iscsi",
+    "never-two-writers-nfs",
+    "never-write-read-only-iscsi-block",
+    "crash-nfs",
+    "crash-iscsi",
+    "crash-nvmeof",
+    "reboot-nfs",
+    "reboot-iscsi",
+];
+
+/// Of each of them one cell is run in turn.
+const TURNS: [&str; 6] = ["hostpath", "nfs", "smb", "iscsi", "nvmeof", "zfs-local"];
+
+/// What `make test` runs on a day, counted from any begin.
+pub fn due(day: u64) -> Vec<Cell> {
+    let mut chosen = Vec::new();
+    for protocol in TURNS {
+        let all = all().into_iter();
+        let theirs: Vec<_> = all
+            .filter(|cell| cell.when == When::InTurn && cell.name.contains(protocol))
+            .map(|cell| cell.name)
+            .collect();
+        let turn = usize::try_from(day % theirs.len() as u64).unwrap_or_default();
+        chosen.push(theirs[turn].clone());
+    }
+    let mut cells = all();
+    cells.retain(|cell| cell.when == When::Always || chosen.contains(&cell.name));
+    cells
 }
 
 /// All of them, in the order in which they are run.
 pub fn all() -> Vec<Cell> {
     let mut cells = vec![Cell {
         limit: Duration::from_mins(15),
+        when: When::Never,
         ..cell("lab-by-hand", || by_hand::every_way(VOLUMES))
     }];
-    // Until the program serves hand-made volumes, they are for those who work on that.
-    let waiting = lives().chain(nevers()).map(|cell| Cell {
-        always: false,
-        ..cell
+    cells.extend(lives());
+    for (name, way, access) in [
+        ("iscsi", Way::Iscsi, EXT4),
+        ("zfs-local", Way::Dataset, Access::Mount("zfs")),
+    ] {
+        cells.push(cell(&format!("{name}-life-in-a-container"), move || {
+            life::whole_in_a_container(way, access)
+        }));
+    }
+    cells.extend(nevers());
+    for (name, way, access) in PROTOCOLS {
+        cells.extend(replays(name, way, access));
+    }
+    cells.push(Cell {
+        limit: Duration::from_hours(1),
+        when: When::Never,
+        ..cell("bench-node", || bench::stages(PROTOCOLS))
     });
-    cells.extend(waiting);
     cells
 }
 
@@ -71,6 +149,44 @@ fn lives() -> impl Iterator<Item = Cell> {
     VOLUMES
         .into_iter()
         .map(|(name, way, access)| cell(&format!("{name}-life"), move || life::whole(way, access)))
+}
+
+/// One kind of volume for each protocol.
+const PROTOCOLS: [(&str, Way, Access); 5] = [
+    ("nfs", Way::Nfs, Access::Mount("nfs")),
+    ("smb", Way::Smb, Access::Mount("cifs")),
+    ("iscsi", Way::Iscsi, EXT4),
+    ("nvmeof", Way::Nvmeof, EXT4),
+    ("zfs-local", Way::Dataset, Access::Mount("zfs")),
+];
+
+/// What a crash, a start of the node and faults of storage must not cost.
+fn replays(name: &str, way: Way, access: Access) -> Vec<Cell> {
+    let mut cells = vec![
+        cell(&format!("crash-{name}"), move || {
+            crash::cycles(way, access, 4)
+        }),
+        Cell {
+            limit: Duration::from_hours(2),
+            when: When::Never,
+            ..cell(&format!("crash-200-{name}"), move || {
+                crash::cycles(way, access, 200)
+            })
+        },
+        cell(&format!("reboot-{name}"), move || {
+            reboot::the_replay_brings_it_back_or_away(way, access)
+        }),
+    ];
+    if matches!(way, Way::Nfs | Way::Iscsi | Way::Nvmeof) {
+        cells.push(Cell {
+            limit: Duration::from_mins(20),
+            when: When::Never,
+            ..cell(&format!("fault-{name}"), move || {
+                fault::a_writer_survives(way, access)
+            })
+        });
+    }
+    cells
 }
 
 const EXT4: Access = Access::Mount("ext4");
@@ -141,8 +257,12 @@ fn cell<F: Future<Output = ()> + 'static>(
 ) -> Cell {
     Cell {
         name: name.to_owned(),
-        limit: Duration::from_mins(5),
-        always: true,
+        limit: Duration::from_mins(10),
+        when: if ALWAYS.contains(&name) {
+            When::Always
+        } else {
+            When::InTurn
+        },
         work: Box::new(move || Box::pin(work())),
     }
 }
@@ -173,7 +293,24 @@ mod tests {
         let names: Vec<_> = all().into_iter().map(|cell| cell.name).collect();
         let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         assert!(names.iter().all(|name| name.chars().all(fits)), "{names:?}");
+        assert!(
+            ALWAYS
+                .iter()
+                .all(|always| names.iter().any(|name| name == always))
+        );
         let different: BTreeSet<_> = names.iter().collect();
         assert_eq!(different.len(), names.len());
+    }
+
+    #[test]
+    fn every_quick_cell_has_its_turn_within_a_month() {
+        let run: BTreeSet<_> = (0..31).flat_map(due).map(|cell| cell.name).collect();
+        let all = all().into_iter();
+        let never: Vec<_> = all
+            .filter(|cell| cell.when != When::Never && !run.contains(&cell.name))
+            .map(|cell| cell.name)
+            .collect();
+        assert!(never.is_empty(), "{never:?}");
+        assert!((0..31).all(|day| due(day).len() <= ALWAYS.len() + TURNS.len()));
     }
 }

@@ -94,7 +94,7 @@ impl Lab {
     pub async fn run(&mut self, cell: &Cell, seed: u64) -> Outcome {
         let folder = self.evidence.join(&cell.name);
         let _ = fs::remove_dir_all(&folder);
-        let result = match self.say("reset", ["reset", ARMED], SHORT).await {
+        let result = match self.reset().await {
             Ok(()) => self.inside(cell, seed, &folder).await,
             Err(error) => Err(error),
         };
@@ -106,6 +106,15 @@ impl Lab {
         eprintln!("cell {} FAILED: {why}", cell.name);
         self.keep(cell, &folder).await;
         Outcome::Failed(format!("{why}; see {}", folder.display()))
+    }
+
+    /// Back to the state with the program in it.
+    async fn reset(&self) -> Result<()> {
+        let first = self.say("reset", ["reset", ARMED], SHORT).await;
+        let Err(error) = first else { return Ok(()) };
+        // Now and then the network card of a machine that was put back stays silent.
+        eprintln!("once more: {error:#}");
+        self.say("reset", ["reset", ARMED], SHORT).await
     }
 
     async fn inside(&self, cell: &Cell, seed: u64, folder: &Path) -> Result<()> {

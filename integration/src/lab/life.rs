@@ -8,6 +8,7 @@ use std::path::Path;
 use csi_proto::v1::volume_usage::Unit;
 
 use super::calls::Node;
+use super::command::run;
 use super::content;
 use super::remains::Remains;
 use super::supply::{Access, LARGER, SIZE, Supply, Way};
@@ -78,6 +79,17 @@ pub async fn whole(way: Way, access: Access) {
     );
 }
 
+/// The whole life where the host's root is below `/host`, as in a container, with all that is
+/// mounted in it, so that the program calls the host's tools by chroot.
+///
+/// # Panics
+/// At whatever is wrong in it.
+pub async fn whole_in_a_container(way: Way, access: Access) {
+    fs::create_dir("/host").expect("no host's root yet");
+    run(&["mount", "--rbind", "/", "/host"]);
+    whole(way, access).await;
+}
+
 /// Says how far a cell is.
 #[expect(clippy::print_stderr, reason = "progress of a cell")]
 pub fn step(what: &str) {
@@ -104,7 +116,7 @@ pub fn write(supply: &Supply, pod: &Path, bytes: &[u8]) {
     file.sync_all().expect("it reaches the storage");
 }
 
-/// Reads through the path of a pod what [`write`] wrote.
+/// Reads through the path of a pod what [`write()`] wrote.
 ///
 /// # Panics
 /// If it cannot be read.
@@ -121,7 +133,7 @@ pub fn read(supply: &Supply, pod: &Path) -> Vec<u8> {
     }
 }
 
-/// What the storage has of what [`write`] wrote, when no node has the volume.
+/// What the storage has of what [`write()`] wrote, when no node has the volume.
 ///
 /// # Panics
 /// If it cannot be read.

@@ -327,6 +327,24 @@ impl Supply {
         }
     }
 
+    /// Exports a directory again.
+    pub fn export_again(&self) {
+        if let (Export::Nfs(client), Backing::Dataset(dataset)) = (&self.export, &self.backing) {
+            shares::nfs(&dataset.folder(), self.number(), client);
+        }
+    }
+
+    /// Lets the NFS server export the directory whenever it starts.
+    pub fn export_at_start(&self) {
+        if let (Export::Nfs(client), Backing::Dataset(dataset)) = (&self.export, &self.backing) {
+            shares::nfs_at_start(&dataset.folder(), self.number(), client);
+        }
+    }
+
+    fn number(&self) -> u32 {
+        number(&self.volume.volume_id)
+    }
+
     /// Ends the export, so that only the bytes are left.
     pub fn withdraw(&self) {
         match (&self.export, &self.backing) {

@@ -28,6 +28,8 @@ pub async fn what_is_dead_can_be_taken_away(way: Way, access: Access) {
     until_done("unpublish", || node.unpublish(&supply, &pod)).await;
     until_done("unstage", || node.unstage(&supply)).await;
     assert!(!pod.exists(), "the target is gone");
+    // The storage side, too, is then as it was.
+    revive(&supply);
     Remains::back_to(&before, "the dead volume").await;
     node.end().await;
 }
@@ -100,7 +102,7 @@ fn revive(supply: &Supply) {
             run(&["zfs", "rename", &format!("{name}-away"), &name]);
             let _ = attempt(&["zfs", "mount", &name]);
             assert!(fs::metadata(folder.join("content")).is_ok(), "it is back");
-            shares::nfs(&folder, 98, client);
+            supply.export_again();
         }
         Export::Smb(name) => shares::smb(&folder(supply), name, false),
         _ => {}

@@ -15,9 +15,9 @@ use crate::lab::supply::{Access, Way};
 
 /// What a volume of another kind may take from stage to unstage meanwhile; alone it takes a few
 /// seconds on the lab's machine.
-const OTHERS: Duration = Duration::from_mins(1);
-/// What an answer to a probe may take.
-const PROBE: Duration = Duration::from_secs(2);
+const OTHERS: Duration = Duration::from_mins(2);
+/// What an answer to a probe may take on a busy machine whose processor is emulated.
+const PROBE: Duration = Duration::from_secs(5);
 
 /// An NFS server falls silent; statistics, unpublish and unstage of its volume hang, and a volume
 /// over iSCSI lives its whole life meanwhile.

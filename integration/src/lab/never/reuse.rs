@@ -107,7 +107,8 @@ async fn use_it(node: &Node, supply: &Supply, seed: u64) {
 }
 
 async fn refuse(node: &Node, supply: &Supply, what: &str) {
-    let codes = [Code::FailedPrecondition, Code::NotFound, Code::Internal];
+    // The session may stand already, which is an effect.
+    let codes = [Code::FailedPrecondition, Code::NotFound, Code::Unavailable];
     let why = refused(node.stage(supply).await, &codes, what);
     step(&format!("refused: {why}"));
     node.unstage(supply).await.expect("taken away");

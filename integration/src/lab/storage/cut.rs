@@ -17,7 +17,7 @@ impl Cut {
             "nft",
             &format!(
                 "table inet lab {{ chain cut {{ type filter hook input priority 0; \
-                 tcp dport {{ {ports} }} drop; tcp sport {{ {ports} }} drop; }} }}"
+                 tcp dport {{ {ports} }} drop; tcp sport {{ {ports} }} drop; }}; }}"
             ),
         ]);
         Self(())

@@ -32,13 +32,15 @@ impl Subsystem {
         make(&subsystem.folder());
         set(&subsystem.folder(), "attr_allow_any_host", "1");
         for (address, service) in ports {
-            let port = port(address, *service);
-            link(
-                &subsystem.folder(),
-                &port.join("subsystems").join(&subsystem.nqn),
-            );
+            subsystem.join(address, *service);
         }
         subsystem
+    }
+
+    /// Listens on a port for this subsystem.
+    pub fn join(&self, address: &str, service: u16) {
+        let from = port(address, service).join("subsystems").join(&self.nqn);
+        link(&self.folder(), &from);
     }
 
     /// Gives a zvol a number, under an identity that is the same at any number.

@@ -11,9 +11,22 @@ pub const SMB_USER: (&str, &str) = ("csi", "lab-password");
 
 /// Exports a directory to this machine by NFS. The number tells exports apart.
 pub fn nfs(folder: &Path, number: u32, client: &str) {
-    let options = format!("rw,no_root_squash,no_subtree_check,fsid={number}");
     let export = format!("{client}:{}", folder.display());
-    command::run(&["exportfs", "-o", &options, &export]);
+    command::run(&["exportfs", "-o", &nfs_options(number), &export]);
+}
+
+/// Lets the next start of the server export a directory before it answers anybody.
+///
+/// # Panics
+/// If the file cannot be written.
+pub fn nfs_at_start(folder: &Path, number: u32, client: &str) {
+    let line = format!("{} {client}({})\n", folder.display(), nfs_options(number));
+    fs::create_dir_all("/etc/exports.d").expect("a folder of the system");
+    fs::write("/etc/exports.d/lab.exports", line).expect("a file of the system");
+}
+
+fn nfs_options(number: u32) -> String {
+    format!("rw,no_root_squash,no_subtree_check,fsid={number}")
 }
 
 /// Takes an export back.

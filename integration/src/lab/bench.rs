@@ -1,0 +1,110 @@
+//! What a stage costs beside the bare commands that do the same: login, wait, mkfs, mount.
+//!
+//! Both are measured in turn, in the same run, each time on a volume that is new, so that the speed
+//! of the machine drops out of the ratio. Processes are counted from the program's own log, in a
+//! run apart, because a log costs time.
+#![expect(
+    clippy::print_stderr,
+    reason = "a bench prints its figures; that is all it is for"
+)]
+
+use std::time::{Duration, Instant};
+
+use super::by_hand;
+use super::calls::Node;
+use super::supply::{Access, Way};
+use crate::server::{Launch, log_of};
+
+/// How often each is measured; the median counts.
+const ROUNDS: usize = 7;
+/// The ratio that should not be passed.
+const RATIO: f64 = 1.2;
+/// What a stage of what is staged already should not pass.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// Measures every kind of volume and prints the figures.
+///
+/// # Panics
+/// If a volume is not staged, or a second stage starts a process.
+pub async fn stages(kinds: impl IntoIterator<Item = (&'static str, Way, Access)>) {
+    for (name, way, access) in kinds {
+        processes(name, way, access).await;
+        times(name, way, access).await;
+    }
+}
+
+async fn times(name: &str, way: Way, access: Access) {
+    let launch = Launch::new("driver: node-manual\n")
+        .set("--csi-mode", "node")
+        .set("--log-level", "info");
+    let node = Node::start_with(launch).await;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (mut ours, mut bare, mut again) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let supply = way.supply(&format!("bare-{round}"), access);
+        let began = Instant::now();
+        let pod = by_hand::attach(&supply, folder.path());
+        bare.push(began.elapsed());
+        by_hand::detach(&supply, &pod);
+        supply.withdraw();
+
+        let supply = way.supply(&format!("ours-{round}"), access);
+        node.staging(&supply);
+        let began = Instant::now();
+        node.stage(&supply).await.expect("staged");
+        ours.push(began.elapsed());
+        for _ in 0..ROUNDS {
+            let began = Instant::now();
+            node.stage(&supply).await.expect("staged already");
+            again.push(began.elapsed());
+        }
+        node.take_away(&supply, &[]).await;
+        supply.withdraw();
+    }
+    node.end().await;
+    let (ours, bare, again) = (median(ours), median(bare), median(again));
+    let ratio = ours.as_secs_f64() / bare.as_secs_f64();
+    eprintln!(
+        "{name}: stage {ours:.0?}, bare commands {bare:.0?}, ratio {ratio:.2} (aim {RATIO}: {})",
+        verdict(ratio <= RATIO)
+    );
+    eprintln!(
+        "{name}: staged already {again:.1?} (aim {AGAIN:?}: {})",
+        verdict(again <= AGAIN)
+    );
+}
+
+async fn processes(name: &str, way: Way, access: Access) {
+    let node = Node::start().await;
+    let supply = way.supply("counted", access);
+    node.stage(&supply).await.expect("staged");
+    let first = commands(&node);
+    node.stage(&supply).await.expect("staged already");
+    let second = commands(&node).len() - first.len();
+    assert_eq!(second, 0, "a stage of what is staged started processes");
+    eprintln!("{name}: {} processes of a stage", first.len());
+    for command in first {
+        eprintln!("    {command}");
+    }
+    node.take_away(&supply, &[]).await;
+    node.end().await;
+    supply.withdraw();
+}
+
+/// Every command that the program ran so far.
+fn commands(node: &Node) -> Vec<String> {
+    let field = |line: &str| {
+        let line: serde_json::Value = serde_json::from_str(line).ok()?;
+        (line["message"] == "ran").then(|| line["command"].as_str().map(str::to_owned))?
+    };
+    log_of(&node.place).lines().filter_map(field).collect()
+}
+
+fn median(mut all: Vec<Duration>) -> Duration {
+    all.sort();
+    all[all.len() / 2]
+}
+
+fn verdict(met: bool) -> &'static str {
+    if met { "met" } else { "MISSED" }
+}

@@ -1,0 +1,156 @@
+//! The program is killed at any moment of any call, and the orchestrator's replay brings the volume
+//! to where it wanted it: there, or away without a trace.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tonic::Status;
+
+use super::calls::{Node, until_done};
+use super::content::{self, Dice};
+use super::life::{LENGTH, read, step, stored, write};
+use super::remains::Remains;
+use super::supply::{Access, Supply, Way};
+
+/// So many cycles a volume lives, so that kills meet blank devices as well.
+const A_VOLUME: u64 = 8;
+
+/// The calls of a cycle, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Stage,
+    Publish,
+    Unpublish,
+    Unstage,
+}
+
+const CALLS: [Call; 4] = [Call::Stage, Call::Publish, Call::Unpublish, Call::Unstage];
+
+/// One volume through its cycles.
+struct Cycles {
+    node: Node,
+    supply: Supply,
+    pod: PathBuf,
+    /// What each call took when nobody disturbed it.
+    takes: [Duration; 4],
+    dice: Dice,
+}
+
+/// Cycles of stage, publish, write, read, unpublish and unstage. In each of them one call, in turn,
+/// is killed at a random moment; what follows is what the orchestrator would do.
+///
+/// # Panics
+/// If a replay does not succeed, a byte is lost or something is left behind.
+pub async fn cycles(way: Way, access: Access, count: u64) {
+    let mut dice = Dice::new(seed());
+    let (mut done, mut takes) = (0, learn(way, access).await);
+    while done < count {
+        let supply = way.supply(&format!("crash-{done}"), access);
+        let before = Remains::read();
+        let node = Node::start().await;
+        let mut cycles = Cycles {
+            pod: node.pod("crash"),
+            node,
+            supply,
+            takes,
+            dice,
+        };
+        let these = A_VOLUME.min(count - done);
+        for cycle in 0..these {
+            cycles.one(cycle).await;
+            let what = format!("cycle {} of {count}", done + cycle + 1);
+            Remains::back_to(&before, &what).await;
+        }
+        cycles.node.end().await;
+        cycles.supply.withdraw();
+        let last = content::bytes(these, LENGTH);
+        content::same(&last, &stored(&cycles.supply), "the storage side");
+        (dice, takes) = (cycles.dice, cycles.takes);
+        done += these;
+        step(&format!("{done} of {count} cycles"));
+    }
+}
+
+/// What the calls take undisturbed, with a volume that is made for it.
+async fn learn(way: Way, access: Access) -> [Duration; 4] {
+    let supply = way.supply("crash-not", access);
+    let node = Node::start().await;
+    let mut undisturbed = Cycles {
+        pod: node.pod("crash"),
+        node,
+        supply,
+        takes: [Duration::ZERO; 4],
+        dice: Dice::new(0),
+    };
+    for call in CALLS {
+        undisturbed.call(call).await;
+    }
+    undisturbed.node.end().await;
+    step(&format!("undisturbed calls take {:?}", undisturbed.takes));
+    undisturbed.takes
+}
+
+fn seed() -> u64 {
+    let seed = std::env::var("OMNIBUS_SEED").ok();
+    let seed = seed.and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    step(&format!("seed {seed}"));
+    seed
+}
+
+// === impl Cycles ===
+
+impl Cycles {
+    async fn one(&mut self, cycle: u64) {
+        // The first call makes the filesystem of a new volume, so it is the first to be killed.
+        let killed = CALLS[usize::try_from(cycle % 4).unwrap_or_default()];
+        for call in CALLS {
+            if call == Call::Unpublish {
+                if cycle > 0 {
+                    let found = read(&self.supply, &self.pod);
+                    content::same(&content::bytes(cycle, LENGTH), &found, "of before");
+                }
+                write(&self.supply, &self.pod, &content::bytes(cycle + 1, LENGTH));
+            }
+            if call == killed {
+                self.kill_in(call).await;
+                // Sometimes the orchestrator no longer wants it, and wants it again afterwards.
+                if call == Call::Stage && self.dice.below(3) == 0 {
+                    until_done("unstage", || self.node.unstage(&self.supply)).await;
+                }
+            }
+            self.call(call).await;
+        }
+    }
+
+    /// Makes a call until it succeeds, as an orchestrator does.
+    async fn call(&mut self, call: Call) {
+        let began = Instant::now();
+        until_done(&format!("{call:?}"), || self.make(call)).await;
+        self.takes[call as usize] = began.elapsed();
+    }
+
+    /// Makes a call, kills the program meanwhile, and starts it again.
+    async fn kill_in(&mut self, call: Call) {
+        let takes = self.takes[call as usize].max(Duration::from_millis(20));
+        // A little longer than it takes, so that the moment after the answer is met as well.
+        let permille = u32::try_from(self.dice.below(1100)).unwrap_or_default();
+        let moment = takes * permille / 1000;
+        // Nothing outside shows how far the program is: the moment itself is what is tested.
+        tokio::select! {
+            _ = self.make(call) => {}
+            () = sleep(moment) => {}
+        }
+        step(&format!("killed in {call:?} after {moment:?}"));
+        self.node.crash().await;
+    }
+
+    async fn make(&self, call: Call) -> Result<(), Status> {
+        match call {
+            Call::Stage => self.node.stage(&self.supply).await,
+            Call::Publish => self.node.publish(&self.supply, &self.pod).await,
+            Call::Unpublish => self.node.unpublish(&self.supply, &self.pod).await,
+            Call::Unstage => self.node.unstage(&self.supply).await,
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! A node that starts again has lost its mounts, sessions and processes, and kept its files.
+
+use std::path::Path;
+
+use super::calls::Node;
+use super::command::{attempt, run};
+use super::content;
+use super::life::{LENGTH, read, step, stored, write};
+use super::remains::Remains;
+use super::storage::configfs::names;
+use super::supply::{Access, Export, Supply, Way};
+
+/// Twice the node starts again under a published volume: once the orchestrator brings it back, and
+/// once it takes it away.
+///
+/// # Panics
+/// If the volume does not come back with its content, or something of it stays.
+pub async fn the_replay_brings_it_back_or_away(way: Way, access: Access) {
+    let supply = way.supply("reboot", access);
+    let before = Remains::read();
+    let mut node = Node::start().await;
+    let (old, new) = (node.pod("old"), node.pod("new"));
+    node.stage(&supply).await.expect("staged");
+    node.publish(&supply, &old).await.expect("published");
+    write(&supply, &old, &content::bytes(1, LENGTH));
+
+    step("the node starts again, and the volume is wanted");
+    start_again(&mut node, &supply).await;
+    node.unpublish(&supply, &old).await.expect("unpublished");
+    node.stage(&supply).await.expect("staged");
+    node.publish(&supply, &new).await.expect("published");
+    let found = read(&supply, &new);
+    content::same(&content::bytes(1, LENGTH), &found, "after the start");
+    write(&supply, &new, &content::bytes(2, LENGTH));
+
+    step("the node starts again, and the volume is not wanted");
+    start_again(&mut node, &supply).await;
+    node.unpublish(&supply, &new).await.expect("unpublished");
+    node.unstage(&supply).await.expect("unstaged");
+    Remains::back_to(&before, "the node that started again").await;
+    node.end().await;
+    supply.withdraw();
+    content::same(&content::bytes(2, LENGTH), &stored(&supply), "the storage");
+}
+
+/// What a start of the machine does to everything but files: iscsid's records and the folders of the
+/// orchestrator stay.
+async fn start_again(node: &mut Node, supply: &Supply) {
+    node.server.kill().await;
+    let below = node.place.node();
+    while let Some(point) = last_mount(&below) {
+        run(&["umount", &point]);
+    }
+    for name in names(Path::new("/sys/block")) {
+        if name.starts_with("loop") {
+            let _ = attempt(&["losetup", "-d", &format!("/dev/{name}")]);
+        }
+    }
+    match &supply.export {
+        Export::Iscsi(target, _) => {
+            let _ = attempt(&["multipath", "-F"]);
+            run(&["iscsiadm", "-m", "node", "-T", &target.iqn, "--logout"]);
+        }
+        Export::Nvmeof(subsystem, _) => {
+            run(&["nvme", "disconnect", "-n", &subsystem.nqn]);
+        }
+        _ => {}
+    }
+    node.start_again().await;
+}
+
+/// The last thing that was mounted below a folder.
+fn last_mount(below: &Path) -> Option<String> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").expect("a mount table");
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    let mut ours = points.filter(|point| Path::new(point).starts_with(below));
+    ours.next_back().map(str::to_owned)
+}
