@@ -22,6 +22,8 @@ pub mod world;
 
 use std::collections::BTreeMap;
 
+use csi_proto::v1::Volume;
+
 use crate::place::Place;
 use crate::server::Launch;
 use crate::tree::Tree;
@@ -54,6 +56,15 @@ pub trait Target: Send + Sync {
     fn elsewhere(&self) -> Option<BTreeMap<String, String>> {
         None
     }
+
+    /// A volume of that name, made by hand, where the driver makes none; the one that is there if it is
+    /// asked for again.
+    fn by_hand(&self, _place: &Place, _name: &str) -> Option<Volume> {
+        None
+    }
+
+    /// The end of a volume that was made by hand.
+    fn end_by_hand(&self, _place: &Place, _volume_id: &str) {}
 
     /// The system calls by which the program changes its backend and its mounts on this machine:
     /// it is killed at each of them.

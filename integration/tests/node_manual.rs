@@ -12,6 +12,8 @@ mod hostile;
 mod programs;
 #[path = "node_manual/served.rs"]
 mod served;
+#[path = "node_manual/suite.rs"]
+mod suite;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

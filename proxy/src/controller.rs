@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use csi_proto::v1;
 use csi_proto::v1::controller_server::Controller;
+use driver_core::{Capabilities, Error};
 use tonic::{Request, Response, Status};
 
 use crate::connection::Connection;
@@ -164,6 +165,20 @@ impl Controller for ControllerService {
             Err(driver.unsupported("modify volume"))
         })
     }
+}
+
+/// Refuses a verb that no connection has, before anything of the request is looked at: what is not
+/// there cannot be asked for wrongly.
+fn offered(
+    plugin: &Plugin,
+    verb: &'static str,
+    has: impl Fn(&Capabilities) -> bool,
+) -> Result<(), Error> {
+    let mut drivers = plugin.connections.all().map(|one| one.driver());
+    if drivers.any(|driver| has(&driver.capabilities())) {
+        return Ok(());
+    }
+    Err(plugin.connections.leading().driver().unsupported(verb))
 }
 
 /// A call about a volume.

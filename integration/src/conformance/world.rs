@@ -149,6 +149,9 @@ impl<'a> World<'a> {
 
     /// Makes what is asked for.
     pub async fn make(&self, request: CreateVolumeRequest) -> Volume {
+        if let Some(made) = self.target.by_hand(&self.place, &request.name) {
+            return made;
+        }
         let name = request.name.clone();
         let made = self.client.clone().controller.create_volume(request).await;
         let reply = made.unwrap_or_else(|status| panic!("create {name}: {status:?}"));
@@ -157,6 +160,10 @@ impl<'a> World<'a> {
 
     /// Removes a volume.
     pub async fn remove(&self, volume_id: &str) {
+        if self.target.by_hand(&self.place, volume_id).is_some() {
+            self.target.end_by_hand(&self.place, volume_id);
+            return;
+        }
         let request = volume::delete(volume_id);
         let gone = self.client.clone().controller.delete_volume(request).await;
         gone.unwrap_or_else(|status| panic!("delete {volume_id}: {status:?}"));

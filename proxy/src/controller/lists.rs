@@ -10,7 +10,7 @@ use csi_proto::v1;
 use driver_core::{Error, Kind, PageRequest, SnapshotFilter};
 use prost::Message;
 
-use super::{about, about_snapshot, about_volume};
+use super::{about, about_snapshot, about_volume, offered};
 use crate::connection::Connection;
 use crate::decode::{self, ListSnapshotsRequest};
 use crate::encode;
@@ -27,6 +27,7 @@ pub(super) fn volumes(
     plugin: &Arc<Plugin>,
     request: v1::ListVolumesRequest,
 ) -> Result<Job<v1::ListVolumesResponse>, Error> {
+    offered(plugin, "list volumes", |can| can.list_volumes)?;
     let page = decode::page(request.max_entries, request.starting_token)?;
     let connection = plugin.connections.leading().clone();
     Ok(Job::new(
@@ -71,6 +72,7 @@ pub(super) fn snapshots(
     plugin: &Arc<Plugin>,
     request: v1::ListSnapshotsRequest,
 ) -> Result<Job<v1::ListSnapshotsResponse>, Error> {
+    offered(plugin, "list snapshots", |can| can.list_snapshots)?;
     let request = ListSnapshotsRequest::decode(request)?;
     if let Some(handle) = &request.snapshot {
         let (connection, id) = plugin.connections.of_snapshot(handle);

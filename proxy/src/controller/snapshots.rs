@@ -5,7 +5,7 @@ use std::sync::Arc;
 use csi_proto::v1;
 use driver_core::{CreateSnapshot, Error};
 
-use super::{about_snapshot, about_volume};
+use super::{about_snapshot, about_volume, offered};
 use crate::decode::{self, CreateSnapshotRequest};
 use crate::encode;
 use crate::inflight::{Hold, Keys, Object};
@@ -16,6 +16,7 @@ pub(super) fn create(
     plugin: &Arc<Plugin>,
     request: v1::CreateSnapshotRequest,
 ) -> Result<Job<v1::CreateSnapshotResponse>, Error> {
+    offered(plugin, "create snapshot", |can| can.snapshots)?;
     let request = CreateSnapshotRequest::try_from(request)?;
     let (connection, source) = plugin.connections.of_volume(&request.source);
     if !connection.driver().capabilities().snapshots {
@@ -51,6 +52,7 @@ pub(super) fn delete(
     plugin: &Arc<Plugin>,
     request: v1::DeleteSnapshotRequest,
 ) -> Result<Job<v1::DeleteSnapshotResponse>, Error> {
+    offered(plugin, "delete snapshot", |can| can.snapshots)?;
     let handle = decode::delete_snapshot(request)?;
     let (connection, id) = plugin.connections.of_snapshot(&handle);
     if !connection.driver().capabilities().snapshots {
@@ -70,6 +72,7 @@ pub(super) fn get(
     plugin: &Arc<Plugin>,
     request: v1::GetSnapshotRequest,
 ) -> Result<Job<v1::GetSnapshotResponse>, Error> {
+    offered(plugin, "get snapshot", |can| can.get_snapshot)?;
     let handle = decode::get_snapshot(request)?;
     let (connection, id) = plugin.connections.of_snapshot(&handle);
     let subject = about_snapshot(&connection, handle.as_str());

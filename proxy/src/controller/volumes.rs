@@ -5,11 +5,11 @@ use std::sync::Arc;
 use csi_proto::v1;
 use driver_core::config::ControllerCapability;
 use driver_core::text::MAX_STRING;
-use driver_core::{CreateVolume, Error, Source};
+use driver_core::{CreateVolume, Error, Expansion, Source};
 use node_utils::{Attachment, VolumeContext};
 use tracing::info;
 
-use super::{about, about_volume};
+use super::{about, about_volume, offered};
 use crate::connection::Connection;
 use crate::decode::{
     self, CapacityRequest, ControllerPublishRequest, ControllerUnpublishRequest,
@@ -26,6 +26,7 @@ pub(super) fn create(
     plugin: &Arc<Plugin>,
     request: v1::CreateVolumeRequest,
 ) -> Result<Job<v1::CreateVolumeResponse>, Error> {
+    offered(plugin, "create volume", |can| can.volumes)?;
     let request = CreateVolumeRequest::try_from(request)?;
     let connection = plugin.connections.leading().clone();
     if !connection.driver().capabilities().volumes {
@@ -103,6 +104,7 @@ pub(super) fn delete(
     plugin: &Arc<Plugin>,
     request: v1::DeleteVolumeRequest,
 ) -> Result<Job<v1::DeleteVolumeResponse>, Error> {
+    offered(plugin, "delete volume", |can| can.volumes)?;
     let handle = decode::delete_volume(request)?;
     let (connection, id) = plugin.connections.of_volume(&handle);
     if !connection.driver().capabilities().volumes {
@@ -127,6 +129,7 @@ pub(super) fn get(
     plugin: &Arc<Plugin>,
     request: v1::ControllerGetVolumeRequest,
 ) -> Result<Job<v1::ControllerGetVolumeResponse>, Error> {
+    offered(plugin, "get volume", |can| can.get_volume)?;
     let handle = decode::get_volume(&request)?;
     let (connection, id) = plugin.connections.of_volume(&handle);
     let subject = about_volume(&connection, handle.as_str());
@@ -193,6 +196,7 @@ pub(super) fn capacity(
     plugin: &Arc<Plugin>,
     request: v1::GetCapacityRequest,
 ) -> Result<Job<v1::GetCapacityResponse>, Error> {
+    offered(plugin, "capacity", |can| can.capacity)?;
     let request = CapacityRequest::try_from(request)?;
     let connection = plugin.connections.leading().clone();
     Ok(Job::new(
@@ -218,6 +222,7 @@ pub(super) fn expand(
     plugin: &Arc<Plugin>,
     request: v1::ControllerExpandVolumeRequest,
 ) -> Result<Job<v1::ControllerExpandVolumeResponse>, Error> {
+    offered(plugin, "expand volume", |can| can.expand != Expansion::None)?;
     let request = ExpandRequest::try_from(request)?;
     let (connection, id) = plugin.connections.of_volume(&request.volume);
     connection.allow(request.capability.as_slice())?;
@@ -239,6 +244,7 @@ pub(super) fn publish(
     plugin: &Arc<Plugin>,
     request: v1::ControllerPublishVolumeRequest,
 ) -> Result<Job<v1::ControllerPublishVolumeResponse>, Error> {
+    offered(plugin, "publish volume", |can| can.publish)?;
     let request = ControllerPublishRequest::try_from(request)?;
     let (connection, id) = plugin.connections.of_volume(&request.volume);
     if !connection.driver().capabilities().publish {
@@ -264,6 +270,7 @@ pub(super) fn unpublish(
     plugin: &Arc<Plugin>,
     request: v1::ControllerUnpublishVolumeRequest,
 ) -> Result<Job<v1::ControllerUnpublishVolumeResponse>, Error> {
+    offered(plugin, "unpublish volume", |can| can.publish)?;
     let request = ControllerUnpublishRequest::try_from(request)?;
     let (connection, id) = plugin.connections.of_volume(&request.volume);
     if !connection.driver().capabilities().publish {
