@@ -76,9 +76,14 @@ pub async fn attach(
 ) -> Result<Attached, Error> {
     let facts = &NvmeFacts::of(volume);
     let _turn = turn(facts.nqn().as_str(), deadline).await?;
-    let (routes, mut problems) = resolve(volume, facts, deadline).await?;
+    let (routes, mut problems) = resolve(volume, deadline).await;
     settle(kernel, facts, deadline).await?;
     let seen = Seen::now(kernel, facts, deadline).await?;
+    if routes.is_empty() && !seen.is_usable() {
+        return Err(problems.into_iter().next().unwrap_or_else(|| {
+            Error::invalid(format!("attach {facts}")).advise("the volume names no transport")
+        }));
+    }
     let missing: Vec<&Resolved> = routes
         .iter()
         .filter(|route| route.find(&seen.controllers).is_none())
@@ -115,12 +120,9 @@ pub async fn attach(
     finish(kernel, volume, facts, deadline).await
 }
 
-/// Looks up all hosts at once; those that are not found are problems, unless none is.
-async fn resolve(
-    volume: &Nvmeof,
-    facts: &NvmeFacts,
-    deadline: Instant,
-) -> Result<(Vec<Resolved>, Vec<Error>), Error> {
+/// Looks up all hosts at once; those that are not found are problems, which the volume may not
+/// have if it is connected already.
+async fn resolve(volume: &Nvmeof, deadline: Instant) -> (Vec<Resolved>, Vec<Error>) {
     let lookups = volume.transports.iter().cloned();
     let lookups = join_all(lookups.map(|route| Resolved::of(route, deadline))).await;
     let (mut routes, mut problems) = (Vec::new(), Vec::new());
@@ -130,12 +132,7 @@ async fn resolve(
             Err(error) => problems.push(error),
         }
     }
-    if routes.is_empty() {
-        return Err(problems.into_iter().next().unwrap_or_else(|| {
-            Error::invalid(format!("attach {facts}")).advise("the volume names no transport")
-        }));
-    }
-    Ok((routes, problems))
+    (routes, problems)
 }
 
 /// Waits for connections that are on their way out: the kernel would take them for what is wanted.

@@ -305,8 +305,16 @@ async fn take_back(
     error: Error,
 ) -> Error {
     let terms = terms.at_least_until(Instant::now() + UNDOING);
-    let facts: Vec<Facts> = facts.into_iter().collect();
-    if let Err(left) = unstage::detach(context, &terms, &facts).await {
+    let path = request.staging.path().clone();
+    let doing = Doing::reading(format!("read what is recorded at `{path}`"));
+    // The record goes as a whole, so all of it has to be detached: an earlier call may have been
+    // told of another way to the volume.
+    let recorded = blocking::run(terms.clone(), doing, move || unstage::recorded(&path)).await;
+    let Ok(mut attached) = recorded else {
+        return error.with_effect(Effect::Possible);
+    };
+    attached.extend(facts.filter(|facts| !attached.contains(facts)));
+    if let Err(left) = unstage::detach(context, &terms, &attached).await {
         tracing::warn!(path = %request.staging, error = %left.chain(), "a failed stage leaves its device attached, until it is staged or unstaged");
         return error.with_effect(Effect::Possible);
     }

@@ -238,6 +238,36 @@ fn a_device_that_was_attached_and_never_mounted_is_found_by_the_record() {
 }
 
 #[test]
+fn a_stage_that_fails_takes_back_what_earlier_calls_have_recorded_too() {
+    bench(|bench| {
+        let before = mounts();
+        bench.shelf.put("one", 64 * MIB);
+        bench.shelf.put("old", 64 * MIB);
+        // What a call has left that was killed, and that knew another way to the volume.
+        fs::create_dir(bench.path("k/s")).expect("dir");
+        let place = crate::mount::Place::open(&bench.path("k/s")).expect("open");
+        let facts = devices::Facts::parse("shelf old").expect("facts");
+        record::add(&place, &facts).expect("record");
+        let attached = bench.run(bench.shelf.attach(
+            &Shelf::attachment("old"),
+            &StageSecrets::default(),
+            Instant::now(),
+        ));
+        attached.expect("attach");
+        bench
+            .shelf
+            .fails_after_attach
+            .store(true, Ordering::Relaxed);
+        refused(bench.stage_device("one", "s"), Kind::Unreachable);
+        assert!(record::read(&place).expect("read").is_empty());
+        drop(place);
+        assert_eq!(bench.shelf.attached(), []);
+        bench.unstage("s").expect("unstage");
+        bench.nothing_is_left(before);
+    });
+}
+
+#[test]
 fn a_volume_without_a_record_is_detached_by_what_the_kernel_says() {
     bench(|bench| {
         let before = mounts();

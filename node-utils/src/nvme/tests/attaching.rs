@@ -302,6 +302,21 @@ async fn a_dead_route_costs_seconds_and_is_added_when_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_name_that_nobody_knows_any_more_is_no_matter_while_the_volume_is_connected() {
+    let target = Target::new(true);
+    let error = attach_by(&target, &["nas.invalid"]).await;
+    let error = error.expect_err("no such host");
+    assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
+    attach_by(&target, &["10.0.0.1"]).await.expect("attached");
+    target.commands();
+    let attached = attach_by(&target, &["nas.invalid"])
+        .await
+        .expect("attached");
+    assert_eq!(attached.device.name(), "nvme0n2");
+    assert!(target.commands().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_route_at_all_is_an_error_with_the_words_of_the_tool() {
     let target = Target::new(true);
     target.kill("10.0.0.1", true);
