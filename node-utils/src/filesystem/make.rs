@@ -84,11 +84,18 @@ fn command(
 ) -> Result<Command, Error> {
     use FilesystemKind as K;
     let (program, first): (_, &[&str]) = match kind {
-        // Nobody but root could use what is held back for root.
-        K::Ext3 => (Program::constant("mkfs.ext3"), &["-m", "0"]),
-        K::Ext4 => (Program::constant("mkfs.ext4"), &["-m", "0"]),
-        K::Xfs => (Program::constant("mkfs.xfs"), &[]),
-        K::Btrfs => (Program::constant("mkfs.btrfs"), &[]),
+        // Nobody but root could use what is held back for root. To discard what is blank would only
+        // discard the mark.
+        K::Ext3 => (
+            Program::constant("mkfs.ext3"),
+            &["-m", "0", "-E", "nodiscard"],
+        ),
+        K::Ext4 => (
+            Program::constant("mkfs.ext4"),
+            &["-m", "0", "-E", "nodiscard"],
+        ),
+        K::Xfs => (Program::constant("mkfs.xfs"), &["-K"]),
+        K::Btrfs => (Program::constant("mkfs.btrfs"), &["-K"]),
         K::Vfat => (Program::constant("mkfs.vfat"), &[]),
         K::Exfat => (Program::constant("mkfs.exfat"), &[]),
         // Without it every block is written.

@@ -1,21 +1,26 @@
 //! The mark on a device whose filesystem is being made.
 //!
 //! A `mkfs` that was killed leaves something that nobody knows and that must not be taken for
-//! somebody's data. So the last block of a device that was proved to be blank says, before `mkfs`
-//! begins, that nothing on it is worth keeping; the mark goes as soon as there is a filesystem.
+//! somebody's data. So near the end of a device that was proved to be blank is said, before `mkfs`
+//! begins, that nothing on it is worth keeping; the mark goes as soon as there is a filesystem. It
+//! has to outlive all that `mkfs` does, which is why nobody discards the device then, and why it is
+//! not where old labels are wiped out: both ends.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-/// How much room a mark has, from the end of the device.
+/// How far it is from the end of the device: `mkfs.btrfs` wipes two MiB there, the others less.
+const FROM_END: u64 = 4 << 20;
+/// How much room it has, at least.
 const BLOCK: u64 = 4096;
 /// Nobody else writes this.
 const TEXT: &[u8; 64] = b"omnibus-csi: a filesystem is being made here, nothing is kept 1\n";
 
 /// The part of a device of that size where a mark is.
 pub(crate) fn place(size: u64) -> (u64, u64) {
-    let from = size.saturating_sub(BLOCK) / 512 * 512;
+    let from_end = FROM_END.min(size / 8).max(BLOCK);
+    let from = size.saturating_sub(from_end) / BLOCK * BLOCK;
     (from, (from + TEXT.len() as u64).min(size))
 }
 

@@ -139,6 +139,14 @@ async fn settle(
         }
         let marked = marker::is_set(&file, size).map_err(|error| unreadable(&doing, error))?;
         if marked {
+            // A machine that lost its power may have written the superblock and not the rest. The
+            // others write theirs when the rest is on the disk.
+            let is_ext = matches!(kind, FilesystemKind::Ext3 | FilesystemKind::Ext4);
+            if is_ext
+                && superblock::is_unused_ext(&file).map_err(|error| unreadable(&doing, error))?
+            {
+                return Ok(Content::Unfinished);
+            }
             let file = File::options()
                 .write(true)
                 .read(true)

@@ -51,6 +51,15 @@ fn ext(device: &File) -> io::Result<u64> {
     Ok(blocks.saturating_mul(block))
 }
 
+/// Whether an ext filesystem was never mounted for writing, so that nobody can have kept anything in
+/// it.
+pub(super) fn is_unused_ext(device: &File) -> io::Result<bool> {
+    const SUPERBLOCK: u64 = 1024;
+    let mounted_at: [u8; 4] = bytes(device, SUPERBLOCK + 0x2c)?;
+    let mounts: [u8; 2] = bytes(device, SUPERBLOCK + 0x34)?;
+    Ok(mounted_at == [0; 4] && mounts == [0; 2])
+}
+
 /// Whether `mkfs.xfs` was killed here: the kernel refuses such a filesystem, so nothing was ever
 /// written to it.
 pub(super) fn is_unfinished_xfs(device: &File) -> io::Result<bool> {

@@ -265,12 +265,58 @@ fn a_making_that_was_killed_is_taken_up_again() {
         disk.make(kind);
         assert!(matches!(disk.probe(), Ok(Content::Filesystem { .. })));
 
-        // Killed after the last step of mkfs: the mark goes when it is seen.
+        // Killed after the last step of mkfs: what was never mounted may not be whole.
         disk.refresh();
-        let before = disk.probe().expect("a look");
         marker::set(&disk.image(), size).expect("marked");
         disk.refresh();
+        if kind == FilesystemKind::Ext4 {
+            assert_eq!(disk.probe().expect("a look"), Content::Unfinished);
+            disk.make(kind);
+            disk.refresh();
+            // The time of a mount, as the kernel notes it.
+            let image = disk.image();
+            image.write_all_at(&[1], 1024 + 0x2c).expect("written");
+            marker::set(&image, size).expect("marked");
+            disk.refresh();
+        }
+        // In all else there may be something: the mark goes when it is seen.
+        let before = disk.probe().expect("a look");
+        assert!(matches!(before, Content::Filesystem { .. }));
         assert_eq!(disk.probe().expect("a look"), before);
+        disk.refresh();
+        assert!(!marker::is_set(&disk.image(), size).expect("read"));
+    }
+}
+
+#[test]
+fn the_mark_outlives_all_that_the_making_does() {
+    use exec::testing::{Fault, Flaky};
+    for kind in [
+        FilesystemKind::Ext3,
+        FilesystemKind::Ext4,
+        FilesystemKind::Xfs,
+        FilesystemKind::Btrfs,
+    ] {
+        let size = room(kind);
+        let Some(disk) = Disk::new(size) else { return };
+        // The second command is the making: it is done, and nobody sees its end.
+        let lost = Flaky::new(Arc::new(Local::new()), 1, Fault::After);
+        let tools = Tools::all_through(Arc::new(lost));
+        let (kernel, device) = (Kernel::here(), disk.device());
+        let settings = FilesystemSettings::default();
+        let ensured = ensure(&tools, &kernel, &device, kind, &settings, soon());
+        disk.runtime.block_on(ensured).expect_err("lost");
+        disk.refresh();
+        let image = disk.image();
+        assert!(marker::is_set(&image, size).expect("read"), "{kind}");
+        // As if it had been killed before its last writes, those of the superblock.
+        for at in [0, 1024, 1 << 16] {
+            image.write_all_at(&[0; 1024], at).expect("written");
+        }
+        image.write_all_at(&[7; 4096], 9 << 12).expect("written");
+        disk.refresh();
+        assert_eq!(disk.probe().expect("a look"), Content::Unfinished, "{kind}");
+        disk.make(kind);
         disk.refresh();
         assert!(!marker::is_set(&disk.image(), size).expect("read"));
     }
