@@ -166,7 +166,7 @@ node:
     let made = first.lines.iter().find(|line| line.contains("mkfs"));
     let made = made.expect("it was formatted");
     assert!(
-        made.starts_with("here: mkfs.ext4 -m 0 -L mine /dev/loop"),
+        made.starts_with("here: mkfs.ext4 -m 0 -E nodiscard -L mine /dev/loop"),
         "{made}"
     );
     let again = bench.stage(disk).await;
