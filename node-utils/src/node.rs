@@ -2,7 +2,7 @@
 //!
 //! A verb is a sequence of hops to a thread that may block and of calls of tools, and finds all
 //! state in the kernel: a killed process leaves a prefix of the steps, and the retry completes it.
-//! What a volume is, is decided by its [`Attachment`](crate::Attachment); a directory of the node
+//! What a volume is, is decided by its [`Attachment`]; a directory of the node
 //! is one hop.
 
 mod devices;
