@@ -36,6 +36,8 @@ pub use request::{
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::attachment::{AbsolutePath, Attachment};
 use crate::blocking::{self, Doing, Terms};
 use crate::capability::{Access, MountAccess, VolumeCapability};
@@ -100,7 +102,11 @@ impl Node {
     /// Makes a volume ready. Idempotent.
     ///
     /// `NotFound`: it does not exist on this node. `Conflict`: another volume is staged there.
+    /// `Timeout`: what is mounted there does not answer.
     pub async fn stage(&self, terms: Terms, request: StageRequest) -> Result<(), Error> {
+        if !matches!(request.attachment, Attachment::Hostpath(_)) {
+            self.answers(&terms, request.staging.path()).await?;
+        }
         stage::stage(&self.context, terms, request).await
     }
 
@@ -116,15 +122,7 @@ impl Node {
     /// two publications of one volume apart: between the look and the mount nothing is locked here.
     pub async fn publish(&self, terms: Terms, request: PublishRequest) -> Result<(), Error> {
         if !matches!(request.attachment, Attachment::Hostpath(_)) {
-            // What hangs here locks nothing; what hangs below may yet mount.
-            let staging = request.staging.path();
-            let (look, doing) = (staging.clone(), format!("look at `{staging}`"));
-            let look = move || {
-                // What is there is judged below.
-                drop(Place::open(look.as_path()));
-                Ok(())
-            };
-            self.stuck.look(terms.clone(), doing, staging, look).await?;
+            self.answers(&terms, request.staging.path()).await?;
         }
         let doing = Doing::changing(format!("publish at `{}`", request.target));
         let context = Arc::clone(&self.context);
@@ -154,6 +152,21 @@ impl Node {
     /// `NotFound`: nothing is mounted at that path.
     pub async fn expand(&self, terms: Terms, request: ExpandRequest) -> Result<Option<u64>, Error> {
         expand::expand(&self.context, &self.stuck, terms, request).await
+    }
+
+    /// Looks at a staging path, whatever is there, for as long as an unmount may take: what has its
+    /// time for making filesystems must not spend it on a server that is silent. What hangs here locks
+    /// nothing; what hangs later may yet mount.
+    async fn answers(&self, terms: &Terms, staging: &AbsolutePath) -> Result<(), Error> {
+        let terms = terms.no_later_than(Instant::now() + self.context.patience());
+        let (path, doing) = (staging.clone(), format!("look at `{staging}`"));
+        let look = move || {
+            // What is there is judged by the verb. Its numbers, too: to open a share again the
+            // kernel may remember enough, and the verb would be the first to ask the server.
+            drop(Place::open(path.as_path()).and_then(rustix::fs::fstatvfs));
+            Ok(())
+        };
+        self.stuck.look(terms, doing, staging, look).await
     }
 }
 

@@ -44,7 +44,9 @@ pub(super) async fn patiently<T: Send + 'static>(
         return Err(error);
     }
     let silent = path.clone();
-    let forced = run(terms, doing, move || take_away(&silent)).await?;
+    // The kernel says goodbye to a server of NFS 4 even then, for minutes if that is silent.
+    let soon = terms.no_later_than(Instant::now() + share);
+    let forced = run(&soon, doing, move || take_away(&silent)).await?;
     if forced == 0 {
         return Err(error);
     }

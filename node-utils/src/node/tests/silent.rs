@@ -131,6 +131,11 @@ fn a_look_that_hangs_keeps_nobody_from_taking_the_volume_away() {
         let terms = within(50).holding(Arc::clone(&guard));
         let published = bench.run(bench.node.publish(terms, request));
         refused(published, Kind::Timeout);
+        let request = bench.stage_request("one", "s", Access::Mount(MountAccess::default()));
+        let terms = within(50).holding(Arc::clone(&guard));
+        let staged = bench.run(bench.node.stage(terms, request));
+        let error = refused(staged, Kind::Timeout);
+        assert!(error.advice().is_some_and(|text| text.contains("earlier")));
         assert_eq!(Arc::strong_count(&guard), 1, "the volume is locked");
         bench
             .run(bench.node.unpublish(within(ENOUGH), bench.target("t")))
