@@ -64,7 +64,13 @@ pub(crate) struct Session {
     pub(crate) turns: Arc<Semaphore>,
     /// How many turns there are in all.
     limit: AtomicUsize,
-    spare: Mutex<Option<Channel<Msg>>>,
+    spare: Mutex<Option<Ends>>,
+}
+
+/// Both ends of a channel. Dropped, it is closed.
+struct Ends {
+    reader: ChannelReadHalf,
+    line: Line,
 }
 
 /// What became of a script.
@@ -174,14 +180,13 @@ impl Session {
 
     /// Runs a script to its end, within `deadline` and with at most `cap` bytes of output.
     pub(crate) async fn run(&self, script: &[u8], deadline: Instant, cap: usize) -> Ran {
-        let (channel, has_shell) = match timeout_at(deadline, self.channel()).await {
-            Ok(Ok(channel)) => channel,
+        let (ends, has_shell) = match timeout_at(deadline, self.channel()).await {
+            Ok(Ok(ends)) => ends,
             Ok(Err(russh::Error::ChannelOpenFailure(_))) => return Ran::Full,
             Ok(Err(_)) => return Ran::Gone,
             Err(_) => return Ran::Unopened,
         };
-        let (mut reader, writer) = channel.split();
-        let line = Line(Some(writer));
+        let Ends { mut reader, line } = ends;
         let mut heard = Heard {
             cap,
             ..Heard::default()
@@ -206,38 +211,37 @@ impl Session {
             return;
         }
         // A server without room, or without a shell, says so again when it is needed.
-        if let Ok(Some(channel)) = timeout(PREPARING, self.start()).await {
-            *self.spare() = Some(channel);
+        if let Ok(Some(ends)) = timeout(PREPARING, self.start()).await {
+            *self.spare() = Some(ends);
         }
     }
 
     /// A channel with a shell that waits for its script.
-    async fn start(&self) -> Option<Channel<Msg>> {
-        let mut channel = self.handle.channel_open_session().await.ok()?;
-        channel.exec(true, REMOTE_COMMAND).await.ok()?;
+    async fn start(&self) -> Option<Ends> {
+        let mut ends = Ends::of(self.handle.channel_open_session().await.ok()?);
+        ends.line.begin().await.ok()?;
         loop {
-            match channel.wait().await? {
-                ChannelMsg::Success => return Some(channel),
-                ChannelMsg::WindowAdjusted { .. } => {}
+            match ends.reader.wait().await? {
+                ChannelMsg::Success => return Some(ends),
+                message if is_idle(&message) => {}
                 _ => return None,
             }
         }
     }
 
     /// A channel for a script: one whose shell waits for it already, or one without a shell.
-    async fn channel(&self) -> Result<(Channel<Msg>, bool), russh::Error> {
+    async fn channel(&self) -> Result<(Ends, bool), russh::Error> {
         let spare = self.spare().take();
-        if let Some(mut channel) = spare
-            // A shell that has something to say before it was asked has ended.
-            && channel.wait().now_or_never().is_none()
+        if let Some(mut ends) = spare
+            && ends.still_waits()
         {
-            return Ok((channel, true));
+            return Ok((ends, true));
         }
         let channel = self.handle.channel_open_session().await?;
-        Ok((channel, false))
+        Ok((Ends::of(channel), false))
     }
 
-    fn spare(&self) -> std::sync::MutexGuard<'_, Option<Channel<Msg>>> {
+    fn spare(&self) -> std::sync::MutexGuard<'_, Option<Ends>> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -264,12 +268,12 @@ async fn exchange(
     script: &[u8],
     heard: &mut Heard,
 ) -> Ran {
+    if !has_shell && line.begin().await.is_err() {
+        return Ran::Gone;
+    }
     let Some(writer) = &line.0 else {
         return Ran::Gone;
     };
-    if !has_shell && writer.exec(true, REMOTE_COMMAND).await.is_err() {
-        return Ran::Gone;
-    }
     let send = async {
         // If it cannot be sent, the reading half hears why.
         if writer.data(script).await.is_ok() {
@@ -321,9 +325,49 @@ impl Heard {
     }
 }
 
+// === impl Ends ===
+
+impl Ends {
+    fn of(channel: Channel<Msg>) -> Self {
+        let (reader, writer) = channel.split();
+        let line = Line(Some(writer));
+        Self { reader, line }
+    }
+
+    /// Whether the shell has not ended. What a login printed before its script is dropped: only what
+    /// a script prints behind its own start is read.
+    fn still_waits(&mut self) -> bool {
+        loop {
+            match self.reader.wait().now_or_never() {
+                None => return true,
+                Some(Some(message)) if is_idle(&message) => {}
+                Some(_) => return false,
+            }
+        }
+    }
+}
+
+/// Whether a shell may say so before its script.
+fn is_idle(message: &ChannelMsg) -> bool {
+    matches!(
+        message,
+        ChannelMsg::WindowAdjusted { .. }
+            | ChannelMsg::Data { .. }
+            | ChannelMsg::ExtendedData { .. }
+    )
+}
+
 // === impl Line ===
 
 impl Line {
+    /// Starts the shell.
+    async fn begin(&self) -> Result<(), russh::Error> {
+        match &self.0 {
+            Some(writer) => writer.exec(true, REMOTE_COMMAND).await,
+            None => Err(russh::Error::Disconnect),
+        }
+    }
+
     /// Closes the channel; a script that still runs is asked to stop.
     async fn part(mut self) {
         if let Some(writer) = self.0.take() {

@@ -223,6 +223,34 @@ async fn a_server_that_allows_few_sessions_serves_many_callers() {
 }
 
 #[tokio::test]
+async fn a_shell_whose_login_printed_a_welcome_is_used() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let welcomed = folder.path().join("welcomed");
+    let options = format!(
+        "ForceCommand echo welcome; echo >>{}; exec sh -s",
+        welcomed.display()
+    );
+    let Some(server) = Sshd::start(&options) else {
+        return;
+    };
+    let wire = WireTo::new(server.port).await;
+    let mut settings = server.settings();
+    settings.port = wire.port;
+    settings.host_keys = HostKeys::first_use();
+    (settings.sessions, settings.connections) = (1, 1);
+    let ssh = Ssh::new(settings);
+    for n in 0..4 {
+        assert_eq!(says(&ssh, &n.to_string()).await, n.to_string());
+        // The welcome of the next shell comes between two calls, as it does in life.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    // One that is not used would keep its session, of which a server has few.
+    let shells = std::fs::metadata(&welcomed).map_or(0, |file| file.len());
+    assert!(shells <= 5, "{shells} shells for four calls");
+    assert_eq!(wire.connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
 async fn an_end_that_was_not_seen_is_unknown_and_the_next_call_connects_again() {
     let Some(server) = Sshd::start("") else {
         return;
