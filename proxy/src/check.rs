@@ -62,6 +62,10 @@ fn check(flags: &CheckFlags) -> Report {
         .map(odd)
         .for_each(|finding| report.add(finding));
     report.driver(connection.driver().kind());
+    if !connection.driver().capabilities().volumes {
+        report.without_storage();
+        return report;
+    }
     if flags.offline {
         return report;
     }

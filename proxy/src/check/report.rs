@@ -40,6 +40,9 @@ pub(super) struct Report {
     driver: Option<String>,
     /// Whether the storage was looked at.
     online: bool,
+    /// Where its storage is, if the file does not name it.
+    #[serde(skip)]
+    elsewhere: Option<&'static str>,
     /// Whether a server could start with it.
     usable: bool,
     ok: bool,
@@ -54,6 +57,7 @@ impl Report {
             file: file.display().to_string(),
             driver: None,
             online: false,
+            elsewhere: None,
             usable: true,
             ok: true,
             findings: Vec::new(),
@@ -75,6 +79,11 @@ impl Report {
 
     pub(super) fn looked(&mut self) {
         self.online = true;
+    }
+
+    /// Volumes of such a driver are made by hand, and each names its own.
+    pub(super) fn without_storage(&mut self) {
+        self.elsewhere = Some("the file was looked at; each volume names its own storage");
     }
 
     /// 0: nothing to correct; 64: a server would refuse it; 1: something to correct.
@@ -126,11 +135,11 @@ impl Report {
             .iter()
             .filter(|f| f.weight == Weight::Error)
             .count();
-        let looked = match (self.online, self.usable) {
+        let looked = self.elsewhere.unwrap_or(match (self.online, self.usable) {
             (true, _) => "the file and the storage were looked at",
             (false, true) => "the storage was not looked at (--offline)",
             (false, false) => "the storage was not looked at: the file cannot be used",
-        };
+        });
         let driver = self
             .driver
             .as_deref()

@@ -44,6 +44,19 @@ fn a_check_of_a_sound_configuration_finds_nothing_and_changes_nothing() {
 }
 
 #[test]
+fn a_check_of_volumes_made_by_hand_claims_to_have_seen_no_storage() {
+    let place = Place::new();
+    fs::write(place.path("config.yaml"), "driver: node-manual\n").unwrap();
+    let (code, text) = check(&place, &[]);
+    assert_eq!(code, 0, "{text}");
+    assert!(!text.contains("the storage were looked at"), "{text}");
+    assert!(text.contains("each volume names its own"), "{text}");
+    let (_, text) = check(&place, &["--json"]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["online"], false);
+}
+
+#[test]
 fn a_check_is_stricter_than_the_server_and_says_what_to_do() {
     let place = Place::new();
     place.configure(
