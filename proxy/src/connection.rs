@@ -228,6 +228,17 @@ impl Connection {
         context
     }
 
+    /// What is known of a volume: what the orchestrator sent, or what the configuration has where it
+    /// sent nothing.
+    pub(crate) fn context_of<'a>(
+        &'a self,
+        id: &VolumeId,
+        sent: &'a VolumeContext,
+    ) -> &'a VolumeContext {
+        let known = sent.is_empty().then(|| self.contexts.get(id.as_str()));
+        known.flatten().unwrap_or(sent)
+    }
+
     /// How a volume is reached: from its context, or from the configuration where the orchestrator
     /// sent none.
     pub(crate) fn attachment(
@@ -235,9 +246,7 @@ impl Connection {
         id: &VolumeId,
         context: &VolumeContext,
     ) -> Result<Attachment, Error> {
-        let known = context.is_empty().then(|| self.contexts.get(id.as_str()));
-        let context = known.flatten().unwrap_or(context);
-        Attachment::parse(context)
+        Attachment::parse(self.context_of(id, context))
             .map_err(|error| Error::invalid(format!("volume `{id}`")).because(error))
     }
 
@@ -258,9 +267,7 @@ impl Connection {
         context: &VolumeContext,
         secrets: &Secrets,
     ) -> Result<MountFlags, Error> {
-        let made_by = |key| context.get(key).map(String::as_str);
-        let driver = made_by("provisioner_driver").unwrap_or(self.driver.kind());
-        let instance = made_by("provisioner_driver_instance_id").or(self.instance.as_deref());
+        let (driver, instance) = self.maker(context);
         let flags = scoped(secrets, driver, instance, "mount_flags");
         MountFlags::parse(flags.map(ExposeSecret::expose_secret))
             .map_err(|error| Error::invalid("secret `mount_flags`").because(error))
@@ -274,10 +281,17 @@ impl Connection {
         context: &VolumeContext,
         secrets: &Secrets,
     ) -> Result<StageSecrets, Error> {
-        let made_by = |key| context.get(key).map(String::as_str);
-        let driver = made_by("provisioner_driver").unwrap_or(self.driver.kind());
-        let instance = made_by("provisioner_driver_instance_id").or(self.instance.as_deref());
+        let (driver, instance) = self.maker(context);
         stage_secrets::of(attachment, secrets, driver, instance)
+    }
+
+    /// Whose scope counts: that of the driver and of the instance which made the volume.
+    fn maker<'a>(&'a self, context: &'a VolumeContext) -> (&'a str, Option<&'a str>) {
+        let made_by = |key| context.get(key).map(String::as_str);
+        (
+            made_by("provisioner_driver").unwrap_or(self.driver.kind()),
+            made_by("provisioner_driver_instance_id").or(self.instance.as_deref()),
+        )
     }
 
     /// A capability with every option that counts for staging: those of the request, of the

@@ -25,12 +25,13 @@ pub(super) fn stage(
 ) -> Result<Job<v1::NodeStageVolumeResponse>, Error> {
     let request = StageRequest::try_from(request)?;
     let (connection, id) = plugin.connections.of_volume(&request.volume);
-    let attachment = connection.attachment(&id, &request.context)?;
+    let context = connection.context_of(&id, &request.context);
+    let attachment = connection.attachment(&id, context)?;
     connection.allow_attached(&attachment, &request.capability)?;
     let capability = connection.on_node(request.capability);
-    let secret = connection.secret_flags(&request.context, &request.secrets)?;
+    let secret = connection.secret_flags(context, &request.secrets)?;
     let capability = connection.for_staging(capability, &secret);
-    let secrets = connection.stage_secrets(&attachment, &request.context, &request.secrets)?;
+    let secrets = connection.stage_secrets(&attachment, context, &request.secrets)?;
     let keys = alone(&connection, &id, request.staging.path());
     let subject = about(&connection, &request.volume);
     Ok(Job::new(subject, keys, async move |task| {

@@ -97,6 +97,26 @@ async fn a_volume_without_a_context_is_looked_up_in_the_configuration() {
 }
 
 #[tokio::test]
+async fn whose_secrets_count_is_said_by_the_context_of_the_configuration_too() {
+    let dir = tempfile::tempdir().expect("folder");
+    let mut request = stage(&dir);
+    request.volume_context.clear();
+    let key = "democratic-csi.org/memory/mount_flags".to_owned();
+    request.secrets = [(key, "no option".to_owned())].into();
+    let of = |more: &str| {
+        format!(
+            "{{driver: memory, _private: {{volume_context: {{v: {{node_attach_driver: hostpath, \
+             path: /no/such/directory/anywhere{more}}}}}}}}}"
+        )
+    };
+    let ours = staged(&of(""), request.clone()).await;
+    assert_eq!(ours.code(), Code::InvalidArgument, "{}", ours.message());
+    let of_another = staged(&of(", provisioner_driver: other"), request).await;
+    let (code, told) = (of_another.code(), of_another.message());
+    assert_eq!(code, Code::NotFound, "{told}");
+}
+
+#[tokio::test]
 async fn a_way_of_use_that_the_driver_lacks_is_refused_when_staging() {
     let dir = tempfile::tempdir().expect("folder");
     let mut request = stage(&dir);
