@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::bench;
 use super::by_hand;
 use super::crash;
-use super::fault;
+use super::faults::absence::Fault;
+use super::faults::{KINDS, outage, parting};
 use super::life;
 use super::never::{busy, dead, foreign, hung, modes, reuse, sharing};
 use super::reboot;
@@ -40,7 +41,7 @@ pub enum When {
 
 /// Those that `make test` always runs: each sentence of what is promised, on a kind of volume where
 /// it is hard to keep.
-const ALWAYS: [&str; 25] = [
+const ALWAYS: [&str; 26] = [
     "nfs-life",
     "smb-life",
     "iscsi-ext4-life",
@@ -66,6 +67,7 @@ const ALWAYS: [&str; 25] = [
     "crash-nvmeof",
     "reboot-nfs",
     "reboot-iscsi",
+    "fault-cut-30-iscsi",
 ];
 
 /// Of each of them one cell is run in turn.
@@ -108,6 +110,7 @@ pub fn all() -> Vec<Cell> {
     for (name, way, access) in PROTOCOLS {
         cells.extend(replays(name, way, access));
     }
+    cells.extend(faults());
     cells.push(Cell {
         limit: Duration::from_hours(1),
         when: When::Never,
@@ -162,7 +165,7 @@ const PROTOCOLS: [(&str, Way, Access); 5] = [
 
 /// What a crash, a start of the node and faults of storage must not cost.
 fn replays(name: &str, way: Way, access: Access) -> Vec<Cell> {
-    let mut cells = vec![
+    vec![
         cell(&format!("crash-{name}"), move || {
             crash::cycles(way, access, 4)
         }),
@@ -176,16 +179,40 @@ fn replays(name: &str, way: Way, access: Access) -> Vec<Cell> {
         cell(&format!("reboot-{name}"), move || {
             reboot::the_replay_brings_it_back_or_away(way, access)
         }),
-    ];
-    if matches!(way, Way::Nfs | Way::Iscsi | Way::Nvmeof) {
-        cells.push(Cell {
-            limit: Duration::from_mins(20),
-            when: When::Never,
-            ..cell(&format!("fault-{name}"), move || {
-                fault::a_writer_survives(way, access)
-            })
-        });
+    ]
+}
+
+/// Storage that goes away and comes back; each takes minutes, and only the
+/// shortest of one kind is always run.
+fn faults() -> Vec<Cell> {
+    let slow = |cell: Cell| Cell {
+        limit: Duration::from_mins(15),
+        when: match cell.when {
+            When::Always => When::Always,
+            _ => When::Never,
+        },
+        ..cell
+    };
+    let mut cells = Vec::new();
+    for kind in KINDS {
+        for (name, fault) in [
+            ("cut-30", Fault::Cut(Duration::from_secs(30))),
+            ("cut-120", Fault::Cut(Duration::from_mins(2))),
+            ("reboot", Fault::Reboot),
+        ] {
+            let name = format!("fault-{name}-{}", kind.name);
+            cells.push(slow(cell(&name, move || {
+                outage::a_writer_goes_on(kind, fault)
+            })));
+        }
+        let name = format!("fault-parting-{}", kind.name);
+        cells.push(slow(cell(&name, move || {
+            parting::a_volume_is_taken_away_meanwhile(kind)
+        })));
     }
+    cells.push(slow(cell("fault-slow-reboot-iscsi", || {
+        outage::a_writer_goes_on(KINDS[0], Fault::SlowReboot)
+    })));
     cells
 }
 

@@ -11,13 +11,14 @@
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
 use integration::lab::cell::{self, Cell};
 use integration::lab::evidence;
+use integration::lab::faults::writer;
 use integration::lab::host::{Lab, Outcome};
 
 /// The lab could not be built or started.
@@ -47,6 +48,10 @@ fn main() -> Result<ExitCode> {
             let cell = cell::find(name).with_context(|| format!("no cell is called {name}"))?;
             evidence::at_any_panic();
             runtime.block_on(cell.work());
+            Ok(ExitCode::SUCCESS)
+        }
+        [writer::COMMAND, folder, seed] => {
+            writer::main(Path::new(folder), seed.parse()?)?;
             Ok(ExitCode::SUCCESS)
         }
         ["run", "--results", file, names @ ..] => {

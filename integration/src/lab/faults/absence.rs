@@ -1,0 +1,192 @@
+//! How storage goes away, and comes back as it was.
+//!
+//! A cut loses every packet and tells nobody. A reboot ends the services first, as an orderly
+//! shutdown does, so that the node is told; then the machine is silent, and everything is set up
+//! again from the same dataset or zvol, under the same identity, before the network is back.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::lab::command::{attempt, run};
+use crate::lab::life::step;
+use crate::lab::storage::configfs;
+use crate::lab::storage::cut::Cut;
+use crate::lab::storage::lio::Target;
+use crate::lab::storage::nvmet::Subsystem;
+use crate::lab::supply::{Backing, Export, Supply};
+use crate::wait::until;
+
+/// So long its port is closed while a storage host shuts down.
+const CLOSED: Duration = Duration::from_secs(5);
+/// So long it is silent until it has started again, at the least.
+const STARTING: Duration = Duration::from_secs(25);
+/// How much later than another target a target appears at the same port.
+const LATER: Duration = Duration::from_secs(10);
+
+/// What happens to the storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Its network is cut for so long.
+    Cut(Duration),
+    /// It is rebooted.
+    Reboot,
+    /// It is rebooted, and its port answers for others before the volume is there.
+    SlowReboot,
+}
+
+/// What a storage host has written down, so that it is the same after a reboot.
+enum Kept {
+    Iscsi,
+    Nvmeof { serial: String },
+    Nfs,
+}
+
+// === impl Fault ===
+
+impl Fault {
+    /// Lets it happen; when the storage's port answers again, with the volume behind it.
+    pub async fn happen(self, supply: &Supply) -> Instant {
+        let port = port(supply);
+        match self {
+            Self::Cut(duration) => {
+                let cut = Cut::ports(&[port]);
+                pass(duration).await;
+                cut.mend();
+            }
+            Self::Reboot => reboot(supply).await.mend(),
+            Self::SlowReboot => {
+                let other = format!("{}-first", supply.volume.volume_id);
+                stop_and_start_late(supply, &other).await;
+            }
+        }
+        until("the port to answer", || answers(port).then(Instant::now)).await
+    }
+}
+
+/// Waits for nothing but time: what is tested is how long storage is away.
+pub async fn pass(duration: Duration) {
+    tokio::time::sleep(duration).await;
+}
+
+/// The port at which storage answers for a volume.
+///
+/// # Panics
+/// If it is none of the network.
+pub fn port(supply: &Supply) -> u16 {
+    match &supply.export {
+        Export::Iscsi(..) => 3260,
+        Export::Nvmeof(..) => 4420,
+        Export::Nfs(_) => 2049,
+        other => panic!("{other:?} has no port"),
+    }
+}
+
+fn answers(port: u16) -> bool {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
+}
+
+/// Everything ends, and is there again behind a network that is still cut.
+async fn reboot(supply: &Supply) -> Cut {
+    step("the storage host shuts down");
+    let kept = stop(supply).await;
+    pass(CLOSED).await;
+    let cut = Cut::ports(&[port(supply)]);
+    step("the storage host is away");
+    pass(STARTING).await;
+    start(supply, &kept);
+    cut
+}
+
+async fn stop_and_start_late(supply: &Supply, other: &str) {
+    let kept = stop(supply).await;
+    let cut = Cut::ports(&[port(supply)]);
+    pass(STARTING).await;
+    let Export::Iscsi(target, _) = &supply.export else {
+        panic!("only targets are known to be waited for");
+    };
+    let portals: Vec<_> = target.portals.iter().map(String::as_str).collect();
+    let _other = Target::create(other, &portals, None);
+    cut.mend();
+    step("the storage host answers, without the volume");
+    pass(LATER).await;
+    // Whole before anybody sees it, as storage hosts do it.
+    let cut = Cut::ports(&[port(supply)]);
+    start(supply, &kept);
+    cut.mend();
+}
+
+async fn stop(supply: &Supply) -> Kept {
+    match &supply.export {
+        Export::Iscsi(target, lun) => {
+            // Sessions first: a number that is taken away under them is an error, not an absence.
+            target.enable(false);
+            target.detach(*lun, supply.zvol());
+            target.remove();
+            Kept::Iscsi
+        }
+        Export::Nvmeof(subsystem, _) => {
+            let serial = fs::read_to_string(serial_of(subsystem)).expect("a serial number");
+            subsystem.remove();
+            Kept::Nvmeof { serial }
+        }
+        Export::Nfs(_) => {
+            supply.export_at_start();
+            run(&["systemctl", "stop", "nfs-server"]);
+            let dataset = dataset(supply);
+            until("the dataset to be free", || {
+                attempt(&["zfs", "unmount", &dataset]).ok()
+            })
+            .await;
+            Kept::Nfs
+        }
+        other => panic!("{other:?} does not reboot"),
+    }
+}
+
+fn start(supply: &Supply, kept: &Kept) {
+    let name = &supply.volume.volume_id;
+    match (&supply.export, kept) {
+        (Export::Iscsi(target, lun), Kept::Iscsi) => {
+            let portals: Vec<_> = target.portals.iter().map(String::as_str).collect();
+            Target::create(name, &portals, None).attach(*lun, supply.zvol());
+        }
+        (Export::Nvmeof(subsystem, nsid), Kept::Nvmeof { serial }) => {
+            let ports: Vec<_> = subsystem
+                .ports
+                .iter()
+                .map(|(address, service)| (address.as_str(), *service))
+                .collect();
+            let made = Subsystem::create(name, &ports);
+            let path = serial_of(&made);
+            configfs::set(
+                path.parent().expect("a folder"),
+                "attr_serial",
+                serial.trim(),
+            );
+            made.attach(*nsid, supply.zvol());
+        }
+        (Export::Nfs(_), Kept::Nfs) => {
+            run(&["zfs", "mount", &dataset(supply)]);
+            // The shortest time for clients to reclaim what they had that the kernel lets one set.
+            fs::write("/etc/nfs.conf.d/reboot.conf", "[nfsd]\ngrace-time=10\n").expect("a setting");
+            run(&["systemctl", "start", "nfs-server"]);
+        }
+        (other, _) => panic!("{other:?} was not stopped"),
+    }
+}
+
+fn serial_of(subsystem: &Subsystem) -> PathBuf {
+    Path::new("/sys/kernel/config/nvmet/subsystems")
+        .join(&subsystem.nqn)
+        .join("attr_serial")
+}
+
+fn dataset(supply: &Supply) -> String {
+    match &supply.backing {
+        Backing::Dataset(dataset) => dataset.name.clone(),
+        Backing::Zvol(zvol) => zvol.name.clone(),
+    }
+}
