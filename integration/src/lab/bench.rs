@@ -39,16 +39,17 @@ async fn times(name: &str, way: Way, access: Access) {
         .set("--log-level", "info");
     let node = Node::start_with(launch).await;
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let (mut ours, mut bare, mut again) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    let (mut again, mut empty) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        let supply = way.supply(&format!("bare-{round}"), access);
+        let supply = way.supply(&format!("bare-{name}-{round}"), access);
         let began = Instant::now();
         let pod = by_hand::attach(&supply, folder.path());
         bare.push(began.elapsed());
         by_hand::detach(&supply, &pod);
         supply.withdraw();
 
-        let supply = way.supply(&format!("ours-{round}"), access);
+        let supply = way.supply(&format!("ours-{name}-{round}"), access);
         node.staging(&supply);
         let began = Instant::now();
         node.stage(&supply).await.expect("staged");
@@ -57,26 +58,31 @@ async fn times(name: &str, way: Way, access: Access) {
             let began = Instant::now();
             node.stage(&supply).await.expect("staged already");
             again.push(began.elapsed());
+            let began = Instant::now();
+            node.probe().await.expect("an answer");
+            empty.push(began.elapsed());
         }
         node.take_away(&supply, &[]).await;
         supply.withdraw();
     }
     node.end().await;
-    let (ours, bare, again) = (median(ours), median(bare), median(again));
+    let (ours, bare) = (median(ours), median(bare));
+    let (again, empty) = (median(again), median(empty));
     let ratio = ours.as_secs_f64() / bare.as_secs_f64();
     eprintln!(
         "{name}: stage {ours:.0?}, bare commands {bare:.0?}, ratio {ratio:.2} (aim {RATIO}: {})",
         verdict(ratio <= RATIO)
     );
     eprintln!(
-        "{name}: staged already {again:.1?} (aim {AGAIN:?}: {})",
-        verdict(again <= AGAIN)
+        "{name}: staged already {again:.1?} (aim {AGAIN:?}: {}), {:.1} times a Probe ({empty:.1?})",
+        verdict(again <= AGAIN),
+        again.as_secs_f64() / empty.as_secs_f64()
     );
 }
 
 async fn processes(name: &str, way: Way, access: Access) {
     let node = Node::start().await;
-    let supply = way.supply("counted", access);
+    let supply = way.supply(&format!("counted-{name}"), access);
     node.stage(&supply).await.expect("staged");
     let first = commands(&node);
     node.stage(&supply).await.expect("staged already");

@@ -94,6 +94,14 @@ impl Node {
         }
     }
 
+    /// A call that does next to nothing.
+    pub async fn probe(&self) -> Result<(), Status> {
+        let mut identity = self.server.client().identity;
+        within("probe", identity.probe(csi::ProbeRequest {}))
+            .await
+            .map(drop)
+    }
+
     /// Stages.
     pub async fn stage(&self, supply: &Supply) -> Result<(), Status> {
         let request = self.stage_request(supply);

@@ -114,7 +114,13 @@ pub fn all() -> Vec<Cell> {
     cells.push(Cell {
         limit: Duration::from_hours(1),
         when: When::Never,
-        ..cell("bench-node", || bench::stages(PROTOCOLS))
+        ..cell("bench-node", || {
+            bench::stages(
+                PROTOCOLS
+                    .into_iter()
+                    .chain([("zfs-local-zvol", Way::Zvol, EXT4)]),
+            )
+        })
     });
     cells
 }

@@ -26,6 +26,8 @@ pub(crate) struct Bench<'a> {
 
 /// The longest pod cycle, in milliseconds.
 const CYCLE_AIM: f64 = 2.0;
+/// Milliseconds that a stage of what is staged already may take.
+const AGAIN_AIM: f64 = 5.0;
 
 /// One subject: our times, the floor's times, and the ratio of their medians in each round.
 #[derive(Debug, Default)]
@@ -42,10 +44,11 @@ impl Bench<'_> {
     pub(crate) async fn alone(&self, report: &mut Report) -> Result<()> {
         let floor = Floor::new(self.place.path())?;
         let staged = self.staged("alone").await?;
-        let (mut probe, mut volumes, mut mounts, mut cycle) = (
+        let (mut probe, mut volumes, mut mounts, mut cycle, mut again) = (
             Pairing::default(),
             Pairing::default(),
             Pairing::default(),
+            Vec::new(),
             Vec::new(),
         );
         for round in 0..=self.rounds {
@@ -57,6 +60,7 @@ impl Bench<'_> {
             let published = self.published(&staged).await?;
             let bare_published = bare(self.calls, || floor.publish_and_unpublish())?;
             let cycles = self.cycles(round).await?;
+            let repeated = self.staged_again(&staged).await?;
             if round == 0 {
                 continue; // warm-up
             }
@@ -64,6 +68,7 @@ impl Bench<'_> {
             volumes.add(made, bare_made, two_calls);
             mounts.add(published, bare_published, two_calls);
             cycle.extend(cycles);
+            again.extend(repeated);
         }
         title("one warm client");
         probe.show("Probe", "the empty service", 1.2, report);
@@ -79,13 +84,17 @@ impl Bench<'_> {
             1.5,
             report,
         );
-        let figures = Figures::of(&mut cycle);
-        let millis = figures.p50.as_secs_f64() * 1e3;
-        report.aimed(
+        in_millis(
             "a pod's cycle of 6 calls (aim in ms)",
-            &figures.to_string(),
-            millis,
+            cycle,
             CYCLE_AIM,
+            report,
+        );
+        in_millis(
+            "a stage of what is staged (in ms)",
+            again,
+            AGAIN_AIM,
+            report,
         );
         self.gone(staged).await
     }
@@ -259,6 +268,18 @@ impl Bench<'_> {
         Ok((made, staging))
     }
 
+    async fn staged_again(&self, (made, staging): &(Volume, PathBuf)) -> Result<Vec<Duration>> {
+        let mut client = self.ours.node.clone();
+        let mut times = Vec::with_capacity(self.calls);
+        for _ in 0..self.calls {
+            let request = volume::stage(made, staging);
+            let began = Instant::now();
+            client.node_stage_volume(request).await?;
+            times.push(began.elapsed());
+        }
+        Ok(times)
+    }
+
     async fn gone(&self, (made, staging): (Volume, PathBuf)) -> Result<()> {
         let mut client = self.ours.clone();
         client
@@ -291,6 +312,12 @@ impl Pairing {
         let text = format!("{}   ratio {ratio:.2}", Figures::of(&mut self.ours));
         report.aimed(name, &text, ratio, aim);
     }
+}
+
+fn in_millis(name: &str, mut times: Vec<Duration>, aim: f64, report: &mut Report) {
+    let figures = Figures::of(&mut times);
+    let millis = figures.p50.as_secs_f64() * 1e3;
+    report.aimed(name, &figures.to_string(), millis, aim);
 }
 
 /// Publishes a staged volume and takes it away again.
