@@ -97,11 +97,13 @@ async fn processes(name: &str, way: Way, access: Access) {
     supply.withdraw();
 }
 
-/// Every command that the program ran so far.
+/// Every command that the program ran so far, and how long it took.
 fn commands(node: &Node) -> Vec<String> {
     let field = |line: &str| {
         let line: serde_json::Value = serde_json::from_str(line).ok()?;
-        (line["message"] == "ran").then(|| line["command"].as_str().map(str::to_owned))?
+        let text = |key: &str| line[key].as_str().map(str::to_owned);
+        (line["message"] == "ran").then_some(())?;
+        Some(format!("{}  {}", text("elapsed")?, text("command")?))
     };
     log_of(&node.place).lines().filter_map(field).collect()
 }

@@ -120,7 +120,10 @@ pub(super) fn attach(supply: &Supply, folder: &Path) -> PathBuf {
             run(&["mount", "-t", "cifs", "-o", flags, &device, &point])
         }
         "zfs-local" if !supply.is_device() => {
-            run(&["zfs", "set", "mountpoint=legacy", &device]);
+            let mountpoint = run(&["zfs", "get", "-Hp", "-o", "value", "mountpoint", &device]);
+            if mountpoint.trim() != "legacy" {
+                run(&["zfs", "set", "mountpoint=legacy", &device]);
+            }
             run(&["mount", "-t", "zfs", &device, &point])
         }
         _ => run(&["mount", "-t", kind, &device, &point]),

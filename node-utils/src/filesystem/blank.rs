@@ -1,17 +1,20 @@
 //! Whether a device holds nothing at all where anything would show.
 //!
-//! `blkid` tells what it knows; what it does not know is still somebody's data. So its beginning and
-//! its end have to be zeros, too: there every format known to us has its first or its last label.
+//! A disk is given a filesystem only if its beginning and its end are zeros: there every format that
+//! `blkid` or we know has its first or its last label, and what neither knows is still somebody's
+//! data. Where they are zeros `blkid` has nothing to find and is not run.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
 /// The beginning that is looked at: the labels of partition tables, filesystems, volume managers
-/// and encryption, and the first two of ZFS.
-const HEAD: u64 = 4 << 20;
-/// The end: the copy of a GPT, the labels of RAID, the last two of ZFS.
-const TAIL: u64 = 1 << 20;
+/// and encryption, and the first two of ZFS. The farthest that `blkid` looks for is the second header
+/// of LUKS 2, 4 MiB from the start.
+const HEAD: u64 = 5 << 20;
+/// The end: the copy of a GPT, the labels of RAID, the last two of ZFS. The farthest that `blkid`
+/// looks for is that of a Promise RAID, 3,087 sectors from the end.
+const TAIL: u64 = 2 << 20;
 /// One read.
 const PIECE: usize = 256 * 1024;
 /// What a blank piece is like: compared as a whole, it costs nothing beside the reading.

@@ -71,6 +71,13 @@ pub async fn probe(
     deadline: Instant,
 ) -> Result<Content, Error> {
     let doing = || format!("find out what is on {device}");
+    let bytes = bytes_of(kernel, device, deadline).await?;
+    match bytes {
+        // Where every label would stand are zeros: a program could not say more.
+        Bytes::Zeros => return Ok(Content::Blank),
+        Bytes::OnlyMark => return Ok(Content::Unfinished),
+        Bytes::Some { .. } => {}
+    }
     let command = Command::new(BLKID)
         .args(["-p", "-o", "export"])
         .arg(super::node(kernel, device)?)
@@ -84,7 +91,11 @@ pub async fn probe(
             let content = content.ok_or_else(|| doubtful(doing(), "`blkid` names nothing"))?;
             settle(kernel, device, content, deadline).await
         }
-        Some(NOTHING) => unknown_to_blkid(kernel, device, deadline).await,
+        Some(NOTHING) if bytes == (Bytes::Some { marked: true }) => Ok(Content::Unfinished),
+        Some(NOTHING) => Err(doubtful(
+            doing(),
+            "it holds bytes that are not zero and that `blkid` does not know",
+        )),
         _ => Err(doubtful(
             doing(),
             "it bears the signatures of several things at once",
@@ -95,7 +106,7 @@ pub async fn probe(
 fn doubtful(doing: String, why: &str) -> Error {
     Error::new(Kind::Busy, doing).advise(format!(
         "{why}; it is neither formatted nor mounted. If nothing on it is of use, `wipefs --all` and \
-         overwrite its first 4 MiB and its last MiB with zeros"
+         overwrite its first 5 MiB and its last 2 MiB with zeros"
     ))
 }
 
@@ -159,31 +170,38 @@ async fn settle(
     .await
 }
 
-/// Nothing that `blkid` knows: blank, ours and half made, or somebody's.
-async fn unknown_to_blkid(
+/// What is read where the labels of every format stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bytes {
+    Zeros,
+    /// The mark of a making, and zeros beside it.
+    OnlyMark,
+    Some {
+        /// Whether one of them is the mark of a making.
+        marked: bool,
+    },
+}
+
+async fn bytes_of(
     kernel: &Kernel,
     device: &BlockDevice,
     deadline: Instant,
-) -> Result<Content, Error> {
+) -> Result<Bytes, Error> {
     let doing = format!("read {device}");
     let (path, size) = opened(kernel, device, deadline).await?;
-    let (blank, marked) = look(deadline, &doing.clone(), move || {
+    look(deadline, &doing.clone(), move || {
         let failed = |error| unreadable(&doing, error);
         let file = File::open(&path).map_err(failed)?;
         let marked = marker::is_set(&file, size).map_err(failed)?;
         let except = if marked { marker::place(size) } else { (0, 0) };
         let blank = blank::is_blank(&file, size, except).map_err(failed)?;
-        Ok((blank, marked))
+        Ok(match (blank, marked) {
+            (true, false) => Bytes::Zeros,
+            (true, true) => Bytes::OnlyMark,
+            (false, marked) => Bytes::Some { marked },
+        })
     })
-    .await?;
-    match (blank, marked) {
-        (true, false) => Ok(Content::Blank),
-        (_, true) => Ok(Content::Unfinished),
-        (false, false) => Err(doubtful(
-            format!("find out what is on {device}"),
-            "it holds bytes that are not zero and that `blkid` does not know",
-        )),
-    }
+    .await
 }
 
 fn unreadable(doing: &str, error: std::io::Error) -> Error {

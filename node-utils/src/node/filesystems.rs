@@ -271,10 +271,16 @@ mod tests {
     #[tokio::test]
     async fn a_partition_that_holds_something_else_is_not_made_larger() {
         let tree = Tree::new();
-        tree.disk("x", "sda", "8:0", 1 << 20)
+        tree.disk("x", "sda", "8:0", 1 << 14)
             .partition("x", "sda", 1, "8:1")
             .file("sys/devices/x/block/sda/sda1/start", "2048\n");
         let (disk, last) = (tree.path("dev/sda"), tree.path("dev/sda1"));
+        // As large as they say, and not blank: the pretended kernel reads a number there.
+        for (node, sectors) in [(&disk, 1 << 14), (&last, 2048)] {
+            let mut text = std::fs::read(node).expect("a node");
+            text.resize(sectors * 512, b'\n');
+            std::fs::write(node, text).expect("its size");
+        }
         let blkid = |path: &std::path::Path| format!("blkid -p -o export {}", path.display());
         let script = Scripted::new()
             .expect(blkid(&disk), Reply::printing("PTTYPE=gpt\n"))
@@ -286,7 +292,12 @@ mod tests {
         let soon = Instant::now() + Duration::from_mins(1);
         let prepared = prepare(&node.context, &device.expect("disk"), None, soon).await;
         let error = prepared.expect_err("it is somebody's");
-        assert_eq!((error.kind(), error.effect()), (Kind::Busy, Effect::None));
+        assert_eq!(
+            (error.kind(), error.effect()),
+            (Kind::Busy, Effect::None),
+            "{}",
+            error.chain()
+        );
         script.finish();
     }
 }
