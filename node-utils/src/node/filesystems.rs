@@ -45,25 +45,22 @@ pub(super) async fn prepare(
 ) -> Result<Ready, Error> {
     let wanted = FilesystemKind::wanted(wanted)?;
     let mut device = device.clone();
-    let mut ensured = ensure(context, &device, wanted, deadline).await?;
-    if let Ensured::Found(content @ Content::Partitions(_)) = &ensured {
-        device = partition(context, &device, content, deadline).await?;
-        // Before anything is changed around it: somebody else's partition stays as large as it is.
-        let content = probe(context, &device, deadline).await?;
-        if !content.is_ours_to_make() {
-            usable(&device, &content)?;
+    let mut content = match ensure(context, &device, wanted, deadline).await? {
+        Ensured::Found(content) => content,
+        Ensured::Made => {
+            let kind = wanted;
+            return Ok(Ready { device, kind });
         }
+    };
+    if let Content::Partitions(_) = content {
+        device = partition(context, &device, &content, deadline).await?;
+        // Before anything is changed around it: somebody else's partition stays as large as it is.
+        content = probe(context, &device, deadline).await?;
+        made_by_others(&device, &content)?;
         if let Err(error) = grow_partition(context, &device, deadline).await {
             tracing::warn!(%device, error = %error.chain(), "the partition did not grow to the size of its disk");
         }
-        ensured = ensure(context, &device, wanted, deadline).await?;
     }
-    let Ensured::Found(content) = ensured else {
-        return Ok(Ready {
-            device,
-            kind: wanted,
-        });
-    };
     let kind = usable(&device, &content)?;
     let (tools, kernel, config) = (&context.tools, &context.kernel, &context.config);
     if let Some(options) = config.filesystem.check.get(&kind) {
@@ -142,6 +139,19 @@ fn usable(device: &BlockDevice, content: &Content) -> Result<FilesystemKind, Err
         }
         _ => "it is neither formatted nor mounted; empty it, or use it as a raw device",
     }))
+}
+
+/// A filesystem in a partition is used, but none is made there: whoever made the partition table
+/// has plans for the disk.
+fn made_by_others(device: &BlockDevice, content: &Content) -> Result<(), Error> {
+    if !content.is_ours_to_make() {
+        return usable(device, content).map(drop);
+    }
+    let doing = format!("use the partition {device}, which holds {content}");
+    Err(Error::new(Kind::Busy, doing).advise(
+        "a disk with a partition table is not formatted: make a filesystem in the partition by \
+         hand, or `wipefs --all` the disk if nothing on it is of use",
+    ))
 }
 
 /// The partition to use, once its node is there.
@@ -267,6 +277,24 @@ mod tests {
     use crate::kernel::testing::Tree;
     use crate::node::{Node, NodeConfig};
     use crate::tools::Tools;
+
+    #[test]
+    fn an_empty_partition_is_not_given_a_filesystem() {
+        let tree = Tree::new();
+        tree.disk("x", "sda", "8:0", 1 << 14)
+            .partition("x", "sda", 1, "8:1");
+        let device = BlockDevice::by_name(&tree.kernel(), "sda1").expect("look");
+        let device = device.expect("partition");
+        for content in [Content::Blank, Content::Unfinished] {
+            let error = made_by_others(&device, &content).expect_err("refused");
+            assert_eq!((error.kind(), error.effect()), (Kind::Busy, Effect::None));
+            assert!(
+                error.chain().contains("partition table"),
+                "{}",
+                error.chain()
+            );
+        }
+    }
 
     #[tokio::test]
     async fn a_partition_that_holds_something_else_is_not_made_larger() {
