@@ -98,7 +98,7 @@ pub(super) fn attach(supply: &Supply, folder: &Path) -> PathBuf {
         _ => get("zfs_asset_name"),
     };
     if device.starts_with("/dev/") {
-        run(&["udevadm", "wait", "--timeout=30", &device]);
+        run(&["udevadm", "wait", "--timeout=120", &device]);
     }
     let Access::Mount(kind) = supply.access else {
         return PathBuf::from(device);
@@ -176,16 +176,18 @@ fn map_over(path: &str) -> String {
         .expect("a disk has a name")
         .to_string_lossy()
         .into_owned();
-    let deadline = Instant::now() + Duration::from_secs(30);
+    // Minutes, not seconds: on an emulated machine that others slow down each of udev's workers takes
+    // seconds, and what is waited for here is the test's own preparation.
+    let deadline = Instant::now() + Duration::from_mins(2);
     loop {
         let holders = names(&Path::new("/sys/block").join(&disk).join("holders"));
         if let [map] = &holders[..] {
             let device = format!("/dev/{map}");
-            run(&["udevadm", "wait", "--timeout=30", &device]);
+            run(&["udevadm", "wait", "--timeout=120", &device]);
             return device;
         }
         assert!(Instant::now() < deadline, "no map comes over {disk}");
-        run(&["udevadm", "settle", "--timeout=5"]);
+        run(&["udevadm", "settle", "--timeout=120"]);
     }
 }
 
