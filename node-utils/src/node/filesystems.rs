@@ -84,6 +84,7 @@ pub(super) async fn find(
     if let Content::Partitions(_) = content {
         device = partition(context, &device, &content, deadline).await?;
         content = probe(context, &device, deadline).await?;
+        made_by_others(&device, &content)?;
     }
     let kind = usable(&device, &content)?;
     Ok(Ready { device, kind })
@@ -150,7 +151,8 @@ fn made_by_others(device: &BlockDevice, content: &Content) -> Result<(), Error> 
     let doing = format!("use the partition {device}, which holds {content}");
     Err(Error::new(Kind::Busy, doing).advise(
         "a disk with a partition table is not formatted: make a filesystem in the partition by \
-         hand, or `wipefs --all` the disk if nothing on it is of use",
+         hand; or, if nothing on the disk is of use, `wipefs --all` it and overwrite its first 5 and last \
+         2 MiB with zeros",
     ))
 }
 
