@@ -21,6 +21,7 @@ use std::time::Duration;
 use exec::{Command, Program, RunError};
 use tokio::time::Instant;
 
+pub(crate) use blank::how_to_empty;
 pub use check::check;
 pub use grow::{grow_mounted, grow_unmounted};
 pub use make::{Ensured, ensure, forget_unfinished};

@@ -71,12 +71,14 @@ pub async fn probe(
     deadline: Instant,
 ) -> Result<Content, Error> {
     let doing = || format!("find out what is on {device}");
-    let bytes = bytes_of(kernel, device, deadline).await?;
-    match bytes {
-        // Where every label would stand are zeros: a program could not say more.
-        Bytes::Zeros => return Ok(Content::Blank),
-        Bytes::OnlyMark => return Ok(Content::Unfinished),
-        Bytes::Some { .. } => {}
+    let Bytes { are_zeros, marked } = bytes_of(kernel, device, deadline).await?;
+    if are_zeros {
+        // Where every label would stand: a program could not say more.
+        return Ok(if marked {
+            Content::Unfinished
+        } else {
+            Content::Blank
+        });
     }
     let command = Command::new(BLKID)
         .args(["-p", "-o", "export"])
@@ -89,9 +91,9 @@ pub async fn probe(
         Some(0) => {
             let content = known(&output.text());
             let content = content.ok_or_else(|| doubtful(doing(), "`blkid` names nothing"))?;
-            settle(kernel, device, content, deadline).await
+            settle(kernel, device, content, marked, deadline).await
         }
-        Some(NOTHING) if bytes == (Bytes::Some { marked: true }) => Ok(Content::Unfinished),
+        Some(NOTHING) if marked => Ok(Content::Unfinished),
         Some(NOTHING) => Err(doubtful(
             doing(),
             "it holds bytes that are not zero and that `blkid` does not know",
@@ -105,8 +107,8 @@ pub async fn probe(
 
 fn doubtful(doing: String, why: &str) -> Error {
     Error::new(Kind::Busy, doing).advise(format!(
-        "{why}; it is neither formatted nor mounted. If nothing on it is of use, `wipefs --all` and \
-         overwrite its first 5 MiB and its last 2 MiB with zeros"
+        "{why}; it is neither formatted nor mounted. If nothing on it is of use, {}",
+        blank::how_to_empty()
     ))
 }
 
@@ -134,11 +136,15 @@ async fn settle(
     kernel: &Kernel,
     device: &BlockDevice,
     content: Content,
+    marked: bool,
     deadline: Instant,
 ) -> Result<Content, Error> {
     let Content::Filesystem { kind, .. } = content else {
         return Ok(content);
     };
+    if !marked && kind != FilesystemKind::Xfs {
+        return Ok(content);
+    }
     let doing = format!("read the superblock of {device}");
     let (path, size) = opened(kernel, device, deadline).await?;
     look(deadline, &doing.clone(), move || {
@@ -148,7 +154,6 @@ async fn settle(
         {
             return Ok(Content::Unfinished);
         }
-        let marked = marker::is_set(&file, size).map_err(|error| unreadable(&doing, error))?;
         if marked {
             // A machine that lost its power may have written the superblock and not the rest. The
             // others write theirs when the rest is on the disk.
@@ -171,15 +176,11 @@ async fn settle(
 }
 
 /// What is read where the labels of every format stand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Bytes {
-    Zeros,
-    /// The mark of a making, and zeros beside it.
-    OnlyMark,
-    Some {
-        /// Whether one of them is the mark of a making.
-        marked: bool,
-    },
+struct Bytes {
+    /// Zeros alone, but for the mark of a making.
+    are_zeros: bool,
+    /// Whether that mark is there.
+    marked: bool,
 }
 
 async fn bytes_of(
@@ -194,12 +195,8 @@ async fn bytes_of(
         let file = File::open(&path).map_err(failed)?;
         let marked = marker::is_set(&file, size).map_err(failed)?;
         let except = if marked { marker::place(size) } else { (0, 0) };
-        let blank = blank::is_blank(&file, size, except).map_err(failed)?;
-        Ok(match (blank, marked) {
-            (true, false) => Bytes::Zeros,
-            (true, true) => Bytes::OnlyMark,
-            (false, marked) => Bytes::Some { marked },
-        })
+        let are_zeros = blank::is_blank(&file, size, except).map_err(failed)?;
+        Ok(Bytes { are_zeros, marked })
     })
     .await
 }

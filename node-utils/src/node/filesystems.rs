@@ -44,24 +44,22 @@ pub(super) async fn prepare(
     deadline: Instant,
 ) -> Result<Ready, Error> {
     let wanted = FilesystemKind::wanted(wanted)?;
-    let mut device = device.clone();
-    let mut content = match ensure(context, &device, wanted, deadline).await? {
+    let content = match ensure(context, device, wanted, deadline).await? {
         Ensured::Found(content) => content,
         Ensured::Made => {
-            let kind = wanted;
+            let (device, kind) = (device.clone(), wanted);
             return Ok(Ready { device, kind });
         }
     };
-    if let Content::Partitions(_) = content {
-        device = partition(context, &device, &content, deadline).await?;
-        // Before anything is changed around it: somebody else's partition stays as large as it is.
-        content = probe(context, &device, deadline).await?;
-        made_by_others(&device, &content)?;
-        if let Err(error) = grow_partition(context, &device, deadline).await {
-            tracing::warn!(%device, error = %error.chain(), "the partition did not grow to the size of its disk");
+    // Before anything is changed around it: somebody else's partition stays as large as it is.
+    let ready = on(context, device, &content, deadline).await?;
+    if ready.device != *device {
+        let grown = grow_partition(context, &ready.device, deadline).await;
+        if let Err(error) = grown {
+            tracing::warn!(device = %ready.device, error = %error.chain(), "the partition did not grow to the size of its disk");
         }
     }
-    let kind = usable(&device, &content)?;
+    let Ready { device, kind } = ready;
     let (tools, kernel, config) = (&context.tools, &context.kernel, &context.config);
     if let Some(options) = config.filesystem.check.get(&kind) {
         filesystem::check(tools, kernel, &device, kind, options, deadline).await?;
@@ -79,14 +77,23 @@ pub(super) async fn find(
     device: &BlockDevice,
     deadline: Instant,
 ) -> Result<Ready, Error> {
-    let mut device = device.clone();
-    let mut content = probe(context, &device, deadline).await?;
-    if let Content::Partitions(_) = content {
-        device = partition(context, &device, &content, deadline).await?;
-        content = probe(context, &device, deadline).await?;
-        made_by_others(&device, &content)?;
-    }
-    let kind = usable(&device, &content)?;
+    let content = probe(context, device, deadline).await?;
+    on(context, device, &content, deadline).await
+}
+
+/// The filesystem of a device that holds this: there, or in its last partition.
+async fn on(
+    context: &Arc<Context>,
+    device: &BlockDevice,
+    content: &Content,
+    deadline: Instant,
+) -> Result<Ready, Error> {
+    let Content::Partitions(_) = content else {
+        let (device, kind) = (device.clone(), usable(device, content)?);
+        return Ok(Ready { device, kind });
+    };
+    let device = partition(context, device, content, deadline).await?;
+    let kind = made_by_others(&device, &probe(context, &device, deadline).await?)?;
     Ok(Ready { device, kind })
 }
 
@@ -144,16 +151,16 @@ fn usable(device: &BlockDevice, content: &Content) -> Result<FilesystemKind, Err
 
 /// A filesystem in a partition is used, but none is made there: whoever made the partition table
 /// has plans for the disk.
-fn made_by_others(device: &BlockDevice, content: &Content) -> Result<(), Error> {
+fn made_by_others(device: &BlockDevice, content: &Content) -> Result<FilesystemKind, Error> {
     if !content.is_ours_to_make() {
-        return usable(device, content).map(drop);
+        return usable(device, content);
     }
     let doing = format!("use the partition {device}, which holds {content}");
-    Err(Error::new(Kind::Busy, doing).advise(
+    Err(Error::new(Kind::Busy, doing).advise(format!(
         "a disk with a partition table is not formatted: make a filesystem in the partition by \
-         hand; or, if nothing on the disk is of use, `wipefs --all` it and overwrite its first 5 and last \
-         2 MiB with zeros",
-    ))
+         hand; or, if nothing on the disk is of use, {}",
+        filesystem::how_to_empty()
+    )))
 }
 
 /// The partition to use, once its node is there.
