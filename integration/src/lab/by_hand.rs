@@ -14,6 +14,12 @@ use super::remains::Remains;
 use super::storage::configfs::names;
 use super::supply::{Access, Export, Supply, Way};
 
+/// How long udev and multipathd may take. Minutes, not seconds: on an emulated machine that others slow
+/// down each of udev's workers takes seconds, and what is waited for is the test's own preparation.
+const PREPARATION: Duration = Duration::from_mins(2);
+/// The same, for `udevadm`.
+const UDEV: &str = "--timeout=120";
+
 /// Attaches, writes, detaches and reads back on the storage side, for each kind in turn.
 ///
 /// # Panics
@@ -98,7 +104,7 @@ pub(super) fn attach(supply: &Supply, folder: &Path) -> PathBuf {
         _ => get("zfs_asset_name"),
     };
     if device.starts_with("/dev/") {
-        run(&["udevadm", "wait", "--timeout=120", &device]);
+        run(&["udevadm", "wait", UDEV, &device]);
     }
     let Access::Mount(kind) = supply.access else {
         return PathBuf::from(device);
@@ -120,10 +126,7 @@ pub(super) fn attach(supply: &Supply, folder: &Path) -> PathBuf {
             run(&["mount", "-t", "cifs", "-o", flags, &device, &point])
         }
         "zfs-local" if !supply.is_device() => {
-            let mountpoint = run(&["zfs", "get", "-Hp", "-o", "value", "mountpoint", &device]);
-            if mountpoint.trim() != "legacy" {
-                run(&["zfs", "set", "mountpoint=legacy", &device]);
-            }
+            run(&["zfs", "set", "mountpoint=legacy", &device]);
             run(&["mount", "-t", "zfs", &device, &point])
         }
         _ => run(&["mount", "-t", kind, &device, &point]),
@@ -176,18 +179,16 @@ fn map_over(path: &str) -> String {
         .expect("a disk has a name")
         .to_string_lossy()
         .into_owned();
-    // Minutes, not seconds: on an emulated machine that others slow down each of udev's workers takes
-    // seconds, and what is waited for here is the test's own preparation.
-    let deadline = Instant::now() + Duration::from_mins(2);
+    let deadline = Instant::now() + PREPARATION;
     loop {
         let holders = names(&Path::new("/sys/block").join(&disk).join("holders"));
         if let [map] = &holders[..] {
             let device = format!("/dev/{map}");
-            run(&["udevadm", "wait", "--timeout=120", &device]);
+            run(&["udevadm", "wait", UDEV, &device]);
             return device;
         }
         assert!(Instant::now() < deadline, "no map comes over {disk}");
-        run(&["udevadm", "settle", "--timeout=120"]);
+        run(&["udevadm", "settle", UDEV]);
     }
 }
 
