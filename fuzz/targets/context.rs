@@ -22,9 +22,9 @@ fuzz_target!(|data: &[u8]| -> Corpus {
             let written = attachment.to_context();
             assert_eq!(Attachment::parse(&written).as_ref(), Ok(&attachment));
             assert_eq!(written, attachment.to_context());
-            // What is written is what was read, but for the spelling of paths, and for lists whose
-            // first entry has a key of its own.
-            let listed = ["portal", "portals", "transport", "transports"];
+            // What is written is what was read, but for the spelling of paths, for blanks in lists,
+            // and for keys that are written empty.
+            let listed = ["portal", "portals", "interface", "transport", "transports"];
             let known = |key: &String| context.contains_key(key) || listed.contains(&key.as_str());
             assert!(written.keys().all(known));
             if let Attachment::Hostpath(hostpath) = &attachment {

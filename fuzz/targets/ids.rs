@@ -3,7 +3,7 @@
 //! Input: a limit in bytes, a volume, and two names, as parts.
 #![no_main]
 
-use driver_core::config::{Document, NoEnvironment};
+use driver_core::config::{Document, IdRoom, NoEnvironment};
 use driver_core::naming::{MIN_LEAF, VolumeNaming, snapshot_leaf};
 use driver_core::{NodeId, Parameters, SnapshotId, SnapshotName, VolumeId, VolumeName};
 use driver_directory::id::{NamePart, SnapshotDir, VolumeDir};
@@ -17,6 +17,9 @@ static NAMING: LazyLock<VolumeNaming> = LazyLock::new(|| {
     let document = Document::parse("driver: d\n", &NoEnvironment).expect("a document");
     VolumeNaming::new(&document.common().expect("the common keys"))
 });
+
+/// What the name of a connection takes of a handle at most: its 63 bytes, `v:` and `/`.
+const LONGEST_CONNECTION: usize = 66;
 
 fuzz_target!(|data: &[u8]| -> Corpus {
     let Some(mut parts) = fuzz::parts(data) else {
@@ -32,7 +35,7 @@ fuzz_target!(|data: &[u8]| -> Corpus {
         directories(text);
     }
     names(limit, one, other);
-    snapshots(volume, one, other);
+    snapshots(limit % (LONGEST_CONNECTION + 1), volume, one, other);
     Corpus::Keep
 });
 
@@ -116,8 +119,9 @@ fn names(limit: usize, one: &str, other: &str) {
     }
 }
 
-/// The handle of a snapshot fits, is read back, and says which volume and name it may be of.
-fn snapshots(volume: &str, one: &str, other: &str) {
+/// The handle of a snapshot fits behind what is taken already, is read back, and says which volume and
+/// name it may be of.
+fn snapshots(taken: usize, volume: &str, one: &str, other: &str) {
     let (Some(volume), Ok(one), Ok(other)) = (
         VolumeDir::new(volume),
         SnapshotName::parse(one),
@@ -127,9 +131,10 @@ fn snapshots(volume: &str, one: &str, other: &str) {
     };
     let same = one == other;
     let (one, other) = (NamePart::of(&one), NamePart::of(&other));
-    let dir = SnapshotDir::of(&volume, &one);
+    let room = IdRoom::behind(taken);
+    let dir = SnapshotDir::of(&volume, &one, room);
     let id = dir.id();
-    assert!(id.as_str().len() <= 128 && is_csi_text(id.as_str(), 128));
+    assert!(id.as_str().len() <= room.bytes() && is_csi_text(id.as_str(), 128));
     assert_eq!(SnapshotDir::parse(&id).expect("our own id"), dir);
     assert!(dir.may_be_called(&one));
     if !dir.is_shortened() {
@@ -138,5 +143,5 @@ fn snapshots(volume: &str, one: &str, other: &str) {
                 .any(|reading| reading == (volume.clone(), one.as_str()))
         );
     }
-    assert_eq!(SnapshotDir::of(&volume, &other) == dir, same);
+    assert_eq!(SnapshotDir::of(&volume, &other, room) == dir, same);
 }

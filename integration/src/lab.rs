@@ -20,5 +20,6 @@ pub mod life;
 pub mod never;
 pub mod reboot;
 pub mod remains;
+pub mod served;
 pub mod storage;
 pub mod supply;

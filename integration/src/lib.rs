@@ -15,6 +15,7 @@ pub mod observe;
 pub mod place;
 pub mod process;
 pub mod requirement;
+pub mod sanity;
 pub mod server;
 pub mod tools;
 pub mod tree;

@@ -99,6 +99,7 @@ for node in null zero full random urandom tty fuse loop-control; do
 done
 cp -a /dev/loop* "$root/dev/" 2>/dev/null || true
 cp -a "$place/dev/." "$root/dev/"
+[ -d "$root$place" ] || { mkdir -p "$root$place" && mount --bind "$place" "$root$place"; }
 host=$root/host
 mkdir -p "$host/usr" "$host/etc/iscsi" "$host/var/lib/iscsi" "$host/run" "$host/tmp" "$host$place"
 mount --rbind /usr "$host/usr"

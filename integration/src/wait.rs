@@ -23,3 +23,18 @@ pub async fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T
         pause = (pause * 3 / 2).min(Duration::from_millis(20));
     }
 }
+
+/// The same for a condition that has to be asked for.
+///
+/// # Panics
+/// If that takes longer than [`PATIENCE`].
+pub async fn until_answered<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = ask().await {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}

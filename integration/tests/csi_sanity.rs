@@ -4,18 +4,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
-use std::process::Output;
 
 use integration::place::Place;
 use integration::requirement;
+use integration::sanity::{self, PENDING, Questions, SPECS, Spec, ended};
 use integration::server::{Launch, log_of};
-use integration::tools;
-use serde::Deserialize;
-
-/// The specs of v5.5.0, and those among them that its authors switched off.
-const SPECS: usize = 96;
-const PENDING: usize = 1;
 
 /// What is skipped, by the words with which a spec's name begins or which it holds, and why.
 const SKIPPED: [(&str, &str); 7] = [
@@ -46,54 +39,23 @@ const SKIPPED: [(&str, &str); 7] = [
     ),
 ];
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Suite {
-    spec_reports: Vec<Spec>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Spec {
-    container_hierarchy_texts: Option<Vec<String>>,
-    leaf_node_type: String,
-    leaf_node_text: String,
-    state: String,
-    failure: Option<Failure>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Failure {
-    message: String,
-}
-
-impl Spec {
-    fn name(&self) -> String {
-        let mut words = self.container_hierarchy_texts.clone().unwrap_or_default();
-        words.push(self.leaf_node_text.clone());
-        words.join(" ")
-    }
-
-    /// Its name and what it says, if it failed.
-    fn failed(&self) -> Option<(String, String)> {
-        let fine = ["passed", "skipped", "pending"].contains(&self.state.as_str());
-        let told = self.failure.as_ref().map(|failure| failure.message.clone());
-        (!fine).then(|| (self.name(), told.unwrap_or_default()))
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn csi_sanity_passes_and_skips_only_what_is_not_advertised() {
     const WHAT: &str = "csi-sanity";
     if !requirement::root(WHAT) {
         return;
     }
-    let Some(sanity) = requirement::tool_from(WHAT, "OMNIBUS_CSI_SANITY") else {
+    let Some(program) = requirement::tool_from(WHAT, "OMNIBUS_CSI_SANITY") else {
         return;
     };
     let place = Place::new();
-    let (specs, output) = run(&sanity, &Launch::local_hostpath(&place), &place).await;
+    let (specs, output) = sanity::run(
+        &program,
+        &Launch::local_hostpath(&place),
+        &place,
+        &Questions::default(),
+    )
+    .await;
     let failed: Vec<_> = specs.iter().filter_map(Spec::failed).collect();
     assert!(failed.is_empty(), "{failed:#?}\n{}", log_of(&place));
     assert!(
@@ -104,16 +66,73 @@ async fn csi_sanity_passes_and_skips_only_what_is_not_advertised() {
     count(&specs);
 }
 
+/// Everything runs over one of two connections behind the proxy too, and `NodeExpandVolume` and
+/// publishing besides: some connection may need them. In this one every node may reach the volumes,
+/// so that nobody asks whether there is such a volume or such a node: those two specs fail.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_sanity_passes_over_a_connection_behind_the_proxy() {
+    const WHAT: &str = "csi-sanity over the proxy";
+    if !requirement::root(WHAT) {
+        return;
+    }
+    let Some(program) = requirement::tool_from(WHAT, "OMNIBUS_CSI_SANITY") else {
+        return;
+    };
+    let place = Place::new();
+    let folder = place.path().join("connections");
+    fs::create_dir(&folder).expect("a folder");
+    let other = place.path().join("other");
+    for (name, base) in [("one", place.base()), ("other", other)] {
+        fs::create_dir_all(&base).expect("a folder");
+        let text = Launch::local_hostpath(&place).config;
+        let text = text.replace(
+            &place.base().display().to_string(),
+            &base.display().to_string(),
+        );
+        fs::write(folder.join(format!("{name}.yaml")), text).expect("a file");
+    }
+    let launch = Launch::new(format!(
+        "driver: proxy\nproxy: {{configFolder: {}, nodeTopology: {{type: node}}, legacyConnection: one}}\n",
+        folder.display()
+    ));
+    let questions = Questions {
+        class: Some("connection: one\n"),
+        ..Questions::default()
+    };
+    let (specs, output) = sanity::run(&program, &launch, &place, &questions).await;
+    let failed: Vec<_> = specs.iter().filter_map(Spec::failed).collect();
+    let unasked = |name: &str| NOBODY_ASKED.iter().any(|spec| name.ends_with(spec));
+    assert!(
+        failed.len() == NOBODY_ASKED.len() && failed.iter().all(|(name, _)| unasked(name)),
+        "{failed:#?}\n{}",
+        log_of(&place)
+    );
+    assert!(!output.status.success());
+    let ran = specs.iter().filter(|spec| spec.state == "passed").count();
+    assert_eq!((ran, specs.len()), (RAN_BEHIND_THE_PROXY, SPECS));
+}
+
+/// What publishing without effect asks nobody about.
+const NOBODY_ASKED: [&str; 2] = [
+    "ControllerPublishVolume should fail when the volume does not exist",
+    "ControllerPublishVolume should fail when the node does not exist",
+];
+
+/// So many pass there: four of `NodeExpandVolume`, three of `ControllerPublishVolume`, one of
+/// `ControllerUnpublishVolume`, and two lives of a volume.
+const RAN_BEHIND_THE_PROXY: usize = RAN + 10;
+
 /// Volumes of node-manual are written by hand, which csi-sanity does not do: what makes one first
 /// cannot run. Everything else does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn csi_sanity_passes_over_node_manual_wherever_it_needs_no_controller() {
     const WHAT: &str = "csi-sanity over node-manual";
-    let Some(sanity) = requirement::tool_from(WHAT, "OMNIBUS_CSI_SANITY") else {
+    let Some(program) = requirement::tool_from(WHAT, "OMNIBUS_CSI_SANITY") else {
         return;
     };
     let place = Place::new();
-    let (specs, _) = run(&sanity, &Launch::new("driver: node-manual\n"), &place).await;
+    let launch = Launch::new("driver: node-manual\n");
+    let (specs, _) = sanity::run(&program, &launch, &place, &Questions::default()).await;
     let failed: Vec<_> = specs.iter().filter_map(Spec::failed).collect();
     let other: Vec<_> = failed
         .iter()
@@ -124,46 +143,8 @@ async fn csi_sanity_passes_over_node_manual_wherever_it_needs_no_controller() {
     assert_eq!((passed.count(), failed.len()), (19, 7), "{failed:#?}");
 }
 
-/// Runs the suite over a server in `place`, and looks at what is left.
-async fn run(sanity: &Path, launch: &Launch, place: &Place) -> (Vec<Spec>, Output) {
-    let mut server = launch.start(place).await;
-    let report = place.path().join("report.json");
-    let path = |name: &str| place.node().join(name).display().to_string();
-    let arguments = [
-        format!("--csi.endpoint=unix://{}", place.socket().display()),
-        format!("--csi.mountdir={}", path("target")),
-        format!("--csi.stagingdir={}", path("staging")),
-        "--csi.testvolumeaccesstype=mount".to_owned(),
-        format!("--ginkgo.json-report={}", report.display()),
-        "--ginkgo.no-color".to_owned(),
-    ];
-    let output = tools::run(sanity, arguments, place.path()).await;
-    let specs = read(&report);
-    assert_eq!(
-        place.mounts(),
-        Vec::<std::path::PathBuf>::new(),
-        "mounts are left"
-    );
-    assert!(server.terminate().await.success());
-    (specs, output)
-}
-
-fn read(report: &Path) -> Vec<Spec> {
-    let text = fs::read_to_string(report).expect("csi-sanity wrote its report");
-    let suites: Vec<Suite> = serde_json::from_str(&text).expect("a report of ginkgo");
-    let specs = suites.into_iter().flat_map(|suite| suite.spec_reports);
-    specs.filter(|spec| spec.leaf_node_type == "It").collect()
-}
-
 fn count(specs: &[Spec]) {
-    let names = |state: &str| -> Vec<String> {
-        specs
-            .iter()
-            .filter(|spec| spec.state == state)
-            .map(Spec::name)
-            .collect()
-    };
-    let (skipped, pending) = (names("skipped"), names("pending"));
+    let (skipped, pending) = (ended(specs, "skipped"), ended(specs, "pending"));
     let unexpected: Vec<_> = skipped
         .iter()
         .filter(|name| !SKIPPED.iter().any(|(words, _)| name.contains(words)))
@@ -185,7 +166,7 @@ fn count(specs: &[Spec]) {
         "csi-sanity has other specs than the pinned version"
     );
     assert_eq!(pending.len(), PENDING, "{pending:#?}");
-    let ran = names("passed").len();
+    let ran = ended(specs, "passed").len();
     assert_eq!(
         (ran, skipped.len()),
         (RAN, SPECS - PENDING - RAN),

@@ -7,6 +7,7 @@
 mod fuse;
 mod hidden;
 mod iscsi;
+mod listed;
 mod nvmeof;
 mod path;
 mod portal;
@@ -20,7 +21,8 @@ use std::collections::BTreeMap;
 
 pub use fuse::{Objectivefs, ObjectivefsName, Oneclient};
 pub use hidden::Hidden;
-pub use iscsi::{Iqn, Iscsi, Lun};
+pub use iscsi::{Interface, Iqn, Iscsi, Lun};
+pub use listed::Listed;
 pub use nvmeof::{ConnectOption, Fabric, Nqn, Nsid, Nvmeof, Transport};
 pub use path::{AbsolutePath, PathError};
 pub use portal::{Host, Portal};

@@ -5,6 +5,8 @@
 //! released when the work has really ended, so that nobody else touches the volume meanwhile. Work
 //! that only looks changes nothing however late it comes back, and holds nothing then.
 
+mod threads;
+
 use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,6 +18,10 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use crate::error::{Effect, Error, Kind};
+
+pub use threads::{
+    ThreadPool, Threads, is_for_lack_of_threads, is_for_threads_that_hang, is_for_want_of_a_thread,
+};
 
 /// How long the caller stays awake for work that is done sooner than a thread is woken: most calls
 /// on a filesystem of this machine take a few microseconds, being woken takes more.
@@ -149,6 +155,23 @@ pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Jo
     task
 }
 
+/// The same on the account of whom the task works for, see [`Threads::on_account`], as soon as there is
+/// a thread. `Pending` if there is none for long, or if those that the party keeps have long not come
+/// back; nothing is begun then.
+pub async fn spawn_on_account<T: Send + 'static>(
+    doing: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, Error> {
+    let held = threads::take()
+        .await
+        .map_err(|full| threads::refused(doing, full))?;
+    Ok(spawn(move || {
+        let result = work();
+        drop(held);
+        result
+    }))
+}
+
 /// Stays awake until `task` is done, but not for long.
 fn glance<T>(task: &JoinHandle<T>) {
     let began = std::time::Instant::now();
@@ -172,11 +195,15 @@ pub(crate) async fn run<T: Send + 'static>(
         // Whoever wants to take a mount away that does not answer must not wait for a look at it.
         Effect::None => (Hold(None), hold),
     };
-    let task = spawn(move || {
+    let begun = spawn_on_account(&doing.text, move || {
         let result = work();
         drop(in_the_end);
         result
     });
+    let Ok(task) = tokio::time::timeout_at(deadline, begun).await else {
+        return Err(Error::new(Kind::Timeout, doing.text).because("no thread was free"));
+    };
+    let task = task?;
     let waited = tokio::time::timeout_at(deadline, task).await;
     drop(now);
     match waited {

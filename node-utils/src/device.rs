@@ -192,6 +192,12 @@ impl BlockDevice {
         Ok(flag.ok_or_else(|| self.is_gone("read the state of"))? != "0")
     }
 
+    /// Whether it is written zone by zone, as shingled disks are. Older kernels do not say.
+    pub fn is_zoned(&self, kernel: &Kernel) -> Result<bool, Error> {
+        let model = self.disk(kernel)?.attribute(kernel, "queue/zoned")?;
+        Ok(model.is_some_and(|model| model != "none"))
+    }
+
     /// Of a partition, its number on the disk.
     pub fn partition_number(&self, kernel: &Kernel) -> Result<Option<u32>, Error> {
         if let Some(number) = self.attribute(kernel, "partition")? {

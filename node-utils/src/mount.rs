@@ -16,7 +16,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use filesystem::mount_device;
+pub(crate) use filesystem::mount_filesystem;
 pub use options::{Attributes, MountOptions, Superblock};
 pub(crate) use place::Place;
 pub(crate) use table::as_listed;
@@ -66,7 +66,7 @@ static WITHOUT_MOUNT_FDS: AtomicBool = AtomicBool::new(false);
 // === impl MountError ===
 
 impl MountError {
-    fn new(doing: &'static str, errno: Errno) -> Self {
+    pub(crate) fn new(doing: &'static str, errno: Errno) -> Self {
         Self {
             doing,
             errno,
@@ -77,6 +77,11 @@ impl MountError {
     /// Whether somebody is using what was to be unmounted.
     pub fn is_busy(&self) -> bool {
         self.errno == Errno::BUSY
+    }
+
+    /// What the kernel answered.
+    pub fn errno(&self) -> Errno {
+        self.errno
     }
 
     /// Whether the process lacks the privilege to mount.

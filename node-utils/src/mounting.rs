@@ -1,4 +1,4 @@
-//! Mounting what only a program can mount: shares of servers, ZFS datasets, and FUSE daemons.
+//! Mounting what only a program can mount: shares of servers, and FUSE daemons; and asking `zfs`.
 //!
 //! What is mounted is read from the kernel before and after; what a program prints only explains a
 //! failure. No secret is an argument. The truth is in mount.nfs(8), mount.cifs(8) and the manuals of
@@ -12,6 +12,7 @@ mod zfs;
 
 use tokio::time::Instant;
 
+pub(crate) use command::{LABELS, check};
 pub use zfs::{Asset, asset, make_legacy};
 
 use crate::attachment::{AbsolutePath, Attachment};

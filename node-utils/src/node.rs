@@ -62,8 +62,8 @@ struct Context {
     config: NodeConfig,
     tools: Tools,
     kernel: Kernel,
-    devices: Box<dyn Devices>,
-    order: Order,
+    devices: Arc<dyn Devices>,
+    order: Arc<Order>,
     #[cfg(test)]
     stops: tests::Stops,
 }
@@ -88,8 +88,8 @@ impl Node {
             config,
             tools,
             kernel,
-            devices,
-            order: Order::default(),
+            devices: devices.into(),
+            order: Arc::default(),
             #[cfg(test)]
             stops: tests::Stops::default(),
         };
@@ -97,6 +97,31 @@ impl Node {
             context: Arc::new(context),
             stuck: Arc::default(),
         }
+    }
+
+    /// The same node, for volumes about which the operator decided otherwise: what is stuck and what
+    /// has to keep its order is known to both.
+    #[must_use]
+    pub fn with_config(&self, config: NodeConfig) -> Self {
+        let context = &*self.context;
+        let context = Context {
+            config,
+            tools: context.tools.clone(),
+            kernel: context.kernel.clone(),
+            devices: Arc::clone(&context.devices),
+            order: Arc::clone(&context.order),
+            #[cfg(test)]
+            stops: tests::Stops::default(),
+        };
+        Self {
+            context: Arc::new(context),
+            stuck: Arc::clone(&self.stuck),
+        }
+    }
+
+    /// What the operator decides about all volumes of this node.
+    pub fn config(&self) -> &NodeConfig {
+        &self.context.config
     }
 
     /// Makes a volume ready. Idempotent.

@@ -53,7 +53,7 @@ pub struct InvalidTimeout {
 const DAY: u64 = 86_400_000;
 
 /// The filesystems whose mount helper only the host has.
-const ON_HOST: [&str; 3] = ["zfs", "lustre", "onedata"];
+const ON_HOST: [&str; 2] = ["lustre", "onedata"];
 
 // === impl Tools ===
 
@@ -126,6 +126,11 @@ impl Tools {
     /// Where the host's programs are: `multipath`, `zfs`, `zpool`, `oneclient`.
     pub fn host(&self) -> &dyn Runner {
         &*self.host
+    }
+
+    /// The same, for whoever keeps it.
+    pub fn place_of_host(&self) -> Place {
+        Arc::clone(&self.host)
     }
 
     /// Where `mount` runs for a filesystem.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use exec::{Command, Local, Output, Program, RunError, Runner};
-use node_utils::attachment::{DeviceId, Nqn, Nsid, Nvmeof, Transport};
+use node_utils::attachment::{DeviceId, Listed, Nqn, Nsid, Nvmeof};
 use node_utils::device::{Attached, Usage};
 use node_utils::kernel::Kernel;
 use node_utils::mount::MountTable;
@@ -182,13 +182,15 @@ impl Node {
     }
 
     async fn attach(&self, nsid: u32, hosts: &[&str]) -> Result<Attached, Error> {
-        let ways = hosts
+        let ways: Vec<String> = hosts
             .iter()
-            .map(|host| Transport::parse(&format!("tcp://{host}:{PORT}")));
+            .map(|host| format!("tcp://{host}:{PORT}"))
+            .collect();
+        let ways = ways.iter().map(String::as_str);
         let volume = Nvmeof {
             nqn: Nqn::parse(NQN).expect("nqn"),
             nsid: Nsid::parse(&nsid.to_string()).expect("nsid"),
-            transports: ways.collect::<Result<_, _>>().expect("transports"),
+            transports: Listed::transports("", ways).expect("transports"),
             device_id: Some(DeviceId::parse(&format!("uuid.{}", uuid(nsid))).expect("id")),
         };
         attach(&self.tools, &self.kernel, &volume, soon()).await

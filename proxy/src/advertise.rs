@@ -245,6 +245,8 @@ mod tests {
         expand: Expansion::Controller,
         publish: false,
         topology: true,
+        orphans: false,
+        exports: false,
     };
 
     fn advertised(yaml: &str, minor: u8) -> Advertised {

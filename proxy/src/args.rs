@@ -18,7 +18,9 @@ mod env;
 mod serve;
 mod tolerant;
 
-pub use cli::{CheckFlags, LivenessFlags, LogFlags, ServeFlags};
+pub use cli::{
+    CheckFlags, ConnectionsFlags, ExportsFlags, LivenessFlags, LogFlags, OrphansFlags, ServeFlags,
+};
 pub use env::{Effect, VARIABLES, Variable, without_effect};
 pub use serve::{Serve, Tcp, UnixSocket};
 
@@ -39,6 +41,14 @@ pub enum Invocation {
 pub enum Command {
     /// Look for what is wrong with a configuration, without changing anything
     Check(CheckFlags),
+    /// List the connections of a folder: how their storage is, its room, its volumes
+    Connections(ConnectionsFlags),
+    /// List what a backend holds and nobody owns, and remove it on request
+    #[command(after_help = cli::AFTER_ORPHANS)]
+    Orphans(OrphansFlags),
+    /// See whether all volumes are still exported, and put back what is missing on request
+    #[command(after_help = cli::AFTER_EXPORTS)]
+    Exports(ExportsFlags),
     /// Let a volume live its whole life: on this machine, or on your own storage
     Try(TryFlags),
     /// Ask a running server whether it is ready: exit 0 if it is

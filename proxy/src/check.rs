@@ -5,17 +5,22 @@
 //! goes. Each finding says what to do.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use driver_core::config::Severity;
 use driver_core::{Call, Error, NodeId};
+use futures_util::future::join_all;
 use node_utils::Tools;
 
 use crate::args::CheckFlags;
 use crate::config_file::{self, ConfigFileError};
 use crate::connection::Connection;
 use crate::csi_version::CsiVersion;
+use crate::folder::Surveyed;
+use crate::node_identity::NodeIdConfig;
 use crate::process;
+use crate::site::{Site, Surroundings};
 use crate::status;
 
 mod report;
@@ -35,58 +40,127 @@ pub fn run(flags: &CheckFlags) -> ExitCode {
 fn check(flags: &CheckFlags) -> Report {
     let mut report = Report::new(&flags.driver_config_file);
     // The version only gates what is advertised, and nothing is.
-    let (file, newest) = (&flags.driver_config_file, CsiVersion::NEWEST);
-    // A check runs no program of the node.
-    let tools = Tools::of_this_machine();
-    let opened = config_file::open(file, &node(), newest, &tools);
-    let (document, connection) = match opened {
-        Ok(opened) => opened,
+    let file = &flags.driver_config_file;
+    let at = Surroundings {
+        node: node(),
+        version: CsiVersion::NEWEST,
+        // A check runs no program of the node.
+        tools: Tools::of_this_machine(),
+        modes: None,
+    };
+    let opened = config_file::read(file).map(|document| Site::open(document, &at));
+    let (document, site) = match opened {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(refused)) => {
+            let path = file.clone();
+            report.add(unusable(&ConfigFileError::Config(path, refused.error)));
+            // What else is odd may be the reason.
+            report.all(refused.document.findings_so_far().into_iter().map(odd));
+            report.unusable();
+            return report;
+        }
         Err(error) => {
             report.add(unusable(&error));
-            // What else is odd may be the reason.
-            if let Ok(document) = config_file::read(file) {
-                let _ = Connection::open(&document, &node(), newest, &tools);
-                document
-                    .findings_so_far()
-                    .into_iter()
-                    .map(odd)
-                    .for_each(|finding| report.add(finding));
-            }
             report.unusable();
             return report;
         }
     };
-    document
-        .findings()
-        .into_iter()
-        .map(odd)
-        .for_each(|finding| report.add(finding));
-    report.driver(connection.driver().kind());
-    if !connection.driver().capabilities().volumes {
-        report.without_storage();
-        return report;
-    }
-    if flags.offline {
-        return report;
-    }
-    match process::small_runtime() {
-        Ok(runtime) => {
-            let problems = runtime.block_on(look(&connection));
-            report.looked();
-            problems
-                .iter()
-                .map(of_storage)
-                .for_each(|finding| report.add(finding));
-            runtime.shutdown_background();
+    report.all(document.findings().into_iter().map(odd));
+    report.driver(&site.kind);
+    let mut parts = Vec::new();
+    let connections = match site.folder {
+        None => {
+            let only = site.connections.only();
+            if let Some(only) = &only {
+                report.storage_of(only);
+            }
+            only.into_iter().collect()
         }
-        Err(error) => report.add(Finding {
-            weight: Weight::Error,
-            about: "storage".into(),
-            message: format!("it cannot be asked: {error}"),
-            advice: None,
-        }),
+        Some(mut folder) => {
+            if site.info.ids().is_some_and(NodeIdConfig::asks_initiators) {
+                report.add(note("proxy.nodeId.parts", ON_NODES));
+            }
+            let survey = folder.survey();
+            report.all(survey.odd.into_iter().map(odd_folder));
+            let (found, reports) = survey.all.into_iter().map(of_connection).unzip();
+            parts = reports;
+            Vec::into_iter(found).flatten().collect::<Vec<_>>()
+        }
+    };
+    if !flags.offline {
+        ask(&connections, &mut report, &mut parts);
     }
+    report.connections(parts);
     report
+}
+
+/// What only the process that serves can find out, because it knows where it runs.
+const OF_NODES: &str = "its volumes belong to a node: served by a process on every node, and refused \
+                        by a controller that stands for all nodes";
+const ON_NODES: &str = "names of initiators are read on each node when it starts, and not here";
+
+fn note(about: &str, message: &str) -> Finding {
+    Finding {
+        weight: Weight::Note,
+        about: about.to_owned(),
+        message: message.to_owned(),
+        advice: None,
+    }
+}
+
+/// The report on one of several connections, and the connection if its file can be used.
+fn of_connection(one: Surveyed) -> (Option<Arc<Connection>>, Report) {
+    let mut report = Report::new(&one.path);
+    report.connection(&one.name);
+    match one.opened {
+        Ok((document, connection)) => {
+            report.all(document.findings().into_iter().map(odd));
+            report.driver(connection.driver().kind());
+            report.storage_of(&connection);
+            if connection.driver().node_topology().is_some() {
+                report.add(note("driver", OF_NODES));
+            }
+            (Some(Arc::new(connection)), report)
+        }
+        Err(error) => {
+            report.add(unusable(&error));
+            report.unusable();
+            (None, report)
+        }
+    }
+}
+
+/// Looks at the storage of each, all at once.
+fn ask(connections: &[Arc<Connection>], whole: &mut Report, parts: &mut [Report]) {
+    let runtime = match process::small_runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            whole.add(Finding {
+                weight: Weight::Error,
+                about: "storage".into(),
+                message: format!("it cannot be asked: {error}"),
+                advice: None,
+            });
+            return;
+        }
+    };
+    // Volumes of the others are made by hand, and each names its own storage.
+    let asked = connections
+        .iter()
+        .filter(|connection| connection.can().volumes);
+    let asked: Vec<_> = asked.collect();
+    let looks = asked.iter().map(|connection| look(connection));
+    let found = runtime.block_on(join_all(looks));
+    for (connection, problems) in asked.into_iter().zip(found) {
+        let part = parts.iter_mut().find(|part| part.is_of(connection.name()));
+        let report = part.unwrap_or(whole);
+        report.looked();
+        report.all(problems.iter().map(of_storage));
+    }
+    if !parts.is_empty() {
+        whole.looked();
+    }
+    runtime.shutdown_background();
 }
 
 async fn look(connection: &Connection) -> Vec<Error> {
@@ -102,7 +176,7 @@ async fn look(connection: &Connection) -> Vec<Error> {
 }
 
 /// A check asks for no node; drivers that need a name get the host's.
-fn node() -> NodeId {
+pub(crate) fn node() -> NodeId {
     let host = rustix::system::uname();
     let name = host.nodename().to_string_lossy().into_owned();
     NodeId::parse(&name)
@@ -128,6 +202,15 @@ fn unusable(error: &ConfigFileError) -> Finding {
         about,
         message,
         advice,
+    }
+}
+
+fn odd_folder(message: String) -> Finding {
+    Finding {
+        weight: Weight::Error,
+        about: "folder".into(),
+        message,
+        advice: Some("it is not looked at, or only what it was before".to_owned()),
     }
 }
 

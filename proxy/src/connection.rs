@@ -1,114 +1,133 @@
-//! One backend with its configuration: its driver, its rules, and what the node does for it.
+//! One backend with its configuration: its driver, and the rules for what it makes.
 //!
 //! Drivers are built here by name and nowhere else. No backend is touched: a connection exists
-//! before its storage can be reached.
+//! before its storage can be reached. What a node does for its volumes is in `node_half`.
 
-mod stage_secrets;
+mod kinds;
+mod per_driver;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
-use driver_core::config::{CommonConfig, ConfigError, DeleteStrategy, Document, NodeCapability};
-use driver_core::text::MAX_STRING;
-use driver_core::volume::Secrets;
-use driver_core::{AccessRules, Driver, Error, NodeId, Parameters, VolumeId, VolumeName};
+use driver_core::config::{CommonConfig, ConfigError, DeleteStrategy, Document, NodeOptions};
+use driver_core::text::{MAX_MAP, MAX_STRING};
+use driver_core::{
+    AccessRules, Call, Capabilities, Driver, Error, Kind, NodeId, Parameters, SnapshotId, Topology,
+    VolumeId, VolumeName,
+};
 use driver_directory::LocalHostpath;
 use driver_node_manual::NodeManual;
-use node_utils::kernel::Kernel;
-use node_utils::node::NodeConfig;
-use node_utils::{
-    Access, AccessMode, Attachment, MountFlags, Node, StageSecrets, Tools, VolumeCapability,
-    VolumeContext,
-};
-use secrecy::ExposeSecret;
+use node_utils::blocking::{ThreadPool, Threads};
+use node_utils::{AccessMode, Attachment, Tools, VolumeCapability, VolumeContext};
+use tokio::runtime::Handle;
 
-use crate::advertise::Advertised;
-use crate::csi_version::CsiVersion;
-use crate::scope::scoped;
+use crate::aside;
+use crate::connections::{ConnectionName, SnapshotHandle, VolumeHandle};
+use crate::decode::map_size;
+use crate::node_identity::Mapping;
+use crate::places::{Reach, TopologyKeys};
+
+#[cfg(test)]
+pub(crate) use kinds::{BUILT, LETTING_IN, least};
+pub(crate) use kinds::{PROXY, SECTIONS};
+pub(crate) use per_driver::PerDriver;
+
+/// What all connections of a process stand on.
+#[derive(Debug, Clone)]
+pub struct Ground {
+    /// The node that the process runs on.
+    pub node: NodeId,
+    /// The programs of that node.
+    pub tools: Tools,
+    /// How topology is written and judged.
+    pub keys: TopologyKeys,
+    /// Why volumes of the node itself cannot be served here, if they cannot.
+    pub no_local: Option<&'static str>,
+    /// All that this node tells about its place, for storage of its own.
+    pub place: Option<Topology>,
+    /// Threads for the connections that have a name.
+    pub threads: ThreadPool,
+}
 
 /// One backend with its configuration.
 #[derive(Debug)]
 pub struct Connection {
-    name: Arc<str>,
+    name: ConnectionName,
+    scope: Arc<str>,
     instance: Option<String>,
     driver: Arc<dyn Driver>,
     access: AccessRules,
-    modes: Option<Vec<AccessMode>>,
-    advertised: Advertised,
     delete: DeleteStrategy,
-    contexts: BTreeMap<String, VolumeContext>,
-    honours_group: bool,
-    mount_flags: MountFlags,
-    node: Node,
+    node_options: Option<NodeOptions>,
+    reach: Reach,
+    nodes: Mapping,
+    new_volumes: bool,
+    threads: Option<Account>,
 }
 
-/// Drivers of democratic-csi that this build does not have.
-const NOT_YET: [&str; 32] = [
-    "containerd-oci-ephemeral-inline",
-    "freenas-api-iscsi",
-    "freenas-api-nfs",
-    "freenas-api-nvmeof",
-    "freenas-api-smb",
-    "freenas-iscsi",
-    "freenas-nfs",
-    "freenas-nvmeof",
-    "freenas-smb",
-    "lustre-client",
-    "nfs-client",
-    "objectivefs",
-    "smb-client",
-    "synology-iscsi",
-    "synology-nfs",
-    "synology-smb",
-    "truenas-api-iscsi",
-    "truenas-api-nfs",
-    "truenas-api-nvmeof",
-    "truenas-api-smb",
-    "truenas-iscsi",
-    "truenas-nfs",
-    "truenas-nvmeof",
-    "truenas-smb",
-    "vhd-ephemeral-inline",
-    "zfs-generic-iscsi",
-    "zfs-generic-nfs",
-    "zfs-generic-nvmeof",
-    "zfs-generic-smb",
-    "zfs-local-dataset",
-    "zfs-local-ephemeral-inline",
-    "zfs-local-zvol",
-];
+/// The threads of a connection among others. Clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Account {
+    questions: Threads,
+    copies: Threads,
+    deletions: Threads,
+    probe: Threads,
+}
 
-/// The drivers that this build has.
-const BUILT: [&str; 2] = [LocalHostpath::KIND, NodeManual::KIND];
+/// What its threads do for a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Toil {
+    /// What ends soon, unless the storage hangs.
+    Short,
+    /// It copies what may be large: nothing else waits for that.
+    Copy,
+    /// It deletes what may be large: nor for that.
+    Deletion,
+}
+
+/// How local storage is served. compat: "The proxy".
+const LOCAL: &str = "serve it from a process on every node, with `--csi-mode=controller` and \
+                     `--csi-mode=node`, and with `node` in `proxy.nodeTopology.type`";
+
+/// What a connection's file may have brought along from a process of its own.
+const OF_THE_MAIN_FILE: [(&str, &str); 2] = [
+    (
+        "service",
+        "what is advertised is the same for all connections; set it in the main file",
+    ),
+    (
+        "_private.volume_context",
+        "nodes do not read this file; set it in the main file",
+    ),
+];
 
 // === impl Connection ===
 
 impl Connection {
-    /// Builds the driver that `document` names, for the node that this process runs on and whose
-    /// programs are `tools`.
+    /// Builds the driver that `document` names.
     pub fn open(
+        name: ConnectionName,
         document: &Document,
-        node: &NodeId,
-        version: CsiVersion,
-        tools: &Tools,
+        ground: &Ground,
     ) -> Result<Self, ConfigError> {
         let mut config = document.common()?;
-        let mut here = NodeConfig {
-            mount_flags: config.node.mount.mount_flags.clone(),
-            ..NodeConfig::default()
-        };
         let driver: Arc<dyn Driver> = match config.driver.as_str() {
-            LocalHostpath::KIND => Arc::new(LocalHostpath::from_document(document, node)?),
+            LocalHostpath::KIND => Arc::new(LocalHostpath::from_document(document, &ground.node)?),
             NodeManual::KIND => {
-                let driver = NodeManual::from_document(document)?;
-                here.filesystem = config.filesystems(document)?;
                 // compat: "node-manual".
                 config.csi.access_modes = None;
-                Arc::new(driver)
+                Arc::new(NodeManual::from_document(document)?)
             }
-            other => return Err(unknown(other)),
+            kind if driver_zfs_generic::KINDS.contains(&kind) => {
+                driver_zfs_generic::from_document(document)?
+            }
+            kind if driver_zfs_local::KINDS.contains(&kind) => {
+                driver_zfs_local::from_document(document, &ground.node, &ground.tools)?
+            }
+            other => return Err(kinds::unknown(other)),
         };
         document.without_effect(&[
             ("node.csiProxy", "there is no Windows node here"),
@@ -117,39 +136,152 @@ impl Connection {
                 "a volume without a context is looked up in `_private.volume_context` anyway",
             ),
         ]);
-        let node = Node::new(here, tools.clone(), Kernel::here());
-        Ok(Self::of(driver, &config, version, node))
+        let mut connection = Self::of(name, driver, &config);
+        if connection.name.is_named() {
+            document.without_effect(&OF_THE_MAIN_FILE);
+            connection.among_others(document, ground)?;
+        }
+        connection.has_room_for_contexts()?;
+        Ok(connection)
     }
 
-    /// A connection with a driver and a node that are already built.
-    pub fn of(
-        driver: Arc<dyn Driver>,
-        config: &CommonConfig,
-        version: CsiVersion,
-        node: Node,
-    ) -> Self {
-        let modes = config.csi.access_modes.clone();
-        let access = restricted(driver.access_rules(), modes.as_deref());
-        let advertised = Advertised::new(driver.capabilities(), &access, config, version);
+    /// What no orchestrator could store is found out before there is a volume of it.
+    fn has_room_for_contexts(&self) -> Result<(), ConfigError> {
+        let longest = self.driver.longest_attachment();
+        let bytes = longest.map_or(0, |longest| map_size(&self.context(&longest)));
+        if bytes <= MAX_MAP {
+            return Ok(());
+        }
+        let problem =
+            format!("the context of a volume would take {bytes} bytes, and {MAX_MAP} is the most");
+        Err(ConfigError::new(problem)
+            .advise("shorten `instance_id`, the options in `node`, or the path to the volumes"))
+    }
+
+    /// A connection with a driver that is already built.
+    pub fn of(name: ConnectionName, driver: Arc<dyn Driver>, config: &CommonConfig) -> Self {
         Self {
-            name: Arc::from(""),
+            scope: driver.backend_identity().0.into(),
+            name,
             instance: config.instance_id.clone(),
+            access: restricted(driver.access_rules(), config.csi.access_modes.as_deref()),
             driver,
-            access,
-            modes,
             delete: config.private.csi.volume.delete_strategy,
-            contexts: config.private.volume_context.clone(),
-            honours_group: version >= CsiVersion::minor(5)
-                && advertised.node.contains(&NodeCapability::VolumeMountGroup),
-            mount_flags: config.node.mount.mount_flags.clone(),
-            advertised,
-            node,
+            node_options: None,
+            reach: Reach::everywhere(),
+            nodes: Mapping::default(),
+            new_volumes: true,
+            threads: None,
         }
     }
 
-    /// Its name; empty for the only one of a process.
-    pub fn name(&self) -> &Arc<str> {
+    /// One of several, with a driver that is already built.
+    #[cfg(test)]
+    pub(crate) fn among(
+        name: ConnectionName,
+        driver: Arc<dyn Driver>,
+        document: &Document,
+        threads: &ThreadPool,
+    ) -> Self {
+        let config = document.common().expect("configuration");
+        let ground = Ground {
+            node: NodeId::parse("node-1").expect("a node"),
+            tools: Tools::of_this_machine(),
+            keys: TopologyKeys::default(),
+            no_local: None,
+            place: None,
+            threads: threads.clone(),
+        };
+        let mut connection = Self::of(name, driver, &config);
+        connection
+            .among_others(document, &ground)
+            .expect("configuration");
+        connection
+    }
+
+    /// What counts only where there are other connections.
+    fn among_others(&mut self, document: &Document, ground: &Ground) -> Result<(), ConfigError> {
+        if self.driver.node_topology().is_some()
+            && let Some(why) = ground.no_local
+        {
+            let kind = self.driver.kind();
+            let problem = format!("the volumes of `{kind}` belong to a node, and {why}");
+            return Err(ConfigError::at("driver", problem).advise(LOCAL));
+        }
+        if self.access.block {
+            // It travels as text and is read by nodes: here is where an error is seen in time.
+            document.common()?.filesystems(document)?;
+        }
+        self.node_options = NodeOptions::of(document, self.access.block)?;
+        let per_driver = PerDriver::read(document)?;
+        self.nodes = per_driver.mapping()?;
+        self.reach = per_driver.reach(&ground.keys)?;
+        if let Some(own) = self.driver.node_topology() {
+            self.reach = self.reach.clone().on_node(&own, ground.place.as_ref());
+        }
+        self.new_volumes = per_driver.new_volumes();
+        self.threads = Some(Account::new(&self.name, &ground.threads));
+        Ok(())
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &ConnectionName {
         &self.name
+    }
+
+    /// What two connections share if they are names of one storage: whoever works on an object of it
+    /// works on it under either name.
+    pub(crate) fn scope(&self) -> &Arc<str> {
+        &self.scope
+    }
+
+    /// Whether classes may have new volumes made here. compat: "The proxy".
+    pub(crate) fn makes_new_volumes(&self) -> bool {
+        self.new_volumes
+    }
+
+    /// The same on threads that it had before: it was built again, of the same content.
+    pub(crate) fn with_threads(mut self, account: Option<Account>) -> Self {
+        self.threads = account;
+        self
+    }
+
+    /// Its threads, if it has some of its own.
+    pub(crate) fn threads(&self) -> Option<Account> {
+        self.threads.clone()
+    }
+
+    /// Does work of a call; threads that it needs are this connection's, and are waited for for so long.
+    pub(crate) async fn on_account<F: Future>(
+        &self,
+        toil: Toil,
+        patience: Duration,
+        work: F,
+    ) -> F::Output {
+        let threads = self.threads.as_ref().map(|account| match toil {
+            Toil::Short => account.questions.within(patience),
+            Toil::Copy => account.copies.within(patience),
+            Toil::Deletion => account.deletions.within(patience),
+        });
+        match threads {
+            Some(threads) => threads.on_account(work).await,
+            None => work.await,
+        }
+    }
+
+    /// Asks how its storage is.
+    pub(crate) async fn probe(&self, call: &Call) -> Vec<Error> {
+        let probe = self.driver.probe(call);
+        match &self.threads {
+            Some(account) => account.probe.on_account(probe).await,
+            None => probe.await,
+        }
+    }
+
+    /// Whether calls have waited for its storage for long, and still do.
+    pub(crate) fn hangs(&self) -> bool {
+        let threads = self.threads.as_ref();
+        threads.is_some_and(|account| account.questions.are_away())
     }
 
     /// Its driver.
@@ -157,14 +289,55 @@ impl Connection {
         &self.driver
     }
 
-    /// What is advertised for it.
-    pub fn advertised(&self) -> &Advertised {
-        &self.advertised
+    /// The ways in which its volumes can be used.
+    pub(crate) fn access(&self) -> &AccessRules {
+        &self.access
     }
 
-    /// The node half of its volumes.
-    pub(crate) fn node(&self) -> &Node {
-        &self.node
+    /// What its driver can do.
+    pub(crate) fn can(&self) -> Capabilities {
+        self.driver.capabilities()
+    }
+
+    /// What is said about a verb that it lacks. Among others, which may have it, it is the request
+    /// that is wrong: a caller must not conclude that the whole plugin lacks it. compat: "The proxy".
+    pub(crate) fn lacks(&self, verb: &'static str) -> Error {
+        self.explain(self.driver.unsupported(verb))
+    }
+
+    /// The same for an error of its driver.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        if !self.name.is_named() || error.kind() != Kind::Unsupported {
+            return error;
+        }
+        let advice = error.advice().map(str::to_owned);
+        let told = Error::invalid(format!("connection `{}`", self.name))
+            .with_effect(error.effect())
+            .because(error);
+        match advice {
+            Some(advice) => told.advise(advice),
+            None => told,
+        }
+    }
+
+    /// The id of a volume as the orchestrator has it.
+    pub(crate) fn volume_handle(&self, id: &VolumeId) -> String {
+        VolumeHandle::write(&self.name, id)
+    }
+
+    /// The id of a snapshot as the orchestrator has it.
+    pub(crate) fn snapshot_handle(&self, id: &SnapshotId) -> String {
+        SnapshotHandle::write(&self.name, id)
+    }
+
+    /// Where its volumes can be reached.
+    pub(crate) fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    /// What its backend calls nodes.
+    pub(crate) fn nodes(&self) -> &Mapping {
+        &self.nodes
     }
 
     /// Whether deleting a volume leaves it where it is.
@@ -185,19 +358,6 @@ impl Connection {
         }
     }
 
-    /// Refuses a way in which a volume that reaches the node like this cannot be used.
-    pub(crate) fn allow_attached(
-        &self,
-        attachment: &Attachment,
-        capability: &VolumeCapability,
-    ) -> Result<(), Error> {
-        let rules = self.driver.access_rules_of(attachment);
-        match restricted(rules, self.modes.as_deref()).refusal(capability) {
-            Some(reason) => Err(Error::invalid(format!("invalid capability: {reason}"))),
-            None => Ok(()),
-        }
-    }
-
     /// The id of a new volume; one that no orchestrator could store is refused before it exists.
     pub(crate) fn name_volume(
         &self,
@@ -205,7 +365,7 @@ impl Connection {
         parameters: &Parameters,
     ) -> Result<VolumeId, Error> {
         let id = self.driver.name_volume(name, parameters)?;
-        let length = id.as_str().len();
+        let length = id.as_str().len() + self.name.bytes_in_handle();
         if length > MAX_STRING {
             return Err(Error::invalid(format!(
                 "name volume `{name}`: its id would be {length} bytes long, the limit is {MAX_STRING}"
@@ -215,8 +375,8 @@ impl Connection {
         Ok(id)
     }
 
-    /// The volume context of an attachment: what the node needs, and who made it.
-    /// compat: "Volume context".
+    /// The volume context of an attachment: what the node needs, who made it, and what this
+    /// connection wants done there. compat: "Volume context".
     pub(crate) fn context(&self, attachment: &Attachment) -> VolumeContext {
         let mut context = attachment.to_context();
         let kind = self.driver.kind().to_owned();
@@ -225,121 +385,47 @@ impl Connection {
             let key = "provisioner_driver_instance_id".to_owned();
             context.insert(key, instance.clone());
         }
+        if let Some(options) = &self.node_options {
+            let (key, value) = (NodeOptions::KEY.to_owned(), options.as_str().to_owned());
+            context.insert(key, value);
+        }
         context
     }
+}
 
-    /// What is known of a volume: what the orchestrator sent, or what the configuration has where it
-    /// sent nothing.
-    pub(crate) fn context_of<'a>(
-        &'a self,
-        id: &VolumeId,
-        sent: &'a VolumeContext,
-    ) -> &'a VolumeContext {
-        let known = sent.is_empty().then(|| self.contexts.get(id.as_str()));
-        known.flatten().unwrap_or(sent)
-    }
-
-    /// How a volume is reached: from its context, or from the configuration where the orchestrator
-    /// sent none.
-    pub(crate) fn attachment(
-        &self,
-        id: &VolumeId,
-        context: &VolumeContext,
-    ) -> Result<Attachment, Error> {
-        Attachment::parse(self.context_of(id, context))
-            .map_err(|error| Error::invalid(format!("volume `{id}`")).because(error))
-    }
-
-    /// A capability as the node has to serve it: a group counts only where it was advertised.
-    /// compat: "Mount flags".
-    pub(crate) fn on_node(&self, mut capability: VolumeCapability) -> VolumeCapability {
-        if let Access::Mount(mount) = &mut capability.access
-            && !self.honours_group
-        {
-            mount.group = None;
+impl Drop for Connection {
+    /// Sessions may have to be closed, which may take long: not where calls are run.
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.driver) == 1 && Handle::try_current().is_ok() {
+            let nothing: Arc<dyn Driver> = Arc::new(NodeManual);
+            let driver = std::mem::replace(&mut self.driver, nothing);
+            // Without a thread it goes here.
+            drop(aside::begin(move || drop(driver)));
         }
-        capability
     }
+}
 
-    /// The mount options in a stage secret. compat: "Secrets".
-    pub(crate) fn secret_flags(
-        &self,
-        context: &VolumeContext,
-        secrets: &Secrets,
-    ) -> Result<MountFlags, Error> {
-        let (driver, instance) = self.maker(context);
-        let flags = scoped(secrets, driver, instance, "mount_flags");
-        MountFlags::parse(flags.map(ExposeSecret::expose_secret))
-            .map_err(|error| Error::invalid("secret `mount_flags`").because(error))
-    }
+// === impl Account ===
 
-    /// What the storage of a volume asks for, from a stage secret. Keys of other ways to a volume
-    /// are not looked at. compat: "Secrets".
-    pub(crate) fn stage_secrets(
-        &self,
-        attachment: &Attachment,
-        context: &VolumeContext,
-        secrets: &Secrets,
-    ) -> Result<StageSecrets, Error> {
-        let (driver, instance) = self.maker(context);
-        stage_secrets::of(attachment, secrets, driver, instance)
-    }
-
-    /// Whose scope counts: that of the driver and of the instance which made the volume.
-    fn maker<'a>(&'a self, context: &'a VolumeContext) -> (&'a str, Option<&'a str>) {
-        let made_by = |key| context.get(key).map(String::as_str);
-        (
-            made_by("provisioner_driver").unwrap_or(self.driver.kind()),
-            made_by("provisioner_driver_instance_id").or(self.instance.as_deref()),
-        )
-    }
-
-    /// A capability with every option that counts for staging: those of the request, of the
-    /// configuration, of the secret. compat: "Mount flags".
-    pub(crate) fn for_staging(
-        &self,
-        mut capability: VolumeCapability,
-        secret: &MountFlags,
-    ) -> VolumeCapability {
-        if let Access::Mount(mount) = &mut capability.access {
-            let configured = mount.flags.followed_by(&self.mount_flags);
-            mount.flags = configured.followed_by(secret);
+impl Account {
+    /// Threads for what is built of one content of a file. What another content has left hanging is
+    /// not its own: to repair the file has to help.
+    fn new(name: &ConnectionName, pool: &ThreadPool) -> Self {
+        let name = name.text();
+        Self {
+            questions: pool.party(name.clone()),
+            copies: pool.party(format!("{name} (copies)")),
+            deletions: pool.party(format!("{name} (deletions)")),
+            probe: pool.probe(name.clone()),
         }
-        capability
     }
 }
 
 /// The rules with the modes of the configuration, if it has some.
-fn restricted(mut rules: AccessRules, modes: Option<&[AccessMode]>) -> AccessRules {
+pub(crate) fn restricted(mut rules: AccessRules, modes: Option<&[AccessMode]>) -> AccessRules {
     if let Some(modes) = modes {
         modes.clone_into(&mut rules.mount_modes);
         modes.clone_into(&mut rules.block_modes);
     }
     rules
-}
-
-/// What is wrong with the name of a driver, and which name may have been meant.
-fn unknown(name: &str) -> ConfigError {
-    let built = BUILT.join(", ");
-    if NOT_YET.contains(&name) {
-        return ConfigError::at(
-            "driver",
-            format!("this build does not have the driver `{name}` yet; it has: {built}"),
-        );
-    }
-    let shown: String = name.chars().take(64).flat_map(char::escape_debug).collect();
-    let error = ConfigError::at(
-        "driver",
-        format!("there is no driver `{shown}`; this build has: {built}"),
-    );
-    let nearest = BUILT
-        .iter()
-        .chain(&NOT_YET)
-        .map(|known| (strsim::damerau_levenshtein(known, name), known))
-        .filter(|(distance, known)| *distance <= known.len() / 3)
-        .min();
-    match nearest {
-        Some((_, known)) => error.advise(format!("is it a misspelling of `{known}`?")),
-        None => error,
-    }
 }

@@ -1,13 +1,20 @@
 //! The Controller service: each call is decoded, finds its connection, and asks a driver.
 //!
-//! The bodies are in `volumes`, `snapshots` and `lists`; this file only connects them to the wire
-//! and to the runner. What a driver does not have is answered with UNIMPLEMENTED, whatever was
+//! The bodies are in the modules below; this file only connects them to the wire and to the runner. What a driver does not have is answered with UNIMPLEMENTED, whatever was
 //! advertised.
 
+mod creation;
 mod lists;
+mod pages;
+mod publishing;
+mod room;
+#[cfg(test)]
+mod several;
 mod snapshots;
+mod strays;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod volumes;
 
 use std::sync::Arc;
@@ -18,6 +25,7 @@ use driver_core::{Capabilities, Error};
 use tonic::{Request, Response, Status};
 
 use crate::connection::Connection;
+use crate::connections::ConnectionName;
 use crate::rpc::{Rpc, Subject};
 use crate::service::Plugin;
 
@@ -34,7 +42,7 @@ impl Controller for ControllerService {
         request: Request<v1::CreateVolumeRequest>,
     ) -> Reply<v1::CreateVolumeResponse> {
         self.0
-            .answer(Rpc::CreateVolume, request, volumes::create)
+            .answer(Rpc::CreateVolume, request, creation::create)
             .await
     }
 
@@ -52,7 +60,7 @@ impl Controller for ControllerService {
         request: Request<v1::ControllerPublishVolumeRequest>,
     ) -> Reply<v1::ControllerPublishVolumeResponse> {
         self.0
-            .answer(Rpc::ControllerPublishVolume, request, volumes::publish)
+            .answer(Rpc::ControllerPublishVolume, request, publishing::publish)
             .await
     }
 
@@ -61,7 +69,11 @@ impl Controller for ControllerService {
         request: Request<v1::ControllerUnpublishVolumeRequest>,
     ) -> Reply<v1::ControllerUnpublishVolumeResponse> {
         self.0
-            .answer(Rpc::ControllerUnpublishVolume, request, volumes::unpublish)
+            .answer(
+                Rpc::ControllerUnpublishVolume,
+                request,
+                publishing::unpublish,
+            )
             .await
     }
 
@@ -88,7 +100,7 @@ impl Controller for ControllerService {
         request: Request<v1::GetCapacityRequest>,
     ) -> Reply<v1::GetCapacityResponse> {
         self.0
-            .answer(Rpc::GetCapacity, request, volumes::capacity)
+            .answer(Rpc::GetCapacity, request, room::capacity)
             .await
     }
 
@@ -97,7 +109,7 @@ impl Controller for ControllerService {
         _: Request<v1::ControllerGetCapabilitiesRequest>,
     ) -> Reply<v1::ControllerGetCapabilitiesResponse> {
         self.0.runner.quick(Rpc::ControllerGetCapabilities, || {
-            Ok(self.0.connections.leading().advertised().controller_reply())
+            Ok(self.0.advertised.controller_reply())
         })
     }
 
@@ -161,30 +173,30 @@ impl Controller for ControllerService {
     ) -> Reply<v1::ControllerModifyVolumeResponse> {
         // No driver has a mutable parameter yet; those of CreateVolume are ordinary ones.
         self.0.runner.quick(Rpc::ControllerModifyVolume, || {
-            let driver = self.0.connections.leading().driver();
-            Err(driver.unsupported("modify volume"))
+            let only = self.0.connections.only();
+            let none = || Error::unsupported("modify volume");
+            Err(only.map_or_else(none, |only| only.lacks("modify volume")))
         })
     }
 }
 
-/// Refuses a verb that no connection has, before anything of the request is looked at: what is not
-/// there cannot be asked for wrongly.
+/// Refuses a verb that the only connection lacks, before anything of the request is looked at: what
+/// is not there cannot be asked for wrongly. Among several, each answers for itself.
 fn offered(
     plugin: &Plugin,
     verb: &'static str,
     has: impl Fn(&Capabilities) -> bool,
 ) -> Result<(), Error> {
-    let mut drivers = plugin.connections.all().map(|one| one.driver());
-    if drivers.any(|driver| has(&driver.capabilities())) {
-        return Ok(());
+    match plugin.connections.only() {
+        Some(only) if !has(&only.can()) => Err(only.lacks(verb)),
+        _ => Ok(()),
     }
-    Err(plugin.connections.leading().driver().unsupported(verb))
 }
 
 /// A call about a volume.
 fn about_volume(connection: &Connection, volume: &str) -> Subject {
     Subject {
-        connection: connection.name().clone(),
+        connection: connection.name().text().clone(),
         volume: Some(volume.to_owned()),
         snapshot: None,
     }
@@ -193,16 +205,16 @@ fn about_volume(connection: &Connection, volume: &str) -> Subject {
 /// A call about a snapshot.
 fn about_snapshot(connection: &Connection, snapshot: &str) -> Subject {
     Subject {
-        connection: connection.name().clone(),
+        connection: connection.name().text().clone(),
         volume: None,
         snapshot: Some(snapshot.to_owned()),
     }
 }
 
-/// A call about a connection as a whole.
-fn about(connection: &Connection) -> Subject {
+/// A call about a connection as a whole, or about several.
+fn about(connection: Option<&ConnectionName>) -> Subject {
     Subject {
-        connection: connection.name().clone(),
+        connection: connection.map_or_else(Arc::default, |name| name.text().clone()),
         ..Subject::default()
     }
 }

@@ -17,7 +17,7 @@ use driver_core::{Error, Kind, PageRequest, PageToken, SizeRange};
 use node_utils::AbsolutePath;
 use node_utils::attachment::PathError;
 
-use crate::dispatch::{SnapshotHandle, VolumeHandle};
+use crate::connections::{SnapshotHandle, VolumeHandle};
 
 pub use any::request;
 pub(crate) use controller::{

@@ -10,6 +10,7 @@ use driver_core::{Effect, Error, Kind, Page, Snapshot, Source, Topology, Volume}
 use node_utils::node::{Health, Usage, VolumeStats};
 
 use crate::connection::Connection;
+use crate::connections::VolumeHandle;
 use crate::decode::{MAX_TOKEN, SourceHandle, map_size};
 use crate::status::printable_within;
 
@@ -36,7 +37,7 @@ pub(crate) fn created_volume(
 pub(crate) fn volume(connection: &Connection, volume: &Volume) -> v1::Volume {
     v1::Volume {
         capacity_bytes: volume.capacity.map_or(0, bytes),
-        volume_id: volume.id.as_str().to_owned(),
+        volume_id: connection.volume_handle(&volume.id),
         volume_context: connection.context(&volume.attachment),
         content_source: volume
             .source
@@ -44,14 +45,14 @@ pub(crate) fn volume(connection: &Connection, volume: &Volume) -> v1::Volume {
             .map(|source| v1::VolumeContentSource {
                 r#type: Some(match source {
                     Source::Snapshot(id) => Content::Snapshot(SnapshotSource {
-                        snapshot_id: id.as_str().to_owned(),
+                        snapshot_id: connection.snapshot_handle(id),
                     }),
                     Source::Volume(id) => Content::Volume(VolumeSource {
-                        volume_id: id.as_str().to_owned(),
+                        volume_id: connection.volume_handle(id),
                     }),
                 }),
             }),
-        accessible_topology: volume.topology.iter().map(topology).collect(),
+        accessible_topology: places(connection, &volume.topology),
     }
 }
 
@@ -69,26 +70,37 @@ fn content_source(source: &SourceHandle) -> v1::VolumeContentSource {
     }
 }
 
-/// A snapshot that was just taken.
-pub(crate) fn created_snapshot(snapshot: &Snapshot) -> Result<v1::CreateSnapshotResponse, Error> {
-    let reply = self::snapshot(snapshot);
+/// A snapshot that was just taken. `source` repeats the request.
+pub(crate) fn created_snapshot(
+    connection: &Connection,
+    snapshot: &Snapshot,
+    source: &VolumeHandle,
+) -> Result<v1::CreateSnapshotResponse, Error> {
+    let mut reply = self::snapshot(connection, snapshot);
     checked("snapshot id", &reply.snapshot_id)?;
+    source.as_str().clone_into(&mut reply.source_volume_id);
     Ok(v1::CreateSnapshotResponse {
         snapshot: Some(reply),
     })
 }
 
 /// A snapshot as it exists.
-pub(crate) fn snapshot(snapshot: &Snapshot) -> v1::Snapshot {
+pub(crate) fn snapshot(connection: &Connection, snapshot: &Snapshot) -> v1::Snapshot {
     v1::Snapshot {
         size_bytes: bytes(snapshot.size),
-        snapshot_id: snapshot.id.as_str().to_owned(),
-        source_volume_id: snapshot.source.as_str().to_owned(),
+        snapshot_id: connection.snapshot_handle(&snapshot.id),
+        source_volume_id: connection.volume_handle(&snapshot.source),
         creation_time: Some(snapshot.created.into()),
         ready_to_use: snapshot.ready,
         group_snapshot_id: String::new(),
-        accessible_topology: snapshot.topology.iter().map(topology).collect(),
+        accessible_topology: places(connection, &snapshot.topology),
     }
+}
+
+/// Where a volume or a snapshot of a connection is, which its driver places here.
+fn places(connection: &Connection, driver: &[Topology]) -> Vec<v1::Topology> {
+    let places = connection.reach().of_volume(driver);
+    places.iter().map(topology).collect()
 }
 
 /// The place of a node or a volume.

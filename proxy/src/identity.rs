@@ -1,5 +1,6 @@
 //! The Identity service: who this plugin is. It works before any backend is reachable, and a probe
-//! never touches one: the orchestrator kills what does not answer it.
+//! never touches one: the orchestrator kills what does not answer it. What was found out about
+//! connections meanwhile is told beside the answer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,8 +8,10 @@ use std::sync::Arc;
 
 use csi_proto::v1;
 use csi_proto::v1::identity_server::Identity;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
+use crate::folder::Summary;
 use crate::rpc::Rpc;
 use crate::service::Plugin;
 
@@ -49,7 +52,7 @@ impl Identity for IdentityService {
         _: Request<v1::GetPluginCapabilitiesRequest>,
     ) -> Result<Response<v1::GetPluginCapabilitiesResponse>, Status> {
         self.0.runner.quick(Rpc::GetPluginCapabilities, || {
-            Ok(self.0.connections.leading().advertised().plugin_reply())
+            Ok(self.0.advertised.plugin_reply())
         })
     }
 
@@ -57,11 +60,37 @@ impl Identity for IdentityService {
         &self,
         _: Request<v1::ProbeRequest>,
     ) -> Result<Response<v1::ProbeResponse>, Status> {
-        self.0
-            .runner
-            .quick(Rpc::Probe, || Ok(v1::ProbeResponse { ready: Some(true) }))
+        let plugin = &self.0;
+        let answer = || Ok(v1::ProbeResponse { ready: Some(true) });
+        let mut reply = plugin.runner.quick(Rpc::Probe, answer)?;
+        if plugin.connections.only().is_none() {
+            tell_health(
+                reply.metadata_mut(),
+                &plugin.states.summary(&plugin.connections, MAX_TOLD),
+            );
+        }
+        Ok(reply)
     }
 }
+
+/// The most connections that a probe names.
+const MAX_TOLD: usize = 16;
+
+/// Says how the connections are, beside an answer that says that this process is well: to end it
+/// would help none of them, and would take the others with it.
+fn tell_health(to: &mut MetadataMap, health: &Summary) {
+    let names: Vec<&str> = health.bad.iter().map(|name| &**name.text()).collect();
+    let healthy = format!("{} of {}", health.good, health.all);
+    for (key, text) in [(HEALTHY, healthy), (UNHEALTHY, names.join(","))] {
+        // Names of connections are plain words.
+        if let Ok(value) = text.parse() {
+            to.insert(key, value);
+        }
+    }
+}
+
+const HEALTHY: &str = "omnibus-csi-connections-healthy";
+const UNHEALTHY: &str = "omnibus-csi-connections-unhealthy";
 
 /// Facts for people: what exactly is running.
 fn manifest() -> BTreeMap<String, String> {

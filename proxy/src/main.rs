@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use omnibus_csi::args::{self, Command, Invocation};
-use omnibus_csi::{check, liveness, process, serving, try_out, version};
+use omnibus_csi::{census, check, exports, liveness, orphans, process, serving, try_out, version};
 
 fn main() -> ExitCode {
     process::forbid_core_dumps();
@@ -12,6 +12,9 @@ fn main() -> ExitCode {
     match args::parse(argv, &process::variable) {
         Ok(Invocation::Serve(serve)) => serving::run(&serve),
         Ok(Invocation::Command(Command::Check(flags))) => check::run(&flags),
+        Ok(Invocation::Command(Command::Connections(flags))) => census::run(&flags),
+        Ok(Invocation::Command(Command::Orphans(flags))) => orphans::run(&flags),
+        Ok(Invocation::Command(Command::Exports(flags))) => exports::run(&flags),
         Ok(Invocation::Command(Command::Try(flags))) => try_out::run(&flags),
         Ok(Invocation::Command(Command::LivenessProbe(flags))) => liveness::run(&flags),
         Ok(Invocation::Command(Command::Version { environment })) => version::run(environment),

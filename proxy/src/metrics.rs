@@ -4,8 +4,9 @@
 //! (connections), never from a request: a client cannot make the number of series grow. Serving
 //! them is the work of the `admin` module.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelSet, text};
@@ -20,6 +21,7 @@ use tonic::Code;
 
 use crate::status::code_name;
 
+mod connections;
 mod process;
 
 /// Upper bounds in seconds. A probe takes tens of microseconds, a copy of a volume minutes.
@@ -44,7 +46,19 @@ struct Inner {
     backend_durations: Family<BackendCall, Histogram, fn() -> Histogram>,
     commands: Family<Command, Counter>,
     command_durations: Family<CommandNamed, Histogram, fn() -> Histogram>,
+    connections: connections::OfConnections,
+    seen: Seen,
 }
+
+/// Which values labels had that are no names of connections: to find the series of one.
+#[derive(Debug, Default)]
+struct Seen {
+    rpcs: Pairs,
+    verbs: Pairs,
+}
+
+#[derive(Debug, Default)]
+struct Pairs(Mutex<BTreeSet<(&'static str, &'static str)>>);
 
 /// One RPC that has begun. It counts as in flight until it is dropped.
 ///
@@ -123,6 +137,8 @@ impl Metrics {
             backend_durations: Family::new_with_constructor(histogram),
             commands: Family::default(),
             command_durations: Family::new_with_constructor(histogram),
+            connections: connections::OfConnections::default(),
+            seen: Seen::default(),
         };
         inner.register();
         Self {
@@ -162,10 +178,11 @@ impl Metrics {
         took: Duration,
     ) {
         let labels = BackendCall {
-            connection: connection.clone(),
+            connection: self.inner.connections.label(connection),
             verb,
             outcome: outcome.as_str(),
         };
+        self.inner.seen.verbs.note((verb, labels.outcome));
         self.inner.backend_calls.get_or_create(&labels).inc();
         self.inner
             .backend_durations
@@ -204,9 +221,50 @@ impl Default for Metrics {
     }
 }
 
+// === impl Pairs ===
+
+impl Pairs {
+    fn note(&self, pair: (&'static str, &'static str)) {
+        self.lock().insert(pair);
+    }
+
+    fn all(&self) -> Vec<(&'static str, &'static str)> {
+        self.lock().iter().copied().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<(&'static str, &'static str)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 // === impl Inner ===
 
 impl Inner {
+    /// Ends the series of calls of a connection that is gone: names come and go.
+    fn forget_calls(&self, connection: &Arc<str>) {
+        for (rpc, code) in self.seen.rpcs.all() {
+            let connection = connection.clone();
+            self.rpc_durations.remove(&RpcOf {
+                rpc,
+                connection: connection.clone(),
+            });
+            self.rpcs.remove(&RpcEnded {
+                rpc,
+                code,
+                connection,
+            });
+        }
+        for (verb, outcome) in self.seen.verbs.all() {
+            let labels = BackendCall {
+                connection: connection.clone(),
+                verb,
+                outcome,
+            };
+            self.backend_calls.remove(&labels);
+            self.backend_durations.remove(&labels);
+        }
+    }
+
     fn register(&mut self) {
         let to = &mut self.registry;
         to.register("csi_rpc", "RPCs answered, by code", self.rpcs.clone());
@@ -245,6 +303,7 @@ impl Inner {
             "Time that a command took",
             self.command_durations.clone(),
         );
+        self.connections.register(to);
         let build = Info::new([
             ("version", env!("CARGO_PKG_VERSION")),
             ("csi", csi_proto::SPEC_VERSION),
@@ -288,6 +347,7 @@ impl Drop for RpcInFlight {
             code,
         } = self;
         let inner = &metrics.inner;
+        let connection = inner.connections.label(connection);
         inner.rpcs_in_flight.get_or_create(&RpcNamed { rpc }).dec();
         let of = RpcOf {
             rpc,
@@ -300,8 +360,9 @@ impl Drop for RpcInFlight {
         let ended = RpcEnded {
             rpc,
             code: code_name(*code),
-            connection: connection.clone(),
+            connection,
         };
+        inner.seen.rpcs.note((rpc, ended.code));
         inner.rpcs.get_or_create(&ended).inc();
     }
 }

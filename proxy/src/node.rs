@@ -13,7 +13,6 @@ use csi_proto::v1;
 use csi_proto::v1::node_server::Node;
 use tonic::{Request, Response, Status};
 
-use crate::encode;
 use crate::rpc::Rpc;
 use crate::service::Plugin;
 
@@ -84,22 +83,14 @@ impl Node for NodeService {
         _: Request<v1::NodeGetCapabilitiesRequest>,
     ) -> Reply<v1::NodeGetCapabilitiesResponse> {
         self.0.runner.quick(Rpc::NodeGetCapabilities, || {
-            Ok(self.0.connections.leading().advertised().node_reply())
+            Ok(self.0.advertised.node_reply())
         })
     }
 
     async fn node_get_info(
         &self,
-        _: Request<v1::NodeGetInfoRequest>,
+        request: Request<v1::NodeGetInfoRequest>,
     ) -> Reply<v1::NodeGetInfoResponse> {
-        self.0.runner.quick(Rpc::NodeGetInfo, || {
-            let driver = self.0.connections.leading().driver();
-            Ok(v1::NodeGetInfoResponse {
-                node_id: self.0.node_id.as_str().to_owned(),
-                // The orchestrator decides.
-                max_volumes_per_node: 0,
-                accessible_topology: driver.node_topology().as_ref().map(encode::topology),
-            })
-        })
+        self.0.answer(Rpc::NodeGetInfo, request, jobs::info).await
     }
 }

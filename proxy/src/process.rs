@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::panic;
 
+use node_utils::blocking::ThreadPool;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -14,9 +15,15 @@ use crate::telemetry::LogControl;
 
 /// Threads that run calls. Calls wait for storage; two threads carry thousands of them.
 const WORKERS: usize = 2;
+/// Threads that connections may keep, of those that may block.
+pub(crate) const OF_CONNECTIONS: usize = 384;
+/// Threads of mounts, and of whatever else is done on this node.
+pub(crate) const OF_THE_NODE: usize = 256;
+/// Threads for what ends by itself, such as looking up a name.
+const OTHERS: usize = 64;
 /// Threads for system calls that block: as many copies and mounts at once. A provisioner asks for a
 /// hundred copies, which may take hours, and mounts must not wait for them. Idle ones end.
-const BLOCKING: usize = 512;
+const BLOCKING: usize = ThreadPool::in_all(OF_CONNECTIONS) + OF_THE_NODE + OTHERS;
 
 /// The signals that mean something here.
 #[derive(Debug)]

@@ -5,8 +5,10 @@
 //! not known here. compat: "Calls in progress".
 
 mod carried;
+mod crowd;
 mod doubt;
 mod names;
+mod task;
 #[cfg(test)]
 mod tests;
 
@@ -19,19 +21,24 @@ use std::time::Duration;
 use driver_core::{Call, Effect, Error, Kind};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use node_utils::blocking::Threads;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tonic::{Code, Response, Status};
 use tracing::{Instrument, Span, debug, error, error_span, field, info, warn};
 
+use crate::connections::{may_have_begun, opened};
 use crate::inflight::{Guard, InFlight, Keys};
-use crate::metrics::{Metrics, Outcome, RpcInFlight};
-use crate::status::{self, code_name, printable};
+use crate::metrics::{Metrics, RpcInFlight};
+use crate::process;
+use crate::status::{self, RpcGroup, code_name, printable};
 use carried::Carried;
+use crowd::{Crowds, Member};
 use doubt::Doubts;
 
 pub use names::{Deadlines, Rpc};
+pub(crate) use task::Task;
 
 /// How much longer than its deadline work may take to say itself why it gave up.
 const GRACE: Duration = Duration::from_secs(1);
@@ -44,8 +51,13 @@ pub struct Runner {
     metrics: Metrics,
     in_flight: InFlight,
     doubts: Doubts,
+    crowds: Crowds,
     next_request: Arc<AtomicU64>,
+    node: Threads,
 }
+
+/// A call that may run: what it holds until it has ended.
+type Admitted<T> = (Job<T>, Arc<Guard>, Option<Member>);
 
 /// A decoded call: what it is about, what it must not share, and its work.
 pub(crate) struct Job<T> {
@@ -67,16 +79,6 @@ pub(crate) struct Subject {
     pub(crate) snapshot: Option<String>,
 }
 
-/// The circumstances of running work.
-#[derive(Debug)]
-pub(crate) struct Task {
-    /// Its deadline, and whether it has changed anything.
-    pub(crate) call: Call,
-    guard: Arc<Guard>,
-    metrics: Metrics,
-    connection: Arc<str>,
-}
-
 /// A call that has begun, until it is answered.
 #[derive(Debug)]
 struct Entry {
@@ -95,7 +97,9 @@ impl Runner {
             metrics,
             in_flight: InFlight::default(),
             doubts: Doubts::default(),
+            crowds: Crowds::default(),
             next_request: Arc::new(AtomicU64::new(1)),
+            node: Threads::alone("node", process::OF_THE_NODE),
         }
     }
 
@@ -128,11 +132,11 @@ impl Runner {
     }
 
     /// Runs what `prepare` makes of the request to its end, whatever becomes of the client, and
-    /// answers with its outcome.
+    /// answers with its outcome. It is done again if a connection has to be opened for it.
     pub(crate) async fn detached<T: Send + 'static>(
         &self,
         rpc: Rpc,
-        prepare: impl FnOnce() -> Result<Job<T>, Error> + Send + 'static,
+        prepare: impl FnMut() -> Result<Job<T>, Error> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         let (sender, mut receiver) = oneshot::channel();
         let request = self.next_request.fetch_add(1, Ordering::Relaxed);
@@ -164,13 +168,21 @@ impl Runner {
     async fn conduct<T: Send + 'static>(
         self,
         rpc: Rpc,
-        prepare: impl FnOnce() -> Result<Job<T>, Error> + Send + 'static,
+        mut prepare: impl FnMut() -> Result<Job<T>, Error> + Send + 'static,
         answer: oneshot::Sender<Result<Response<T>, Status>>,
     ) {
         let entry = Entry::new(rpc);
         let mut measured = self.metrics.rpc(rpc.name());
         debug!("begun");
-        let (job, guard) = match caught(rpc, prepare).and_then(|job| self.admit(rpc, job)) {
+        let patience = self.deadlines.of(rpc) / 2;
+        let unopened = match rpc {
+            Rpc::CreateVolume => may_have_begun,
+            _ => std::convert::identity::<Error>,
+        };
+        let prepared = opened(patience, unopened, || caught(rpc, &mut prepare)).await;
+        // With it goes the request, which may have secrets.
+        drop(prepare);
+        let (job, guard, _member) = match prepared.and_then(|job| self.admit(rpc, job)) {
             Ok(admitted) => admitted,
             Err(error) => {
                 self.finish(&entry, answer, Err(error), Some(measured));
@@ -179,15 +191,18 @@ impl Runner {
         };
         measured.on_connection(&job.subject.connection);
         let call = Call::within(self.deadlines.of(rpc));
-        let task = Task {
-            call: call.clone(),
-            guard: guard.clone(),
-            metrics: self.metrics.clone(),
-            connection: job.subject.connection.clone(),
-        };
-        let key = job.keys.exclusive().next();
+        let trace = self.doubts.trace(job.keys);
+        let metrics = self.metrics.clone();
+        let task = Task::new(call.clone(), guard.clone(), metrics, trace.clone());
         let work = job.work;
-        let work = AssertUnwindSafe(async move { work(task).await }).catch_unwind();
+        let node = (rpc.group() == RpcGroup::Node).then(|| self.node.clone());
+        let work = async move {
+            match node {
+                Some(threads) => threads.on_account(work(task)).await,
+                None => work(task).await,
+            }
+        };
+        let work = AssertUnwindSafe(work).catch_unwind();
         let mut work = std::pin::pin!(work);
         let ended = tokio::select! {
             biased;
@@ -196,7 +211,7 @@ impl Runner {
         };
         if let Some(ended) = ended {
             let result = ended.unwrap_or_else(|_| Err(defect(rpc)));
-            let result = self.doubts.settle(key, weighed(result, &call));
+            let result = trace.settle(weighed(result, &call));
             // Before the answer: whoever has read it may come back at once.
             drop(guard);
             self.finish(&entry, answer, result, Some(measured));
@@ -204,10 +219,10 @@ impl Runner {
             let error = Error::new(Kind::Timeout, format!("{} is still at work", rpc.name()))
                 .with_effect(Effect::Possible)
                 .advise("the object stays locked until the work ends");
-            let result = self.doubts.settle(key, Err(error));
+            let result = trace.settle(Err(error));
             self.finish(&entry, answer, result, None);
             let result = work.await.unwrap_or_else(|_| Err(defect(rpc)));
-            let result = self.doubts.settle(key, weighed(result, &call));
+            let result = trace.settle(weighed(result, &call));
             entry.log_late(&result);
             drop(guard);
             measured.ended(Code::DeadlineExceeded);
@@ -215,10 +230,15 @@ impl Runner {
     }
 
     /// Takes the keys of a job, and puts its subject into the logs.
-    fn admit<T>(&self, rpc: Rpc, job: Job<T>) -> Result<(Job<T>, Arc<Guard>), Error> {
+    fn admit<T>(&self, rpc: Rpc, job: Job<T>) -> Result<Admitted<T>, Error> {
         job.subject.record();
+        // What is done on a node needs no connection, and must not wait for one that hangs.
+        let member = match rpc.group() {
+            RpcGroup::Node => None,
+            _ => self.crowds.enter(&job.subject.connection)?,
+        };
         let guard = self.in_flight.take(rpc, job.keys.clone())?;
-        Ok((job, Arc::new(guard)))
+        Ok((job, Arc::new(guard), member))
     }
 
     /// Logs, counts and sends an answer; `measured` unless the work goes on.
@@ -288,35 +308,6 @@ impl<T> Job<T> {
             keys,
             work: Box::new(move |task| work(task).boxed()),
         }
-    }
-}
-
-// === impl Task ===
-
-impl Task {
-    /// What has to be kept by work that may outlive this task, such as a thread in a system call:
-    /// as long as a clone exists, nobody else works on the same object.
-    pub(crate) fn guard(&self) -> Arc<Guard> {
-        self.guard.clone()
-    }
-
-    /// Asks a driver, and counts how that ended.
-    pub(crate) async fn ask<T>(
-        &self,
-        verb: &'static str,
-        work: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        let begun = Instant::now();
-        let result = work.await;
-        let outcome = match &result {
-            Ok(_) => Outcome::Done,
-            Err(error) if error.effect() == Effect::Possible => Outcome::Unknown,
-            Err(error) if error.kind() == Kind::Timeout => Outcome::Unknown,
-            Err(_) => Outcome::Failed,
-        };
-        self.metrics
-            .backend_call(&self.connection, verb, outcome, begun.elapsed());
-        result
     }
 }
 

@@ -8,15 +8,20 @@ use std::sync::Arc;
 use csi_proto::v1::controller_server::{self, ControllerServer};
 use csi_proto::v1::identity_server::{self, IdentityServer};
 use csi_proto::v1::node_server::{self, NodeServer};
-use driver_core::{Error, NodeId};
+use driver_core::Error;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
+use crate::advertise::Advertised;
+use crate::connections::Connections;
 use crate::controller::ControllerService;
-use crate::dispatch::Connections;
+use crate::folder::States;
 use crate::identity::{IdentityService, PluginName};
 use crate::node::NodeService;
+use crate::node_half::NodeHalf;
+use crate::node_info::NodeInfo;
 use crate::rpc::{Job, Rpc, Runner};
+use crate::site::Site;
 
 /// Everything that answers calls.
 #[derive(Debug)]
@@ -25,10 +30,16 @@ pub struct Plugin {
     pub name: PluginName,
     /// Which services it serves.
     pub modes: Modes,
-    /// The node that it runs on.
-    pub node_id: NodeId,
+    /// What it tells the orchestrator that it can do.
+    pub advertised: Advertised,
     /// The backends that it serves.
     pub connections: Connections,
+    /// What it does on the node that it runs on.
+    pub node: NodeHalf,
+    /// What it tells about that node.
+    pub info: NodeInfo,
+    /// What is known of those that come and go.
+    pub states: States,
     /// Runs its calls.
     pub runner: Runner,
 }
@@ -45,6 +56,29 @@ pub struct Modes {
 // === impl Plugin ===
 
 impl Plugin {
+    /// Serves a site under a name.
+    pub fn new(name: PluginName, modes: Modes, site: Site, runner: Runner) -> Self {
+        let Site {
+            advertised,
+            connections,
+            node,
+            info,
+            states,
+            folder: _,
+            kind: _,
+        } = site;
+        Self {
+            name,
+            modes,
+            advertised,
+            connections,
+            node,
+            info,
+            states,
+            runner,
+        }
+    }
+
     /// The names of the gRPC services of [`Plugin::routes`].
     pub fn services(&self) -> Vec<&'static str> {
         let optional = [
@@ -70,7 +104,7 @@ impl Plugin {
     }
 
     /// Answers `request` with the outcome of the job that `prepare` makes of it.
-    pub(crate) async fn answer<Q: Send + 'static, T: Send + 'static>(
+    pub(crate) async fn answer<Q: Clone + Send + 'static, T: Send + 'static>(
         self: &Arc<Self>,
         rpc: Rpc,
         request: Request<Q>,
@@ -79,7 +113,7 @@ impl Plugin {
         let plugin = self.clone();
         let request = request.into_inner();
         self.runner
-            .detached(rpc, move || prepare(&plugin, request))
+            .detached(rpc, move || prepare(&plugin, request.clone()))
             .await
     }
 }

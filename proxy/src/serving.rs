@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_proto::v1::identity_server::SERVICE_NAME;
-use driver_core::config::Severity;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server;
 use tonic_health::server::{HealthReporter, health_reporter};
@@ -20,15 +20,15 @@ use tracing::{error, info, warn};
 use crate::admin::{Admin, Readiness};
 use crate::args::{self, EX_USAGE, Serve};
 use crate::config_file;
-use crate::connection::Connection;
 use crate::decode;
-use crate::dispatch::Connections;
+use crate::folder::{self, Watch};
 use crate::metrics::Metrics;
 use crate::process::{self, Signals};
 use crate::rpc::{Deadlines, Runner};
 use crate::server::socket::{Bound, Listeners, Remains, is_exposed, listen_tcp};
 use crate::server::{self, reflection};
 use crate::service::Plugin;
+use crate::site::{Site, Surroundings};
 use crate::telemetry::{self, LogControl};
 
 /// How long answers may take to their clients, once no work is in progress any more. A connection
@@ -39,6 +39,9 @@ const NO_TOPOLOGY: &str = "the volumes of this driver belong to a node, and the 
                            cannot name a place: give it 1 to 63 letters, digits, `-`, `_` and `.`, \
                            with a letter or digit at both ends";
 
+/// What is served, and the folder that it comes from.
+type Opened = (Site, Option<Watch>);
+
 /// A server that takes calls.
 struct Running {
     server: JoinHandle<Result<(), tonic::transport::Error>>,
@@ -46,6 +49,7 @@ struct Running {
     runner: Runner,
     ready: Readiness,
     health: HealthReporter,
+    _watch: Option<AbortOnDropHandle<()>>,
 }
 
 /// Everything bound.
@@ -61,7 +65,7 @@ pub fn run(serve: &Serve) -> ExitCode {
     process::log_panics();
     say_what_is_ignored(serve);
     let metrics = Metrics::new();
-    let Some(connection) = open(serve, &metrics) else {
+    let Some(opened) = open(serve, &metrics) else {
         return ExitCode::from(EX_USAGE);
     };
     let runtime = match process::runtime() {
@@ -71,7 +75,7 @@ pub fn run(serve: &Serve) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let code = runtime.block_on(serve_until_told(serve, connection, metrics, log));
+    let code = runtime.block_on(serve_until_told(serve, opened, metrics, log));
     // Work that outlived its grace period must not hold up the exit as well.
     runtime.shutdown_background();
     code
@@ -86,11 +90,14 @@ fn say_what_is_ignored(serve: &Serve) {
     }
 }
 
-fn open(serve: &Serve, metrics: &Metrics) -> Option<Connection> {
-    let tools = serve.programs.tools(metrics);
-    let (file, node) = (&serve.driver_config_file, &serve.node_id);
-    let opened = config_file::open(file, node, serve.version, &tools);
-    let (document, connection) = match opened {
+fn open(serve: &Serve, metrics: &Metrics) -> Option<Opened> {
+    let at = Surroundings {
+        node: serve.node_id.clone(),
+        version: serve.version,
+        tools: serve.programs.tools(metrics),
+        modes: Some(serve.modes),
+    };
+    let (document, mut site) = match config_file::open(&serve.driver_config_file, &at) {
         Ok(opened) => opened,
         Err(error) => {
             let key = error.config().and_then(|error| error.path());
@@ -99,26 +106,22 @@ fn open(serve: &Serve, metrics: &Metrics) -> Option<Connection> {
             return None;
         }
     };
-    for finding in document.findings() {
-        let key = finding.path.as_str();
-        match finding.severity {
-            Severity::NoEffect => info!(key, "configuration: {finding}"),
-            Severity::UnknownKey | Severity::Doubtful => warn!(key, "configuration: {finding}"),
-        }
-    }
-    if let Some(place) = connection.driver().node_topology()
+    folder::report(&document, None);
+    if let Some(place) = site.info.place()
         && !decode::is_topology(&place)
     {
         // compat: "Topology": no orchestrator could store it.
         error!(variable = "CSI_NODE_ID", "{NO_TOPOLOGY}");
         return None;
     }
-    Some(connection)
+    let folder = site.folder.take();
+    let watch = folder.map(|folder| Watch::new(folder, &site.states, metrics));
+    Some((site, watch))
 }
 
 async fn serve_until_told(
     serve: &Serve,
-    connection: Connection,
+    (site, mut watch): Opened,
     metrics: Metrics,
     log: LogControl,
 ) -> ExitCode {
@@ -135,8 +138,21 @@ async fn serve_until_told(
         }
     };
     let remains = bindings.remains.clone();
-    let driver = connection.driver().kind().to_owned();
-    let mut running = Running::start(serve, connection, bindings, metrics, &log);
+    // What is there already is served from the first call on. What hangs there keeps nobody from
+    // stopping this.
+    if let Some(watch) = &mut watch {
+        let told = tokio::select! {
+            () = watch.first() => None,
+            signal = signals.stop(&log) => Some(signal),
+        };
+        if let Some(signal) = told {
+            info!(signal, "told to stop before anything was served");
+            remove(remains.as_ref());
+            return ExitCode::SUCCESS;
+        }
+    }
+    let driver = site.kind.clone();
+    let mut running = Running::start(serve, (site, watch), bindings, metrics, &log);
     running.announce(ServingStatus::Serving).await;
     let version = env!("CARGO_PKG_VERSION");
     info!(driver, version, pid = std::process::id(), "serving");
@@ -155,10 +171,15 @@ async fn serve_until_told(
             ExitCode::FAILURE
         }
     };
-    if let Some(Err(error)) = remains.as_ref().map(Remains::remove) {
+    remove(remains.as_ref());
+    code
+}
+
+/// Removes the socket.
+fn remove(remains: Option<&Remains>) {
+    if let Some(Err(error)) = remains.map(Remains::remove) {
         warn!(error = %error, "the socket cannot be removed");
     }
-    code
 }
 
 // === impl Running ===
@@ -166,7 +187,7 @@ async fn serve_until_told(
 impl Running {
     fn start(
         serve: &Serve,
-        connection: Connection,
+        (site, watch): Opened,
         bindings: Bindings,
         metrics: Metrics,
         log: &LogControl,
@@ -184,7 +205,8 @@ impl Running {
             );
         }
         let (health, health_service) = health_reporter();
-        let plugin = plugin(serve, connection, metrics);
+        let watch = watch.map(Watch::begin);
+        let plugin = plugin(serve, site, metrics);
         let runner = plugin.runner.clone();
         let mut services = plugin.services();
         services.push(health_server::SERVICE_NAME);
@@ -201,6 +223,7 @@ impl Running {
             runner,
             ready,
             health,
+            _watch: watch,
         }
     }
 
@@ -251,15 +274,10 @@ impl Running {
     }
 }
 
-fn plugin(serve: &Serve, connection: Connection, metrics: Metrics) -> Arc<Plugin> {
+fn plugin(serve: &Serve, site: Site, metrics: Metrics) -> Arc<Plugin> {
     let deadlines = Deadlines::for_programs(serve.programs.timeouts());
-    Arc::new(Plugin {
-        name: serve.name.clone(),
-        modes: serve.modes,
-        node_id: serve.node_id.clone(),
-        connections: Connections::single(connection),
-        runner: Runner::new(deadlines, metrics),
-    })
+    let runner = Runner::new(deadlines, metrics);
+    Arc::new(Plugin::new(serve.name.clone(), serve.modes, site, runner))
 }
 
 async fn bind(serve: &Serve) -> Result<Bindings, Box<dyn std::error::Error + Send + Sync>> {

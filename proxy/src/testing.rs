@@ -3,30 +3,42 @@
 //! It is not a model of storage; driver-core's contract suite judges drivers. Here it is only what
 //! the layers above a driver can be tested against.
 
+mod gate;
+pub(crate) mod keeper;
 pub(crate) mod log;
+mod several;
 
-use std::collections::BTreeMap;
+pub(crate) use gate::{Gate, standstill};
+pub(crate) use several::{among, several, several_on, several_under};
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
-    CreateVolume, Driver, Effect, Error, Expanded, Expansion, Kind, NodeId, Page, PageRequest,
-    PageToken, Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Topology,
-    Volume, VolumeId, VolumeName,
+    CreateVolume, Driver, Effect, Error, Expanded, Expansion, Found, Kind, NodeId, Page,
+    PageRequest, PageToken, Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source,
+    Topology, Volume, VolumeId, VolumeName,
 };
 use node_utils::attachment::Hostpath;
-use node_utils::{AbsolutePath, Attachment, Node, NodeConfig};
+use node_utils::{AbsolutePath, Attachment, Node, NodeConfig, VolumeCapability};
 use tokio::sync::Notify;
 
+use crate::advertise::Advertised;
 use crate::connection::Connection;
+use crate::connections::{ConnectionName, Connections};
 use crate::csi_version::CsiVersion;
-use crate::dispatch::Connections;
+use crate::folder::States;
 use crate::identity::PluginName;
 use crate::metrics::Metrics;
+use crate::node_half::NodeHalf;
+use crate::node_info::NodeInfo;
 use crate::rpc::{Deadlines, Runner};
 use crate::service::{Modes, Plugin};
+use crate::site::{Site, honours_group};
 
 /// What the next verb does instead of working.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +61,10 @@ pub(crate) enum Trouble {
 struct State {
     volumes: BTreeMap<VolumeId, Volume>,
     snapshots: BTreeMap<SnapshotId, Snapshot>,
+    /// Volumes of which the storage has a part.
+    begun: BTreeSet<VolumeId>,
     trouble: Option<Trouble>,
+    nodes: Vec<String>,
     entered: u64,
 }
 
@@ -60,6 +75,13 @@ pub(crate) struct Memory {
     pub(crate) entered: Notify,
     pub(crate) go_on: Notify,
     pub(crate) can: Capabilities,
+    pub(crate) room: AtomicU64,
+    /// Whether a volume that is to be made turns out not to fit.
+    pub(crate) full: AtomicBool,
+    /// Whether the next creation goes on without anybody hearing of it.
+    pub(crate) cut: AtomicBool,
+    /// Shut while verbs are to hang in a thread.
+    pub(crate) gate: Arc<Gate>,
 }
 
 pub(crate) const EVERYTHING: Capabilities = Capabilities {
@@ -74,6 +96,8 @@ pub(crate) const EVERYTHING: Capabilities = Capabilities {
     expand: Expansion::Controller,
     publish: false,
     topology: true,
+    orphans: false,
+    exports: false,
 };
 
 /// A plugin over `driver`, with a configuration.
@@ -84,17 +108,33 @@ pub(crate) fn plugin(driver: &Arc<Memory>, yaml: &str) -> Arc<Plugin> {
         mount_flags: config.node.mount.mount_flags.clone(),
         ..NodeConfig::default()
     });
-    let connection = Connection::of(driver.clone(), &config, CsiVersion::minor(12), node);
-    Arc::new(Plugin {
-        name: PluginName::parse("org.example.test").expect("name"),
-        modes: Modes {
-            controller: true,
-            node: true,
-        },
-        node_id: NodeId::parse("node-1").expect("node"),
+    let connection = Connection::of(ConnectionName::unnamed(), driver.clone(), &config);
+    let version = CsiVersion::minor(12);
+    let advertised = Advertised::new(connection.can(), connection.access(), &config, version);
+    let groups = honours_group(&advertised, version);
+    serve(Site {
+        kind: driver.kind().to_owned(),
+        advertised,
         connections: Connections::single(connection),
-        runner: Runner::new(Deadlines::default(), Metrics::new()),
+        node: NodeHalf::of(driver.clone(), &config, node, groups),
+        info: NodeInfo::plain(
+            NodeId::parse("node-1").expect("node"),
+            driver.node_topology(),
+        ),
+        folder: None,
+        states: States::default(),
     })
+}
+
+/// A plugin that serves `site`.
+pub(crate) fn serve(site: Site) -> Arc<Plugin> {
+    let name = PluginName::parse("org.example.test").expect("name");
+    let modes = Modes {
+        controller: true,
+        node: true,
+    };
+    let runner = Runner::new(Deadlines::default(), Metrics::new());
+    Arc::new(Plugin::new(name, modes, site, runner))
 }
 
 // === impl Memory ===
@@ -110,6 +150,10 @@ impl Memory {
             entered: Notify::new(),
             go_on: Notify::new(),
             can,
+            room: AtomicU64::new(u64::MAX),
+            full: AtomicBool::new(false),
+            cut: AtomicBool::new(false),
+            gate: Arc::default(),
         })
     }
 
@@ -120,6 +164,11 @@ impl Memory {
     /// How many verbs were asked for.
     pub(crate) fn asked(&self) -> u64 {
         self.state().entered
+    }
+
+    /// Which nodes were let in (`+`) and shut out (`-`).
+    pub(crate) fn nodes(&self) -> Vec<String> {
+        self.state().nodes.clone()
     }
 
     pub(crate) fn has(&self, id: &str) -> bool {
@@ -139,10 +188,29 @@ impl Memory {
         }
     }
 
+    /// Begins a volume behind everybody's back.
+    pub(crate) fn begin(&self, id: &str) {
+        let id = VolumeId::parse(id).expect("id");
+        self.state().begun.insert(id);
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state
             .lock()
             .expect("no test panics while it holds this")
+    }
+
+    /// Waits in a thread while the gate is shut, as a system call on a dead mount does.
+    async fn block(&self) -> Result<(), Error> {
+        if self.gate.is_open() {
+            return Ok(());
+        }
+        let gate = self.gate.clone();
+        let wait = move || gate.pass();
+        let thread = node_utils::blocking::spawn_on_account("wait", wait).await?;
+        thread
+            .await
+            .map_err(|error| Error::new(Kind::Internal, "wait").because(error))
     }
 
     /// Takes the trouble that is due, and has it. `true`: the answer has to be too long.
@@ -153,6 +221,7 @@ impl Memory {
             state.trouble.take()
         };
         self.entered.notify_one();
+        self.block().await?;
         match trouble {
             None => Ok(false),
             Some(Trouble::Oversize) => Ok(true),
@@ -233,7 +302,7 @@ impl Driver for Memory {
     }
 
     fn backend_identity(&self) -> BackendIdentity {
-        BackendIdentity("memory".to_owned())
+        BackendIdentity(format!("memory {:p}", &raw const self.state))
     }
 
     fn name_volume(&self, name: &VolumeName, _: &Parameters) -> Result<VolumeId, Error> {
@@ -247,20 +316,27 @@ impl Driver for Memory {
     }
 
     async fn probe(&self, _: &Call) -> Vec<Error> {
-        Vec::new()
+        self.block().await.err().into_iter().collect()
     }
 
     async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error> {
         let oversize = self.enter(call).await?;
+        if self.full.load(Ordering::Relaxed) {
+            return Err(Error::new(Kind::OutOfSpace, "make a volume"));
+        }
+        if self.cut.swap(false, Ordering::Relaxed) {
+            call.changing();
+            return Err(Error::new(Kind::Unreachable, "make a volume"));
+        }
         let path = if oversize {
             format!("/{}", "p".repeat(4094))
         } else {
             format!("/{}", request.id.as_str().escape_default())
         };
         let made = volume(&request.id, &path, request.source.clone());
-        self.state()
-            .volumes
-            .insert(request.id.clone(), made.clone());
+        let mut state = self.state();
+        state.begun.remove(&request.id);
+        state.volumes.insert(request.id.clone(), made.clone());
         Ok(made)
     }
 
@@ -271,9 +347,21 @@ impl Driver for Memory {
     }
 
     async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
+        if !self.can.get_volume {
+            return Err(self.unsupported("get volume"));
+        }
         self.enter(call).await?;
         let found = self.state().volumes.get(id).cloned();
         found.ok_or_else(|| Error::not_found(format!("volume `{id}`")))
+    }
+
+    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
+        match self.get_volume(call, id).await {
+            Err(error) if error.kind() == Kind::NotFound && self.state().begun.contains(id) => {
+                Ok(Found::Begun)
+            }
+            found => found.map(|_| Found::Whole),
+        }
     }
 
     async fn list_volumes(&self, call: &Call, wanted: &PageRequest) -> Result<Page<Volume>, Error> {
@@ -299,7 +387,7 @@ impl Driver for Memory {
     async fn capacity(&self, call: &Call, _: &CapacityQuery) -> Result<Capacity, Error> {
         self.enter(call).await?;
         Ok(Capacity {
-            available: u64::MAX,
+            available: self.room.load(Ordering::Relaxed),
             maximum_volume_size: Some(5),
             minimum_volume_size: None,
         })
@@ -355,6 +443,30 @@ impl Driver for Memory {
             &all.map(|(id, s)| (id.as_str(), s.clone())).collect(),
             wanted,
         )
+    }
+
+    async fn publish_volume(
+        &self,
+        call: &Call,
+        _: &VolumeId,
+        node: &NodeId,
+        _: &VolumeCapability,
+    ) -> Result<(), Error> {
+        self.enter(call).await?;
+        self.state().nodes.push(format!("+{node}"));
+        Ok(())
+    }
+
+    async fn unpublish_volume(
+        &self,
+        call: &Call,
+        _: &VolumeId,
+        node: Option<&NodeId>,
+    ) -> Result<(), Error> {
+        self.enter(call).await?;
+        let node = node.map_or("*", NodeId::as_str);
+        self.state().nodes.push(format!("-{node}"));
+        Ok(())
     }
 
     fn node_topology(&self) -> Option<Topology> {

@@ -10,16 +10,15 @@ use std::sync::Arc;
 
 use driver_core::NodeId;
 use driver_core::config::{Document, NoEnvironment, Severity};
-use node_utils::Tools;
 use serde_json::json;
 
 use crate::args::EX_USAGE;
 use crate::config_file;
-use crate::connection::Connection;
 use crate::metrics::Metrics;
 use crate::process;
 use crate::programs::Programs;
 use crate::rpc::{Deadlines, Runner};
+use crate::site::{Site, Surroundings};
 use crate::telemetry::{self, LogFormat};
 
 mod content;
@@ -67,8 +66,7 @@ enum Refusal {
 struct Stage {
     trial: Arc<Trial>,
     folder: Folder,
-    connection: Connection,
-    node_id: NodeId,
+    site: Site,
     runner: Runner,
     introduction: Introduction,
 }
@@ -127,15 +125,21 @@ fn set_up(flags: &TryFlags) -> Result<Stage, Refusal> {
     let tools = programs.tools(&metrics);
     let config_error =
         |error: &(dyn std::error::Error + 'static)| Refusal::Usage(vec![process::chain(error)]);
+    let at = Surroundings {
+        node: node_id,
+        version: trial.version,
+        tools,
+        modes: None,
+    };
     let own = match &trial.config {
         None => None,
         Some(path) => {
-            let opened = config_file::open(path, &node_id, trial.version, &tools);
+            let opened = config_file::open(path, &at);
             Some(opened.map_err(|e| config_error(&e))?)
         }
     };
-    if let Some((_, connection)) = &own {
-        has_volumes(connection)?;
+    if let Some((_, site)) = &own {
+        has_volumes(site)?;
     }
     let seclusion = Seclusion::enter(trial.keep).map_err(Refusal::Cannot)?;
     let folder = Folder::make(&trial.name).map_err(|problem| {
@@ -143,37 +147,38 @@ fn set_up(flags: &TryFlags) -> Result<Stage, Refusal> {
     })?;
     let opened = match own {
         Some(own) => Ok(own),
-        None => demonstration(&folder, &node_id, &trial, &tools).map_err(|e| config_error(&e)),
+        None => demonstration(&folder, &at).map_err(|e| config_error(&e)),
     };
-    let (document, connection) = opened.inspect_err(|_| drop(folder.remove()))?;
+    let (document, site) = opened.inspect_err(|_| drop(folder.remove()))?;
     let notes = document.findings().into_iter();
     let notes = notes.filter(|finding| finding.severity != Severity::NoEffect);
     let introduction = Introduction {
-        driver: connection.driver().kind().to_owned(),
+        driver: site.kind.clone(),
         seclusion,
         notes: notes.map(|finding| finding.to_string()).collect(),
     };
     Ok(Stage {
         trial: Arc::new(trial),
         folder,
-        connection,
-        node_id,
+        site,
         runner: Runner::new(Deadlines::for_programs(programs.timeouts()), metrics),
         introduction,
     })
 }
 
 /// A trial begins with a new volume.
-fn has_volumes(connection: &Connection) -> Result<(), Refusal> {
-    let driver = connection.driver();
-    if driver.capabilities().volumes {
-        return Ok(());
+fn has_volumes(site: &Site) -> Result<(), Refusal> {
+    let kind = &site.kind;
+    match site.connections.only() {
+        Some(only) if only.can().volumes => Ok(()),
+        Some(_) => Err(Refusal::Usage(vec![format!(
+            "the driver `{kind}` makes no volumes, so none can live its life here; `check` looks at \
+             its configuration"
+        )])),
+        None => Err(Refusal::Usage(vec![format!(
+            "the driver `{kind}` stands for all connections of a folder: give the file of one of them"
+        )])),
     }
-    Err(Refusal::Usage(vec![format!(
-        "the driver `{}` makes no volumes, so none can live its life here; `check` looks at its \
-         configuration",
-        driver.kind()
-    )]))
 }
 
 fn node_id() -> Result<NodeId, String> {
@@ -192,10 +197,8 @@ fn node_id() -> Result<NodeId, String> {
 /// Folders in the temporary folder as storage.
 fn demonstration(
     folder: &Folder,
-    node_id: &NodeId,
-    trial: &Trial,
-    tools: &Tools,
-) -> Result<(Document, Connection), driver_core::config::ConfigError> {
+    at: &Surroundings,
+) -> Result<(Arc<Document>, Site), driver_core::config::ConfigError> {
     let base = folder.base().to_string();
     // JSON is YAML too, and quotes whatever the path may hold.
     let text = json!({
@@ -203,8 +206,7 @@ fn demonstration(
         "local-hostpath": { "shareBasePath": base, "controllerBasePath": base },
     });
     let document = Document::parse(&text.to_string(), &NoEnvironment)?;
-    let connection = Connection::open(&document, node_id, trial.version, tools)?;
-    Ok((document, connection))
+    Site::open(document, at).map_err(|refused| refused.error)
 }
 
 /// Tells the whole story, with its end if it fails.
@@ -212,8 +214,7 @@ async fn perform(stage: Stage, screen: Screen) -> Result<Verdict, Refusal> {
     let Stage {
         trial,
         folder,
-        connection,
-        node_id,
+        site,
         runner,
         introduction,
     } = stage;
@@ -225,7 +226,7 @@ async fn perform(stage: Stage, screen: Screen) -> Result<Verdict, Refusal> {
     })?;
     let serving = async {
         let socket = folder.socket();
-        let host = Host::start(connection, node_id, runner, &socket)?;
+        let host = Host::start(site, runner, &socket)?;
         let cluster = Orchestrator::connect(&socket, trial.clone()).await?;
         Ok(((host, cluster), "csi.sock".to_owned()))
     };

@@ -75,7 +75,11 @@ impl Place {
     fn run_as_nobody(&self, flags: &[&str]) -> Output {
         // The one that cargo built may lie where nobody may look.
         let program = self.0.path().join("omnibus-csi");
-        fs::copy(env!("CARGO_BIN_EXE_omnibus-csi"), &program).unwrap();
+        // By another process: a child that another test forks meanwhile would inherit the file, open
+        // for writing, and what is being written cannot be run.
+        let mut copy = Command::new("cp");
+        copy.arg(env!("CARGO_BIN_EXE_omnibus-csi")).arg(&program);
+        assert!(copy.status().unwrap().success());
         let mut command = self.command_of(&program, flags);
         if rustix::process::geteuid().is_root() {
             command.uid(NOBODY).gid(NOBODY);

@@ -10,6 +10,8 @@ mod document;
 mod error;
 mod expand;
 mod finding;
+mod layers;
+mod node_options;
 mod notes;
 mod read;
 pub mod scalar;
@@ -18,7 +20,7 @@ mod yaml;
 pub use common::{
     CommonConfig, ControllerCapabilities, ControllerCapability, ControllerService, CsiConfig,
     CsiProxy, CsiProxyService, DeleteStrategy, FilesystemCheck, FilesystemFormat, IdHash,
-    IdHashConfig, IdentityCapabilities, IdentityService, MountConfig, NodeCapabilities,
+    IdHashConfig, IdRoom, IdentityCapabilities, IdentityService, MountConfig, NodeCapabilities,
     NodeCapability, NodeConfig, NodeService, PluginCapability, PrivateConfig, PrivateCsi,
     PrivateVolume, ServiceConfig, VolumeContextConfig, VolumeContextSource, VolumeExpansion,
 };
@@ -26,6 +28,7 @@ pub use document::Document;
 pub use error::ConfigError;
 pub use expand::{Environment, NoEnvironment, ProcessEnvironment};
 pub use finding::{Finding, Severity};
+pub use node_options::{NodeOptions, NodeSettings};
 
 /// The largest document, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;

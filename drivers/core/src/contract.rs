@@ -27,8 +27,8 @@ use crate::size::SizeRange;
 use crate::text::{SnapshotName, VolumeId, VolumeName};
 use crate::topology::TopologyRequirement;
 use crate::volume::{
-    CreateSnapshot, CreateVolume, Page, PageRequest, Secrets, Snapshot, SnapshotFilter, Source,
-    Volume,
+    CreateSnapshot, CreateVolume, Found, Page, PageRequest, Secrets, Snapshot, SnapshotFilter,
+    Source, Volume,
 };
 
 /// The size that the suite asks for.
@@ -39,8 +39,13 @@ const TIME: Duration = Duration::from_mins(10);
 /// A driver on empty storage, and whatever keeps that storage alive.
 pub struct Fresh {
     driver: Arc<dyn Driver>,
+    callers: usize,
+    cut: Option<Box<Cut>>,
     _storage: Box<dyn Any + Send>,
 }
+
+/// Has the storage cut off after so many more parts of what is done there, or not cut off any more.
+type Cut = dyn Fn(Option<usize>) + Send + Sync;
 
 /// Runs the whole suite. `make` gives a driver on empty storage each time.
 pub async fn keep_contract<F, R>(make: F)
@@ -58,6 +63,7 @@ where
     volumes::creating_is_idempotent_and_conflicts_are_told(&make().await).await;
     volumes::deleting_is_idempotent(&make().await).await;
     volumes::a_call_without_time_leaves_what_a_retry_completes(&make().await).await;
+    volumes::what_a_cut_creation_has_begun_is_not_said_to_be_nowhere(&make().await).await;
     volumes::volumes_grow_and_never_shrink(&make().await).await;
     volumes::clones_stand_on_their_own(&make().await).await;
     snapshots::snapshots_are_idempotent_and_whole(&make().await).await;
@@ -77,8 +83,25 @@ impl Fresh {
     pub fn new(driver: Arc<dyn Driver>, storage: impl Any + Send) -> Self {
         Self {
             driver,
+            callers: concurrency::CALLERS,
+            cut: None,
             _storage: Box::new(storage),
         }
+    }
+
+    /// How many calls run at once, for storage on which each of them takes long.
+    #[must_use]
+    pub fn with_callers(mut self, callers: usize) -> Self {
+        self.callers = callers.max(2);
+        self
+    }
+
+    /// With storage that `cut` cuts off after so many more parts of what is done there: what was done is
+    /// done, and nobody hears of it. `None` ends that.
+    #[must_use]
+    pub fn cutting(mut self, cut: impl Fn(Option<usize>) + Send + Sync + 'static) -> Self {
+        self.cut = Some(Box::new(cut));
+        self
     }
 
     fn name(text: &str) -> VolumeName {
@@ -137,10 +160,15 @@ impl Fresh {
 
     async fn exists(&self, id: &VolumeId) -> bool {
         match self.driver.find_volume(&call(), id).await {
-            Ok(()) => true,
+            Ok(found) => found == Found::Whole,
             Err(error) if error.kind() == Kind::NotFound => false,
             Err(error) => panic!("find {id}: {}", error.chain()),
         }
+    }
+
+    /// Whether a creation has begun it and not come to its end.
+    async fn is_begun(&self, id: &VolumeId) -> bool {
+        matches!(self.driver.find_volume(&call(), id).await, Ok(Found::Begun))
     }
 
     async fn try_snapshot(&self, source: &VolumeId, name: &str) -> Result<Snapshot, Error> {

@@ -5,17 +5,19 @@
 //! time, and finds all state in the backend: what a killed process left behind, a retry completes.
 
 use std::fmt::Debug;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use node_utils::{Access, AccessMode, Attachment, VolumeCapability};
 
 use crate::call::Call;
 use crate::error::Error;
+use crate::orphan::Orphan;
 use crate::parameters::Parameters;
 use crate::text::{NodeId, SnapshotId, VolumeId, VolumeName};
 use crate::topology::Topology;
 use crate::volume::{
-    BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Expanded, Page,
+    BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Expanded, Found, Page,
     PageRequest, Snapshot, SnapshotFilter, Volume,
 };
 
@@ -51,6 +53,10 @@ pub struct Capabilities {
     pub publish: bool,
     /// Volumes of this driver are reachable from some nodes only.
     pub topology: bool,
+    /// `orphans`, `remove_orphan`. No orchestrator is told.
+    pub orphans: bool,
+    /// `is_exported`, `repair_export`. No orchestrator is told.
+    pub exports: bool,
 }
 
 /// Whether and where volumes grow.
@@ -85,6 +91,13 @@ pub struct AccessRules {
 /// - it may return `Invalid`, `Unreachable`, `Timeout`, `Denied`, `Internal` besides what it names;
 /// - it calls [`Call::changing`] before its first change and [`Call::check`] in long work;
 /// - "already so" is success; an outcome that was not seen is never success.
+///
+/// About threads: what may block is done with [`node_utils::blocking::spawn_on_account`], in the task
+/// that called the verb. Threads are counted by whom the task works for, and that is not known in a task
+/// of its own (`tokio::spawn`), in `spawn_blocking` or in `tokio::fs`: there one connection that hangs
+/// could take the threads of all. A task of its own may keep a session; it must not block.
+///
+/// A value is dropped on a thread that may block, outside of the runtime.
 #[async_trait]
 pub trait Driver: Send + Sync + Debug {
     /// The value of `driver:` in the configuration, verbatim.
@@ -131,10 +144,12 @@ pub trait Driver: Send + Sync + Debug {
         Err(self.unsupported("get volume"))
     }
 
-    /// Whether a volume exists: what `ValidateVolumeCapabilities` needs of every driver.
-    /// `NotFound`.
-    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
-        self.get_volume(call, id).await.map(drop)
+    /// Whether a volume exists: what `ValidateVolumeCapabilities`, and a class over several connections,
+    /// need of every driver. `NotFound` says that nothing will ever come of its name unless somebody
+    /// makes it: a driver whose cut creations leave something under it, or go on by themselves, answers
+    /// [`Found::Begun`] for those, or else they would be made a second time elsewhere.
+    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
+        self.get_volume(call, id).await.map(|_| Found::Whole)
     }
 
     /// Volumes, sorted so that pages neither lose nor repeat one that exists all the while.
@@ -211,6 +226,47 @@ pub trait Driver: Send + Sync + Debug {
         Err(self.unsupported("unpublish volume"))
     }
 
+    /// What was made before that time, is provably ours, and that nobody owns: no volume or snapshot that
+    /// was ever returned, nothing that one of these needs, and nothing that is being made, as far as the
+    /// backend shows it. Sorted like [`Driver::list_volumes`]; a page may be empty before the last one.
+    async fn orphans(
+        &self,
+        _call: &Call,
+        _before: SystemTime,
+        _page: &PageRequest,
+    ) -> Result<Page<Orphan>, Error> {
+        Err(self.unsupported("list orphans"))
+    }
+
+    /// Removes an orphan. One that does not exist is removed. `Conflict`: it is none, or none any more,
+    /// and nothing was changed. `Busy`: something needs it.
+    async fn remove_orphan(
+        &self,
+        _call: &Call,
+        _before: SystemTime,
+        _orphan: &Orphan,
+    ) -> Result<(), Error> {
+        Err(self.unsupported("remove orphans"))
+    }
+
+    /// Whether the backend still exports a volume as it should, found out without changing anything.
+    /// `NotFound`: also one that another connection exports.
+    async fn is_exported(&self, _call: &Call, _id: &VolumeId) -> Result<bool, Error> {
+        Err(self.unsupported("look at exports"))
+    }
+
+    /// Puts back what the backend has lost of a volume's export: after it started anew without a saved
+    /// configuration, say. `NotFound`: also one that another connection exports.
+    async fn repair_export(&self, _call: &Call, _id: &VolumeId) -> Result<(), Error> {
+        Err(self.unsupported("repair exports"))
+    }
+
+    /// The longest way to a volume that this driver may give out, if it knows: a context has little room,
+    /// and one that would not fit is refused before there is a volume.
+    fn longest_attachment(&self) -> Option<Attachment> {
+        None
+    }
+
     /// The topology that a node reports for this driver's sake, `None` without one.
     fn node_topology(&self) -> Option<Topology> {
         None
@@ -233,6 +289,8 @@ impl Capabilities {
         expand: Expansion::None,
         publish: false,
         topology: false,
+        orphans: false,
+        exports: false,
     };
 }
 

@@ -10,6 +10,7 @@ pub mod config;
 pub mod contract;
 pub mod driver;
 pub mod naming;
+pub mod orphan;
 pub mod parameters;
 pub mod size;
 pub mod template;
@@ -20,11 +21,12 @@ pub mod volume;
 pub use call::Call;
 pub use driver::{AccessRules, Capabilities, Driver, Expansion};
 pub use node_utils::error::{self, Effect, Error, Kind};
+pub use orphan::{Orphan, OrphanKind};
 pub use parameters::Parameters;
 pub use size::SizeRange;
 pub use text::{NodeId, SnapshotId, SnapshotName, VolumeId, VolumeName};
 pub use topology::{Topology, TopologyRequirement};
 pub use volume::{
-    BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Expanded, Page,
+    BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Expanded, Found, Page,
     PageRequest, PageToken, Secrets, Snapshot, SnapshotFilter, Source, Volume,
 };

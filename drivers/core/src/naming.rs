@@ -48,15 +48,16 @@ impl VolumeNaming {
         Self {
             template: volume.id_template.clone(),
             hash: volume.id_hash.strategy,
-            limit: MAX_STRING,
+            limit: config.id_room.bytes(),
         }
+        .at_most(MAX_STRING)
     }
 
     /// Ids of at most `limit` bytes, for drivers and handles with less room than the specification
     /// gives. Less than [`MIN_LEAF`] counts as that.
     #[must_use]
     pub fn at_most(mut self, limit: usize) -> Self {
-        self.limit = limit.clamp(MIN_LEAF, MAX_STRING);
+        self.limit = limit.min(self.limit).clamp(MIN_LEAF, MAX_STRING);
         self
     }
 
@@ -102,8 +103,15 @@ struct EmptyId;
 /// `max` is the room that is left beside the id of the volume. Less than [`MIN_LEAF`] counts as
 /// that: whoever may have less has to look first.
 pub fn snapshot_leaf(name: &SnapshotName, max: usize) -> String {
+    snapshot_leaf_without(name, max, "")
+}
+
+/// The same for backends that do not take all of these characters: a name that has one of `banned`
+/// is mapped.
+pub fn snapshot_leaf_without(name: &SnapshotName, max: usize, banned: &str) -> String {
     let max = max.max(MIN_LEAF);
-    let word = |c: char| c.is_ascii_alphanumeric() || "_-:.+".contains(c);
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-:.+".contains(c);
+    let word = |c: char| plain(c) && !banned.contains(c);
     let name = name.as_str();
     if matches!(name, "." | "..") {
         mapped(name, word, max)

@@ -23,6 +23,12 @@ pub struct Scope<'a> {
     pub instance: Option<&'a str>,
 }
 
+/// The parameters by which a class names the connection that makes its volumes, or several. They choose
+/// a driver and say nothing to it.
+pub const CONNECTION: &str = "connection";
+/// See [`CONNECTION`].
+pub const CONNECTIONS: &str = "connections";
+
 // === impl Parameters ===
 
 impl Parameters {

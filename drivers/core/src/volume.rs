@@ -63,6 +63,16 @@ pub struct Volume {
     pub topology: Vec<Topology>,
 }
 
+/// What there is of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// All of it: it can be used.
+    Whole,
+    /// What a creation has left that did not come to its end, or has not yet. To make the volume again
+    /// finishes it, and to delete it takes it away.
+    Begun,
+}
+
 /// The outcome of an expansion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expanded {
@@ -138,7 +148,8 @@ pub struct PageRequest {
     pub after: Option<PageToken>,
 }
 
-/// The place in a list where the next page begins. Its text is the driver's.
+/// The place in a list where the next page begins. Its text is the driver's, at most 99 bytes: a list
+/// over several connections has to say more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageToken(pub String);
 

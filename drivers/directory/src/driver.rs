@@ -12,6 +12,8 @@ use driver_core::{
     SizeRange, Snapshot, SnapshotFilter, SnapshotId, Topology, Volume, VolumeId, VolumeName,
 };
 
+use node_utils::Attachment;
+
 use crate::config::{FILECOPY, HostpathConfig};
 use crate::reach::Reach;
 use crate::store::Store;
@@ -64,6 +66,7 @@ impl LocalHostpath {
                 layout,
                 reach: Reach::Hostpath,
                 place: Some(Topology::node(node.as_str())),
+                id_room: common.id_room,
             }),
         })
     }
@@ -80,13 +83,13 @@ impl DirectoryDriver {
         work: impl FnOnce(&Directories, &Call) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let (directories, work_call) = (Arc::clone(&self.directories), call.clone());
-        node_utils::blocking::spawn(move || work(&directories, &work_call))
-            .await
-            .unwrap_or_else(|join| {
-                Err(Error::new(Kind::Internal, doing)
-                    .because(join)
-                    .with_effect(call.effect()))
-            })
+        let work = move || work(&directories, &work_call);
+        let task = node_utils::blocking::spawn_on_account(doing, work).await?;
+        task.await.unwrap_or_else(|join| {
+            Err(Error::new(Kind::Internal, doing)
+                .because(join)
+                .with_effect(call.effect()))
+        })
     }
 
     /// Refuses a class that asks for another way of making snapshots.
@@ -126,6 +129,8 @@ impl Driver for DirectoryDriver {
             expand: Expansion::Controller,
             publish: false,
             topology: self.directories.place.is_some(),
+            orphans: false,
+            exports: false,
         }
     }
 
@@ -247,6 +252,10 @@ impl Driver for DirectoryDriver {
             directories.list_snapshots(&filter, &page)
         })
         .await
+    }
+
+    fn longest_attachment(&self) -> Option<Attachment> {
+        Some(self.directories.longest_attachment())
     }
 
     fn node_topology(&self) -> Option<Topology> {

@@ -6,6 +6,7 @@
 
 use std::fmt::{self, Write as _};
 
+use driver_core::config::IdRoom;
 use driver_core::{Error, SnapshotId, SnapshotName, VolumeId, naming};
 use sha2::{Digest, Sha256};
 
@@ -15,9 +16,7 @@ const MAX_VOLUME: usize = 128;
 const MAX_NAME: usize = driver_core::text::MAX_STRING;
 /// The longest name of a directory entry.
 const MAX_ENTRY: usize = 255;
-/// The longest handle that the specification lets us give out.
-const MAX_HANDLE: usize = driver_core::text::MAX_STRING;
-/// So much of the readable part of a shortened snapshot remains.
+/// At most so much of the readable part of a shortened snapshot remains.
 const KEPT: usize = 48;
 /// What every handle of ours begins with.
 const HANDLE: &str = "snapshot_driver=filecopy&snapshot_id=";
@@ -65,6 +64,11 @@ impl VolumeDir {
         })
     }
 
+    /// The longest that there is room for.
+    pub(crate) fn longest(room: usize) -> Self {
+        Self("v".repeat(room))
+    }
+
     /// The id that callers know.
     pub fn id(&self) -> VolumeId {
         VolumeId::parse(&self.0).expect("the grammar here is the narrower one")
@@ -100,15 +104,17 @@ impl SnapshotDir {
             .then(|| Self(text.to_owned()))
     }
 
-    /// The directory of snapshot `name` of `volume`. A pair whose handle would be longer than the
-    /// specification allows keeps its beginning and gets a digest of the whole.
-    pub fn of(volume: &VolumeDir, name: &NamePart) -> Self {
+    /// The directory of snapshot `name` of `volume`. A pair whose handle would be longer than there is
+    /// room for keeps its beginning and gets a digest of the whole.
+    pub fn of(volume: &VolumeDir, name: &NamePart, room: IdRoom) -> Self {
         let plain = Self(format!("{}-{}", volume.0, name.0));
-        if plain.0.len() <= MAX_ENTRY && plain.handle().len() <= MAX_HANDLE {
+        if plain.0.len() <= MAX_ENTRY && plain.handle().len() <= room.bytes() {
             return plain;
         }
         let digest = Sha256::digest(format!("{}\0{}", volume.0, name.0));
-        let mut short: String = volume.0.chars().take(KEPT).collect();
+        let rest = HANDLE.len() + SHORTENED.len() + 2 * DIGEST_BYTES;
+        let kept = room.bytes().saturating_sub(rest).clamp(1, KEPT);
+        let mut short: String = volume.0.chars().take(kept).collect();
         short.push_str(SHORTENED);
         for byte in &digest[..DIGEST_BYTES] {
             let _ = write!(short, "{byte:02x}");
@@ -270,7 +276,7 @@ mod tests {
 
     #[test]
     fn the_handle_is_that_of_democratic_csi_and_the_plain_form_is_read() {
-        let dir = SnapshotDir::of(&volume("pvc-1"), &name("snapshot-a"));
+        let dir = SnapshotDir::of(&volume("pvc-1"), &name("snapshot-a"), IdRoom::default());
         assert_eq!(dir.as_str(), "pvc-1-snapshot-a");
         assert_eq!(
             dir.id().as_str(),
@@ -279,7 +285,7 @@ mod tests {
         assert_eq!(snapshot("pvc-1-snapshot-a").expect("plain"), dir);
         let turned = snapshot("snapshot_id=pvc-1-snapshot-a&snapshot_driver=filecopy");
         assert_eq!(turned.expect("order is free"), dir);
-        let odd = SnapshotDir::of(&volume("v"), &name("a:b.c+d"));
+        let odd = SnapshotDir::of(&volume("v"), &name("a:b.c+d"), IdRoom::default());
         assert!(odd.id().as_str().ends_with("v-a%3Ab.c%2Bd"));
         assert_eq!(SnapshotDir::parse(&odd.id()).expect("own"), odd);
     }
@@ -329,12 +335,27 @@ mod tests {
     #[test]
     fn a_pair_too_long_for_a_handle_is_shortened_to_one_that_stays_its_own() {
         let long = volume(&"v".repeat(128));
-        let one = SnapshotDir::of(&long, &name(&"n".repeat(128)));
-        let other = SnapshotDir::of(&long, &name(&"n".repeat(127)));
+        let one = SnapshotDir::of(&long, &name(&"n".repeat(128)), IdRoom::default());
+        let other = SnapshotDir::of(&long, &name(&"n".repeat(127)), IdRoom::default());
         assert_ne!(one, other);
-        assert!(one.is_shortened() && one.id().as_str().len() <= MAX_HANDLE);
+        assert!(one.is_shortened() && one.id().as_str().len() <= driver_core::text::MAX_STRING);
         assert_eq!(SnapshotDir::parse(&one.id()).expect("own"), one);
-        assert!(!SnapshotDir::of(&volume("v"), &name("n")).is_shortened());
+        assert!(!SnapshotDir::of(&volume("v"), &name("n"), IdRoom::default()).is_shortened());
+    }
+
+    #[test]
+    fn behind_the_name_of_a_connection_there_is_less_room_and_a_pair_is_shortened_to_fit() {
+        let (one, other) = (
+            volume(&format!("pvc-{}", "u".repeat(36))),
+            name(&"n".repeat(45)),
+        );
+        assert!(!SnapshotDir::of(&one, &other, IdRoom::default()).is_shortened());
+        for taken in [12, 23, 51] {
+            let dir = SnapshotDir::of(&one, &other, IdRoom::behind(taken));
+            assert!(dir.is_shortened());
+            assert!(dir.id().as_str().len() + taken <= driver_core::text::MAX_STRING);
+            assert_eq!(SnapshotDir::parse(&dir.id()).expect("own"), dir);
+        }
     }
 
     #[test]
@@ -365,8 +386,8 @@ mod tests {
             v in "[A-Za-z0-9][A-Za-z0-9_-]{0,127}",
             n in "\\PC{1,40}|[A-Za-z0-9_:.+-]{1,128}",
         ) {
-            let dir = SnapshotDir::of(&volume(&v), &name(&n));
-            prop_assert!(dir.id().as_str().len() <= MAX_HANDLE);
+            let dir = SnapshotDir::of(&volume(&v), &name(&n), IdRoom::default());
+            prop_assert!(dir.id().as_str().len() <= driver_core::text::MAX_STRING);
             prop_assert_eq!(&SnapshotDir::parse(&dir.id()).expect("own"), &dir);
             prop_assert!(dir.may_be_called(&name(&n)));
         }

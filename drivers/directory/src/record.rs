@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime};
 
+use driver_core::parameters::{CONNECTION, CONNECTIONS};
 use driver_core::{Parameters, Source};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -51,7 +52,8 @@ pub(crate) struct SnapshotRecord {
 /// A digest of the parameters that describe a volume; equal for equal wishes.
 pub(crate) fn digest(parameters: &Parameters) -> String {
     let mut hash = Sha256::new();
-    let own = |key: &str| key.starts_with(CALLERS_OWN);
+    // A volume is the same whichever name of its connection the class goes by.
+    let own = |key: &str| key.starts_with(CALLERS_OWN) || [CONNECTION, CONNECTIONS].contains(&key);
     for (key, value) in parameters.raw().iter().filter(|(key, _)| !own(key)) {
         for text in [key, value] {
             hash.update((text.len() as u64).to_le_bytes());
@@ -289,10 +291,13 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_ignores_what_the_provisioner_adds_and_nothing_else() {
+    fn the_digest_ignores_the_provisioner_and_the_choice_of_a_connection_and_nothing_else() {
         let plain = digest(&parameters(&[("a", "b")]));
         let added = parameters(&[("a", "b"), ("csi.storage.k8s.io/pvc/name", "claim")]);
         assert_eq!(digest(&added), plain);
+        for choice in [("connection", "nas"), ("connections", "nas,nas-2")] {
+            assert_eq!(digest(&parameters(&[("a", "b"), choice])), plain);
+        }
         for other in [
             &[("a", "c")][..],
             &[("ab", "")],

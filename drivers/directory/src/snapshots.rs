@@ -34,7 +34,7 @@ impl Directories {
     ) -> Result<Snapshot, Error> {
         let volume = VolumeDir::parse(&request.source)?;
         let name = NamePart::of(&request.name);
-        let dir = SnapshotDir::of(&volume, &name);
+        let dir = SnapshotDir::of(&volume, &name, self.id_room);
         let doing = format!("taking snapshot {name} of volume {volume}");
         if let Some(found) = self.store.look_for(Shelf::Snapshots, dir.as_str())? {
             return self.same(&dir, &found, (&volume, &name));

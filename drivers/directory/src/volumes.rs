@@ -6,10 +6,12 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
+use driver_core::config::IdRoom;
 use driver_core::{
     Call, Capacity, CapacityQuery, CreateVolume, Error, Expanded, Kind, Page, PageRequest,
     SizeRange, Source, Topology, Volume, VolumeId,
 };
+use node_utils::Attachment;
 use rustix::fs::{Gid, Mode, Uid};
 use rustix::io::Errno;
 
@@ -33,6 +35,7 @@ pub(crate) struct Directories {
     pub(crate) layout: Layout,
     pub(crate) reach: Reach,
     pub(crate) place: Option<Topology>,
+    pub(crate) id_room: IdRoom,
 }
 
 /// What a volume is to be filled with, found and open.
@@ -47,6 +50,11 @@ struct Filling {
 impl Directories {
     pub(crate) fn topology(&self) -> Vec<Topology> {
         self.place.iter().cloned().collect()
+    }
+
+    pub(crate) fn longest_attachment(&self) -> Attachment {
+        let dir = VolumeDir::longest(self.id_room.bytes());
+        self.reach.attachment(&self.layout.share, &dir)
     }
 
     fn volume(&self, dir: &VolumeDir, capacity: Option<u64>, source: Option<Source>) -> Volume {

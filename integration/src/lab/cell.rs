@@ -11,6 +11,7 @@ use super::faults::{KINDS, outage, parting};
 use super::life;
 use super::never::{busy, dead, foreign, hung, modes, reuse, sharing};
 use super::reboot;
+use super::served;
 use super::storage::fabric::Fabric;
 use super::supply::{Access, Way};
 
@@ -106,6 +107,7 @@ pub fn all() -> Vec<Cell> {
             life::whole_in_a_container(way, access)
         }));
     }
+    cells.extend(served());
     cells.extend(nevers());
     for (name, way, access) in PROTOCOLS {
         cells.extend(replays(name, way, access));
@@ -158,6 +160,27 @@ fn lives() -> impl Iterator<Item = Cell> {
     VOLUMES
         .into_iter()
         .map(|(name, way, access)| cell(&format!("{name}-life"), move || life::whole(way, access)))
+}
+
+/// Drivers that make their volumes themselves.
+fn served() -> impl Iterator<Item = Cell> {
+    served::ALL.into_iter().flat_map(|served| {
+        [
+            Cell {
+                when: When::Never,
+                ..cell(&format!("served-{}-life", served.name), move || {
+                    served::life::whole(served)
+                })
+            },
+            Cell {
+                limit: Duration::from_hours(1),
+                when: When::Never,
+                ..cell(&format!("served-{}-sanity", served.name), move || {
+                    served::sanity::nothing_fails(served)
+                })
+            },
+        ]
+    })
 }
 
 /// One kind of volume for each protocol.
@@ -226,7 +249,13 @@ const EXT4: Access = Access::Mount("ext4");
 
 /// What must never happen, on every kind of volume that it could happen to.
 fn nevers() -> Vec<Cell> {
-    let mut cells = vec![cell("never-hung", hung::silence_holds_up_nobody_else)];
+    let mut cells = vec![
+        cell("never-hung", hung::silence_holds_up_nobody_else),
+        cell(
+            "never-drop-switches-zfs-local",
+            modes::the_switches_of_a_dataset_hold,
+        ),
+    ];
     for (name, fabric) in [("iscsi", Fabric::Iscsi), ("nvmeof", Fabric::Nvmeof)] {
         cells.extend([
             cell(&format!("never-format-foreign-{name}"), move || {

@@ -81,6 +81,10 @@ impl Lab {
             strip(binary, &small).await?;
             words.push(small.into());
         }
+        // Only some cells need it; they say so if it is missing.
+        if let Some(sanity) = std::env::var_os("OMNIBUS_CSI_SANITY") {
+            words.push(sanity);
+        }
         self.say("reset", ["reset"], SHORT).await?;
         self.say("push", words, SHORT).await?;
         let first = "mkdir -p /var/lib/lab && /root/omnibus-csi --version && /root/lab-node list >/dev/null";
@@ -121,8 +125,8 @@ impl Lab {
         fs::create_dir_all(folder)?;
         let mut log = File::create(folder.join("output"))?;
         let command = format!(
-            "exec env TMPDIR=/var/lib/lab OMNIBUS_CSI=/root/omnibus-csi OMNIBUS_SEED={seed} \
-             /root/lab-node node {} 2>&1",
+            "exec env TMPDIR=/var/lib/lab OMNIBUS_CSI=/root/omnibus-csi \
+             OMNIBUS_CSI_SANITY=/root/csi-sanity OMNIBUS_SEED={seed} /root/lab-node node {} 2>&1",
             cell.name
         );
         let mut child = self.start(["run", "--", "sh", "-c", &command], Stdio::piped())?;

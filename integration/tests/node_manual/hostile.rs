@@ -20,7 +20,7 @@ const KINDS: [&str; 9] = [
     "smb server=nas share=a",
     "lustre server=mgs share=/a",
     "hostpath path=/no/such/path",
-    "zfs-local zfs_asset_name=tank/a",
+    "zfs-local zfs_asset_name=omnibus-csi-test/a",
     "objectivefs filesystem=s3://pool/a",
     "oneclient server=provider",
     "iscsi portal=127.0.0.1 iqn=iqn.2003-01.org.example:a lun=0",

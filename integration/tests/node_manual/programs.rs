@@ -39,10 +39,10 @@ const TABLE: [(&str, &[&str]); 7] = [
         &["host: oneclient -H provider noatime --space a --space b --space-id 7 /node/staging"],
     ),
     (
-        "zfs-local zfs_asset_name=tank/a",
+        "zfs-local zfs_asset_name=omnibus-csi-test/a",
         &[
-            "host: zfs get -Hp -o property,value type,mountpoint tank/a",
-            "host: mount -t zfs -o noatime,defaults tank/a /node/staging",
+            "host: zfs get -Hp -o property,value,source type,mountpoint,readonly,atime,devices,exec,\
+             setuid,context,fscontext,defcontext,rootcontext omnibus-csi-test/a",
         ],
     ),
 ];

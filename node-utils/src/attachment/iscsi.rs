@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::words::{check, plain, word};
-use super::{ContextError, DeviceId, Keys, Portal, WordError};
+use super::{ContextError, DeviceId, Keys, Listed, Portal, WordError};
 
 /// A disk of an iSCSI target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,8 +12,11 @@ pub struct Iscsi {
     pub iqn: Iqn,
     /// Which of its disks.
     pub lun: Lun,
-    /// Where the target answers: at least one, each once.
-    pub portals: Vec<Portal>,
+    /// Where the target answers.
+    pub portals: Listed<Portal>,
+    /// Which interface of its own a node should use. It is carried and not used: a node reaches a
+    /// portal by its routes.
+    pub interface: Option<Interface>,
     /// What the disk has to be; `None` is anything.
     pub device_id: Option<DeviceId>,
 }
@@ -22,11 +25,16 @@ pub struct Iscsi {
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Iqn(String);
 
+/// The name of an interface of `iscsiadm`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Interface(String);
+
 /// The number of a disk of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lun(u16);
 
 word!(Iqn);
+word!(Interface);
 
 // === impl Iscsi ===
 
@@ -35,9 +43,13 @@ impl Iscsi {
         Ok(Self {
             iqn: keys.word("iqn", Iqn::parse)?,
             lun: keys.word("lun", Lun::parse)?,
-            portals: keys.entries("portal", "portals", |text| {
+            portals: Listed::read(keys, "portal", "portals", |text| {
                 Portal::parse(text, Portal::ISCSI)
             })?,
+            // What nobody uses need not be right.
+            interface: keys
+                .optional("interface")
+                .and_then(|text| Interface::parse(text).ok()),
             device_id: device_id(keys)?,
         })
     }
@@ -45,9 +57,9 @@ impl Iscsi {
     pub(super) fn write(&self, put: &mut impl FnMut(&str, String)) {
         put("iqn", self.iqn.0.clone());
         put("lun", self.lun.to_string());
-        let mut portals = self.portals.iter().map(Portal::to_string);
-        put("portal", portals.next().unwrap_or_default());
-        put("portals", portals.collect::<Vec<_>>().join(","));
+        self.portals.write("portal", "portals", put);
+        let interface = self.interface.as_ref().map(Interface::as_str);
+        put("interface", interface.unwrap_or_default().to_owned());
         if let Some(id) = &self.device_id {
             put("device_id", id.as_str().to_owned());
         }
@@ -63,6 +75,28 @@ pub(super) fn device_id(keys: Keys<'_>) -> Result<Option<DeviceId>, ContextError
             key: "device_id",
             reason,
         })
+}
+
+// === impl Listed ===
+
+impl Listed<Portal> {
+    /// Checks what is to stand in `portal`, which may be empty, and in `portals`.
+    pub fn portals<'a>(
+        one: &'a str,
+        many: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, WordError> {
+        Self::checked(one, many, |text| Portal::parse(text, Portal::ISCSI))
+    }
+}
+
+// === impl Interface ===
+
+impl Interface {
+    /// Checks a name.
+    pub fn parse(text: &str) -> Result<Self, WordError> {
+        check(text, 64, |c| plain(c) && c != '/')?;
+        Ok(Self(text.to_owned()))
+    }
 }
 
 // === impl Iqn ===

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::iscsi::device_id;
 use super::words::{check, plain, word};
-use super::{ContextError, DeviceId, Keys, Portal, WordError};
+use super::{ContextError, DeviceId, Keys, Listed, Portal, WordError};
 
 /// A namespace of an NVMe-oF subsystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,8 +13,8 @@ pub struct Nvmeof {
     pub nqn: Nqn,
     /// Which of its namespaces.
     pub nsid: Nsid,
-    /// Ways to it: at least one, each once.
-    pub transports: Vec<Transport>,
+    /// Ways to it.
+    pub transports: Listed<Transport>,
     /// What the namespace has to be; `None` is anything.
     pub device_id: Option<DeviceId>,
 }
@@ -86,7 +86,7 @@ impl Nvmeof {
         Ok(Self {
             nqn: keys.word("nqn", Nqn::parse)?,
             nsid: keys.word("nsid", Nsid::parse)?,
-            transports: keys.entries("transport", "transports", Transport::parse)?,
+            transports: Listed::read(keys, "transport", "transports", Transport::parse)?,
             device_id: device_id(keys)?,
         })
     }
@@ -94,12 +94,22 @@ impl Nvmeof {
     pub(super) fn write(&self, put: &mut impl FnMut(&str, String)) {
         put("nqn", self.nqn.0.clone());
         put("nsid", self.nsid.to_string());
-        let mut transports = self.transports.iter().map(Transport::to_uri);
-        put("transport", transports.next().unwrap_or_default());
-        put("transports", transports.collect::<Vec<_>>().join(","));
+        self.transports.write("transport", "transports", put);
         if let Some(id) = &self.device_id {
             put("device_id", id.as_str().to_owned());
         }
+    }
+}
+
+// === impl Listed ===
+
+impl Listed<Transport> {
+    /// Checks what is to stand in `transport`, which may be empty, and in `transports`.
+    pub fn transports<'a>(
+        one: &'a str,
+        many: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, WordError> {
+        Self::checked(one, many, Transport::parse)
     }
 }
 
@@ -193,21 +203,6 @@ impl Transport {
             options,
         })
     }
-
-    fn to_uri(&self) -> String {
-        let place = match self.port {
-            None => format!("[{}]", self.address),
-            Some(port) if self.address.contains(':') => format!("[{}]:{port}", self.address),
-            Some(port) => format!("{}:{port}", self.address),
-        };
-        let options: Vec<String> = self.options.iter().map(ConnectOption::to_query).collect();
-        let mark = if options.is_empty() { "" } else { "?" };
-        format!(
-            "{}://{place}{mark}{}",
-            self.fabric.as_str(),
-            options.join("&")
-        )
-    }
 }
 
 impl fmt::Debug for Transport {
@@ -249,14 +244,6 @@ impl ConnectOption {
             name: name.to_owned(),
             value: value.to_owned(),
         })
-    }
-
-    fn to_query(&self) -> String {
-        if self.value.is_empty() {
-            self.name.clone()
-        } else {
-            format!("{}={}", self.name, self.value)
-        }
     }
 }
 

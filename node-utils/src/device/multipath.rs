@@ -218,7 +218,7 @@ pub async fn remove(
 ) -> Result<(), Error> {
     let doing = format!("remove the multipath map {map}");
     let patience = deadline.min(Instant::now() + GLANCE);
-    let mut pace = Pace::quick();
+    let mut pace = Pace::of_processes();
     loop {
         let (of, kernel_of) = (map.clone(), kernel.clone());
         let usage = look(deadline, &doing, move || {

@@ -26,7 +26,15 @@ impl Pace {
     pub fn quick() -> Self {
         Self {
             next: Duration::from_millis(5),
+            longest: Duration::from_millis(100),
+        }
+    }
+
+    /// For what takes a process to ask.
+    pub fn of_processes() -> Self {
+        Self {
             longest: Duration::from_millis(250),
+            ..Self::quick()
         }
     }
 

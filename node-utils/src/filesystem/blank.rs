@@ -9,8 +9,8 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 /// The beginning that is looked at: the labels of partition tables, filesystems, volume managers
-/// and encryption, and the first two of ZFS. The farthest that `blkid` looks for is the second header
-/// of LUKS 2, 4 MiB from the start.
+/// and encryption, and the first two of ZFS. The farthest that is known is the second header of LUKS 2,
+/// 4 MiB from the start, which `blkid -p` passes over.
 const HEAD: u64 = 5 << 20;
 /// The end: the copy of a GPT, the labels of RAID, the last two of ZFS. The farthest that `blkid`
 /// looks for is that of a Promise RAID, 3,087 sectors from the end.

@@ -73,6 +73,12 @@ pub async fn probe(
     let doing = || format!("find out what is on {device}");
     let Bytes { are_zeros, marked } = bytes_of(kernel, device, deadline).await?;
     if are_zeros {
+        if is_zoned(kernel, device, deadline).await? {
+            return Err(Error::new(Kind::Busy, doing()).advise(
+                "it is written zone by zone, and a filesystem may have its label where nobody \
+                 looks; it is not formatted. Make the filesystem by hand",
+            ));
+        }
         // Where every label would stand: a program could not say more.
         return Ok(if marked {
             Content::Unfinished
@@ -183,6 +189,12 @@ struct Bytes {
     marked: bool,
 }
 
+async fn is_zoned(kernel: &Kernel, device: &BlockDevice, deadline: Instant) -> Result<bool, Error> {
+    let (of, kernel) = (device.clone(), kernel.clone());
+    let doing = format!("find out how {device} is written");
+    look(deadline, &doing, move || of.is_zoned(&kernel)).await
+}
+
 async fn bytes_of(
     kernel: &Kernel,
     device: &BlockDevice,
@@ -228,7 +240,13 @@ pub(super) async fn opened(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use exec::testing::Scripted;
+
     use super::*;
+    use crate::kernel::testing::Tree;
 
     #[test]
     fn the_lines_of_blkid_are_told_apart() {
@@ -243,5 +261,43 @@ mod tests {
         assert_eq!(known(gpt), Some(Content::Partitions("gpt".to_owned())));
         assert_eq!(known("DEVNAME=/dev/loop0\nTYPE=\n"), None);
         assert_eq!(known(""), None);
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_is_written_by_zones_is_never_blank() {
+        const HOME: &str = "platform/host2/session1/target2:0:0/2:0:0:0";
+        for (zones, blank) in [
+            (None, true),
+            (Some("none"), true),
+            (Some("host-aware"), false),
+        ] {
+            let tree = Tree::new();
+            tree.disk(HOME, "sda", "8:0", 32_768)
+                .partition(HOME, "sda", 1, "8:1");
+            if let Some(zones) = zones {
+                let path = format!("sys/devices/{HOME}/block/sda/queue/zoned");
+                tree.file(&path, &format!("{zones}\n"));
+            }
+            let kernel = tree.kernel();
+            for name in ["sda", "sda1"] {
+                let device = BlockDevice::by_name(&kernel, name).expect("look");
+                let device = device.expect("a device");
+                let node = tree
+                    .file(&format!("dev/{name}"), "")
+                    .path(&format!("dev/{name}"));
+                let size = device.size(&kernel).expect("a size");
+                let zeros = File::options().write(true).open(node).expect("a file");
+                zeros.set_len(size).expect("a size");
+                let tools = Tools::all_through(Arc::new(Scripted::new()));
+                let soon = Instant::now() + Duration::from_mins(1);
+                let found = probe(&tools, &kernel, &device, soon).await;
+                assert_eq!(
+                    matches!(found, Ok(Content::Blank)),
+                    blank,
+                    "{zones:?} {found:?}"
+                );
+                assert_eq!(found.is_err(), !blank);
+            }
+        }
     }
 }

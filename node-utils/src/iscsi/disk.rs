@@ -25,8 +25,11 @@ use crate::tools::Tools;
 /// what was just made.
 const APPEAR: Duration = Duration::from_secs(30);
 
-/// When the kernel is told to look for a disk: at first it may be about to do so itself.
-const FIRST_SCAN: Duration = Duration::from_millis(250);
+/// When the kernel is told to look for the disk of a new session: at first iscsid has it look, and two
+/// looks at once wait for each other. Where `node.session.scan` is `manual` nobody else looks.
+const OWN_SCAN: Duration = Duration::from_secs(1);
+/// The pauses between two such looks.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// A volume, as one session is to show it.
@@ -58,8 +61,8 @@ impl Seeker<'_> {
         let doing = self.doing(sid);
         let patience = self.deadline.min(Instant::now() + APPEAR);
         let mut asked = is_new;
-        let mut pause = FIRST_SCAN;
-        let mut next_scan = Instant::now() + if is_new { pause } else { Duration::ZERO };
+        let mut pause = FIRST_PAUSE;
+        let mut next_scan = Instant::now() + if is_new { OWN_SCAN } else { Duration::ZERO };
         let mut pace = Pace::quick();
         loop {
             let Some((session, disk)) = self.look(sid, &doing).await? else {

@@ -17,7 +17,7 @@ pub struct IscsiFacts {
 impl IscsiFacts {
     /// Those of a volume.
     pub fn of(volume: &Iscsi) -> Self {
-        Self::new(volume.iqn.clone(), volume.lun, volume.portals.clone())
+        Self::new(volume.iqn.clone(), volume.lun, volume.portals.to_vec())
     }
 
     /// A portal that is there twice counts once.

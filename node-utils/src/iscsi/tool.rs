@@ -174,7 +174,7 @@ impl<'a> Tool<'a> {
         doing: &str,
     ) -> Result<Output, RunError> {
         let patience = self.deadline.min(Instant::now() + DATABASE_PATIENCE);
-        let mut pace = Pace::quick();
+        let mut pace = Pace::of_processes();
         loop {
             let ended = self.run(command.clone(), accepted, doing).await;
             let failed = matches!(&ended, Err(error) if error.exit_code() == Some(DATABASE));

@@ -1,4 +1,4 @@
-//! Mounting the filesystem of a block device with mount(2).
+//! Mounting the filesystem of a block device, or of ZFS, with mount(2).
 //!
 //! For filesystems that the kernel reads by itself; those that need a program are mounted by that
 //! program. What is mounted is compared with what was meant by the caller, afterwards: the path of
@@ -20,9 +20,9 @@ use super::{MountError, MountOptions};
 /// The kernel takes one page, its final NUL included; pages are at least this long.
 const DATA: usize = 4095;
 
-/// Mounts the filesystem on `device` at the opened `target`.
-pub(crate) fn mount_device(
-    device: &Path,
+/// Mounts the filesystem `source`, a device or the name of a dataset, at the opened `target`.
+pub(crate) fn mount_filesystem(
+    source: &Path,
     fs_type: &str,
     options: &MountOptions,
     target: impl AsFd,
@@ -35,5 +35,5 @@ pub(crate) fn mount_device(
     let data = CString::new(data).map_err(|_| failed(Errno::INVAL))?;
     let target = format!("/proc/self/fd/{}", target.as_fd().as_raw_fd());
     let flags = options.attributes.classic() | options.superblock.flags();
-    rustix::mount::mount(device, target, fs_type, flags, data.as_c_str()).map_err(failed)
+    rustix::mount::mount(source, target, fs_type, flags, data.as_c_str()).map_err(failed)
 }

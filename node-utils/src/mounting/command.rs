@@ -19,6 +19,8 @@ const PASSWD: Variable = Variable::constant("PASSWD");
 /// What `oneclient` reads its token from.
 const TOKEN: Variable = Variable::constant("ONECLIENT_ACCESS_TOKEN");
 const OBJECTSTORE: Variable = Variable::constant("OBJECTSTORE");
+/// The options that are security labels.
+pub(crate) const LABELS: [&str; 4] = ["context", "fscontext", "defcontext", "rootcontext"];
 const LICENSE: &str = "OBJECTIVEFS_LICENSE";
 /// The rest of a license is the key of its administrator, which no mount needs.
 const LICENSE_LENGTH: usize = 24;
@@ -51,14 +53,12 @@ pub(super) fn plan<'a>(tools: &'a Tools, wanted: &Wanted<'_>) -> Result<Plan<'a>
             Ok(share_of(tools, wanted, fs_type, source, &flags(wanted)?))
         }
         Attachment::Smb(share) => smb(tools, wanted, asked.unwrap_or("cifs"), share.unc_form()),
-        Attachment::ZfsLocal(zfs) => {
-            let source = zfs.asset.as_str().to_owned();
-            let fs_type = asked.unwrap_or("zfs");
-            Ok(share_of(tools, wanted, fs_type, source, &flags(wanted)?))
-        }
         Attachment::Objectivefs(objectivefs) => objectivefs_of(tools, wanted, objectivefs),
         Attachment::Oneclient(oneclient) => Ok(oneclient_of(tools, wanted, oneclient)),
-        Attachment::Hostpath(_) | Attachment::Iscsi(_) | Attachment::Nvmeof(_) => {
+        Attachment::Hostpath(_)
+        | Attachment::Iscsi(_)
+        | Attachment::Nvmeof(_)
+        | Attachment::ZfsLocal(_) => {
             let kind = wanted.attachment.kind();
             Err(Error::invalid(format!(
                 "mount a volume of the kind `{kind}` with a program"
@@ -81,8 +81,7 @@ fn flags(wanted: &Wanted<'_>) -> Result<Vec<String>, Error> {
 
 /// Within quotes a comma does not end an option of a security context; the programs that mount
 /// shares know no quotes in others.
-fn check(flag: &str) -> Result<(), Error> {
-    const LABELS: [&str; 4] = ["context", "fscontext", "defcontext", "rootcontext"];
+pub(crate) fn check(flag: &str) -> Result<(), Error> {
     let name = flag.split('=').next().unwrap_or_default();
     if flag.contains([',', '"']) && !LABELS.contains(&name) {
         let name: String = name.chars().take(32).flat_map(char::escape_debug).collect();

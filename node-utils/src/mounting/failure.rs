@@ -104,19 +104,6 @@ const SMB: &[Reason] = &[
     ),
 ];
 
-const ZFS: &[Reason] = &[
-    (
-        "dataset does not exist",
-        Kind::NotFound,
-        "this node has no such dataset: the volume lives on another one, or was deleted",
-    ),
-    (
-        "cannot be mounted",
-        Kind::Internal,
-        "see `zfs get mountpoint,canmount`",
-    ),
-];
-
 const OBJECTIVEFS: &[Reason] = &[(
     "passphrase",
     Kind::Denied,
@@ -148,7 +135,6 @@ pub(super) fn told(wanted: &Wanted<'_>, source: &str, error: RunError) -> Error 
     let (own, package) = match wanted.attachment {
         Attachment::Nfs(_) => (NFS, "nfs-common"),
         Attachment::Smb(_) => (SMB, "cifs-utils"),
-        Attachment::ZfsLocal(_) => (ZFS, "zfsutils-linux"),
         Attachment::Objectivefs(_) => (OBJECTIVEFS, "objectivefs"),
         Attachment::Lustre(_) => (&[][..], "lustre-client-modules"),
         _ => (&[][..], "oneclient"),

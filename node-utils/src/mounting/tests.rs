@@ -8,7 +8,7 @@ use exec::testing::{Reply, Scripted};
 
 use super::*;
 use crate::attachment::VolumeContext;
-use crate::capability::{FsType, MountFlags};
+use crate::capability::MountFlags;
 
 fn attachment(pairs: &[(&str, &str)]) -> Attachment {
     let context: VolumeContext = pairs
@@ -80,14 +80,6 @@ fn shares_are_mounted_with_the_flags_in_their_order() {
         line,
         "mount -t lustre -o defaults 10.0.0.1@tcp:/fs/a STAGING"
     );
-    let zfs = attachment(&[
-        ("node_attach_driver", "zfs-local"),
-        ("zfs_asset_name", "tank/a"),
-    ]);
-    let mut with_type = access(&["noatime"]);
-    with_type.fs_type = Some(FsType::parse("zfs").expect("a name"));
-    let line = planned(&zfs, &with_type, &none).0;
-    assert_eq!(line, "mount -t zfs -o noatime,defaults tank/a STAGING");
 }
 
 #[test]
@@ -449,22 +441,28 @@ fn what_is_mounted_is_found_through_a_link_on_the_way() {
 async fn zfs_is_asked_what_a_name_stands_for() {
     use crate::attachment::DatasetName;
     let name = DatasetName::parse("tank/a").expect("a name");
-    let line = "zfs get -Hp -o property,value type,mountpoint tank/a";
+    let line = format!("zfs get -Hp -o property,value,source {} tank/a", zfs::ASKED);
     let soon = Instant::now() + Duration::from_mins(1);
     for (printed, expected) in [
         (
             "type\tfilesystem\nmountpoint\t/tank/a\n",
-            Some(Asset::Dataset { legacy: false }),
+            Some(Asset::Dataset {
+                legacy: false,
+                options: Vec::new(),
+            }),
         ),
         (
             "type\tfilesystem\nmountpoint\tlegacy\n",
-            Some(Asset::Dataset { legacy: true }),
+            Some(Asset::Dataset {
+                legacy: true,
+                options: Vec::new(),
+            }),
         ),
         ("type\tvolume\nmountpoint\t-\n", Some(Asset::Zvol)),
         ("type\tsnapshot\nmountpoint\t-\n", None),
         ("", None),
     ] {
-        let runner = Scripted::new().expect(line, Reply::printing(printed));
+        let runner = Scripted::new().expect(&line, Reply::printing(printed));
         let tools = Tools::all_through(Arc::new(runner));
         assert_eq!(
             asset(&tools, &name, soon).await.ok(),
@@ -473,7 +471,7 @@ async fn zfs_is_asked_what_a_name_stands_for() {
         );
     }
     let said = "cannot open 'tank/a': dataset does not exist";
-    let runner = Scripted::new().expect(line, Reply::exit(1, said));
+    let runner = Scripted::new().expect(&line, Reply::exit(1, said));
     let tools = Tools::all_through(Arc::new(runner));
     let gone = asset(&tools, &name, soon).await.expect_err("gone");
     assert_eq!(gone.kind(), Kind::NotFound);

@@ -3,11 +3,25 @@
 use exec::{Command, Program, RunError};
 use tokio::time::Instant;
 
+use super::LABELS;
 use crate::attachment::DatasetName;
 use crate::error::{Effect, Error, Kind};
 use crate::tools::Tools;
 
 const ZFS: Program = Program::constant("zfs");
+
+/// What is asked. The kernel leaves all but the first two to whoever mounts: it takes a dataset's
+/// `setuid=off` for nothing, and must hear of `readonly=on` before it replays what was written last.
+pub(super) const ASKED: &str = "type,mountpoint,readonly,atime,devices,exec,setuid,context,fscontext,defcontext,\
+                     rootcontext";
+/// What each property that is switched from its default asks of a mount.
+const SWITCHES: [(&str, &str, &str); 5] = [
+    ("readonly", "on", "ro"),
+    ("atime", "off", "noatime"),
+    ("devices", "off", "nodev"),
+    ("exec", "off", "noexec"),
+    ("setuid", "off", "nosuid"),
+];
 
 /// What a name of ZFS stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +30,8 @@ pub enum Asset {
     Dataset {
         /// Whether ZFS leaves mounting it to others.
         legacy: bool,
+        /// The mount options that its properties stand for.
+        options: Vec<String>,
     },
     /// A zvol, which is a disk.
     Zvol,
@@ -24,7 +40,7 @@ pub enum Asset {
 /// Asks what the name stands for. `NotFound`: this node has nothing of that name.
 pub async fn asset(tools: &Tools, name: &DatasetName, deadline: Instant) -> Result<Asset, Error> {
     let command = Command::new(ZFS)
-        .args(["get", "-Hp", "-o", "property,value", "type,mountpoint"])
+        .args(["get", "-Hp", "-o", "property,value,source", ASKED])
         .arg(name.as_str());
     let doing = || format!("find out what `{name}` is");
     let output = tools
@@ -32,22 +48,40 @@ pub async fn asset(tools: &Tools, name: &DatasetName, deadline: Instant) -> Resu
         .run_checked(&bounded(tools, command, deadline))
         .await;
     let output = output.map_err(|error| failed(doing(), error))?;
-    let text = output.text();
+    told(&output.text()).map_err(|kind| {
+        let kind = kind.escape_debug();
+        Error::invalid(doing()).advise(format!("it is {kind}; a volume is a dataset or a zvol"))
+    })
+}
+
+/// What the lines of `zfs` say; or what else it is.
+fn told(text: &str) -> Result<Asset, &str> {
     let value = |property: &str| {
-        let mut lines = text.lines();
-        lines.find_map(|line| line.strip_prefix(property)?.strip_prefix('\t'))
+        text.lines().find_map(|line| {
+            let mut columns = line.split('\t');
+            let (name, value) = (columns.next()?, columns.next()?);
+            // Where it is mounted at the moment somebody said otherwise, for that mount.
+            (name == property && columns.next() != Some("temporary")).then_some(value)
+        })
     };
     match value("type") {
-        Some("filesystem") => Ok(Asset::Dataset {
-            legacy: value("mountpoint") == Some("legacy"),
-        }),
-        Some("volume") => Ok(Asset::Zvol),
-        other => {
-            let kind = other.unwrap_or("nothing that is known").escape_debug();
-            Err(Error::invalid(doing())
-                .advise(format!("it is {kind}; a volume is a dataset or a zvol")))
-        }
+        Some("filesystem") => {}
+        Some("volume") => return Ok(Asset::Zvol),
+        other => return Err(other.unwrap_or("nothing that is known")),
     }
+    let switched = SWITCHES
+        .iter()
+        .filter(|(property, switch, _)| value(property) == Some(switch));
+    let switched = switched.map(|(_, _, option)| (*option).to_owned());
+    // `none` by default.
+    let labels = LABELS.iter().filter_map(|property| {
+        let label = value(property).filter(|label| !matches!(*label, "none" | "-" | ""))?;
+        Some(format!("{property}=\"{label}\""))
+    });
+    Ok(Asset::Dataset {
+        legacy: value("mountpoint") == Some("legacy"),
+        options: switched.chain(labels).collect(),
+    })
 }
 
 /// Leaves mounting a dataset to us, as democratic-csi does; it stays so.
@@ -90,4 +124,54 @@ fn failed(doing: String, error: RunError) -> Error {
         .with_effect(effect)
         .because(error)
         .advise(advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `zfs get` of OpenZFS 2.3.9 printed it, with other values.
+    fn shown(changes: &[(&str, &str, &str)]) -> String {
+        let defaults = [
+            ("type", "filesystem", "-"),
+            ("mountpoint", "/tank/a", "default"),
+            ("readonly", "off", "default"),
+            ("atime", "on", "default"),
+            ("devices", "on", "default"),
+            ("exec", "on", "default"),
+            ("setuid", "on", "default"),
+            ("context", "none", "default"),
+            ("fscontext", "none", "default"),
+            ("defcontext", "none", "default"),
+            ("rootcontext", "none", "default"),
+        ];
+        let line = |line: &(&str, &str, &str)| {
+            let changed = changes.iter().find(|change| change.0 == line.0);
+            let (name, value, source) = changed.unwrap_or(line);
+            format!("{name}\t{value}\t{source}\n")
+        };
+        defaults.iter().map(line).collect()
+    }
+
+    fn options(changes: &[(&str, &str, &str)]) -> Vec<String> {
+        match told(&shown(changes)) {
+            Ok(Asset::Dataset { options, .. }) => options,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_switched_on_the_dataset_is_asked_of_the_mount() {
+        assert_eq!(options(&[]), [""; 0]);
+        let off = ["devices", "exec", "setuid"].map(|name| (name, "off", "inherited from tank"));
+        assert_eq!(options(&off), ["nodev", "noexec", "nosuid"]);
+        let both = [("readonly", "on", "local"), ("atime", "off", "received")];
+        assert_eq!(options(&both), ["ro", "noatime"]);
+        let label = [("context", "system_u:object_r:a_t:s0:c1,c2", "local")];
+        assert_eq!(
+            options(&label),
+            ["context=\"system_u:object_r:a_t:s0:c1,c2\""]
+        );
+        assert_eq!(options(&[("readonly", "on", "temporary")]), [""; 0]);
+    }
 }

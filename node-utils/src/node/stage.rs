@@ -2,9 +2,10 @@
 //!
 //! A directory of the node is one hop without a child process, and so is a look that finds the
 //! volume staged already. For a device the steps are: record, attach, prepare, mount, verify; a share
-//! is just mounted. Each finds in the kernel what an earlier, killed call has left; one that fails with a known outcome
+//! or a dataset is just mounted. Each finds in the kernel what an earlier, killed call has left; one that fails with a known outcome
 //! takes away what this call attached.
 
+mod dataset;
 mod device;
 mod local;
 mod share;
@@ -21,6 +22,7 @@ use super::{Context, mount_access};
 use crate::attachment::{Attachment, Hostpath};
 use crate::blocking::{self, Doing, Terms};
 use crate::error::Error;
+use crate::mount::MountOptions;
 
 /// What taking away what a failed call made may take beyond the deadline of the call.
 const UNDOING: Duration = Duration::from_secs(20);
@@ -43,7 +45,7 @@ pub(super) async fn stage(
         }
         Attachment::ZfsLocal(zfs) => {
             let zfs = zfs.clone();
-            share::stage_zfs(context, terms, &zfs, Arc::new(request)).await
+            dataset::stage(context, terms, &zfs, Arc::new(request)).await
         }
         Attachment::Nfs(_)
         | Attachment::Smb(_)
@@ -51,6 +53,16 @@ pub(super) async fn stage(
         | Attachment::Objectivefs(_)
         | Attachment::Oneclient(_) => share::stage(context, terms, Arc::new(request)).await,
     }
+}
+
+/// Whether a volume can be mounted with these options; else why not.
+fn only_mounts(options: &MountOptions) -> Result<(), &'static str> {
+    if options.operations.is_empty() {
+        return Ok(());
+    }
+    Err(
+        "a mount option asks for another operation than mounting: bind, remount, shared or the like",
+    )
 }
 
 fn directory(context: &Context, hostpath: &Hostpath, request: &StageRequest) -> Result<(), Error> {

@@ -24,6 +24,10 @@ Examples:
   Serve both halves of a driver on a unix socket:
     omnibus-csi --driver-config-file=driver.yaml --csi-name=org.example.nas \\
       --csi-version=1.5.0 --server-socket=/csi-data/csi.sock
+  See how all connections of a folder are:
+    omnibus-csi connections --driver-config-file=proxy.yaml
+  Put back exports that a storage host has lost:
+    omnibus-csi exports --driver-config-file=driver.yaml --repair
   Look for mistakes first, without touching the storage:
     omnibus-csi check --driver-config-file=driver.yaml --offline
 
@@ -41,6 +45,38 @@ Exit codes:
   0   asked to stop, or all is well
   1   something failed: a socket that cannot be had, a check with errors, a server that is not ready
   64  the command line or the configuration is wrong; nothing was begun";
+
+pub(super) const AFTER_ORPHANS: &str = "\
+Listed is only what is provably ours and was never given to anybody: volumes and detached snapshots that
+were not made to their end, helper snapshots that nothing stands on, empty containers of detached
+snapshots. A retry of the same call completes or removes them, too; these are for calls that nobody
+repeats. Volumes and snapshots that were made to their end are never listed, nor are copies that run, nor
+what bears the driver or the instance_id of another connection. Clusters that share a parent, the driver
+and the instance_id cannot be told apart: do not use --remove there.
+--remove shows everything first, and looks at each once more before it goes.
+
+Examples:
+  See what a week has left behind:
+    omnibus-csi orphans --driver-config-file=driver.yaml --min-age=7d
+  Remove it:
+    omnibus-csi orphans --driver-config-file=driver.yaml --min-age=7d --remove
+  One connection of a folder, for a program:
+    omnibus-csi orphans --driver-config-file=proxy.yaml --connection=nas --json
+
+Exit codes: 0 nothing is left, 1 something is, or may be, 64 wrong command line or configuration";
+
+pub(super) const AFTER_EXPORTS: &str = "\
+A storage host that started anew without its saved configuration exports nothing. Each volume is put back
+when it is next asked for; this does it for all. Who gets in stays as it was. Volumes that bear the driver
+or the instance_id of another connection are left out.
+
+Examples:
+  See what is missing:
+    omnibus-csi exports --driver-config-file=driver.yaml
+  Put it back:
+    omnibus-csi exports --driver-config-file=driver.yaml --repair
+
+Exit codes: 0 all are exported, 1 something is missing or not known, 64 wrong command line or configuration";
 
 /// The flags of `bin/democratic-csi`.
 pub(super) const DEMOCRATIC: [&str; 9] = [
@@ -166,6 +202,77 @@ pub struct CheckFlags {
     /// Write the findings as one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// What to list.
+#[derive(Debug, Args)]
+pub struct ConnectionsFlags {
+    /// The configuration with `driver: proxy`, YAML
+    #[arg(long, value_name = "PATH")]
+    pub driver_config_file: PathBuf,
+    /// Look at the files only, not at the storage
+    #[arg(long)]
+    pub offline: bool,
+    /// Write the list as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where to look for what nobody owns.
+#[derive(Debug, Args)]
+pub struct OrphansFlags {
+    /// The configuration of the storage, YAML
+    #[arg(long, value_name = "PATH")]
+    pub driver_config_file: PathBuf,
+    /// One connection of a folder (default: all of them)
+    #[arg(long, value_name = "NAME")]
+    pub connection: Option<String>,
+    /// Only what is older, such as `30m`, `12h` or `7d`: what is younger may be in the making
+    #[arg(long, value_name = "AGE", default_value = "1h", value_parser = age)]
+    pub min_age: Duration,
+    /// Remove what is found, after it was shown; with `--json` it is shown on standard error
+    #[arg(long)]
+    pub remove: bool,
+    /// Write the list as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which exports to look at.
+#[derive(Debug, Args)]
+pub struct ExportsFlags {
+    /// The configuration of the storage, YAML
+    #[arg(long, value_name = "PATH")]
+    pub driver_config_file: PathBuf,
+    /// One connection of a folder (default: all of them)
+    #[arg(long, value_name = "NAME")]
+    pub connection: Option<String>,
+    /// Put back what is missing
+    #[arg(long)]
+    pub repair: bool,
+    /// Write what was found as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A time with a unit: `90s`, `30m`, `12h`, `7d`.
+fn age(text: &str) -> Result<Duration, String> {
+    let wrong = || "give a number and a unit, such as 90s, 30m, 12h or 7d".to_owned();
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds: u64 = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3_600,
+        'd' => 86_400,
+        _ => return Err(wrong()),
+    };
+    let number = text.strip_suffix(unit).unwrap_or_default();
+    let plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let number: u64 = number.parse().ok().filter(|_| plain).ok_or_else(wrong)?;
+    number
+        .checked_mul(seconds)
+        .map(Duration::from_secs)
+        .ok_or_else(wrong)
 }
 
 /// Whom to ask.

@@ -386,3 +386,57 @@ fn help_names_every_flag_and_every_exit_code() {
         assert!(help.contains(part), "{part}");
     }
 }
+
+#[test]
+fn orphans_are_old_and_stay_unless_told_otherwise() {
+    let orphans = |args: &[&str]| {
+        let args = [&["orphans", "--driver-config-file=/c.yaml"][..], args].concat();
+        match parsed(&args, &[]) {
+            Ok(Invocation::Command(Command::Orphans(flags))) => flags,
+            other => panic!("{args:?}: {other:?}"),
+        }
+    };
+    let plain = orphans(&[]);
+    assert_eq!(plain.min_age, Duration::from_hours(1));
+    assert!(!plain.remove && !plain.json && plain.connection.is_none());
+    let flags = orphans(&["--min-age=7d", "--remove", "--json", "--connection=nas"]);
+    assert_eq!(flags.min_age, Duration::from_hours(7 * 24));
+    assert!(flags.remove && flags.json);
+    assert_eq!(flags.connection.as_deref(), Some("nas"));
+    for age in [
+        "",
+        "1",
+        "h",
+        "-1h",
+        "+1h",
+        "1.5h",
+        "1 h",
+        "1w",
+        "99999999999999999d",
+        "1\u{e9}",
+    ] {
+        let age = format!("--min-age={age}");
+        refused(&["orphans", "--driver-config-file=/c.yaml", &age], &[]);
+    }
+    refused(&["orphans"], &[]);
+}
+
+#[test]
+fn exports_are_only_looked_at_unless_told_otherwise() {
+    let exports = |args: &[&str]| {
+        let args = [&["exports", "--driver-config-file=/c.yaml"][..], args].concat();
+        match parsed(&args, &[]) {
+            Ok(Invocation::Command(Command::Exports(flags))) => flags,
+            other => panic!("{args:?}: {other:?}"),
+        }
+    };
+    let plain = exports(&[]);
+    assert!(!plain.repair && !plain.json && plain.connection.is_none());
+    let flags = exports(&["--repair", "--json", "--connection", "nas"]);
+    assert!(flags.repair && flags.json);
+    assert_eq!(flags.connection.as_deref(), Some("nas"));
+    refused(
+        &["exports", "--driver-config-file=/c.yaml", "--remove"],
+        &[],
+    );
+}

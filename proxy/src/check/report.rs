@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::args::EX_USAGE;
+use crate::connection::Connection;
+use crate::connections::ConnectionName;
 use crate::process;
 use crate::status::printable;
 
@@ -47,6 +49,12 @@ pub(super) struct Report {
     usable: bool,
     ok: bool,
     findings: Vec<Finding>,
+    /// The connection that this is about, if the file is one of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connection: Option<String>,
+    /// What was found about each connection of a folder.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    connections: Vec<Self>,
 }
 
 // === impl Report ===
@@ -61,7 +69,31 @@ impl Report {
             usable: true,
             ok: true,
             findings: Vec::new(),
+            connection: None,
+            connections: Vec::new(),
         }
+    }
+
+    /// Adds several findings.
+    pub(super) fn all(&mut self, findings: impl IntoIterator<Item = Finding>) {
+        findings.into_iter().for_each(|finding| self.add(finding));
+    }
+
+    /// Says that this is about one connection of a folder.
+    pub(super) fn connection(&mut self, name: &ConnectionName) {
+        self.connection = Some(name.to_string());
+    }
+
+    /// Whether it is about that one.
+    pub(super) fn is_of(&self, name: &ConnectionName) -> bool {
+        self.connection.as_deref() == Some(&**name.text())
+    }
+
+    /// Adds the reports on the connections of the folder. One that cannot be used does not stop a
+    /// server.
+    pub(super) fn connections(&mut self, reports: Vec<Self>) {
+        self.ok &= reports.iter().all(|report| report.ok);
+        self.connections = reports;
     }
 
     pub(super) fn add(&mut self, finding: Finding) {
@@ -81,9 +113,11 @@ impl Report {
         self.online = true;
     }
 
-    /// Volumes of such a driver are made by hand, and each names its own.
-    pub(super) fn without_storage(&mut self) {
-        self.elsewhere = Some("the file was looked at; each volume names its own storage");
+    /// Says whose storage it is: volumes of some drivers are made by hand, and each names its own.
+    pub(super) fn storage_of(&mut self, connection: &Connection) {
+        if !connection.can().volumes {
+            self.elsewhere = Some("the file was looked at; each volume names its own storage");
+        }
     }
 
     /// 0: nothing to correct; 64: a server would refuse it; 1: something to correct.
@@ -103,11 +137,15 @@ impl Report {
         }
     }
 
+    fn errors(&self) -> usize {
+        let own = self.findings.iter().filter(|f| f.weight == Weight::Error);
+        own.count() + self.connections.iter().map(Self::errors).sum::<usize>()
+    }
+
     fn table(&self) -> String {
         let mut findings: Vec<_> = self.findings.iter().collect();
         findings.sort_by_key(|finding| finding.weight);
-        // Writing to a string does not fail.
-        let mut text = String::new();
+        let mut text: String = self.connections.iter().map(Self::table).collect();
         for Finding {
             weight,
             about,
@@ -120,6 +158,7 @@ impl Report {
                 Weight::Warning => "WARNING",
                 Weight::Note => "note",
             };
+            // Writing to a string does not fail.
             let _ = writeln!(
                 text,
                 "{weight:<8} {}: {}",
@@ -130,11 +169,7 @@ impl Report {
                 let _ = writeln!(text, "{:<8} → {}", "", printable(advice));
             }
         }
-        let errors = self
-            .findings
-            .iter()
-            .filter(|f| f.weight == Weight::Error)
-            .count();
+        let errors = self.errors();
         let looked = self.elsewhere.unwrap_or(match (self.online, self.usable) {
             (true, _) => "the file and the storage were looked at",
             (false, true) => "the storage was not looked at (--offline)",
@@ -145,6 +180,11 @@ impl Report {
             .as_deref()
             .map(|kind| format!(" ({kind})"))
             .unwrap_or_default();
+        let driver = match self.connections.len() {
+            0 => driver,
+            1 => format!("{driver}, 1 connection"),
+            many => format!("{driver}, {many} connections"),
+        };
         let verdict = match errors {
             0 => "nothing to correct".to_owned(),
             1 => "1 error".to_owned(),

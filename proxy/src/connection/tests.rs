@@ -1,20 +1,63 @@
-//! Which driver a configuration builds, how its volumes may be used, and which options count.
+//! Which driver a configuration builds, and what it refuses.
 
 use driver_core::config::NoEnvironment;
-use node_utils::{AccessMode, MountAccess};
+use node_utils::blocking::spawn_on_account;
 
+use super::kinds::{BUILT, NOT_YET, least};
 use super::*;
-use crate::testing::Memory;
+
+#[test]
+fn configurations_of_the_page_about_zfs_are_right_to_the_last_key() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/zfs.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let blocks = page.split("```yaml\n").skip(1);
+    let mut kinds = Vec::new();
+    for block in blocks.filter_map(|block| block.split("```").next()) {
+        let document = Document::parse(block, &NoEnvironment).expect(block);
+        for name in ["", "nas"] {
+            let name = match name {
+                "" => ConnectionName::unnamed(),
+                name => ConnectionName::parse(name).expect("a name"),
+            };
+            Connection::open(name, &document, &ground()).expect(block);
+        }
+        assert!(document.findings().is_empty(), "{:?}", document.findings());
+        kinds.push(document.driver().expect(block).to_owned());
+    }
+    for kind in BUILT.iter().filter(|kind| kind.starts_with("zfs-")) {
+        assert!(
+            kinds.iter().any(|found| found == kind),
+            "no example of {kind}"
+        );
+    }
+}
+
+#[test]
+fn how_disks_are_formatted_is_checked_where_they_are_configured() {
+    let text = format!(
+        "{}node: {{format: {{ext4: {{customOptions: ['']}}}}}}",
+        least("zfs-generic-iscsi")
+    );
+    let document = Document::parse(&text, &NoEnvironment).expect("yaml");
+    let name = ConnectionName::parse("disks").expect("a name");
+    let error = Connection::open(name, &document, &ground()).expect_err("refused");
+    assert_eq!(error.path(), Some("node.format.ext4.customOptions[0]"));
+}
+
+fn ground() -> Ground {
+    Ground {
+        node: NodeId::parse("node-1").expect("node"),
+        tools: Tools::of_this_machine(),
+        keys: TopologyKeys::default(),
+        no_local: None,
+        place: None,
+        threads: ThreadPool::new(8),
+    }
+}
 
 fn open(yaml: &str) -> Result<Connection, ConfigError> {
     let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
-    let node = NodeId::parse("node-1").expect("node");
-    Connection::open(
-        &document,
-        &node,
-        CsiVersion::NEWEST,
-        &Tools::of_this_machine(),
-    )
+    Connection::open(ConnectionName::unnamed(), &document, &ground())
 }
 
 #[test]
@@ -28,7 +71,7 @@ fn a_local_hostpath_connection_is_built_without_its_storage() {
     )
     .expect("a connection");
     assert_eq!(connection.driver().kind(), "local-hostpath");
-    assert_eq!(&**connection.name(), "");
+    assert!(!connection.name().is_named());
 }
 
 #[test]
@@ -48,6 +91,10 @@ fn an_unknown_driver_is_told_from_one_that_is_not_built_yet_and_from_a_misspelt_
         misspelt.contains("misspelling of `zfs-generic-iscsi`"),
         "{misspelt}"
     );
+    let nested = told("proxy");
+    assert!(nested.contains("no proxy behind a proxy"), "{nested}");
+    let misspelt = told("porxy");
+    assert!(misspelt.contains("misspelling of `proxy`"), "{misspelt}");
     let foreign = told("carrier-pigeon");
     assert!(
         foreign.contains("there is no driver `carrier-pigeon`"),
@@ -65,142 +112,143 @@ fn an_unknown_driver_is_told_from_one_that_is_not_built_yet_and_from_a_misspelt_
     assert!(open("instance_id: x").is_err());
 }
 
-fn of(yaml: &str, minor: u8) -> Connection {
-    let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
-    let config = document.common().expect("configuration");
-    let node = Node::here(NodeConfig::default());
-    Connection::of(Memory::new(), &config, CsiVersion::minor(minor), node)
-}
-
-fn with_group() -> VolumeCapability {
-    VolumeCapability {
-        access: Access::Mount(MountAccess {
-            group: Some(1000),
-            flags: MountFlags::parse(["noatime"]).expect("flags"),
-            ..MountAccess::default()
-        }),
-        mode: AccessMode::SingleNodeWriter,
-    }
-}
-
-fn group(capability: &VolumeCapability) -> Option<u32> {
-    match &capability.access {
-        Access::Mount(mount) => mount.group,
-        Access::Block => None,
-    }
-}
-
 #[test]
-fn a_group_counts_only_where_the_node_advertises_it_and_the_version_knows_it() {
-    let listed = "{driver: x, service: {node: {capabilities: {rpc: [VOLUME_MOUNT_GROUP]}}}}";
-    let hidden = "{driver: x, service: {node: {capabilities: {rpc: []}}}}";
-    for (yaml, minor, counts) in [
-        ("driver: x", 5, true),
-        ("driver: x", 4, false),
-        (listed, 13, true),
-        (listed, 4, false),
-        (hidden, 13, false),
-    ] {
-        let served = of(yaml, minor).on_node(with_group());
-        assert_eq!(group(&served).is_some(), counts, "{yaml} in 1.{minor}");
-    }
-}
-
-#[test]
-fn flags_for_staging_are_those_of_the_request_the_configuration_and_the_secret() {
-    let yaml = "{driver: x, instance_id: i, node: {mount: {mount_flags: 'nodev,a'}}}";
-    let connection = of(yaml, 13);
-    let secrets: Secrets = [
-        ("mount_flags", "a"),
-        ("democratic-csi.org/memory/mount_flags", "b,c"),
-        ("democratic-csi.org/other/mount_flags", "d"),
-    ]
-    .map(|(key, value)| (key.to_owned(), value.to_owned().into()))
-    .into();
-    let flags = |context: &VolumeContext, secrets: &Secrets| {
-        let secret = connection.secret_flags(context, secrets).expect("flags");
-        match connection.for_staging(with_group(), &secret).access {
-            Access::Mount(mount) => mount.flags.iter().map(str::to_owned).collect(),
-            Access::Block => Vec::new(),
-        }
+fn a_context_that_no_orchestrator_could_store_is_refused_before_there_is_a_volume() {
+    let file = |base: usize, flags: usize| {
+        let base = "b".repeat(base);
+        let flags = "f".repeat(flags);
+        let text = format!(
+            "driver: local-hostpath
+local-hostpath: {{shareBasePath: /{base}, controllerBasePath: /b}}
+node: {{mount: {{mount_flags: {flags}}}}}"
+        );
+        let document = Document::parse(&text, &NoEnvironment).expect("yaml");
+        let name = ConnectionName::parse("one").expect("a name");
+        Connection::open(name, &document, &ground())
     };
-    let here = VolumeContext::new();
-    let first = ["noatime", "nodev", "a"];
-    assert_eq!(flags(&here, &Secrets::default()), first);
-    assert_eq!(flags(&here, &secrets), [&first[..], &["b", "c"]].concat());
-    let made_by = [("provisioner_driver".to_owned(), "other".to_owned())].into();
-    assert_eq!(flags(&made_by, &secrets), [&first[..], &["d"]].concat());
-}
-
-fn attached(keys: &[(&str, &str)]) -> Attachment {
-    let context = keys.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-    Attachment::parse(&context.collect()).expect("a context")
+    assert!(file(1_700, 2_000).is_ok());
+    let error = file(2_000, 2_000).expect_err("more than 4 KiB");
+    assert!(error.to_string().contains("4096"), "{error}");
 }
 
 #[test]
-fn what_a_volume_made_by_hand_may_be_used_for_depends_on_the_way_to_it() {
-    // Not read there: it would shut out volumes that are in use.
-    let connection = open(
-        "
-        driver: node-manual
-        csi: {access_modes: [SINGLE_NODE_READER_ONLY]}
-        node: {format: {ext4: {customOptions: [-m, 0]}}}",
+fn what_one_of_several_lacks_is_a_wrong_request_and_as_uncertain_as_before() {
+    let driver = crate::testing::Memory::new();
+    let document = Document::parse("driver: memory", &NoEnvironment).expect("yaml");
+    let name = ConnectionName::parse("one").expect("a name");
+    let connection = Connection::among(name, driver, &document, &ThreadPool::new(8));
+    let error = Error::unsupported("copy").with_effect(driver_core::Effect::Possible);
+    let told = connection.explain(error);
+    assert_eq!(
+        (told.kind(), told.effect()),
+        (Kind::Invalid, driver_core::Effect::Possible)
     );
-    let connection = connection.expect("a connection");
-    let share = attached(&[
-        ("node_attach_driver", "nfs"),
-        ("server", "nas"),
-        ("share", "/a"),
-    ]);
-    let disk = attached(&[
-        ("node_attach_driver", "nvmeof"),
-        ("transport", "tcp://10.0.0.1"),
-        ("nqn", "nqn.2003-01.org.example:a"),
-        ("nsid", "1"),
-    ]);
-    let used = |access: Access, mode| VolumeCapability { access, mode };
-    let mounted = |mode| used(Access::Mount(MountAccess::default()), mode);
-    let shared = AccessMode::MultiNodeMultiWriter;
-    assert!(connection.allow_attached(&share, &mounted(shared)).is_ok());
-    assert!(
-        connection
-            .allow_attached(&disk, &mounted(AccessMode::SingleNodeWriter))
-            .is_ok()
-    );
-    assert!(
-        connection
-            .allow_attached(&disk, &used(Access::Block, shared))
-            .is_ok()
-    );
-    for (attachment, capability, told) in [
-        (&share, used(Access::Block, shared), "block access"),
-        (&disk, mounted(shared), "MULTI_NODE_MULTI_WRITER"),
-    ] {
-        let refused = connection.allow_attached(attachment, &capability);
-        let text = refused.expect_err(told).chain();
-        assert!(text.contains(told), "{text}");
+}
+
+#[test]
+fn what_a_file_brings_along_that_counts_in_the_main_file_only_is_told() {
+    let yaml = "
+        driver: local-hostpath
+        local-hostpath: {shareBasePath: /a, controllerBasePath: /a}
+        service: {controller: {capabilities: {rpc: []}}}
+        _private: {volume_context: {pvc-1: {node_attach_driver: hostpath, path: /a}}}";
+    let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
+    let told = |document: &Document| {
+        let findings = document.findings().into_iter().map(|found| found.path);
+        let mut paths: Vec<_> = findings.collect();
+        paths.sort();
+        paths
+    };
+    Connection::open(ConnectionName::unnamed(), &document, &ground()).expect("a connection");
+    assert_eq!(told(&document), [""; 0], "alone it counts");
+    let name = ConnectionName::parse("nas").expect("a name");
+    Connection::open(name, &document, &ground()).expect("a connection");
+    assert_eq!(told(&document), ["_private.volume_context", "service"]);
+}
+
+fn nas(driver: Arc<dyn Driver>) -> Connection {
+    let document = Document::parse("driver: memory", &NoEnvironment).expect("yaml");
+    let name = ConnectionName::parse("nas").expect("a name");
+    Connection::among(name, driver, &document, &ThreadPool::new(8))
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_that_take_hours_leave_threads_to_questions() {
+    let connection = nas(crate::testing::Memory::new());
+    let gate = Arc::<crate::testing::Gate>::default();
+    let shut = gate.shut();
+    let copy = async || {
+        let gate = gate.clone();
+        let copy = spawn_on_account("copy", move || gate.pass());
+        let soon = Duration::ZERO;
+        connection.on_account(Toil::Copy, soon, copy).await
+    };
+    let first = copy().await.expect("a thread");
+    let next = copy().await.expect_err("as many as there may be");
+    assert_eq!(next.kind(), Kind::Pending);
+    let question = spawn_on_account("ask", || ());
+    let question = connection.on_account(Toil::Short, Duration::ZERO, question);
+    question.await.expect("a thread").await.expect("an answer");
+    let deletion = spawn_on_account("delete", || ());
+    let deletion = connection.on_account(Toil::Deletion, Duration::ZERO, deletion);
+    deletion.await.expect("a thread").await.expect("an end");
+    drop(shut);
+    first.await.expect("copied");
+}
+
+/// Tells where it was dropped.
+#[derive(Debug)]
+struct Told(std::sync::mpsc::Sender<std::thread::ThreadId>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let _ = self.0.send(std::thread::current().id());
     }
-    // Growth comes without a context, and must not refuse what staging allowed.
-    assert!(
-        connection
-            .allow(&[used(Access::Block, shared), mounted(shared)])
-            .is_ok()
-    );
 }
 
-#[test]
-fn the_modes_of_the_configuration_count_for_every_way_to_a_volume_of_another_driver() {
-    let connection = of("{driver: x, csi: {access_modes: [SINGLE_NODE_WRITER]}}", 13);
-    let directory = attached(&[("node_attach_driver", "hostpath"), ("path", "/a")]);
-    let mut capability = with_group();
-    assert!(connection.allow_attached(&directory, &capability).is_ok());
-    capability.mode = AccessMode::SingleNodeMultiWriter;
-    assert!(connection.allow_attached(&directory, &capability).is_err());
+#[async_trait::async_trait]
+impl Driver for Told {
+    fn kind(&self) -> &'static str {
+        "told"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::NONE
+    }
+
+    fn access_rules(&self) -> AccessRules {
+        AccessRules::filesystem(&[])
+    }
+
+    fn backend_identity(&self) -> driver_core::BackendIdentity {
+        driver_core::BackendIdentity("told".to_owned())
+    }
+
+    fn name_volume(&self, _: &VolumeName, _: &Parameters) -> Result<VolumeId, Error> {
+        Err(self.unsupported("name volume"))
+    }
+
+    async fn probe(&self, _: &Call) -> Vec<Error> {
+        Vec::new()
+    }
+
+    async fn create_volume(
+        &self,
+        _: &Call,
+        _: &driver_core::CreateVolume,
+    ) -> Result<driver_core::Volume, Error> {
+        Err(self.unsupported("create volume"))
+    }
+
+    async fn delete_volume(&self, _: &Call, _: &VolumeId) -> Result<(), Error> {
+        Err(self.unsupported("delete volume"))
+    }
 }
 
-#[test]
-fn options_that_no_tool_could_be_given_are_refused_where_disks_are_formatted() {
-    let options = "node: {format: {ext4: {customOptions: [/dev/sda]}}}";
-    let error = open(&format!("driver: node-manual\n{options}")).expect_err("a device");
-    assert_eq!(error.path(), Some("node.format.ext4.customOptions[0]"));
+#[tokio::test]
+async fn a_driver_whose_last_call_has_ended_goes_where_no_calls_are_run() {
+    let (told, dropped) = std::sync::mpsc::channel();
+    drop(nas(Arc::new(Told(told))));
+    let there = dropped.recv().expect("dropped");
+    assert_ne!(there, std::thread::current().id());
 }

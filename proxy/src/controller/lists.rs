@@ -1,15 +1,11 @@
-//! Lists of volumes and snapshots, in pages that every client can receive.
-//!
-//! Clients refuse messages above 4 MiB and sidecars never raise that, so a reply stays below a
-//! fourth of it, whatever was asked for: a page is asked of the driver again, smaller, until it
-//! fits.
+//! Lists of volumes and snapshots: of one connection, or of all of them.
 
 use std::sync::Arc;
 
 use csi_proto::v1;
-use driver_core::{Error, Kind, PageRequest, SnapshotFilter};
-use prost::Message;
+use driver_core::{Capabilities, Error, Kind, Page, PageRequest, SnapshotFilter};
 
+use super::pages::{self, Listed, Listing};
 use super::{about, about_snapshot, about_volume, offered};
 use crate::connection::Connection;
 use crate::decode::{self, ListSnapshotsRequest};
@@ -18,54 +14,31 @@ use crate::inflight::Keys;
 use crate::rpc::{Job, Task};
 use crate::service::Plugin;
 
-/// The largest reply, in bytes.
-const MAX_REPLY: usize = 1 << 20;
-/// The most entries of a page: what fits into a reply when the entries are of ordinary size.
-const MAX_ENTRIES: usize = 2_000;
-
 pub(super) fn volumes(
     plugin: &Arc<Plugin>,
     request: v1::ListVolumesRequest,
 ) -> Result<Job<v1::ListVolumesResponse>, Error> {
     offered(plugin, "list volumes", |can| can.list_volumes)?;
     let page = decode::page(request.max_entries, request.starting_token)?;
-    let connection = plugin.connections.leading().clone();
-    Ok(Job::new(
-        about(&connection),
-        Keys::none(),
-        async move |task| {
-            let mut sizes = Sizes::new(page);
-            loop {
-                let listing = connection.driver().list_volumes(&task.call, &sizes.page);
-                let found = task.ask("list_volumes", listing).await?;
-                let reply = v1::ListVolumesResponse {
-                    next_token: encode::next_token(&found)?,
-                    entries: found
-                        .entries
-                        .iter()
-                        .map(|v| entry(&connection, v))
-                        .collect(),
-                };
-                if sizes.fits(reply.entries.len(), reply.encoded_len()) {
-                    return Ok(reply);
-                }
-            }
-        },
-    ))
-}
-
-fn entry(
-    connection: &Connection,
-    volume: &driver_core::Volume,
-) -> v1::list_volumes_response::Entry {
-    let condition = super::volumes::with_condition(connection).then(encode::normal);
-    v1::list_volumes_response::Entry {
-        volume: Some(encode::volume(connection, volume)),
-        status: condition.map(|condition| v1::list_volumes_response::VolumeStatus {
-            published_node_ids: Vec::new(),
-            volume_condition: Some(condition),
-        }),
-    }
+    let plugin = Arc::clone(plugin);
+    Ok(Job::new(about(None), Keys::none(), async move |task| {
+        let what = Volumes {
+            with_condition: super::volumes::with_condition(&plugin.advertised),
+        };
+        let listed = if let Some(only) = plugin.connections.only() {
+            pages::of_one(&task, &only, page, &what).await?
+        } else {
+            pages::of_all(&task, plugin.connections.listed(), page, &what).await?
+        };
+        let Listed {
+            entries,
+            next_token,
+        } = listed;
+        Ok(v1::ListVolumesResponse {
+            entries,
+            next_token,
+        })
+    }))
 }
 
 pub(super) fn snapshots(
@@ -74,136 +47,160 @@ pub(super) fn snapshots(
 ) -> Result<Job<v1::ListSnapshotsResponse>, Error> {
     offered(plugin, "list snapshots", |can| can.list_snapshots)?;
     let request = ListSnapshotsRequest::decode(request)?;
-    if let Some(handle) = &request.snapshot {
-        let (connection, id) = plugin.connections.of_snapshot(handle);
-        let subject = about_snapshot(&connection, handle.as_str());
-        let source = request
-            .source
-            .map(|source| plugin.connections.of_volume(&source).1);
-        return Ok(Job::new(subject, Keys::none(), async move |task| {
-            let found = connection.driver().get_snapshot(&task.call, &id);
-            let found = task.ask("get_snapshot", found).await;
-            one_or_none(found, source.as_ref())
+    let (snapshot, source) = (&request.snapshot, &request.source);
+    let stray = snapshot
+        .as_ref()
+        .is_some_and(|handle| plugin.connections.is_stray_snapshot(handle))
+        || source
+            .as_ref()
+            .is_some_and(|handle| plugin.connections.is_stray_volume(handle));
+    if stray {
+        // Nothing here was ever given out under such a handle.
+        return Ok(Job::new(about(None), Keys::none(), async |_| {
+            Ok(v1::ListSnapshotsResponse::default())
         }));
     }
-    let (connection, filter, subject) = match request.source {
-        None => {
-            let connection = plugin.connections.leading().clone();
-            let subject = about(&connection);
-            (connection, SnapshotFilter::default(), subject)
+    if request.snapshot.is_some() {
+        return one_snapshot(plugin, request);
+    }
+    if let Some(handle) = request.source {
+        let (connection, id) = plugin.connections.of_volume(&handle)?;
+        if !connection.can().list_snapshots {
+            return Err(connection.lacks("list snapshots"));
         }
-        Some(handle) => {
-            let (connection, id) = plugin.connections.of_volume(&handle);
-            let subject = about_volume(&connection, handle.as_str());
-            (connection, SnapshotFilter { source: Some(id) }, subject)
-        }
-    };
-    Ok(Job::new(subject, Keys::none(), async move |task| {
-        list_snapshots(&task, &connection, &filter, request.page).await
+        let subject = about_volume(&connection, handle.as_str());
+        let filter = SnapshotFilter { source: Some(id) };
+        return Ok(Job::new(subject, Keys::none(), async move |task| {
+            let listed = pages::of_one(&task, &connection, request.page, &filter).await?;
+            let mut reply = reply(listed);
+            // By another name of its connection it is still the volume that was asked for.
+            for snapshot in reply.entries.iter_mut().filter_map(|e| e.snapshot.as_mut()) {
+                handle.as_str().clone_into(&mut snapshot.source_volume_id);
+            }
+            Ok(reply)
+        }));
+    }
+    let plugin = Arc::clone(plugin);
+    Ok(Job::new(about(None), Keys::none(), async move |task| {
+        let (filter, page) = (SnapshotFilter::default(), request.page);
+        let listed = if let Some(only) = plugin.connections.only() {
+            pages::of_one(&task, &only, page, &filter).await?
+        } else {
+            pages::of_all(&task, plugin.connections.listed(), page, &filter).await?
+        };
+        Ok(reply(listed))
     }))
 }
 
-async fn list_snapshots(
-    task: &Task,
-    connection: &Connection,
-    filter: &SnapshotFilter,
-    page: PageRequest,
-) -> Result<v1::ListSnapshotsResponse, Error> {
-    let mut sizes = Sizes::new(page);
-    loop {
-        let driver = connection.driver();
-        let listing = driver.list_snapshots(&task.call, filter, &sizes.page);
-        let found = task.ask("list_snapshots", listing).await?;
-        let entries = found.entries.iter().map(|snapshot| {
-            let snapshot = Some(encode::snapshot(snapshot));
-            v1::list_snapshots_response::Entry { snapshot }
-        });
-        let reply = v1::ListSnapshotsResponse {
-            entries: entries.collect(),
-            next_token: encode::next_token(&found)?,
-        };
-        if sizes.fits(reply.entries.len(), reply.encoded_len()) {
-            return Ok(reply);
-        }
+fn reply(listed: Listed<v1::list_snapshots_response::Entry>) -> v1::ListSnapshotsResponse {
+    v1::ListSnapshotsResponse {
+        entries: listed.entries,
+        next_token: listed.next_token,
     }
 }
 
 /// The list of one snapshot, which is empty if there is none such.
-fn one_or_none(
-    found: Result<driver_core::Snapshot, Error>,
-    source: Option<&driver_core::VolumeId>,
-) -> Result<v1::ListSnapshotsResponse, Error> {
-    let snapshot = match found {
-        Ok(snapshot) => snapshot,
-        Err(error) if error.kind() == Kind::NotFound => {
-            return Ok(v1::ListSnapshotsResponse::default());
-        }
-        Err(error) => return Err(error),
+fn one_snapshot(
+    plugin: &Arc<Plugin>,
+    request: ListSnapshotsRequest,
+) -> Result<Job<v1::ListSnapshotsResponse>, Error> {
+    let missing = || Error::invalid("request field `snapshot_id`");
+    let handle = request.snapshot.ok_or_else(missing)?;
+    let (connection, id) = plugin.connections.of_snapshot(&handle)?;
+    if !connection.can().get_snapshot {
+        return Err(connection.lacks("get snapshot"));
+    }
+    let subject = about_snapshot(&connection, handle.as_str());
+    let place = |source| {
+        let (home, id) = plugin.connections.of_volume(&source)?;
+        Ok::<_, Error>((source, home, id))
     };
-    let wanted = source.is_none_or(|source| *source == snapshot.source);
-    let entry = v1::list_snapshots_response::Entry {
-        snapshot: Some(encode::snapshot(&snapshot)),
-    };
-    Ok(v1::ListSnapshotsResponse {
-        entries: wanted.then_some(entry).into_iter().collect(),
-        next_token: String::new(),
-    })
-}
-
-/// Finds a size of page whose reply is small enough.
-#[derive(Debug)]
-struct Sizes {
-    page: PageRequest,
-}
-
-// === impl Sizes ===
-
-impl Sizes {
-    fn new(mut page: PageRequest) -> Self {
-        page.max = Some(page.max.unwrap_or(MAX_ENTRIES).min(MAX_ENTRIES));
-        Self { page }
-    }
-
-    /// Whether a reply can be sent; if not, the next page to ask for is smaller. A single entry is
-    /// always sent: it cannot be made smaller.
-    fn fits(&mut self, entries: usize, bytes: usize) -> bool {
-        if bytes <= MAX_REPLY || entries <= 1 {
-            return true;
+    let source = request.source.map(place).transpose()?;
+    Ok(Job::new(subject, Keys::none(), async move |task| {
+        let found = connection.driver().get_snapshot(&task.call, &id);
+        let found = match task.ask(&connection, "get_snapshot", found).await {
+            Ok(found) => found,
+            Err(error) if error.kind() == Kind::NotFound => {
+                return Ok(v1::ListSnapshotsResponse::default());
+            }
+            Err(error) => return Err(error),
+        };
+        let of = |(_, home, id): &(_, Arc<Connection>, _)| {
+            home.scope() == connection.scope() && *id == found.source
+        };
+        let wanted = source.as_ref().is_none_or(of);
+        let mut entry = SnapshotFilter::default().entry(&connection, &found);
+        if let Some(snapshot) = &mut entry.snapshot {
+            handle.as_str().clone_into(&mut snapshot.snapshot_id);
+            if let Some((source, ..)) = &source {
+                source.as_str().clone_into(&mut snapshot.source_volume_id);
+            }
         }
-        // A little less than what would fit if all entries were alike.
-        let proportional = entries * (MAX_REPLY / 1024) / (bytes / 1024 + 1);
-        self.page.max = Some(proportional.clamp(1, entries - 1));
-        false
+        Ok(v1::ListSnapshotsResponse {
+            entries: wanted.then_some(entry).into_iter().collect(),
+            next_token: String::new(),
+        })
+    }))
+}
+
+/// All volumes.
+struct Volumes {
+    with_condition: bool,
+}
+
+impl Listing for Volumes {
+    type Found = driver_core::Volume;
+    type Entry = v1::list_volumes_response::Entry;
+
+    fn has(&self, can: &Capabilities) -> bool {
+        can.list_volumes
+    }
+
+    async fn ask(
+        &self,
+        task: &Task,
+        connection: &Connection,
+        page: &PageRequest,
+    ) -> Result<Page<driver_core::Volume>, Error> {
+        let listing = connection.driver().list_volumes(&task.call, page);
+        task.ask_patiently(connection, "list_volumes", listing)
+            .await
+    }
+
+    fn entry(&self, connection: &Connection, found: &driver_core::Volume) -> Self::Entry {
+        let condition = self.with_condition.then(encode::normal);
+        v1::list_volumes_response::Entry {
+            volume: Some(encode::volume(connection, found)),
+            status: condition.map(|condition| v1::list_volumes_response::VolumeStatus {
+                published_node_ids: Vec::new(),
+                volume_condition: Some(condition),
+            }),
+        }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl Listing for SnapshotFilter {
+    type Found = driver_core::Snapshot;
+    type Entry = v1::list_snapshots_response::Entry;
 
-    #[test]
-    fn a_page_that_is_too_large_is_asked_for_again_until_it_fits_or_has_one_entry() {
-        let mut sizes = Sizes::new(PageRequest::default());
-        assert_eq!(sizes.page.max, Some(MAX_ENTRIES));
-        let mut tries = 0;
-        // Entries that grow: the worst case for a guess in proportion.
-        let weight = |n: usize| n * n * 10;
-        let mut entries = MAX_ENTRIES;
-        while !sizes.fits(entries, weight(entries)) {
-            let next = sizes.page.max.expect("a size");
-            assert!(next < entries);
-            entries = next;
-            tries += 1;
-        }
-        assert!(weight(entries) <= MAX_REPLY && tries < 10, "{tries} tries");
-        assert!(sizes.fits(1, 5 * MAX_REPLY));
+    fn has(&self, can: &Capabilities) -> bool {
+        can.list_snapshots
     }
 
-    #[test]
-    fn nobody_gets_more_than_asked_for_nor_more_than_fits() {
-        let asked = |max| Sizes::new(PageRequest { max, after: None }).page.max;
-        assert_eq!(asked(Some(3)), Some(3));
-        assert_eq!(asked(Some(1_000_000)), Some(MAX_ENTRIES));
-        assert_eq!(asked(None), Some(MAX_ENTRIES));
+    async fn ask(
+        &self,
+        task: &Task,
+        connection: &Connection,
+        page: &PageRequest,
+    ) -> Result<Page<driver_core::Snapshot>, Error> {
+        let listing = connection.driver().list_snapshots(&task.call, self, page);
+        task.ask_patiently(connection, "list_snapshots", listing)
+            .await
+    }
+
+    fn entry(&self, connection: &Connection, found: &driver_core::Snapshot) -> Self::Entry {
+        v1::list_snapshots_response::Entry {
+            snapshot: Some(encode::snapshot(connection, found)),
+        }
     }
 }

@@ -18,11 +18,11 @@ pub(super) fn create(
 ) -> Result<Job<v1::CreateSnapshotResponse>, Error> {
     offered(plugin, "create snapshot", |can| can.snapshots)?;
     let request = CreateSnapshotRequest::try_from(request)?;
-    let (connection, source) = plugin.connections.of_volume(&request.source);
-    if !connection.driver().capabilities().snapshots {
-        return Err(connection.driver().unsupported("create snapshot"));
+    let (connection, source) = plugin.connections.of_volume(&request.source)?;
+    if !connection.can().snapshots {
+        return Err(connection.lacks("create snapshot"));
     }
-    let here = connection.name();
+    let here = connection.scope();
     // Several snapshots of one volume may be taken at once; its deletion has to wait.
     let keys = Keys::none()
         .and(
@@ -35,6 +35,7 @@ pub(super) fn create(
         snapshot: Some(request.name.as_str().to_owned()),
         ..about_volume(&connection, request.source.as_str())
     };
+    let handle = request.source;
     let wanted = CreateSnapshot {
         name: request.name,
         source,
@@ -43,8 +44,9 @@ pub(super) fn create(
     };
     Ok(Job::new(subject, keys, async move |task| {
         let cut = connection.driver().create_snapshot(&task.call, &wanted);
-        let snapshot = task.ask("create_snapshot", cut).await?;
-        encode::created_snapshot(&snapshot)
+        let cut = task.ask_for_copy(&connection, "create_snapshot", cut);
+        let snapshot = cut.await?;
+        encode::created_snapshot(&connection, &snapshot, &handle)
     }))
 }
 
@@ -54,16 +56,17 @@ pub(super) fn delete(
 ) -> Result<Job<v1::DeleteSnapshotResponse>, Error> {
     offered(plugin, "delete snapshot", |can| can.snapshots)?;
     let handle = decode::delete_snapshot(request)?;
-    let (connection, id) = plugin.connections.of_snapshot(&handle);
-    if !connection.driver().capabilities().snapshots {
-        return Err(connection.driver().unsupported("delete snapshot"));
+    let (connection, id) = plugin.connections.owner_of_snapshot(&handle)?;
+    if !connection.can().snapshots {
+        return Err(connection.lacks("delete snapshot"));
     }
     let object = Object::Snapshot(id.clone());
-    let keys = Keys::none().and(connection.name(), object, Hold::Exclusive);
+    let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
     let subject = about_snapshot(&connection, handle.as_str());
     Ok(Job::new(subject, keys, async move |task| {
         let deletion = connection.driver().delete_snapshot(&task.call, &id);
-        task.ask("delete_snapshot", deletion).await?;
+        task.ask_for_deletion(&connection, "delete_snapshot", deletion)
+            .await?;
         Ok(v1::DeleteSnapshotResponse {})
     }))
 }
@@ -74,13 +77,18 @@ pub(super) fn get(
 ) -> Result<Job<v1::GetSnapshotResponse>, Error> {
     offered(plugin, "get snapshot", |can| can.get_snapshot)?;
     let handle = decode::get_snapshot(request)?;
-    let (connection, id) = plugin.connections.of_snapshot(&handle);
+    let (connection, id) = plugin.connections.of_snapshot(&handle)?;
+    if !connection.can().get_snapshot {
+        return Err(connection.lacks("get snapshot"));
+    }
     let subject = about_snapshot(&connection, handle.as_str());
     Ok(Job::new(subject, Keys::none(), async move |task| {
         let found = connection.driver().get_snapshot(&task.call, &id);
-        let snapshot = task.ask("get_snapshot", found).await?;
+        let snapshot = task.ask(&connection, "get_snapshot", found).await?;
+        let mut reply = encode::snapshot(&connection, &snapshot);
+        handle.as_str().clone_into(&mut reply.snapshot_id);
         Ok(v1::GetSnapshotResponse {
-            snapshot: Some(encode::snapshot(&snapshot)),
+            snapshot: Some(reply),
         })
     }))
 }

@@ -9,10 +9,11 @@ use driver_core::{
     CapacityQuery, NodeId, PageRequest, Parameters, SizeRange, SnapshotName, TopologyRequirement,
     VolumeName,
 };
+use driver_node_manual::NodeManual;
 use node_utils::VolumeCapability;
 
 use super::{DecodeError, capability, maps, page, present, size, snapshot_handle, volume_handle};
-use crate::dispatch::{SnapshotHandle, VolumeHandle};
+use crate::connections::{SnapshotHandle, VolumeHandle};
 
 /// A volume to be made.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub(crate) struct ControllerPublishRequest {
     pub(crate) node: NodeId,
     pub(crate) capability: VolumeCapability,
     pub(crate) readonly: bool,
+    /// Whether its context was written by hand: no driver has made the volume.
+    pub(crate) by_hand: bool,
 }
 
 /// A volume no longer to be reachable from a node, or from any.
@@ -163,12 +166,15 @@ impl TryFrom<v1::ControllerPublishVolumeRequest> for ControllerPublishRequest {
 
     fn try_from(request: v1::ControllerPublishVolumeRequest) -> Result<Self, DecodeError> {
         maps::secrets(request.secrets)?;
-        maps::map("volume_context", request.volume_context)?;
+        let context = maps::map("volume_context", request.volume_context)?;
+        let maker = context.get("provisioner_driver").map(String::as_str);
         Ok(Self {
             volume: volume_handle("volume_id", &request.volume_id)?,
             node: node(&request.node_id)?.ok_or(DecodeError::missing("node_id"))?,
             capability: capability::required(request.volume_capability)?,
             readonly: request.readonly,
+            by_hand: context.contains_key("node_attach_driver")
+                && matches!(maker, None | Some(NodeManual::KIND)),
         })
     }
 }

@@ -7,7 +7,7 @@ use node_utils::attachment::PathError;
 use node_utils::{AbsolutePath, StagingPath, TargetPath, VolumeCapability, VolumeContext};
 
 use super::{DecodeError, capability, maps, path, present, size, volume_handle};
-use crate::dispatch::VolumeHandle;
+use crate::connections::VolumeHandle;
 
 /// A volume to be made ready on this node.
 #[derive(Debug)]
@@ -41,7 +41,8 @@ pub(crate) struct UnpublishRequest {
 #[derive(Debug)]
 pub(crate) struct NodeExpandRequest {
     pub(crate) volume: VolumeHandle,
-    pub(crate) path: AbsolutePath,
+    /// `None` is a relative path: no volume is ever there.
+    pub(crate) path: Option<AbsolutePath>,
     pub(crate) size: SizeRange,
     pub(crate) capability: Option<VolumeCapability>,
 }
@@ -108,9 +109,13 @@ pub(crate) fn stats(
 ) -> Result<(VolumeHandle, Option<AbsolutePath>), DecodeError> {
     let volume = volume_handle("volume_id", &request.volume_id)?;
     optional_staging(&request.staging_target_path)?;
-    match AbsolutePath::parse(&request.volume_path) {
-        Err(PathError::Relative) => Ok((volume, None)),
-        _ => Ok((volume, Some(path("volume_path", &request.volume_path)?))),
+    Ok((volume, place(&request.volume_path)?))
+}
+
+fn place(volume_path: &str) -> Result<Option<AbsolutePath>, DecodeError> {
+    match AbsolutePath::parse(volume_path) {
+        Err(PathError::Relative) => Ok(None),
+        _ => path("volume_path", volume_path).map(Some),
     }
 }
 
@@ -122,7 +127,7 @@ impl TryFrom<v1::NodeExpandVolumeRequest> for NodeExpandRequest {
         optional_staging(&request.staging_target_path)?;
         Ok(Self {
             volume: volume_handle("volume_id", &request.volume_id)?,
-            path: path("volume_path", &request.volume_path)?,
+            path: place(&request.volume_path)?,
             size: size(request.capacity_range)?,
             capability: request.volume_capability.map(capability::one).transpose()?,
         })

@@ -72,3 +72,42 @@ fn the_page_says_what_runs_and_how_large_it_is_and_ends_as_the_format_demands() 
     assert!(open.parse::<u64>().unwrap() >= 3, "{open}");
     assert!(page.ends_with("# EOF\n"));
 }
+
+#[test]
+fn of_a_connection_that_is_gone_nothing_is_told_any_more() {
+    let metrics = Metrics::new();
+    let call = |name: &str| {
+        let name = Arc::from(name);
+        metrics.connection_loaded(&name, &Arc::from("memory"), None);
+        let mut rpc = metrics.rpc("CreateVolume");
+        rpc.on_connection(&name);
+        rpc.ended(Code::Ok);
+        metrics.backend_call(&name, "create_volume", Outcome::Done, Duration::ZERO);
+        metrics.connection_refused(&name);
+        metrics.connection_health(&name, true);
+    };
+    call("nas");
+    call("other");
+    let mut late = metrics.rpc("CreateVolume");
+    late.on_connection(&Arc::from("nas"));
+    let before = page(&metrics).matches("\"nas\"").count();
+    metrics.connection_gone(&Arc::from("nas"), &Arc::from("memory"));
+    let after = page(&metrics);
+    assert!(!after.contains("\"nas\""), "{after}");
+    assert_eq!(
+        after.matches("\"other\"").count(),
+        before,
+        "the others stay"
+    );
+    // What ends later does not bring it back.
+    late.ended(Code::Ok);
+    metrics.backend_call(
+        &Arc::from("nas"),
+        "create_volume",
+        Outcome::Done,
+        Duration::ZERO,
+    );
+    assert!(!page(&metrics).contains("\"nas\""));
+    call("nas");
+    assert_eq!(page(&metrics).matches("\"nas\"").count(), before);
+}

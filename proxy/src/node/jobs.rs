@@ -3,19 +3,19 @@
 //! The guard goes down with the work: a thread that hangs in a system call and may yet change
 //! something keeps its volume locked after its caller was told that the deadline has passed.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use csi_proto::v1;
 use driver_core::config::NodeCapability;
 use driver_core::{Error, Kind, VolumeId};
-use node_utils::{AbsolutePath, Attachment, Terms, node};
+use node_utils::{AbsolutePath, Attachment, Terms, blocking, node};
 use tracing::info;
 
-use crate::connection::Connection;
+use crate::connections::VolumeHandle;
 use crate::decode::{self, NodeExpandRequest, PublishRequest, StageRequest, UnpublishRequest};
-use crate::dispatch::VolumeHandle;
 use crate::encode;
 use crate::inflight::{Hold, Keys, Object};
+use crate::node_half::for_staging;
 use crate::rpc::{Job, Subject, Task};
 use crate::service::Plugin;
 
@@ -24,16 +24,16 @@ pub(super) fn stage(
     request: v1::NodeStageVolumeRequest,
 ) -> Result<Job<v1::NodeStageVolumeResponse>, Error> {
     let request = StageRequest::try_from(request)?;
-    let (connection, id) = plugin.connections.of_volume(&request.volume);
-    let context = connection.context_of(&id, &request.context);
-    let attachment = connection.attachment(&id, context)?;
-    connection.allow_attached(&attachment, &request.capability)?;
-    let capability = connection.on_node(request.capability);
-    let secret = connection.secret_flags(context, &request.secrets)?;
-    let capability = connection.for_staging(capability, &secret);
-    let secrets = connection.stage_secrets(&attachment, context, &request.secrets)?;
-    let keys = alone(&connection, &id, request.staging.path());
-    let subject = about(&connection, &request.volume);
+    let (node, id) = (&plugin.node, request.volume.on_node());
+    let context = node.context_of(&id, &request.context);
+    let attachment = node.attachment(&id, context)?;
+    node.allow_attached(&attachment, &request.capability)?;
+    let verbs = node.verbs_for(&id, context)?;
+    let secret = node.secret_flags(context, &request.secrets)?;
+    let capability = for_staging(&verbs, node.on_node(request.capability), &secret);
+    let secrets = node.stage_secrets(&attachment, context, &request.secrets)?;
+    let keys = alone(&id, request.staging.path());
+    let subject = about(plugin, &request.volume);
     Ok(Job::new(subject, keys, async move |task| {
         if !secret.is_empty() && takes_no_flags_when_staged(&attachment) {
             let dropped = secret.iter().count();
@@ -49,7 +49,7 @@ pub(super) fn stage(
             capability,
             secrets,
         };
-        let staged = connection.node().stage(terms(&task), wanted).await;
+        let staged = verbs.stage(terms(&task), wanted).await;
         staged.map_err(|error| told(&id, error))?;
         Ok(v1::NodeStageVolumeResponse {})
     }))
@@ -66,11 +66,11 @@ pub(super) fn unstage(
     request: v1::NodeUnstageVolumeRequest,
 ) -> Result<Job<v1::NodeUnstageVolumeResponse>, Error> {
     let (handle, staging) = decode::unstage(&request)?;
-    let (connection, id) = plugin.connections.of_volume(&handle);
-    let keys = alone(&connection, &id, staging.path());
-    let subject = about(&connection, &handle);
+    let (verbs, id) = (plugin.node.verbs().clone(), handle.on_node());
+    let keys = alone(&id, staging.path());
+    let subject = about(plugin, &handle);
     Ok(Job::new(subject, keys, async move |task| {
-        let unstaged = connection.node().unstage(terms(&task), staging).await;
+        let unstaged = verbs.unstage(terms(&task), staging).await;
         unstaged.map_err(|error| told(&id, error))?;
         Ok(v1::NodeUnstageVolumeResponse {})
     }))
@@ -81,27 +81,30 @@ pub(super) fn publish(
     request: v1::NodePublishVolumeRequest,
 ) -> Result<Job<v1::NodePublishVolumeResponse>, Error> {
     let request = PublishRequest::try_from(request)?;
-    let (connection, id) = plugin.connections.of_volume(&request.volume);
-    let attachment = connection.attachment(&id, &request.context)?;
-    connection.allow_attached(&attachment, &request.capability)?;
+    let (node, id) = (&plugin.node, request.volume.on_node());
+    let context = node.context_of(&id, &request.context);
+    let attachment = node.attachment(&id, context)?;
+    node.allow_attached(&attachment, &request.capability)?;
+    // A volume of the pod's own has none, and gets no further: whose words its attributes are.
     let staging = request.staging.ok_or_else(|| unstaged(&id))?;
+    let verbs = node.verbs_for(&id, context)?;
     // Two calls for one volume must not both find it published nowhere.
     let hold = if request.capability.mode.has_one_target() {
         Hold::Exclusive
     } else {
         Hold::Shared
     };
-    let keys = at_target(&connection, &id, request.target.path(), hold);
-    let subject = about(&connection, &request.volume);
+    let keys = at_target(&id, request.target.path(), hold);
+    let subject = about(plugin, &request.volume);
     let wanted = node::PublishRequest {
         staging,
         target: request.target,
         attachment,
-        capability: connection.on_node(request.capability),
+        capability: node.on_node(request.capability),
         readonly: request.readonly,
     };
     Ok(Job::new(subject, keys, async move |task| {
-        let published = connection.node().publish(terms(&task), wanted).await;
+        let published = verbs.publish(terms(&task), wanted).await;
         published.map_err(|error| told(&id, error))?;
         Ok(v1::NodePublishVolumeResponse {})
     }))
@@ -123,14 +126,11 @@ pub(super) fn unpublish(
     request: v1::NodeUnpublishVolumeRequest,
 ) -> Result<Job<v1::NodeUnpublishVolumeResponse>, Error> {
     let request = UnpublishRequest::try_from(request)?;
-    let (connection, id) = plugin.connections.of_volume(&request.volume);
-    let keys = at_target(&connection, &id, request.target.path(), Hold::Shared);
-    let subject = about(&connection, &request.volume);
+    let (verbs, id) = (plugin.node.verbs().clone(), request.volume.on_node());
+    let keys = at_target(&id, request.target.path(), Hold::Shared);
+    let subject = about(plugin, &request.volume);
     Ok(Job::new(subject, keys, async move |task| {
-        let removed = connection
-            .node()
-            .unpublish(terms(&task), request.target)
-            .await;
+        let removed = verbs.unpublish(terms(&task), request.target).await;
         removed.map_err(|error| told(&id, error))?;
         Ok(v1::NodeUnpublishVolumeResponse {})
     }))
@@ -142,15 +142,15 @@ pub(super) fn stats(
     request: v1::NodeGetVolumeStatsRequest,
 ) -> Result<Job<v1::NodeGetVolumeStatsResponse>, Error> {
     let (handle, path) = decode::stats(&request)?;
-    let (connection, id) = plugin.connections.of_volume(&handle);
+    let (plugin, id) = (plugin.clone(), handle.on_node());
     let Some(path) = path else {
-        return Err(Error::not_found(format!("volume {id} at a relative path")));
+        return Err(nowhere(&id));
     };
-    let subject = about(&connection, &handle);
+    let subject = about(&plugin, &handle);
     Ok(Job::new(subject, Keys::none(), async move |task| {
-        let found = connection.node().stats(terms(&task), path).await;
+        let found = plugin.node.verbs().stats(terms(&task), path).await;
         let stats = found.map_err(|error| told(&id, error))?;
-        let advertised = &connection.advertised().node;
+        let advertised = &plugin.advertised.node;
         let with_condition = advertised.contains(&NodeCapability::VolumeCondition);
         Ok(encode::stats(&stats, with_condition))
     }))
@@ -161,17 +161,20 @@ pub(super) fn expand(
     request: v1::NodeExpandVolumeRequest,
 ) -> Result<Job<v1::NodeExpandVolumeResponse>, Error> {
     let request = NodeExpandRequest::try_from(request)?;
-    let (connection, id) = plugin.connections.of_volume(&request.volume);
-    connection.allow(request.capability.as_slice())?;
-    let object = Object::OnNode(id.clone());
-    let keys = Keys::none().and(connection.name(), object, Hold::Exclusive);
-    let subject = about(&connection, &request.volume);
+    let (verbs, id) = (plugin.node.verbs().clone(), request.volume.on_node());
+    let allowed = request.capability.as_ref();
+    allowed.map_or(Ok(()), |capability| plugin.node.allow(capability))?;
+    let keys = Keys::none().and(&HERE, Object::OnNode(id.clone()), Hold::Exclusive);
+    let subject = about(plugin, &request.volume);
+    let Some(path) = request.path else {
+        return Err(nowhere(&id));
+    };
     let wanted = node::ExpandRequest {
-        path: request.path,
+        path,
         required: request.size.required(),
     };
     Ok(Job::new(subject, keys, async move |task| {
-        let grown = connection.node().expand(terms(&task), wanted).await;
+        let grown = verbs.expand(terms(&task), wanted).await;
         let capacity = grown.map_err(|error| told(&id, error))?;
         Ok(v1::NodeExpandVolumeResponse {
             capacity_bytes: capacity.map_or(0, encode::bytes),
@@ -179,35 +182,54 @@ pub(super) fn expand(
     }))
 }
 
+fn nowhere(id: &VolumeId) -> Error {
+    Error::not_found(format!("volume {id} at a relative path"))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "all jobs have one shape")]
+pub(super) fn info(
+    plugin: &Arc<Plugin>,
+    _: v1::NodeGetInfoRequest,
+) -> Result<Job<v1::NodeGetInfoResponse>, Error> {
+    let plugin = plugin.clone();
+    Ok(Job::new(
+        Subject::default(),
+        Keys::none(),
+        async move |_| {
+            let node_id = plugin.info.id().as_str().to_owned();
+            let place = blocking::spawn(move || plugin.info.place()).await;
+            let place =
+                place.map_err(|join| Error::new(Kind::Internal, "tell the place").because(join))?;
+            Ok(v1::NodeGetInfoResponse {
+                node_id,
+                // The orchestrator decides.
+                max_volumes_per_node: 0,
+                accessible_topology: place.as_ref().map(encode::topology),
+            })
+        },
+    ))
+}
+
+/// What a node works on belongs to the node, not to a connection.
+static HERE: LazyLock<Arc<str>> = LazyLock::new(Arc::default);
+
 /// Staging and its opposite share neither the volume nor the path with anybody.
-fn alone(connection: &Connection, id: &VolumeId, path: &AbsolutePath) -> Keys {
+fn alone(id: &VolumeId, path: &AbsolutePath) -> Keys {
     Keys::none()
-        .and(
-            connection.name(),
-            Object::OnNode(id.clone()),
-            Hold::Exclusive,
-        )
-        .and(
-            connection.name(),
-            Object::Path(path.clone()),
-            Hold::Exclusive,
-        )
+        .and(&HERE, Object::OnNode(id.clone()), Hold::Exclusive)
+        .and(&HERE, Object::Path(path.clone()), Hold::Exclusive)
 }
 
 /// Publishing shares the volume with other targets, but not with staging.
-fn at_target(connection: &Connection, id: &VolumeId, path: &AbsolutePath, volume: Hold) -> Keys {
+fn at_target(id: &VolumeId, path: &AbsolutePath, volume: Hold) -> Keys {
     Keys::none()
-        .and(
-            connection.name(),
-            Object::Path(path.clone()),
-            Hold::Exclusive,
-        )
-        .and(connection.name(), Object::OnNode(id.clone()), volume)
+        .and(&HERE, Object::Path(path.clone()), Hold::Exclusive)
+        .and(&HERE, Object::OnNode(id.clone()), volume)
 }
 
-fn about(connection: &Connection, volume: &VolumeHandle) -> Subject {
+fn about(plugin: &Plugin, volume: &VolumeHandle) -> Subject {
     Subject {
-        connection: connection.name().clone(),
+        connection: plugin.connections.name_of(volume).text().clone(),
         volume: Some(volume.as_str().to_owned()),
         snapshot: None,
     }

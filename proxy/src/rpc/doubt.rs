@@ -4,54 +4,109 @@
 //! object is in doubt, no passing trouble is reported with a final code. The memory only makes
 //! answers more careful; losing it with the process loses no state.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use driver_core::{Effect, Error, Kind};
+use tokio::time::Instant;
 
-use crate::inflight::Key;
+use crate::inflight::{Key, Keys};
 
 /// How many objects are remembered; with more, everything is in doubt.
 const LIMIT: usize = 65_536;
+/// After so long nobody comes back for an object.
+const FORGOTTEN: Duration = Duration::from_hours(24);
 
 /// The objects in doubt. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Doubts {
-    keys: Arc<Mutex<HashSet<Key>>>,
+    keys: Arc<Mutex<HashMap<Key, Instant>>>,
+}
+
+/// What one call may leave in doubt. Clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct Trace {
+    doubts: Doubts,
+    held: Arc<Keys>,
+    /// What it changes of that, if it has said so.
+    changed: Arc<Mutex<Option<Keys>>>,
 }
 
 // === impl Doubts ===
 
 impl Doubts {
-    /// Judges how a call ended that worked on `key`: an error that would be final only for lack of
-    /// memory comes back with a possible effect.
-    pub(super) fn settle<T>(
-        &self,
-        key: Option<&Key>,
-        result: Result<T, Error>,
-    ) -> Result<T, Error> {
-        let Some(key) = key else {
+    /// What a call may leave in doubt that holds `keys`.
+    pub(super) fn trace(&self, keys: Keys) -> Trace {
+        Trace {
+            doubts: self.clone(),
+            held: Arc::new(keys),
+            changed: Arc::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Instant>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_known(known: &HashMap<Key, Instant>, keys: &Keys) -> bool {
+    let is_new = |at: &Instant| at.elapsed() < FORGOTTEN;
+    let mut keys = keys.in_doubt();
+    keys.any(|key| known.get(key).is_some_and(is_new))
+}
+
+// === impl Trace ===
+
+impl Trace {
+    /// Of all that the call holds it changes nothing but this.
+    pub(super) fn changes_only(&self, keys: &Keys) {
+        *self.changed() = Some(keys.clone());
+    }
+
+    /// Whether an earlier call left any of these in doubt.
+    pub(super) fn is_in_doubt(&self, keys: &Keys) -> bool {
+        is_known(&self.doubts.lock(), keys)
+    }
+
+    /// Judges how the call ended: an error that would be final only for lack of memory comes back with
+    /// a possible effect.
+    pub(super) fn settle<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        if self.held.in_doubt().next().is_none() {
             return result;
-        };
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        }
+        let mut known = self.doubts.lock();
         match result {
             Ok(value) => {
-                keys.remove(key);
+                for key in self.held.in_doubt() {
+                    known.remove(key);
+                }
                 Ok(value)
             }
             Err(error) if leaves_doubt(&error) => {
-                if keys.len() < LIMIT {
-                    keys.insert(key.clone());
+                if known.len() >= LIMIT {
+                    known.retain(|_, at| at.elapsed() < FORGOTTEN);
+                }
+                let changed = self.changed();
+                for key in changed.as_ref().unwrap_or(&self.held).in_doubt() {
+                    if known.len() < LIMIT {
+                        known.insert(key.clone(), Instant::now());
+                    }
                 }
                 Err(error)
             }
             Err(error)
-                if is_passing(error.kind()) && (keys.contains(key) || keys.len() >= LIMIT) =>
+                if is_passing(error.kind())
+                    && (known.len() >= LIMIT || is_known(&known, &self.held)) =>
             {
                 Err(error.with_effect(Effect::Possible))
             }
             Err(error) => Err(error),
         }
+    }
+
+    fn changed(&self) -> MutexGuard<'_, Option<Keys>> {
+        self.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -77,22 +132,26 @@ pub(super) fn is_passing(kind: Kind) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inflight::{Hold, Keys, Object};
+    use crate::inflight::{Hold, Object};
     use driver_core::VolumeId;
 
-    fn key(id: &str) -> Key {
-        let object = Object::Volume(VolumeId::parse(id).expect("id"));
-        let keys = Keys::none().and(&Arc::from(""), object, Hold::Exclusive);
-        keys.exclusive().next().expect("one key").clone()
+    fn keys(ids: &[&str]) -> Keys {
+        ids.iter().fold(Keys::none(), |keys, id| {
+            let object = Object::Volume(VolumeId::parse(id).expect("id"));
+            keys.and(&Arc::from(""), object, Hold::Exclusive)
+        })
     }
 
     fn fails(kind: Kind, effect: Effect) -> Result<(), Error> {
         Err(Error::new(kind, "create").with_effect(effect))
     }
 
+    fn ends(doubts: &Doubts, ids: &[&str], result: Result<(), Error>) -> Result<(), Error> {
+        doubts.trace(keys(ids)).settle(result)
+    }
+
     fn effect(doubts: &Doubts, id: &str, kind: Kind) -> Effect {
-        doubts
-            .settle(Some(&key(id)), fails(kind, Effect::None))
+        ends(doubts, &[id], fails(kind, Effect::None))
             .expect_err("still an error")
             .effect()
     }
@@ -101,8 +160,8 @@ mod tests {
     fn after_an_unknown_outcome_trouble_is_not_final_until_something_is_known() {
         let doubts = Doubts::default();
         assert_eq!(effect(&doubts, "a", Kind::Unreachable), Effect::None);
-        let cut = doubts.settle(Some(&key("a")), fails(Kind::Unreachable, Effect::Possible));
-        assert!(cut.is_err());
+        let cut = fails(Kind::Unreachable, Effect::Possible);
+        assert!(ends(&doubts, &["a"], cut).is_err());
         for kind in [Kind::Unreachable, Kind::Denied, Kind::Internal] {
             assert_eq!(effect(&doubts, "a", kind), Effect::Possible, "{kind:?}");
         }
@@ -112,18 +171,38 @@ mod tests {
             Effect::None,
             "what is wrong with the request stays final"
         );
-        assert!(doubts.settle(Some(&key("a")), Ok(())).is_ok());
+        assert!(ends(&doubts, &["a"], Ok(())).is_ok());
         assert_eq!(effect(&doubts, "a", Kind::Unreachable), Effect::None);
     }
 
     #[test]
-    fn a_deadline_that_passed_leaves_doubt() {
+    fn of_several_only_the_one_that_was_changed_is_in_doubt_and_any_success_ends_it() {
         let doubts = Doubts::default();
-        assert!(
-            doubts
-                .settle(Some(&key("a")), fails(Kind::Timeout, Effect::None))
-                .is_err()
-        );
+        let both = ["a", "b"];
+        let trace = doubts.trace(keys(&both));
+        trace.changes_only(&Keys::none());
+        let cut = fails(Kind::Unreachable, Effect::Possible);
+        assert!(trace.settle(cut).is_err());
+        assert!(!trace.is_in_doubt(&keys(&both)), "it only asked");
+        trace.changes_only(&keys(&["b"]));
+        let cut = fails(Kind::Unreachable, Effect::Possible);
+        assert!(trace.settle(cut).is_err());
+        assert!(trace.is_in_doubt(&keys(&["b"])) && !trace.is_in_doubt(&keys(&["a"])));
+        let later = ends(&doubts, &both, fails(Kind::Internal, Effect::None));
+        assert_eq!(later.expect_err("an error").effect(), Effect::Possible);
+        assert!(ends(&doubts, &both, Ok(())).is_ok());
+        for id in both {
+            assert_eq!(effect(&doubts, id, Kind::Unreachable), Effect::None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_that_passed_leaves_doubt_and_time_ends_it() {
+        let doubts = Doubts::default();
+        let late = fails(Kind::Timeout, Effect::None);
+        assert!(ends(&doubts, &["a"], late).is_err());
         assert_eq!(effect(&doubts, "a", Kind::Unreachable), Effect::Possible);
+        tokio::time::advance(FORGOTTEN).await;
+        assert_eq!(effect(&doubts, "a", Kind::Unreachable), Effect::None);
     }
 }

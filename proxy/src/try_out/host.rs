@@ -3,21 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use driver_core::NodeId;
 use node_utils::AbsolutePath;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::trouble::Trouble;
 use crate::args::UnixSocket;
-use crate::connection::Connection;
-use crate::dispatch::Connections;
 use crate::identity::PluginName;
 use crate::process;
 use crate::rpc::Runner;
 use crate::server;
 use crate::server::socket::{Bound, Listeners, Remains};
 use crate::service::{Modes, Plugin};
+use crate::site::Site;
 
 /// The name under which it serves.
 const NAME: &str = "org.omnibus-csi.try";
@@ -37,10 +35,9 @@ pub(super) struct Host {
 // === impl Host ===
 
 impl Host {
-    /// Serves `connection` at `socket`.
+    /// Serves `site` at `socket`.
     pub(super) fn start(
-        connection: Connection,
-        node_id: NodeId,
+        site: Site,
         runner: Runner,
         socket: &AbsolutePath,
     ) -> Result<Self, Trouble> {
@@ -52,16 +49,11 @@ impl Host {
         let bound = Bound::listen(&socket).map_err(|error| seen(&error))?;
         let remains = bound.remains();
         let name = PluginName::parse(NAME).map_err(|error| seen(&error))?;
-        let plugin = Arc::new(Plugin {
-            name,
-            modes: Modes {
-                controller: true,
-                node: true,
-            },
-            node_id,
-            connections: Connections::single(connection),
-            runner: runner.clone(),
-        });
+        let modes = Modes {
+            controller: true,
+            node: true,
+        };
+        let plugin = Arc::new(Plugin::new(name, modes, site, runner.clone()));
         let (stop, stopping) = watch::channel(false);
         let listeners = Listeners {
             unix: Some(bound),

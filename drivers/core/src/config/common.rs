@@ -19,6 +19,7 @@ pub use self::capability::{
 };
 use super::scalar::unless_falsy;
 use crate::template::Template;
+use crate::text::MAX_STRING;
 
 /// The keys that all drivers have in common.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -40,7 +41,15 @@ pub struct CommonConfig {
     /// What the node does.
     #[serde(default)]
     pub node: NodeConfig,
+    /// How long ids of this connection may be. No key: it follows from how handles are written.
+    #[serde(skip)]
+    pub id_room: IdRoom,
 }
+
+/// The longest id that a driver may give, in bytes: what the specification allows for a string, less
+/// what a handle needs to name the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IdRoom(usize);
 
 /// `csi`.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -264,6 +273,26 @@ pub struct CsiProxyService {
     pub version: Option<String>,
     /// Where it listens.
     pub connection: Option<String>,
+}
+
+// === impl IdRoom ===
+
+impl IdRoom {
+    /// What is left behind `taken` bytes.
+    pub fn behind(taken: usize) -> Self {
+        Self(MAX_STRING.saturating_sub(taken))
+    }
+
+    /// The number of bytes.
+    pub fn bytes(self) -> usize {
+        self.0
+    }
+}
+
+impl Default for IdRoom {
+    fn default() -> Self {
+        Self(MAX_STRING)
+    }
 }
 
 fn access_modes<'de, D: Deserializer<'de>>(

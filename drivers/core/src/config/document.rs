@@ -6,17 +6,21 @@ use std::sync::{Mutex, PoisonError};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::common::CommonConfig;
+use super::common::{CommonConfig, IdRoom};
 use super::error::ConfigError;
 use super::expand::{Environment, expand};
 use super::finding::{Finding, Severity};
+use super::layers;
 use super::notes::{Notes, nearest, push_key};
 use super::read::{Path, Reader};
 use super::yaml;
 
 /// One configuration file. Never prints its values.
 pub struct Document {
-    root: Value,
+    pub(super) root: Value,
+    /// What stands in the file itself, if `root` has more.
+    own: Option<Value>,
+    id_room: IdRoom,
     notes: Mutex<Notes>,
     findings: Mutex<Vec<Finding>>,
 }
@@ -33,9 +37,34 @@ impl Document {
         let findings = expand(&mut root, environment)?;
         Ok(Self {
             root,
+            own: None,
+            id_room: IdRoom::default(),
             notes: Mutex::default(),
             findings: Mutex::new(findings),
         })
+    }
+
+    /// The same document with the defaults that `base` has for all connections below it: maps are
+    /// merged, everything else that is set here replaces what is there. Only keys of this file are
+    /// ever reported.
+    #[must_use]
+    pub fn over(mut self, base: &Self) -> Self {
+        let mut merged = layers::defaults(&base.root);
+        layers::lay(&mut merged, &self.root);
+        self.own = Some(std::mem::replace(&mut self.root, merged));
+        self
+    }
+
+    /// Says that `taken` bytes of every id are needed to name the connection.
+    #[must_use]
+    pub fn with_ids_behind(mut self, taken: usize) -> Self {
+        self.id_room = IdRoom::behind(taken);
+        self
+    }
+
+    /// What stands in the file itself, without the defaults of another.
+    pub(super) fn own(&self) -> &Value {
+        self.own.as_ref().unwrap_or(&self.root)
     }
 
     /// The value of `driver`: which kind of backend this is.
@@ -60,7 +89,9 @@ impl Document {
     /// The keys that all drivers have in common.
     pub fn common(&self) -> Result<CommonConfig, ConfigError> {
         self.driver()?;
-        self.read(&self.root, Path::Root)
+        let mut config: CommonConfig = self.read(&self.root, Path::Root)?;
+        config.id_room = self.id_room;
+        Ok(config)
     }
 
     /// The section under the top-level key `name`. An absent one reads like an empty one, so that
@@ -101,7 +132,7 @@ impl Document {
     pub fn without_effect(&self, prefixes: &[(&str, &str)]) {
         for (path, reason) in prefixes {
             let mut steps = path.split('.');
-            let set = steps.try_fold(&self.root, |value, step| value.get(step));
+            let set = steps.try_fold(self.own(), |value, step| value.get(step));
             if set.is_some_and(|value| !value.is_null()) {
                 self.note(|notes| notes.knows_idle(path));
                 self.add(Finding {
@@ -111,6 +142,14 @@ impl Document {
                     advice: None,
                 });
             }
+        }
+    }
+
+    /// Says that `sections` of drivers stand here for other documents, which are laid over this one:
+    /// whether anybody reads them is known there.
+    pub fn has_defaults_for_others(&self, sections: &[&str]) {
+        for section in sections {
+            self.note(|notes| notes.knows_section(section));
         }
     }
 
@@ -125,7 +164,7 @@ impl Document {
     /// Everything odd so far. A key counts as unknown if nothing has asked for it: take all
     /// sections first.
     pub fn findings(&self) -> Vec<Finding> {
-        let mut findings = self.note(|notes| notes.unknown(&self.root));
+        let mut findings = self.note(|notes| notes.unknown(self.own()));
         let others = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
         findings.extend(others.iter().cloned());
         findings

@@ -7,11 +7,11 @@ use super::{Fresh, call};
 use crate::error::Kind;
 use crate::volume::PageRequest;
 
-/// How many calls run at once.
-const CALLERS: usize = 16;
+/// How many calls run at once, unless said otherwise.
+pub(super) const CALLERS: usize = 16;
 
 pub(super) async fn equal_calls_at_once_make_one_volume(fresh: &Fresh) {
-    let callers = (0..CALLERS).map(|_| fresh.try_create("contract-one", None));
+    let callers = (0..fresh.callers).map(|_| fresh.try_create("contract-one", None));
     let mut made = Vec::new();
     for outcome in join_all(callers).await {
         match outcome {
@@ -28,12 +28,14 @@ pub(super) async fn equal_calls_at_once_make_one_volume(fresh: &Fresh) {
 }
 
 pub(super) async fn different_calls_at_once_do_not_disturb_each_other(fresh: &Fresh) {
-    let names: Vec<_> = (0..CALLERS).map(|n| format!("contract-{n}")).collect();
+    let names: Vec<_> = (0..fresh.callers)
+        .map(|n| format!("contract-{n}"))
+        .collect();
     let made = join_all(names.iter().map(|name| fresh.create(name))).await;
     for volume in &made {
         assert!(fresh.exists(&volume.id).await);
     }
-    let halves = made.split_at(CALLERS / 2);
+    let halves = made.split_at(fresh.callers / 2);
     join_all(halves.0.iter().map(|volume| fresh.delete(&volume.id))).await;
     for volume in halves.0 {
         assert!(!fresh.exists(&volume.id).await);
@@ -45,7 +47,7 @@ pub(super) async fn different_calls_at_once_do_not_disturb_each_other(fresh: &Fr
 
 pub(super) async fn creating_against_deleting_converges(fresh: &Fresh) {
     let id = fresh.id("contract-race");
-    for _ in 0..CALLERS {
+    for _ in 0..fresh.callers {
         let race = call();
         let (made, gone) = join(
             fresh.try_create("contract-race", None),

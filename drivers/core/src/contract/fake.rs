@@ -21,7 +21,7 @@ use crate::size::SizeRange;
 use crate::text::{NodeId, SnapshotId, VolumeId, VolumeName};
 use crate::topology::Topology;
 use crate::volume::{
-    BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Expanded, Page,
+    BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Expanded, Found, Page,
     PageRequest, Snapshot, SnapshotFilter, Volume,
 };
 
@@ -63,6 +63,8 @@ impl FakeDriver {
             expand: Expansion::Controller,
             publish: true,
             topology: true,
+            orphans: false,
+            exports: false,
         };
         Self {
             advertised: verbs,
@@ -228,10 +230,10 @@ impl Driver for FakeDriver {
             .await
     }
 
-    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
+    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
         ours(id)?;
-        self.look(call, Verb::FindVolume, || self.state.volume(id).map(drop))
-            .await
+        let found = || self.state.volume(id).map(|_| Found::Whole);
+        self.look(call, Verb::FindVolume, found).await
     }
 
     async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {

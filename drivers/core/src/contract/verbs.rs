@@ -1,10 +1,12 @@
 //! Which verbs are there, what stays the same for ever, and ids that nobody made.
 
 use std::collections::HashSet;
+use std::time::UNIX_EPOCH;
 
-use super::{Fresh, call, expect, expect_kind};
+use super::{Fresh, call, expect_kind};
 use crate::driver::{Capabilities, Expansion};
 use crate::error::{Error, Kind};
+use crate::orphan::{Orphan, OrphanKind};
 use crate::parameters::Parameters;
 use crate::size::SizeRange;
 use crate::text::{MAX_STRING, NodeId, SnapshotId, VolumeId, VolumeName};
@@ -52,6 +54,14 @@ pub(super) async fn advertised_verbs_are_those_that_are_there(fresh: &Fresh) {
     check("publish", verbs.publish, outcome);
     let outcome = driver.unpublish_volume(&call, &missing, Some(&node)).await;
     check("unpublish", verbs.publish, outcome);
+    for (verb, outcome) in upkeep(fresh, &missing).await {
+        let advertised = if verb.contains("orphan") {
+            verbs.orphans
+        } else {
+            verbs.exports
+        };
+        check(verb, advertised, outcome);
+    }
 
     let from_volume = Some(Source::Volume(missing.clone()));
     let outcome = fresh.try_create("contract-clone", from_volume).await;
@@ -66,6 +76,31 @@ pub(super) async fn advertised_verbs_are_those_that_are_there(fresh: &Fresh) {
     let problems = driver.probe(&call).await;
     assert!(problems.is_empty(), "a working driver has {problems:?}");
     topology(fresh).await;
+}
+
+/// What the verbs for operators answer about what does not exist.
+async fn upkeep(fresh: &Fresh, id: &VolumeId) -> [(&'static str, Result<(), Error>); 4] {
+    let (driver, call, page) = (&fresh.driver, call(), PageRequest::default());
+    let orphans = driver.orphans(&call, UNIX_EPOCH, &page).await.map(drop);
+    let removed = driver.remove_orphan(&call, UNIX_EPOCH, &nothing()).await;
+    let looked = driver.is_exported(&call, id).await.map(drop);
+    let repaired = driver.repair_export(&call, id).await;
+    [
+        ("list orphans", orphans),
+        ("remove an orphan", removed),
+        ("look at exports", looked),
+        ("repair exports", repaired),
+    ]
+}
+
+/// An orphan that does not exist.
+fn nothing() -> Orphan {
+    Orphan {
+        kind: OrphanKind::HalfVolume,
+        object: "contract-missing".to_owned(),
+        identity: "0".to_owned(),
+        created: UNIX_EPOCH,
+    }
 }
 
 /// What creating from a source that does not exist has to answer. The id of the missing snapshot
@@ -118,7 +153,7 @@ pub(super) async fn a_driver_without_volumes_has_no_verb(fresh: &Fresh) {
             driver.create_volume(&call, &wanted).await.map(drop),
         ),
         ("delete", driver.delete_volume(&call, &id).await),
-        ("find", driver.find_volume(&call, &id).await),
+        ("find", driver.find_volume(&call, &id).await.map(drop)),
         ("get", driver.get_volume(&call, &id).await.map(drop)),
         ("list", driver.list_volumes(&call, &page).await.map(drop)),
         ("capacity", driver.capacity(&call, &query).await.map(drop)),
@@ -151,6 +186,9 @@ pub(super) async fn a_driver_without_volumes_has_no_verb(fresh: &Fresh) {
             driver.unpublish_volume(&call, &id, Some(&node)).await,
         ),
     ] {
+        expect_kind(verb, outcome, &[Kind::Unsupported]);
+    }
+    for (verb, outcome) in upkeep(fresh, &id).await {
         expect_kind(verb, outcome, &[Kind::Unsupported]);
     }
     assert_eq!(driver.capabilities(), Capabilities::NONE);
@@ -224,5 +262,5 @@ pub(super) async fn foreign_ids_reach_nothing(fresh: &Fresh) {
             expect_kind("snapshot", cut, &[Kind::Invalid, Kind::NotFound]);
         }
     }
-    expect("find", fresh.driver.find_volume(&call, &kept.id).await);
+    assert!(fresh.exists(&kept.id).await);
 }

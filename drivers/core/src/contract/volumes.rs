@@ -9,7 +9,7 @@ use crate::call::Call;
 use crate::driver::Expansion;
 use crate::error::{Effect, Kind};
 use crate::size::SizeRange;
-use crate::text::MAX_MAP;
+use crate::text::{MAX_MAP, VolumeId};
 use crate::volume::{PageRequest, Source, Volume};
 
 /// Proves that a volume is the one every verb shows.
@@ -103,6 +103,51 @@ pub(super) async fn a_call_without_time_leaves_what_a_retry_completes(fresh: &Fr
     }
     fresh.delete(&volume.id).await;
     assert!(!fresh.exists(&volume.id).await);
+}
+
+/// Only where storage can be cut off at will. Whoever has begun a volume says so until it is whole or
+/// gone: whoever hears that it is nowhere makes it elsewhere.
+pub(super) async fn what_a_cut_creation_has_begun_is_not_said_to_be_nowhere(fresh: &Fresh) {
+    let Some(cut) = &fresh.cut else { return };
+    let (mut begun, mut parts) = (0, 0);
+    loop {
+        let name = format!("contract-cut-{parts}");
+        let id = fresh.id(&name);
+        cut(Some(parts));
+        let made = fresh.try_create(&name, None).await;
+        cut(None);
+        let is_begun = fresh.is_begun(&id).await;
+        if is_begun {
+            shown_nowhere(fresh, &id).await;
+        }
+        begun += usize::from(is_begun);
+        let there = is_begun || fresh.exists(&id).await;
+        assert!(there || begun == 0, "{name}: less than after fewer parts");
+        let is_made = made.is_ok();
+        assert!(!(is_made && is_begun), "{name}: made, and said to be begun");
+        let volume = fresh.create(&name).await;
+        shown_everywhere(fresh, &volume).await;
+        fresh.delete(&id).await;
+        assert!(!fresh.exists(&id).await && !fresh.is_begun(&id).await);
+        if is_made {
+            break;
+        }
+        parts += 1;
+    }
+    assert!(begun > 0, "none was cut in the middle in {parts} parts");
+}
+
+/// Proves that no verb shows a volume that is not whole.
+async fn shown_nowhere(fresh: &Fresh, id: &VolumeId) {
+    let verbs = fresh.driver.capabilities();
+    if verbs.get_volume {
+        let got = fresh.driver.get_volume(&call(), id).await;
+        expect_kind("get", got, &[Kind::NotFound]);
+    }
+    if verbs.list_volumes {
+        let listed = fresh.volumes(&PageRequest::default()).await.entries;
+        assert!(listed.iter().all(|listed| listed.id != *id));
+    }
 }
 
 pub(super) async fn volumes_grow_and_never_shrink(fresh: &Fresh) {

@@ -27,11 +27,11 @@ pub(crate) struct Bench<'a> {
 /// The longest pod cycle, in milliseconds.
 const CYCLE_AIM: f64 = 2.0;
 /// Milliseconds that a stage of what is staged already may take.
-const AGAIN_AIM: f64 = 5.0;
+pub(crate) const AGAIN_AIM: f64 = 5.0;
 
 /// One subject: our times, the floor's times, and the ratio of their medians in each round.
 #[derive(Debug, Default)]
-struct Pairing {
+pub(crate) struct Pairing {
     ours: Vec<Duration>,
     floor: Vec<Duration>,
     ratios: Vec<f64>,
@@ -90,12 +90,7 @@ impl Bench<'_> {
             CYCLE_AIM,
             report,
         );
-        in_millis(
-            "a stage of what is staged (in ms)",
-            again,
-            AGAIN_AIM,
-            report,
-        );
+        in_millis("a directory staged again (in ms)", again, AGAIN_AIM, report);
         self.gone(staged).await
     }
 
@@ -298,7 +293,7 @@ impl Bench<'_> {
 
 impl Pairing {
     /// Adds one round; `calls` is what the empty service takes for the same number of calls.
-    fn add(&mut self, ours: Vec<Duration>, floor: Vec<Duration>, calls: Duration) {
+    pub(crate) fn add(&mut self, ours: Vec<Duration>, floor: Vec<Duration>, calls: Duration) {
         let floor: Vec<_> = floor.into_iter().map(|bare| bare + calls).collect();
         let p50 = |series: &[Duration]| Figures::of(&mut series.to_vec()).p50.as_secs_f64();
         self.ratios.push(p50(&ours) / p50(&floor));
@@ -306,7 +301,7 @@ impl Pairing {
         self.floor.extend(floor);
     }
 
-    fn show(mut self, name: &str, floor: &str, aim: f64, report: &mut Report) {
+    pub(crate) fn show(mut self, name: &str, floor: &str, aim: f64, report: &mut Report) {
         row(floor, &Figures::of(&mut self.floor).to_string());
         let ratio = median(&mut self.ratios);
         let text = format!("{}   ratio {ratio:.2}", Figures::of(&mut self.ours));
@@ -314,7 +309,8 @@ impl Pairing {
     }
 }
 
-fn in_millis(name: &str, mut times: Vec<Duration>, aim: f64, report: &mut Report) {
+/// A row of times that should not pass `aim` milliseconds.
+pub(crate) fn in_millis(name: &str, mut times: Vec<Duration>, aim: f64, report: &mut Report) {
     let figures = Figures::of(&mut times);
     let millis = figures.p50.as_secs_f64() * 1e3;
     report.aimed(name, &figures.to_string(), millis, aim);

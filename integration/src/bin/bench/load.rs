@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 /// What many clients saw.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Load {
     /// Each call's time.
     pub(crate) times: Vec<Duration>,

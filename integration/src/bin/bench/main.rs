@@ -9,11 +9,13 @@
 )]
 
 mod calls;
+mod disk;
 mod empty;
 mod floor;
 mod lists;
 mod load;
 mod process;
+mod proxy;
 mod report;
 
 use std::time::Duration;
@@ -32,11 +34,14 @@ fn main() -> Result<()> {
         let socket = arguments.next().unwrap_or_default();
         return empty::serve(socket.as_ref());
     }
-    let quick = match first.as_deref() {
-        None => false,
-        Some("--quick") => true,
-        Some(other) => bail!("unknown argument {other}; there is only --quick"),
-    };
+    let (mut quick, mut only_proxy) = (false, false);
+    for argument in first.into_iter().chain(arguments) {
+        match argument.as_str() {
+            "--quick" => quick = true,
+            "--proxy" => only_proxy = true,
+            other => bail!("unknown argument {other}; there are --quick and --proxy"),
+        }
+    }
     if !rustix::process::geteuid().is_root() {
         bail!("the bench mounts for real: it needs root");
     }
@@ -44,20 +49,30 @@ fn main() -> Result<()> {
         .worker_threads(2)
         .enable_all()
         .build()?
-        .block_on(run(quick))
+        .block_on(run(quick, only_proxy))
 }
 
-async fn run(quick: bool) -> Result<()> {
+async fn run(quick: bool, only_proxy: bool) -> Result<()> {
+    let mut report = Report::begin();
+    if !only_proxy {
+        alone(quick, &mut report).await?;
+    }
+    proxy::all(quick, &mut report).await?;
+    report.end();
+    Ok(())
+}
+
+/// A process with a single driver.
+async fn alone(quick: bool, report: &mut Report) -> Result<()> {
     let place = Place::new();
     let launch = Launch::local_hostpath(&place).set("--log-level", "info");
-    let mut report = Report::begin();
 
-    process::starts(&launch, &place, if quick { 5 } else { 20 }, &mut report).await?;
+    process::starts(&launch, &place, if quick { 5 } else { 20 }, report).await?;
     let empty = EmptyServer::start(&place.path().join("empty.sock")).await?;
     let server = launch.start(&place).await;
     // Idle means: after the first answer, with nothing to do.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    process::memory("idle", server.process(), empty.process(), &mut report);
+    process::memory("idle", server.process(), empty.process(), report);
 
     let rounds = if quick { 3 } else { 9 };
     let bench = calls::Bench {
@@ -67,27 +82,15 @@ async fn run(quick: bool) -> Result<()> {
         rounds,
         calls: if quick { 100 } else { 300 },
     };
-    bench.alone(&mut report).await?;
+    bench.alone(report).await?;
+    if let Some(times) = disk::staged_again(bench.calls).await? {
+        let name = "a disk staged again (in ms)";
+        calls::in_millis(name, times, calls::AGAIN_AIM, report);
+    }
     bench.together().await?;
-    process::memory(
-        "after that load",
-        server.process(),
-        empty.process(),
-        &mut report,
-    );
-    lists::pages(
-        &server.client(),
-        if quick { 2_000 } else { 10_000 },
-        &mut report,
-    )
-    .await?;
-    process::memory(
-        "after the lists",
-        server.process(),
-        empty.process(),
-        &mut report,
-    );
-    process::children(server.process(), &mut report);
-    report.end();
+    process::memory("after that load", server.process(), empty.process(), report);
+    lists::pages(&server.client(), if quick { 2_000 } else { 10_000 }, report).await?;
+    process::memory("after the lists", server.process(), empty.process(), report);
+    process::children(server.process(), report);
     Ok(())
 }

@@ -6,9 +6,11 @@ use std::path::Path;
 
 use csi_proto::v1::NodePublishVolumeRequest;
 use csi_proto::v1::volume_capability::access_mode::Mode;
+use rustix::fs::StatVfsMountFlags as Flags;
 use tonic::Code;
 
 use crate::lab::calls::{Node, refused};
+use crate::lab::command::run;
 use crate::lab::content;
 use crate::lab::life::{LENGTH, read, step, write};
 use crate::lab::remains::Remains;
@@ -71,6 +73,42 @@ pub async fn a_reader_cannot_write(way: Way, access: Access) {
     write(&supply, &writer, &content::bytes(2, LENGTH));
     node.take_away(&supply, &[&reader, &writer]).await;
     Remains::back_to(&before, "a reader").await;
+    node.end().await;
+}
+
+/// A dataset says of itself that nothing in it may be run, be a device or lend rights, and then that
+/// it may not be written. The kernel alone would take no notice of the first three.
+///
+/// # Panics
+/// If a mount of it does not say so, too.
+pub async fn the_switches_of_a_dataset_hold() {
+    let supply = Way::Dataset.supply("switches", Access::Mount("zfs"));
+    let name = &supply.volume.volume_context["zfs_asset_name"];
+    let before = Remains::read();
+    let node = Node::start().await;
+    let restrictions = Flags::NOSUID | Flags::NOEXEC | Flags::NODEV | Flags::NOATIME;
+    for (switches, held) in [
+        (
+            &["setuid=off", "exec=off", "devices=off", "atime=off"][..],
+            restrictions,
+        ),
+        (
+            &["readonly=on", "setuid=on", "exec=on", "devices=on"],
+            Flags::RDONLY | Flags::NOATIME,
+        ),
+        (&["readonly=off", "atime=on"], Flags::empty()),
+    ] {
+        step(&switches.join(" "));
+        for switch in switches {
+            run(&["zfs", "set", switch, name]);
+        }
+        node.stage(&supply).await.expect("staged");
+        let shown = rustix::fs::statvfs(node.staging(&supply)).expect("statistics");
+        let all = restrictions | Flags::RDONLY;
+        assert_eq!(shown.f_flag & all, held, "{switches:?}");
+        node.unstage(&supply).await.expect("unstaged");
+    }
+    Remains::back_to(&before, "a dataset with switches").await;
     node.end().await;
 }
 

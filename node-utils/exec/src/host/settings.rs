@@ -11,7 +11,7 @@ const ISCSIADM: &str = "ISCSIADM_HOST_PATH";
 const MOUNT_TOOLS: &str = "USE_HOST_MOUNT_TOOLS";
 
 /// The filesystems whose mount helper only the host has.
-const MOUNTED_BY_THE_HOST: [&str; 3] = ["zfs", "lustre", "onedata"];
+const MOUNTED_BY_THE_HOST: [&str; 2] = ["lustre", "onedata"];
 
 /// Which tools are the host's, and how the host is entered for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn some_filesystems_are_mounted_by_the_host_unless_forbidden() {
-        for filesystem in ["zfs", "lustre", "onedata"] {
+        for filesystem in ["lustre", "onedata"] {
             let unset = read(&[]).unwrap();
             assert_eq!(unset.mount_way(Some(filesystem)), Some(Way::chroot()));
             let never = read(&[("USE_HOST_MOUNT_TOOLS", "0")]).unwrap();
@@ -186,7 +186,7 @@ mod tests {
         let here = read(&[]).unwrap().contained(false);
         assert_eq!(here.iscsi_way(), None);
         assert_eq!(here.host_way(), None);
-        assert_eq!(here.mount_way(Some("zfs")), None);
+        assert_eq!(here.mount_way(Some("lustre")), None);
         let asked = read(&[
             ("ISCSIADM_HOST_STRATEGY", "chroot"),
             ("USE_HOST_MOUNT_TOOLS", "1"),

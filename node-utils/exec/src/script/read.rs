@@ -95,6 +95,11 @@ impl Script<'_> {
         true
     }
 
+    /// Whether the script got as far as its first command.
+    pub fn is_begun(&self, stdout: &[u8]) -> bool {
+        self.after_start(stdout).is_some()
+    }
+
     fn after_start<'t>(&self, text: &'t [u8]) -> Option<&'t [u8]> {
         let start = format!("{}:start\n", self.marker.0);
         find(text, start.as_bytes()).map(|at| &text[at + start.len()..])

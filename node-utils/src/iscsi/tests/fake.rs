@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use exec::{Argument, Command, Output, RunError, Runner, Status, Way};
 
-use crate::attachment::{Iqn, Iscsi, Lun, Portal};
+use crate::attachment::{Iqn, Iscsi, Listed, Lun};
 use crate::device::BlockDevice;
 use crate::kernel::Kernel;
 use crate::kernel::testing::Tree;
@@ -91,11 +91,11 @@ impl Initiator {
     }
 
     pub(super) fn volume(&self, lun: u64, portals: &[&str]) -> Iscsi {
-        let portal = |text: &&str| Portal::parse(text, Portal::ISCSI).expect("portal");
         Iscsi {
             iqn: Iqn::parse(&self.target).expect("name"),
             lun: Lun::parse(&lun.to_string()).expect("number"),
-            portals: portals.iter().map(portal).collect(),
+            portals: Listed::portals("", portals.iter().copied()).expect("portals"),
+            interface: None,
             device_id: None,
         }
     }

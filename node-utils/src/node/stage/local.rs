@@ -92,14 +92,9 @@ fn options(access: &MountAccess, ready: &Ready, only_read: bool) -> Result<Mount
         flags.push("nouuid".to_owned());
     }
     let mut options = MountOptions::sort(flags.iter().map(String::as_str));
-    if !options.operations.is_empty() {
-        return Err(
-            Error::invalid(format!("mount the volume as {}", ready.kind)).advise(
-                "a mount option asks for another operation than mounting: bind, remount, shared or \
-             the like",
-            ),
-        );
-    }
+    super::only_mounts(&options).map_err(|advice| {
+        Error::invalid(format!("mount the volume as {}", ready.kind)).advise(advice)
+    })?;
     if only_read {
         options.attributes = options.attributes.read_only();
     }
@@ -131,7 +126,7 @@ fn mount(
         options.attributes = options.attributes.read_only();
     }
     let node = device.node(kernel);
-    mount::mount_device(&node, ready.in_kernel(), &options, &slot.place).map_err(|error| {
+    mount::mount_filesystem(&node, ready.in_kernel(), &options, &slot.place).map_err(|error| {
         let doing = format!("mount {device} at `{staging}` as {}", ready.kind);
         let failed = mount_failed(doing, error);
         slot.undo(if failed.advice().is_some() {

@@ -1,5 +1,4 @@
-//! Staging a volume that is mounted as it is: a share of a server, a dataset of this node, or what a
-//! daemon serves.
+//! Staging a volume that a program mounts as it is: a share of a server, or what a daemon serves.
 //!
 //! The mount is the only state there is: a killed call has mounted or it has not, and the look at the
 //! staging path tells the next one. A call that fails with a known outcome leaves nothing; after
@@ -13,17 +12,16 @@ use super::super::share;
 use super::super::slot::{Shape, Slot};
 use super::super::unstage;
 use super::super::{Context, mount_access, mount_failed};
-use super::{UNDOING, device};
-use crate::attachment::{Attachment, ZfsLocal};
+use super::UNDOING;
+use crate::attachment::Attachment;
 use crate::blocking::{self, Doing, Terms};
-use crate::capability::Access;
 use crate::error::{Effect, Error, Kind};
 use crate::mount;
-use crate::mounting::{self, Asset, Wanted};
+use crate::mounting::{self, Wanted};
 use crate::node::StageRequest;
 
 /// What is at the staging path before anything is mounted.
-enum Found {
+pub(super) enum Found {
     /// This very volume.
     Staged,
     /// A directory for it.
@@ -57,46 +55,7 @@ pub(super) async fn stage(
     }
 }
 
-/// A name of ZFS on this node: a zvol is a device, a dataset is mounted.
-pub(super) async fn stage_zfs(
-    context: &Arc<Context>,
-    terms: Terms,
-    zfs: &ZfsLocal,
-    request: Arc<StageRequest>,
-) -> Result<(), Error> {
-    if request.capability.access == Access::Block {
-        return device::stage(context, terms, request).await;
-    }
-    let seen = {
-        let (context, zfs) = (Arc::clone(context), zfs.clone());
-        move || context.devices.shows_zvol(&zfs)
-    };
-    let doing = Doing::reading(format!("look for the device of `{}`", zfs.asset));
-    if blocking::run(terms.clone(), doing, seen).await? {
-        return device::stage(context, terms, request).await;
-    }
-    let Found::Empty { made } = look(context, &terms, &request).await? else {
-        return Ok(());
-    };
-    let asset = mounting::asset(&context.tools, &zfs.asset, terms.deadline()).await;
-    match asset {
-        Ok(Asset::Zvol) => return device::stage(context, terms, request).await,
-        Ok(Asset::Dataset { legacy: true }) => {}
-        Ok(Asset::Dataset { legacy: false }) => {
-            let set = mounting::make_legacy(&context.tools, &zfs.asset, terms.deadline()).await;
-            if let Err(error) = set {
-                return Err(take_back(&terms, &request, made, error).await);
-            }
-            context.changed("mount point left to us");
-        }
-        Err(error) => return Err(take_back(&terms, &request, made, error).await),
-    }
-    stage(context, terms, request)
-        .await
-        .map_err(|error| error.with_effect(Effect::Possible))
-}
-
-async fn look(
+pub(super) async fn look(
     context: &Arc<Context>,
     terms: &Terms,
     request: &Arc<StageRequest>,
@@ -126,7 +85,12 @@ fn look_at(context: &Context, request: &StageRequest) -> Result<Found, Error> {
 
 /// Removes what a failed call made. A mount whose outcome is not known is undone: nobody uses it
 /// before the stage has succeeded.
-async fn take_back(terms: &Terms, request: &Arc<StageRequest>, made: bool, error: Error) -> Error {
+pub(super) async fn take_back(
+    terms: &Terms,
+    request: &Arc<StageRequest>,
+    made: bool,
+    error: Error,
+) -> Error {
     let terms = terms.at_least_until(Instant::now() + UNDOING);
     let doing = Doing::changing(format!("clean up `{}`", request.staging));
     let work = {

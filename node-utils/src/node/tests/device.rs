@@ -170,7 +170,8 @@ fn a_stage_killed_before_its_filesystem_grew_is_finished_by_the_next() {
         record::begin(mount::Place::open(&bench.path("k/s")).expect("open")).expect("mark");
         let place = mount::Place::open(&bench.path("k/s")).expect("open");
         let node = device.node(&Kernel::here());
-        mount::mount_device(&node, "xfs", &mount::MountOptions::default(), &place).expect("mount");
+        mount::mount_filesystem(&node, "xfs", &mount::MountOptions::default(), &place)
+            .expect("mount");
         drop(place);
         assert_eq!(total(bench), large);
         xfs();

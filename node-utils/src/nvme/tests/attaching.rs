@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use exec::{Command, Output, RunError, Runner, Status};
 use tokio::time::Instant;
 
-use crate::attachment::{DeviceId, Nvmeof, Transport};
+use crate::attachment::{DeviceId, Listed, Nvmeof};
 use crate::device::{Attached, BlockDevice};
 use crate::error::{Error, Kind};
 use crate::kernel::Kernel;
@@ -228,13 +228,15 @@ fn tools(target: &Arc<Target>) -> Tools {
 
 async fn attach_by(target: &Arc<Target>, hosts: &[&str]) -> Result<Attached, Error> {
     let facts = target.facts(1);
-    let ways = hosts
+    let ways: Vec<String> = hosts
         .iter()
-        .map(|host| Transport::parse(&format!("tcp://{host}:4440")));
+        .map(|host| format!("tcp://{host}:4440"))
+        .collect();
+    let ways = ways.iter().map(String::as_str);
     let volume = Nvmeof {
         nqn: facts.nqn().clone(),
         nsid: facts.nsid(),
-        transports: ways.collect::<Result<_, _>>().expect("transports"),
+        transports: Listed::transports("", ways).expect("transports"),
         device_id: Some(DeviceId::parse("uuid.1").expect("id")),
     };
     let tools = tools(target);

@@ -1,0 +1,263 @@
+//! What one connection asks of the nodes that use its volumes, as it travels in volume contexts.
+//!
+//! Nodes do not read the files of connections; what matters there is written into each volume, in
+//! one key of its own name space. The node reads it with the rules of the configuration file.
+
+use node_utils::MountFlags;
+use node_utils::filesystem::{FilesystemKind, FilesystemSettings};
+use serde_json::{Map, Value};
+
+use super::{ConfigError, Document, NoEnvironment};
+
+/// The part of `node` that a file sets itself, as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeOptions(String);
+
+/// The same, read.
+#[derive(Debug, Clone, Default)]
+pub struct NodeSettings {
+    /// Options of mounts, if they are set.
+    pub mount_flags: Option<MountFlags>,
+    /// How filesystems are made and checked, those that are set.
+    pub filesystems: FilesystemSettings,
+    /// Filesystems that are not checked, whatever the node does otherwise.
+    pub unchecked: Vec<FilesystemKind>,
+}
+
+// === impl NodeOptions ===
+
+impl NodeOptions {
+    /// The key in the context of a volume.
+    pub const KEY: &'static str = "omnibus-csi/node";
+    /// The most bytes: the context of a volume, which has 4 KiB, has to hold the way to it as well.
+    pub const MAX: usize = 2048;
+
+    /// What `document` sets itself; without defaults, which nodes have from their own file. Where
+    /// there are no devices, filesystems are nobody's business.
+    pub fn of(document: &Document, devices: bool) -> Result<Option<Self>, ConfigError> {
+        let node = document.own().get("node");
+        let at = |path: &[&str]| {
+            let found = path.iter().try_fold(node?, |value, step| value.get(step));
+            found.filter(|value| !value.is_null()).cloned()
+        };
+        let mut mount = Map::new();
+        let mut kept = Map::new();
+        if let Some(flags) = at(&["mount", "mount_flags"]) {
+            keep_secrets(&flags)?;
+            mount.insert("mount_flags".to_owned(), flags);
+        }
+        if devices {
+            if let Some(checks) = at(&["mount", "checkFilesystem"]) {
+                mount.insert("checkFilesystem".to_owned(), checks);
+            }
+            if let Some(formats) = at(&["format"]) {
+                kept.insert("format".to_owned(), formats);
+            }
+        }
+        if !mount.is_empty() {
+            kept.insert("mount".to_owned(), Value::Object(mount));
+        }
+        if kept.is_empty() {
+            return Ok(None);
+        }
+        let text = Value::Object(kept).to_string();
+        if text.len() > Self::MAX {
+            let length = text.len();
+            let problem = format!("takes {length} bytes, and {} is the most", Self::MAX);
+            return Err(ConfigError::at("node", problem)
+                .advise("it travels with every volume; what all connections share belongs into the configuration of the nodes"));
+        }
+        Ok(Some(Self(text)))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Reads what stands in a context. Options that a node cannot follow are an error: to mount
+    /// without the one that keeps programs out would be worse than not to mount.
+    pub fn read(text: &str) -> Result<NodeSettings, ConfigError> {
+        if text.len() > Self::MAX {
+            return Err(ConfigError::new(format!("more than {} bytes", Self::MAX)));
+        }
+        // Checked as JSON first, so that nothing else of YAML passes.
+        let node: Value = serde_json::from_str(text)
+            .map_err(|_| ConfigError::new("expected a map in the form of JSON"))?;
+        let set = node.pointer("/mount/mount_flags").is_some();
+        let whole = serde_json::json!({ "driver": "any", "node": node }).to_string();
+        let document = Document::parse(&whole, &NoEnvironment)?;
+        let newer = |error: ConfigError| match error.advice() {
+            Some(_) => error,
+            None => error.advise("if a newer controller wrote it, update this node"),
+        };
+        let config = document.common().map_err(newer)?;
+        let checks = config.node.mount.check_filesystem.iter();
+        let unchecked = checks.filter(|(_, check)| !check.enabled);
+        Ok(NodeSettings {
+            unchecked: unchecked
+                .filter_map(|(name, _)| FilesystemKind::named(name.as_str()))
+                .collect(),
+            filesystems: config.filesystems(&document).map_err(newer)?,
+            mount_flags: set.then_some(config.node.mount.mount_flags),
+        })
+    }
+}
+
+/// Refuses what must not be read by everybody who may look at volumes. Its value is not told.
+fn keep_secrets(flags: &Value) -> Result<(), ConfigError> {
+    let texts = match flags {
+        Value::Array(all) => all.iter().collect(),
+        one => vec![one],
+    };
+    let texts = texts.into_iter().filter_map(Value::as_str);
+    let pairs = texts
+        .flat_map(|text| text.split(','))
+        .filter_map(|flag| flag.split_once('='));
+    for (key, _) in pairs {
+        let key = key.trim().to_ascii_lowercase();
+        if is_secret(&key) {
+            return Err(ConfigError::at(
+                "node.mount.mount_flags",
+                format!(
+                    "has `{}`, and would be shown to everybody who may look at volumes",
+                    key.escape_debug()
+                ),
+            )
+            .advise("put it into the stage secret, as `mount_flags`"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether an option of that name has a secret, or names a file with one.
+fn is_secret(key: &str) -> bool {
+    let mut words = key.split(['_', '-', '.']);
+    let last = key.rsplit(['_', '-', '.']).next();
+    // Others begin with `user` and have `key` in them: `user_id`, `key_cache`.
+    matches!(key, "user" | "username")
+        || last == Some("key")
+        || words.any(|word| SECRETS.contains(&word.trim_end_matches(|c: char| c.is_ascii_digit())))
+}
+
+/// Words in the names of options that have secrets, or name files with secrets.
+const SECRETS: [&str; 18] = [
+    "pass",
+    "passwd",
+    "password",
+    "passphrase",
+    "passfile",
+    "cred",
+    "creds",
+    "credential",
+    "credentials",
+    "token",
+    "tokenfile",
+    "secret",
+    "secretfile",
+    "secretkey",
+    "accesskey",
+    "apikey",
+    "keyfile",
+    "keyring",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(yaml: &str, devices: bool) -> Result<Option<NodeOptions>, ConfigError> {
+        let base = Document::parse(
+            "{driver: proxy, node: {mount: {mount_flags: ro}}}",
+            &NoEnvironment,
+        );
+        let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
+        NodeOptions::of(&document.over(&base.expect("yaml")), devices)
+    }
+
+    const BOTH: &str = "{driver: x, node: {csiProxy: {}, mount: {mount_flags: 'nodev,noatime'},
+                         format: {ext4: {customOptions: [-m, '0']}}}}";
+
+    #[test]
+    fn what_a_file_sets_itself_is_read_back_and_its_defaults_are_not() {
+        let options = of(BOTH, true).expect("options").expect("some");
+        let settings = NodeOptions::read(options.as_str()).expect("its own");
+        let flags = settings.mount_flags.expect("flags");
+        assert_eq!(flags.iter().collect::<Vec<_>>(), ["nodev", "noatime"]);
+        assert!(
+            settings
+                .filesystems
+                .format
+                .contains_key(&FilesystemKind::Ext4)
+        );
+        let directory = of(BOTH, false).expect("options").expect("some");
+        assert_eq!(
+            directory.as_str(),
+            r#"{"mount":{"mount_flags":"nodev,noatime"}}"#
+        );
+        assert_eq!(of("{driver: x}", true).expect("options"), None);
+    }
+
+    #[test]
+    fn options_that_would_fill_the_context_are_refused_with_the_file() {
+        let flags = "a".repeat(NodeOptions::MAX);
+        let error = of(
+            &format!("{{driver: x, node: {{mount: {{mount_flags: {flags}}}}}}}"),
+            true,
+        );
+        assert_eq!(error.expect_err("too long").path(), Some("node"));
+    }
+
+    #[test]
+    fn options_with_secrets_do_not_travel_where_everybody_reads_them() {
+        for flags in [
+            "'nodev,password=hunter2'",
+            "[nodev, PASS=hunter2]",
+            "'credentials=/root/hunter2'",
+            "'username=hunter2'",
+            "'password2=hunter2'",
+            "'passwd_file=/root/hunter2'",
+            "'access_key=hunter2'",
+            "'key=hunter2'",
+        ] {
+            let yaml = format!("{{driver: x, node: {{mount: {{mount_flags: {flags}}}}}}}");
+            let error = of(&yaml, false).expect_err(flags);
+            assert_eq!(error.path(), Some("node.mount.mount_flags"));
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+            assert!(error.advice().expect("advice").contains("stage secret"));
+        }
+        // A word that says who may mount is none, and others only begin like one.
+        for plain in [
+            "user,noatime,vers=4.2",
+            "user_id=7,keycache=1,passthrough=2",
+        ] {
+            let yaml = format!("{{driver: x, node: {{mount: {{mount_flags: '{plain}'}}}}}}");
+            assert!(of(&yaml, false).expect("options").is_some(), "{plain}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_cannot_follow_says_that_it_may_be_too_old() {
+        let error = NodeOptions::read(r#"{"mount":{"mount_flags":7}}"#).expect_err("a number");
+        assert!(error.advice().expect("advice").contains("update this node"));
+    }
+
+    #[test]
+    fn what_no_configuration_could_hold_is_refused_on_the_node_too() {
+        for bad in [
+            "",
+            "[]x",
+            "a: 1",
+            r#"{"format":{"ext4":{"customOptions":["/dev/sda"]}}}"#,
+            r#"{"mount":{"mount_flags":7}}"#,
+        ] {
+            assert!(NodeOptions::read(bad).is_err(), "{bad}");
+        }
+        assert!(
+            NodeOptions::read("{}")
+                .expect("empty")
+                .mount_flags
+                .is_none()
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! What a backend holds of ours and nobody asks for any more.
+//!
+//! A call that was killed and is never made again leaves things behind that no orchestrator knows of:
+//! they are in no list, and no call names them. What proves that something is one of them, is the
+//! driver's to say; how old it has to be, is whoever asks to say.
+
+use std::fmt;
+use std::time::SystemTime;
+
+/// One thing that nobody owns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Orphan {
+    /// What it is.
+    pub kind: OrphanKind,
+    /// What its backend calls it.
+    pub object: String,
+    /// What tells it from a later one of that name: only this one is ever removed.
+    pub identity: String,
+    /// When it was made.
+    pub created: SystemTime,
+}
+
+/// What an orphan is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OrphanKind {
+    /// A volume that was not made to its end: no call has ever returned it.
+    HalfVolume,
+    /// The same of a snapshot.
+    HalfSnapshot,
+    /// A snapshot that was taken for a copy or a clone, and that nothing stands on.
+    Helper,
+    /// What was made to hold snapshots, and holds none.
+    Container,
+}
+
+// === impl OrphanKind ===
+
+impl OrphanKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::HalfVolume,
+        Self::HalfSnapshot,
+        Self::Helper,
+        Self::Container,
+    ];
+
+    /// A few words for a table; never changed, because programs read them.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::HalfVolume => "half-made volume",
+            Self::HalfSnapshot => "half-made snapshot",
+            Self::Helper => "helper snapshot",
+            Self::Container => "empty container",
+        }
+    }
+}
+
+impl fmt::Display for OrphanKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,85 @@
+//! The drivers `zfs-generic-nfs`, `-smb`, `-iscsi` and `-nvmeof`, built from one document.
+
+use std::sync::Arc;
+
+use driver_core::Driver;
+use driver_core::config::{ConfigError, Document};
+use driver_ssh::Ssh;
+use driver_zfs::exec::{Command, Local, Output, Runner};
+use driver_zfs::observed::VolumeKind;
+use driver_zfs::{Cli, Export, Settings, ZfsConfig, ZfsDriver};
+
+use crate::host::Places;
+use crate::share::{Protocol, ShareExport};
+use crate::{iscsi, nvmeof, ssh};
+
+/// The values of `driver:` that are built here.
+pub const KINDS: [&str; 4] = [
+    "zfs-generic-nfs",
+    "zfs-generic-smb",
+    "zfs-generic-iscsi",
+    "zfs-generic-nvmeof",
+];
+
+/// Reads a connection and builds its driver. Touches no storage.
+pub fn from_document(document: &Document) -> Result<Arc<dyn Driver>, ConfigError> {
+    let common = document.common()?;
+    let zfs = ZfsConfig::read(document)?;
+    let places = Places::default();
+    match common.driver.as_str() {
+        kind @ ("zfs-generic-nfs" | "zfs-generic-smb") => {
+            let protocol = if kind.ends_with("nfs") {
+                Protocol::Nfs
+            } else {
+                Protocol::Smb
+            };
+            let export = ShareExport::from_document(document, protocol, zfs.tools()?)?;
+            let settings = zfs.settings(&common, VolumeKind::Filesystem, None)?;
+            on_host(document, &zfs, settings, export)
+        }
+        "zfs-generic-iscsi" => {
+            let export = iscsi::export(document, places)?;
+            let settings = zfs.settings(&common, VolumeKind::Zvol, None)?;
+            on_host(document, &zfs, settings, export)
+        }
+        "zfs-generic-nvmeof" => {
+            let export = nvmeof::export(document, places)?;
+            let settings = zfs.settings(&common, VolumeKind::Zvol, None)?;
+            on_host(document, &zfs, settings, export)
+        }
+        _ => Err(ConfigError::at("driver", "is no driver of a host with ZFS")),
+    }
+}
+
+/// Here, or on the host of `sshConnection`.
+fn on_host<E>(
+    document: &Document,
+    zfs: &ZfsConfig,
+    settings: Settings,
+    export: E,
+) -> Result<Arc<dyn Driver>, ConfigError>
+where
+    E: Export<Request = Command, Answer = Output> + 'static,
+{
+    if let Some(host) = ssh::settings(document)? {
+        let name = format!("ssh {}:{}", host.host.to_ascii_lowercase(), host.port);
+        of(settings, zfs, Ssh::new(host), &name, export)
+    } else {
+        of(settings, zfs, Local::new(), "here", export)
+    }
+}
+
+fn of<R, E>(
+    settings: Settings,
+    zfs: &ZfsConfig,
+    runner: R,
+    host: &str,
+    export: E,
+) -> Result<Arc<dyn Driver>, ConfigError>
+where
+    R: Runner + 'static,
+    E: Export<Request = Command, Answer = Output> + 'static,
+{
+    let backend = Cli::new(runner, zfs.tools()?, settings.layout.identity(host));
+    Ok(Arc::new(ZfsDriver::new(settings, backend, export)))
+}

@@ -1,0 +1,129 @@
+//! Scripts as commands of the host: as root where that is configured, one at a time where they
+//! change what volumes share.
+//!
+//! A script is a constant; what differs from call to call is an argument. What is secret comes with
+//! the script, on standard input. compat: "Exports of a ZFS host".
+
+use std::time::Duration;
+
+use driver_zfs::exec::{Command, Lock, Program, quote};
+
+const SH: Program = Program::constant("sh");
+const SUDO: Program = Program::constant("sudo");
+
+/// How long a script may take: a tool in Python on a slow host takes seconds for each call.
+const SCRIPT: Duration = Duration::from_mins(2);
+
+/// Tells a tool that is a shell of its own what to do; see there.
+const TOOL: &str = include_str!("script/tool.sh");
+/// How often a tool is told again that has read a file that was being written.
+pub(crate) const TRIES: &str = "3";
+
+/// Where a host keeps what the target stacks share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// Where configfs is mounted.
+    pub configfs: String,
+    /// Where debugfs is mounted.
+    pub debugfs: String,
+    /// The lock that `targetcli` holds while it runs.
+    pub targetcli_lock: String,
+    /// What `targetcli` saves; `None` is the file of whatever version there is.
+    pub targetcli_saved: Option<String>,
+    /// The folder of our own locks; `None` is that of the user that commands run as.
+    pub locks: Option<String>,
+}
+
+/// How the scripts of one stack are run.
+#[derive(Debug, Clone)]
+pub(crate) struct Scripts {
+    text: &'static str,
+    stack: &'static str,
+    sudo: bool,
+    places: Places,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self {
+            configfs: "/sys/kernel/config".to_owned(),
+            debugfs: "/sys/kernel/debug".to_owned(),
+            targetcli_lock: "/var/run/targetcli.lock".to_owned(),
+            targetcli_saved: None,
+            locks: None,
+        }
+    }
+}
+
+/// A text as a word of the shell.
+fn quoted(text: &str) -> String {
+    // What has a zero byte was refused when it was read.
+    quote(text).unwrap_or_else(|_| "''".to_owned())
+}
+
+// === impl Scripts ===
+
+impl Scripts {
+    /// The script `text` of a stack, run by sudo or not.
+    pub(crate) fn new(text: &'static str, stack: &'static str, sudo: bool, places: Places) -> Self {
+        Self {
+            text,
+            stack,
+            sudo,
+            places,
+        }
+    }
+
+    /// Where things are.
+    pub(crate) fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// The script with these arguments, for a look. `secrets` are lines that it finds in a variable
+    /// of that name.
+    pub(crate) fn look(&self, arguments: Vec<String>, secrets: &str) -> Command {
+        self.run(&self.text(secrets), arguments)
+    }
+
+    /// The script with these arguments, alone on its stack.
+    pub(crate) fn change(&self, arguments: Vec<String>, secrets: &str) -> Command {
+        self.alone(&self.look(arguments, secrets))
+    }
+
+    /// Tells a tool what to do, alone on its stack, then looks; see `tool.sh`. `tool` is what comes
+    /// before the arguments of the look, `secrets` what that finds.
+    pub(crate) fn tell(
+        &self,
+        tool: [&str; 4],
+        commands: &str,
+        arguments: Vec<String>,
+        secrets: &str,
+    ) -> Command {
+        let (look, commands) = (quoted(&self.text(secrets)), quoted(commands));
+        let text = format!("look={look}\ncommands={commands}\n{TOOL}");
+        let tool = tool.map(str::to_owned).into_iter();
+        self.alone(&self.run(&text, tool.chain(arguments).collect()))
+    }
+
+    fn text(&self, secrets: &str) -> String {
+        format!("secrets={}\n{}", quoted(secrets), self.text)
+    }
+
+    fn run(&self, text: &str, arguments: Vec<String>) -> Command {
+        let command = if self.sudo {
+            Command::new(SUDO).args(["-n", "--", SH.as_str()])
+        } else {
+            Command::new(SH)
+        };
+        // On standard input: arguments are in logs and errors, and for all users of the host to see.
+        command.arg("-s").args(arguments).stdin(text).within(SCRIPT)
+    }
+
+    fn alone(&self, command: &Command) -> Command {
+        let mut lock = Lock::stack(self.stack);
+        if let Some(folder) = &self.places.locks {
+            lock = lock.within_folder(folder);
+        }
+        lock.around(command)
+    }
+}

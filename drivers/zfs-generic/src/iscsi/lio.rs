@@ -1,0 +1,137 @@
+//! Targets of LIO by its configfs: no tool, one script, saved as `targetcli` restores it.
+
+use driver_zfs::exec::Command;
+use node_utils::attachment::Portal;
+use secrecy::{ExposeSecret, SecretString};
+
+use super::Wishes;
+use crate::disk::{Disk, Stack};
+use crate::facts::Facts;
+use crate::host::{Places, Scripts};
+
+/// The script; `SAVED` is the program that it gives to `awk`.
+pub(super) const SCRIPT: &str = concat!(
+    "SAVED='",
+    include_str!("../script/saved.awk"),
+    "'\n",
+    include_str!("../script/common.sh"),
+    include_str!("../script/lio.sh"),
+);
+
+/// The file of whatever `targetcli` the host has.
+pub(super) const WHEREVER: &str = "auto";
+
+#[derive(Debug)]
+pub(super) struct Lio {
+    scripts: Scripts,
+    wishes: Wishes,
+    listen: Vec<Portal>,
+    save: String,
+}
+
+// === impl Lio ===
+
+impl Lio {
+    pub(super) fn new(
+        wishes: Wishes,
+        listen: Vec<Portal>,
+        save: Option<String>,
+        sudo: bool,
+        places: Places,
+    ) -> Self {
+        Self {
+            scripts: Scripts::new(SCRIPT, "lio", sudo, places),
+            wishes,
+            listen,
+            save: save.unwrap_or_else(|| WHEREVER.to_owned()),
+        }
+    }
+
+    fn arguments(&self, mode: &str, disk: &Disk<'_>) -> Vec<String> {
+        let listen = self.listen.iter().map(|portal| format!("portal={portal}"));
+        let words = listen.chain(self.wishes.words()).chain(disk.node_words());
+        arguments(mode, &self.scripts, &self.save, disk, words)
+    }
+}
+
+/// The arguments of the script.
+pub(super) fn arguments(
+    mode: &str,
+    scripts: &Scripts,
+    save: &str,
+    disk: &Disk<'_>,
+    words: impl Iterator<Item = String>,
+) -> Vec<String> {
+    let places = scripts.places();
+    let fixed = [
+        mode,
+        &places.configfs,
+        save,
+        &places.targetcli_lock,
+        disk.asset.as_str(),
+        disk.target,
+        disk.device,
+        disk.uuid,
+    ];
+    fixed.map(str::to_owned).into_iter().chain(words).collect()
+}
+
+// === impl Wishes ===
+
+impl Wishes {
+    /// With these attributes of a portal group, where they are not set.
+    pub(super) fn or(mut self, defaults: &[(&'static str, &'static str)]) -> Self {
+        // The kernel's own default lets nobody in without a name and a password.
+        let authentication = if self.chap.is_empty() { "0" } else { "1" };
+        self.tpg = self
+            .tpg
+            .or(defaults)
+            .or(&[("authentication", authentication)]);
+        self
+    }
+
+    /// The attributes as words of the script.
+    pub(super) fn words(&self) -> impl Iterator<Item = String> + '_ {
+        self.tpg.words("tpg=").chain(self.block.words("block="))
+    }
+
+    /// The lines of CHAP for the script.
+    pub(super) fn secrets(&self) -> SecretString {
+        self.chap.to_files()
+    }
+
+    /// The command, which may print the secrets of CHAP.
+    pub(super) fn hiding(&self, command: Command) -> Command {
+        let secrets = self.chap.lines();
+        secrets.fold(command, |command, (_, secret)| {
+            command.hiding(secret.clone())
+        })
+    }
+}
+
+impl Stack for Lio {
+    fn look(&self, disk: &Disk<'_>) -> Command {
+        let arguments = self.arguments("look", disk);
+        let secrets = self.wishes.secrets();
+        let look = self.scripts.look(arguments, secrets.expose_secret());
+        self.wishes.hiding(look)
+    }
+
+    fn make(&self, disk: &Disk<'_>, _facts: &Facts) -> Command {
+        let arguments = self.arguments("make", disk);
+        let secrets = self.wishes.secrets();
+        let make = self.scripts.change(arguments, secrets.expose_secret());
+        self.wishes.hiding(make)
+    }
+
+    fn remove(&self, disk: &Disk<'_>, _facts: &Facts) -> Command {
+        self.scripts.change(self.arguments("remove", disk), "")
+    }
+
+    fn let_in(&self, disk: &Disk<'_>) -> Option<Command> {
+        let secrets = self.wishes.secrets();
+        let arguments = self.arguments("nodes", disk);
+        let change = self.scripts.change(arguments, secrets.expose_secret());
+        Some(self.wishes.hiding(change))
+    }
+}

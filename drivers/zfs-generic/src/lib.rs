@@ -1,0 +1,24 @@
+//! Volumes of any host with ZFS, on Linux or FreeBSD, here or over SSH, and how it exports them.
+//!
+//! What is specific to a target stack is one script that is given its wishes as arguments and finds
+//! out by itself what is missing; a look and a change are the same script. Nothing here knows how
+//! datasets are made: that is `driver-zfs`. compat: "Exports of a ZFS host".
+
+#![forbid(unsafe_code)]
+
+pub mod config;
+mod disk;
+mod driver;
+mod facts;
+mod host;
+pub mod iscsi;
+mod nodes;
+pub mod nvmeof;
+mod share;
+mod ssh;
+
+pub use disk::DiskExport;
+pub use driver::{KINDS, from_document};
+pub use facts::Facts;
+pub use host::Places;
+pub use share::{Protocol, ShareExport};

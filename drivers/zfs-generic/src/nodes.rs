@@ -1,0 +1,318 @@
+//! Who gets in: exports that keep out every node to which a volume was not published.
+//!
+//! A target knows a node by a name of its own: an initiator, a host NQN, an address. Which one that
+//! is says the configuration, by a template or one by one; who gets in is remembered in the dataset,
+//! so that it outlives the host's own memory. compat: "Exports of a ZFS host".
+
+mod guests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use driver_core::config::{ConfigError, scalar::unless_falsy};
+use driver_core::template::Template;
+use driver_core::{Error, Kind, NodeId};
+use driver_zfs::export::{Act, Subject};
+use driver_zfs::property::{Property, PropertyName, PropertyValue};
+use node_utils::attachment::{Host, Iqn, Nqn};
+use serde::{Deserialize, Serialize};
+
+use guests::GuestId;
+pub(crate) use guests::{Goer, Guests};
+
+/// Where a dataset remembers who gets in.
+const PROPERTY: &str = "omnibus-csi:nodes";
+/// A node that there is not: what a template makes of it, it makes of each one.
+const ANY_NODE: &str = "no-node-is-called-so";
+
+/// What nodes are called by one export.
+#[derive(Debug, Clone)]
+pub(crate) struct Nodes {
+    form: Form,
+    template: Option<Template>,
+    names: BTreeMap<String, NodeName>,
+}
+
+/// The section `nodes` of a strategy.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NodesConfig {
+    /// Makes the name from `node`, the id of the node.
+    #[serde(default, deserialize_with = "unless_falsy")]
+    name_template: Option<Template>,
+    /// Those that the template does not give.
+    #[serde(default)]
+    names: Option<BTreeMap<String, String>>,
+}
+
+/// What a target knows a node by: one word of letters, digits and `-.:_[]`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NodeName(String);
+
+/// Which kind of name that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The name of an initiator.
+    Initiator,
+    /// The NQN of a host.
+    Host,
+    /// An address or a name of the network.
+    Address,
+}
+
+#[derive(Serialize)]
+struct NameData<'a> {
+    node: &'a str,
+}
+
+// === impl Nodes ===
+
+impl Nodes {
+    /// Checks the section at `key`.
+    pub(crate) fn read(config: &NodesConfig, form: Form, key: &str) -> Result<Self, ConfigError> {
+        let one = |(node, name): (&String, &String)| {
+            let name = form.parse(name).ok_or_else(|| {
+                ConfigError::at(format!("{key}.names"), format!("`{node}` {}", form.rule()))
+            })?;
+            Ok((node.clone(), name))
+        };
+        let names = config.names.iter().flatten().map(one);
+        let names: BTreeMap<_, _> = names.collect::<Result<_, ConfigError>>()?;
+        let template = config.name_template.clone();
+        if template.is_none() && names.is_empty() {
+            let problem = "has to say what nodes are called: nameTemplate or names";
+            return Err(ConfigError::at(key, problem));
+        }
+        Ok(Self {
+            form,
+            template,
+            names,
+        })
+    }
+
+    /// What a node is called.
+    pub(crate) fn name(&self, node: &NodeId) -> Result<NodeName, Error> {
+        let refused = || {
+            Error::invalid(format!("name the node `{node}`"))
+                .advise("see `nodes` in the configuration of the export")
+        };
+        if let Some(name) = self.names.get(node.as_str()) {
+            return Ok(name.clone());
+        }
+        let Some(template) = &self.template else {
+            return Err(refused().because("the configuration does not say what it is called"));
+        };
+        let node = node.as_str();
+        let text = template
+            .render(&NameData { node })
+            .map_err(|error| refused().because(error))?;
+        let name = self.form.parse(&text);
+        name.ok_or_else(|| refused().because(format!("its name {}", self.form.rule())))
+    }
+
+    /// Lets in a node, which is called so.
+    pub(crate) fn admit(&self, guests: &mut Guests, node: &NodeId, name: &NodeName) {
+        guests.admit(node, name, &|id| self.calls(id, name));
+    }
+
+    /// What becomes of guests when a node goes, or all of them. A node that is called nothing any more
+    /// is known by its id; that it was never let in cannot be told where there are names without one.
+    pub(crate) fn parting<T>(
+        &self,
+        guests: &Guests,
+        node: Option<&NodeId>,
+        tell: impl FnOnce(Option<Goer<'_>>) -> T,
+    ) -> Result<T, Error> {
+        let Some(node) = node else {
+            return Ok(tell(None));
+        };
+        let name = match self.name(node) {
+            Ok(name) => Some(name),
+            Err(error) if guests.has_strangers() && !guests.knows(node) => return Err(error),
+            Err(_) => None,
+        };
+        let shares = |id: &GuestId| name.as_ref().is_some_and(|name| self.calls(id, name));
+        Ok(tell(Some(Goer {
+            node,
+            name: name.as_ref(),
+            shares: &shares,
+        })))
+    }
+
+    /// Whether the node of this id is called so today: it is listed so, or the template calls each node
+    /// so.
+    fn calls(&self, id: &GuestId, name: &NodeName) -> bool {
+        let mut names = self.names.iter();
+        if let Some((_, listed)) = names.find(|(node, _)| GuestId::of(node) == *id) {
+            return listed == name;
+        }
+        let any = |template: &Template| template.render(&NameData { node: ANY_NODE });
+        let text = self.template.as_ref().map(any);
+        matches!(text, Some(Ok(text)) if text == name.as_str())
+    }
+
+    /// One of the names that a target shows. A host may call itself what is no name of a host, and has
+    /// to be put out by that.
+    pub(crate) fn shown(&self, text: &str) -> Option<NodeName> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-.:_".contains(c);
+        let is_word = !text.is_empty() && text.chars().all(plain);
+        let word = || is_word.then(|| NodeName(text.to_owned()));
+        self.form.parse(text).or_else(word)
+    }
+
+    /// The names on lines of their own, without those that are none.
+    pub(crate) fn names(&self, text: &str) -> Vec<NodeName> {
+        let mut names: Vec<NodeName> = Vec::new();
+        for name in text.lines().filter_map(|text| self.form.parse(text)) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// Where a dataset remembers who gets in.
+    pub(crate) fn property() -> Result<PropertyName, Error> {
+        PropertyName::parse(PROPERTY)
+            .map_err(|error| Error::new(Kind::Internal, "remember nodes").because(error))
+    }
+
+    /// Who gets in, as the dataset remembers it.
+    pub(crate) fn remembered(&self, subject: &Subject<'_>) -> Result<Guests, Error> {
+        let property = Self::property()?;
+        let text = subject.remembered(&property).unwrap_or_default();
+        Ok(Guests::read(self.form, text))
+    }
+
+    /// Remembers who gets in with one who is new. There has to be room for all that follows: whoever got
+    /// in must not be kept from going.
+    pub(crate) fn remember_new<R>(guests: &Guests) -> Result<Act<R>, Error> {
+        if guests.fit() {
+            Self::remember(guests)
+        } else {
+            Err(no_room(guests.count(), "the dataset remembers"))
+        }
+    }
+
+    /// Remembers who gets in.
+    pub(crate) fn remember<R>(guests: &Guests) -> Result<Act<R>, Error> {
+        if guests.is_empty() {
+            return Ok(Act::Forget(Self::property()?));
+        }
+        let value = PropertyValue::parse(guests.text())
+            .map_err(|error| Error::invalid("let a node reach a volume").because(error))?;
+        Ok(Act::Remember(Property::new(Self::property()?, value)))
+    }
+}
+
+/// One volume has been published to so many nodes that one of its lists is full.
+pub(crate) fn no_room(count: usize, whose: &str) -> Error {
+    Error::new(Kind::OutOfSpace, "let a node reach a volume")
+        .because(format!(
+            "{count} names are more than the list holds that {whose}"
+        ))
+        .advise("unpublish the volume from nodes, or give nodes shorter names: see `nodes`")
+}
+
+/// The names in one text.
+pub(crate) fn joined(names: &[NodeName], between: &str) -> String {
+    let names: Vec<&str> = names.iter().map(NodeName::as_str).collect();
+    names.join(between)
+}
+
+// === impl NodeName ===
+
+impl NodeName {
+    /// The text.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+// === impl Form ===
+
+impl Form {
+    /// Checks a name: it becomes a folder, a word of a script and a part of JSON, or of a list with
+    /// colons in it.
+    fn parse(self, text: &str) -> Option<NodeName> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | ':' | '_');
+        let good = match self {
+            Self::Initiator => text.chars().all(plain) && Iqn::parse(text).is_ok(),
+            Self::Host => text.chars().all(plain) && Nqn::parse(text).is_ok(),
+            Self::Address => {
+                let inner = text
+                    .strip_prefix('[')
+                    .and_then(|text| text.strip_suffix(']'));
+                match inner {
+                    Some(address) => matches!(Host::v6(address), Ok(Host::Ip(_))),
+                    None => !text.starts_with('.') && Host::parse(text).is_ok(),
+                }
+            }
+        };
+        good.then(|| NodeName(text.to_owned()))
+    }
+
+    fn rule(self) -> &'static str {
+        match self {
+            Self::Initiator => "has to be the name of an initiator: iqn.…, eui.… or naa.…",
+            Self::Host => "has to be the NQN of a host: nqn.…",
+            Self::Address => "has to be a name, an IPv4 address or an IPv6 address in brackets",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(text: &str, form: Form) -> Result<Nodes, ConfigError> {
+        Nodes::read(&serde_json::from_str(text).unwrap(), form, "k.nodes")
+    }
+
+    #[test]
+    fn a_node_is_called_as_it_is_listed_or_as_the_template_says() {
+        let text = r#"{"nameTemplate": "iqn.2004-10.org.x:{{node}}", "names": {"a": "iqn.old"}}"#;
+        let nodes = nodes(text, Form::Initiator).unwrap();
+        let name = |node: &str| nodes.name(&NodeId::parse(node).unwrap());
+        assert_eq!(name("a").unwrap().as_str(), "iqn.old");
+        assert_eq!(name("b.lan").unwrap().as_str(), "iqn.2004-10.org.x:b.lan");
+        for hostile in [
+            "b c", "b/../c", "b$(x)", "b;c", "b\nc", "b\"c", "b'", "b,c", "b\\",
+        ] {
+            let error = name(hostile).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid, "{hostile:?}");
+        }
+        let listed = nodes.names("iqn.a\n../x\niqn.b\niqn.a\n");
+        assert_eq!(joined(&listed, " "), "iqn.a iqn.b");
+    }
+
+    #[test]
+    fn names_that_would_let_in_others_are_refused() {
+        assert!(nodes("{}", Form::Host).is_err());
+        assert!(nodes(r#"{"names": {"a": "iqn.a"}}"#, Form::Host).is_err());
+        for good in ["a.lan", "10.0.0.1", "[2001:db8::1]"] {
+            let text = format!(r#"{{"names": {{"a": "{good}"}}}}"#);
+            assert!(nodes(&text, Form::Address).is_ok(), "{good}");
+        }
+        for bad in [
+            "*",
+            "*.lan",
+            "@net",
+            "a:b",
+            "10.0.0.0/8",
+            "a,rw",
+            "2001:db8::1",
+            ".lan",
+            "a(rw)",
+        ] {
+            let text = format!(r#"{{"names": {{"a": "{bad}"}}}}"#);
+            assert!(nodes(&text, Form::Address).is_err(), "{bad}");
+        }
+    }
+}

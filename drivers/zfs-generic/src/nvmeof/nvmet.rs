@@ -1,0 +1,149 @@
+//! Subsystems of nvmet by its configfs: no tool, one script, saved as `nvmetcli` restores it.
+
+use driver_core::config::ConfigError;
+use driver_zfs::exec::Command;
+
+use super::{NvmetConfig, Port, SAVED};
+use crate::config::{Attributes, file};
+use crate::disk::{Disk, Stack};
+use crate::facts::Facts;
+use crate::host::{Places, Scripts};
+
+/// The script; `SAVED` is the program that it gives to `awk`.
+pub(super) const SCRIPT: &str = concat!(
+    "SAVED='",
+    include_str!("../script/saved.awk"),
+    "'\n",
+    include_str!("../script/common.sh"),
+    include_str!("../script/nvmet_nodes.sh"),
+    include_str!("../script/nvmet.sh"),
+);
+
+/// It knows no nodes. The same as in the examples of democratic-csi.
+const OPEN: [(&str, &str); 1] = [("allow_any_host", "1")];
+
+/// It lets in nobody who is not named.
+const CLOSED: [(&str, &str); 1] = [("allow_any_host", "0")];
+
+#[derive(Debug)]
+pub(super) struct Nvmet {
+    scripts: Scripts,
+    attributes: Attributes,
+    ports: Vec<Port>,
+    save: String,
+}
+
+// === impl Nvmet ===
+
+impl Nvmet {
+    pub(super) fn new(
+        config: &NvmetConfig,
+        places: Places,
+        key: &str,
+    ) -> Result<Self, ConfigError> {
+        for (name, set) in [
+            ("nvmetcliPath", config.nvmetcli_path.is_some()),
+            (
+                "configIsImportedFilePath",
+                config.config_is_imported_file_path.is_some(),
+            ),
+        ] {
+            if set {
+                let problem = "is of the strategy `nvmetCli`; this one runs no tool";
+                return Err(ConfigError::at(format!("{key}.{name}"), problem));
+            }
+        }
+        let ports = config.ports(key)?;
+        if ports.is_empty() {
+            let problem = "is needed: no node could reach a volume";
+            return Err(ConfigError::at(format!("{key}.ports"), problem));
+        }
+        let attributes = config.attributes(key)?;
+        let open = attributes.get("allow_any_host");
+        if config.nodes.is_some() && open.is_some_and(|text| text != "0") {
+            let key = format!("{key}.subsystem.attributes.allow_any_host");
+            return Err(ConfigError::at(
+                key,
+                "lets in every node, whatever `nodes` says",
+            ));
+        }
+        let defaults = if config.nodes.is_some() {
+            &CLOSED
+        } else {
+            &OPEN
+        };
+        let save = file(config.config_path.as_deref(), &format!("{key}.configPath"))?;
+        Ok(Self {
+            scripts: Scripts::new(SCRIPT, "nvmet", config.sudo_enabled, places),
+            attributes: attributes.or(defaults),
+            ports,
+            save: save.unwrap_or_else(|| SAVED.to_owned()),
+        })
+    }
+
+    fn arguments(&self, mode: &str, disk: &Disk<'_>) -> Vec<String> {
+        let words = words(&self.ports, &self.attributes).chain(disk.node_words());
+        let words = words.chain(disk.out_words());
+        arguments(mode, &self.scripts, &self.save, disk, words)
+    }
+}
+
+/// Ports and attributes as words of the script.
+pub(super) fn words<'a>(
+    ports: &'a [Port],
+    attributes: &'a Attributes,
+) -> impl Iterator<Item = String> + 'a {
+    let ports = ports
+        .iter()
+        .map(|port| format!("port={}{}", port.id, port.address));
+    ports.chain(attributes.words("attr="))
+}
+
+/// The arguments of the script.
+pub(super) fn arguments(
+    mode: &str,
+    scripts: &Scripts,
+    save: &str,
+    disk: &Disk<'_>,
+    words: impl Iterator<Item = String>,
+) -> Vec<String> {
+    let places = scripts.places();
+    let (configfs, debugfs) = (&places.configfs, &places.debugfs);
+    let fixed = [
+        mode,
+        configfs,
+        debugfs,
+        save,
+        disk.target,
+        disk.device,
+        disk.uuid,
+    ];
+    fixed.map(str::to_owned).into_iter().chain(words).collect()
+}
+
+impl Stack for Nvmet {
+    fn look(&self, disk: &Disk<'_>) -> Command {
+        self.scripts.look(self.arguments("look", disk), "")
+    }
+
+    fn make(&self, disk: &Disk<'_>, _facts: &Facts) -> Command {
+        self.scripts.change(self.arguments("make", disk), "")
+    }
+
+    fn remove(&self, disk: &Disk<'_>, _facts: &Facts) -> Command {
+        self.scripts.change(self.arguments("remove", disk), "")
+    }
+
+    fn let_in(&self, disk: &Disk<'_>) -> Option<Command> {
+        Some(self.scripts.change(self.arguments("nodes", disk), ""))
+    }
+
+    fn await_out(&self, disk: &Disk<'_>) -> Option<Command> {
+        // A look: it keeps nobody waiting.
+        Some(self.scripts.look(self.arguments("gone", disk), ""))
+    }
+
+    fn resize(&self, disk: &Disk<'_>) -> Option<Command> {
+        Some(self.scripts.look(self.arguments("resize", disk), ""))
+    }
+}

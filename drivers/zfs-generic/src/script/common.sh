@@ -1,0 +1,126 @@
+# What the scripts of all target stacks share. `$mode` is `look`, `make`, `resize` or `remove`.
+# A look changes nothing and prints what is missing, what is present and what is of somebody else;
+# the other modes are silent. One function wants a thing: it says so in a look, and does it in `make`.
+umask 077
+
+die() {
+    printf '%s\n' "$*" >&2
+    exit 1
+}
+
+# The first line of a file, without a process. An unset secret reads as NULL.
+get() {
+    it=
+    [ -e "$1" ] || return 0
+    IFS= read -r it <"$1" || :
+    [ "$it" != NULL ] || it=
+}
+
+# want FILE VALUE [ADVICE]: the file holds the value. The value may be a secret, so no message has it;
+# the advice is for somebody whom the kernel refuses it.
+want() {
+    get "$1"
+    [ "$it" != "$2" ] || return 0
+    if [ "$mode" = look ]; then
+        printf 'missing %s\n' "${1#"$root"/}"
+        return 0
+    fi
+    printf '%s' "$2" >"$1" || die "the kernel refuses what ${1##*/} is set to${3:+: $3}"
+    get "$1"
+    [ "$it" = "$2" ] || die "the kernel does not keep what ${1##*/} is set to${3:+: $3}"
+}
+
+# want_folder PATH: the object exists. Fails in a look if it does not.
+want_folder() {
+    [ ! -d "$1" ] || return 0
+    if [ "$mode" = look ]; then
+        printf 'missing %s\n' "${1#"$root"/}"
+        return 1
+    fi
+    mkdir "$1" || die "cannot make ${1#"$root"/}"
+}
+
+# A text as a string of JSON in `$it`.
+quoted() {
+    rest=$1
+    it=
+    while :; do
+        case $rest in
+        *[\"\\]*)
+            head=${rest%%[\"\\]*}
+            rest=${rest#"$head"}
+            tail=${rest#?}
+            it=$it$head\\${rest%"$tail"}
+            rest=$tail
+            ;;
+        *)
+            it=\"$it$rest\"
+            return
+            ;;
+        esac
+    done
+}
+
+# among KIND NAME WORD...: whether `KIND=NAME` is one of the words.
+among() {
+    sought=$1=$2
+    shift 2
+    for candidate; do
+        [ "$candidate" != "$sought" ] || return 0
+    done
+    return 1
+}
+
+# each_secret FUNCTION: calls it with the file and the value of each line of `$secrets`. No shell may
+# put them into a file on the way, as some do with what is given to `read`.
+newline='
+'
+each_secret() {
+    unread=$secrets
+    while [ -n "$unread" ]; do
+        line=${unread%%"$newline"*}
+        unread=${unread#"$line"}
+        unread=${unread#"$newline"}
+        [ -z "$line" ] || "$1" "${line%% *}" "${line#* }"
+    done
+}
+
+# The subsystem that no saved port may list any more.
+drop=
+
+# saved HOW ELEMENTS [FILE]: how these elements stand in the saved configuration, see saved.awk.
+saved() {
+    file=${3:-$save}
+    [ -e "$file" ] || file=/dev/null
+    printf '%s\n' "$2" | LC_ALL=C awk -v mode="$1" -v drop="$drop" "$SAVED" - "$file"
+    code=$?
+    case $code in
+    0 | 2 | 3) return $code ;;
+    esac
+    die 'cannot run awk, or it was killed'
+}
+
+# A file, or the names in a folder, as they survive a loss of power.
+keep() {
+    sync "$1" 2>/dev/null || sync
+}
+
+# Puts elements into the saved configuration, whole or not at all.
+store() {
+    [ -n "$save" ] || return 0
+    ! saved same "$1" || return 0
+    # What is a link stays one: where it leads to may be what survives a reboot.
+    if [ -L "$save" ]; then
+        save=$(readlink -f "$save") && [ -n "$save" ] || die "$save leads nowhere"
+    fi
+    folder=${save%/*}
+    [ -d "$folder" ] || mkdir -p "$folder" || die "cannot make $folder"
+    # Not every awk says that a disk is full: what was written is read again.
+    saved merge "$1" >"$save.omnibus" && saved same "$1" "$save.omnibus" || {
+        rm -f "$save.omnibus"
+        die "$save is not what it should be, or cannot be written: nothing was saved"
+    }
+    keep "$save.omnibus"
+    mv -f "$save.omnibus" "$save" || die "cannot write $save"
+    keep "$folder"
+}

@@ -1,0 +1,320 @@
+# A disk of one zvol as an NVMe-oF subsystem of nvmet: one subsystem, namespace 1, links of ports.
+#
+# nvmet.sh MODE CONFIGFS DEBUGFS SAVED NQN DEVICE UUID WORD... with the words `port=ID` (is there
+# already) or `port=ID,trtype,adrfam,traddr,trsvcid` (is made if it is missing),
+# `attr=ATTRIBUTE=VALUE`; `nodes=listed` if only those get in that `node=NQN` names, and `out=NQN` for
+# those that have to be out at the end, whoever they are. SAVED is a file, `named:FILE` for a look that
+# is content with the names in it, or `-` for none. The mode `nodes` changes who gets into a subsystem
+# that is there; `gone` waits until those are out.
+mode=$1 root=$2/nvmet shown=$3/nvmet/$5 save=$4 nqn=$5 device=$6 uuid=$7
+shift 7
+subsystem=$root/subsystems/$nqn
+namespace=$subsystem/namespaces/1
+how=same
+case $save in
+-) save= ;;
+named:*) how=named save=${save#*:} ;;
+esac
+
+# Whether what has our name is ours, or half made and nobody's.
+judge() {
+    foreign=no others=no
+    get "$namespace/device_path"
+    [ -z "$it" ] || [ "$it" = '(null)' ] || [ "$it" = "$device" ] || foreign=yes
+    for other in "$subsystem"/namespaces/*; do
+        [ ! -d "$other" ] || [ "$other" = "$namespace" ] || others=yes
+    done
+}
+
+make_port() {
+    port=$root/ports/${1%%,*}
+    if [ ! -d "$port" ]; then
+        case $1 in
+        *,*) ;;
+        *)
+            [ "$mode" != look ] || { echo "missing ports/$1" && return; }
+            die "nvmet of the host has no port $1"
+            ;;
+        esac
+    fi
+    want_folder "$port" || return 0
+    case $1 in
+    *,*)
+        # The address of a port that is in use cannot change; it is the host's then.
+        for link in "$port"/subsystems/*; do
+            [ ! -L "$link" ] || return 0
+        done
+        fields=${1#*,}
+        for field in trtype adrfam traddr trsvcid; do
+            want "$port/addr_$field" "${fields%%,*}"
+            fields=${fields#*,}
+        done
+        ;;
+    esac
+}
+
+make_namespace() {
+    want_folder "$namespace" || return 0
+    get "$namespace/enable"
+    [ "$it" != 1 ] || return 0
+    if [ "$mode" = look ]; then
+        echo 'missing namespace'
+        return 0
+    fi
+    printf '%s' "$device" >"$namespace/device_path" || die "nvmet cannot use $device"
+    for file in device_uuid device_nguid; do
+        printf '%s\n' "$uuid" >"$namespace/$file" || die "cannot set $file of $nqn"
+    done
+    printf '1\n' >"$namespace/enable" 2>/dev/null ||
+        die "nvmet cannot open $device: it is busy, or not there"
+    get "$namespace/enable"
+    [ "$it" = 1 ] || die "nvmet cannot open $device: it is busy, or not there"
+}
+
+make_links() {
+    for word; do
+        case $word in
+        port=*)
+            word=${word#*=}
+            make_port "$word"
+            number=${word%%,*}
+            link=$root/ports/$number/subsystems/$nqn
+            [ ! -L "$link" ] || continue
+            if [ "$mode" = look ]; then
+                echo "missing ports/$number/subsystems"
+            else
+                ln -s "$subsystem" "$link" || die "port $number cannot listen"
+            fi
+            ;;
+        esac
+    done
+}
+
+make_subsystem() {
+    if [ ! -d "$root/subsystems" ] && [ "$mode" = make ]; then
+        modprobe nvmet || die 'the kernel of the host has no nvmet'
+    fi
+    want_folder "$subsystem" || return 0
+    # A random one would change when the subsystem is made again. While it shows no disk, nobody has
+    # seen the one that it has.
+    if [ "$mode" = make ] && [ ! -d "$namespace" ] && [ -e "$subsystem/attr_serial" ]; then
+        serial=$(printf %s "$uuid" | tr -d -)
+        printf '%s\n' "${serial#????????????}" >"$subsystem/attr_serial" ||
+            die "cannot give $nqn its serial number"
+    fi
+    for word; do
+        case $word in
+        attr=*)
+            word=${word#*=}
+            # The kernel lets in everybody only where nobody is named. Sessions stay.
+            [ "$mode/$word" != make/allow_any_host=1 ] || remove_hosts
+            want "$subsystem/attr_${word%%=*}" "${word#*=}"
+            ;;
+        esac
+    done
+    make_namespace
+    [ "$mode" = look ] || make_nodes "$@"
+    # Last: nobody connects before all of it is there.
+    make_links "$@"
+}
+
+# The attributes of one group of an object, as nvmetcli saves them.
+group() {
+    all=
+    for file in "$1/$2"_*; do
+        [ -f "$file" ] && [ -w "$file" ] || continue
+        get "$file"
+        quoted "$it"
+        all="$all,\"${file##*/"$2"_}\":$it"
+    done
+    all="{${all#,}}"
+}
+
+# What a port lists, and what is saved that it lists: whoever is putting somebody out, or was cut at
+# that, has taken a subsystem off it that comes back.
+port_list() {
+    list= comma=
+    for link in "$1"/subsystems/*; do
+        [ -L "$link" ] || continue
+        list="$list$comma\"${link##*/}\""
+        comma=,
+    done
+    [ -n "$save" ] || return 0
+    known=$(saved listed "{\"ports\":[{\"portid\":${1##*/},\"lists\":\"\"}]}") || known=
+    # Names may hold what means files, too.
+    set -f
+    fields=$IFS IFS=$newline
+    for name in $known; do
+        case ",$list," in
+        *",$name,"*) continue ;;
+        esac
+        list="$list$comma$name"
+        comma=,
+    done
+    IFS=$fields
+    set +f
+}
+
+port_element() {
+    group "$1" addr
+    addresses=$all
+    group "$1" param
+    parameters=$all
+    port_list "$1"
+    groups= comma=
+    for ana in "$1"/ana_groups/*; do
+        [ -d "$ana" ] || continue
+        group "$ana" ana
+        groups="$groups$comma{\"ana\":$all,\"grpid\":${ana##*/}}"
+        comma=,
+    done
+    referrals= comma=
+    for referral in "$1"/referrals/*; do
+        [ -d "$referral" ] || continue
+        group "$referral" addr
+        get "$referral/enable"
+        referrals="$referrals$comma{\"addr\":$all,\"enable\":${it:-0},\"name\":\"${referral##*/}\"}"
+        comma=,
+    done
+    element="{\"addr\":$addresses,\"ana_groups\":[$groups],\"param\":$parameters,\
+\"portid\":${1##*/},\"referrals\":[$referrals],\"subsystems\":[$list]}"
+}
+
+# The ports that `$1` says: whole, or for a look only as far as they list us. What else a port lists
+# is made, and then saved, by others, who do not wait for a look.
+port_elements() {
+    ports= separator=
+    for port in "$root"/ports/*; do
+        [ -d "$port" ] || continue
+        case " $1 " in
+        *" ${port##*/} "*) ;;
+        *) continue ;;
+        esac
+        if [ "$mode" = look ]; then
+            element="{\"portid\":${port##*/},\"lists\":\"$nqn\"}"
+        else
+            port_element "$port"
+        fi
+        ports=$ports$separator$element
+        separator=,
+    done
+}
+
+linked() {
+    linked=
+    for link in "$root"/ports/*/subsystems/"$nqn"; do
+        [ -L "$link" ] || continue
+        link=${link%/subsystems/*}
+        linked="$linked ${link##*/}"
+    done
+}
+
+elements() {
+    group "$subsystem" attr
+    attributes=$all
+    hosts= comma= unknown= separator=
+    for link in "$subsystem"/allowed_hosts/*; do
+        [ -L "$link" ] || continue
+        host=${link##*/}
+        hosts="$hosts$comma\"$host\""
+        comma=,
+        # What else is saved of a node, such as its keys, stays as it is.
+        if [ -n "$save" ] && ! saved named "{\"hosts\":[{\"nqn\":\"$host\"}]}"; then
+            unknown="$unknown$separator{\"nqn\":\"$host\"}"
+            separator=,
+        fi
+    done
+    spaces= separator=
+    for space in "$subsystem"/namespaces/*; do
+        [ -d "$space" ] || continue
+        group "$space" device
+        get "$space/enable"
+        enabled=${it:-0}
+        get "$space/ana_grpid"
+        spaces="$spaces$separator{\"ana_grpid\":${it:-0},\"device\":$all,\"enable\":$enabled,\
+\"nsid\":${space##*/}}"
+        separator=,
+    done
+    linked
+    port_elements "$linked"
+    elements="{\"hosts\":[$unknown],\"ports\":[$ports],\"subsystems\":[{\"allowed_hosts\":[$hosts],\
+\"attr\":$attributes,\"namespaces\":[$spaces],\"nqn\":\"$nqn\"}]}"
+}
+
+remove() {
+    if [ $others = no ]; then
+        for link in "$root"/ports/*/subsystems/"$nqn"; do
+            [ ! -L "$link" ] || rm -f "$link" || die "cannot take $nqn from a port"
+        done
+    fi
+    if [ -d "$namespace" ]; then
+        printf '0\n' >"$namespace/enable" || die "namespace of $nqn is busy"
+        rmdir "$namespace" || die "namespace of $nqn is busy"
+    fi
+    [ $others = no ] || return 0
+    remove_hosts
+    [ ! -d "$subsystem" ] || rmdir "$subsystem" || die "subsystem $nqn is busy"
+}
+
+absence="{\"subsystems\":[{\"nqn\":\"$nqn\",\"absent\":true}]}"
+judge
+case $mode in
+look)
+    [ $foreign = no ] || echo 'foreign subsystem'
+    [ ! -d "$subsystem" ] || [ $foreign = yes ] || [ $others = yes ] || echo 'present subsystem'
+    [ ! -d "$namespace" ] || [ $foreign = yes ] || echo 'present namespace'
+    if [ $foreign = no ]; then
+        drop=$nqn
+        [ -z "$save" ] || [ $others = yes ] || saved named "$absence" || echo 'present saved'
+        drop=
+        missing=$(make_subsystem "$@") || exit 1
+        if [ -n "$missing" ]; then
+            printf '%s\n' "$missing"
+        elif [ -n "$save" ]; then
+            elements
+            saved "$how" "$elements" || echo 'missing saved'
+        fi
+        for host in "$subsystem"/allowed_hosts/*; do
+            [ ! -L "$host" ] || printf 'allowed %s\n' "${host##*/}"
+        done
+        show_sessions
+    fi
+    ;;
+nodes)
+    [ $foreign = no ] && [ -d "$subsystem" ] || die "$nqn is not there, or of another volume"
+    make_nodes "$@"
+    make_links "$@"
+    if [ -n "$save" ]; then
+        elements
+        store "$elements"
+    fi
+    ;;
+gone)
+    await_sessions "$@"
+    ;;
+make)
+    [ $foreign = no ] || die "$nqn is of another volume"
+    make_subsystem "$@"
+    if [ -n "$save" ]; then
+        elements
+        store "$elements"
+    fi
+    ;;
+resize)
+    if [ $foreign = no ] && [ -e "$namespace/revalidate_size" ]; then
+        printf '1\n' >"$namespace/revalidate_size" || die "nvmet does not read the size of $device"
+    fi
+    ;;
+remove)
+    if [ $foreign = no ] && [ $others = yes ]; then
+        remove
+        elements
+        [ ! -e "$save" ] || store "$elements"
+    elif [ $foreign = no ]; then
+        remove
+        drop=$nqn
+        [ ! -e "$save" ] || store "$absence"
+    fi
+    ;;
+esac
+exit 0

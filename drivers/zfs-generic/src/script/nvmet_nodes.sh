@@ -1,0 +1,145 @@
+# Who gets into the subsystem that nvmet.sh is about.
+#
+# A name in `allowed_hosts` is asked for when a node connects, and never again: what it has connected
+# outlives the name. Since Linux 6.11 the kernel can show who is connected, and end one of them, in a
+# folder `ctrl*` of debugfs for each controller, if it was built so (CONFIG_NVME_TARGET_DEBUGFS).
+
+# Nobody is named any more.
+remove_hosts() {
+    for host in "$subsystem"/allowed_hosts/*; do
+        [ ! -L "$host" ] || rm -f "$host" || die "cannot put out ${host##*/}"
+    done
+}
+
+# Who has this controller, in `$it`: nobody where the kernel does not show it, and nobody either where it
+# lets nobody end it. One that is locked down, as by Secure Boot, refuses to open for writing what it
+# shows, and a controller that cannot be ended must not be waited for.
+who_has() {
+    get "$1/hostnqn"
+    [ -n "$it" ] && true 2>/dev/null >>"$1/state" || it=
+}
+
+# Who is connected. A name is what somebody has sent.
+show_sessions() {
+    for controller in "$shown"/ctrl*; do
+        who_has "$controller"
+        case $it in
+        '' | *[!A-Za-z0-9.:_-]*) ;;
+        *) printf 'session %s\n' "$it" ;;
+        esac
+    done
+}
+
+# Whether somebody else is listed, or connected.
+others_stay() {
+    for word; do
+        case $word in node=*) return 0 ;; esac
+    done
+    for controller in "$shown"/ctrl*; do
+        who_has "$controller"
+        [ -z "$it" ] || among out "$it" "$@" || return 0
+    done
+    return 1
+}
+
+# Tells each controller of those that are put out to end, and nobody else's; the last of them is in
+# `$connected`.
+tell_sessions() {
+    connected=
+    for controller in "$shown"/ctrl*; do
+        who_has "$controller"
+        [ -n "$it" ] && among out "$it" "$@" || continue
+        connected=$it
+        printf fatal 2>/dev/null >"$controller/state" || :
+    done
+}
+
+# The same until there are none. The folder of a controller goes when nothing of it is on its way to the
+# disk any more.
+await_sessions() {
+    tenths=0
+    while :; do
+        tell_sessions "$@"
+        [ -n "$connected" ] || return 0
+        [ $tenths -lt 200 ] || die "$connected stays connected to $nqn"
+        if sleep 0.1 2>/dev/null; then
+            tenths=$((tenths + 1))
+        else
+            # Not every sleep knows parts of a second.
+            sleep 1
+            tenths=$((tenths + 10))
+        fi
+    done
+}
+
+# Takes the subsystem off all its ports, which ends whatever is connected; waits for what is on its way
+# to the disk; and puts it back. A port that it was taken off by somebody who was cut right here is one
+# that is saved.
+cut_sessions() {
+    numbers=
+    for port in "$root"/ports/*; do
+        [ -d "$port" ] || continue
+        link=$port/subsystems/$nqn number=${port##*/}
+        if [ -L "$link" ]; then
+            numbers="$numbers $number"
+        elif [ -n "$save" ] && saved same "{\"ports\":[{\"portid\":$number,\"lists\":\"$nqn\"}]}"; then
+            numbers="$numbers $number"
+        fi
+    done
+    for number in $numbers; do
+        link=$root/ports/$number/subsystems/$nqn
+        [ ! -L "$link" ] || rm -f "$link" || die "cannot take $nqn from port $number"
+    done
+    if [ -d "$namespace" ]; then
+        printf '0\n' >"$namespace/enable" || die "namespace of $nqn is busy"
+    fi
+    make_namespace
+    for number in $numbers; do
+        ln -s "$subsystem" "$root/ports/$number/subsystems/$nqn" || die "port $number cannot listen"
+    done
+}
+
+# Puts out those that have to be, and whoever else is named and not listed. Their names go first, so
+# that nobody comes back; whoever is cut after that is told again who has to be out.
+put_out() {
+    for host in "$subsystem"/allowed_hosts/*; do
+        [ -L "$host" ] || continue
+        among node "${host##*/}" "$@" || set -- "$@" "out=${host##*/}"
+    done
+    leaving=no
+    for word; do
+        case $word in
+        out=*)
+            leaving=yes
+            host=$subsystem/allowed_hosts/${word#*=}
+            [ ! -L "$host" ] || rm -f "$host" || die "cannot put out ${host##*/}"
+            ;;
+        esac
+    done
+    [ $leaving = yes ] || return 0
+    if others_stay "$@"; then
+        # The ports are theirs, too. What the kernel does not show is left connected. What ends is not
+        # waited for here, where all volumes of the host wait behind: see the mode `gone`.
+        tell_sessions "$@"
+    else
+        cut_sessions
+    fi
+}
+
+# Lets in the nodes that are listed and nobody else, if that is how it is wanted.
+make_nodes() {
+    among nodes listed "$@" || return 0
+    want "$subsystem/attr_allow_any_host" 0
+    put_out "$@"
+    for word; do
+        case $word in
+        node=*)
+            word=${word#*=}
+            want_folder "$root/hosts/$word"
+            [ -L "$subsystem/allowed_hosts/$word" ] ||
+                ln -s "$root/hosts/$word" "$subsystem/allowed_hosts/$word" || die "cannot let in $word"
+            ;;
+        esac
+    done
+}
+

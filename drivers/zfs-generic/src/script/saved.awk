@@ -1,0 +1,232 @@
+# Compares or merges elements of a saved configuration: JSON whose top level holds lists.
+#
+# The first file holds the elements that are wanted; one with a member "absent" must not be there, and
+# of one with a member "lists" it only counts that its "subsystems" have that name among them.
+# The second is what is saved. Everything else in it stays, in its order. `mode` is `same` (exit 0
+# if all that is wanted is there as it is wanted), `named` (the same, but only by name) or `merge`
+# (prints the new text), `listed` (prints what the wanted ports list, as it is saved) or `portals` (prints
+# those of the wanted targets). Exit 3: not so. Exit 2: the second file is no such JSON; nothing is printed.
+# `drop` is a subsystem that no saved port may list, also one that the host does not have any more.
+#
+# Records end at quotes, so that every second one is the inside of a string; lines mean nothing.
+
+BEGIN { RS = "\""; FS = "\001"; document = 0; broken = 0
+    names["storage_objects"] = "plugin name"; names["targets"] = "fabric wwn"
+    names["subsystems"] = "nqn"; names["ports"] = "portid"; names["hosts"] = "nqn" }
+
+FNR == 1 { finish(); document++; depth = 0; within = 0; started = 0; ended = 0 }
+
+{
+    if (within) {
+        text = text_of_string $0
+        backslashes = text; sub(/.*[^\\]/, "", backslashes)
+        if (length(backslashes) % 2 == 1) { text_of_string = text "\""; next }
+        within = 0; text_of_string = ""
+        string("\"" text "\"")
+    } else {
+        piece = $0
+        gsub(/[ \t\r\n]+/, " ", piece)
+        plain(piece)
+        within = 1; text_of_string = ""
+    }
+}
+
+END {
+    finish()
+    if (broken) exit 2
+    if (mode == "merge") merge()
+    else if (mode == "listed" || mode == "portals") show()
+    else exit compare() ? 0 : 3
+}
+
+function finish() {
+    # The last record is always outside of strings: what follows the last quote.
+    if (document > 0 && (depth != 0 || !within || (document > 1 && started && !ended))) broken = 1
+}
+
+function plain(piece,    i, c, scalar) {
+    scalar = ""
+    for (i = 1; i <= length(piece); i++) {
+        c = substr(piece, i, 1)
+        if (index("{}[]:, ", c) == 0) { scalar = scalar c; continue }
+        if (scalar != "") { value(scalar); scalar = "" }
+        if (c == "{" || c == "[") open(c)
+        else if (c == "}" || c == "]") close_(c)
+        else if (c == ":") colon()
+        else if (c == ",") comma()
+    }
+    if (scalar != "") value(scalar)
+}
+
+function pad(n,    s) { s = ""; while (n-- > 0) s = s "  "; return s }
+
+function string(s) {
+    if (depth > 0 && kind[depth] == "{" && expect[depth] == "key") {
+        key[depth] = s; expect[depth] = "colon"
+        if (depth == 1) { section = substr(s, 2, length(s) - 2); know(section); buffer = "" }
+        else { separate(); buffer = buffer s ": " }
+    } else value(s)
+}
+
+function know(section) {
+    if (!((document, section) in known)) { known[document, section] = 1; sections[document, ++many[document]] = section }
+}
+
+function colon() { if (depth > 0 && expect[depth] == "colon") expect[depth] = "value"; else broken = 1 }
+
+function comma() {
+    if (depth == 0 || expect[depth] != "comma") { broken = 1; return }
+    expect[depth] = kind[depth] == "{" ? "key" : "value"
+}
+
+# Before a member or element.
+function separate() {
+    if (depth == 1 || (depth == 2 && listed)) return
+    buffer = buffer (count[depth] > 0 ? "," : "") "\n" pad(depth)
+}
+
+function begin() {
+    if (depth == 0) { if (started) broken = 1; started = 1; return }
+    if (expect[depth] != "value" && !(expect[depth] == "first" && kind[depth] == "[")) broken = 1
+    if (kind[depth] == "[") {
+        if (depth == 2 && listed) { buffer = pad(2); split("", member) }
+        else separate()
+    }
+}
+
+function done() {
+    if (depth == 0) { ended = 1; return }
+    count[depth]++; expect[depth] = "comma"
+    if (depth == 2 && listed) keep()
+    else if (depth == 1 && !waslist) other[document, section] = buffer
+    if (depth == 1) waslist = 0
+}
+
+function value(s) {
+    if (document == 2 && drop != "" && depth == 4 && section == "ports" && kind[4] == "[" && \
+        key[3] == "\"subsystems\"" && s == "\"" drop "\"") { dropped = 1; expect[4] = "comma"; return }
+    begin()
+    if (depth == 0) { broken = 1; return }
+    if (document == 2 && depth == 4 && listed && kind[4] == "[" && key[3] == "\"subsystems\"") \
+        { holds[section, elements[2, section] + 1, s] = 1; inner[section, elements[2, section] + 1] = inner[section, elements[2, section] + 1] s "\n" }
+    if (document == 2 && depth == 7 && section == "targets" && kind[7] == "{" && key[5] == "\"portals\"") portal(key[7], s)
+    buffer = buffer s
+    if (depth == 3 && listed && kind[3] == "{") member[substr(key[3], 2, length(key[3]) - 2)] = s
+    done()
+}
+
+# A member of a portal of a saved target; the address and the port come in any order.
+function portal(name, s,    text, at) {
+    text = s; gsub(/"/, "", text)
+    if (name == "\"ip_address\"") address = text
+    else if (name == "\"port\"") number = text
+    if (address == "" || number == "") return
+    # As the kernel has it, whatever the tool leaves out.
+    if (address ~ /:/ && address !~ /^\[/) address = "[" address "]"
+    at = elements[2, section] + 1
+    inner[section, at] = inner[section, at] address ":" number "\n"
+    address = number = ""
+}
+
+# What is in the saved elements that are wanted.
+function show(    s, n, name, id) {
+    for (s = 1; s <= many[1]; s++) {
+        name = sections[1, s]
+        for (n = 1; n <= elements[1, name]; n++) {
+            id = identity[1, name, n]
+            if (id in place) printf "%s", inner[name, place[id]]
+        }
+    }
+}
+
+function open(c) {
+    begin()
+    if (depth == 0 && c != "{") broken = 1
+    if (depth == 1) { listed = (c == "["); if (listed) islist[document, section] = 1 }
+    if (depth > 0 && !(depth == 1 && listed)) buffer = buffer c
+    depth++; kind[depth] = c; count[depth] = 0
+    expect[depth] = c == "{" ? "key" : "first"
+    if (depth > 64) broken = 1
+}
+
+function close_(c) {
+    if (depth == 0 || (kind[depth] == "{") != (c == "}") || expect[depth] == "colon" || \
+        expect[depth] == "value" || (expect[depth] == "key" && count[depth] > 0)) { broken = 1; if (depth > 0) depth--; return }
+    if (depth == 2 && listed) { depth--; waslist = 1; listed = 0; done(); return }
+    if (depth > 1) buffer = buffer (count[depth] > 0 ? "\n" pad(depth - 1) : "") c
+    depth--
+    done()
+}
+
+# An element of a list of the top level is whole.
+function keep(    n, fields, i, id, name) {
+    n = ++elements[document, section]
+    if (kind[3] != "{" || !(section in names)) id = ""
+    else {
+        split(names[section], fields, " "); id = section
+        for (i = 1; i in fields; i++) id = id "\034" member[fields[i]]
+    }
+    element[document, section, n] = buffer
+    identity[document, section, n] = id
+    if (document == 1) {
+        absent[n, section] = ("absent" in member)
+        lists[n, section] = ("lists" in member) ? member["lists"] : ""
+        for (name in member) if (name != "absent") wanted[n, section] = wanted[n, section] "\034" name "\035" member[name]
+    } else {
+        if (id != "") place[id] = n
+        for (name in member) members[section, n, name] = member[name]
+    }
+}
+
+# Whether a saved element is the one that must not be there: all that was said of it is so.
+function matches(section, n, at,    parts, i, pair) {
+    split(wanted[n, section], parts, "\034")
+    for (i = 2; i in parts; i++) {
+        split(parts[i], pair, "\035")
+        if (members[section, at, pair[1]] != pair[2]) return 0
+    }
+    return 1
+}
+
+function compare(    s, n, name, at) {
+    if (dropped) return 0
+    for (s = 1; s <= many[1]; s++) {
+        name = sections[1, s]
+        for (n = 1; n <= elements[1, name]; n++) {
+            at = (identity[1, name, n] in place) ? place[identity[1, name, n]] : 0
+            if (absent[n, name]) { if (at && matches(name, n, at)) return 0 }
+            else if (!at) return 0
+            else if (lists[n, name] != "") { if (mode == "same" && !((name, at, lists[n, name]) in holds)) return 0 }
+            else if (mode == "same" && element[1, name, n] != element[2, name, at]) return 0
+        }
+    }
+    return 1
+}
+
+function merge(    s, n, name, at, drop, replace, out, first, body) {
+    for (s = 1; s <= many[1]; s++) {
+        name = sections[1, s]
+        if (!((2, name) in known)) { known[2, name] = 1; sections[2, ++many[2]] = name; islist[2, name] = 1 }
+        for (n = 1; n <= elements[1, name]; n++) {
+            if (lists[n, name] != "") continue
+            at = (identity[1, name, n] in place) ? place[identity[1, name, n]] : 0
+            if (absent[n, name]) { if (at && matches(name, n, at)) drop[name, at] = 1 }
+            else if (at) element[2, name, at] = element[1, name, n]
+            else element[2, name, ++elements[2, name]] = element[1, name, n]
+        }
+    }
+    printf "{"
+    for (s = 1; s <= many[2]; s++) {
+        name = sections[2, s]
+        printf "%s\n  \"%s\": ", (s > 1 ? "," : ""), name
+        if (!((2, name) in islist)) { printf "%s", other[2, name]; continue }
+        first = 1
+        for (n = 1; n <= elements[2, name]; n++) {
+            if ((name, n) in drop) continue
+            printf "%s%s", (first ? "[\n" : ",\n"), element[2, name, n]
+            first = 0
+        }
+        printf "%s", (first ? "[]" : "\n  ]")
+    }
+    printf "%s}\n", (many[2] > 0 ? "\n" : "")
+}

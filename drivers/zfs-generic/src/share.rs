@@ -1,0 +1,326 @@
+//! Filesystems as shares by ZFS itself: `sharenfs` and `sharesmb`.
+//!
+//! The dataset has the property from its first moment, and ZFS shares it when it is mounted and
+//! takes the share back when it is destroyed. What a look adds is whether the host really shares
+//! it: somebody may have unshared it by hand. compat: "Exports of a ZFS host".
+
+mod access;
+
+use std::collections::BTreeMap;
+
+use driver_core::config::scalar::unless_falsy;
+use driver_core::config::{ConfigError, Document};
+use driver_core::{AccessRules, Error, Kind, NodeId};
+use driver_zfs::Export;
+use driver_zfs::cli::ZfsTools;
+use driver_zfs::exec::{Command, Output, Program};
+use driver_zfs::export::{Act, Subject};
+use driver_zfs::name::DatasetName;
+use driver_zfs::observed::VolumeKind;
+use driver_zfs::property::{Property, PropertyName, PropertyValue};
+use node_utils::Attachment;
+use node_utils::attachment::{NetworkShare, Server, Share};
+use serde::Deserialize;
+
+use crate::config::Scalar;
+use crate::facts::Facts;
+use crate::nodes::{Nodes, NodesConfig};
+use access::Access;
+
+const SH: Program = Program::constant("sh");
+const SCRIPT: &str = include_str!("script/share.sh");
+
+/// The two ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// The section `nfs`.
+    Nfs,
+    /// The section `smb`.
+    Smb,
+}
+
+/// Shares filesystems.
+#[derive(Debug)]
+pub struct ShareExport {
+    protocol: Protocol,
+    server: Server,
+    properties: Vec<Property>,
+    tools: ZfsTools,
+    /// Who gets in, if it tells nodes apart.
+    access: Option<Access>,
+}
+
+/// The section `nfs` or `smb` for a host with ZFS.
+#[derive(Debug, Clone, Deserialize)]
+struct ShareConfig {
+    #[serde(rename = "shareHost")]
+    host: String,
+    #[serde(default, rename = "shareStrategy", deserialize_with = "unless_falsy")]
+    strategy: Option<String>,
+    #[serde(default, rename = "shareStrategySetDatasetProperties")]
+    set_dataset_properties: Option<SetDatasetProperties>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct SetDatasetProperties {
+    #[serde(default)]
+    properties: BTreeMap<String, Scalar>,
+    /// What nodes are called, if only those get in that a volume is published to. Only for NFS.
+    #[serde(default)]
+    nodes: Option<NodesConfig>,
+}
+
+// === impl Protocol ===
+
+impl Protocol {
+    fn section(self) -> &'static str {
+        match self {
+            Self::Nfs => "nfs",
+            Self::Smb => "smb",
+        }
+    }
+
+    /// The property that shares a dataset, besides `share`.
+    fn property(self) -> PropertyName {
+        match self {
+            Self::Nfs => PropertyName::SHARENFS,
+            Self::Smb => PropertyName::SHARESMB,
+        }
+    }
+}
+
+// === impl ShareExport ===
+
+impl ShareExport {
+    /// Reads the section of this protocol. `tools` are the programs of the host.
+    pub fn from_document(
+        document: &Document,
+        protocol: Protocol,
+        tools: ZfsTools,
+    ) -> Result<Self, ConfigError> {
+        let section = protocol.section();
+        let at = |key: &str, problem: &str| ConfigError::at(format!("{section}.{key}"), problem);
+        let config: ShareConfig = document.section(section)?;
+        if config.strategy.as_deref() != Some("setDatasetProperties") {
+            let problem = "has to say how datasets are shared: setDatasetProperties";
+            return Err(at("shareStrategy", problem));
+        }
+        let server =
+            Server::parse(&config.host).map_err(|error| at("shareHost", &error.to_string()))?;
+        let given = config.set_dataset_properties.unwrap_or_default();
+        let key = "shareStrategySetDatasetProperties.properties";
+        let native = protocol.property();
+        let mut properties = Vec::new();
+        for (name, value) in given.properties {
+            let name = PropertyName::parse(&name)
+                .ok()
+                .filter(|name| *name == native || name.as_str() == "share")
+                .ok_or_else(|| at(key, &format!("may hold `share` and `{native}` alone")))?;
+            // YAML may have read the words of ZFS as truth values.
+            let text = match value.as_str() {
+                "1" => "on",
+                "0" => "off",
+                text => text,
+            };
+            if text.is_empty() {
+                continue;
+            }
+            let value = PropertyValue::parse(text).map_err(|error| at(key, &error.to_string()))?;
+            properties.push(Property::new(name, value));
+        }
+        let access = match &given.nodes {
+            None => None,
+            Some(nodes) => {
+                let key = format!("{section}.shareStrategySetDatasetProperties.nodes");
+                if protocol == Protocol::Smb {
+                    let problem = "is of NFS: ZFS gives no lists of nodes to SMB";
+                    return Err(ConfigError::at(key, problem));
+                }
+                let access = Access::read(nodes, &properties, &key)?;
+                // Until somebody is let in.
+                properties = vec![access.to_nobody()];
+                Some(access)
+            }
+        };
+        Ok(Self {
+            protocol,
+            server,
+            properties,
+            tools,
+            access,
+        })
+    }
+
+    /// Whether the host is told to share it.
+    fn is_shared(&self) -> bool {
+        let off = |property: &Property| property.value.as_str() == "off";
+        // With whom is seen in the property, and whether ZFS has done so in the look.
+        self.access.is_some() || self.properties.iter().any(|property| !off(property))
+    }
+
+    /// What ZFS calls it over SMB. compat: "Exports of a ZFS host".
+    fn share_name(dataset: &DatasetName) -> String {
+        dataset.as_str().replace(['/', '-'], "_")
+    }
+
+    fn script(&self, mode: &str, dataset: &DatasetName) -> Command {
+        let zfs = self.tools.zfs(["get"]);
+        let words = zfs.arguments().iter().map(|word| word.expose().to_owned());
+        let words: Vec<String> = words.take_while(|word| word != "get").collect();
+        Command::new(SH)
+            .args(["-s", mode, self.protocol.section()])
+            .args([dataset.as_str(), &Self::share_name(dataset)])
+            .arg(zfs.program().as_str())
+            .args(words)
+            .stdin(SCRIPT)
+    }
+}
+
+impl Export for ShareExport {
+    type Request = Command;
+    type Answer = Output;
+    type Asset = ();
+    type Facts = Facts;
+
+    fn kind(&self) -> VolumeKind {
+        VolumeKind::Filesystem
+    }
+
+    fn access_rules(&self) -> AccessRules {
+        AccessRules::filesystem(&["nfs", "cifs"])
+    }
+
+    fn reads(&self) -> Vec<PropertyName> {
+        let names = self.properties.iter().map(|property| property.name.clone());
+        let nodes = self.access.as_ref().and_then(|_| Nodes::property().ok());
+        names.chain(nodes).collect()
+    }
+
+    fn asset(&self, _subject: &Subject<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn properties(&self, _subject: &Subject<'_>, _asset: &()) -> Vec<Property> {
+        self.properties.clone()
+    }
+
+    fn look(&self, subject: &Subject<'_>, _asset: &()) -> Vec<Command> {
+        if self.is_shared() {
+            vec![self.script("look", subject.dataset)]
+        } else {
+            Vec::new()
+        }
+    }
+
+    fn facts(
+        &self,
+        _subject: &Subject<'_>,
+        _asset: &(),
+        answers: &[Output],
+    ) -> Result<Facts, Error> {
+        if self.is_shared() {
+            Facts::read(answers)
+        } else {
+            Ok(Facts::default())
+        }
+    }
+
+    fn establish(
+        &self,
+        subject: &Subject<'_>,
+        _asset: &(),
+        facts: &Facts,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        if let Some(access) = &self.access {
+            let listed = access.listed(subject);
+            return Ok(if !listed.is_so {
+                vec![Act::Remember(access.to(&listed.names)?)]
+            } else if !facts.missing.is_empty() && !listed.names.is_empty() {
+                vec![Act::Do(self.script("make", subject.dataset))]
+            } else {
+                Vec::new()
+            });
+        }
+        let has = |property: &&Property| {
+            let volume = subject.volume;
+            volume.is_some_and(|volume| volume.properties.has(property))
+        };
+        let unset = self.properties.iter().filter(|property| !has(property));
+        let mut acts: Vec<_> = unset.cloned().map(Act::Remember).collect();
+        if acts.is_empty() && !facts.missing.is_empty() {
+            acts.push(Act::Do(self.script("make", subject.dataset)));
+        }
+        Ok(acts)
+    }
+
+    /// ZFS takes the share back when it destroys the dataset.
+    fn withdraw(
+        &self,
+        _subject: &Subject<'_>,
+        _asset: &(),
+        _facts: &Facts,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn knows_nodes(&self) -> bool {
+        self.access.is_some()
+    }
+
+    fn allow(
+        &self,
+        subject: &Subject<'_>,
+        _asset: &(),
+        _facts: &Facts,
+        node: &NodeId,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        match &self.access {
+            Some(access) => access.allow(subject, node),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn revoke(
+        &self,
+        subject: &Subject<'_>,
+        _asset: &(),
+        _facts: &Facts,
+        node: Option<&NodeId>,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        // A dataset that is gone is shared with nobody.
+        match (&self.access, subject.volume) {
+            (Some(access), Some(_)) => access.revoke(subject, node),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn attachment(
+        &self,
+        subject: &Subject<'_>,
+        _asset: &(),
+        _facts: &Facts,
+    ) -> Result<Option<Attachment>, Error> {
+        let share = match self.protocol {
+            Protocol::Smb => Self::share_name(subject.dataset),
+            Protocol::Nfs => match subject.volume.map(|volume| volume.mountpoint()) {
+                None => return Ok(None),
+                Some(Some(path)) => path.to_owned(),
+                Some(None) => {
+                    return Err(Error::new(Kind::Internal, "describe a share")
+                        .because("the dataset is mounted nowhere")
+                        .advise("a volume needs a mountpoint: see zfs.datasetProperties"));
+                }
+            },
+        };
+        let share = Share::parse(&share)
+            .map_err(|error| Error::new(Kind::Internal, "describe a share").because(error))?;
+        let share = NetworkShare {
+            server: self.server.clone(),
+            share,
+        };
+        Ok(Some(match self.protocol {
+            Protocol::Nfs => Attachment::Nfs(share),
+            Protocol::Smb => Attachment::Smb(share),
+        }))
+    }
+}

@@ -1,0 +1,182 @@
+//! The list of nodes in `sharenfs`, as ZFS on Linux takes it: `rw=` and names with colons between.
+//!
+//! The property is what is remembered and what is done, in one: ZFS exports anew when it is set, and
+//! the kernel asks for each request anew whether its export is still there. Only which node is called
+//! so is remembered elsewhere, since a name may be configured anew.
+
+use driver_core::config::ConfigError;
+use driver_core::{Error, Kind, NodeId};
+use driver_zfs::export::{Act, Subject};
+use driver_zfs::property::{Property, PropertyName, PropertyValue};
+
+use crate::nodes::{Form, NodeName, Nodes, NodesConfig, joined, no_room};
+
+/// The longest list that any ZFS keeps in a property of its own; since 2.3 it would be twice as long.
+const MAX_LIST: usize = 4095;
+
+/// Who gets in, and what they get.
+#[derive(Debug)]
+pub(super) struct Access {
+    nodes: Nodes,
+    options: Vec<String>,
+    /// What a dataset has that nobody has been let into.
+    nobody: Property,
+}
+
+/// Who gets in, as a dataset says it.
+pub(super) struct Listed {
+    pub(super) names: Vec<NodeName>,
+    /// Whether it says so in the words of now.
+    pub(super) is_so: bool,
+}
+
+// === impl Access ===
+
+impl Access {
+    /// Checks the section at `key`, and the options in the property that would let in everybody.
+    pub(super) fn read(
+        config: &NodesConfig,
+        properties: &[Property],
+        key: &str,
+    ) -> Result<Self, ConfigError> {
+        let nodes = Nodes::read(config, Form::Address, key)?;
+        let options = options(properties).map_err(|problem| ConfigError::at(key, problem))?;
+        let off = PropertyValue::parse("off");
+        let off = off.map_err(|error| ConfigError::at(key, error.to_string()))?;
+        Ok(Self {
+            nodes,
+            options,
+            nobody: Property::new(PropertyName::SHARENFS, off),
+        })
+    }
+
+    /// What lets in a node, besides those that are in.
+    pub(super) fn allow<R>(
+        &self,
+        subject: &Subject<'_>,
+        node: &NodeId,
+    ) -> Result<Vec<Act<R>>, Error> {
+        let name = self.nodes.name(node)?;
+        let mut names = self.listed(subject).names;
+        let before = self.nodes.remembered(subject)?;
+        let mut guests = before.clone();
+        self.nodes.admit(&mut guests, node, &name);
+        let mut acts = Vec::new();
+        if guests != before {
+            // Before it gets in, so that it can be put out again.
+            acts.push(Nodes::remember_new(&guests)?);
+        }
+        if !names.contains(&name) {
+            names.push(name);
+            if self.text(&names).len() > MAX_LIST {
+                return Err(no_room(names.len(), "`sharenfs` is"));
+            }
+            acts.push(Act::Remember(self.to(&names)?));
+        }
+        Ok(acts)
+    }
+
+    /// What puts out a node, or all of them.
+    pub(super) fn revoke<R>(
+        &self,
+        subject: &Subject<'_>,
+        node: Option<&NodeId>,
+    ) -> Result<Vec<Act<R>>, Error> {
+        let listed = self.listed(subject);
+        let before = self.nodes.remembered(subject)?;
+        let guests = before.clone().and(&listed.names);
+        let left = self
+            .nodes
+            .parting(&guests, node, |goer| guests.without(goer))?;
+        let stay = left.names();
+        let mut names = listed.names.clone();
+        names.retain(|name| stay.contains(name));
+        let mut acts = Vec::new();
+        if !listed.is_so || names.len() < listed.names.len() {
+            acts.push(Act::Remember(self.to(&names)?));
+        }
+        let left = left.known();
+        if left != before {
+            acts.push(Nodes::remember(&left)?);
+        }
+        Ok(acts)
+    }
+
+    /// The property of a dataset that nobody has been let into.
+    pub(super) fn to_nobody(&self) -> Property {
+        self.nobody.clone()
+    }
+
+    /// The property that lets in these nodes.
+    pub(super) fn to(&self, names: &[NodeName]) -> Result<Property, Error> {
+        if names.is_empty() {
+            return Ok(self.to_nobody());
+        }
+        let value = PropertyValue::parse(self.text(names))
+            .map_err(|error| Error::new(Kind::Invalid, "share with nodes").because(error))?;
+        Ok(Property::new(PropertyName::SHARENFS, value))
+    }
+
+    fn text(&self, names: &[NodeName]) -> String {
+        let list = format!("rw={}", joined(names, ":"));
+        let all: Vec<&str> = std::iter::once(list.as_str())
+            .chain(self.options.iter().map(String::as_str))
+            .collect();
+        all.join(",")
+    }
+
+    /// Who gets in now. What lets in everybody names nobody.
+    pub(super) fn listed(&self, subject: &Subject<'_>) -> Listed {
+        let own = subject.remembered(&PropertyName::SHARENFS);
+        let mut list = own.unwrap_or_default().split(',');
+        let list = list.find_map(|option| option.strip_prefix("rw="));
+        let names = self.nodes.names(&lines(list.unwrap_or_default()));
+        let wanted = if names.is_empty() {
+            self.nobody.value.as_str().to_owned()
+        } else {
+            self.text(&names)
+        };
+        let is_so = own == Some(wanted.as_str());
+        Listed { names, is_so }
+    }
+}
+
+/// Each name of a list on a line of its own; the colons of an address in brackets are its own.
+fn lines(list: &str) -> String {
+    let mut inside = false;
+    let split = list.chars().map(|c| {
+        inside = (inside || c == '[') && c != ']';
+        if c == ':' && !inside { '\n' } else { c }
+    });
+    split.collect()
+}
+
+/// What each node gets.
+fn options(properties: &[Property]) -> Result<Vec<String>, &'static str> {
+    let none = "needs the options of nodes in `sharenfs`, and no `share`";
+    let [property] = properties else {
+        return Err(none);
+    };
+    let text = property.value.as_str();
+    if property.name != PropertyName::SHARENFS || text == "off" {
+        return Err(none);
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '=' | '-' | ':' | '/');
+    let mut options = Vec::new();
+    for option in text.split(',').map(str::trim) {
+        let lists = ["rw=", "ro=", "access="];
+        match option {
+            "" | "on" | "rw" => {}
+            "ro" => return Err("lets nodes read and write; `ro` in `sharenfs` says otherwise"),
+            option if lists.iter().any(|list| option.starts_with(list)) => {
+                return Err("lists nodes itself; `sharenfs` has a list already");
+            }
+            // FreeBSD begins its own with a dash; they know no list.
+            option if !option.starts_with('-') && option.chars().all(plain) => {
+                options.push(option.to_owned());
+            }
+            _ => return Err("takes options of NFS on Linux, with commas between them"),
+        }
+    }
+    Ok(options)
+}

@@ -1,0 +1,343 @@
+//! A host whose configfs is a folder: `mkdir` and `rmdir` do there what the kernel does.
+
+#![allow(dead_code, reason = "each test takes what it needs")]
+
+use std::path::{Path, PathBuf};
+
+use driver_core::config::{Document, NoEnvironment};
+use driver_core::{Error, NodeId, VolumeId};
+use driver_zfs::Export;
+use driver_zfs::exec::{Command, Local, Lock, Output, Program, RunError, Runner, Variable};
+use driver_zfs::export::{Act, Subject};
+use driver_zfs::name::DatasetName;
+use driver_zfs::observed::{Dataset, Guid, VolumeKind};
+use driver_zfs::property::{Properties, PropertyName, Value};
+use driver_zfs_generic::{DiskExport, Facts, Places};
+use sha2::{Digest as _, Sha256};
+
+const PATH: Variable = Variable::constant("PATH");
+const COUNT: Variable = Variable::constant("COUNT");
+const CUT: Variable = Variable::constant("CUT");
+
+/// What the kernel has when it starts.
+const TREES: [&str; 4] = [
+    "cfg/target/core",
+    "cfg/nvmet/subsystems",
+    "cfg/nvmet/ports",
+    "cfg/nvmet/hosts",
+];
+
+/// A host.
+pub(crate) struct Host {
+    folder: tempfile::TempDir,
+    /// Before which command it is cut.
+    pub(crate) cut: Option<u32>,
+}
+
+/// What an export is asked.
+pub(crate) enum Ask {
+    Establish,
+    Allow(NodeId),
+    Revoke(Option<NodeId>),
+}
+
+/// A volume.
+pub(crate) struct Volume {
+    id: VolumeId,
+    dataset: DatasetName,
+    seen: Dataset,
+}
+
+impl Volume {
+    /// The volume of this name below `parent`.
+    pub(crate) fn new(parent: &str, name: &str, guid: u64) -> Self {
+        let dataset = DatasetName::parse(&format!("{parent}/{name}")).unwrap();
+        let seen = Dataset {
+            name: dataset.clone(),
+            kind: VolumeKind::Zvol,
+            guid: Guid(guid),
+            properties: Properties::default(),
+        };
+        let id = VolumeId::parse(name).unwrap();
+        Self { id, dataset, seen }
+    }
+
+    /// It remembers this.
+    pub(crate) fn remembering(mut self, name: PropertyName, text: &str) -> Self {
+        self.seen.properties.insert(name, Value::own(text));
+        self
+    }
+
+    pub(crate) fn subject(&self) -> Subject<'_> {
+        Subject {
+            id: &self.id,
+            dataset: &self.dataset,
+            request: None,
+            volume: Some(&self.seen),
+        }
+    }
+}
+
+impl Host {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for path in TREES.into_iter().chain(["etc", "bin"]) {
+            std::fs::create_dir_all(folder.path().join(path)).unwrap();
+        }
+        Self { folder, cut: None }
+    }
+
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.folder.path().join(path)
+    }
+
+    pub(crate) fn text(&self, path: &str) -> String {
+        std::fs::read_to_string(self.path(path)).unwrap()
+    }
+
+    pub(crate) fn places(&self) -> Places {
+        let text = |path: &str| self.path(path).to_str().unwrap().to_owned();
+        Places {
+            configfs: text("cfg"),
+            debugfs: text("debug"),
+            targetcli_lock: text("etc/targetcli.lock"),
+            targetcli_saved: Some(text("etc/targetcli.json")),
+            locks: Some(text("locks")),
+        }
+    }
+
+    /// A program of this host.
+    pub(crate) fn program(&self, name: &str, text: &str) {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = self.path("bin").join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Has this shell, or this awk, as `name`; says whether the machine has it.
+    pub(crate) fn takes(&self, name: &str, path: &str) -> bool {
+        let found = Path::new(path).exists();
+        if found {
+            std::os::unix::fs::symlink(path, self.path("bin").join(name)).unwrap();
+        }
+        found
+    }
+
+    /// Loses what the kernel knows, as when it starts again.
+    pub(crate) fn starts_again(&self) {
+        std::fs::remove_dir_all(self.path("cfg")).unwrap();
+        for sessions in ["sessions", "controllers"] {
+            let _ = std::fs::remove_dir_all(self.path(sessions));
+        }
+        for path in TREES {
+            std::fs::create_dir_all(self.path(path)).unwrap();
+        }
+    }
+
+    /// Its kernel shows who is connected to nvmet, and lets one of them be ended.
+    pub(crate) fn shows_controllers(&self) {
+        std::fs::create_dir_all(self.path("debug")).unwrap();
+        std::fs::create_dir_all(self.path("controllers")).unwrap();
+        std::os::unix::fs::symlink("../controllers", self.path("debug/nvmet")).unwrap();
+    }
+
+    /// Somebody connects to a subsystem, or logs in to a target, by its name: by what the kernel has
+    /// now, whoever is let in. `port` is of nvmet.
+    pub(crate) fn connect(&self, target: &str, who: &str, port: u16) {
+        if target.starts_with("iqn.") {
+            std::fs::create_dir_all(self.path("sessions")).unwrap();
+            std::fs::write(self.path("sessions").join(who), "").unwrap();
+            return;
+        }
+        let folder = self.path("controllers").join(target);
+        let number = std::fs::read_dir(&folder).unwrap().count() + 1;
+        let folder = folder.join(format!("ctrl{number}"));
+        std::fs::create_dir(&folder).unwrap();
+        let port = format!("{port}\n");
+        // As the kernel shows it, without an end of the line.
+        for (name, text) in [("hostnqn", who), ("port", &port), ("state", "ready\n")] {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+    }
+
+    /// Whether it is connected.
+    pub(crate) fn is_connected(&self, target: &str, who: &str) -> bool {
+        if target.starts_with("iqn.") {
+            return self.path("sessions").join(who).exists();
+        }
+        let Ok(all) = std::fs::read_dir(self.path("controllers").join(target)) else {
+            return false;
+        };
+        all.map(|entry| std::fs::read_to_string(entry.unwrap().path().join("hostnqn")))
+            .any(|text| text.is_ok_and(|text| text == who))
+    }
+
+    /// Asks and does what is said until there is nothing left to do.
+    pub(crate) async fn settle(
+        &self,
+        export: &DiskExport,
+        volume: &mut Volume,
+        ask: &Ask,
+    ) -> Result<(), RunError> {
+        for _ in 0..4 {
+            let facts = self.facts(export, volume).await;
+            let subject = volume.subject();
+            let asset = export.asset(&subject).unwrap();
+            let acts = match ask {
+                Ask::Establish => export.establish(&subject, &asset, &facts),
+                Ask::Allow(node) => export.allow(&subject, &asset, &facts, node),
+                Ask::Revoke(node) => export.revoke(&subject, &asset, &facts, node.as_ref()),
+            };
+            let acts = acts.unwrap();
+            if acts.is_empty() {
+                return Ok(());
+            }
+            for act in acts {
+                match act {
+                    Act::Do(command) => drop(self.run(&command).await?),
+                    Act::Remember(property) => {
+                        let value = Value::own(property.value.as_str());
+                        volume.seen.properties.insert(property.name, value);
+                    }
+                    Act::Forget(name) => volume.seen.properties.remove(&name),
+                }
+            }
+        }
+        panic!("it never ends");
+    }
+
+    /// An export of this host: `{etc}` in the text is its folder of configurations.
+    pub(crate) fn export(&self, text: &str) -> DiskExport {
+        let text = text.replace("{etc}", self.path("etc").to_str().unwrap());
+        let document = Document::parse(&text, &NoEnvironment).unwrap();
+        let export = if text.contains("iscsi:") {
+            driver_zfs_generic::iscsi::export(&document, self.places())
+        } else {
+            driver_zfs_generic::nvmeof::export(&document, self.places())
+        };
+        export.unwrap()
+    }
+
+    /// Runs a command here.
+    pub(crate) async fn run(&self, command: &Command) -> Result<Output, RunError> {
+        let fake = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake");
+        let bin = self.path("bin");
+        let path = format!(
+            "{}:{}:/usr/sbin:/usr/bin:/sbin:/bin",
+            bin.display(),
+            fake.display()
+        );
+        let count = self.path("count").to_str().unwrap().to_owned();
+        // The runner itself would look for it on this machine.
+        let command = if command.program().as_str() == "sudo" {
+            let locks = self.path("locks").to_str().unwrap().to_owned();
+            Lock::object("sudo").within_folder(locks).around(command)
+        } else {
+            command.clone()
+        };
+        let mut command = command.env(PATH, path).env(COUNT, count);
+        if let Some(cut) = self.cut {
+            command = command.env(CUT, cut.to_string());
+        }
+        Local::new().run_checked(&command).await
+    }
+
+    /// How many commands could have been cut since the last time.
+    pub(crate) fn counted(&self) -> u32 {
+        let text = std::fs::read_to_string(self.path("count")).unwrap_or_default();
+        let _ = std::fs::remove_file(self.path("count"));
+        text.trim().parse().unwrap_or(0)
+    }
+
+    /// How things stand.
+    pub(crate) async fn facts(&self, export: &DiskExport, volume: &Volume) -> Facts {
+        let subject = volume.subject();
+        let asset = export.asset(&subject).unwrap();
+        let mut answers = Vec::new();
+        for look in export.look(&subject, &asset) {
+            answers.push(self.run(&look).await.unwrap());
+        }
+        export.facts(&subject, &asset, &answers).unwrap()
+    }
+
+    async fn acts(&self, acts: Vec<Act<Command>>) -> Result<usize, RunError> {
+        let mut done = 0;
+        for act in acts {
+            if let Act::Do(command) = act {
+                let _ = self.run(&command).await?;
+                done += 1;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Does what is missing; says how many commands that were.
+    pub(crate) async fn establish(
+        &self,
+        export: &DiskExport,
+        volume: &Volume,
+    ) -> Result<Result<usize, RunError>, Error> {
+        let facts = self.facts(export, volume).await;
+        let subject = volume.subject();
+        let asset = export.asset(&subject)?;
+        let acts = export.establish(&subject, &asset, &facts)?;
+        Ok(self.acts(acts).await)
+    }
+
+    /// Removes what is there; says how many commands that were.
+    pub(crate) async fn withdraw(
+        &self,
+        export: &DiskExport,
+        volume: &Volume,
+    ) -> Result<usize, RunError> {
+        let facts = self.facts(export, volume).await;
+        let subject = volume.subject();
+        let asset = export.asset(&subject).unwrap();
+        let acts = export.withdraw(&subject, &asset, &facts).unwrap();
+        self.acts(acts).await
+    }
+
+    /// Every file and folder of a tree, with what is in it.
+    pub(crate) fn tree(&self, root: &str) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        let mut left = vec![self.path(root)];
+        while let Some(folder) = left.pop() {
+            for entry in std::fs::read_dir(&folder).unwrap() {
+                let entry = entry.unwrap();
+                let (path, kind) = (entry.path(), entry.file_type().unwrap());
+                let text = if kind.is_symlink() {
+                    std::fs::read_link(&path).unwrap().display().to_string()
+                } else if kind.is_dir() {
+                    left.push(path.clone());
+                    String::new()
+                } else {
+                    std::fs::read_to_string(&path).unwrap()
+                };
+                found.push((path.display().to_string(), text.trim_end().to_owned()));
+            }
+        }
+        found.sort();
+        found
+    }
+}
+
+/// A name and the node that is called so, as a dataset remembers it.
+pub(crate) fn pair(name: &str, id: &str) -> String {
+    let digest = Sha256::digest(id.as_bytes());
+    let digits: Vec<_> = digest[..5].iter().map(|b| format!("{b:02x}")).collect();
+    format!("{name}#{}", digits.concat())
+}
+
+/// A target of LIO that lets in whom it is told, by its configfs.
+pub(crate) const LIO: &str = "driver: zfs-generic-iscsi
+iscsi:
+  targetPortal: 192.0.2.1
+  shareStrategy: lio
+  shareStrategyLio:
+    basename: iqn.2003-01.org.example
+    configPath: '{etc}/saved.json'
+    nodes: {nameTemplate: 'iqn.2004-10.org.example:{{node}}'}
+";
+
+/// A program that every host has.
+pub(crate) const SH: Program = Program::constant("sh");

@@ -1,0 +1,171 @@
+//! A host that has lost its exports: which are missing is seen, and they are put back, by the whole
+//! driver over a `zfs` that only pretends and a configfs that is a folder.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
+
+mod common;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use common::Host;
+use driver_core::config::{Document, NoEnvironment};
+use driver_core::{BackendIdentity, Call, Driver, Kind, PageRequest, VolumeId};
+use driver_zfs::cli::ZfsTools;
+use driver_zfs::exec::{Command, Output, RunError, Runner};
+use driver_zfs::observed::VolumeKind;
+use driver_zfs::{Cli, ZfsConfig, ZfsDriver};
+use driver_zfs_generic::DiskExport;
+
+const CONNECTION: &str = "driver: zfs-generic-iscsi
+zfs: {datasetParentName: tank/v}
+iscsi:
+  targetPortal: 192.0.2.1
+  namePrefix: csi-
+  shareStrategy: lio
+  shareStrategyLio:
+    basename: iqn.2003-01.org.example
+    configPath: '{etc}/saveconfig.json'
+";
+
+/// Three volumes, complete and with names that they remember.
+const ZFS: &str = r#"#!/bin/sh
+row() { printf '%s\t%s\t%s\t%s\n' "$@"; }
+context=democratic-csi:csi_share_volume_context
+show() {
+    id=${1#tank/v/}
+    row "$1" type volume -
+    row "$1" guid "${id#pvc-}" -
+    row "$1" createtxg "${id#pvc-}" -
+    row "$1" volsize 1048576 local
+    row "$1" democratic-csi:iscsi_assets_name "csi-$id" local
+    row "$1" $context '{"node_attach_driver":"iscsi","portal":"192.0.2.1:3260","iqn":"iqn.2003-01.org.example:csi-'"$id"'","lun":"0"}' local
+}
+case "$*" in
+"get -Hp -d 1 -t volume "*)
+    for id in 1 2 3; do
+        row tank/v/pvc-$id createtxg $id -
+        row tank/v/pvc-$id guid $id -
+        row tank/v/pvc-$id $context '{}' local
+    done
+    ;;
+"get -Hp -o value guid tank/v/pvc-"*) echo "${6#tank/v/pvc-}" ;;
+"get -Hp -o name,property,value,source "*)
+    shift 5
+    for name; do show "$name"; done
+    ;;
+*) echo "unexpected: $*" >&2; exit 2 ;;
+esac
+"#;
+
+/// Runs commands on a host.
+struct On(Arc<Host>);
+
+impl fmt::Debug for On {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("On")
+    }
+}
+
+#[async_trait]
+impl Runner for On {
+    async fn run(&self, command: &Command) -> Result<Output, RunError> {
+        self.0.run(command).await
+    }
+}
+
+type Lio = ZfsDriver<Cli<On>, DiskExport>;
+
+fn driver(host: &Arc<Host>) -> Lio {
+    host.program("zfs", ZFS);
+    let text = CONNECTION.replace("{etc}", host.path("etc").to_str().unwrap());
+    let document = Document::parse(&text, &NoEnvironment).unwrap();
+    let zfs = ZfsConfig::read(&document).unwrap();
+    let common = document.common().unwrap();
+    let settings = zfs.settings(&common, VolumeKind::Zvol, None).unwrap();
+    let program = host.path("bin/zfs");
+    let tools = ZfsTools::new(program.to_str(), None, false).unwrap();
+    let identity = BackendIdentity("test".to_owned());
+    let locks = host.path("locks").to_str().unwrap().to_owned();
+    let cli = Cli::new(On(host.clone()), tools, identity).locking_in(locks);
+    ZfsDriver::new(settings, cli, host.export(CONNECTION))
+}
+
+fn call() -> Call {
+    Call::within(Duration::from_mins(2))
+}
+
+/// The volumes that the host does not export.
+async fn missing(driver: &Lio) -> Vec<VolumeId> {
+    let page = PageRequest::default();
+    let listed = driver.list_volumes(&call(), &page).await.unwrap();
+    assert_eq!(listed.entries.len(), 3);
+    let mut missing = Vec::new();
+    for volume in listed.entries {
+        if !driver.is_exported(&call(), &volume.id).await.unwrap() {
+            missing.push(volume.id);
+        }
+    }
+    missing
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_host_has_lost_is_seen_and_put_back_one_by_one() {
+    let host = Arc::new(Host::new());
+    let driver = driver(&host);
+    let nothing = host.tree("cfg");
+    let all = missing(&driver).await;
+    assert_eq!(all.len(), 3);
+    assert_eq!(host.tree("cfg"), nothing, "a look changes nothing");
+    for (done, id) in all.iter().enumerate() {
+        driver.repair_export(&call(), id).await.unwrap();
+        assert_eq!(missing(&driver).await, all[done + 1..]);
+    }
+    let whole = host.tree("cfg/target/iscsi");
+    assert!(!whole.is_empty());
+    // What is there is left as it is.
+    driver.repair_export(&call(), &all[0]).await.unwrap();
+    assert_eq!(host.tree("cfg/target/iscsi"), whole);
+
+    host.starts_again();
+    assert_eq!(missing(&driver).await, all);
+    for id in &all {
+        driver.repair_export(&call(), id).await.unwrap();
+    }
+    assert_eq!(missing(&driver).await, []);
+    assert_eq!(host.tree("cfg/target/iscsi"), whole);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_is_there_and_not_saved_for_the_next_start_is_missing() {
+    let host = Arc::new(Host::new());
+    let driver = driver(&host);
+    let id = VolumeId::parse("pvc-1").unwrap();
+    driver.repair_export(&call(), &id).await.unwrap();
+    assert!(driver.is_exported(&call(), &id).await.unwrap());
+    std::fs::remove_file(host.path("etc/saveconfig.json")).unwrap();
+    assert!(!driver.is_exported(&call(), &id).await.unwrap());
+    driver.repair_export(&call(), &id).await.unwrap();
+    assert!(driver.is_exported(&call(), &id).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_else_has_under_its_name_is_told_and_left_alone() {
+    let host = Arc::new(Host::new());
+    let driver = driver(&host);
+    let store = host.path("cfg/target/core/iblock_0/csi-pvc-1");
+    std::fs::create_dir_all(&store).unwrap();
+    std::fs::write(store.join("udev_path"), "/dev/zvol/tank/other").unwrap();
+    let before = host.tree("cfg");
+    let id = VolumeId::parse("pvc-1").unwrap();
+    let look = driver.is_exported(&call(), &id).await.unwrap_err();
+    let repair = driver.repair_export(&call(), &id).await.unwrap_err();
+    assert_eq!(look.kind(), Kind::Conflict, "{}", look.chain());
+    assert_eq!(repair.kind(), Kind::Conflict, "{}", repair.chain());
+    assert_eq!(host.tree("cfg"), before);
+    let other = VolumeId::parse("pvc-2").unwrap();
+    driver.repair_export(&call(), &other).await.unwrap();
+    assert!(driver.is_exported(&call(), &other).await.unwrap());
+}

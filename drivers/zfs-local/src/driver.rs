@@ -1,0 +1,321 @@
+//! The driver: that of ZFS, on one node.
+//!
+//! Every verb is that of [`ZfsDriver`]. What is not here is looked at twice: an id with the mark of
+//! another node is never "gone", but out of reach, unless it was deleted here itself; and a source that is elsewhere means that the new volume has to be made there.
+
+mod adopted;
+
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use driver_core::text::MAX_STRING;
+use driver_core::{
+    AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
+    CreateVolume, Driver, Error, Expanded, Kind, NodeId, Orphan, Page, PageRequest, Parameters,
+    SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Topology, Volume, VolumeId,
+    VolumeName,
+};
+use driver_zfs::backend::Backend;
+use driver_zfs::id::{At, Layout};
+use driver_zfs::name::DatasetName;
+use driver_zfs::observed::{Dataset, Look, Picture, Question};
+use driver_zfs::property::PropertyName;
+use driver_zfs::{Settings, ZfsDriver};
+use node_utils::Attachment;
+use node_utils::attachment::{DatasetName as ZfsName, ZfsLocal};
+use tracing::warn;
+
+use crate::export::NodeExport;
+use crate::mark::NodeMark;
+
+/// Volumes that are datasets of one node. `B` says how they are changed.
+#[derive(Debug)]
+pub struct NodeZfs<B: Backend> {
+    driver: ZfsDriver<B, NodeExport<B::Request, B::Answer>>,
+    layout: Layout,
+    mark: NodeMark,
+}
+
+/// A volume is not on this node.
+#[derive(Debug, thiserror::Error)]
+#[error("its id has the mark of another node, and it is not in the pool of this one")]
+struct Elsewhere;
+
+/// What to do about it.
+const ROUTE: &str = "send it to the controller of the node that has the volume: external-provisioner \
+                     and external-snapshotter need `--node-deployment` on every node";
+
+// === impl NodeZfs ===
+
+impl<B: Backend> NodeZfs<B> {
+    /// The driver of one connection on `node`. Touches no storage.
+    pub fn new(mut settings: Settings, backend: B, node: &NodeId) -> Self {
+        let room = settings.id_room.bytes().saturating_sub(NodeMark::LENGTH);
+        settings.naming = settings.naming.at_most(room);
+        settings.place = Some(Topology::node(node.as_str()));
+        let layout = settings.layout.clone();
+        let export = NodeExport::new(layout.kind);
+        Self {
+            driver: ZfsDriver::new(settings, backend, export),
+            layout,
+            mark: NodeMark::of(node),
+        }
+    }
+
+    /// Where its datasets are changed.
+    pub fn backend(&self) -> &B {
+        self.driver.backend()
+    }
+
+    async fn look(&self, call: &Call, datasets: Vec<DatasetName>) -> Result<Picture, Error> {
+        let looks = datasets.into_iter().map(Look::Dataset);
+        let seen = self.backend().observe(call, &Question::of(looks)).await?;
+        Ok(seen.pool)
+    }
+
+    /// That nothing was found is an error of another sort for what lies on another node.
+    fn told<T>(&self, id: &VolumeId, outcome: Result<T, Error>) -> Result<T, Error> {
+        outcome.map_err(|error| {
+            if error.kind() == Kind::NotFound && self.mark.is_foreign(id) {
+                elsewhere(format!("find volume `{id}`"))
+            } else {
+                error
+            }
+        })
+    }
+
+    /// The dataset that a volume was made as before ids had marks: by democratic-csi. It is the volume,
+    /// whether it was completed or not.
+    async fn unmarked(
+        &self,
+        call: &Call,
+        request: &CreateVolume,
+    ) -> Result<Option<VolumeId>, Error> {
+        let plain = self.mark.strip(&request.id);
+        let Some(plain) = plain.and_then(|plain| VolumeId::parse(plain).ok()) else {
+            return Ok(None);
+        };
+        let (marked, bare) = (
+            self.layout.volume(&request.id)?,
+            self.layout.volume(&plain)?,
+        );
+        let seen = self.look(call, vec![marked.clone(), bare.clone()]).await?;
+        let found = seen
+            .dataset(&bare)
+            .filter(|_| seen.dataset(&marked).is_none());
+        let theirs = found.is_some_and(|found| {
+            let name = found.properties.own(&PropertyName::VOLUME_NAME);
+            found.is_managed() && name == Some(request.name.as_str())
+        });
+        Ok(theirs.then_some(plain))
+    }
+
+    /// What a volume is made from may lie on another node.
+    fn source_is_elsewhere(&self, source: Option<&Source>) -> bool {
+        match source {
+            None => false,
+            Some(Source::Volume(id)) => self.mark.is_foreign(id),
+            Some(Source::Snapshot(id)) => {
+                let place = self.layout.snapshot(id);
+                place.is_ok_and(|place| self.mark.is_foreign(&place.volume))
+            }
+        }
+    }
+}
+
+/// Whether a dataset is a volume or a snapshot of ours, or holds snapshots.
+fn is_ours(dataset: &Dataset) -> bool {
+    let complete = dataset.properties.own(&PropertyName::CONTEXT).is_some();
+    dataset.is_managed() || complete || dataset.is_container()
+}
+
+fn elsewhere(doing: String) -> Error {
+    Error::new(Kind::Unreachable, doing)
+        .because(Elsewhere)
+        .advise(ROUTE)
+}
+
+#[async_trait]
+impl<B: Backend> Driver for NodeZfs<B> {
+    fn kind(&self) -> &str {
+        self.driver.kind()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.driver.capabilities()
+    }
+
+    fn access_rules(&self) -> AccessRules {
+        self.driver.access_rules()
+    }
+
+    fn backend_identity(&self) -> BackendIdentity {
+        self.driver.backend_identity()
+    }
+
+    fn name_volume(&self, name: &VolumeName, parameters: &Parameters) -> Result<VolumeId, Error> {
+        let id = self.driver.name_volume(name, parameters)?;
+        VolumeId::parse(&format!("{id}{}", self.mark.as_str())).map_err(|error| {
+            let name = name.as_str().escape_debug();
+            Error::invalid(format!("name volume `{name}`")).because(error)
+        })
+    }
+
+    async fn probe(&self, call: &Call) -> Vec<Error> {
+        self.driver.probe(call).await
+    }
+
+    async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error> {
+        let made = match self.unmarked(call, request).await? {
+            Some(id) => {
+                let request = CreateVolume {
+                    id,
+                    ..request.clone()
+                };
+                self.driver.create_volume(call, &request).await
+            }
+            None => self.driver.create_volume(call, request).await,
+        };
+        let source = request.source.as_ref();
+        match made {
+            // The scheduler then looks for another node.
+            Err(error) if error.kind() == Kind::NotFound && self.source_is_elsewhere(source) => {
+                let doing = format!("create volume `{}`", request.id);
+                Err(Error::new(Kind::OutOfSpace, doing)
+                    .because("what it is made from is on another node")
+                    .with_effect(error.effect()))
+            }
+            made => made,
+        }
+    }
+
+    async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
+        if self.mark.strip(id).is_none() {
+            let dataset = self.layout.volume(id)?;
+            let seen = self
+                .look_at_home(call, std::slice::from_ref(&dataset))
+                .await?;
+            let found = seen.dataset(&dataset);
+            let object = format!("volume {id}");
+            let is_foreign = self.mark.is_foreign(id);
+            if is_foreign && found.is_some_and(is_ours) {
+                // It came with its pool, or was made by democratic-csi.
+                self.remember_deletion(call, seen, &object).await;
+            } else if is_foreign && found.is_none() && !self.was_deleted(&seen, &object)? {
+                return Err(elsewhere(format!("delete volume `{id}`")));
+            } else if !is_foreign && found.is_none() {
+                let volume = id.as_str();
+                warn!(
+                    volume,
+                    "nothing to delete, and the id does not tell of which node the volume is"
+                );
+            }
+        }
+        self.driver.delete_volume(call, id).await
+    }
+
+    async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
+        self.told(id, self.driver.get_volume(call, id).await)
+    }
+
+    async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {
+        self.driver.list_volumes(call, page).await
+    }
+
+    async fn expand_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        size: SizeRange,
+    ) -> Result<Expanded, Error> {
+        self.told(id, self.driver.expand_volume(call, id, size).await)
+    }
+
+    async fn capacity(&self, call: &Call, query: &CapacityQuery) -> Result<Capacity, Error> {
+        self.driver.capacity(call, query).await
+    }
+
+    async fn create_snapshot(
+        &self,
+        call: &Call,
+        request: &CreateSnapshot,
+    ) -> Result<Snapshot, Error> {
+        let taken = self.driver.create_snapshot(call, request).await;
+        self.told(&request.source, taken)
+    }
+
+    async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
+        // An id that nobody gave is for the driver to judge.
+        let place = self.layout.snapshot(id).ok();
+        if let Some(place) = &place
+            && self.mark.is_foreign(&place.volume)
+        {
+            let object = format!("snapshot {id}");
+            let mut homes = vec![self.layout.volume(&place.volume)?];
+            if let At::Detached(dataset) = &place.at {
+                homes.extend(dataset.parent());
+                homes.push(dataset.clone());
+            }
+            let seen = self.look_at_home(call, &homes).await?;
+            let found = || homes.iter().filter_map(|home| seen.dataset(home));
+            if found().next().is_none() && !self.was_deleted(&seen, &object)? {
+                return Err(elsewhere(format!("delete snapshot `{id}`")));
+            }
+            if found().any(is_ours) {
+                self.remember_deletion(call, seen, &object).await;
+            }
+        }
+        self.driver.delete_snapshot(call, id).await
+    }
+
+    async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
+        let volume = self.layout.snapshot(id)?.volume;
+        self.told(&volume, self.driver.get_snapshot(call, id).await)
+    }
+
+    async fn list_snapshots(
+        &self,
+        call: &Call,
+        filter: &SnapshotFilter,
+        page: &PageRequest,
+    ) -> Result<Page<Snapshot>, Error> {
+        self.driver.list_snapshots(call, filter, page).await
+    }
+
+    async fn orphans(
+        &self,
+        call: &Call,
+        before: SystemTime,
+        page: &PageRequest,
+    ) -> Result<Page<Orphan>, Error> {
+        self.driver.orphans(call, before, page).await
+    }
+
+    async fn remove_orphan(
+        &self,
+        call: &Call,
+        before: SystemTime,
+        orphan: &Orphan,
+    ) -> Result<(), Error> {
+        self.driver.remove_orphan(call, before, orphan).await
+    }
+
+    async fn is_exported(&self, call: &Call, id: &VolumeId) -> Result<bool, Error> {
+        self.told(id, self.driver.is_exported(call, id).await)
+    }
+
+    async fn repair_export(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
+        self.told(id, self.driver.repair_export(call, id).await)
+    }
+
+    fn longest_attachment(&self) -> Option<Attachment> {
+        let longest = self.layout.volumes.child(&"x".repeat(MAX_STRING)).ok();
+        let name = longest.as_ref().unwrap_or(&self.layout.volumes).as_str();
+        let asset = ZfsName::parse(name).ok()?;
+        Some(Attachment::ZfsLocal(ZfsLocal { asset }))
+    }
+
+    fn node_topology(&self) -> Option<Topology> {
+        self.driver.node_topology()
+    }
+}

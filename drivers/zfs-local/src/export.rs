@@ -1,0 +1,116 @@
+//! No export at all: the node has the dataset.
+//!
+//! What the node half needs is its name. It gives a filesystem the mountpoint `legacy` when it stages it
+//! first, and finds the device of a zvol by itself.
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
+
+use driver_core::{AccessRules, Error};
+use driver_zfs::Export;
+use driver_zfs::export::{Act, Subject};
+use driver_zfs::observed::VolumeKind;
+use node_utils::attachment::{DatasetName, ZfsLocal};
+use node_utils::{AccessMode, Attachment};
+
+/// The filesystems that a zvol can be asked to hold. compat: "ZFS of the node".
+const ON_ZVOL: &[&str] = &[
+    "btrfs", "exfat", "ext3", "ext4", "ext4dev", "ntfs", "vfat", "xfs",
+];
+
+/// Tells the node half which dataset it is. `Q` and `A` are what a backend is asked and answers; nothing
+/// is asked.
+#[derive(Debug)]
+pub struct NodeExport<Q, A> {
+    kind: VolumeKind,
+    asks: PhantomData<fn(Q) -> A>,
+}
+
+// === impl NodeExport ===
+
+impl<Q, A> NodeExport<Q, A> {
+    /// For datasets of this kind.
+    pub fn new(kind: VolumeKind) -> Self {
+        Self {
+            kind,
+            asks: PhantomData,
+        }
+    }
+}
+
+fn asset(subject: &Subject<'_>) -> Result<DatasetName, Error> {
+    DatasetName::parse(subject.dataset.as_str()).map_err(|error| {
+        Error::invalid(format!("tell nodes of {}", subject.dataset)).because(error)
+    })
+}
+
+impl<Q, A> Export for NodeExport<Q, A>
+where
+    Q: Clone + Debug + Send + Sync,
+    A: Debug + Send + Sync,
+{
+    type Request = Q;
+    type Answer = A;
+    type Asset = DatasetName;
+    type Facts = ();
+
+    fn kind(&self) -> VolumeKind {
+        self.kind
+    }
+
+    fn access_rules(&self) -> AccessRules {
+        match self.kind {
+            VolumeKind::Filesystem => AccessRules::filesystem(&["zfs"]),
+            VolumeKind::Zvol => AccessRules {
+                block: true,
+                block_modes: AccessMode::ALL.to_vec(),
+                ..AccessRules::filesystem(ON_ZVOL)
+            },
+        }
+    }
+
+    fn asset(&self, subject: &Subject<'_>) -> Result<DatasetName, Error> {
+        asset(subject)
+    }
+
+    fn look(&self, _subject: &Subject<'_>, _asset: &DatasetName) -> Vec<Q> {
+        Vec::new()
+    }
+
+    fn facts(
+        &self,
+        _subject: &Subject<'_>,
+        _asset: &DatasetName,
+        _answers: &[A],
+    ) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn establish(
+        &self,
+        _subject: &Subject<'_>,
+        _asset: &DatasetName,
+        (): &(),
+    ) -> Result<Vec<Act<Q>>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn withdraw(
+        &self,
+        _subject: &Subject<'_>,
+        _asset: &DatasetName,
+        (): &(),
+    ) -> Result<Vec<Act<Q>>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn attachment(
+        &self,
+        _subject: &Subject<'_>,
+        asset: &DatasetName,
+        (): &(),
+    ) -> Result<Option<Attachment>, Error> {
+        let asset = asset.clone();
+        Ok(Some(Attachment::ZfsLocal(ZfsLocal { asset })))
+    }
+}

@@ -1,0 +1,130 @@
+//! Where datasets are looked at and changed: the `zfs` of a host, or the API of an appliance.
+//!
+//! A backend decides nothing. It answers questions and does plans, each in one exchange where it
+//! can, and turns what its tools say into kinds of errors; nobody above it reads their words.
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+use driver_core::{BackendIdentity, Call, Error};
+
+use crate::name::DatasetName;
+use crate::observed::{Dataset, Observed, Question, Snapshot, VolumeKind};
+use crate::property::PropertyName;
+use crate::step::{Failed, Plan};
+
+/// Looks at pools and changes them.
+#[async_trait]
+pub trait Backend: Send + Sync + Debug {
+    /// What an export asks of this backend: a command of the host, a call of the API.
+    type Request: Clone + Debug + Send + Sync;
+    /// What it is answered.
+    type Answer: Debug + Send + Sync;
+
+    /// The storage it stands on.
+    fn identity(&self) -> BackendIdentity;
+
+    /// Looks, changing nothing, in one exchange. An object that does not exist is not in the
+    /// picture; one that could not be looked at is an error, `Unreachable` if its pool is not there.
+    async fn observe(
+        &self,
+        call: &Call,
+        question: &Question<Self::Request>,
+    ) -> Result<Observed<Self::Answer>, Error>;
+
+    /// Does a plan and looks, in one exchange: steps in order, none after one that failed.
+    ///
+    /// Calls [`Call::changing`] before it sends anything. A step whose end was not seen is an error
+    /// whose kind is that of the loss, never success and never repeated here.
+    async fn apply(
+        &self,
+        call: &Call,
+        plan: &Plan<Self::Request>,
+        then: &Question<Self::Request>,
+    ) -> Result<Observed<Self::Answer>, Failed>;
+
+    /// One part of a list; the backend filters, sorts and cuts. What lies in a pool that is not there
+    /// is no empty list but `Unreachable`.
+    async fn list(&self, call: &Call, query: &ListQuery) -> Result<Listed, Error>;
+}
+
+/// Which part of which list. compat: "ZFS".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListQuery {
+    /// What is listed. Several shelves are one list.
+    pub shelves: Vec<Shelf>,
+    /// Only what comes after this place.
+    pub after: Option<Place>,
+    /// At most so many.
+    pub max: usize,
+}
+
+/// Where things of one sort lie, and which of them are wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shelf {
+    /// What they lie below.
+    pub parent: DatasetName,
+    /// How many levels down: datasets on just that level, snapshots of datasets on that level.
+    pub depth: u8,
+    /// Datasets of this kind, or, with `None`, snapshots.
+    pub kind: Option<VolumeKind>,
+    /// Which of them.
+    pub wanted: Wanted,
+}
+
+/// Which things of a shelf are listed. The backend leaves out all others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// What has this property of its own.
+    Having(PropertyName),
+    /// What has the first of these of its own, and the second one not.
+    Lacking(PropertyName, PropertyName),
+    /// What has this property of its own, and neither snapshots nor anything below it.
+    Empty(PropertyName),
+    /// Snapshots that are called like those that we take for our own sake.
+    Helpers,
+}
+
+/// Where something stands in a list: in the order of their making, which never changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The transaction in which it was made.
+    pub createtxg: u64,
+    /// What tells it from others of that transaction.
+    pub guid: u64,
+}
+
+/// One part of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// What is in it, in order. Fewer than were asked for says nothing: some may be gone by now.
+    pub entries: Vec<Entry>,
+    /// Where it ends, if there is more.
+    pub next: Option<Place>,
+}
+
+/// One thing of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// A filesystem or zvol.
+    Dataset(Dataset),
+    /// A snapshot.
+    Snapshot(Snapshot),
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// Where it stands in the list.
+    pub fn place(&self) -> Place {
+        let (guid, properties) = match self {
+            Self::Dataset(dataset) => (dataset.guid, &dataset.properties),
+            Self::Snapshot(snapshot) => (snapshot.guid, &snapshot.properties),
+        };
+        let createtxg = properties.number(&PropertyName::CREATETXG);
+        Place {
+            createtxg: createtxg.unwrap_or_default(),
+            guid: guid.0,
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! What `zfs` and its host complain about, as kinds of errors.
+//!
+//! The tests below hold what was captured from ZFS 2.3.9 on Linux; all other words were read in the
+//! sources of OpenZFS 0.8.0, 2.1.0 and 2.4 (`libzfs_dataset.c`, `libzfs_mount.c`, `libzfs_util.c`,
+//! `libzfs_sendrecv.c`, `zfs_main.c`), whose words FreeBSD shares from 13 on.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use driver_core::{Effect, Error, Kind};
+use exec::{Output, RunError};
+
+use super::steps::STALE;
+use crate::step::{Failed, Next};
+
+/// A piece of a complaint, what it means, what can be done by us, and what by others.
+type Reason = (&'static str, Kind, Next, &'static str);
+
+const PROPERTIES: &str =
+    "see zfs.datasetProperties and zfs.snapshotProperties in the configuration";
+
+/// The first that fits counts: the longer pieces come first.
+const OF_ZFS: &[Reason] = &[
+    (
+        "its pool is not imported",
+        Kind::Unreachable,
+        Next::Tell,
+        "import the pool: see `zpool import` on the storage host",
+    ),
+    (
+        "has children",
+        Kind::Busy,
+        Next::Observe,
+        "something appeared on or below it just now",
+    ),
+    (
+        "has dependent clones",
+        Kind::Busy,
+        Next::Observe,
+        "something was cloned of it just now",
+    ),
+    (
+        "snapshot is cloned",
+        Kind::Busy,
+        Next::Observe,
+        "something was cloned of it just now",
+    ),
+    (
+        "conflicting snapshot",
+        Kind::Busy,
+        Next::Tell,
+        "two snapshots of the same name would come together: rename or destroy one of them",
+    ),
+    (
+        "outside its encryption root",
+        Kind::Busy,
+        Next::Tell,
+        "a clone of an encrypted dataset depends on the one it was made of",
+    ),
+    (
+        "it's being held",
+        Kind::Busy,
+        Next::Tell,
+        "a hold (zfs holds) keeps a snapshot",
+    ),
+    (
+        "is busy",
+        Kind::Busy,
+        Next::Wait,
+        "something uses the dataset on the storage host",
+    ),
+    (
+        "Device busy",
+        Kind::Busy,
+        Next::Wait,
+        "something uses the dataset on the storage host",
+    ),
+    ("dataset already exists", Kind::Conflict, Next::Observe, ""),
+    (
+        "must specify -F to overwrite it",
+        Kind::Conflict,
+        Next::Observe,
+        "",
+    ),
+    (
+        "successfully created, but",
+        Kind::Internal,
+        Next::Observe,
+        "",
+    ),
+    ("no such parent", Kind::NotFound, Next::Observe, ""),
+    ("does not exist", Kind::NotFound, Next::Observe, ""),
+    (
+        "could not find any snapshots",
+        Kind::NotFound,
+        Next::Observe,
+        "",
+    ),
+    (
+        "size is less than current used or reserved space",
+        Kind::OutOfRange,
+        Next::Tell,
+        "there is more in it than the wanted size",
+    ),
+    (
+        "size is greater than available space",
+        Kind::OutOfSpace,
+        Next::Tell,
+        "the pool, or a quota above, has no room for it",
+    ),
+    (
+        "out of space",
+        Kind::OutOfSpace,
+        Next::Tell,
+        "the pool, or a quota above, is full",
+    ),
+    ("not a cloned filesystem", Kind::Internal, Next::Observe, ""),
+    (
+        "source and target pools differ",
+        Kind::Internal,
+        Next::Tell,
+        "a clone stays in the pool of what it is made of",
+    ),
+    (
+        "is currently suspended",
+        Kind::Unreachable,
+        Next::Tell,
+        "see `zpool status` on the host",
+    ),
+    (
+        "pool is unavailable",
+        Kind::Unreachable,
+        Next::Tell,
+        "see `zpool status` on the host",
+    ),
+    (
+        "pool is read-only",
+        Kind::Denied,
+        Next::Tell,
+        "the pool is imported read-only",
+    ),
+    (
+        "may only be mounted by root",
+        Kind::Denied,
+        Next::Tell,
+        "set zfs.cli.sudoEnabled, or log in as root",
+    ),
+    (
+        "ermission denied",
+        Kind::Denied,
+        Next::Tell,
+        "set zfs.cli.sudoEnabled, log in as root, or see `zfs allow`",
+    ),
+    (
+        "nsufficient privileges",
+        Kind::Denied,
+        Next::Tell,
+        "set zfs.cli.sudoEnabled, log in as root, or see `zfs allow`",
+    ),
+    (
+        "key not loaded",
+        Kind::Unreachable,
+        Next::Tell,
+        "load it: see `zfs load-key` on the storage host",
+    ),
+    (
+        "directory is not empty",
+        Kind::Busy,
+        Next::Tell,
+        "something lies where it has to be mounted on the storage host: move that away",
+    ),
+    (
+        "did not appear",
+        Kind::Internal,
+        Next::Tell,
+        "the storage host makes no devices of zvols: see their property volmode, and its udev",
+    ),
+    (
+        "modules are not loaded",
+        Kind::Unreachable,
+        Next::Tell,
+        "the storage host has not loaded ZFS",
+    ),
+    ("invalid property", Kind::Invalid, Next::Tell, PROPERTIES),
+    ("' must be ", Kind::Invalid, Next::Tell, PROPERTIES),
+    ("cannot set property", Kind::Invalid, Next::Tell, PROPERTIES),
+];
+
+/// What any command may be refused with, before it is begun.
+const OF_HOST: &[Reason] = &[
+    (
+        "a password is required",
+        Kind::Denied,
+        Next::Tell,
+        "sudo asks for a password: give the user a NOPASSWD rule for this program",
+    ),
+    (
+        "is not in the sudoers file",
+        Kind::Denied,
+        Next::Tell,
+        "the user may not use sudo on the storage host",
+    ),
+    (
+        "no folder for locks",
+        Kind::Denied,
+        Next::Tell,
+        "locks lie in /run, or in the home of a login that is not root: it has to exist there and to be writable",
+    ),
+    (
+        "command not found",
+        Kind::Internal,
+        Next::Tell,
+        NOT_INSTALLED,
+    ),
+    (
+        NO_TURN,
+        Kind::Pending,
+        Next::Queue,
+        "others are changing what all volumes of the storage host share",
+    ),
+    (
+        "neither flock nor lockf is installed",
+        Kind::Internal,
+        Next::Tell,
+        "install flock, which is part of util-linux, on the storage host",
+    ),
+];
+
+/// What a lock says whose turn did not come in time. Then what it is around has not begun.
+const NO_TURN: &str = "no turn within ";
+
+/// What our looks say where it is not known either whether the pool is there.
+const UNKNOWN_POOL: &Reason = &(
+    "its pool cannot be looked at",
+    Kind::Internal,
+    Next::Tell,
+    "see `zpool status` on the storage host",
+);
+
+/// What `zfs` says where an object is not there. A missing pool is a missing dataset to it, so looks
+/// ask for that besides.
+const ABSENT: [&str; 3] = [
+    "dataset does not exist",
+    "no such pool or dataset",
+    "could not find any snapshots",
+];
+
+const NOT_INSTALLED: &str = "it is not installed there, or not where the configuration says";
+
+/// What a host complained about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Complaint(String);
+
+/// What it means that a command of ours failed while it was `doing` something.
+pub(super) fn of(error: &RunError, doing: &str, effect: Effect) -> Failed {
+    read(
+        error,
+        effect,
+        reason(error.stderr()),
+        describe(error, doing),
+    )
+}
+
+/// What a failed command of an export means. The words of its tools are not known here, and may be
+/// those of `zfs` in another sense.
+pub(super) fn of_export(error: &RunError, effect: Effect) -> Failed {
+    let said = with_causes(error.to_string(), error);
+    let mut failed = read(error, effect, find(OF_HOST, error.stderr()), said);
+    if failed.next == Next::Queue && error.stderr().trim().starts_with(NO_TURN) {
+        failed.error = failed.error.with_effect(Effect::None);
+    }
+    failed
+}
+
+/// What a failed command means whose words mean `reason`.
+fn read(error: &RunError, effect: Effect, reason: Option<&Reason>, said: String) -> Failed {
+    let (kind, next, advice) = match (error, reason) {
+        (RunError::Failed { .. }, Some((_, kind, next, advice))) => (*kind, *next, *advice),
+        (RunError::Unreachable { .. } | RunError::Lost { .. }, _) => {
+            (Kind::Unreachable, Next::Tell, "")
+        }
+        (RunError::Deadline { .. }, _) => (Kind::Timeout, Next::Tell, ""),
+        (RunError::NoTurn { .. }, _) => {
+            let advice = "another change of the same volume is not over yet";
+            (Kind::Pending, Next::Tell, advice)
+        }
+        (RunError::NotFound { .. }, _) => (Kind::Internal, Next::Tell, NOT_INSTALLED),
+        // What a shell says of a program that one of our scripts begins.
+        (RunError::Failed { .. }, None) if error.exit_code() == Some(127) => {
+            (Kind::Internal, Next::Tell, NOT_INSTALLED)
+        }
+        (RunError::OutputTooLarge { .. }, _) => {
+            let advice = "there are too many snapshots of one volume on the storage host";
+            (Kind::Internal, Next::Tell, advice)
+        }
+        _ => (Kind::Internal, Next::Tell, ""),
+    };
+    let effect = match error.effect() {
+        exec::Effect::None => Effect::None,
+        exec::Effect::Possible => effect,
+    };
+    let error = Error::new(kind, "run commands on the storage host")
+        .because(Complaint(said))
+        .with_effect(effect);
+    let error = if advice.is_empty() {
+        error
+    } else {
+        error.advise(advice)
+    };
+    Failed { next, error }
+}
+
+fn find(reasons: &'static [Reason], said: &str) -> Option<&'static Reason> {
+    reasons.iter().find(|(piece, ..)| said.contains(piece))
+}
+
+fn reason(said: &str) -> Option<&'static Reason> {
+    if let Some(reason) = find(OF_HOST, said) {
+        return Some(reason);
+    }
+    if !said.contains(UNKNOWN_POOL.0) {
+        return find(OF_ZFS, said);
+    }
+    // That something is absent proves nothing then.
+    let mut others = said.lines().filter(|line| !is_absence(line));
+    let known = others.find_map(|line| find(OF_ZFS, line));
+    known.or(Some(UNKNOWN_POOL))
+}
+
+/// What happened to a command of ours. It is named by what it does: most of them are scripts, whose
+/// text would hide what matters.
+fn describe(error: &RunError, doing: &str) -> String {
+    match error {
+        RunError::Failed { status, stderr, .. } => format!("{doing}: {status}{stderr}"),
+        RunError::Deadline { after, .. } => format!("{doing}: no end within {after:?}"),
+        RunError::OutputTooLarge { cap, .. } => format!("{doing}: more than {cap} bytes of output"),
+        RunError::NoTurn { waited, .. } => format!("{doing}: no turn within {waited:?}"),
+        RunError::NotFound { .. } => format!("{doing}: {error}"),
+        RunError::Lost { .. } => with_causes(format!("{doing}: its end was not seen"), error),
+        RunError::Unreachable { .. } => with_causes(format!("{doing}: not begun"), error),
+        RunError::Invalid { .. } | RunError::Spawn { .. } => with_causes(doing.to_owned(), error),
+    }
+}
+
+/// The words with the causes of an error, in one line.
+fn with_causes(mut line: String, error: &RunError) -> String {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        line.push_str(": ");
+        line.push_str(&error.to_string());
+        cause = error.source();
+    }
+    line
+}
+
+/// Whether a guard has found something else than what was observed, or nothing.
+pub(super) fn is_stale(error: &RunError) -> bool {
+    let said = error.stderr();
+    said.contains(STALE) || ABSENT.iter().any(|absent| said.contains(absent))
+}
+
+/// Whether a command that reads has complained about nothing but objects that are not there.
+pub(super) fn is_only_absence(output: &Output) -> bool {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let complaints = || said.lines().filter(|line| !is_noise(line));
+    output.status.code() == Some(0)
+        || (complaints().next().is_some() && complaints().all(is_absence))
+}
+
+fn is_absence(line: &str) -> bool {
+    ABSENT.iter().any(|absent| line.contains(absent))
+}
+
+/// Whether a line says nothing about the question: `sudo` warns of a host that cannot resolve its own
+/// name, and shells of a locale that is not installed, whatever they run.
+fn is_noise(line: &str) -> bool {
+    let of_sudo = line.starts_with("sudo: ") && find(OF_HOST, line).is_none();
+    let of_shell = line.split_once(": ").is_some_and(|(program, rest)| {
+        !program.contains(' ') && rest.contains("warning: setlocale: ")
+    });
+    line.trim().is_empty() || of_sudo || of_shell
+}
+
+// === impl Complaint ===
+
+impl Complaint {
+    pub(super) fn of(output: &Output) -> Self {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let words: Vec<&str> = said.split_whitespace().collect();
+        let text: String = words.join(" ").chars().take(1024).collect();
+        Self(format!("{}: {text}", output.status))
+    }
+
+    /// As the error of a command that only reads.
+    pub(super) fn into_error(self, doing: &str) -> Error {
+        let (kind, advice) = match reason(&self.0) {
+            Some((_, kind, _, advice)) => (*kind, *advice),
+            None => (Kind::Internal, ""),
+        };
+        let error = Error::new(kind, doing).because(self);
+        if advice.is_empty() {
+            error
+        } else {
+            error.advise(advice)
+        }
+    }
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Complaint {}

@@ -1,0 +1,265 @@
+//! Words of `zfs`, as they were captured or read.
+
+use exec::{Command, Program, Status};
+
+use super::*;
+
+/// What was said, and what it means.
+const WORDS: &[(&str, Kind, Next)] = &[
+    // Captured from 2.3.9.
+    (
+        "cannot create 'tank/a': dataset already exists",
+        Kind::Conflict,
+        Next::Observe,
+    ),
+    (
+        "cannot create snapshot 'tank/a@s': dataset already exists",
+        Kind::Conflict,
+        Next::Observe,
+    ),
+    (
+        "cannot open 'tank/a@nope': dataset does not exist",
+        Kind::NotFound,
+        Next::Observe,
+    ),
+    (
+        "cannot create 'tank/x/y/z': parent does not exist",
+        Kind::NotFound,
+        Next::Observe,
+    ),
+    (
+        "cannot destroy 'tank/a': filesystem has children\nuse '-r' to destroy the following datasets:\ntank/a@s1",
+        Kind::Busy,
+        Next::Observe,
+    ),
+    (
+        "cannot promote 'tank/b': not a cloned filesystem",
+        Kind::Internal,
+        Next::Observe,
+    ),
+    (
+        "cannot set property for 'tank/q': size is less than current used or reserved space",
+        Kind::OutOfRange,
+        Next::Tell,
+    ),
+    (
+        "cannot set property for 'tank/q': size is greater than available space",
+        Kind::OutOfSpace,
+        Next::Tell,
+    ),
+    (
+        "cannot create 'tank/big': out of space",
+        Kind::OutOfSpace,
+        Next::Tell,
+    ),
+    (
+        "cannot unmount '/tank/q': pool or dataset is busy",
+        Kind::Busy,
+        Next::Wait,
+    ),
+    (
+        "cannot destroy 'tank/z': dataset is busy",
+        Kind::Busy,
+        Next::Wait,
+    ),
+    (
+        "cannot create 'tank/u': permission denied",
+        Kind::Denied,
+        Next::Tell,
+    ),
+    (
+        "cannot unmount '/tank/q': permission denied",
+        Kind::Denied,
+        Next::Tell,
+    ),
+    (
+        "filesystem successfully created, but it may only be mounted by root",
+        Kind::Internal,
+        Next::Observe,
+    ),
+    (
+        "cannot receive new filesystem stream: destination 'tank/q' exists\nmust specify -F to overwrite it",
+        Kind::Conflict,
+        Next::Observe,
+    ),
+    (
+        "cannot create 'tank/n': invalid property 'nosuch'",
+        Kind::Invalid,
+        Next::Tell,
+    ),
+    (
+        "cannot create 'tank/n': 'volblocksize' must be power of 2 from 512B to 16M",
+        Kind::Invalid,
+        Next::Tell,
+    ),
+    (
+        "cannot create 'tank/n': 'compression' must be one of 'on | off'",
+        Kind::Invalid,
+        Next::Tell,
+    ),
+    // Read in the sources.
+    (
+        "cannot destroy 'tank/a': volume has dependent clones",
+        Kind::Busy,
+        Next::Observe,
+    ),
+    (
+        "cannot promote 'tank/b': conflicting snapshot 'tank/b@s' from parent 'tank/a@s'",
+        Kind::Busy,
+        Next::Tell,
+    ),
+    (
+        "cannot open 'tank': pool I/O is currently suspended",
+        Kind::Unreachable,
+        Next::Tell,
+    ),
+    ("sudo: a password is required", Kind::Denied, Next::Tell),
+    (
+        "cannot mount '/tank/e': encryption key not loaded",
+        Kind::Unreachable,
+        Next::Tell,
+    ),
+    (
+        "cannot mount '/tank/q': directory is not empty",
+        Kind::Busy,
+        Next::Tell,
+    ),
+    // Said by scripts of ours.
+    (
+        "mkdir: cannot create directory '/x': Permission denied\nno folder for locks",
+        Kind::Denied,
+        Next::Tell,
+    ),
+    (
+        "cannot open 'tank': dataset does not exist\nits pool is not imported",
+        Kind::Unreachable,
+        Next::Tell,
+    ),
+    (
+        "cannot open 'tank/a': dataset does not exist\ncannot open 'tank': I/O error\nits pool cannot be looked at",
+        Kind::Internal,
+        Next::Tell,
+    ),
+    (
+        "cannot open 'tank/a': dataset does not exist\ncannot open 'tank': permission denied\nits pool cannot be looked at",
+        Kind::Denied,
+        Next::Tell,
+    ),
+    ("some new words", Kind::Internal, Next::Tell),
+];
+
+fn failed(said: &str) -> RunError {
+    let command = Command::new(Program::constant("zfs"));
+    let output = Output {
+        status: Status::Exit(1),
+        stdout: Vec::new(),
+        stderr: said.as_bytes().to_vec(),
+    };
+    output.check(&command).unwrap_err()
+}
+
+#[test]
+fn words_of_zfs_are_kinds() {
+    for (said, kind, next) in WORDS {
+        let failed = of(&failed(said), "change it", Effect::Possible);
+        assert_eq!((failed.error.kind(), failed.next), (*kind, *next), "{said}");
+        assert_eq!(failed.error.effect(), Effect::Possible);
+    }
+}
+
+#[test]
+fn an_end_that_was_not_seen_is_never_an_answer() {
+    let command = Command::new(Program::constant("zfs")).masked();
+    let lost = RunError::Lost {
+        command,
+        source: "cut".into(),
+    };
+    let failed = of(&lost, "change it", Effect::Possible);
+    assert_eq!(
+        (failed.error.kind(), failed.next),
+        (Kind::Unreachable, Next::Tell)
+    );
+    assert_eq!(failed.error.effect(), Effect::Possible);
+}
+
+#[test]
+fn absence_is_an_answer_only_if_nothing_else_was_complained_about() {
+    let output = |code, stderr: &str| Output {
+        status: Status::Exit(code),
+        stdout: Vec::new(),
+        stderr: stderr.into(),
+    };
+    assert!(is_only_absence(&output(0, "")));
+    assert!(is_only_absence(&output(
+        1,
+        "cannot open 'tank/a': dataset does not exist\n"
+    )));
+    assert!(!is_only_absence(&output(1, "")));
+    let both = "cannot open 'tank/a': dataset does not exist\ncannot open 'b': I/O error\n";
+    assert!(!is_only_absence(&output(1, both)));
+}
+
+#[test]
+fn words_of_other_tools_are_not_taken_for_those_of_zfs() {
+    let said = failed("No such path /iscsi/iqn: it does not exist, and its pool is busy");
+    let of_export = of_export(&said, Effect::Possible);
+    assert_eq!(
+        (of_export.error.kind(), of_export.next),
+        (Kind::Internal, Next::Tell)
+    );
+    let said = failed("sudo: a password is required");
+    assert_eq!(
+        super::of_export(&said, Effect::Possible).error.kind(),
+        Kind::Denied
+    );
+}
+
+#[test]
+fn a_failed_step_is_named_by_what_it_does_and_not_by_its_script() {
+    let command = Command::new(Program::constant("sh")).args(["-c", "long; script"]);
+    let output = Output {
+        status: Status::Exit(1),
+        stdout: Vec::new(),
+        stderr: b"cannot destroy 'tank/a': dataset is busy".to_vec(),
+    };
+    let error = output.check(&command).unwrap_err();
+    let said = of(&error, "destroy tank/a", Effect::Possible).error.chain();
+    assert!(said.contains("destroy tank/a: "), "{said}");
+    assert!(said.contains("dataset is busy"), "{said}");
+    assert!(!said.contains("script"), "{said}");
+}
+
+#[test]
+fn a_program_that_sudo_does_not_find_says_nothing_of_the_pool() {
+    // Read in the sources of sudo; the other line is ours.
+    let said = "sudo: zfs: command not found\nits pool cannot be looked at";
+    let error = of(&failed(said), "look", Effect::None).error;
+    assert_eq!(
+        (error.kind(), error.advice()),
+        (Kind::Internal, Some(NOT_INSTALLED))
+    );
+    let output = Output {
+        status: Status::Exit(1),
+        stdout: Vec::new(),
+        stderr: b"cannot open 'tank/a': dataset does not exist\nsudo: zfs: command not found"
+            .to_vec(),
+    };
+    assert!(!is_only_absence(&output));
+}
+
+#[test]
+fn a_program_that_is_not_installed_is_nobodys_mistake_in_a_request() {
+    let command = Command::new(Program::constant("sh"));
+    let output = Output {
+        status: Status::Exit(127),
+        stdout: Vec::new(),
+        stderr: b"sh: 1: zfs: not found".to_vec(),
+    };
+    let failed = of(&output.check(&command).unwrap_err(), "look", Effect::None);
+    assert_eq!(failed.error.kind(), Kind::Internal);
+    assert!(
+        failed.error.chain().contains("not installed"),
+        "{}",
+        failed.error.chain()
+    );
+}

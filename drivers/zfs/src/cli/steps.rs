@@ -1,0 +1,216 @@
+//! Plans as commands.
+//!
+//! Scripts here are constants; what differs from call to call is always an argument. Each command
+//! is harmless when it was done before, or fails with words that [`super::failure`] knows.
+
+use std::time::Duration;
+
+use exec::{Command, Program};
+
+use super::COMMAND;
+use super::tools::{ZfsTools, script};
+use crate::name::DatasetName;
+use crate::property::{Property, PropertyName};
+use crate::step::{Guard, New, Permission, Plan, Step, Still};
+
+const CHMOD: Program = Program::constant("chmod");
+const CHOWN: Program = Program::constant("chown");
+
+/// The complaint of `zfs destroy` about a snapshot that is gone.
+const NO_SNAPSHOT: &str = "could not find any snapshots to destroy";
+/// The complaint about any object that is gone.
+const ABSENT: &str = "does not exist";
+/// The complaint about a dataset that has snapshots, or others below it.
+const CHILDREN: &str = "has children";
+/// What a guard says that found something else.
+pub(super) const STALE: &str = "is not what it was when it was looked at";
+
+/// `$1` is the identity that is expected, `$2` the object, the rest reads its identity.
+const GUARD: &str = "\
+expected=$1; object=$2; shift 2
+guid=$(\"$@\") || exit 1
+[ \"$guid\" = \"$expected\" ] && exit 0
+printf '%s is not what it was when it was looked at\\n' \"$object\" >&2; exit 1";
+
+/// `$1` is the text that is expected with `=` before it, or nothing; `$2` is the object, the rest reads
+/// the property and where its value comes from. The shell takes `-` for no value, as ZFS does.
+const GUARD_PROPERTY: &str = "\
+expected=$1; object=$2; shift 2
+seen=$(\"$@\") || exit 1
+tab=$(printf '\\t'); own=
+case ${seen##*\"$tab\"} in local | received) own==${seen%\"$tab\"*} ;; esac
+case $own in = | =-) own= ;; esac
+[ \"$own\" = \"$expected\" ] && exit 0
+printf '%s is not what it was when it was looked at\\n' \"$object\" >&2; exit 1";
+
+/// `$1` counts the words of the command that sends; those of the one that receives follow them. Each
+/// end says that it is done: a pipe tells of the last one only, and somebody who is killed is silent.
+const COPY: &str = "\
+n=$1; shift
+send() {
+i=0; while [ $i -lt $n ]; do word=$1; shift; set -- \"$@\" \"$word\"; i=$((i + 1)); done
+shift $(($# - n)); \"$@\"
+}
+receive() { shift $n; \"$@\"; }
+ended=$( { { send \"$@\" 3>&- && echo . >&3; } | { receive \"$@\" 3>&- >&2 && echo . >&3; }; } 3>&1 )
+set -- $ended
+[ $# -eq 2 ] || { echo \"copy: $# of 2 ends are done\" >&2; exit 1; }";
+
+/// `$1` is the device. It is made by the host after the zvol; an event where there is one.
+const SETTLE: &str = "\
+[ -e \"$1\" ] && exit 0
+command -v udevadm >/dev/null 2>&1 && udevadm settle --timeout=10 --exit-if-exists=\"$1\"
+i=0; while [ ! -e \"$1\" ] && [ $i -lt 100 ]; do i=$((i + 1)); sleep 0.1; done
+[ -e \"$1\" ] || { printf '%s did not appear\\n' \"$1\" >&2; exit 1; }";
+
+/// What only a dataset that is made of nothing can be given.
+const AT_CREATION: [&str; 8] = [
+    "casesensitivity",
+    "normalization",
+    "utf8only",
+    "volblocksize",
+    "encryption",
+    "keyformat",
+    "keylocation",
+    "pbkdf2iters",
+];
+/// What democratic-csi does not give to clones either. compat: "ZFS".
+const NOT_FOR_CLONES: [&str; 3] = ["aclmode", "aclinherit", "acltype"];
+
+/// The guards of a plan, one command each, then its steps.
+pub(super) fn commands(tools: &ZfsTools, plan: &Plan<Command>) -> Vec<Command> {
+    let guards = plan.guards.iter().map(|guard| guarded(tools, guard));
+    let steps = plan.steps.iter().map(|step| command(tools, step));
+    guards.chain(steps).collect()
+}
+
+fn guarded(tools: &ZfsTools, guard: &Guard) -> Command {
+    let object = guard.object.to_string();
+    let (text, expected, columns, property) = match &guard.still {
+        Still::Itself(guid) => (GUARD, guid.to_string(), "value", PropertyName::GUID),
+        Still::Has(name, value) => {
+            let expected = value.as_ref().map(|value| format!("={value}"));
+            let expected = expected.unwrap_or_default();
+            (GUARD_PROPERTY, expected, "value,source", name.clone())
+        }
+    };
+    script(text, [expected, object.clone()])
+        .args(tools.words())
+        .args(["get", "-Hp", "-o", columns, property.as_str(), &object])
+        .within(COMMAND)
+}
+
+fn command(tools: &ZfsTools, step: &Step<Command>) -> Command {
+    match step {
+        Step::Create {
+            dataset,
+            new,
+            properties,
+        } => {
+            let mut arguments = vec!["create".to_owned(), "-p".to_owned()];
+            options(&mut arguments, properties, &[]);
+            if let New::Zvol { size, block } = new {
+                if let Some(block) = block {
+                    arguments.extend(["-o".to_owned(), format!("volblocksize={block}")]);
+                }
+                arguments.extend(["-V".to_owned(), size.to_string()]);
+            }
+            arguments.push(dataset.to_string());
+            tools.zfs(arguments)
+        }
+        Step::Snapshot {
+            snapshot,
+            properties,
+        } => {
+            let mut arguments = vec!["snapshot".to_owned()];
+            options(&mut arguments, properties, &[]);
+            arguments.push(snapshot.to_string());
+            tools.zfs(arguments)
+        }
+        Step::Clone {
+            origin,
+            dataset,
+            properties,
+        } => {
+            let mut arguments = vec!["clone".to_owned(), "-p".to_owned()];
+            let without = [AT_CREATION.as_slice(), &NOT_FOR_CLONES].concat();
+            options(&mut arguments, properties, &without);
+            arguments.extend([origin.to_string(), dataset.to_string()]);
+            tools.zfs(arguments)
+        }
+        Step::Copy {
+            from,
+            to,
+            properties,
+            mount,
+        } => {
+            let mut receive = vec!["receive".to_owned()];
+            if !mount {
+                receive.push("-u".to_owned());
+            }
+            options(&mut receive, properties, &AT_CREATION);
+            receive.push(to.to_string());
+            copy(tools, &from.to_string(), receive)
+        }
+        Step::Set { object, properties } => {
+            let mut arguments = vec!["set".to_owned()];
+            arguments.extend(properties.iter().map(Property::to_string));
+            arguments.push(object.to_string());
+            tools.zfs(arguments)
+        }
+        Step::Inherit { object, property } => {
+            tools.zfs(["inherit", property.as_str(), &object.to_string()])
+        }
+        Step::Rename { snapshot, to } => {
+            let new = format!("{}@{to}", snapshot.dataset);
+            tools.zfs(["rename", &snapshot.to_string(), &new])
+        }
+        Step::Promote(dataset) => tools.zfs(["promote", dataset.as_str()]),
+        Step::DestroySnapshot(snapshot) => {
+            tools.tolerant([NO_SNAPSHOT; 2], &["destroy", "-d", &snapshot.to_string()])
+        }
+        Step::DestroyDataset(dataset) => destroy(tools, dataset, ABSENT),
+        Step::DestroyEmpty(dataset) => destroy(tools, dataset, CHILDREN),
+        Step::Mount(dataset) => {
+            tools.mounting(["already mounted"; 2], &["mount", dataset.as_str()])
+        }
+        Step::Permit { path, permission } => permit(tools, path.as_str(), permission),
+        Step::Settle(dataset) => script(SETTLE, [dataset.device()]),
+        Step::Export(request) => request.clone(),
+    }
+}
+
+/// `fine` is one more complaint after which all is well.
+fn destroy(tools: &ZfsTools, dataset: &DatasetName, fine: &str) -> Command {
+    tools.mounting([ABSENT, fine], &["destroy", "-f", dataset.as_str()])
+}
+
+fn options(arguments: &mut Vec<String>, properties: &[Property], without: &[&str]) {
+    for property in properties {
+        if !without.contains(&property.name.as_str()) {
+            arguments.extend(["-o".to_owned(), property.to_string()]);
+        }
+    }
+}
+
+fn copy(tools: &ZfsTools, from: &str, receive: Vec<String>) -> Command {
+    let mut send = tools.words();
+    send.extend(["send".to_owned(), from.to_owned()]);
+    script(COPY, [send.len().to_string()])
+        .args(send)
+        .args(tools.words())
+        .args(receive)
+        // Only its call bounds it: there is no saying how much is copied.
+        .within(Duration::from_hours(48))
+}
+
+fn permit(tools: &ZfsTools, path: &str, permission: &Permission) -> Command {
+    match permission {
+        Permission::Mode(mode) => tools.as_root(&CHMOD, [format!("{mode:04o}"), path.to_owned()]),
+        Permission::Owner(owner) => tools.as_root(&CHOWN, [owner.as_str(), path]),
+        Permission::Acl { tool, arguments } => {
+            let path = [path.to_owned()];
+            tools.as_root(tool, arguments.iter().cloned().chain(path))
+        }
+    }
+}

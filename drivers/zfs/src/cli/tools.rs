@@ -1,0 +1,144 @@
+//! The programs of a host with ZFS, and how they are started there.
+
+use exec::{Command, InvalidProgram, Program};
+
+use super::COMMAND;
+
+const SH: Program = Program::constant("sh");
+
+/// `$0` is sudo, the rest is the command. Whoever is root needs no sudo.
+const AS_ROOT: &str =
+    "if [ \"$(id -u)\" = 0 ]; then exec \"$@\"; else exec \"$0\" -n -- \"$@\"; fi";
+
+/// `$1` and `$2` are pieces of complaints after which all is well, the rest is the command.
+const TOLERANT: &str = "\
+fine=$1; other=$2; shift 2
+said=$(\"$@\" 2>&1) && exit 0
+case $said in *\"$fine\"*|*\"$other\"*) exit 0 ;; esac
+printf '%s\\n' \"$said\" >&2; exit 1";
+
+/// The same, but `$3` is sudo: where the login may not mount, unmount or unshare, it is tried by that. On
+/// Linux only root does, whatever `zfs allow` says. ZFS before 2.1 does not say why it could not unmount;
+/// for a login that is not root it is that, unless it says more. Every other refusal stands: somebody
+/// meant it.
+const RAISED: &str = "\
+fine=$1; other=$2; sudo=$3; shift 3
+said=$(\"$@\" 2>&1) && exit 0
+raise=no
+case $said in
+*\"$fine\"* | *\"$other\"*) exit 0 ;;
+*'cannot destroy '*'ermission denied'*) ;;
+*'cannot mount '*'ermission denied'* | *'cannot unmount '*'ermission denied'* | *'cannot unshare '* | \
+*'cannot mount '*'nsufficient privileges'* | *'cannot unmount '*'nsufficient privileges'*) raise=yes ;;
+*'cannot unmount '*'mount failed'*)
+case $said in *usy*) ;; *) [ \"$(id -u)\" = 0 ] || raise=yes ;; esac ;;
+esac
+if [ $raise = yes ] && command -v \"$sudo\" >/dev/null 2>&1; then
+by_sudo=$(\"$sudo\" -n -- \"$@\" 2>&1) && exit 0
+case $by_sudo in *\"$fine\"* | *\"$other\"*) exit 0 ;; esac
+said=\"$said; $by_sudo\"
+fi
+printf '%s\\n' \"$said\" >&2; exit 1";
+
+/// What a script says of a pool that was looked for in vain; `$said` is what that look complained
+/// about. [`failure`](super::failure) knows these words.
+macro_rules! of_the_pool {
+    () => {
+        "\
+printf '%s\\n' \"$said\" >&2
+case $said in
+*'does not exist'* | *'no such pool'*) echo 'its pool is not imported' >&2 ;;
+*) echo 'its pool cannot be looked at' >&2 ;;
+esac
+"
+    };
+}
+pub(super) use of_the_pool;
+
+/// The programs of a host with ZFS.
+#[derive(Debug, Clone)]
+pub struct ZfsTools {
+    /// `zfs` itself.
+    pub zfs: Program,
+    /// What raises privileges.
+    pub sudo: Program,
+    /// Whether `zfs` is run by it. Without, the login is root, or `zfs allow` lets it.
+    pub raise: bool,
+}
+
+// === impl ZfsTools ===
+
+impl ZfsTools {
+    /// Programs by name or path; `None` is what the host finds by itself.
+    pub fn new(zfs: Option<&str>, sudo: Option<&str>, raise: bool) -> Result<Self, InvalidProgram> {
+        let program = |given: Option<&str>, name: &'static str| match given {
+            Some(text) => Program::parse(text),
+            None => Program::parse(name),
+        };
+        Ok(Self {
+            zfs: program(zfs, "zfs")?,
+            sudo: program(sudo, "sudo")?,
+            raise,
+        })
+    }
+
+    /// A command of `zfs`.
+    pub fn zfs<A: Into<String>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
+        let command = if self.raise {
+            let zfs = ["-n", "--", self.zfs.as_str()];
+            Command::new(self.sudo.clone()).args(zfs)
+        } else {
+            Command::new(self.zfs.clone())
+        };
+        command.args(arguments).within(COMMAND)
+    }
+
+    /// What a command of `zfs` begins with, for scripts that run one.
+    pub(super) fn words(&self) -> Vec<String> {
+        let zfs = self.zfs.as_str().to_owned();
+        if self.raise {
+            vec![self.sudo.as_str().to_owned(), "-n".into(), "--".into(), zfs]
+        } else {
+            vec![zfs]
+        }
+    }
+
+    /// A command that only root may run, whatever `raise` says: democratic-csi does the same for
+    /// the root of a filesystem. compat: "ZFS".
+    pub fn as_root<A: Into<String>>(
+        &self,
+        program: &Program,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Command {
+        let words = ["-c", AS_ROOT, self.sudo.as_str(), program.as_str()];
+        Command::new(SH).args(words).args(arguments).within(COMMAND)
+    }
+
+    /// A command of `zfs` that mounts or unmounts, and is fine if it fails with one of these
+    /// complaints.
+    pub(super) fn mounting(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
+        if self.raise {
+            return self.tolerant(fine, arguments);
+        }
+        script(RAISED, fine)
+            .args([self.sudo.as_str(), self.zfs.as_str()])
+            .args(arguments.iter().copied())
+            .within(COMMAND)
+    }
+
+    /// A command of `zfs` that is fine if it fails with one of these complaints.
+    pub(super) fn tolerant(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
+        script(TOLERANT, fine)
+            .args(self.words())
+            .args(arguments.iter().copied())
+            .within(COMMAND)
+    }
+}
+
+/// A constant script of ours with these arguments.
+pub(super) fn script<A: Into<String>>(
+    text: &'static str,
+    arguments: impl IntoIterator<Item = A>,
+) -> Command {
+    Command::new(SH).args(["-c", text, "sh"]).args(arguments)
+}

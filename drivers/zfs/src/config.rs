@@ -1,0 +1,300 @@
+//! The section `zfs` of the configuration, which all drivers with datasets share.
+//!
+//! compat: "ZFS". Keys and defaults are here; what is made of them is a [`Layout`], a [`Policy`] and
+//! the programs of the host.
+
+mod block;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use driver_core::Topology;
+use driver_core::config::scalar::{Mode, Owner, unless_falsy};
+use driver_core::config::{CommonConfig, ConfigError, DeleteStrategy, Document};
+use driver_core::naming::VolumeNaming;
+use driver_core::template::Template;
+use exec::Program;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+pub use self::block::{BlockSize, BlockSizeError};
+use crate::cli::ZfsTools;
+use crate::driver::Settings;
+use crate::id::Layout;
+use crate::name::DatasetName;
+use crate::observed::VolumeKind;
+use crate::policy::Policy;
+use crate::property::{PropertyName, PropertyValue};
+use crate::step::Permission;
+
+/// The section `zfs`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ZfsConfig {
+    /// What volumes lie right below.
+    pub dataset_parent_name: String,
+    /// What detached snapshots lie below; without it there are none.
+    #[serde(default, deserialize_with = "unless_falsy")]
+    pub detached_snapshots_dataset_parent_name: Option<String>,
+    /// The programs of the host.
+    #[serde(default)]
+    pub cli: CliConfig,
+    /// Properties of new volumes: templates that see `parameters`.
+    #[serde(default)]
+    pub dataset_properties: BTreeMap<String, Template>,
+    /// Properties of new snapshots, likewise.
+    #[serde(default)]
+    pub snapshot_properties: BTreeMap<String, Template>,
+    /// Whether the size of a filesystem is a quota.
+    #[serde(default)]
+    pub dataset_enable_quotas: bool,
+    /// Whether the size of a filesystem is kept free for it.
+    #[serde(default)]
+    pub dataset_enable_reservation: bool,
+    /// The mode of the root of a filesystem.
+    #[serde(default, deserialize_with = "mode")]
+    pub dataset_permissions_mode: Option<Mode>,
+    /// Its owner: a number or a name of the storage host.
+    #[serde(default, deserialize_with = "owner")]
+    pub dataset_permissions_user: Option<Owner>,
+    /// Its group.
+    #[serde(default, deserialize_with = "owner")]
+    pub dataset_permissions_group: Option<Owner>,
+    /// Arguments of the tool for access control lists, one call each: `-m u:kube:rwx`.
+    #[serde(default)]
+    pub dataset_permissions_acls: Vec<String>,
+    /// That tool; `setfacl` unless given.
+    #[serde(default, deserialize_with = "unless_falsy")]
+    pub dataset_permissions_acls_binary: Option<String>,
+    /// The size of the blocks of a zvol; 16K unless given.
+    #[serde(default, deserialize_with = "unless_falsy")]
+    pub zvol_blocksize: Option<BlockSize>,
+    /// Whether space is kept free for a zvol.
+    #[serde(default)]
+    pub zvol_enable_reservation: bool,
+    /// Deduplication of a zvol.
+    #[serde(default, deserialize_with = "switch")]
+    pub zvol_dedup: Option<String>,
+    /// Compression of a zvol. democratic-csi reads it and forgets it.
+    #[serde(default, deserialize_with = "switch")]
+    pub zvol_compression: Option<String>,
+}
+
+/// `zfs.cli`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CliConfig {
+    /// Whether `zfs` is run by sudo.
+    #[serde(default)]
+    pub sudo_enabled: bool,
+    /// Where programs are.
+    #[serde(default)]
+    pub paths: PathsConfig,
+}
+
+/// `zfs.cli.paths`.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct PathsConfig {
+    /// `zfs`; without it, the host finds it.
+    #[serde(default, deserialize_with = "unless_falsy")]
+    pub zfs: Option<String>,
+    /// `sudo`; without it, the host finds it.
+    #[serde(default, deserialize_with = "unless_falsy")]
+    pub sudo: Option<String>,
+}
+
+/// The value, unless it is absent or an empty text; zero is one.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    let absent = value.is_null() || value.as_str() == Some("");
+    Ok((!absent).then_some(value))
+}
+
+fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
+    let mode = |value| Mode::deserialize(value).map_err(D::Error::custom);
+    given(deserializer)?.map(mode).transpose()
+}
+
+fn owner<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Owner>, D::Error> {
+    let owner = |value: Value| match value {
+        Value::String(text) => text.trim().parse().map_err(D::Error::custom),
+        Value::Number(number) => number.to_string().parse().map_err(D::Error::custom),
+        _ => Err(D::Error::custom("expected a number or a name")),
+    };
+    given(deserializer)?.map(owner).transpose()
+}
+
+/// A word of ZFS, where YAML may have read `on` as true.
+fn switch<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(match Value::deserialize(deserializer)? {
+        Value::Bool(true) => Some("on".to_owned()),
+        Value::Bool(false) => Some("off".to_owned()),
+        Value::String(text) if !text.is_empty() => Some(text),
+        Value::Null | Value::String(_) => None,
+        _ => return Err(D::Error::custom("expected a word")),
+    })
+}
+
+/// What `chown` is told. compat: "ZFS": a user alone brings the group of its login along, which a
+/// number has none of.
+fn owner_of(user: Option<&Owner>, group: Option<&Owner>) -> Option<String> {
+    let user = user.map(Owner::to_string);
+    match (user, group) {
+        (None, None) => None,
+        (user, Some(group)) => Some(format!("{}:{group}", user.unwrap_or_default())),
+        (Some(user), None) if user.bytes().all(|b| b.is_ascii_digit()) => Some(user),
+        (Some(user), None) => Some(format!("{user}:")),
+    }
+}
+
+// === impl ZfsConfig ===
+
+impl ZfsConfig {
+    /// The name of this section.
+    pub const SECTION: &'static str = "zfs";
+
+    /// Reads the section, and notes the keys that change nothing.
+    pub fn read(document: &Document) -> Result<Self, ConfigError> {
+        document.without_effect(&[
+            ("zfs.cli.paths.zpool", "`zpool` is never run"),
+            ("zfs.cli.paths.chroot", "`chroot` is never run"),
+            (
+                "zfs.datasetProperties.volblocksize",
+                "zfs.zvolBlocksize says how large the blocks of zvols are",
+            ),
+        ]);
+        document.section(Self::SECTION)
+    }
+
+    /// Where volumes of this kind lie.
+    pub fn layout(&self, kind: VolumeKind) -> Result<Layout, ConfigError> {
+        // compat: "ZFS": one `/` at the end is taken away.
+        let name = |key: &str, text: &str| {
+            DatasetName::parse(text.strip_suffix('/').unwrap_or(text))
+                .map_err(|error| ConfigError::at(format!("zfs.{key}"), error.to_string()))
+        };
+        let volumes = name("datasetParentName", &self.dataset_parent_name)?;
+        if kind == VolumeKind::Zvol && volumes.as_str().contains(' ') {
+            let problem = "holds a blank, which the names of devices cannot";
+            return Err(ConfigError::at("zfs.datasetParentName", problem));
+        }
+        let key = "detachedSnapshotsDatasetParentName";
+        let detached = self.detached_snapshots_dataset_parent_name.as_deref();
+        let detached = detached.map(|text| name(key, text)).transpose()?;
+        if let Some(detached) = &detached {
+            let apart = *detached != volumes
+                && detached.below(&volumes).is_none()
+                && volumes.below(detached).is_none();
+            if !apart {
+                let problem =
+                    "has to be apart from zfs.datasetParentName: neither may hold the other";
+                return Err(ConfigError::at(format!("zfs.{key}"), problem));
+            }
+        }
+        Ok(Layout {
+            volumes,
+            detached,
+            kind,
+        })
+    }
+
+    /// How volumes are wanted.
+    pub fn policy(&self, common: &CommonConfig) -> Result<Policy, ConfigError> {
+        let properties = |section: &str, templates: &BTreeMap<String, Template>| {
+            let one = |(key, template): (&String, &Template)| {
+                let name = PropertyName::parse(key).map_err(|error| {
+                    ConfigError::at(format!("zfs.{section}"), format!("`{key}` {error}"))
+                })?;
+                Ok((name, template.clone()))
+            };
+            templates
+                .iter()
+                .map(one)
+                .collect::<Result<Vec<_>, ConfigError>>()
+        };
+        let word = |key: &str, text: &Option<String>| {
+            let parse = |text: &String| {
+                PropertyValue::parse(text.clone())
+                    .map_err(|error| ConfigError::at(format!("zfs.{key}"), error.to_string()))
+            };
+            text.as_ref().map(parse).transpose()
+        };
+        Ok(Policy {
+            provisioner: common.driver.clone(),
+            instance: common.instance_id.clone(),
+            dataset_properties: properties("datasetProperties", &self.dataset_properties)?,
+            snapshot_properties: properties("snapshotProperties", &self.snapshot_properties)?,
+            quota: self.dataset_enable_quotas,
+            reservation: self.dataset_enable_reservation,
+            block: self.zvol_blocksize.unwrap_or(BlockSize::DEFAULT).bytes(),
+            thin: !self.zvol_enable_reservation,
+            dedup: word("zvolDedup", &self.zvol_dedup)?,
+            compression: word("zvolCompression", &self.zvol_compression)?,
+            permissions: self.permissions()?,
+        })
+    }
+
+    fn permissions(&self) -> Result<Vec<Permission>, ConfigError> {
+        let mut all = Vec::new();
+        all.extend(
+            self.dataset_permissions_mode
+                .map(|mode| Permission::Mode(mode.bits())),
+        );
+        let owner = (
+            &self.dataset_permissions_user,
+            &self.dataset_permissions_group,
+        );
+        all.extend(owner_of(owner.0.as_ref(), owner.1.as_ref()).map(Permission::Owner));
+        let binary = self
+            .dataset_permissions_acls_binary
+            .as_deref()
+            .unwrap_or("setfacl");
+        let tool = Program::parse(binary).map_err(|error| {
+            ConfigError::at("zfs.datasetPermissionsAclsBinary", error.to_string())
+        })?;
+        for entry in &self.dataset_permissions_acls {
+            if entry.contains(['"', '\'', '\\']) {
+                let problem = "holds a quote or a backslash: no shell reads it, and its words are \
+                               separated by blanks alone";
+                return Err(ConfigError::at("zfs.datasetPermissionsAcls", problem));
+            }
+            all.push(Permission::Acl {
+                tool: tool.clone(),
+                arguments: entry.split_whitespace().map(str::to_owned).collect(),
+            });
+        }
+        Ok(all)
+    }
+
+    /// The programs of the host.
+    pub fn tools(&self) -> Result<ZfsTools, ConfigError> {
+        let paths = &self.cli.paths;
+        ZfsTools::new(
+            paths.zfs.as_deref(),
+            paths.sudo.as_deref(),
+            self.cli.sudo_enabled,
+        )
+        .map_err(|error| ConfigError::at("zfs.cli.paths", error.to_string()))
+    }
+
+    /// All that a driver of this kind is configured to be.
+    pub fn settings(
+        &self,
+        common: &CommonConfig,
+        kind: VolumeKind,
+        place: Option<Topology>,
+    ) -> Result<Settings, ConfigError> {
+        Ok(Settings {
+            kind: common.driver.clone(),
+            instance: common.instance_id.clone(),
+            naming: VolumeNaming::new(common),
+            id_room: common.id_room,
+            layout: self.layout(kind)?,
+            policy: self.policy(common)?,
+            retain: common.private.csi.volume.delete_strategy == DeleteStrategy::Retain,
+            place,
+        })
+    }
+}

@@ -1,0 +1,125 @@
+//! Configurations that people have, and those that cannot work.
+
+use super::*;
+use driver_core::config::NoEnvironment;
+
+fn read(extra: &str) -> Result<Settings, ConfigError> {
+    let text = format!(
+        "driver: zfs-generic-iscsi\ninstance_id: one\nzfs:\n  datasetParentName: tank/k8s/v\n  \
+         detachedSnapshotsDatasetParentName: tank/k8s/s\n  {extra}\n"
+    );
+    let document = Document::parse(&text, &NoEnvironment)?;
+    let config = ZfsConfig::read(&document)?;
+    config.tools()?;
+    config.settings(&document.common()?, VolumeKind::Zvol, None)
+}
+
+#[test]
+fn a_size_of_blocks_may_be_a_number_and_is_16k_unless_given() {
+    assert_eq!(read("zvolBlocksize: 8192").unwrap().policy.block, 8192);
+    assert_eq!(read("").unwrap().policy.block, 16 << 10);
+    assert!(read("zvolBlocksize: 5K").is_err());
+}
+
+#[test]
+fn compression_and_dedup_are_read_however_yaml_sees_them() {
+    let policy = read("zvolDedup: on\n  zvolCompression: false")
+        .unwrap()
+        .policy;
+    assert_eq!(policy.dedup.unwrap().as_str(), "on");
+    assert_eq!(policy.compression.unwrap().as_str(), "off");
+    let policy = read("zvolDedup: ''\n  zvolCompression: zstd-3")
+        .unwrap()
+        .policy;
+    assert!(policy.dedup.is_none());
+    assert_eq!(policy.compression.unwrap().as_str(), "zstd-3");
+    assert!(policy.thin);
+}
+
+#[test]
+fn permissions_are_commands_without_a_shell() {
+    let policy = read(
+        "datasetPermissionsMode: \"0770\"\n  datasetPermissionsUser: 0\n  \
+         datasetPermissionsGroup: wheel\n  datasetPermissionsAcls: [\"-m u:kube:rwx\"]",
+    );
+    let permissions = policy.unwrap().policy.permissions;
+    assert_eq!(permissions[0], Permission::Mode(0o770));
+    assert_eq!(permissions[1], Permission::Owner("0:wheel".into()));
+    let Permission::Acl { tool, arguments } = &permissions[2] else {
+        panic!("{permissions:?}")
+    };
+    assert_eq!((tool.as_str(), arguments.len()), ("setfacl", 2));
+}
+
+#[test]
+fn a_user_alone_brings_the_group_of_its_login_along() {
+    for (given, told) in [
+        ("User: kube", "kube:"),
+        ("User: 1000", "1000"),
+        ("Group: wheel", ":wheel"),
+    ] {
+        let policy = read(&format!("datasetPermissions{given}")).unwrap().policy;
+        assert_eq!(
+            policy.permissions,
+            [Permission::Owner(told.into())],
+            "{given}"
+        );
+    }
+}
+
+#[test]
+fn one_slash_at_the_end_of_a_parent_is_taken_away() {
+    let text = "driver: d\nzfs: {datasetParentName: tank/v/, \
+                detachedSnapshotsDatasetParentName: tank/s/}\n";
+    let document = Document::parse(text, &NoEnvironment).unwrap();
+    let config = ZfsConfig::read(&document).unwrap();
+    let layout = config.layout(VolumeKind::Zvol).unwrap();
+    assert_eq!(layout.volumes.as_str(), "tank/v");
+    assert_eq!(layout.detached.unwrap().as_str(), "tank/s");
+}
+
+#[test]
+fn no_zvol_lies_where_its_device_would_have_a_blank() {
+    let text = "driver: d\nzfs: {datasetParentName: my pool/v}\n";
+    let document = Document::parse(text, &NoEnvironment).unwrap();
+    let config = ZfsConfig::read(&document).unwrap();
+    assert!(config.layout(VolumeKind::Filesystem).is_ok());
+    let error = config.layout(VolumeKind::Zvol).unwrap_err();
+    assert_eq!(error.path(), Some("zfs.datasetParentName"));
+}
+
+#[test]
+fn what_cannot_be_right_is_refused_with_its_key() {
+    for (extra, key) in [
+        (
+            "datasetPermissionsAcls: ['-m \"u:domain users:rwx\"']",
+            "zfs.datasetPermissionsAcls",
+        ),
+        ("datasetProperties: {\"a b\": x}", "zfs.datasetProperties"),
+        (
+            "datasetPermissionsAclsBinary: \"a/b\"",
+            "zfs.datasetPermissionsAclsBinary",
+        ),
+        ("cli: {paths: {zfs: \"-x\"}}", "zfs.cli.paths"),
+    ] {
+        let error = read(extra).expect_err("must be refused");
+        assert_eq!(error.path(), Some(key), "{error}");
+    }
+    for (volumes, detached) in [
+        ("tank/v", "tank/v"),
+        ("tank/v", "tank/v/s"),
+        ("tank/v/a", "tank/v"),
+        ("tank/$x", "tank/s"),
+    ] {
+        let text = format!(
+            "driver: d\nzfs: {{datasetParentName: {volumes}, \
+             detachedSnapshotsDatasetParentName: {detached}}}\n"
+        );
+        let document = Document::parse(&text, &NoEnvironment).unwrap();
+        let config = ZfsConfig::read(&document).unwrap();
+        assert!(
+            config.layout(VolumeKind::Zvol).is_err(),
+            "{volumes} {detached}"
+        );
+    }
+}

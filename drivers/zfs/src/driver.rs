@@ -1,0 +1,433 @@
+//! The driver: each verb of the contract is asked, planned and applied until it is done.
+//!
+//! Nothing is kept in the process. What is not seen as done is not done; see `converge` for what
+//! happens in between. Requests are read in `request`, and what callers see is made in `shown`.
+
+mod converge;
+mod orphans;
+mod request;
+mod shown;
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use driver_core::config::IdRoom;
+use driver_core::naming::VolumeNaming;
+use driver_core::{
+    AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
+    CreateVolume, Driver, Error, Expanded, Expansion, Found, Kind, NodeId, Orphan, Page,
+    PageRequest, Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Topology, Volume,
+    VolumeId, VolumeName,
+};
+use node_utils::VolumeCapability;
+use tokio::time::Instant;
+
+use crate::backend::{Backend, Shelf, Wanted};
+use crate::export::Export;
+use crate::id::{At, Layout};
+use crate::name::DatasetName;
+use crate::observed::{Dataset, Look, Picture, Question, VolumeKind};
+use crate::plan::access::{Access, Wish};
+use crate::plan::destroy::{DeleteSnapshot, DeleteVolume};
+use crate::plan::expand::Expand;
+use crate::plan::snapshot::Taken;
+use crate::plan::{Outcome, Reach, Verb, is_complete};
+use crate::policy::Policy;
+use crate::property::PropertyName;
+
+/// So long after an answer the host counts as well.
+const FRESH: Duration = Duration::from_secs(30);
+
+/// How often what an export remembers may change while it is looked at.
+const ASKED: usize = 4;
+
+/// Volumes that are datasets. `B` says where they are changed, `E` how they are reached.
+#[derive(Debug)]
+pub struct ZfsDriver<B, E> {
+    settings: Settings,
+    backend: B,
+    export: E,
+    answered: Mutex<Option<Instant>>,
+}
+
+/// What a connection was configured to be.
+#[derive(Debug)]
+pub struct Settings {
+    /// The value of `driver:`.
+    pub kind: String,
+    /// The `instance_id`.
+    pub instance: Option<String>,
+    /// How volumes get their ids.
+    pub naming: VolumeNaming,
+    /// How long ids may be.
+    pub id_room: IdRoom,
+    /// Where volumes lie.
+    pub layout: Layout,
+    /// How they are wanted.
+    pub policy: Policy,
+    /// Whether deleted volumes stay.
+    pub retain: bool,
+    /// Where volumes are reachable; `None` means everywhere.
+    pub place: Option<Topology>,
+}
+
+// === impl ZfsDriver ===
+
+impl<B, E> ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Request = B::Request, Answer = B::Answer>,
+{
+    /// The driver of one connection. Touches no storage.
+    pub fn new(settings: Settings, backend: B, export: E) -> Self {
+        Self {
+            settings,
+            backend,
+            export,
+            answered: Mutex::new(None),
+        }
+    }
+
+    /// Where its volumes are changed.
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.settings.layout
+    }
+
+    fn kind(&self) -> VolumeKind {
+        self.settings.layout.kind
+    }
+
+    fn reach<'a>(&'a self, id: &'a VolumeId, dataset: &'a DatasetName) -> Reach<'a, E> {
+        Reach {
+            export: &self.export,
+            id,
+            dataset,
+            asked: None,
+        }
+    }
+
+    async fn look(&self, call: &Call, looks: Vec<Look>) -> Result<Picture, Error> {
+        let observed = self.backend.observe(call, &Question::of(looks)).await?;
+        self.heard();
+        Ok(observed.pool)
+    }
+
+    /// What has the name of a volume, and is of the kind that volumes are.
+    async fn dataset_of(&self, call: &Call, id: &VolumeId) -> Result<Option<Dataset>, Error> {
+        let dataset = self.layout().volume(id)?;
+        let look = vec![Look::Dataset(dataset.clone())];
+        let pool = self.look(call, look).await?;
+        let found = pool.dataset(&dataset).cloned();
+        Ok(found.filter(|found| found.kind == self.kind()))
+    }
+
+    fn heard(&self) {
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        *answered = Some(Instant::now());
+    }
+
+    fn is_fresh(&self) -> bool {
+        let answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        answered.is_some_and(|at| at.elapsed() < FRESH)
+    }
+
+    async fn access(&self, call: &Call, id: &VolumeId, wish: Wish<'_>) -> Result<(), Error> {
+        let dataset = self.layout().volume(id)?;
+        let verb = Access {
+            kind: self.kind(),
+            reach: self.reach(id, &dataset),
+            wish,
+        };
+        self.converge(call, &verb).await
+    }
+
+    /// Whether nothing would have to be done to have it so.
+    async fn is_so(&self, call: &Call, id: &VolumeId, wish: Wish<'_>) -> Result<bool, Error> {
+        let dataset = self.layout().volume(id)?;
+        let verb = Access {
+            kind: self.kind(),
+            reach: self.reach(id, &dataset),
+            wish,
+        };
+        let mut asked = Picture::default();
+        for _ in 0..ASKED {
+            let question = verb.question(&asked)?;
+            let seen = self.backend.observe(call, &question).await?;
+            self.heard();
+            match verb.plan(&asked, &seen, 0)? {
+                Outcome::Done(()) => return Ok(true),
+                Outcome::Do(_) => return Ok(false),
+                Outcome::Ask => asked = seen.pool,
+            }
+        }
+        Err(Error::new(Kind::Pending, verb.doing()).because("it changes all the time"))
+    }
+}
+
+#[async_trait]
+impl<B, E> Driver for ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Request = B::Request, Answer = B::Answer>,
+{
+    fn kind(&self) -> &str {
+        &self.settings.kind
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            volumes: true,
+            list_volumes: true,
+            get_volume: true,
+            capacity: true,
+            snapshots: true,
+            list_snapshots: true,
+            get_snapshot: true,
+            clones: true,
+            expand: match self.kind() {
+                VolumeKind::Filesystem => Expansion::Controller,
+                VolumeKind::Zvol => Expansion::ControllerAndNode,
+            },
+            publish: self.export.knows_nodes(),
+            topology: self.settings.place.is_some(),
+            orphans: true,
+            exports: true,
+        }
+    }
+
+    fn access_rules(&self) -> AccessRules {
+        self.export.access_rules()
+    }
+
+    fn backend_identity(&self) -> BackendIdentity {
+        self.backend.identity()
+    }
+
+    fn name_volume(&self, name: &VolumeName, parameters: &Parameters) -> Result<VolumeId, Error> {
+        self.settings.naming.volume_id(name, parameters)
+    }
+
+    async fn probe(&self, call: &Call) -> Vec<Error> {
+        if self.is_fresh() {
+            return Vec::new();
+        }
+        let volumes = &self.layout().volumes;
+        match self.look(call, vec![Look::Nearest(volumes.clone())]).await {
+            Ok(pool) if pool.nearest(volumes).is_some() => Vec::new(),
+            Ok(_) => vec![
+                Error::new(Kind::Unreachable, format!("find pool `{}`", volumes.pool()))
+                    .because("it is not imported on the storage host"),
+            ],
+            Err(error) => vec![error],
+        }
+    }
+
+    async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error> {
+        let dataset = self.layout().volume(&request.id)?;
+        let place = self.settings.place.as_ref();
+        if place.is_some_and(|place| !request.topology.accepts(place)) {
+            return Err(
+                Error::new(Kind::OutOfSpace, format!("create volume `{}`", request.id))
+                    .because("its volumes are reachable from another node than those required"),
+            );
+        }
+        let verb = self.creation(request, &dataset)?;
+        let made = self.converge(call, &verb).await?;
+        self.volume(&made)
+            .map_err(|error| error.with_effect(call.effect()))
+    }
+
+    async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
+        let dataset = self.layout().volume(id)?;
+        if self.settings.retain {
+            return Ok(());
+        }
+        let verb = DeleteVolume {
+            layout: self.layout(),
+            reach: self.reach(id, &dataset),
+        };
+        self.converge(call, &verb).await
+    }
+
+    async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
+        let found = self.dataset_of(call, id).await?;
+        match found.filter(is_complete) {
+            Some(found) => self.volume(&found),
+            None => Err(Error::not_found(format!("volume `{id}`"))),
+        }
+    }
+
+    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
+        match self.dataset_of(call, id).await? {
+            Some(found) if is_complete(&found) => self.volume(&found).map(|_| Found::Whole),
+            // The host may still be at it: what was cut off goes on there.
+            Some(found) if found.is_managed() => Ok(Found::Begun),
+            Some(_) | None => Err(Error::not_found(format!("volume `{id}`"))),
+        }
+    }
+
+    async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {
+        let shelf = Shelf {
+            parent: self.layout().volumes.clone(),
+            depth: 1,
+            kind: Some(self.kind()),
+            wanted: Wanted::Having(PropertyName::CONTEXT),
+        };
+        self.page(call, "v", vec![shelf], page, |entry| {
+            self.listed_volume(entry)
+        })
+        .await
+    }
+
+    async fn expand_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        size: SizeRange,
+    ) -> Result<Expanded, Error> {
+        let dataset = self.layout().volume(id)?;
+        let verb = Expand {
+            policy: &self.settings.policy,
+            kind: self.kind(),
+            reach: self.reach(id, &dataset),
+            size,
+        };
+        self.converge(call, &verb).await
+    }
+
+    async fn capacity(&self, call: &Call, query: &CapacityQuery) -> Result<Capacity, Error> {
+        if let (Some(place), Some(asked)) = (&self.settings.place, &query.topology)
+            && !place.reaches(asked)
+        {
+            return Ok(Capacity::default());
+        }
+        let volumes = &self.layout().volumes;
+        let pool = self
+            .look(call, vec![Look::Nearest(volumes.clone())])
+            .await?;
+        let nearest = pool.nearest(volumes);
+        let nearest = nearest.ok_or_else(|| {
+            Error::new(Kind::Unreachable, format!("find pool `{}`", volumes.pool()))
+        })?;
+        let available = nearest.properties.number(&PropertyName::AVAILABLE);
+        Ok(Capacity {
+            available: available.unwrap_or_default(),
+            ..Capacity::default()
+        })
+    }
+
+    async fn create_snapshot(
+        &self,
+        call: &Call,
+        request: &CreateSnapshot,
+    ) -> Result<Snapshot, Error> {
+        let verb = self.snapshotting(request)?;
+        let taken = self.converge(call, &verb).await?;
+        self.snapshot(&taken)
+    }
+
+    async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
+        let place = match self.layout().snapshot(id) {
+            // There is no such snapshot, and never was.
+            Err(error) if error.kind() == Kind::NotFound => return Ok(()),
+            place => place?,
+        };
+        let verb = DeleteSnapshot {
+            layout: self.layout(),
+            place,
+        };
+        self.converge(call, &verb).await
+    }
+
+    async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
+        let place = self.layout().snapshot(id)?;
+        let look = match &place.at {
+            At::Attached(snapshot) => Look::Snapshot(snapshot.clone()),
+            At::Detached(dataset) => Look::Dataset(dataset.clone()),
+        };
+        let pool = self.look(call, vec![look]).await?;
+        let found = match &place.at {
+            At::Attached(snapshot) => pool.snapshot(snapshot).and_then(shown::attached),
+            At::Detached(dataset) => pool.dataset(dataset).and_then(shown::detached),
+        };
+        match found {
+            Some(properties) => self.snapshot(&Taken { place, properties }),
+            None => Err(Error::not_found(format!("snapshot `{id}`"))),
+        }
+    }
+
+    async fn list_snapshots(
+        &self,
+        call: &Call,
+        filter: &SnapshotFilter,
+        page: &PageRequest,
+    ) -> Result<Page<Snapshot>, Error> {
+        let shelves = self.snapshot_shelves(filter.source.as_ref())?;
+        self.page(call, "s", shelves, page, |entry| {
+            self.listed_snapshot(entry)
+        })
+        .await
+    }
+
+    async fn publish_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        node: &NodeId,
+        _capability: &VolumeCapability,
+    ) -> Result<(), Error> {
+        if !self.export.knows_nodes() {
+            return Err(self.unsupported("publish volume"));
+        }
+        self.access(call, id, Wish::Allow(node)).await
+    }
+
+    async fn unpublish_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        node: Option<&NodeId>,
+    ) -> Result<(), Error> {
+        if !self.export.knows_nodes() {
+            return Err(self.unsupported("unpublish volume"));
+        }
+        self.access(call, id, Wish::Revoke(node)).await
+    }
+
+    async fn orphans(
+        &self,
+        call: &Call,
+        before: SystemTime,
+        page: &PageRequest,
+    ) -> Result<Page<Orphan>, Error> {
+        self.orphans_on_page(call, before, page).await
+    }
+
+    async fn remove_orphan(
+        &self,
+        call: &Call,
+        before: SystemTime,
+        orphan: &Orphan,
+    ) -> Result<(), Error> {
+        self.without_orphan(call, before, orphan).await
+    }
+
+    async fn is_exported(&self, call: &Call, id: &VolumeId) -> Result<bool, Error> {
+        let owner = self.settings.policy.owner();
+        self.is_so(call, id, Wish::Present(owner)).await
+    }
+
+    async fn repair_export(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
+        let owner = self.settings.policy.owner();
+        self.access(call, id, Wish::Present(owner)).await
+    }
+
+    fn node_topology(&self) -> Option<Topology> {
+        self.settings.place.clone()
+    }
+}

@@ -1,0 +1,231 @@
+//! One verb from its first question to its end.
+//!
+//! What was changed in the meantime is observed and planned again, a bounded number of times. What is
+//! in use is waited for, with growing pauses, for as long as the call may take and no longer than
+//! half a minute; for its turn at what all volumes share a call waits as long as it may. One that has
+//! changed something and fails puts back what callers would miss. An end that was not seen is an
+//! error, and never done twice.
+
+use std::time::Duration;
+
+use driver_core::{Call, Effect, Error, Kind};
+use tokio::time::Instant;
+
+use super::ZfsDriver;
+use crate::backend::Backend;
+use crate::export::Export;
+use crate::observed::Picture;
+use crate::plan::{Outcome, Verb};
+use crate::step::{Failed, Next};
+
+/// How often a verb is planned before it is a defect that it does not end.
+const ROUNDS: usize = 24;
+/// How long what is in use is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The first pause; each one is twice as long as the one before.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// How long it may take to put something back, also when the call is over.
+const REGRET: Duration = Duration::from_mins(2);
+
+/// The longest pause before something that changed is looked at once more.
+const LONGEST: Duration = Duration::from_secs(2);
+/// How often what changed meanwhile is looked at again at once.
+const AT_ONCE: usize = 2;
+
+/// How long somebody has waited for what is in use, or changes all the time.
+struct Wait {
+    since: Option<Instant>,
+    pause: Duration,
+    changes: usize,
+}
+
+/// What a failed plan leaves to be done.
+enum Then {
+    /// Another look, and another plan. Why the last one failed is told if none succeeds.
+    Again(Error),
+    /// To tell.
+    Tell(Error),
+}
+
+/// What a call has done so far, for the case that it fails.
+#[derive(Default)]
+struct Course {
+    /// What the last question was made of.
+    asked: Picture,
+    /// Whether something may have been changed.
+    changed: bool,
+    /// Whether the end of a plan was not seen: it may go on, unseen, with whatever it does.
+    unseen: bool,
+}
+
+impl Course {
+    /// Notes that a plan failed.
+    fn failed(&mut self, error: &Error) {
+        self.changed |= error.effect() == Effect::Possible;
+        self.unseen |= matches!(error.kind(), Kind::Unreachable | Kind::Timeout);
+    }
+}
+
+// === impl Wait ===
+
+impl Wait {
+    fn new() -> Self {
+        Self {
+            since: None,
+            pause: PAUSE,
+            changes: 0,
+        }
+    }
+
+    /// What a failed plan leaves to be done; waits if that is what it takes.
+    async fn after(&mut self, call: &Call, failed: Failed) -> Then {
+        let over = call.remaining().is_zero();
+        match failed.next {
+            Next::Observe => {
+                self.changes += 1;
+                if self.changes > AT_ONCE {
+                    let pause = self.pause.min(LONGEST);
+                    self.sleep(call, pause).await;
+                }
+                Then::Again(failed.error)
+            }
+            Next::Wait if !over && self.is_patient() => {
+                self.sleep(call, self.pause).await;
+                Then::Again(failed.error)
+            }
+            // It has waited there already.
+            Next::Queue if !over => Then::Again(failed.error),
+            Next::Wait | Next::Queue | Next::Tell => Then::Tell(failed.error),
+        }
+    }
+
+    /// Whether what is in use is still waited for, from when it was first seen to be.
+    fn is_patient(&mut self) -> bool {
+        let since = self.since.get_or_insert_with(Instant::now);
+        since.elapsed() < PATIENCE
+    }
+
+    async fn sleep(&mut self, call: &Call, pause: Duration) {
+        tokio::time::sleep(pause.min(call.remaining())).await;
+        self.pause = self.pause.saturating_mul(2);
+    }
+}
+
+impl<B, E> ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Request = B::Request, Answer = B::Answer>,
+{
+    /// Asks, plans and applies until the verb is done.
+    pub(super) async fn converge<V: Verb<B::Request, B::Answer>>(
+        &self,
+        call: &Call,
+        verb: &V,
+    ) -> Result<V::Done, Error> {
+        let mut course = Course::default();
+        let end = self.rounds(call, verb, &mut course).await;
+        if end.is_err() && V::REGRETS && course.changed && !course.unseen {
+            self.regret(verb, &course.asked).await;
+        }
+        end
+    }
+
+    async fn rounds<V: Verb<B::Request, B::Answer>>(
+        &self,
+        call: &Call,
+        verb: &V,
+        course: &mut Course,
+    ) -> Result<V::Done, Error> {
+        // Whatever goes wrong after the first plan, something may have been changed.
+        let in_call = |error: Error| error.with_effect(call.effect());
+        let doing = verb.doing();
+        let (mut seen, mut done) = (None, 0);
+        let (mut wait, mut last) = (Wait::new(), None);
+        let mut rounds = 0;
+        while rounds < ROUNDS {
+            rounds += 1;
+            call.check(&doing)?;
+            let observed = if let Some(observed) = seen.take() {
+                observed
+            } else {
+                let question = verb.question(&course.asked).map_err(in_call)?;
+                self.backend
+                    .observe(call, &question)
+                    .await
+                    .map_err(in_call)?
+            };
+            self.heard();
+            let outcome = verb.plan(&course.asked, &observed, done).map_err(in_call)?;
+            course.asked = observed.pool;
+            match outcome {
+                Outcome::Done(end) => return Ok(end),
+                Outcome::Ask => {}
+                Outcome::Do(plan) => {
+                    tracing::debug!(verb = %doing, steps = plan.steps.len(), "plan");
+                    let then = verb.question_after(&course.asked).map_err(in_call)?;
+                    let before = call.effect();
+                    let failed = match self.backend.apply(call, &plan, &then).await {
+                        Ok(observed) => {
+                            done += 1;
+                            course.changed = true;
+                            seen = Some(observed);
+                            continue;
+                        }
+                        Err(failed) => failed,
+                    };
+                    course.failed(&failed.error);
+                    if failed.next == Next::Queue {
+                        // Nothing was planned in vain: it was not its turn. The call's time ends that.
+                        rounds -= 1;
+                    }
+                    // A plan that provably did nothing proves nothing for those before it.
+                    let all = |error: Error| match before {
+                        Effect::None => error,
+                        Effect::Possible => error.with_effect(before),
+                    };
+                    match wait.after(call, failed).await {
+                        Then::Again(error) => last = Some(error),
+                        Then::Tell(error) => return Err(all(error)),
+                    }
+                }
+            }
+        }
+        let why = "what was done is not seen as done, time and again";
+        Err(in_call(match last {
+            // What it means by itself, as that something is missing, is not what the caller asked.
+            Some(last) => Error::new(Kind::Pending, doing).because(last),
+            None => Error::new(Kind::Internal, doing)
+                .because(why)
+                .advise("see whether something else changes the same dataset on the storage host"),
+        }))
+    }
+
+    /// Puts right what a call that fails has changed. If that fails, too, the next call that asks for
+    /// the object does it.
+    async fn regret<V: Verb<B::Request, B::Answer>>(&self, verb: &V, asked: &Picture) {
+        let call = &Call::within(REGRET);
+        let regretted = async {
+            let question = verb.question(asked)?;
+            loop {
+                let observed = self.backend.observe(call, &question).await?;
+                let Some(plan) = verb.regret(asked, &observed)? else {
+                    return Ok(());
+                };
+                let then = verb.question_after(&observed.pool)?;
+                let Err(failed) = self.backend.apply(call, &plan, &then).await else {
+                    return Ok(());
+                };
+                if failed.next == Next::Tell || call.remaining().is_zero() {
+                    return Err(failed.error);
+                }
+                // Others were at it.
+                tokio::time::sleep(PAUSE).await;
+            }
+        };
+        if let Err(error) = regretted.await {
+            let error: Error = error;
+            tracing::warn!(verb = %verb.doing(), error = %error.chain(), "given up half done");
+        }
+    }
+}

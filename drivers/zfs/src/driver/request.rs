@@ -1,0 +1,134 @@
+//! Requests as verbs: parameters are read here, and what a volume is made from is found by its id.
+
+use driver_core::config::{Document, NoEnvironment};
+use driver_core::parameters::Scope;
+use driver_core::{CreateSnapshot, CreateVolume, Error, Parameters, Source};
+use serde::Deserialize;
+
+use super::ZfsDriver;
+use crate::backend::Backend;
+use crate::config::BlockSize;
+use crate::export::{Asked, Export};
+use crate::id::{self, At};
+use crate::name::DatasetName;
+use crate::plan::Reach;
+use crate::plan::create::{Create, Original};
+use crate::plan::snapshot::{self, TakeSnapshot};
+
+/// What a class may change about the configuration: the parameter `config`. compat: "ZFS".
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Overrides {
+    zvol_blocksize: Option<BlockSize>,
+}
+
+impl<B, E> ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Request = B::Request, Answer = B::Answer>,
+{
+    fn scope(&self) -> Scope<'_> {
+        Scope {
+            driver: &self.settings.kind,
+            instance: self.settings.instance.as_deref(),
+        }
+    }
+
+    /// Whether a parameter says `true`. compat: "ZFS": any other text is no.
+    fn says(&self, parameters: &Parameters, key: &str) -> bool {
+        parameters.get(self.scope(), key).map(str::trim) == Some("true")
+    }
+
+    /// The verb that makes a volume.
+    pub(super) fn creation<'a>(
+        &'a self,
+        request: &'a CreateVolume,
+        dataset: &'a DatasetName,
+    ) -> Result<Create<'a, E>, Error> {
+        let refused = || Error::invalid(format!("create volume `{}`", request.id));
+        let helper = id::helper_for_volume(&request.id);
+        let helper = helper.map_err(|error| refused().because(error))?;
+        let from = match &request.source {
+            None => None,
+            Some(Source::Snapshot(id)) => {
+                let copy = self.says(&request.parameters, "detachedVolumesFromSnapshots");
+                let at = self.layout().snapshot(id)?.at;
+                Some(Original::snapshot(at, &helper, dataset, copy))
+            }
+            Some(Source::Volume(id)) => {
+                let copy = self.says(&request.parameters, "detachedVolumesFromVolumes");
+                let source = self.layout().volume(id)?;
+                Some(Original::volume(source, &helper, copy))
+            }
+        };
+        let from = from.transpose().map_err(|error| refused().because(error))?;
+        Ok(Create {
+            policy: &self.settings.policy,
+            kind: self.kind(),
+            reach: Reach {
+                export: &self.export,
+                id: &request.id,
+                dataset,
+                asked: Some(Asked {
+                    name: &request.name,
+                    parameters: &request.parameters,
+                }),
+            },
+            request,
+            from,
+            block: self.block(&request.parameters)?,
+        })
+    }
+
+    /// The size of the blocks of one new zvol: what its class says counts for it alone.
+    fn block(&self, parameters: &Parameters) -> Result<u64, Error> {
+        let refused = || Error::invalid("read the parameter `config`");
+        if self.says(parameters, "load-config-from-pvc") {
+            return Err(Error::invalid("read the parameter `load-config-from-pvc`")
+                .because("this build does not ask Kubernetes for claims")
+                .advise("write the setting into the parameter `config` of a class of its own"));
+        }
+        let Some(text) = parameters.get(self.scope(), "config") else {
+            return Ok(self.settings.policy.block);
+        };
+        let document =
+            Document::parse(text, &NoEnvironment).map_err(|error| refused().because(error))?;
+        let overrides = document
+            .optional_section::<Overrides>("zfs")
+            .map_err(|error| refused().because(error))?;
+        for finding in document.findings() {
+            tracing::warn!(path = %finding.path, "a class cannot change this: {}", finding.message);
+        }
+        let block = overrides.unwrap_or_default().zvol_blocksize;
+        Ok(block.map_or(self.settings.policy.block, BlockSize::bytes))
+    }
+
+    /// The verb that takes a snapshot.
+    pub(super) fn snapshotting<'a>(
+        &'a self,
+        request: &'a CreateSnapshot,
+    ) -> Result<TakeSnapshot<'a>, Error> {
+        let source = self.layout().volume(&request.source)?;
+        let room = self.settings.id_room.bytes();
+        let leaf = id::leaf_of(&request.name, &request.source, room)?;
+        let place = if self.says(&request.parameters, "detachedSnapshots") {
+            self.layout().detached(&request.source, &leaf)?
+        } else {
+            self.layout().attached(&request.source, &leaf)?
+        };
+        let policy = &self.settings.policy;
+        let mut contract = snapshot::contract(&request.name, &place);
+        if let At::Detached(_) = place.at {
+            // An attached one shows those of its volume.
+            contract.extend(policy.owner().marks());
+        }
+        Ok(TakeSnapshot {
+            layout: self.layout(),
+            owner: policy.owner(),
+            properties: policy.of_snapshot(&request.parameters, contract)?,
+            place,
+            name: &request.name,
+            source,
+        })
+    }
+}

@@ -1,0 +1,230 @@
+//! What makes a dataset reachable from a node: the contract of NFS, SMB, iSCSI and NVMe-oF exports.
+//!
+//! An export decides and does nothing by itself: asked with what was observed, it says which acts
+//! are missing until its export is there, or gone. The driver puts these acts into its plans, does
+//! them in the same exchange as the changes of the dataset, observes again and asks again, until
+//! nothing is missing. So "is it there?", "make it" and "repair it" are one function.
+
+mod asset;
+
+use std::fmt::Debug;
+
+use driver_core::{AccessRules, Error, NodeId, Parameters, VolumeId, VolumeName};
+use node_utils::Attachment;
+
+pub use asset::{AssetName, AssetNaming};
+
+use crate::name::DatasetName;
+use crate::observed::{Dataset, VolumeKind};
+use crate::property::{Property, PropertyName};
+
+/// One way to make datasets reachable.
+///
+/// All methods are pure: same arguments, same answer, no clock and no network. How a volume lives,
+/// and what the driver calls when:
+///
+/// 1. [`Export::asset`] before anything else. What cannot be exported (a name that is too long, a
+///    template that gives nothing) is refused here, before anything was made.
+/// 2. [`Export::look`] goes into the same exchange as the looks at the pool; the answers go to
+///    [`Export::facts`]. On the first look at a volume its properties are not known yet, so the
+///    asset is a guess; if what was remembered gives another one, the driver looks once more.
+/// 3. Creation: the dataset is made with [`Export::properties`]. Then [`Export::establish`] is
+///    asked with the dataset as it was observed after that (size, mountpoint), its acts are done,
+///    and it is asked again with what was observed after these. At most a few rounds; an export
+///    whose acts do not lead to "nothing missing" is a defect. For a volume of three exchanges it
+///    has to name everything that is missing at once; an act that needs the result of another one
+///    (the number of a new share) costs a round.
+/// 4. [`Export::attachment`] as soon as there is a dataset. Known before the acts are done, it is
+///    recorded in the same exchange right after them, otherwise in the next one.
+/// 5. Growth: after the dataset has grown, [`Export::resize`].
+/// 6. Deletion: [`Export::withdraw`] only when the dataset can be destroyed, in the same plan right
+///    before it; and also when there is no dataset any more, for what a killed process left behind.
+///
+/// What an implementation has to keep to:
+/// - **Any state is possible.** A process is killed, and a connection cut, between any two commands
+///   of a batch. Targets without LUN, backstores without target, things of another volume under our
+///   name: `establish` and `withdraw` get to the end from every one of them, or say in an error
+///   what blocks. What is not provably of this dataset (its device, its path) is never changed.
+/// - **Acts may be repeated.** Each one is harmless when it was done before: an orphan of a cut
+///   connection may have done it between observation and act. Steps of one volume hold its lock
+///   already ([`exec::Lock`]); whatever changes something that volumes share (the saved
+///   configuration of a target stack, one `exports` file) has to hold that stack's lock on the host
+///   itself, for as short as it can, by [`exec::Lock::stack`] and [`exec::Lock::around`].
+/// - **A command that fails is told at once**, as `Internal`: nobody but its export understands the
+///   words of its tool. So one whose work is done already, or that only needs another look, has to
+///   end well by itself, and a script has to notice every part of it that fails or is killed: a
+///   pipe tells of its last part only. Only a lock of a stack whose turn did not come is understood:
+///   then the driver looks and plans once more, for as long as the call may take.
+/// - **It survives a reboot of the host**: where the stack does not remember by itself, saving is
+///   part of what `establish`, `withdraw` and `resize` do, and `facts` says whether it is saved.
+/// - **Nothing is lost with the process**: what is needed to find the export again and is not in
+///   the configuration is an [`Act::Remember`] property. compat: "ZFS".
+/// - **No strings of commands**: requests are built from checked values ([`AssetName`], `Iqn`,
+///   `Nqn`, [`DatasetName`]); configuration text goes through a check of its own when it is read.
+///   Secrets go into secret arguments or secret input, never into a property or an error.
+pub trait Export: Send + Sync + Debug {
+    /// What it asks of its backend; for a host an [`exec::Command`].
+    ///
+    /// A command of a look must not change anything, and says with [`exec::Accept`] which exit codes
+    /// are answers: one that is not accepted fails the whole exchange. The standard error of an
+    /// accepted one is in its [`exec::Output`].
+    type Request: Clone + Debug + Send + Sync;
+    /// What it is answered; for a host an [`exec::Output`].
+    type Answer: Debug + Send + Sync;
+    /// What the export is called on its server; `()` where the dataset says it all.
+    type Asset: Clone + Debug + PartialEq + Send + Sync;
+    /// What its looks have shown.
+    type Facts: Clone + Debug + PartialEq + Send + Sync;
+
+    /// What it can export.
+    fn kind(&self) -> VolumeKind;
+
+    /// The ways in which what it exports can be used.
+    fn access_rules(&self) -> AccessRules;
+
+    /// The properties of the dataset that it needs to see, be it those that it remembers things in
+    /// or native ones such as `sharenfs`. Of what is neither here nor in
+    /// [`ALWAYS`](crate::observed::ALWAYS), `subject.volume` knows nothing.
+    fn reads(&self) -> Vec<PropertyName> {
+        Vec::new()
+    }
+
+    /// What this volume's export is called: as it is remembered, or else as the request and the
+    /// configuration name it; without a request (deleting, expanding) by the configuration alone.
+    ///
+    /// `Invalid` where it cannot be called anything; for a volume that is being created this comes
+    /// before any change.
+    fn asset(&self, subject: &Subject<'_>) -> Result<Self::Asset, Error>;
+
+    /// Properties that the dataset has from its first moment, such as `sharenfs`.
+    fn properties(&self, _subject: &Subject<'_>, _asset: &Self::Asset) -> Vec<Property> {
+        Vec::new()
+    }
+
+    /// What has to be looked at, besides the properties of the dataset, to know how things stand.
+    fn look(&self, subject: &Subject<'_>, asset: &Self::Asset) -> Vec<Self::Request>;
+
+    /// What the looks have shown: one answer for each request, in order. `Internal` for answers
+    /// that nobody understands.
+    fn facts(
+        &self,
+        subject: &Subject<'_>,
+        asset: &Self::Asset,
+        answers: &[Self::Answer],
+    ) -> Result<Self::Facts, Error>;
+
+    /// What is missing until the dataset is exported as it should be; nothing means that it is.
+    /// Here `subject.volume` is always there.
+    fn establish(
+        &self,
+        subject: &Subject<'_>,
+        asset: &Self::Asset,
+        facts: &Self::Facts,
+    ) -> Result<Vec<Act<Self::Request>>, Error>;
+
+    /// What is missing until nothing of the export is left; nothing means that it is gone. There
+    /// may be no dataset. Properties of the dataset need not be taken away: it goes right after.
+    fn withdraw(
+        &self,
+        subject: &Subject<'_>,
+        asset: &Self::Asset,
+        facts: &Self::Facts,
+    ) -> Result<Vec<Act<Self::Request>>, Error>;
+
+    /// What the stack has to be told after the dataset has grown. Asked on every expansion, also
+    /// when the dataset is large enough already: the last one may have ended right before this.
+    fn resize(
+        &self,
+        _subject: &Subject<'_>,
+        _asset: &Self::Asset,
+        _facts: &Self::Facts,
+    ) -> Result<Vec<Act<Self::Request>>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// Whether it tells nodes apart. If so, nobody reaches a volume before [`Export::allow`].
+    fn knows_nodes(&self) -> bool {
+        false
+    }
+
+    /// What is missing until this node reaches the volume. Its plan, as that of [`Export::revoke`], does
+    /// nothing if one of the properties of [`Export::reads`] has changed since they were looked at.
+    fn allow(
+        &self,
+        _subject: &Subject<'_>,
+        _asset: &Self::Asset,
+        _facts: &Self::Facts,
+        _node: &NodeId,
+    ) -> Result<Vec<Act<Self::Request>>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// What is missing until this node, or without one every node, provably does not reach the
+    /// volume any more: its sessions have ended, too.
+    fn revoke(
+        &self,
+        _subject: &Subject<'_>,
+        _asset: &Self::Asset,
+        _facts: &Self::Facts,
+        _node: Option<&NodeId>,
+    ) -> Result<Vec<Act<Self::Request>>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// How a node reaches the volume once [`Export::establish`] misses nothing; `None` while that
+    /// is not known, because something that has to be done first decides it. `Internal` if it is
+    /// not known even when nothing is missing.
+    fn attachment(
+        &self,
+        subject: &Subject<'_>,
+        asset: &Self::Asset,
+        facts: &Self::Facts,
+    ) -> Result<Option<Attachment>, Error>;
+}
+
+/// The volume that an export is asked about.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    /// Its id.
+    pub id: &'a VolumeId,
+    /// The dataset that it is, or will be.
+    pub dataset: &'a DatasetName,
+    /// How it was asked for, while it is being created.
+    pub request: Option<Asked<'a>>,
+    /// The dataset as it was observed; `None` where it does not exist or was not looked at yet.
+    pub volume: Option<&'a Dataset>,
+}
+
+/// How a volume was asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The name that the orchestrator suggests.
+    pub name: &'a VolumeName,
+    /// The parameters of its class.
+    pub parameters: &'a Parameters,
+}
+
+/// One thing to be done for an export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Act<R> {
+    /// Asks something of the backend.
+    Do(R),
+    /// Sets a property of the dataset.
+    Remember(Property),
+    /// Takes a property of the dataset away.
+    Forget(PropertyName),
+}
+
+// === impl Subject ===
+
+impl Subject<'_> {
+    /// What the dataset remembers in a property, if anything.
+    pub fn remembered(&self, name: &PropertyName) -> Option<&str> {
+        self.volume?.properties.own(name)
+    }
+
+    /// Where the host shows the dataset as a disk, if it is a zvol.
+    pub fn device(&self) -> String {
+        self.dataset.device()
+    }
+}

@@ -1,0 +1,341 @@
+//! Ids of volumes and snapshots, and the datasets and snapshots they stand for.
+//!
+//! An id of a volume that no ZFS driver could have made is refused before anything is asked, and one
+//! of a snapshot names nothing. compat: "ZFS": a
+//! volume is `<datasetParentName>/<id>`, a snapshot `<volume>@<name>`, and one that stands on its
+//! own `<volume>/<name>`, a dataset below `<detachedSnapshotsDatasetParentName>`.
+
+use driver_core::{BackendIdentity, Error, SnapshotId, SnapshotName, VolumeId, naming};
+
+use crate::name::{DatasetName, NameError, SnapshotLeaf, SnapshotRef};
+use crate::observed::{Guid, VolumeKind};
+
+/// The longest id of a volume.
+const MAX_VOLUME: usize = 128;
+/// How helper snapshots begin: those that a volume is made of, and those of detached snapshots.
+pub(crate) const HELPER: &str = "volume-source-for-";
+const FOR_VOLUME: &str = "volume-source-for-volume-";
+const FOR_SNAPSHOT: &str = "volume-source-for-snapshot-";
+
+/// Where the volumes of a connection lie, and what they are.
+#[derive(Debug, Clone)]
+pub struct Layout {
+    /// What they lie right below.
+    pub volumes: DatasetName,
+    /// What detached snapshots lie two levels below.
+    pub detached: Option<DatasetName>,
+    /// What they are.
+    pub kind: VolumeKind,
+}
+
+/// A snapshot of the orchestrator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotPlace {
+    /// The volume that it was taken of.
+    pub volume: VolumeId,
+    /// Its own part of the id.
+    pub leaf: SnapshotLeaf,
+    /// What it is.
+    pub at: At,
+}
+
+/// What a snapshot of the orchestrator is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum At {
+    /// A snapshot of the volume's dataset.
+    Attached(SnapshotRef),
+    /// A dataset of its own.
+    Detached(DatasetName),
+}
+
+/// Why an id is not one of ours.
+#[derive(Debug, thiserror::Error)]
+#[error("it is not an id that this driver gives")]
+struct Foreign;
+
+/// Why there is nothing about detached snapshots.
+#[derive(Debug, thiserror::Error)]
+#[error("zfs.detachedSnapshotsDatasetParentName is not configured")]
+struct NoDetached;
+
+fn is_volume(text: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+    text.len() <= MAX_VOLUME
+        && text.bytes().all(plain)
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+}
+
+/// Whether a snapshot is one that we made for our own sake.
+pub fn is_helper(leaf: &SnapshotLeaf) -> bool {
+    leaf.as_str().starts_with(HELPER)
+}
+
+/// The helper snapshot that a new volume is made of.
+pub fn helper_for_volume(id: &VolumeId) -> Result<SnapshotLeaf, NameError> {
+    SnapshotLeaf::parse(&format!("{FOR_VOLUME}{id}"))
+}
+
+/// The helper snapshot that a detached snapshot is made of.
+pub fn helper_for_snapshot(leaf: &SnapshotLeaf) -> Result<SnapshotLeaf, NameError> {
+    SnapshotLeaf::parse(&format!("{FOR_SNAPSHOT}{leaf}"))
+}
+
+/// The name that a snapshot is put aside under when its own is needed, or when it moves to a dataset
+/// where its own may be taken. It is that of a helper from then on, and of no other one.
+pub fn aside(guid: Guid) -> SnapshotLeaf {
+    SnapshotLeaf::of_number(HELPER, guid.0)
+}
+
+/// The last part of the id of a new snapshot, of which `longest` bytes can be handed out.
+pub fn leaf_of(
+    name: &SnapshotName,
+    volume: &VolumeId,
+    longest: usize,
+) -> Result<SnapshotLeaf, Error> {
+    let refused = || Error::invalid(format!("name snapshot `{}`", name.as_str().escape_debug()));
+    // `<volume>@<leaf>`
+    let room = longest.saturating_sub(volume.as_str().len() + 1);
+    let text = if name.as_str().len() > room && room < naming::MIN_LEAF {
+        return Err(refused().because("with the id of its volume it would be too long for CSI"));
+    } else {
+        let leaf = |banned| naming::snapshot_leaf_without(name, room.max(naming::MIN_LEAF), banned);
+        let plain = leaf("+");
+        // What begins like a helper has to be one; without its first letter, no name does.
+        if plain.starts_with(HELPER) {
+            leaf("+v")
+        } else {
+            plain
+        }
+    };
+    SnapshotLeaf::parse(&text).map_err(|error| refused().because(error))
+}
+
+// === impl Layout ===
+
+impl Layout {
+    /// What is made of a helper snapshot, if its name says so.
+    pub fn made_of(&self, helper: &SnapshotRef) -> Option<DatasetName> {
+        let leaf = helper.leaf.as_str();
+        if let Some(id) = leaf.strip_prefix(FOR_VOLUME) {
+            return self.volume(&VolumeId::parse(id).ok()?).ok();
+        }
+        let leaf = leaf.strip_prefix(FOR_SNAPSHOT)?;
+        let volume = self.volume_id(&helper.dataset)?;
+        let container = self.detached.as_ref()?.child(volume.as_str()).ok()?;
+        container.child(leaf).ok()
+    }
+
+    /// What a plan that takes or needs this helper snapshot locks; `None` if it is called like no helper
+    /// of this layout.
+    pub fn lock_of_helper(&self, helper: &SnapshotRef) -> Option<DatasetName> {
+        let leaf = helper.leaf.as_str();
+        if leaf.starts_with(FOR_VOLUME) {
+            return self.made_of(helper);
+        }
+        if leaf.starts_with(FOR_SNAPSHOT) {
+            // Those of one volume keep out of each other's way.
+            return self.made_of(helper)?.parent();
+        }
+        // One that was put aside, by whom does not show.
+        let number = leaf.strip_prefix(HELPER)?;
+        number.parse::<u64>().ok().map(|_| helper.dataset.clone())
+    }
+
+    /// The storage that these volumes of `host` are: the same only where an id stands for the same.
+    pub fn identity(&self, host: &str) -> BackendIdentity {
+        let detached = self.detached.as_ref();
+        let detached = detached.map_or_else(|| "-".to_owned(), DatasetName::to_string);
+        let kind = match self.kind {
+            VolumeKind::Filesystem => "filesystems",
+            VolumeKind::Zvol => "zvols",
+        };
+        BackendIdentity(format!("{host}: {kind} of {}, {detached}", self.volumes))
+    }
+
+    /// The dataset of a volume.
+    pub fn volume(&self, id: &VolumeId) -> Result<DatasetName, Error> {
+        let refused = || Error::invalid(format!("volume id `{}`", id.as_str().escape_debug()));
+        if !is_volume(id.as_str()) {
+            return Err(refused().because(Foreign));
+        }
+        let child = self.volumes.child(id.as_str());
+        child.map_err(|error| refused().because(error))
+    }
+
+    /// The volume of a dataset, if it can be one.
+    pub fn volume_id(&self, name: &DatasetName) -> Option<VolumeId> {
+        let id = name.below(&self.volumes)?;
+        if is_volume(id) {
+            VolumeId::parse(id).ok()
+        } else {
+            None
+        }
+    }
+
+    /// What a snapshot id stands for. `NotFound` for an id that no driver of ours can have given.
+    pub fn snapshot(&self, id: &SnapshotId) -> Result<SnapshotPlace, Error> {
+        let refused = || Error::not_found(format!("snapshot `{}`", id.as_str().escape_debug()));
+        let foreign = || refused().because(Foreign);
+        let at = id.as_str().find(['@', '/']).ok_or_else(foreign)?;
+        let (volume, leaf) = (&id.as_str()[..at], &id.as_str()[at + 1..]);
+        if !is_volume(volume) {
+            return Err(foreign());
+        }
+        let volume = VolumeId::parse(volume).map_err(|_| foreign())?;
+        let leaf = SnapshotLeaf::parse(leaf).map_err(|_| foreign())?;
+        if id.as_str().as_bytes()[at] == b'@' {
+            self.attached(&volume, &leaf)
+        } else {
+            self.detached(&volume, &leaf)
+        }
+    }
+
+    /// The snapshot of this name of a volume.
+    pub fn attached(&self, volume: &VolumeId, leaf: &SnapshotLeaf) -> Result<SnapshotPlace, Error> {
+        let snapshot = self.volume(volume)?.at(leaf).map_err(|error| {
+            Error::invalid(format!("snapshot `{leaf}` of volume `{volume}`")).because(error)
+        })?;
+        Ok(SnapshotPlace {
+            volume: volume.clone(),
+            leaf: leaf.clone(),
+            at: At::Attached(snapshot),
+        })
+    }
+
+    /// The detached snapshot of this name of a volume.
+    pub fn detached(&self, volume: &VolumeId, leaf: &SnapshotLeaf) -> Result<SnapshotPlace, Error> {
+        let refused = || Error::invalid(format!("detached snapshot `{leaf}` of `{volume}`"));
+        let parent = self.detached.as_ref();
+        let parent = parent.ok_or_else(|| refused().because(NoDetached))?;
+        let dataset = parent
+            .child(volume.as_str())
+            .and_then(|container| container.child(leaf.as_str()))
+            .map_err(|error| refused().because(error))?;
+        Ok(SnapshotPlace {
+            volume: volume.clone(),
+            leaf: leaf.clone(),
+            at: At::Detached(dataset),
+        })
+    }
+
+    /// The snapshot that a dataset or snapshot of the pool is, if it can be one.
+    pub fn place_of(&self, object: &crate::name::Object) -> Option<SnapshotPlace> {
+        match object {
+            crate::name::Object::Snapshot(snapshot) => {
+                let volume = self.volume_id(&snapshot.dataset)?;
+                self.attached(&volume, &snapshot.leaf).ok()
+            }
+            crate::name::Object::Dataset(dataset) => {
+                let below = dataset.below(self.detached.as_ref()?)?;
+                let (volume, leaf) = below.split_once('/')?;
+                let volume = VolumeId::parse(volume).ok().filter(|_| is_volume(volume))?;
+                self.detached(&volume, &SnapshotLeaf::parse(leaf).ok()?)
+                    .ok()
+            }
+        }
+    }
+}
+
+// === impl SnapshotPlace ===
+
+impl SnapshotPlace {
+    /// The id that callers know.
+    pub fn id(&self) -> Result<SnapshotId, Error> {
+        let mark = match self.at {
+            At::Attached(_) => '@',
+            At::Detached(_) => '/',
+        };
+        let text = format!("{}{mark}{}", self.volume, self.leaf);
+        SnapshotId::parse(&text)
+            .map_err(|error| Error::invalid(format!("snapshot id `{text}`")).because(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn layout() -> Layout {
+        Layout {
+            volumes: DatasetName::parse("tank/v").unwrap(),
+            detached: Some(DatasetName::parse("tank/s").unwrap()),
+            kind: VolumeKind::Filesystem,
+        }
+    }
+
+    #[test]
+    fn ids_are_those_of_democratic_csi() {
+        let id = SnapshotId::parse("pvc-1@snapshot-2").unwrap();
+        let place = layout().snapshot(&id).unwrap();
+        let expected = SnapshotRef::parse("tank/v/pvc-1@snapshot-2").unwrap();
+        assert_eq!(place.at, At::Attached(expected));
+        assert_eq!(place.id().unwrap(), id);
+        let id = SnapshotId::parse("pvc-1/snapshot-2").unwrap();
+        let place = layout().snapshot(&id).unwrap();
+        let expected = DatasetName::parse("tank/s/pvc-1/snapshot-2").unwrap();
+        assert_eq!(place.at, At::Detached(expected));
+        assert_eq!(place.id().unwrap(), id);
+    }
+
+    #[test]
+    fn only_where_ids_mean_the_same_is_it_the_same_storage() {
+        let one = layout();
+        let mut others = vec![layout(), layout(), layout()];
+        others[0].volumes = DatasetName::parse("tank/w").unwrap();
+        others[1].detached = None;
+        others[2].kind = VolumeKind::Zvol;
+        assert_eq!(one.identity("nas"), layout().identity("nas"));
+        assert_ne!(one.identity("nas"), one.identity("nas2"));
+        for other in others {
+            assert_ne!(one.identity("nas"), other.identity("nas"), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn ids_that_lead_elsewhere_are_refused() {
+        for id in [
+            "..",
+            "../s",
+            "a/b",
+            "a b",
+            "-a",
+            "a@b",
+            "x; touch /f",
+            "a\nb",
+            "\u{e9}",
+        ] {
+            let id = VolumeId::parse(id).unwrap();
+            assert!(layout().volume(&id).is_err(), "{id}");
+        }
+        for id in [
+            "a", "a@", "@a", "a@b@c", "a/b/c", "a/..", "../a@b", "a@b;c", "a@b/c", "a/b@c", "a@b+c",
+        ] {
+            let id = SnapshotId::parse(id).unwrap();
+            assert!(layout().snapshot(&id).is_err(), "{id}");
+        }
+    }
+
+    #[test]
+    fn a_snapshot_without_room_beside_its_volume_is_refused_and_a_long_one_is_shortened() {
+        let name = SnapshotName::parse(&"s".repeat(128)).unwrap();
+        let volume = VolumeId::parse(&"v".repeat(40)).unwrap();
+        assert_eq!(leaf_of(&name, &volume, 128).unwrap().as_str().len(), 87);
+        // Behind the name of a connection.
+        assert_eq!(leaf_of(&name, &volume, 100).unwrap().as_str().len(), 59);
+        assert!(leaf_of(&name, &volume, 70).is_err());
+        let volume = VolumeId::parse(&"v".repeat(128)).unwrap();
+        assert!(leaf_of(&name, &volume, 128).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_has_a_leaf_that_is_read_back(name in "\\PC{1,128}") {
+            let Ok(name) = SnapshotName::parse(&name) else { return Ok(()) };
+            let volume = VolumeId::parse("pvc-1").unwrap();
+            let leaf = leaf_of(&name, &volume, 128).unwrap();
+            let place = layout().attached(&volume, &leaf).unwrap();
+            prop_assert_eq!(layout().snapshot(&place.id().unwrap()).unwrap(), place);
+        }
+    }
+}

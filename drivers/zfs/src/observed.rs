@@ -1,0 +1,354 @@
+//! What was asked and what was seen: a partial picture of a pool, at one moment.
+//!
+//! A question is a list of looks; the picture holds what of it exists. What was asked for and is
+//! not in the picture does not exist; what was not asked for is not known, and a plan must not
+//! depend on it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::name::{DatasetName, Object, SnapshotRef};
+use crate::property::{Properties, PropertyName};
+
+/// What tells an object from a later one of the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Guid(pub u64);
+
+/// The two kinds of datasets that are volumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum VolumeKind {
+    /// A tree of files.
+    Filesystem,
+    /// A disk.
+    Zvol,
+}
+
+/// A dataset that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dataset {
+    /// Its name.
+    pub name: DatasetName,
+    /// What it is.
+    pub kind: VolumeKind,
+    /// What tells it from a later one of the same name.
+    pub guid: Guid,
+    /// The rest of what is known of it.
+    pub properties: Properties,
+}
+
+/// A snapshot that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its name.
+    pub name: SnapshotRef,
+    /// What tells it from a later one of the same name.
+    pub guid: Guid,
+    /// What was made of it and still stands on it.
+    pub clones: Vec<DatasetName>,
+    /// Clones that cannot be named in a command: what an incremental `zfs receive` is at work on.
+    pub hidden: Vec<String>,
+    /// The rest of what is known of it.
+    pub properties: Properties,
+}
+
+/// One thing to look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Look {
+    /// A dataset.
+    Dataset(DatasetName),
+    /// A dataset, and its snapshots and the datasets right below it, of which only [`OF_MEMBERS`] is
+    /// shown.
+    Family(DatasetName),
+    /// A snapshot.
+    Snapshot(SnapshotRef),
+    /// Everything below `within` that carries the snapshot name `name` of the orchestrator: as a
+    /// snapshot of a volume, or as a dataset two levels down. The host filters.
+    Named {
+        /// The parents of volumes and of detached snapshots.
+        within: Vec<DatasetName>,
+        /// The name, as the property holds it.
+        name: String,
+    },
+    /// A dataset, or the nearest of those it lies in that exists: for free space.
+    Nearest(DatasetName),
+    /// The operating system of the host.
+    System,
+}
+
+/// The properties that every look shows. Another one has to be asked for.
+pub static ALWAYS: [PropertyName; 30] = [
+    PropertyName::TYPE,
+    PropertyName::GUID,
+    PropertyName::CREATETXG,
+    PropertyName::CREATION,
+    PropertyName::ORIGIN,
+    PropertyName::CLONES,
+    PropertyName::DEFER_DESTROY,
+    PropertyName::USERREFS,
+    PropertyName::INCONSISTENT,
+    PropertyName::MOUNTPOINT,
+    PropertyName::CANMOUNT,
+    PropertyName::MOUNTED,
+    PropertyName::REFQUOTA,
+    PropertyName::REFRESERVATION,
+    PropertyName::REFERENCED,
+    PropertyName::LOGICALREFERENCED,
+    PropertyName::AVAILABLE,
+    PropertyName::VOLSIZE,
+    PropertyName::VOLBLOCKSIZE,
+    PropertyName::MANAGED,
+    PropertyName::VOLUME_NAME,
+    PropertyName::PROVISIONER,
+    PropertyName::INSTANCE,
+    PropertyName::SOURCE_KIND,
+    PropertyName::SOURCE_ID,
+    PropertyName::CONTEXT,
+    PropertyName::SUCCESS,
+    PropertyName::SNAPSHOT_NAME,
+    PropertyName::SNAPSHOT_SOURCE,
+    PropertyName::CONTAINER,
+];
+
+/// The properties that [`Look::Family`] shows of snapshots and of datasets below: there may be
+/// thousands of them, and most are not ours.
+pub static OF_MEMBERS: [PropertyName; 9] = [
+    PropertyName::TYPE,
+    PropertyName::GUID,
+    PropertyName::CREATETXG,
+    PropertyName::CLONES,
+    PropertyName::DEFER_DESTROY,
+    PropertyName::USERREFS,
+    PropertyName::MANAGED,
+    PropertyName::SNAPSHOT_NAME,
+    PropertyName::SNAPSHOT_SOURCE,
+];
+
+/// Everything that one exchange looks at.
+#[derive(Debug, Clone)]
+pub struct Question<R> {
+    /// Objects of the pool.
+    pub looks: Vec<Look>,
+    /// The properties that are wanted of them besides [`ALWAYS`].
+    pub properties: Vec<PropertyName>,
+    /// What the export wants to know besides.
+    pub export: Vec<R>,
+}
+
+/// What was seen. `A` answers what an export asked.
+#[derive(Debug, Clone)]
+pub struct Observed<A> {
+    /// Objects of the pool.
+    pub pool: Picture,
+    /// One answer for each request of the export, in order.
+    pub export: Vec<A>,
+}
+
+/// The objects of a pool that were seen.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Picture {
+    datasets: BTreeMap<DatasetName, Dataset>,
+    snapshots: BTreeMap<SnapshotRef, Snapshot>,
+    named: Vec<Object>,
+    system: Option<System>,
+}
+
+/// The operating system of a host: `uname -s` and `uname -r`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct System {
+    /// Its name: `Linux`, `FreeBSD`.
+    pub name: String,
+    /// Its release: `6.1.0-28-amd64`, `13.2-RELEASE`.
+    pub release: String,
+}
+
+// === impl VolumeKind ===
+
+impl VolumeKind {
+    /// The word of the property `type`, and of `zfs list -t`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Filesystem => "filesystem",
+            Self::Zvol => "volume",
+        }
+    }
+
+    /// Reads the property `type`.
+    pub fn parse(word: &str) -> Option<Self> {
+        match word {
+            "filesystem" => Some(Self::Filesystem),
+            "volume" => Some(Self::Zvol),
+            _ => None,
+        }
+    }
+}
+
+// === impl Dataset ===
+
+impl Dataset {
+    /// Whether it carries our mark itself, not that of something above it.
+    pub fn is_managed(&self) -> bool {
+        self.properties.own(&PropertyName::MANAGED) == Some("true")
+    }
+
+    /// Whether it was made to hold detached snapshots.
+    pub fn is_container(&self) -> bool {
+        let mark = self.properties.own(&PropertyName::CONTAINER);
+        self.kind == VolumeKind::Filesystem && mark == Some("true")
+    }
+
+    /// Whether a copy into it is still running: it has its name and its properties already, and
+    /// neither its whole content nor its snapshot.
+    pub fn is_receiving(&self) -> bool {
+        self.properties.number(&PropertyName::INCONSISTENT) > Some(0)
+    }
+
+    /// The snapshot that it is a clone of.
+    pub fn origin(&self) -> Option<SnapshotRef> {
+        SnapshotRef::parse(self.properties.get(&PropertyName::ORIGIN)?).ok()
+    }
+
+    /// The size that callers see: that of a zvol, or the quota of a filesystem.
+    pub fn size(&self) -> Option<u64> {
+        let name = match self.kind {
+            VolumeKind::Zvol => PropertyName::VOLSIZE,
+            VolumeKind::Filesystem => PropertyName::REFQUOTA,
+        };
+        self.properties.number(&name).filter(|size| *size > 0)
+    }
+
+    /// Where it is mounted, if ZFS mounts it.
+    pub fn mountpoint(&self) -> Option<&str> {
+        let path = self.properties.get(&PropertyName::MOUNTPOINT)?;
+        path.starts_with('/').then_some(path)
+    }
+}
+
+// === impl Snapshot ===
+
+impl Snapshot {
+    /// The name that the orchestrator gave to it itself, not to a dataset above it.
+    pub fn csi_name(&self) -> Option<&str> {
+        self.properties.own(&PropertyName::SNAPSHOT_NAME)
+    }
+
+    /// Whether something was made of it that would keep it.
+    pub fn is_stood_on(&self) -> bool {
+        !self.clones.is_empty() || !self.hidden.is_empty()
+    }
+
+    /// Whether it was destroyed, and only waits for the last of its clones and holds.
+    pub fn is_doomed(&self) -> bool {
+        self.properties.get(&PropertyName::DEFER_DESTROY) == Some("on")
+    }
+}
+
+// === impl Question ===
+
+impl<R> Question<R> {
+    /// Objects of the pool alone.
+    pub fn of(looks: impl IntoIterator<Item = Look>) -> Self {
+        Self {
+            looks: looks.into_iter().collect(),
+            properties: Vec::new(),
+            export: Vec::new(),
+        }
+    }
+}
+
+// === impl Picture ===
+
+impl Picture {
+    /// Adds a dataset.
+    pub fn add_dataset(&mut self, dataset: Dataset) {
+        self.datasets.insert(dataset.name.clone(), dataset);
+    }
+
+    /// Adds a snapshot.
+    pub fn add_snapshot(&mut self, snapshot: Snapshot) {
+        self.snapshots.insert(snapshot.name.clone(), snapshot);
+    }
+
+    /// Adds an object that [`Look::Named`] found.
+    pub fn add_named(&mut self, object: Object) {
+        self.named.push(object);
+    }
+
+    /// Says what the host runs.
+    pub fn set_system(&mut self, system: System) {
+        self.system = Some(system);
+    }
+
+    /// A dataset, if it exists.
+    pub fn dataset(&self, name: &DatasetName) -> Option<&Dataset> {
+        self.datasets.get(name)
+    }
+
+    /// A snapshot, if it exists.
+    pub fn snapshot(&self, name: &SnapshotRef) -> Option<&Snapshot> {
+        self.snapshots.get(name)
+    }
+
+    /// The snapshots of a dataset, oldest first.
+    pub fn snapshots_of(&self, name: &DatasetName) -> Vec<&Snapshot> {
+        let of_it = self.snapshots.values();
+        let mut found: Vec<_> = of_it.filter(|s| s.name.dataset == *name).collect();
+        found.sort_by_key(|s| s.properties.number(&PropertyName::CREATETXG));
+        found
+    }
+
+    /// The datasets right below one.
+    pub fn children_of(&self, name: &DatasetName) -> Vec<&Dataset> {
+        let datasets = self.datasets.values();
+        let child = |dataset: &&Dataset| dataset.name.parent().as_ref() == Some(name);
+        datasets.filter(child).collect()
+    }
+
+    /// A dataset, or the nearest of those it lies in that was seen.
+    pub fn nearest(&self, name: &DatasetName) -> Option<&Dataset> {
+        let mut above = name.with_ancestors().into_iter();
+        above.find_map(|name| self.datasets.get(&name))
+    }
+
+    /// What [`Look::Named`] found.
+    pub fn named(&self) -> &[Object] {
+        &self.named
+    }
+
+    /// What the host runs, if that was asked.
+    pub fn system(&self) -> Option<&System> {
+        self.system.as_ref()
+    }
+}
+
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for VolumeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// For errors: what is looked for.
+impl fmt::Display for Look {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dataset(name) | Self::Family(name) | Self::Nearest(name) => {
+                write!(f, "look at {name}")
+            }
+            Self::Snapshot(name) => write!(f, "look at {name}"),
+            Self::Named { within, .. } => {
+                let within: Vec<_> = within.iter().map(DatasetName::as_str).collect();
+                write!(
+                    f,
+                    "look for a snapshot by its name in {}",
+                    within.join(", ")
+                )
+            }
+            Self::System => f.write_str("ask for the operating system"),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Making a volume: empty, or from a snapshot or a volume, as a clone or as a copy.
+//!
+//! First the dataset, with all that says whose it is from its first moment; then, seen as it is,
+//! its size, its permissions and its export, and last of all the mark that it is complete. What
+//! exists already is taken up only if it was made from the same request. compat: "ZFS".
+
+mod complete;
+mod make;
+
+use driver_core::{CreateVolume, Error, Kind};
+
+pub(super) use self::make::take;
+use super::{Outcome, Reach, Verb};
+use crate::export::Export;
+use crate::id::At;
+use crate::name::{DatasetName, NameError, Object, SnapshotLeaf, SnapshotRef};
+use crate::observed::{Dataset, Look, Observed, Picture, Question, VolumeKind};
+use crate::policy::Policy;
+
+/// Makes a volume.
+#[derive(Debug)]
+pub struct Create<'a, E> {
+    /// How volumes are wanted.
+    pub policy: &'a Policy,
+    /// What volumes are.
+    pub kind: VolumeKind,
+    /// The volume and its export.
+    pub reach: Reach<'a, E>,
+    /// What was asked for.
+    pub request: &'a CreateVolume,
+    /// What it is made from.
+    pub from: Option<Original>,
+    /// The size of the blocks of a new zvol.
+    pub block: u64,
+}
+
+/// What a volume is made from.
+#[derive(Debug, Clone)]
+pub struct Original {
+    /// The object that the caller named.
+    pub named: Object,
+    /// The snapshot that the content is taken from.
+    pub origin: SnapshotRef,
+    /// Whether that is a helper snapshot, made and doomed on the way.
+    pub helper: bool,
+    /// Whether the content is copied, so that nothing depends on anything.
+    pub copy: bool,
+}
+
+// === impl Original ===
+
+impl Original {
+    /// A snapshot of the orchestrator, for the volume that will be `dataset`.
+    pub fn snapshot(
+        at: At,
+        helper: &SnapshotLeaf,
+        dataset: &DatasetName,
+        copy: bool,
+    ) -> Result<Self, NameError> {
+        Ok(match at {
+            At::Attached(origin) => Self {
+                named: origin.clone().into(),
+                origin,
+                helper: false,
+                copy,
+            },
+            At::Detached(source) => Self {
+                origin: source.at(helper)?,
+                helper: true,
+                // A clone cannot leave its pool.
+                copy: copy || source.pool() != dataset.pool(),
+                named: source.into(),
+            },
+        })
+    }
+
+    /// Another volume.
+    pub fn volume(
+        source: DatasetName,
+        helper: &SnapshotLeaf,
+        copy: bool,
+    ) -> Result<Self, NameError> {
+        Ok(Self {
+            origin: source.at(helper)?,
+            named: source.into(),
+            helper: true,
+            copy,
+        })
+    }
+}
+
+// === impl Create ===
+
+impl<E: Export> Create<'_, E> {
+    fn name(&self) -> &DatasetName {
+        self.reach.dataset
+    }
+
+    fn refused(&self, kind: Kind) -> Error {
+        Error::new(kind, format!("create volume `{}`", self.request.id))
+    }
+
+    /// The size to make, at least that of what it is made from.
+    fn size(&self, source: Option<u64>, block: u64) -> Result<u64, Error> {
+        let refused = || self.refused(Kind::OutOfRange);
+        let step = if self.kind == VolumeKind::Zvol {
+            block
+        } else {
+            1
+        };
+        let size = self.request.size.choose(step);
+        let size = size.map_err(|error| refused().because(error))?;
+        let source = source.unwrap_or_default();
+        let limit = self.request.size.limit();
+        if limit.is_some_and(|limit| source > limit) {
+            return Err(refused().because(format!("what it is made from has {source} bytes")));
+        }
+        Ok(size.max(source))
+    }
+}
+
+impl<E: Export> Verb<E::Request, E::Answer> for Create<'_, E> {
+    type Done = Dataset;
+
+    fn doing(&self) -> String {
+        format!("create volume `{}`", self.request.id)
+    }
+
+    fn question(&self, pool: &Picture) -> Result<Question<E::Request>, Error> {
+        let mut looks = vec![Look::Family(self.name().clone())];
+        if self.kind == VolumeKind::Zvol {
+            looks.push(Look::System);
+        }
+        if let Some(from) = &self.from {
+            looks.push(match &from.named {
+                Object::Dataset(name) => Look::Dataset(name.clone()),
+                Object::Snapshot(name) => Look::Snapshot(name.clone()),
+            });
+            looks.extend(from.helper.then(|| Look::Snapshot(from.origin.clone())));
+            let parent = self.name().parent().filter(|_| from.copy);
+            looks.extend(parent.map(Look::Dataset));
+        }
+        Ok(Question {
+            looks,
+            properties: self.reach.export.reads(),
+            export: self.reach.look(pool)?,
+        })
+    }
+
+    fn plan(
+        &self,
+        asked: &Picture,
+        seen: &Observed<E::Answer>,
+        _done: usize,
+    ) -> Result<Outcome<Dataset, E::Request>, Error> {
+        let Some(dataset) = seen.pool.dataset(self.name()) else {
+            return Ok(Outcome::Do(self.make(&seen.pool)?));
+        };
+        if dataset.is_receiving() {
+            let why = format!("a copy into {} is still running", self.name());
+            return Err(self.refused(Kind::Pending).because(why));
+        }
+        let Some(standing) = self.reach.standing(asked, seen)? else {
+            return Ok(Outcome::Ask);
+        };
+        let plan = self.complete(dataset, &seen.pool, &standing)?;
+        Ok(if plan.is_empty() {
+            Outcome::Done(dataset.clone())
+        } else {
+            Outcome::Do(plan)
+        })
+    }
+}

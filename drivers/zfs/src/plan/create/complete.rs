@@ -1,0 +1,238 @@
+//! The further plans of a new volume: what exists is recognised, completed and marked.
+
+use driver_core::{Error, Kind};
+use node_utils::AbsolutePath;
+
+use super::{Create, Original};
+use crate::context;
+use crate::export::Export;
+use crate::name::DatasetName;
+use crate::observed::{Dataset, Picture, Snapshot, VolumeKind};
+use crate::plan::{Standing, is_complete};
+use crate::property::{Property, PropertyName, PropertyValue};
+use crate::step::{Plan, Step};
+
+/// Why what exists is not what was asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("{dataset} exists, and {why}")]
+struct Other {
+    dataset: DatasetName,
+    why: String,
+}
+
+/// The last mark.
+fn success() -> Property {
+    Property::new(PropertyName::SUCCESS, PropertyValue::yes())
+}
+
+/// Whether a snapshot provably came with the copy of that original: nobody but us takes helpers, and
+/// another one has the identity of the one that was sent, not only its name.
+fn is_mark_of(from: &Original, mark: &Snapshot, pool: &Picture) -> bool {
+    let sent = pool.snapshot(&from.origin);
+    from.helper || sent.is_some_and(|sent| sent.guid == mark.guid)
+}
+
+impl<E: Export> Create<'_, E> {
+    fn conflict(&self, why: impl Into<String>) -> Error {
+        let (dataset, why) = (self.name().clone(), why.into());
+        self.refused(Kind::Conflict)
+            .because(Other { dataset, why })
+            .advise("delete what is there, or ask for another name or what it was made as")
+    }
+
+    /// What is left of the helper snapshots of a volume that exists.
+    fn leftovers<'p>(
+        &self,
+        dataset: &Dataset,
+        pool: &'p Picture,
+    ) -> impl Iterator<Item = &'p Snapshot> {
+        let from = self.from.as_ref();
+        let helper = from.filter(|from| from.helper);
+        let helper = helper.and_then(|from| pool.snapshot(&from.origin));
+        let mark = self.mark(pool).filter(|mark| {
+            let proved = from.is_some_and(|from| is_mark_of(from, mark, pool));
+            proved || !is_complete(dataset)
+        });
+        let ours = |s: &&Snapshot| !s.is_doomed() && s.csi_name().is_none();
+        helper.into_iter().chain(mark).filter(ours)
+    }
+
+    /// What seems to be the snapshot that came with the copy, by its name.
+    fn mark<'p>(&self, pool: &'p Picture) -> Option<&'p Snapshot> {
+        let from = self.from.as_ref().filter(|from| from.copy)?;
+        pool.snapshot(&self.name().at(&from.origin.leaf).ok()?)
+    }
+
+    /// Whether what exists was made from this request; otherwise why not.
+    fn recognise(&self, dataset: &Dataset, pool: &Picture) -> Result<(), Error> {
+        if dataset.kind != self.kind {
+            return Err(self.conflict(format!("is a {}", dataset.kind)));
+        }
+        if !dataset.is_managed() {
+            // democratic-csi sets the properties of a copy after it; a crash can come between.
+            let mark = self.from.as_ref().zip(self.mark(pool));
+            if mark.is_some_and(|(from, mark)| is_mark_of(from, mark, pool)) {
+                return Ok(());
+            }
+            return Err(self.conflict("is not a volume of this driver"));
+        }
+        let wanted = self.policy.contract(self.request);
+        for (name, what) in [
+            (PropertyName::VOLUME_NAME, "has another name"),
+            (PropertyName::SOURCE_KIND, "was made from something else"),
+            (PropertyName::SOURCE_ID, "was made from something else"),
+        ] {
+            let of_request = wanted
+                .iter()
+                .find(|p| p.name == name)
+                .map(|p| p.value.as_str());
+            let own = dataset.properties.own(&name);
+            // democratic-csi 1.0 did not record the name.
+            let unknown = name == PropertyName::VOLUME_NAME && own.is_none();
+            if own != of_request && !unknown {
+                return Err(self.conflict(what));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the size of what exists has to become.
+    fn resized(&self, dataset: &Dataset) -> Result<Vec<Property>, Error> {
+        let limited = self.kind == VolumeKind::Zvol || self.policy.quota;
+        let current = dataset.size().filter(|_| limited);
+        if is_complete(dataset) {
+            return match current {
+                Some(size) if !self.request.size.holds(size) => {
+                    Err(self.conflict(format!("has {size} bytes")))
+                }
+                _ => Ok(Vec::new()),
+            };
+        }
+        let block = dataset.properties.number(&PropertyName::VOLBLOCKSIZE);
+        match self.kind {
+            VolumeKind::Zvol => {
+                // It is not shown while there is no whole zvol, and could be larger than that.
+                let Some(current) = current else {
+                    let why = format!("the size of {} is not known yet", self.name());
+                    return Err(self.refused(Kind::Pending).because(why));
+                };
+                let size = self.size(Some(current), block.unwrap_or(self.block));
+                let size = size.map_err(|_| self.conflict("is larger than that"))?;
+                let wanted = Property::new(PropertyName::VOLSIZE, size.into());
+                Ok(if current < size { vec![wanted] } else { vec![] })
+            }
+            VolumeKind::Filesystem => {
+                let wanted = self.policy.size_of_filesystem(self.size(None, 1)?);
+                Ok(wanted
+                    .into_iter()
+                    .filter(|p| !dataset.properties.has(p))
+                    .collect())
+            }
+        }
+    }
+
+    /// The plan that makes what exists complete; empty if it is.
+    pub(super) fn complete(
+        &self,
+        dataset: &Dataset,
+        pool: &Picture,
+        standing: &Standing<E>,
+    ) -> Result<Plan<E::Request>, Error> {
+        self.recognise(dataset, pool)?;
+        let resized = self.resized(dataset)?;
+        let mut plan = Plan::about(self.name().clone());
+        let complete = is_complete(dataset);
+        let own = |property: &Property| dataset.properties.has(property);
+        let mut properties = resized;
+        if !dataset.is_managed() {
+            properties.extend(self.policy.of_volume(self.kind, self.request)?);
+        } else if !complete {
+            let contract = self.policy.contract(self.request);
+            properties.extend(contract.into_iter().filter(|property| !own(property)));
+        }
+        if !properties.is_empty() {
+            let object = self.name().clone().into();
+            plan.step(Step::Set { object, properties });
+        }
+        for left in self.leftovers(dataset, pool) {
+            plan.guard(left.name.clone(), left.guid);
+            plan.step(Step::DestroySnapshot(left.name.clone()));
+        }
+        if !complete {
+            plan.steps.extend(self.permitted(dataset)?);
+        }
+        let acts = self.reach.establish(pool, standing)?;
+        if self.kind == VolumeKind::Zvol && acts.iter().any(|s| matches!(s, Step::Export(_))) {
+            plan.step(Step::Settle(self.name().clone()));
+        }
+        let established = acts.is_empty();
+        plan.steps.extend(acts);
+        if !complete {
+            plan.steps.extend(self.marked(pool, standing, established)?);
+        } else if !own(&success()) {
+            plan.step(Step::Set {
+                object: self.name().clone().into(),
+                properties: vec![success()],
+            });
+        }
+        if !plan.is_empty() {
+            self.reach.guard(&mut plan, dataset);
+        }
+        Ok(plan)
+    }
+
+    /// A filesystem is mounted, and its root is what the configuration says. What is done to a
+    /// directory that is not mounted is lost with the next mount.
+    fn permitted<R>(&self, dataset: &Dataset) -> Result<Vec<Step<R>>, Error> {
+        if self.kind != VolumeKind::Filesystem {
+            return Ok(Vec::new());
+        }
+        let is = |name, value| dataset.properties.get(&name) == Some(value);
+        let path = dataset.mountpoint().map(AbsolutePath::parse);
+        let Some(Ok(path)) = path.filter(|_| !is(PropertyName::CANMOUNT, "off")) else {
+            if self.policy.permissions.is_empty() {
+                return Ok(Vec::new());
+            }
+            return Err(self
+                .refused(Kind::Invalid)
+                .because("ZFS does not mount it, so that nothing can be permitted there")
+                .advise("permissions need a mountpoint: see zfs.datasetProperties"));
+        };
+        let mut steps = Vec::new();
+        if !is(PropertyName::MOUNTED, "yes") {
+            steps.push(Step::Mount(self.name().clone()));
+        }
+        let permissions = self.policy.permissions.iter().cloned();
+        steps.extend(permissions.map(|permission| Step::Permit {
+            path: path.clone(),
+            permission,
+        }));
+        Ok(steps)
+    }
+
+    /// The mark that it is complete, with the way to it, as soon as that is known.
+    fn marked(
+        &self,
+        pool: &Picture,
+        standing: &Standing<E>,
+        established: bool,
+    ) -> Result<Option<Step<E::Request>>, Error> {
+        let subject = self.reach.subject(pool);
+        let (asset, facts) = (&standing.asset, &standing.facts);
+        let Some(attachment) = self.reach.export.attachment(&subject, asset, facts)? else {
+            let why = "its export is there, and does not say how it is reached";
+            return if established {
+                Err(self.refused(Kind::Internal).because(why))
+            } else {
+                Ok(None)
+            };
+        };
+        let text = context::to_json(&attachment);
+        let value = PropertyValue::parse(text)
+            .map_err(|error| self.refused(Kind::Internal).because(error))?;
+        Ok(Some(Step::Set {
+            object: self.name().clone().into(),
+            properties: vec![Property::new(PropertyName::CONTEXT, value), success()],
+        }))
+    }
+}

@@ -1,0 +1,197 @@
+//! The first plan of a new volume: the dataset, with all that says whose it is.
+
+use driver_core::{Error, Kind};
+
+use super::{Create, Original};
+use crate::export::Export;
+use crate::id;
+use crate::name::{Object, SnapshotRef};
+use crate::observed::{Dataset, Picture, Snapshot, System, VolumeKind};
+use crate::plan::is_complete;
+use crate::property::{Property, PropertyName};
+use crate::step::{New, Plan, Step};
+
+/// What a source holds.
+struct Content {
+    size: Option<u64>,
+    block: Option<u64>,
+    used: Option<u64>,
+}
+
+impl<E: Export> Create<'_, E> {
+    /// The plan that makes the dataset.
+    pub(super) fn make<R>(&self, pool: &Picture) -> Result<Plan<R>, Error> {
+        self.check_device(pool.system())?;
+        let mut plan = Plan::about(self.name().clone());
+        let Some(from) = &self.from else {
+            let size = self.size(None, self.block)?;
+            plan.step(Step::Create {
+                dataset: self.name().clone(),
+                new: match self.kind {
+                    VolumeKind::Filesystem => New::Filesystem,
+                    VolumeKind::Zvol => New::Zvol {
+                        size,
+                        block: Some(self.block),
+                    },
+                },
+                properties: self.properties(pool, size)?,
+            });
+            return Ok(plan);
+        };
+        let content = self.content(from, pool)?;
+        let size = self.size(content.size, content.block.unwrap_or(self.block))?;
+        if self.policy.quota && self.kind == VolumeKind::Filesystem && content.used > Some(size) {
+            let used = content.used.unwrap_or_default();
+            let why = format!("what it is made from holds {used} bytes");
+            return Err(self.refused(Kind::OutOfRange).because(why));
+        }
+        let parent = self.name().parent().filter(|_| from.copy);
+        if let Some(parent) = parent.filter(|parent| pool.dataset(parent).is_none()) {
+            // A stream is received into a parent that exists.
+            plan.step(Step::Create {
+                dataset: parent,
+                new: New::Filesystem,
+                properties: Vec::new(),
+            });
+        }
+        if from.helper {
+            take(&mut plan, &from.origin, pool)
+                .map_err(|why| self.refused(Kind::Conflict).because(why))?;
+        }
+        let (origin, dataset) = (from.origin.clone(), self.name().clone());
+        let properties = self.properties(pool, size)?;
+        plan.step(if from.copy {
+            Step::Copy {
+                from: origin,
+                to: dataset,
+                properties,
+                mount: true,
+            }
+        } else {
+            Step::Clone {
+                origin,
+                dataset,
+                properties,
+            }
+        });
+        Ok(plan)
+    }
+
+    /// What every new dataset of this request has from its first moment.
+    fn properties(&self, pool: &Picture, size: u64) -> Result<Vec<Property>, Error> {
+        let mut all = self.policy.of_volume(self.kind, self.request)?;
+        let mut lay_over = |property: Property| {
+            all.retain(|other| other.name != property.name);
+            all.push(property);
+        };
+        if self.kind == VolumeKind::Filesystem {
+            let size = self.policy.size_of_filesystem(size);
+            size.into_iter().for_each(&mut lay_over);
+        }
+        let subject = self.reach.subject(pool);
+        let asset = self.reach.export.asset(&subject)?;
+        let of_export = self.reach.export.properties(&subject, &asset);
+        of_export.into_iter().for_each(&mut lay_over);
+        Ok(all)
+    }
+
+    /// Refuses a zvol whose device would have a name that is too long for the host.
+    fn check_device(&self, system: Option<&System>) -> Result<(), Error> {
+        if self.kind != VolumeKind::Zvol {
+            return Ok(());
+        }
+        let longest = system.map_or(255, |system| {
+            let major = system.release.split('.').next().unwrap_or_default();
+            let old = major.parse::<u32>().is_ok_and(|major| major < 13);
+            if system.name == "FreeBSD" && old {
+                63
+            } else {
+                255
+            }
+        });
+        let length = "zvol/".len() + self.name().as_str().len();
+        if length > longest {
+            let why = format!("its device would have a name of {length} bytes, not {longest}");
+            return Err(self
+                .refused(Kind::Invalid)
+                .because(why)
+                .advise("shorten zfs.datasetParentName, or _private.csi.volume.idTemplate"));
+        }
+        Ok(())
+    }
+
+    /// What a source holds, or why it cannot be one.
+    fn content(&self, from: &Original, pool: &Picture) -> Result<Content, Error> {
+        let missing = || {
+            let why = format!("{} does not exist", from.named);
+            self.refused(Kind::NotFound).because(why)
+        };
+        let (kind, properties) = match &from.named {
+            Object::Snapshot(name) => {
+                let there = |snapshot: &&Snapshot| !snapshot.is_doomed();
+                let snapshot = pool.snapshot(name).filter(there).ok_or_else(missing)?;
+                let zvol = snapshot.properties.number(&PropertyName::VOLSIZE).is_some();
+                let kind = if zvol {
+                    VolumeKind::Zvol
+                } else {
+                    VolumeKind::Filesystem
+                };
+                (kind, &snapshot.properties)
+            }
+            Object::Dataset(name) => {
+                let whole = |source: &&Dataset| {
+                    let made = source.properties.own(&PropertyName::SUCCESS).is_some();
+                    is_complete(source) || (source.is_managed() && made)
+                };
+                let dataset = pool.dataset(name).filter(whole).ok_or_else(missing)?;
+                (dataset.kind, &dataset.properties)
+            }
+        };
+        if kind != self.kind {
+            let why = format!("{} is a {kind}, not a {}", from.named, self.kind);
+            return Err(self
+                .refused(Kind::Invalid)
+                .because(why)
+                .advise("use a class whose driver makes volumes of that kind"));
+        }
+        let zvol = self.kind == VolumeKind::Zvol;
+        Ok(Content {
+            size: properties.number(&PropertyName::VOLSIZE).filter(|_| zvol),
+            block: properties.number(&PropertyName::VOLBLOCKSIZE),
+            used: properties
+                .number(&PropertyName::REFERENCED)
+                .filter(|_| !zvol),
+        })
+    }
+}
+
+/// Plans to take a helper snapshot anew. One that is there is of an earlier attempt, and its content
+/// may be that of long ago; what still stands on it keeps it under another name. `Err` says why it
+/// cannot be taken.
+pub(in crate::plan) fn take<R>(
+    plan: &mut Plan<R>,
+    helper: &SnapshotRef,
+    pool: &Picture,
+) -> Result<(), String> {
+    if let Some(old) = pool.snapshot(helper) {
+        if old.csi_name().is_some() && !old.is_doomed() {
+            return Err(format!("{helper} is a snapshot of its own, not a helper"));
+        }
+        plan.guard(helper.clone(), old.guid);
+        if !old.is_doomed() {
+            plan.step(Step::DestroySnapshot(helper.clone()));
+        }
+        // A doomed one is still there because something keeps it.
+        if old.is_doomed() || old.is_stood_on() {
+            plan.step(Step::Rename {
+                snapshot: helper.clone(),
+                to: id::aside(old.guid),
+            });
+        }
+    }
+    plan.step(Step::Snapshot {
+        snapshot: helper.clone(),
+        properties: Vec::new(),
+    });
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! Deleting: what holds for volumes and for detached snapshots alike.
+//!
+//! What others made is never destroyed: children, snapshots of the orchestrator, snapshots of
+//! anybody else. Helper snapshots and doomed ones are nobody's; a clone that stands on one is
+//! promoted, so that what it was made of can go. Nothing is destroyed recursively, and whatever is
+//! destroyed, renamed or promoted has to be what was looked at: what appears between a look and a
+//! plan makes the plan fail.
+
+mod snapshot;
+mod volume;
+
+use driver_core::{Error, Kind};
+
+pub use self::snapshot::DeleteSnapshot;
+pub(super) use self::snapshot::{contains, is_only_container};
+pub use self::volume::DeleteVolume;
+use super::{blocked, is_complete, listed};
+use crate::id::{self, At, Layout};
+use crate::name::{DatasetName, SnapshotRef};
+use crate::observed::{Dataset, Look, Picture, Snapshot};
+use crate::property::PropertyName;
+use crate::step::{Plan, Step};
+
+/// A dataset that is to go, and what is known of it.
+struct Doomed<'a> {
+    /// What is being done, for errors.
+    doing: &'a str,
+    layout: &'a Layout,
+    dataset: &'a Dataset,
+    pool: &'a Picture,
+}
+
+/// What has to be looked at besides a dataset and its snapshots, before it can go. Which ones these are
+/// is only known once the dataset is: so a question names those of the last picture, `asked`, and an
+/// answer, `seen`, is complete only if it shows no others, see [`were_asked`].
+fn ties(layout: &Layout, name: &DatasetName, pool: &Picture) -> Vec<Look> {
+    let Some(dataset) = pool.dataset(name) else {
+        return Vec::new();
+    };
+    let snapshots = pool.snapshots_of(name);
+    let origin = dataset.origin().filter(|o| id::is_helper(&o.leaf));
+    let original = original(layout, dataset).filter(|_| is_complete(dataset));
+    let original = original.filter(|o| snapshots.iter().any(|s| is_copy_of(s, o)));
+    let near = heir(layout, &snapshots).and_then(Result::ok);
+    let looks = origin.into_iter().chain(original).map(Look::Snapshot);
+    looks.chain(near.cloned().map(Look::Dataset)).collect()
+}
+
+/// Whether what ties the dataset to others was asked for when `asked` was the last that was known.
+fn were_asked(layout: &Layout, name: &DatasetName, asked: &Picture, seen: &Picture) -> bool {
+    let known = ties(layout, name, asked);
+    let wanted = ties(layout, name, seen);
+    wanted.iter().all(|look| known.contains(look))
+}
+
+/// The snapshot that a volume was made from, by what is recorded with it.
+fn original(layout: &Layout, dataset: &Dataset) -> Option<SnapshotRef> {
+    let id = dataset.properties.own(&PropertyName::SOURCE_ID)?;
+    let id = driver_core::SnapshotId::parse(id).ok()?;
+    match layout.snapshot(&id).ok()?.at {
+        At::Attached(snapshot) => Some(snapshot),
+        At::Detached(_) => None,
+    }
+}
+
+/// Whether a snapshot can have come with a copy of that one: by its name.
+fn is_copy_of(snapshot: &Snapshot, original: &SnapshotRef) -> bool {
+    snapshot.csi_name().is_none() && snapshot.name.leaf == original.leaf
+}
+
+/// The clone that is to be promoted, so that all snapshots that something stands on leave; `Err` if
+/// all clones lie where nothing is ours, `None` if there are none.
+fn heir<'p>(
+    layout: &Layout,
+    snapshots: &[&'p Snapshot],
+) -> Option<Result<&'p DatasetName, &'p [DatasetName]>> {
+    // The newest that something stands on: all older ones move with it.
+    let mut newest_first = snapshots.iter().rev().copied();
+    let newest = newest_first.find(|s| !s.clones.is_empty())?;
+    let near = |clone: &&DatasetName| {
+        let mut parents = std::iter::once(&layout.volumes).chain(&layout.detached);
+        parents.any(|parent| clone.below(parent).is_some())
+    };
+    let heir = newest.clones.iter().find(near);
+    Some(heir.ok_or(newest.clones.as_slice()))
+}
+
+// === impl Doomed ===
+
+impl Doomed<'_> {
+    /// Refuses what must not go now.
+    fn check(&self) -> Result<(), Error> {
+        let (doing, name) = (self.doing, &self.dataset.name);
+        if self.dataset.is_receiving() {
+            let why = format!("a copy into {name} is still running");
+            return Err(Error::new(Kind::Pending, doing).because(why));
+        }
+        let children = self.pool.children_of(name);
+        if !children.is_empty() {
+            let names = listed(children.iter().map(|child| &child.name));
+            let why = format!("there are datasets below it: {names}");
+            return Err(
+                blocked(doing, why).advise("move them away or destroy them on the storage host")
+            );
+        }
+        let snapshots = self.pool.snapshots_of(name);
+        let ours = |snapshot: &&&Snapshot| !snapshot.is_doomed() && snapshot.csi_name().is_some();
+        let of_orchestrator: Vec<_> = snapshots.iter().filter(ours).map(|s| &s.name).collect();
+        if !of_orchestrator.is_empty() {
+            let why = format!("it has snapshots: {}", listed(of_orchestrator));
+            return Err(blocked(doing, why).advise("delete these snapshots first"));
+        }
+        let others = snapshots.iter().filter(|snapshot| !self.is_free(snapshot));
+        let others: Vec<_> = others.map(|snapshot| &snapshot.name).collect();
+        if !others.is_empty() {
+            let names = listed(others);
+            let why = format!("it has snapshots that somebody else made: {names}");
+            return Err(blocked(doing, why).advise("destroy them on the storage host"));
+        }
+        let held =
+            |snapshot: &&&Snapshot| snapshot.properties.number(&PropertyName::USERREFS) > Some(0);
+        if let Some(held) = snapshots.iter().find(held) {
+            let why = format!("somebody holds {}", held.name);
+            return Err(
+                blocked(doing, why).advise("see `zfs holds` and `zfs release` on the storage host")
+            );
+        }
+        let received = |snapshot: &&&Snapshot| !snapshot.hidden.is_empty();
+        if let Some(snapshot) = snapshots.iter().find(received) {
+            let why = format!("a `zfs receive` upon {} is not over", snapshot.name);
+            return Err(blocked(doing, why)
+                .advise("let it end, or end it by `zfs receive -A` on the storage host"));
+        }
+        if let Some(Err(clones)) = heir(self.layout, &snapshots) {
+            let why = format!("something was cloned of it: {}", listed(clones));
+            return Err(
+                blocked(doing, why).advise("promote or destroy that clone on the storage host")
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether a snapshot may go: made for our own sake, destroyed already, or come with the copy
+    /// that the volume is.
+    fn is_free(&self, snapshot: &Snapshot) -> bool {
+        let helper = id::is_helper(&snapshot.name.leaf) && snapshot.csi_name().is_none();
+        snapshot.is_doomed() || helper || self.came_with_copy(snapshot)
+    }
+
+    /// Of a half-made volume the name says so; nobody but us made it. Of a whole one it takes the
+    /// identity, which a received snapshot has from the one that was sent.
+    fn came_with_copy(&self, snapshot: &Snapshot) -> bool {
+        let original = original(self.layout, self.dataset);
+        let Some(original) = original.filter(|o| is_copy_of(snapshot, o)) else {
+            return false;
+        };
+        let sent = self.pool.snapshot(&original);
+        !is_complete(self.dataset) || sent.is_some_and(|sent| sent.guid == snapshot.guid)
+    }
+
+    /// Plans what frees the dataset of its snapshots and of the helper that it stands on.
+    fn release<R>(&self, plan: &mut Plan<R>) {
+        self.doom_origin(plan);
+        let snapshots = self.pool.snapshots_of(&self.dataset.name);
+        // Those that are doomed already have nothing left to be done to them, and one that takes
+        // the name of such a one meanwhile is another one.
+        for snapshot in snapshots.iter().filter(|snapshot| !snapshot.is_doomed()) {
+            plan.guard(snapshot.name.clone(), snapshot.guid);
+            plan.step(Step::DestroySnapshot(snapshot.name.clone()));
+        }
+        for snapshot in snapshots.iter().filter(|s| !s.clones.is_empty()) {
+            let to = id::aside(snapshot.guid);
+            if snapshot.is_doomed() {
+                plan.guard(snapshot.name.clone(), snapshot.guid);
+            }
+            if snapshot.name.leaf != to {
+                let snapshot = snapshot.name.clone();
+                plan.step(Step::Rename { snapshot, to });
+            }
+        }
+    }
+
+    /// Dooms the helper snapshot that the dataset stands on, so that it goes with it. Those that
+    /// this program makes are doomed from the beginning; democratic-csi leaves that to the
+    /// deletion. A snapshot of the orchestrator may have a name like that, too.
+    fn doom_origin<R>(&self, plan: &mut Plan<R>) {
+        let origin = self.dataset.origin().filter(|o| id::is_helper(&o.leaf));
+        let origin = origin.and_then(|name| self.pool.snapshot(&name));
+        let helper = |s: &&Snapshot| s.csi_name().is_none() && !s.is_doomed();
+        if let Some(origin) = origin.filter(helper) {
+            plan.guard(origin.name.clone(), origin.guid);
+            plan.step(Step::DestroySnapshot(origin.name.clone()));
+        }
+    }
+
+    /// Plans that a clone takes over the snapshots that something stands on; false if that clone was
+    /// gone when it was looked at, so that it takes another look.
+    fn hand_over<R>(&self, plan: &mut Plan<R>) -> bool {
+        let snapshots = self.pool.snapshots_of(&self.dataset.name);
+        if let Some(Ok(heir)) = heir(self.layout, &snapshots) {
+            let Some(heir) = self.pool.dataset(heir) else {
+                return false;
+            };
+            plan.guard(heir.name.clone(), heir.guid);
+            plan.step(Step::Promote(heir.name.clone()));
+        }
+        true
+    }
+
+    /// Plans the end of the dataset.
+    fn destroy<R>(&self, plan: &mut Plan<R>) {
+        plan.guard(self.dataset.name.clone(), self.dataset.guid);
+        plan.step(Step::DestroyDataset(self.dataset.name.clone()));
+    }
+}

@@ -1,0 +1,174 @@
+//! Deleting a snapshot of the orchestrator: one of a volume, or one that is a dataset.
+//!
+//! A detached one lies in a dataset that was made to hold those of its volume and goes with the
+//! last of them. That one is known by a mark; whatever else has the name of a volume there may hold
+//! somebody's files, however few, and stays.
+
+use driver_core::Error;
+
+use super::{Doomed, ties, were_asked};
+use crate::id::{At, Layout, SnapshotPlace};
+use crate::name::{DatasetName, SnapshotRef};
+use crate::observed::{Dataset, Look, Observed, Picture, Question, Snapshot};
+use crate::plan::{Outcome, Verb, blocked};
+use crate::property::{Property, PropertyName, PropertyValue};
+use crate::step::{Plan, Step};
+
+/// A marked filesystem that refers to more holds files that somebody has put there since. Empty ones
+/// refer to some hundred KiB at most, on the widest stripes.
+const EMPTY: u64 = 1 << 20;
+
+const NOT_OURS: &str = "whoever made it can destroy it on the storage host";
+
+/// Removes a snapshot.
+#[derive(Debug)]
+pub struct DeleteSnapshot<'a> {
+    /// Where things lie.
+    pub layout: &'a Layout,
+    /// The snapshot.
+    pub place: SnapshotPlace,
+}
+
+/// Whether a dataset is a snapshot of ours, be it half made.
+fn is_ours(dataset: &Dataset) -> bool {
+    let named = dataset.properties.own(&PropertyName::SNAPSHOT_NAME);
+    dataset.is_managed() || named.is_some()
+}
+
+/// Whether a dataset was made to hold detached snapshots, and nobody has used it for anything else.
+/// democratic-csi leaves no mark on those that it makes. compat: "ZFS".
+pub(in crate::plan) fn is_only_container(dataset: &Dataset) -> bool {
+    let used = dataset.properties.number(&PropertyName::REFERENCED);
+    dataset.is_container() && used.is_some_and(|used| used < EMPTY)
+}
+
+// === impl DeleteSnapshot ===
+
+impl DeleteSnapshot<'_> {
+    /// The end, if this was looked at under the lock: what is not there may be in the making, by
+    /// what a cut connection left running.
+    fn absent<R>(plan: Plan<R>, done: usize) -> Outcome<(), R> {
+        if done > 0 {
+            Outcome::Done(())
+        } else {
+            Outcome::Do(plan)
+        }
+    }
+
+    fn attached<R>(
+        &self,
+        name: &SnapshotRef,
+        pool: &Picture,
+        done: usize,
+    ) -> Result<Outcome<(), R>, Error> {
+        let mut plan = Plan::about(name.dataset.clone());
+        let there = |snapshot: &&Snapshot| !snapshot.is_doomed();
+        let Some(snapshot) = pool.snapshot(name).filter(there) else {
+            return Ok(Self::absent(plan, done));
+        };
+        if snapshot.csi_name().is_none() {
+            let why = format!("{name} exists, and is not a snapshot of this driver");
+            return Err(blocked(&self.doing_it(), why).advise(NOT_OURS));
+        }
+        plan.guard(name.clone(), snapshot.guid);
+        plan.step(Step::DestroySnapshot(name.clone()));
+        Ok(Outcome::Do(plan))
+    }
+
+    fn detached<R>(
+        &self,
+        name: &DatasetName,
+        asked: &Picture,
+        pool: &Picture,
+        done: usize,
+    ) -> Result<Outcome<(), R>, Error> {
+        let doing = self.doing_it();
+        let container = name.parent();
+        let mut plan = Plan::about(container.clone().unwrap_or_else(|| name.clone()));
+        let container = container.as_ref().and_then(|name| pool.dataset(name));
+        let container = container.filter(|container| is_only_container(container));
+        let Some(dataset) = pool.dataset(name) else {
+            if let Some(container) = container {
+                emptied(&mut plan, container);
+            }
+            return Ok(Self::absent(plan, done));
+        };
+        if !is_ours(dataset) {
+            let why = format!("{name} exists, and is not a snapshot of this driver");
+            return Err(blocked(&doing, why).advise(NOT_OURS));
+        }
+        if !were_asked(self.layout, name, asked, pool) {
+            return Ok(Outcome::Ask);
+        }
+        let doomed = Doomed {
+            doing: &doing,
+            layout: self.layout,
+            dataset,
+            pool,
+        };
+        doomed.check()?;
+        doomed.release(&mut plan);
+        if !doomed.hand_over(&mut plan) {
+            return Ok(Outcome::Ask);
+        }
+        doomed.destroy(&mut plan);
+        if let Some(container) = container {
+            emptied(&mut plan, container);
+        }
+        Ok(Outcome::Do(plan))
+    }
+
+    fn doing_it(&self) -> String {
+        format!(
+            "delete snapshot `{}` of `{}`",
+            self.place.leaf, self.place.volume
+        )
+    }
+}
+
+/// The mark of a dataset that was made to hold detached snapshots.
+pub(in crate::plan) fn contains() -> Property {
+    Property::new(PropertyName::CONTAINER, PropertyValue::yes())
+}
+
+/// Plans the end of a container, if nothing is in it then.
+fn emptied<R>(plan: &mut Plan<R>, container: &Dataset) {
+    plan.guard(container.name.clone(), container.guid);
+    plan.step(Step::DestroyEmpty(container.name.clone()));
+}
+
+impl<R, A> Verb<R, A> for DeleteSnapshot<'_> {
+    type Done = ();
+
+    fn doing(&self) -> String {
+        self.doing_it()
+    }
+
+    fn question(&self, pool: &Picture) -> Result<Question<R>, Error> {
+        Ok(Question::of(match &self.place.at {
+            At::Attached(snapshot) => vec![Look::Snapshot(snapshot.clone())],
+            At::Detached(dataset) => {
+                // What else is in the container is no business of this one, and may be a lot.
+                let container = dataset.parent().map(Look::Dataset);
+                let itself = Look::Family(dataset.clone());
+                let ties = ties(self.layout, dataset, pool);
+                std::iter::once(itself)
+                    .chain(container)
+                    .chain(ties)
+                    .collect()
+            }
+        }))
+    }
+
+    fn plan(
+        &self,
+        asked: &Picture,
+        seen: &Observed<A>,
+        done: usize,
+    ) -> Result<Outcome<(), R>, Error> {
+        match &self.place.at {
+            At::Attached(snapshot) => self.attached(snapshot, &seen.pool, done),
+            At::Detached(dataset) => self.detached(dataset, asked, &seen.pool, done),
+        }
+    }
+}

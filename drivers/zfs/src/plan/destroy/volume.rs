@@ -1,0 +1,130 @@
+//! Deleting a volume.
+//!
+//! The export goes right before the dataset, and only when nothing that was seen keeps the dataset;
+//! if that cannot be destroyed all the same, whyever, the export is put back.
+
+use driver_core::{Error, VolumeId};
+
+use super::{Doomed, ties, were_asked};
+use crate::export::Export;
+use crate::id::Layout;
+use crate::observed::{Dataset, Look, Observed, Picture, Question};
+use crate::plan::{Outcome, Reach, Verb, blocked, is_complete};
+use crate::property::{Property, PropertyName, PropertyValue};
+use crate::step::Plan;
+
+/// Removes a volume.
+#[derive(Debug)]
+pub struct DeleteVolume<'a, E> {
+    /// Where things lie.
+    pub layout: &'a Layout,
+    /// The volume and its export.
+    pub reach: Reach<'a, E>,
+}
+
+// === impl DeleteVolume ===
+
+impl<E: Export> DeleteVolume<'_, E> {
+    /// Whether a dataset is a volume of ours, be it half made. compat: "ZFS": democratic-csi has
+    /// left whole ones without a mark.
+    fn is_ours(dataset: &Dataset) -> bool {
+        let named = dataset.properties.own(&PropertyName::VOLUME_NAME);
+        dataset.is_managed() || named.is_some() || is_complete(dataset)
+    }
+
+    fn id(&self) -> &VolumeId {
+        self.reach.id
+    }
+}
+
+impl<E: Export> Verb<E::Request, E::Answer> for DeleteVolume<'_, E> {
+    type Done = ();
+
+    fn doing(&self) -> String {
+        format!("delete volume `{}`", self.id())
+    }
+
+    fn question(&self, pool: &Picture) -> Result<Question<E::Request>, Error> {
+        let mut looks = vec![Look::Family(self.reach.dataset.clone())];
+        looks.extend(ties(self.layout, self.reach.dataset, pool));
+        Ok(Question {
+            looks,
+            properties: self.reach.export.reads(),
+            export: self.reach.look(pool)?,
+        })
+    }
+
+    fn plan(
+        &self,
+        asked: &Picture,
+        seen: &Observed<E::Answer>,
+        done: usize,
+    ) -> Result<Outcome<(), E::Request>, Error> {
+        let doing = self.doing();
+        let name = self.reach.dataset;
+        let Some(standing) = self.reach.standing(asked, seen)? else {
+            return Ok(Outcome::Ask);
+        };
+        let mut plan = Plan::about(name.clone());
+        let Some(dataset) = seen.pool.dataset(name) else {
+            plan.steps = self.reach.withdraw(&seen.pool, &standing)?;
+            // Without the lock, what is not there may be in the making: by what a cut connection
+            // left running.
+            return Ok(if plan.is_empty() && done > 0 {
+                Outcome::Done(())
+            } else {
+                Outcome::Do(plan)
+            });
+        };
+        if !Self::is_ours(dataset) {
+            let why = format!("{name} exists, and is not a volume of this driver");
+            let mark = Property::new(PropertyName::MANAGED, PropertyValue::yes());
+            return Err(blocked(&doing, why).advise(format!(
+                "if it is one all the same, `zfs set {mark} {name}` on the storage host says so"
+            )));
+        }
+        if dataset.kind != self.layout.kind {
+            let why = format!("{name} is a {}, not a {}", dataset.kind, self.layout.kind);
+            return Err(blocked(&doing, why)
+                .advise("it belongs to a connection with another driver: delete it by that one"));
+        }
+        let doomed = Doomed {
+            doing: &doing,
+            layout: self.layout,
+            dataset,
+            pool: &seen.pool,
+        };
+        if !were_asked(self.layout, name, asked, &seen.pool) {
+            return Ok(Outcome::Ask);
+        }
+        doomed.check()?;
+        doomed.release(&mut plan);
+        if !doomed.hand_over(&mut plan) {
+            return Ok(Outcome::Ask);
+        }
+        // Whatever can be refused for good comes before this.
+        plan.steps
+            .extend(self.reach.withdraw(&seen.pool, &standing)?);
+        doomed.destroy(&mut plan);
+        Ok(Outcome::Do(plan))
+    }
+
+    const REGRETS: bool = true;
+
+    fn regret(
+        &self,
+        asked: &Picture,
+        seen: &Observed<E::Answer>,
+    ) -> Result<Option<Plan<E::Request>>, Error> {
+        let whole = seen.pool.dataset(self.reach.dataset);
+        let whole = whole.filter(|dataset| Self::is_ours(dataset) && is_complete(dataset));
+        let standing = self.reach.standing(asked, seen)?;
+        let (Some(dataset), Some(standing)) = (whole, standing) else {
+            return Ok(None);
+        };
+        let mut plan = Plan::about(dataset.name.clone());
+        self.reach.guard(&mut plan, dataset);
+        plan.steps = self.reach.establish(&seen.pool, &standing)?;
+        Ok((!plan.is_empty()).then_some(plan))
+    }
+}

@@ -1,0 +1,150 @@
+//! Growing a volume. It never shrinks, and one that is large enough stays as it is.
+
+use driver_core::{Error, Expanded, Kind, SizeRange};
+
+use super::{Outcome, Reach, Standing, Verb, is_complete};
+use crate::export::Export;
+use crate::observed::{Dataset, Look, Observed, Picture, Question, VolumeKind};
+use crate::policy::Policy;
+use crate::property::{Property, PropertyName};
+use crate::step::{Plan, Step};
+
+/// Grows a volume.
+#[derive(Debug)]
+pub struct Expand<'a, E> {
+    /// How volumes are wanted.
+    pub policy: &'a Policy,
+    /// What volumes are.
+    pub kind: VolumeKind,
+    /// The volume and its export.
+    pub reach: Reach<'a, E>,
+    /// The wanted size.
+    pub size: SizeRange,
+}
+
+/// What a volume has to become.
+struct Target {
+    size: u64,
+    properties: Vec<Property>,
+}
+
+// === impl Expand ===
+
+impl<E: Export> Expand<'_, E> {
+    fn refused(&self) -> Error {
+        Error::new(
+            Kind::OutOfRange,
+            format!("expand volume `{}`", self.reach.id),
+        )
+    }
+
+    fn target(&self, dataset: &Dataset) -> Result<Target, Error> {
+        let block = dataset.properties.number(&PropertyName::VOLBLOCKSIZE);
+        let wanted = self
+            .size
+            .choose(block.unwrap_or(1))
+            .map_err(|error| self.refused().because(error))?;
+        // A limit alone asks for no growth, and is no wish to shrink.
+        let enough = dataset.size().filter(|size| *size >= wanted);
+        if let Some(size) = enough
+            && self.size.limit().is_some_and(|limit| size > limit)
+        {
+            let why = format!("it has {size} bytes already");
+            return Err(self.refused().because(why));
+        }
+        let smaller = |name: &PropertyName| dataset.properties.number(name) < Some(wanted);
+        let names = self.sizes(dataset).into_iter().filter(smaller);
+        Ok(Target {
+            size: enough.unwrap_or(wanted),
+            properties: names
+                .map(|name| Property::new(name, wanted.into()))
+                .collect(),
+        })
+    }
+
+    /// Whether the first plan has told the export: unless the first look, which knew nothing of the
+    /// volume, was at another asset, and there was something to set at once.
+    fn was_told(&self, asked: &Picture, standing: &Standing<E>) -> Result<bool, Error> {
+        let unknown = Picture::default();
+        let guess = self.reach.export.asset(&self.reach.subject(&unknown))?;
+        let before = asked.dataset(self.reach.dataset);
+        let before = before.map(|dataset| self.target(dataset)).transpose()?;
+        let nothing_to_set = before.is_some_and(|target| target.properties.is_empty());
+        Ok(guess == standing.asset || nothing_to_set)
+    }
+
+    /// What has to grow. A quota that the dataset has is its limit, whatever the configuration says
+    /// by now; one that it has not would be less than it has.
+    fn sizes(&self, dataset: &Dataset) -> Vec<PropertyName> {
+        match self.kind {
+            VolumeKind::Zvol => vec![PropertyName::VOLSIZE],
+            VolumeKind::Filesystem => {
+                let quota = dataset.size().map(|_| PropertyName::REFQUOTA);
+                let reserved = self.policy.reservation;
+                let reservation = reserved.then_some(PropertyName::REFRESERVATION);
+                quota.into_iter().chain(reservation).collect()
+            }
+        }
+    }
+}
+
+impl<E: Export> Verb<E::Request, E::Answer> for Expand<'_, E> {
+    type Done = Expanded;
+
+    fn doing(&self) -> String {
+        format!("expand volume `{}`", self.reach.id)
+    }
+
+    fn question(&self, pool: &Picture) -> Result<Question<E::Request>, Error> {
+        Ok(Question {
+            looks: vec![Look::Dataset(self.reach.dataset.clone())],
+            properties: self.reach.export.reads(),
+            export: self.reach.look(pool)?,
+        })
+    }
+
+    fn plan(
+        &self,
+        asked: &Picture,
+        seen: &Observed<E::Answer>,
+        done: usize,
+    ) -> Result<Outcome<Expanded, E::Request>, Error> {
+        let name = self.reach.dataset;
+        let there = |dataset: &&Dataset| is_complete(dataset) && dataset.kind == self.kind;
+        let Some(dataset) = seen.pool.dataset(name).filter(there) else {
+            return Err(Error::not_found(self.doing()));
+        };
+        let target = self.target(dataset)?;
+        let standing = self.reach.standing(asked, seen)?;
+        let mut plan = Plan::about(name.clone());
+        plan.guard(name.clone(), dataset.guid);
+        let missing = !target.properties.is_empty();
+        if missing {
+            plan.step(Step::Set {
+                object: name.clone().into(),
+                properties: target.properties,
+            });
+        } else if standing.is_none() {
+            return Ok(Outcome::Ask);
+        }
+        // Whether it knows the new size cannot always be seen, so it is told once in each call: with
+        // the first plan, or where that was made without knowing how the export stands, after it.
+        if let Some(standing) = standing
+            && (missing || done == 0 || (done == 1 && !self.was_told(asked, &standing)?))
+        {
+            let subject = self.reach.subject(&seen.pool);
+            let acts = self
+                .reach
+                .export
+                .resize(&subject, &standing.asset, &standing.facts)?;
+            plan.steps.extend(self.reach.steps(acts));
+        }
+        if !plan.is_empty() {
+            return Ok(Outcome::Do(plan));
+        }
+        Ok(Outcome::Done(Expanded {
+            capacity: target.size,
+            node_expansion_required: self.kind == VolumeKind::Zvol,
+        }))
+    }
+}

@@ -1,0 +1,272 @@
+//! What verbs that were cut, and never tried again, leave behind: what proves it, and how it goes.
+//!
+//! Everything that a verb makes says what it is from its first moment, and bears its last mark only when
+//! it is whole. So what has the first marks, not the last one, and is of some age is nobody's. It goes
+//! the way of all volumes and snapshots, if it is still what was listed when its turn comes: whatever is
+//! completed meanwhile stays. compat: "ZFS".
+
+use std::time::{Duration, SystemTime};
+
+use driver_core::{Error, Kind, OrphanKind, VolumeId};
+
+use super::destroy::is_only_container;
+use super::owner::Owner;
+use super::{Outcome, Verb, is_complete};
+use crate::id::{Layout, SnapshotPlace, is_helper};
+use crate::name::{DatasetName, Object, SnapshotRef};
+use crate::observed::{Dataset, Guid, Look, Observed, Picture, Question, Snapshot};
+use crate::property::{Properties, PropertyName};
+use crate::step::{Plan, Step};
+
+/// Whose orphans are looked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Estate<'a> {
+    /// Where things lie.
+    pub layout: &'a Layout,
+    /// Whose they have to be.
+    pub owner: Owner<'a>,
+    /// Only what was made before.
+    pub before: SystemTime,
+}
+
+/// Something that nobody owns, and what is needed to remove it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remains {
+    /// A volume that was not made to its end.
+    Volume(VolumeId),
+    /// The same of a detached snapshot.
+    Snapshot(SnapshotPlace),
+    /// A helper snapshot, and what is locked by whoever needs it.
+    Helper(SnapshotRef, DatasetName),
+    /// An empty dataset for detached snapshots.
+    Container(DatasetName),
+}
+
+/// When something was made.
+pub fn created(properties: &Properties) -> Option<SystemTime> {
+    let seconds = properties.number(&PropertyName::CREATION)?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+}
+
+// === impl Estate ===
+
+impl Estate<'_> {
+    /// What a dataset is, if it is an orphan.
+    pub fn dataset(&self, dataset: &Dataset) -> Option<Remains> {
+        let own = |name| dataset.properties.own(&name);
+        // A copy that is still running may have begun long ago.
+        let whole = is_complete(dataset) || own(PropertyName::SUCCESS).is_some();
+        if !self.is_old(&dataset.properties) || dataset.is_receiving() || whole {
+            return None;
+        }
+        // A connection with another export, or of another cluster, may have things under the same parents.
+        if !self.owner.made(dataset) {
+            return None;
+        }
+        if is_only_container(dataset) {
+            let parent = dataset.name.parent();
+            let one_of_ours = parent.is_some() && parent == self.layout.detached;
+            return one_of_ours.then(|| Remains::Container(dataset.name.clone()));
+        }
+        if !dataset.is_managed() || dataset.kind != self.layout.kind {
+            return None;
+        }
+        if let Some(id) = self.layout.volume_id(&dataset.name) {
+            own(PropertyName::VOLUME_NAME)?;
+            return Some(Remains::Volume(id));
+        }
+        own(PropertyName::SNAPSHOT_NAME)?;
+        let place = self.layout.place_of(&Object::from(dataset.name.clone()))?;
+        Some(Remains::Snapshot(place))
+    }
+
+    /// What a snapshot is, if it is an orphan. What lies on a half-made dataset goes with that.
+    pub fn snapshot(&self, snapshot: &Snapshot) -> Option<Remains> {
+        let properties = &snapshot.properties;
+        let helper = is_helper(&snapshot.name.leaf) && snapshot.csi_name().is_none();
+        let needed = snapshot.is_stood_on()
+            || snapshot.is_doomed()
+            || properties.number(&PropertyName::USERREFS) > Some(0);
+        // It shows what its dataset has.
+        let shows = |name| properties.get(&name).is_some();
+        let dataset = &snapshot.name.dataset;
+        let lies_right = self.layout.volume_id(dataset).is_some()
+            || self.layout.place_of(&dataset.clone().into()).is_some();
+        let marked = properties.get(&PropertyName::MANAGED) == Some("true");
+        let ours = lies_right && marked && self.owner.made_what_shows(properties);
+        let whole = shows(PropertyName::CONTEXT) || shows(PropertyName::SUCCESS);
+        if !self.is_old(properties) || !helper || needed || !ours || !whole {
+            return None;
+        }
+        let lock = self.layout.lock_of_helper(&snapshot.name)?;
+        Some(Remains::Helper(snapshot.name.clone(), lock))
+    }
+
+    fn is_old(&self, properties: &Properties) -> bool {
+        created(properties).is_some_and(|created| created < self.before)
+    }
+}
+
+// === impl Remains ===
+
+impl Remains {
+    /// What callers are told that it is.
+    pub fn kind(&self) -> OrphanKind {
+        match self {
+            Self::Volume(_) => OrphanKind::HalfVolume,
+            Self::Snapshot(_) => OrphanKind::HalfSnapshot,
+            Self::Helper(..) => OrphanKind::Helper,
+            Self::Container(_) => OrphanKind::Container,
+        }
+    }
+}
+
+/// Why something is not removed.
+fn not_one(doing: String, object: impl Into<Object>) -> Error {
+    let why = format!("{} is not what nobody owns, or not any more", object.into());
+    Error::new(Kind::Conflict, doing).because(why)
+}
+
+/// Removes a dataset that is still half made.
+#[derive(Debug)]
+pub struct RemoveHalf<'a, V> {
+    /// What is an orphan.
+    pub estate: Estate<'a>,
+    /// What removes it, whether it is one or not.
+    pub deletion: V,
+    /// Its name.
+    pub dataset: DatasetName,
+    /// Which one of that name.
+    pub guid: Guid,
+}
+
+impl<R, A, V: Verb<R, A, Done = ()>> Verb<R, A> for RemoveHalf<'_, V> {
+    type Done = ();
+
+    fn doing(&self) -> String {
+        format!("remove orphan {}", self.dataset)
+    }
+
+    fn question(&self, pool: &Picture) -> Result<Question<R>, Error> {
+        self.deletion.question(pool)
+    }
+
+    fn question_after(&self, pool: &Picture) -> Result<Question<R>, Error> {
+        self.deletion.question_after(pool)
+    }
+
+    fn plan(
+        &self,
+        asked: &Picture,
+        seen: &Observed<A>,
+        done: usize,
+    ) -> Result<Outcome<(), R>, Error> {
+        let dataset = seen.pool.dataset(&self.dataset);
+        // Whoever tries again, or deletes it, at the same time is welcome.
+        match dataset {
+            None if done == 0 => return Ok(Outcome::Done(())),
+            Some(other) if other.guid != self.guid => return Ok(Outcome::Done(())),
+            Some(whole) if self.estate.dataset(whole).is_none() => {
+                let doing = Verb::<R, A>::doing(self);
+                return Err(not_one(doing, self.dataset.clone()));
+            }
+            _ => {}
+        }
+        let outcome = self.deletion.plan(asked, seen, done)?;
+        Ok(match (outcome, dataset) {
+            (Outcome::Do(mut plan), Some(dataset)) => {
+                for mark in [PropertyName::CONTEXT, PropertyName::SUCCESS] {
+                    plan.guard_property(dataset, &mark);
+                }
+                Outcome::Do(plan)
+            }
+            (outcome, _) => outcome,
+        })
+    }
+}
+
+/// Removes a helper snapshot that nothing stands on, or an empty dataset for detached snapshots.
+#[derive(Debug)]
+pub struct RemoveSmall<'a> {
+    /// What is an orphan.
+    pub estate: Estate<'a>,
+    /// What it is.
+    pub object: Object,
+    /// Which one of that name.
+    pub guid: Guid,
+}
+
+// === impl RemoveSmall ===
+
+impl RemoveSmall<'_> {
+    /// What may be copied from it right now.
+    fn copy(&self) -> Option<DatasetName> {
+        match &self.object {
+            Object::Dataset(_) => None,
+            Object::Snapshot(name) => self.estate.layout.made_of(name),
+        }
+    }
+}
+
+/// Whether a copy into a dataset is running.
+pub fn is_being_copied(pool: &Picture, name: &DatasetName) -> bool {
+    pool.dataset(name).is_some_and(Dataset::is_receiving)
+}
+
+impl<R, A> Verb<R, A> for RemoveSmall<'_> {
+    type Done = ();
+
+    fn doing(&self) -> String {
+        format!("remove orphan {}", self.object)
+    }
+
+    fn question(&self, _pool: &Picture) -> Result<Question<R>, Error> {
+        let itself = match &self.object {
+            Object::Dataset(name) => Look::Dataset(name.clone()),
+            Object::Snapshot(name) => Look::Snapshot(name.clone()),
+        };
+        let copy = self.copy().map(Look::Dataset);
+        Ok(Question::of(std::iter::once(itself).chain(copy)))
+    }
+
+    fn plan(
+        &self,
+        _asked: &Picture,
+        seen: &Observed<A>,
+        done: usize,
+    ) -> Result<Outcome<(), R>, Error> {
+        let (found, remains) = match &self.object {
+            Object::Dataset(name) => {
+                let found = seen.pool.dataset(name);
+                let guid = found.map(|found| found.guid);
+                (guid, found.and_then(|found| self.estate.dataset(found)))
+            }
+            Object::Snapshot(name) => {
+                let found = seen.pool.snapshot(name);
+                let there = found.filter(|found| !found.is_doomed());
+                let guid = there.map(|found| found.guid);
+                (guid, found.and_then(|found| self.estate.snapshot(found)))
+            }
+        };
+        if found != Some(self.guid) {
+            return Ok(Outcome::Done(()));
+        }
+        let (lock, step) = match remains {
+            Some(Remains::Helper(name, lock)) => (lock, Step::DestroySnapshot(name)),
+            // It was left, because something is in it.
+            Some(Remains::Container(name)) if done == 0 => (name.clone(), Step::DestroyEmpty(name)),
+            _ => {
+                let doing = Verb::<R, A>::doing(self);
+                return Err(not_one(doing, self.object.clone()));
+            }
+        };
+        if let Some(copy) = self.copy().filter(|copy| is_being_copied(&seen.pool, copy)) {
+            let why = format!("a copy into {copy} is still running");
+            return Err(Error::new(Kind::Pending, Verb::<R, A>::doing(self)).because(why));
+        }
+        let mut plan = Plan::about(lock);
+        plan.guard(self.object.clone(), self.guid);
+        plan.step(step);
+        Ok(Outcome::Do(plan))
+    }
+}

@@ -1,0 +1,60 @@
+//! Which connection made something, by the marks that it has from its first moment.
+//!
+//! Connections may share parents: two exports of zvols, two clusters with one pool. Where things lie does
+//! not say whose they are, then; the `driver:` and the `instance_id` of whoever made them do.
+//! compat: "ZFS".
+
+use crate::observed::Dataset;
+use crate::policy::value_of;
+use crate::property::{Properties, Property, PropertyName, PropertyValue};
+
+/// A connection, as what it makes remembers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner<'a> {
+    /// The value of `driver:`.
+    pub provisioner: &'a str,
+    /// The `instance_id`.
+    pub instance: Option<&'a str>,
+}
+
+// === impl Owner ===
+
+impl Owner<'_> {
+    /// What says so.
+    pub fn marks(&self) -> Vec<Property> {
+        let text = |name, text| Property::new(name, value_of(text));
+        let instance = self.instance.map(|id| text(PropertyName::INSTANCE, id));
+        std::iter::once(text(PropertyName::PROVISIONER, self.provisioner))
+            .chain(instance)
+            .collect()
+    }
+
+    /// Whether it is proved that this one made a dataset. No mark is no proof.
+    pub fn made(&self, dataset: &Dataset) -> bool {
+        self.is_told_by(|name| dataset.properties.own(name))
+    }
+
+    /// The same of the dataset of a snapshot, which shows what its dataset has.
+    pub fn made_what_shows(&self, snapshot: &Properties) -> bool {
+        self.is_told_by(|name| snapshot.get(name))
+    }
+
+    fn is_told_by<'p>(&self, mark: impl Fn(&PropertyName) -> Option<&'p str>) -> bool {
+        let instance = self.recorded_instance();
+        mark(&PropertyName::PROVISIONER) == Some(self.provisioner)
+            && mark(&PropertyName::INSTANCE) == instance.as_ref().map(PropertyValue::as_str)
+    }
+
+    fn recorded_instance(&self) -> Option<PropertyValue> {
+        self.instance.map(value_of)
+    }
+
+    /// Whether another one says that it made a dataset. One without marks may be anybody's.
+    pub fn is_another(&self, dataset: &Dataset) -> bool {
+        let own = |name| dataset.properties.own(&name);
+        let provisioner = own(PropertyName::PROVISIONER);
+        let (instance, ours) = (own(PropertyName::INSTANCE), self.recorded_instance());
+        provisioner.is_some_and(|by| by != self.provisioner)
+            || instance.is_some_and(|id| ours.is_none_or(|ours| id != ours.as_str()))
+    }
+}

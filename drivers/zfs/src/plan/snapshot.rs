@@ -1,0 +1,318 @@
+//! Taking a snapshot: of the volume's dataset, or as a dataset of its own.
+//!
+//! An attached one is whole in one step. A detached one is a copy of a helper snapshot and is marked
+//! when the helpers are gone. A name belongs to one snapshot; that others do not have it is asked
+//! of the host, which looks through all of them there.
+
+use driver_core::{Error, Kind, SnapshotName};
+
+use super::create::take;
+use super::destroy::contains;
+use super::owner::Owner;
+use super::{Outcome, Verb, is_complete};
+use crate::id::{self, At, Layout, SnapshotPlace};
+use crate::name::{DatasetName, NameError, Object, SnapshotRef};
+use crate::observed::{Dataset, Look, Observed, Picture, Question, Snapshot, VolumeKind};
+use crate::policy::value_of;
+use crate::property::{Properties, Property, PropertyName, PropertyValue};
+use crate::step::{New, Plan, Step};
+
+/// Takes a snapshot.
+#[derive(Debug)]
+pub struct TakeSnapshot<'a> {
+    /// Where things lie.
+    pub layout: &'a Layout,
+    /// Who takes it.
+    pub owner: Owner<'a>,
+    /// What it will be.
+    pub place: SnapshotPlace,
+    /// The name that it was asked for by.
+    pub name: &'a SnapshotName,
+    /// The dataset of its volume.
+    pub source: DatasetName,
+    /// What it has from its first moment, except the mark that it is complete.
+    pub properties: Vec<Property>,
+}
+
+/// A snapshot of the orchestrator that exists.
+#[derive(Debug, Clone)]
+pub struct Taken {
+    /// What it is.
+    pub place: SnapshotPlace,
+    /// What is known of it.
+    pub properties: Properties,
+}
+
+/// What says that a snapshot is ours. compat: "ZFS".
+pub fn contract(name: &SnapshotName, place: &SnapshotPlace) -> Vec<Property> {
+    vec![
+        Property::new(PropertyName::SNAPSHOT_NAME, value_of(name.as_str())),
+        Property::new(
+            PropertyName::SNAPSHOT_SOURCE,
+            value_of(place.volume.as_str()),
+        ),
+        Property::new(PropertyName::MANAGED, PropertyValue::yes()),
+    ]
+}
+
+// === impl TakeSnapshot ===
+
+impl TakeSnapshot<'_> {
+    fn refused(&self, kind: Kind) -> Error {
+        let (leaf, volume) = (&self.place.leaf, &self.place.volume);
+        Error::new(kind, format!("take snapshot `{leaf}` of volume `{volume}`"))
+    }
+
+    fn too_long(&self) -> impl Fn(NameError) -> Error + '_ {
+        |error| self.refused(Kind::Invalid).because(error)
+    }
+
+    fn text(&self) -> PropertyValue {
+        value_of(self.name.as_str())
+    }
+
+    fn helper(&self) -> Result<SnapshotRef, NameError> {
+        self.source.at(&id::helper_for_snapshot(&self.place.leaf)?)
+    }
+
+    /// The object that it will be.
+    fn itself(&self) -> Object {
+        match &self.place.at {
+            At::Attached(snapshot) => snapshot.clone().into(),
+            At::Detached(dataset) => dataset.clone().into(),
+        }
+    }
+
+    /// What has to be seen of the snapshot and of its volume.
+    fn looks(&self) -> Result<Vec<Look>, Error> {
+        let mut looks = vec![Look::Dataset(self.source.clone())];
+        match &self.place.at {
+            At::Attached(snapshot) => looks.push(Look::Snapshot(snapshot.clone())),
+            At::Detached(dataset) => {
+                looks.push(Look::Family(dataset.clone()));
+                looks.extend(dataset.parent().map(Look::Dataset));
+                looks.push(Look::Snapshot(self.helper().map_err(self.too_long())?));
+            }
+        }
+        Ok(looks)
+    }
+
+    /// Snapshots of this name that are not this one. Some of them may be doomed.
+    fn others<'p>(&self, pool: &'p Picture) -> impl Iterator<Item = &'p Object> {
+        let itself = self.itself();
+        let ours = |object: &&Object| self.layout.place_of(object).is_some();
+        let others: Vec<_> = pool
+            .named()
+            .iter()
+            .filter(ours)
+            .filter(|o| **o != itself)
+            .collect();
+        others.into_iter()
+    }
+
+    /// Whether another one has the name; `None` if that takes another look.
+    fn is_taken(&self, asked: &Picture, pool: &Picture) -> Option<bool> {
+        let mut taken = false;
+        for object in self.others(pool) {
+            taken |= match object {
+                Object::Dataset(_) => true,
+                Object::Snapshot(name) => match pool.snapshot(name) {
+                    Some(snapshot) => !snapshot.is_doomed(),
+                    // Looked at, and gone in the meantime.
+                    None if asked.named().contains(object) => false,
+                    None => return None,
+                },
+            };
+        }
+        Some(taken)
+    }
+
+    /// Whether what exists was taken by this request; otherwise why not.
+    fn recognise(&self, properties: &Properties) -> Result<(), Error> {
+        let own = |name| properties.own(&name);
+        let name = own(PropertyName::SNAPSHOT_NAME) == Some(self.text().as_str());
+        let volume = own(PropertyName::SNAPSHOT_SOURCE);
+        let volume = volume.is_none_or(|volume| volume == self.place.volume.as_str());
+        if name && volume {
+            return Ok(());
+        }
+        let why = format!(
+            "{} exists, and was not taken by this request",
+            self.itself()
+        );
+        Err(self.refused(Kind::Conflict).because(why))
+    }
+
+    fn attached<R>(&self, name: &SnapshotRef, pool: &Picture) -> Result<Outcome<Taken, R>, Error> {
+        let mut plan = Plan::about(self.source.clone());
+        match pool.snapshot(name) {
+            Some(old) if old.is_doomed() => {
+                plan.guard(name.clone(), old.guid);
+                plan.step(Step::Rename {
+                    snapshot: name.clone(),
+                    to: id::aside(old.guid),
+                });
+            }
+            Some(snapshot) => {
+                self.recognise(&snapshot.properties)?;
+                if !snapshot.properties.has(&success()) {
+                    plan.guard(name.clone(), snapshot.guid);
+                    plan.step(marked(name.clone()));
+                    return Ok(Outcome::Do(plan));
+                }
+                return Ok(Outcome::Done(self.taken(&snapshot.properties)));
+            }
+            None => {}
+        }
+        let mut properties = self.properties.clone();
+        properties.push(success());
+        plan.step(Step::Snapshot {
+            snapshot: name.clone(),
+            properties,
+        });
+        Ok(Outcome::Do(plan))
+    }
+
+    fn detached<R>(&self, name: &DatasetName, pool: &Picture) -> Result<Outcome<Taken, R>, Error> {
+        let helper = self.helper().map_err(self.too_long())?;
+        let on_copy = name.at(&helper.leaf).map_err(self.too_long())?;
+        let mut plan = Plan::about(name.parent().unwrap_or_else(|| name.clone()));
+        if let Some(dataset) = pool.dataset(name) {
+            if dataset.is_receiving() {
+                let why = format!("a copy into {name} is still running");
+                return Err(self.refused(Kind::Pending).because(why));
+            }
+            self.recognise(&dataset.properties)?;
+            let left = |s: &&Snapshot| !s.is_doomed() && s.csi_name().is_none();
+            let seen = [&helper, &on_copy].map(|name| pool.snapshot(name));
+            for left in seen.into_iter().flatten().filter(left) {
+                plan.guard(left.name.clone(), left.guid);
+                plan.step(Step::DestroySnapshot(left.name.clone()));
+            }
+            if !dataset.properties.has(&success()) {
+                plan.step(marked(name.clone()));
+            }
+            if plan.is_empty() {
+                return Ok(Outcome::Done(self.taken(&dataset.properties)));
+            }
+            plan.guard(name.clone(), dataset.guid);
+            return Ok(Outcome::Do(plan));
+        }
+        let container = name
+            .parent()
+            .filter(|container| pool.dataset(container).is_none());
+        plan.steps.extend(container.map(|dataset| {
+            Step::Create {
+                dataset,
+                new: New::Filesystem,
+                properties: std::iter::once(contains())
+                    .chain(self.owner.marks())
+                    .collect(),
+            }
+        }));
+        take(&mut plan, &helper, pool).map_err(|why| self.refused(Kind::Conflict).because(why))?;
+        plan.step(Step::Copy {
+            from: helper.clone(),
+            to: name.clone(),
+            properties: self.properties.clone(),
+            mount: false,
+        });
+        plan.steps
+            .extend([helper, on_copy].map(Step::DestroySnapshot));
+        plan.step(marked(name.clone()));
+        Ok(Outcome::Do(plan))
+    }
+
+    fn taken(&self, properties: &Properties) -> Taken {
+        Taken {
+            place: self.place.clone(),
+            properties: properties.clone(),
+        }
+    }
+}
+
+fn success() -> Property {
+    Property::new(PropertyName::SUCCESS, PropertyValue::yes())
+}
+
+fn marked<R>(object: impl Into<Object>) -> Step<R> {
+    Step::Set {
+        object: object.into(),
+        properties: vec![success()],
+    }
+}
+
+impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
+    type Done = Taken;
+
+    fn doing(&self) -> String {
+        format!(
+            "take snapshot `{}` of `{}`",
+            self.place.leaf, self.place.volume
+        )
+    }
+
+    fn question(&self, pool: &Picture) -> Result<Question<R>, Error> {
+        let mut looks = self.looks()?;
+        let parents = std::iter::once(&self.layout.volumes).chain(&self.layout.detached);
+        looks.push(Look::Named {
+            within: parents.cloned().collect(),
+            name: self.text().as_str().to_owned(),
+        });
+        // Those that had the name at the last look: are they doomed?
+        let snapshots = self.others(pool).filter_map(|object| match object {
+            Object::Snapshot(snapshot) => Some(Look::Snapshot(snapshot.clone())),
+            Object::Dataset(_) => None,
+        });
+        looks.extend(snapshots);
+        Ok(Question::of(looks))
+    }
+
+    /// Whoever else has the name was asked before the plan; the host looks through everything for
+    /// that, and it decides nothing any more.
+    fn question_after(&self, _pool: &Picture) -> Result<Question<R>, Error> {
+        Ok(Question::of(self.looks()?))
+    }
+
+    fn plan(
+        &self,
+        asked: &Picture,
+        seen: &Observed<A>,
+        _done: usize,
+    ) -> Result<Outcome<Taken, R>, Error> {
+        let there = |source: &&Dataset| is_complete(source) && source.kind == self.layout.kind;
+        if !seen.pool.dataset(&self.source).as_ref().is_some_and(there) {
+            return Err(self
+                .refused(Kind::NotFound)
+                .because("there is no such volume"));
+        }
+        match self.is_taken(asked, &seen.pool) {
+            None => return Ok(Outcome::Ask),
+            Some(true) => {
+                let names = super::listed(self.others(&seen.pool));
+                let why = format!("another snapshot has this name: {names}");
+                return Err(self.refused(Kind::Conflict).because(why));
+            }
+            Some(false) => {}
+        }
+        match &self.place.at {
+            At::Attached(snapshot) => self.attached(snapshot, &seen.pool),
+            At::Detached(dataset) => self.detached(dataset, &seen.pool),
+        }
+    }
+}
+
+// === impl Taken ===
+
+impl Taken {
+    /// The bytes that a volume made of it needs at least.
+    pub fn size(&self, kind: VolumeKind) -> u64 {
+        let number = |name| self.properties.number(&name).unwrap_or_default();
+        match kind {
+            VolumeKind::Zvol => number(PropertyName::VOLSIZE),
+            VolumeKind::Filesystem => {
+                number(PropertyName::REFERENCED).max(number(PropertyName::LOGICALREFERENCED))
+            }
+        }
+    }
+}

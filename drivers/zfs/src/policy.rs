@@ -1,0 +1,160 @@
+//! How a connection wants its volumes: what was configured, checked.
+
+use std::collections::BTreeMap;
+
+use driver_core::template::Template;
+use driver_core::{CreateVolume, Error, Parameters, Source};
+use serde::Serialize;
+
+use crate::observed::VolumeKind;
+use crate::plan::owner::Owner;
+use crate::property::{Property, PropertyName, PropertyValue};
+use crate::step::Permission;
+
+/// How a connection wants its volumes.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// The value of `driver:`, recorded with every volume.
+    pub provisioner: String,
+    /// The `instance_id`, recorded with every volume.
+    pub instance: Option<String>,
+    /// Properties of new volumes.
+    pub dataset_properties: Vec<(PropertyName, Template)>,
+    /// Properties of new snapshots.
+    pub snapshot_properties: Vec<(PropertyName, Template)>,
+    /// Whether the size of a filesystem is a quota. Otherwise nothing limits it.
+    pub quota: bool,
+    /// Whether the size of a filesystem is kept free for it.
+    pub reservation: bool,
+    /// The size of the blocks of a zvol.
+    pub block: u64,
+    /// Whether nothing is kept free for a zvol.
+    pub thin: bool,
+    /// Deduplication of a zvol.
+    pub dedup: Option<PropertyValue>,
+    /// Compression of a zvol.
+    pub compression: Option<PropertyValue>,
+    /// Who may do what at the root of a filesystem.
+    pub permissions: Vec<Permission>,
+}
+
+/// What a template of properties sees.
+#[derive(Serialize)]
+struct PropertyData<'a> {
+    parameters: &'a BTreeMap<String, String>,
+}
+
+/// Text of an orchestrator as a value: what could not be read back is escaped.
+pub(crate) fn value_of(text: &str) -> PropertyValue {
+    let plain = PropertyValue::parse(text);
+    plain.unwrap_or_else(|_| {
+        let escaped: String = text
+            .chars()
+            .take(1024)
+            .flat_map(char::escape_debug)
+            .collect();
+        PropertyValue::parse(escaped).unwrap_or_else(|_| PropertyValue::yes())
+    })
+}
+
+/// Each name once, with its last value.
+fn merged(properties: impl IntoIterator<Item = Property>) -> Vec<Property> {
+    let mut all: Vec<Property> = Vec::new();
+    for property in properties {
+        all.retain(|other| other.name != property.name);
+        all.push(property);
+    }
+    all
+}
+
+fn rendered(
+    templates: &[(PropertyName, Template)],
+    parameters: &Parameters,
+) -> Result<Vec<Property>, Error> {
+    let data = PropertyData {
+        parameters: parameters.raw(),
+    };
+    let render = |(name, template): &(PropertyName, Template)| {
+        let refused = || Error::invalid(format!("set property `{name}` of what is made"));
+        let text = template
+            .render(&data)
+            .map_err(|error| refused().because(error))?;
+        let value = PropertyValue::parse(text).map_err(|error| refused().because(error))?;
+        Ok(Property::new(name.clone(), value))
+    };
+    templates.iter().map(render).collect()
+}
+
+// === impl Policy ===
+
+impl Policy {
+    /// What a new volume has from its first moment. compat: "ZFS".
+    pub fn of_volume(
+        &self,
+        kind: VolumeKind,
+        request: &CreateVolume,
+    ) -> Result<Vec<Property>, Error> {
+        let mut all = rendered(&self.dataset_properties, &request.parameters)?;
+        if kind == VolumeKind::Zvol {
+            // compat: "ZFS": the size is rounded to these blocks, so they are asked for alone.
+            all.retain(|property| property.name != PropertyName::VOLBLOCKSIZE);
+            let given = |name, value: &Option<PropertyValue>| {
+                value.clone().map(|value| Property::new(name, value))
+            };
+            all.extend(given(PropertyName::DEDUP, &self.dedup));
+            all.extend(given(PropertyName::COMPRESSION, &self.compression));
+            if self.thin {
+                all.push(Property::new(PropertyName::REFRESERVATION, 0.into()));
+            }
+        }
+        all.extend(self.contract(request));
+        Ok(merged(all))
+    }
+
+    /// What says that a volume is ours, and of which request it was made.
+    pub fn contract(&self, request: &CreateVolume) -> Vec<Property> {
+        let text = |name, text: &str| Property::new(name, value_of(text));
+        let mut all = vec![
+            text(PropertyName::VOLUME_NAME, request.name.as_str()),
+            Property::new(PropertyName::MANAGED, PropertyValue::yes()),
+        ];
+        all.extend(self.owner().marks());
+        let (kind, id) = match &request.source {
+            None => return all,
+            Some(Source::Snapshot(id)) => ("snapshot", id.as_str()),
+            Some(Source::Volume(id)) => ("volume", id.as_str()),
+        };
+        all.push(text(PropertyName::SOURCE_KIND, kind));
+        all.push(text(PropertyName::SOURCE_ID, id));
+        all
+    }
+
+    /// What tells this connection from others that use the same parents.
+    pub fn owner(&self) -> Owner<'_> {
+        Owner {
+            provisioner: &self.provisioner,
+            instance: self.instance.as_deref(),
+        }
+    }
+
+    /// What a new snapshot has from its first moment, `contract` included.
+    pub fn of_snapshot(
+        &self,
+        parameters: &Parameters,
+        contract: Vec<Property>,
+    ) -> Result<Vec<Property>, Error> {
+        let mut all = rendered(&self.snapshot_properties, parameters)?;
+        all.extend(contract);
+        Ok(merged(all))
+    }
+
+    /// The properties that are the size of a filesystem.
+    pub fn size_of_filesystem(&self, size: u64) -> Vec<Property> {
+        let quota = self.quota.then_some(PropertyName::REFQUOTA);
+        let reservation = self.reservation.then_some(PropertyName::REFRESERVATION);
+        let properties = quota.into_iter().chain(reservation);
+        properties
+            .map(|name| Property::new(name, size.into()))
+            .collect()
+    }
+}

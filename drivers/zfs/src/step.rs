@@ -1,0 +1,254 @@
+//! What is to be done: typed steps, in order, and what has to be true before the first of them.
+//!
+//! A plan is made from one observation and holds only what that observation allows. Each step is
+//! harmless when it was done already, and what one that failed has done of itself shows: so a crash
+//! is a prefix of a plan, and what comes after it is found by observing and planning again.
+
+use std::fmt;
+
+use node_utils::AbsolutePath;
+
+use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
+use crate::observed::{Dataset, Guid};
+use crate::property::{Property, PropertyName};
+
+/// Steps in order. `R` is what an export asks of its backend.
+#[derive(Debug, Clone)]
+pub struct Plan<R> {
+    /// Whom this is about: plans for the same dataset never run at the same time, whichever
+    /// process made them.
+    pub lock: DatasetName,
+    /// What must still be true, once the lock is held. Otherwise nothing is done, and the world is
+    /// observed again.
+    pub guards: Vec<Guard>,
+    /// The steps.
+    pub steps: Vec<Step<R>>,
+}
+
+/// An object is still as it was observed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guard {
+    /// Its name.
+    pub object: Object,
+    /// What has not changed.
+    pub still: Still,
+}
+
+/// What of an object has not changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Still {
+    /// It is the same one: this tells it from another one of its name.
+    Itself(Guid),
+    /// It has this text of its own in a property, or none. What is written as a whole after it was
+    /// read has to be what was read, or what somebody else wrote in between is lost.
+    Has(PropertyName, Option<String>),
+}
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step<R> {
+    /// Makes a dataset and whatever is missing above it.
+    Create {
+        /// Its name.
+        dataset: DatasetName,
+        /// What it is.
+        new: New,
+        /// What it has from its first moment.
+        properties: Vec<Property>,
+    },
+    /// Makes a snapshot.
+    Snapshot {
+        /// Its name.
+        snapshot: SnapshotRef,
+        /// What it has from its first moment.
+        properties: Vec<Property>,
+    },
+    /// Makes a dataset that stands on a snapshot.
+    Clone {
+        /// The snapshot.
+        origin: SnapshotRef,
+        /// The new dataset.
+        dataset: DatasetName,
+        /// What it has from its first moment.
+        properties: Vec<Property>,
+    },
+    /// Makes a dataset with the content of a snapshot, and a snapshot of the same leaf on it. Whole
+    /// or not at all.
+    Copy {
+        /// The snapshot.
+        from: SnapshotRef,
+        /// The new dataset.
+        to: DatasetName,
+        /// What it has from its first moment.
+        properties: Vec<Property>,
+        /// Whether a filesystem is mounted then.
+        mount: bool,
+    },
+    /// Sets properties: each one or not, also where this fails. A plan compares all of them again.
+    Set {
+        /// Of what.
+        object: Object,
+        /// To what.
+        properties: Vec<Property>,
+    },
+    /// Takes a property away, so that what is above counts again.
+    Inherit {
+        /// From what.
+        object: Object,
+        /// Which.
+        property: PropertyName,
+    },
+    /// Gives a snapshot another name.
+    Rename {
+        /// The snapshot.
+        snapshot: SnapshotRef,
+        /// Its new name.
+        to: SnapshotLeaf,
+    },
+    /// Turns a clone and what it stands on around: all snapshots up to its origin become its own.
+    Promote(DatasetName),
+    /// Removes a snapshot, or dooms it: it goes with its last clone and hold.
+    DestroySnapshot(SnapshotRef),
+    /// Removes a dataset that has neither snapshots nor anything below it.
+    DestroyDataset(DatasetName),
+    /// Removes a dataset if it has neither snapshots nor anything below it; else leaves it.
+    DestroyEmpty(DatasetName),
+    /// Mounts a filesystem where its property says.
+    Mount(DatasetName),
+    /// Sets who may do what at the root of a mounted filesystem.
+    Permit {
+        /// Where it is mounted.
+        path: AbsolutePath,
+        /// What is set.
+        permission: Permission,
+    },
+    /// Waits, for a moment, until the host shows a zvol as a disk.
+    Settle(DatasetName),
+    /// What an export asks of its backend.
+    Export(R),
+}
+
+/// What is made of nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum New {
+    /// A tree of files.
+    Filesystem,
+    /// A disk.
+    Zvol {
+        /// Its size in bytes.
+        size: u64,
+        /// The size of its blocks; `None` is the host's default.
+        block: Option<u64>,
+    },
+}
+
+/// Who may do what at the root of a filesystem.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Permission {
+    /// The mode.
+    Mode(u32),
+    /// User and group, as `chown` takes them: `user`, `user:group` or `:group`.
+    Owner(String),
+    /// One entry of an access control list, by the tool that is configured.
+    Acl {
+        /// The tool.
+        tool: exec::Program,
+        /// Its arguments before the path.
+        arguments: Vec<String>,
+    },
+}
+
+/// Why a plan was not done to its end.
+#[derive(Debug)]
+pub struct Failed {
+    /// What can be done about it.
+    pub next: Next,
+    /// What is said if nothing can.
+    pub error: driver_core::Error,
+}
+
+/// What can be done about a plan that was not done to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// The world is not as it was observed: observe and plan again.
+    Observe,
+    /// Something is in use: wait, then observe and plan again.
+    Wait,
+    /// Others were at what all volumes share for as long as was waited: observe, plan and wait again.
+    Queue,
+    /// Nothing: the caller has to know.
+    Tell,
+}
+
+// === impl Plan ===
+
+impl<R> Plan<R> {
+    /// Nothing yet, about this dataset.
+    pub fn about(lock: DatasetName) -> Self {
+        Self {
+            lock,
+            guards: Vec::new(),
+            steps: Vec::new(),
+        }
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Asks for an object to be the one that was observed.
+    pub fn guard(&mut self, object: impl Into<Object>, guid: Guid) {
+        let (object, still) = (object.into(), Still::Itself(guid));
+        self.guards.push(Guard { object, still });
+    }
+
+    /// Asks for a property of a dataset to be as it was observed, of its own or not.
+    pub fn guard_property(&mut self, dataset: &Dataset, name: &PropertyName) {
+        let text = dataset.properties.own(name).map(str::to_owned);
+        let object = dataset.name.clone().into();
+        let still = Still::Has(name.clone(), text);
+        self.guards.push(Guard { object, still });
+    }
+
+    /// Adds a step.
+    pub fn step(&mut self, step: Step<R>) {
+        self.steps.push(step);
+    }
+}
+
+impl fmt::Display for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.still {
+            Still::Itself(guid) => write!(f, "{} is {guid}", self.object),
+            // Values of properties do not show.
+            Still::Has(name, _) => write!(f, "{name} of {} is what it was", self.object),
+        }
+    }
+}
+
+/// For errors and logs: what it does, to what. Values of properties do not show.
+impl<R> fmt::Display for Step<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create { dataset, .. } => write!(f, "create {dataset}"),
+            Self::Snapshot { snapshot, .. } => write!(f, "take snapshot {snapshot}"),
+            Self::Clone {
+                origin, dataset, ..
+            } => write!(f, "clone {origin} to {dataset}"),
+            Self::Copy { from, to, .. } => write!(f, "copy {from} to {to}"),
+            Self::Set { object, .. } => write!(f, "set properties of {object}"),
+            Self::Inherit { object, property } => write!(f, "clear {property} of {object}"),
+            Self::Rename { snapshot, to } => write!(f, "rename {snapshot} to {to}"),
+            Self::Promote(dataset) => write!(f, "promote {dataset}"),
+            Self::DestroySnapshot(snapshot) => write!(f, "destroy {snapshot}"),
+            Self::DestroyDataset(dataset) | Self::DestroyEmpty(dataset) => {
+                write!(f, "destroy {dataset}")
+            }
+            Self::Mount(dataset) => write!(f, "mount {dataset}"),
+            Self::Permit { path, .. } => write!(f, "set permissions of {path}"),
+            Self::Settle(dataset) => write!(f, "wait for the device of {dataset}"),
+            Self::Export(_) => f.write_str("change its export"),
+        }
+    }
+}

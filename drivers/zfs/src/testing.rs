@@ -1,0 +1,151 @@
+//! A pool in memory and an export in memory: what plans do, done at once.
+//!
+//! The pool follows the rules of ZFS that plans rely on, and refuses what ZFS refuses. It can be cut
+//! between any two steps, as a process or a connection is, and what was cut can go on; others can
+//! change it between a look and a plan, and it can be busy. The tests of real ZFS run the same suites.
+
+mod export;
+mod memory;
+mod pool;
+mod state;
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use driver_core::{BackendIdentity, Call, Effect, Error};
+
+pub use export::{MemoryAnswer, MemoryExport, MemoryRequest, Targets};
+pub use memory::settings;
+pub use pool::{MemoryPool, Thing};
+pub use state::State;
+
+use crate::backend::{Backend, ListQuery, Listed};
+use crate::observed::{Look, Observed, Question};
+use crate::step::{Failed, Next, Plan};
+
+/// How long a turn is waited for that does not come.
+const TURN: Duration = Duration::from_secs(10);
+
+/// A host with a pool in memory.
+#[derive(Debug, Default)]
+pub struct MemoryHost {
+    state: Mutex<State>,
+    meanwhile: Mutex<Option<Meanwhile>>,
+}
+
+/// What others do to a host, once.
+struct Meanwhile(Box<dyn FnOnce(&mut State) + Send>);
+
+impl fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Meanwhile")
+    }
+}
+
+// === impl MemoryHost ===
+
+impl MemoryHost {
+    /// A host with an empty pool `tank`.
+    pub fn new() -> Self {
+        let host = Self::default();
+        host.state().pool = MemoryPool::with_root("tank");
+        host
+    }
+
+    /// A host as it was left.
+    pub fn from_state(state: State) -> Self {
+        Self {
+            state: Mutex::new(state),
+            meanwhile: Mutex::default(),
+        }
+    }
+
+    /// Does something to it before the first step of the next plan, when that was made already.
+    pub fn meanwhile(&self, change: impl FnOnce(&mut State) + Send + 'static) {
+        *self.between() = Some(Meanwhile(Box::new(change)));
+    }
+
+    fn apply_now(
+        &self,
+        plan: &Plan<MemoryRequest>,
+        then: &Question<MemoryRequest>,
+    ) -> Result<Observed<MemoryAnswer>, Failed> {
+        let mut state = self.state();
+        state.exchanges += 1;
+        if let Some(Meanwhile(change)) = self.between().take() {
+            change(&mut state);
+        }
+        // Whatever runs still holds the lock.
+        state.finish();
+        state.apply(plan)?;
+        state.look(then).map_err(|error| Failed {
+            next: Next::Tell,
+            error: error.with_effect(Effect::Possible),
+        })
+    }
+
+    fn between(&self) -> MutexGuard<'_, Option<Meanwhile>> {
+        self.meanwhile
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All that it is; tests change it as others would.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Backend for MemoryHost {
+    type Request = MemoryRequest;
+    type Answer = MemoryAnswer;
+
+    fn identity(&self) -> BackendIdentity {
+        BackendIdentity("memory".into())
+    }
+
+    async fn observe(
+        &self,
+        _call: &Call,
+        question: &Question<MemoryRequest>,
+    ) -> Result<Observed<MemoryAnswer>, Error> {
+        // Others get their turn between a look and a plan.
+        tokio::task::yield_now().await;
+        let mut state = self.state();
+        state.exchanges += 1;
+        if state.is_cut() {
+            return Err(state::lost().error.with_effect(Effect::None));
+        }
+        state.look(question)
+    }
+
+    async fn apply(
+        &self,
+        call: &Call,
+        plan: &Plan<MemoryRequest>,
+        then: &Question<MemoryRequest>,
+    ) -> Result<Observed<MemoryAnswer>, Failed> {
+        call.changing();
+        let outcome = self.apply_now(plan, then);
+        if matches!(&outcome, Err(failed) if failed.next == Next::Queue) {
+            // It is not said before it was waited for.
+            tokio::time::sleep(TURN).await;
+        }
+        tokio::task::yield_now().await;
+        outcome
+    }
+
+    async fn list(&self, _call: &Call, query: &ListQuery) -> Result<Listed, Error> {
+        let mut state = self.state();
+        state.exchanges += 1;
+        let parents = query.shelves.iter();
+        let parents: Vec<_> = parents
+            .map(|shelf| Look::Dataset(shelf.parent.clone()))
+            .collect();
+        state.find_pools(&parents)?;
+        Ok(state.pool.list(query))
+    }
+}

@@ -1,0 +1,338 @@
+//! An export in memory: targets that stand for a dataset each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use driver_core::{AccessRules, Error, Kind, NodeId};
+use node_utils::{AccessMode, Attachment, VolumeContext};
+
+use crate::export::{Act, AssetName, AssetNaming, Export, Subject};
+use crate::name::DatasetName;
+use crate::observed::VolumeKind;
+use crate::property::{Property, PropertyName, PropertyValue};
+
+/// What a host exports.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Targets {
+    /// The targets, and what each is of. A target is made in two steps: first it is of nothing.
+    pub targets: BTreeMap<String, Option<DatasetName>>,
+    /// The targets that were saved for the next start of the host.
+    pub saved: BTreeSet<String>,
+    /// The targets that were told that they have grown.
+    pub told: Vec<String>,
+    /// The nodes that a target lets in.
+    pub inside: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// What is asked of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MemoryRequest {
+    /// Shows a target.
+    Show(String),
+    /// Makes a target of nothing.
+    Make(String),
+    /// Says what a target is of.
+    Fill(String, DatasetName),
+    /// Takes a target away.
+    Remove(String),
+    /// Tells a target that it has grown.
+    Grow(String),
+    /// Lets these nodes in, and puts all others out.
+    LetIn(String, BTreeSet<String>),
+    /// Saves what there is.
+    Save,
+}
+
+/// What a host answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryAnswer {
+    /// The target, if it is there.
+    pub target: Option<Option<DatasetName>>,
+    /// Whether it is saved.
+    pub saved: bool,
+    /// The nodes that it lets in.
+    pub inside: BTreeSet<String>,
+}
+
+/// Exports datasets as targets.
+#[derive(Debug)]
+pub struct MemoryExport {
+    /// What it exports.
+    pub kind: VolumeKind,
+    /// How targets are named.
+    pub naming: AssetNaming,
+    /// Whether only a target that is there says how it is reached.
+    pub coy: bool,
+    /// Whether targets have to be told that they have grown.
+    pub resizes: bool,
+    /// Whether it lets nodes in one by one. Who is in is remembered in one property.
+    pub nodes: bool,
+}
+
+// === impl Targets ===
+
+impl Targets {
+    /// What a look shows.
+    pub fn answer(&self, request: &MemoryRequest) -> MemoryAnswer {
+        let MemoryRequest::Show(name) = request else {
+            return MemoryAnswer {
+                target: None,
+                saved: false,
+                inside: BTreeSet::new(),
+            };
+        };
+        MemoryAnswer {
+            target: self.targets.get(name).cloned(),
+            saved: self.saved.contains(name),
+            inside: self.inside.get(name).cloned().unwrap_or_default(),
+        }
+    }
+
+    /// Does what is asked.
+    pub fn change(&mut self, request: &MemoryRequest) {
+        match request {
+            MemoryRequest::Show(_) => {}
+            MemoryRequest::Make(name) => {
+                self.targets.entry(name.clone()).or_default();
+            }
+            MemoryRequest::Fill(name, dataset) => {
+                self.targets.insert(name.clone(), Some(dataset.clone()));
+            }
+            MemoryRequest::Remove(name) => {
+                self.targets.remove(name);
+                self.inside.remove(name);
+            }
+            MemoryRequest::Grow(name) => self.told.push(name.clone()),
+            MemoryRequest::LetIn(name, nodes) => {
+                self.inside.insert(name.clone(), nodes.clone());
+            }
+            MemoryRequest::Save => self.saved = self.targets.keys().cloned().collect(),
+        }
+    }
+
+    /// The host starts anew: what was not saved is gone.
+    pub fn restart(&mut self) {
+        let saved = &self.saved;
+        self.targets.retain(|name, _| saved.contains(name));
+    }
+
+    /// Whether a target keeps a dataset open.
+    pub fn holds(&self, name: &DatasetName) -> bool {
+        self.targets
+            .values()
+            .flatten()
+            .any(|dataset| dataset == name)
+    }
+}
+
+// === impl MemoryExport ===
+
+impl MemoryExport {
+    /// An export of this kind whose targets are named like volumes.
+    pub fn new(kind: VolumeKind) -> Self {
+        Self {
+            kind,
+            naming: AssetNaming::default(),
+            coy: false,
+            resizes: false,
+            nodes: false,
+        }
+    }
+}
+
+/// Where a volume remembers the nodes that it was published to.
+fn nodes_property() -> Result<PropertyName, Error> {
+    PropertyName::parse("test:nodes")
+        .map_err(|error| Error::new(Kind::Internal, "remember nodes").because(error))
+}
+
+fn remembered(subject: &Subject<'_>) -> Result<BTreeSet<String>, Error> {
+    let text = subject.remembered(&nodes_property()?).unwrap_or_default();
+    let nodes = text.split(',').filter(|node| !node.is_empty());
+    Ok(nodes.map(str::to_owned).collect())
+}
+
+/// Remembers who gets in, then lets them in.
+fn let_in(
+    subject: &Subject<'_>,
+    asset: &AssetName,
+    facts: &MemoryAnswer,
+    nodes: &BTreeSet<String>,
+) -> Result<Vec<Act<MemoryRequest>>, Error> {
+    let mut acts = Vec::new();
+    if subject.volume.is_some() && remembered(subject)? != *nodes {
+        let text: Vec<&str> = nodes.iter().map(String::as_str).collect();
+        let value = PropertyValue::parse(text.join(","))
+            .map_err(|error| Error::invalid("remember nodes").because(error))?;
+        acts.push(Act::Remember(Property::new(nodes_property()?, value)));
+    }
+    if facts.target.is_some() && facts.inside != *nodes {
+        let request = MemoryRequest::LetIn(asset.to_string(), nodes.clone());
+        acts.push(Act::Do(request));
+    }
+    Ok(acts)
+}
+
+const ASSET: PropertyName = PropertyName::ISCSI_ASSETS;
+
+impl Export for MemoryExport {
+    type Request = MemoryRequest;
+    type Answer = MemoryAnswer;
+    type Asset = AssetName;
+    type Facts = MemoryAnswer;
+
+    fn kind(&self) -> VolumeKind {
+        self.kind
+    }
+
+    fn access_rules(&self) -> AccessRules {
+        AccessRules {
+            block: self.kind == VolumeKind::Zvol,
+            block_modes: AccessMode::ALL.to_vec(),
+            ..AccessRules::filesystem(&[])
+        }
+    }
+
+    fn reads(&self) -> Vec<PropertyName> {
+        let nodes = self.nodes.then(nodes_property).and_then(Result::ok);
+        std::iter::once(ASSET).chain(nodes).collect()
+    }
+
+    fn asset(&self, subject: &Subject<'_>) -> Result<AssetName, Error> {
+        self.naming.name(subject, &ASSET)
+    }
+
+    fn look(&self, _subject: &Subject<'_>, asset: &AssetName) -> Vec<MemoryRequest> {
+        vec![MemoryRequest::Show(asset.to_string())]
+    }
+
+    fn facts(
+        &self,
+        _subject: &Subject<'_>,
+        _asset: &AssetName,
+        answers: &[MemoryAnswer],
+    ) -> Result<MemoryAnswer, Error> {
+        let answer = answers.first().cloned();
+        answer.ok_or_else(|| Error::new(Kind::Internal, "read the answer of the host in memory"))
+    }
+
+    fn establish(
+        &self,
+        subject: &Subject<'_>,
+        asset: &AssetName,
+        facts: &MemoryAnswer,
+    ) -> Result<Vec<Act<MemoryRequest>>, Error> {
+        let mut acts = Vec::new();
+        if subject.remembered(&ASSET) != Some(asset.as_str()) {
+            let value = PropertyValue::parse(asset.as_str())
+                .map_err(|error| Error::invalid("remember a target").because(error))?;
+            acts.push(Act::Remember(Property::new(ASSET, value)));
+        }
+        let name = asset.to_string();
+        let full = match &facts.target {
+            Some(Some(dataset)) if dataset != subject.dataset => {
+                let why = format!("target {name} is of {dataset}");
+                return Err(Error::new(Kind::Conflict, "export a volume").because(why));
+            }
+            Some(Some(_)) => true,
+            Some(None) => false,
+            None => {
+                acts.push(Act::Do(MemoryRequest::Make(name.clone())));
+                false
+            }
+        };
+        if !full {
+            acts.push(Act::Do(MemoryRequest::Fill(name, subject.dataset.clone())));
+        }
+        if !full || !facts.saved {
+            acts.push(Act::Do(MemoryRequest::Save));
+        }
+        Ok(acts)
+    }
+
+    fn withdraw(
+        &self,
+        subject: &Subject<'_>,
+        asset: &AssetName,
+        facts: &MemoryAnswer,
+    ) -> Result<Vec<Act<MemoryRequest>>, Error> {
+        let ours = match &facts.target {
+            Some(of) => of.as_ref().is_none_or(|of| of == subject.dataset),
+            None => false,
+        };
+        let mut acts = Vec::new();
+        if ours {
+            acts.push(Act::Do(MemoryRequest::Remove(asset.to_string())));
+        }
+        if ours || (facts.saved && facts.target.is_none()) {
+            acts.push(Act::Do(MemoryRequest::Save));
+        }
+        Ok(acts)
+    }
+
+    fn resize(
+        &self,
+        _subject: &Subject<'_>,
+        asset: &AssetName,
+        _facts: &MemoryAnswer,
+    ) -> Result<Vec<Act<MemoryRequest>>, Error> {
+        let grow = || Act::Do(MemoryRequest::Grow(asset.to_string()));
+        Ok(self.resizes.then(grow).into_iter().collect())
+    }
+
+    fn knows_nodes(&self) -> bool {
+        self.nodes
+    }
+
+    fn allow(
+        &self,
+        subject: &Subject<'_>,
+        asset: &AssetName,
+        facts: &MemoryAnswer,
+        node: &NodeId,
+    ) -> Result<Vec<Act<MemoryRequest>>, Error> {
+        let mut nodes = remembered(subject)?;
+        nodes.insert(node.to_string());
+        let_in(subject, asset, facts, &nodes)
+    }
+
+    fn revoke(
+        &self,
+        subject: &Subject<'_>,
+        asset: &AssetName,
+        facts: &MemoryAnswer,
+        node: Option<&NodeId>,
+    ) -> Result<Vec<Act<MemoryRequest>>, Error> {
+        let mut nodes = remembered(subject)?;
+        nodes.retain(|other| node.is_some_and(|node| node.as_str() != other));
+        let_in(subject, asset, facts, &nodes)
+    }
+
+    fn attachment(
+        &self,
+        subject: &Subject<'_>,
+        asset: &AssetName,
+        facts: &MemoryAnswer,
+    ) -> Result<Option<Attachment>, Error> {
+        if self.coy && facts.target != Some(Some(subject.dataset.clone())) {
+            return Ok(None);
+        }
+        let text = match self.kind {
+            VolumeKind::Filesystem => vec![
+                ("node_attach_driver", "nfs".to_owned()),
+                ("server", "192.0.2.1".to_owned()),
+                ("share", format!("/{}", subject.dataset)),
+            ],
+            VolumeKind::Zvol => vec![
+                ("node_attach_driver", "iscsi".to_owned()),
+                ("portal", "192.0.2.1:3260".to_owned()),
+                ("iqn", format!("iqn.2026-01.example:{asset}")),
+                ("lun", "0".to_owned()),
+            ],
+        };
+        let context: VolumeContext = text.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+        let attachment = Attachment::parse(&context);
+        attachment
+            .map(Some)
+            .map_err(|error| Error::new(Kind::Internal, "describe a target").because(error))
+    }
+}

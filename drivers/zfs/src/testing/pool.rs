@@ -1,0 +1,259 @@
+//! The pool: datasets, snapshots, clones and the rules between them.
+
+mod change;
+mod show;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::name::{DatasetName, Object, SnapshotRef};
+use crate::observed::{Guid, VolumeKind};
+use crate::property::{Property, PropertyName};
+
+/// A pool.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MemoryPool {
+    datasets: BTreeMap<DatasetName, Held>,
+    snapshots: BTreeMap<SnapshotRef, Cut>,
+    /// What somebody uses, so that it cannot be destroyed.
+    busy: BTreeSet<DatasetName>,
+    /// What an incremental `zfs receive` is at work on, by the snapshot that it goes on from.
+    hidden: BTreeMap<SnapshotRef, String>,
+    /// Whether copies fail as they do into a parent that does not exist.
+    pub refuse_copies: bool,
+    /// Whether the login may do everything but destroy datasets.
+    pub refuse_destruction: bool,
+    /// The last transaction.
+    txg: u64,
+}
+
+/// What there is of a dataset or snapshot, for comparing it with what there was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thing {
+    /// What tells it from another one of its name.
+    pub guid: Guid,
+    /// What it holds.
+    pub content: u64,
+    /// The properties that it has of its own.
+    pub own: BTreeMap<PropertyName, String>,
+    /// Whether it is a snapshot that goes with the last of its clones.
+    pub doomed: bool,
+}
+
+/// A dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Held {
+    kind: VolumeKind,
+    txg: u64,
+    origin: Option<SnapshotRef>,
+    own: BTreeMap<PropertyName, String>,
+    content: u64,
+    used: u64,
+    block: u64,
+    receiving: bool,
+}
+
+/// A snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Cut {
+    txg: u64,
+    guid: u64,
+    own: BTreeMap<PropertyName, String>,
+    content: u64,
+    used: u64,
+    volsize: Option<String>,
+    doomed: bool,
+    holds: u64,
+}
+
+fn own(properties: &[Property]) -> BTreeMap<PropertyName, String> {
+    let pair = |property: &Property| (property.name.clone(), property.value.to_string());
+    properties.iter().map(pair).collect()
+}
+
+// === impl MemoryPool ===
+
+impl MemoryPool {
+    /// A pool of this name with nothing in it.
+    pub fn with_root(name: &str) -> Self {
+        let mut pool = Self::default();
+        if let Ok(name) = DatasetName::parse(name) {
+            pool.insert(&name, VolumeKind::Filesystem, &[], None);
+        }
+        pool
+    }
+
+    /// Makes a dataset, as somebody else would.
+    pub fn insert(
+        &mut self,
+        name: &DatasetName,
+        kind: VolumeKind,
+        properties: &[Property],
+        origin: Option<SnapshotRef>,
+    ) {
+        self.txg += 1;
+        let held = Held {
+            kind,
+            txg: self.txg,
+            origin,
+            own: own(properties),
+            content: self.txg,
+            used: 1 << 10,
+            block: 16 << 10,
+            receiving: false,
+        };
+        self.datasets.insert(name.clone(), held);
+    }
+
+    /// Takes a snapshot, as somebody else would.
+    pub fn insert_snapshot(&mut self, name: &SnapshotRef, properties: &[Property]) {
+        self.txg += 1;
+        let Some(held) = self.datasets.get(&name.dataset) else {
+            return;
+        };
+        let cut = Cut {
+            txg: self.txg,
+            guid: self.txg,
+            own: own(properties),
+            content: held.content,
+            used: held.used,
+            volsize: held.own.get(&PropertyName::VOLSIZE).cloned(),
+            doomed: false,
+            holds: 0,
+        };
+        self.snapshots.insert(name.clone(), cut);
+    }
+
+    /// A snapshot arrives as part of a stream, as it was sent.
+    pub fn receive_snapshot(&mut self, name: &SnapshotRef, sent: &SnapshotRef) {
+        let guid = self.snapshots.get(sent).map(|sent| sent.guid);
+        self.insert_snapshot(name, &[]);
+        if let (Some(cut), Some(guid)) = (self.snapshots.get_mut(name), guid) {
+            cut.guid = guid;
+        }
+    }
+
+    /// Holds a snapshot, as `zfs hold` does.
+    pub fn hold(&mut self, name: &SnapshotRef) {
+        if let Some(cut) = self.snapshots.get_mut(name) {
+            cut.holds += 1;
+        }
+    }
+
+    /// Begins to receive upon a snapshot, as `zfs receive` of an incremental stream does.
+    pub fn receive_upon(&mut self, name: &SnapshotRef) {
+        let hidden = format!("{}/%recv", name.dataset);
+        self.hidden.insert(name.clone(), hidden);
+    }
+
+    /// Uses a dataset, so that it cannot be destroyed, or stops that.
+    pub fn occupy(&mut self, name: &DatasetName, busy: bool) {
+        if busy {
+            self.busy.insert(name.clone());
+        } else {
+            self.busy.remove(name);
+        }
+    }
+
+    /// All that there is.
+    pub fn things(&self) -> BTreeMap<Object, Thing> {
+        let datasets = self.datasets.iter().map(|(name, held)| {
+            let thing = Thing {
+                guid: Guid(held.txg),
+                content: held.content,
+                own: held.own.clone(),
+                doomed: false,
+            };
+            (name.clone().into(), thing)
+        });
+        let snapshots = self.snapshots.iter().map(|(name, cut)| {
+            let thing = Thing {
+                guid: Guid(cut.guid),
+                content: cut.content,
+                own: cut.own.clone(),
+                doomed: cut.doomed,
+            };
+            (name.clone().into(), thing)
+        });
+        datasets.chain(snapshots).collect()
+    }
+
+    /// Writes to a dataset: its content is another one then.
+    pub fn write(&mut self, name: &DatasetName) {
+        self.txg += 1;
+        if let Some(held) = self.datasets.get_mut(name) {
+            held.content = self.txg;
+            held.used = 4 << 20;
+        }
+    }
+
+    /// What a dataset holds.
+    pub fn content(&self, name: &DatasetName) -> Option<u64> {
+        self.datasets.get(name).map(|held| held.content)
+    }
+
+    /// How many bytes a dataset refers to.
+    pub fn used(&self, name: &DatasetName) -> Option<u64> {
+        self.datasets.get(name).map(|held| held.used)
+    }
+
+    /// What a snapshot holds.
+    pub fn content_of(&self, name: &SnapshotRef) -> Option<u64> {
+        self.snapshots.get(name).map(|cut| cut.content)
+    }
+
+    /// Every dataset and snapshot with what it has of its own, without what differs from run to run:
+    /// transactions.
+    pub fn shape(&self) -> BTreeMap<String, String> {
+        let datasets = self.datasets.iter().map(|(name, held)| {
+            let origin = held.origin.as_ref().map(ToString::to_string);
+            let shape = format!("{} {origin:?} {:?}", held.kind, held.own);
+            (name.to_string(), shape)
+        });
+        let snapshots = self.snapshots.iter().map(|(name, cut)| {
+            let shape = format!("doomed {} {:?}", cut.doomed, cut.own);
+            (name.to_string(), shape)
+        });
+        datasets.chain(snapshots).collect()
+    }
+
+    /// What tells an object from another one of its name.
+    pub fn guid(&self, object: &Object) -> Option<Guid> {
+        match object {
+            Object::Dataset(name) => self.datasets.get(name).map(|held| Guid(held.txg)),
+            Object::Snapshot(name) => self.snapshots.get(name).map(|cut| Guid(cut.guid)),
+        }
+    }
+
+    /// Whether an object has this text of its own in a property, or none.
+    pub fn has(&self, object: &Object, name: &PropertyName, text: Option<&str>) -> bool {
+        let own = match object {
+            Object::Dataset(name) => self.datasets.get(name).map(|held| &held.own),
+            Object::Snapshot(name) => self.snapshots.get(name).map(|cut| &cut.own),
+        };
+        let has = |own: &BTreeMap<PropertyName, String>| {
+            let value = own.get(name).map(String::as_str);
+            value.filter(|value| !matches!(*value, "" | "-")) == text
+        };
+        own.is_some_and(has)
+    }
+
+    fn clones(&self, name: &SnapshotRef) -> Vec<DatasetName> {
+        let of_it = self
+            .datasets
+            .iter()
+            .filter(|(_, held)| held.origin.as_ref() == Some(name));
+        of_it.map(|(name, _)| name.clone()).collect()
+    }
+
+    fn children(&self, name: &DatasetName) -> bool {
+        let below = self
+            .datasets
+            .keys()
+            .any(|other| other.below(name).is_some());
+        below
+            || self
+                .snapshots
+                .keys()
+                .any(|snapshot| snapshot.dataset == *name)
+    }
+}

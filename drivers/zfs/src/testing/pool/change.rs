@@ -1,0 +1,310 @@
+//! What steps do to the pool, and what it refuses.
+
+use std::collections::BTreeMap;
+
+use driver_core::{Error, Kind};
+
+use super::{Cut, Held, MemoryPool};
+use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
+use crate::observed::VolumeKind;
+use crate::property::{Property, PropertyName};
+use crate::step::{Failed, New, Next, Step};
+
+fn refused(next: Next, kind: Kind, what: impl std::fmt::Display) -> Failed {
+    Failed {
+        next,
+        error: Error::new(kind, what.to_string()),
+    }
+}
+
+fn missing(what: impl std::fmt::Display) -> Failed {
+    let text = format!("{what} does not exist");
+    refused(Next::Observe, Kind::NotFound, text)
+}
+
+fn exists(what: impl std::fmt::Display) -> Failed {
+    let text = format!("{what} exists");
+    refused(Next::Observe, Kind::Conflict, text)
+}
+
+impl Held {
+    /// Holds what that snapshot holds.
+    fn fill(&mut self, cut: &Cut) {
+        self.content = cut.content;
+        self.used = cut.used;
+        let volsize = cut.volsize.clone();
+        self.own
+            .extend(volsize.map(|volsize| (PropertyName::VOLSIZE, volsize)));
+    }
+}
+
+impl MemoryPool {
+    /// Does one step, as ZFS does it: whole or not at all.
+    pub fn apply<R>(&mut self, step: &Step<R>) -> Result<(), Failed> {
+        match step {
+            Step::Create {
+                dataset,
+                new,
+                properties,
+            } => self.create(dataset, new, properties),
+            Step::Snapshot {
+                snapshot,
+                properties,
+            } => self.cut(snapshot, properties),
+            Step::Clone {
+                origin,
+                dataset,
+                properties,
+            } => self.clone_of(origin, dataset, properties),
+            Step::Copy {
+                from,
+                to,
+                properties,
+                ..
+            } => {
+                self.begin_copy(from, to, properties)?;
+                self.end_copy(to, Some(from));
+                Ok(())
+            }
+            Step::Set { object, properties } => {
+                let own = self.own_mut(object)?;
+                own.extend(
+                    properties
+                        .iter()
+                        .map(|p| (p.name.clone(), p.value.to_string())),
+                );
+                Ok(())
+            }
+            Step::Inherit { object, property } => {
+                self.own_mut(object)?.remove(property);
+                Ok(())
+            }
+            Step::Rename { snapshot, to } => self.rename(snapshot, to),
+            Step::Promote(name) => self.promote(name),
+            Step::DestroySnapshot(name) => {
+                if let Some(cut) = self.snapshots.get_mut(name) {
+                    cut.doomed = true;
+                }
+                self.sweep();
+                Ok(())
+            }
+            Step::DestroyEmpty(name) if self.children(name) => Ok(()),
+            Step::DestroyDataset(name) | Step::DestroyEmpty(name) => {
+                if self.refuse_destruction {
+                    let text = format!("cannot destroy {name}: permission denied");
+                    return Err(refused(Next::Tell, Kind::Denied, text));
+                }
+                let receiving = self.datasets.get(name).is_some_and(|held| held.receiving);
+                if receiving || self.busy.contains(name) {
+                    let text = format!("{name} is busy");
+                    return Err(refused(Next::Wait, Kind::Busy, text));
+                }
+                if self.children(name) {
+                    let text = format!("{name} has children");
+                    return Err(refused(Next::Observe, Kind::Busy, text));
+                }
+                self.datasets.remove(name);
+                self.sweep();
+                Ok(())
+            }
+            Step::Mount(_) | Step::Permit { .. } | Step::Settle(_) | Step::Export(_) => Ok(()),
+        }
+    }
+
+    fn cut(&mut self, snapshot: &SnapshotRef, properties: &[Property]) -> Result<(), Failed> {
+        if !self.datasets.contains_key(&snapshot.dataset) {
+            return Err(missing(&snapshot.dataset));
+        }
+        if self.snapshots.contains_key(snapshot) {
+            return Err(exists(snapshot));
+        }
+        self.insert_snapshot(snapshot, properties);
+        Ok(())
+    }
+
+    fn clone_of(
+        &mut self,
+        origin: &SnapshotRef,
+        dataset: &DatasetName,
+        properties: &[Property],
+    ) -> Result<(), Failed> {
+        let (kind, cut) = self.source(origin)?;
+        // With -p, what exists is fine, whatever it is.
+        if self.datasets.contains_key(dataset) {
+            return Ok(());
+        }
+        self.insert(dataset, kind, properties, None);
+        if let Some(held) = self.datasets.get_mut(dataset) {
+            held.fill(&cut);
+            held.origin = Some(origin.clone());
+        }
+        Ok(())
+    }
+
+    /// What is received is there, with its name and its properties, before its content is.
+    pub fn begin_copy(
+        &mut self,
+        from: &SnapshotRef,
+        to: &DatasetName,
+        properties: &[Property],
+    ) -> Result<(), Failed> {
+        let (kind, _) = self.source(from)?;
+        if self.datasets.contains_key(to) {
+            return Err(exists(to));
+        }
+        let parent = to.parent();
+        if self.refuse_copies || parent.is_none_or(|parent| !self.datasets.contains_key(&parent)) {
+            return Err(missing(to));
+        }
+        self.insert(to, kind, properties, None);
+        if let Some(held) = self.datasets.get_mut(to) {
+            held.receiving = true;
+        }
+        Ok(())
+    }
+
+    /// The content is there, too, and the snapshot that it came with, which is the one that was sent;
+    /// or the stream has ended early, and nothing of it stays.
+    pub fn end_copy(&mut self, to: &DatasetName, from: Option<&SnapshotRef>) {
+        let sent = from.and_then(|from| self.source(from).ok());
+        let Some((_, sent)) = sent else {
+            self.datasets.remove(to);
+            return;
+        };
+        if let Some(held) = self.datasets.get_mut(to) {
+            held.receiving = false;
+            held.fill(&sent);
+        }
+        let mark = from.and_then(|from| to.at(&from.leaf).ok());
+        if let (Some(mark), Some(from)) = (mark, from) {
+            self.receive_snapshot(&mark, from);
+        }
+    }
+
+    fn rename(&mut self, snapshot: &SnapshotRef, to: &SnapshotLeaf) -> Result<(), Failed> {
+        let new = snapshot.dataset.at(to).map_err(missing)?;
+        if self.snapshots.contains_key(&new) {
+            return Err(exists(new));
+        }
+        let cut = self
+            .snapshots
+            .remove(snapshot)
+            .ok_or_else(|| missing(snapshot))?;
+        self.snapshots.insert(new.clone(), cut);
+        self.reparent(snapshot, &new);
+        Ok(())
+    }
+
+    fn create(
+        &mut self,
+        dataset: &DatasetName,
+        new: &New,
+        properties: &[Property],
+    ) -> Result<(), Failed> {
+        for parent in dataset.with_ancestors().iter().skip(1).rev() {
+            if !self.datasets.contains_key(parent) {
+                if parent.parent().is_none() {
+                    return Err(missing(parent));
+                }
+                self.insert(parent, VolumeKind::Filesystem, &[], None);
+            }
+        }
+        // With -p, what exists is fine, whatever it is.
+        if self.datasets.contains_key(dataset) {
+            return Ok(());
+        }
+        match new {
+            New::Filesystem => self.insert(dataset, VolumeKind::Filesystem, properties, None),
+            New::Zvol { size, block } => {
+                self.insert(dataset, VolumeKind::Zvol, properties, None);
+                if let Some(held) = self.datasets.get_mut(dataset) {
+                    held.block = block.unwrap_or(held.block);
+                    held.own.insert(PropertyName::VOLSIZE, size.to_string());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn source(&self, name: &SnapshotRef) -> Result<(VolumeKind, Cut), Failed> {
+        let cut = self.snapshots.get(name).ok_or_else(|| missing(name))?;
+        let held = self
+            .datasets
+            .get(&name.dataset)
+            .ok_or_else(|| missing(name))?;
+        Ok((held.kind, cut.clone()))
+    }
+
+    fn own_mut(&mut self, object: &Object) -> Result<&mut BTreeMap<PropertyName, String>, Failed> {
+        let own = match object {
+            Object::Dataset(name) => self.datasets.get_mut(name).map(|held| &mut held.own),
+            Object::Snapshot(name) => self.snapshots.get_mut(name).map(|cut| &mut cut.own),
+        };
+        own.ok_or_else(|| missing(object))
+    }
+
+    /// What stood on one snapshot stands on another.
+    fn reparent(&mut self, from: &SnapshotRef, to: &SnapshotRef) {
+        for held in self.datasets.values_mut() {
+            if held.origin.as_ref() == Some(from) {
+                held.origin = Some(to.clone());
+            }
+        }
+    }
+
+    fn promote(&mut self, name: &DatasetName) -> Result<(), Failed> {
+        let heir = self.datasets.get(name).ok_or_else(|| missing(name))?;
+        let origin = heir.origin.clone();
+        let origin = origin
+            .ok_or_else(|| refused(Next::Observe, Kind::Internal, format!("{name} is no clone")))?;
+        let newest = self
+            .snapshots
+            .get(&origin)
+            .ok_or_else(|| missing(&origin))?
+            .txg;
+        let moving: Vec<_> = self
+            .snapshots
+            .iter()
+            .filter(|(other, cut)| other.dataset == origin.dataset && cut.txg <= newest)
+            .filter_map(|(other, _)| Some((other.clone(), name.at(&other.leaf).ok()?)))
+            .collect();
+        if let Some((_, new)) = moving
+            .iter()
+            .find(|(_, new)| self.snapshots.contains_key(new))
+        {
+            let text = format!("{new} is in conflict");
+            return Err(refused(Next::Tell, Kind::Busy, text));
+        }
+        let above = self
+            .datasets
+            .get(&origin.dataset)
+            .and_then(|held| held.origin.clone());
+        let own_origin = name.at(&origin.leaf).map_err(missing)?;
+        for (old, new) in moving {
+            if let Some(cut) = self.snapshots.remove(&old) {
+                self.snapshots.insert(new.clone(), cut);
+            }
+            self.reparent(&old, &new);
+        }
+        if let Some(held) = self.datasets.get_mut(name) {
+            held.origin = above;
+        }
+        if let Some(held) = self.datasets.get_mut(&origin.dataset) {
+            held.origin = Some(own_origin);
+        }
+        Ok(())
+    }
+
+    /// Doomed snapshots that nothing keeps are gone.
+    fn sweep(&mut self) {
+        let gone: Vec<_> = self
+            .snapshots
+            .iter()
+            .filter(|(name, cut)| cut.doomed && cut.holds == 0 && self.clones(name).is_empty())
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in gone {
+            self.snapshots.remove(&name);
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! What looks and lists show of the pool.
+
+use std::collections::BTreeMap;
+
+use super::MemoryPool;
+use crate::backend::{Entry, ListQuery, Listed, Wanted};
+use crate::id::is_helper;
+use crate::name::{DatasetName, Object, SnapshotRef};
+use crate::observed::{
+    ALWAYS, Dataset, Guid, Look, OF_MEMBERS, Picture, Snapshot, System, VolumeKind,
+};
+use crate::property::{Origin, Properties, PropertyName, Value};
+
+/// Properties without those that nobody asked for.
+fn asked_for(properties: &Properties, besides: &[PropertyName]) -> Properties {
+    let asked = |name: &PropertyName| ALWAYS.contains(name) || besides.contains(name);
+    let shown = properties.iter().filter(|(name, _)| asked(name));
+    shown.map(|(n, v)| (n.clone(), v.clone())).collect()
+}
+
+/// What a look at a family shows of all but its head.
+fn of_member(properties: &Properties) -> Properties {
+    let shown = properties.iter().filter(|(n, _)| OF_MEMBERS.contains(n));
+    shown.map(|(n, v)| (n.clone(), v.clone())).collect()
+}
+
+impl MemoryPool {
+    /// A pool of these looks that is not there.
+    pub fn missing(&self, looks: &[Look]) -> Option<String> {
+        let mut pools = looks.iter().flat_map(|look| match look {
+            Look::Dataset(name) | Look::Family(name) | Look::Nearest(name) => vec![name.pool()],
+            Look::Snapshot(snapshot) => vec![snapshot.dataset.pool()],
+            Look::Named { within, .. } => within.iter().map(DatasetName::pool).collect(),
+            Look::System => Vec::new(),
+        });
+        let there = |pool: &str| self.datasets.keys().any(|name| name.as_str() == pool);
+        pools.find(|pool| !there(pool)).map(str::to_owned)
+    }
+
+    fn properties(&self, object: &Object) -> Properties {
+        let mut properties = Properties::default();
+        let mut put = |name: &PropertyName, text: &str, origin| {
+            let text = text.to_owned();
+            properties.insert(name.clone(), Value { text, origin });
+        };
+        let (dataset, own) = match object {
+            Object::Dataset(name) => (name, self.datasets.get(name).map(|held| &held.own)),
+            Object::Snapshot(name) => (&name.dataset, self.snapshots.get(name).map(|cut| &cut.own)),
+        };
+        let mut above = dataset.with_ancestors();
+        if matches!(object, Object::Dataset(_)) {
+            above.remove(0);
+        }
+        for (name, value) in above
+            .iter()
+            .rev()
+            .filter_map(|n| self.datasets.get(n))
+            .flat_map(|h| &h.own)
+        {
+            if name.is_user() {
+                put(name, value, Origin::Inherited);
+            }
+        }
+        for (name, value) in own.into_iter().flatten() {
+            put(name, value, Origin::Own);
+        }
+        properties
+    }
+
+    fn dataset(&self, name: &DatasetName) -> Option<Dataset> {
+        let held = self.datasets.get(name)?;
+        let mut properties = self.properties(&name.clone().into());
+        let mut fact = |name, text: String| {
+            properties.insert(
+                name,
+                Value {
+                    text,
+                    origin: Origin::Default,
+                },
+            );
+        };
+        fact(PropertyName::CREATETXG, held.txg.to_string());
+        fact(
+            PropertyName::CREATION,
+            (1_700_000_000 + held.txg).to_string(),
+        );
+        fact(PropertyName::REFERENCED, held.used.to_string());
+        let receiving = u8::from(held.receiving).to_string();
+        fact(PropertyName::INCONSISTENT, receiving);
+        fact(PropertyName::AVAILABLE, (1_u64 << 40).to_string());
+        if let Some(origin) = &held.origin {
+            fact(PropertyName::ORIGIN, origin.to_string());
+        }
+        match held.kind {
+            VolumeKind::Filesystem => {
+                fact(PropertyName::MOUNTPOINT, format!("/{name}"));
+                fact(PropertyName::MOUNTED, "yes".into());
+            }
+            VolumeKind::Zvol => fact(PropertyName::VOLBLOCKSIZE, held.block.to_string()),
+        }
+        Some(Dataset {
+            name: name.clone(),
+            kind: held.kind,
+            guid: Guid(held.txg),
+            properties,
+        })
+    }
+
+    fn snapshot(&self, name: &SnapshotRef) -> Option<Snapshot> {
+        let cut = self.snapshots.get(name)?;
+        let mut properties = self.properties(&name.clone().into());
+        let mut fact = |name, text: String| {
+            properties.insert(
+                name,
+                Value {
+                    text,
+                    origin: Origin::Default,
+                },
+            );
+        };
+        fact(PropertyName::CREATETXG, cut.txg.to_string());
+        fact(
+            PropertyName::CREATION,
+            (1_700_000_000 + cut.txg).to_string(),
+        );
+        fact(PropertyName::REFERENCED, cut.used.to_string());
+        fact(PropertyName::USERREFS, cut.holds.to_string());
+        let doomed = if cut.doomed { "on" } else { "off" };
+        fact(PropertyName::DEFER_DESTROY, doomed.into());
+        if let Some(volsize) = &cut.volsize {
+            fact(PropertyName::VOLSIZE, volsize.clone());
+        }
+        Some(Snapshot {
+            name: name.clone(),
+            guid: Guid(cut.guid),
+            clones: self.clones(name),
+            hidden: self.hidden.get(name).cloned().into_iter().collect(),
+            properties,
+        })
+    }
+
+    /// What looks show: of datasets, only the properties that were asked for.
+    pub fn picture(&self, looks: &[Look], besides: &[PropertyName]) -> Picture {
+        let mut picture = Picture::default();
+        for look in looks {
+            match look {
+                Look::Dataset(name) => {
+                    self.dataset_with(name, besides)
+                        .into_iter()
+                        .for_each(|d| picture.add_dataset(d));
+                }
+                Look::Snapshot(name) => {
+                    self.snapshot_with(name, besides)
+                        .into_iter()
+                        .for_each(|s| picture.add_snapshot(s));
+                }
+                Look::Family(name) => {
+                    if let Some(head) = self.dataset_with(name, besides) {
+                        picture.add_dataset(head);
+                    }
+                    let below = |other: &&DatasetName| other.parent().as_ref() == Some(name);
+                    for mut member in self
+                        .datasets
+                        .keys()
+                        .filter(below)
+                        .filter_map(|d| self.dataset(d))
+                    {
+                        member.properties = of_member(&member.properties);
+                        picture.add_dataset(member);
+                    }
+                    let own = self.snapshots.keys().filter(|s| s.dataset == *name);
+                    for mut snapshot in own.filter_map(|s| self.snapshot(s)) {
+                        snapshot.properties = of_member(&snapshot.properties);
+                        picture.add_snapshot(snapshot);
+                    }
+                }
+                Look::Nearest(name) => {
+                    let above = name.with_ancestors();
+                    let there = above
+                        .iter()
+                        .filter_map(|name| self.dataset_with(name, besides));
+                    there.for_each(|dataset| picture.add_dataset(dataset));
+                }
+                Look::Named { within, name } => {
+                    for object in self.named(within, name) {
+                        picture.add_named(object);
+                    }
+                }
+                Look::System => picture.set_system(System {
+                    name: "Linux".into(),
+                    release: "6.12".into(),
+                }),
+            }
+        }
+        picture
+    }
+
+    /// A dataset without what was not asked for.
+    fn dataset_with(&self, name: &DatasetName, besides: &[PropertyName]) -> Option<Dataset> {
+        let mut dataset = self.dataset(name)?;
+        dataset.properties = asked_for(&dataset.properties, besides);
+        Some(dataset)
+    }
+
+    /// A snapshot without what was not asked for.
+    fn snapshot_with(&self, name: &SnapshotRef, besides: &[PropertyName]) -> Option<Snapshot> {
+        let mut snapshot = self.snapshot(name)?;
+        snapshot.properties = asked_for(&snapshot.properties, besides);
+        Some(snapshot)
+    }
+
+    fn named(&self, within: &[DatasetName], name: &str) -> Vec<Object> {
+        let below = |dataset: &DatasetName| within.iter().any(|w| dataset.below(w).is_some());
+        let has = |own: &BTreeMap<PropertyName, String>| {
+            own.get(&PropertyName::SNAPSHOT_NAME).map(String::as_str) == Some(name)
+        };
+        let datasets = self
+            .datasets
+            .iter()
+            .filter(|(name, held)| below(name) && has(&held.own));
+        let snapshots = self.snapshots.iter();
+        let snapshots = snapshots.filter(|(name, cut)| below(&name.dataset) && has(&cut.own));
+        let datasets = datasets.map(|(name, _)| name.clone().into());
+        datasets
+            .chain(snapshots.map(|(name, _)| name.clone().into()))
+            .collect()
+    }
+
+    /// One part of a list.
+    pub fn list(&self, query: &ListQuery) -> Listed {
+        let mut entries = Vec::new();
+        for shelf in &query.shelves {
+            let depth = |name: &DatasetName| match name.below(&shelf.parent) {
+                Some(rest) => rest.split('/').count() == usize::from(shelf.depth),
+                None => *name == shelf.parent && shelf.depth == 0,
+            };
+            if let Some(kind) = shelf.kind {
+                let of_kind = self
+                    .datasets
+                    .iter()
+                    .filter(|(n, h)| depth(n) && h.kind == kind);
+                let having = of_kind.filter(|(name, held)| match &shelf.wanted {
+                    Wanted::Having(name) => held.own.contains_key(name),
+                    Wanted::Lacking(having, lacking) => {
+                        held.own.contains_key(having) && !held.own.contains_key(lacking)
+                    }
+                    Wanted::Empty(mark) => held.own.contains_key(mark) && !self.children(name),
+                    Wanted::Helpers => false,
+                });
+                entries.extend(
+                    having
+                        .filter_map(|(n, _)| self.dataset(n))
+                        .map(Entry::Dataset),
+                );
+            } else {
+                let all = self.snapshots.iter().filter(|(n, _)| depth(&n.dataset));
+                let having = all.filter(|(name, cut)| match &shelf.wanted {
+                    Wanted::Having(name) => cut.own.contains_key(name),
+                    Wanted::Lacking(having, lacking) => {
+                        cut.own.contains_key(having) && !cut.own.contains_key(lacking)
+                    }
+                    Wanted::Empty(_) => false,
+                    Wanted::Helpers => is_helper(&name.leaf),
+                });
+                entries.extend(
+                    having
+                        .filter_map(|(n, _)| self.snapshot(n))
+                        .map(Entry::Snapshot),
+                );
+            }
+        }
+        entries.sort_by_key(Entry::place);
+        entries.retain(|entry| query.after.is_none_or(|after| entry.place() > after));
+        let more = entries.len() > query.max;
+        entries.truncate(query.max);
+        let next = entries.last().filter(|_| more).map(Entry::place);
+        Listed { entries, next }
+    }
+}

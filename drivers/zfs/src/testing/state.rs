@@ -1,0 +1,215 @@
+//! What a host in memory has, and how plans change it: in parts, between any two of which it can be
+//! cut.
+//!
+//! A step is one part where ZFS does it whole. Properties are set one by one, and a copy is there,
+//! with its name and its properties, long before its content is.
+
+use driver_core::{Effect, Error, Kind};
+
+use super::export::{MemoryAnswer, MemoryRequest, Targets};
+use super::pool::MemoryPool;
+use crate::name::{DatasetName, SnapshotRef};
+use crate::observed::{Look, Observed, Question};
+use crate::property::Property;
+use crate::step::{Failed, Next, Plan, Step, Still};
+
+/// What a host has, and what is about to happen to it.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    /// Its pool.
+    pub pool: MemoryPool,
+    /// What it exports.
+    pub targets: Targets,
+    /// After so many parts of steps the connection is cut: what was done is done, and nobody sees it.
+    pub cut_after: Option<usize>,
+    /// Whether what was cut goes on, unseen, until it is done: to the next plan it looks as if all
+    /// happened between its look and its first step, which waited for the lock.
+    pub goes_on: bool,
+    /// Whether the tool that exports is not installed.
+    pub without_tool: bool,
+    /// So many changes of an export get no turn at their target stack, each after half a minute.
+    pub queued: usize,
+    /// How many parts of steps were done.
+    pub steps: usize,
+    /// How many exchanges there were.
+    pub exchanges: usize,
+    /// How often everything was looked through for a name.
+    pub scans: usize,
+    /// What goes on.
+    running: Vec<Part>,
+}
+
+/// What is done in one go.
+#[derive(Debug, Clone)]
+enum Part {
+    Whole(Step<MemoryRequest>),
+    /// A copy begins: its dataset is there.
+    Begin {
+        from: SnapshotRef,
+        to: DatasetName,
+        properties: Vec<Property>,
+    },
+    /// It ends: its content and its snapshot are there.
+    End {
+        from: SnapshotRef,
+        to: DatasetName,
+    },
+}
+
+fn parts(step: &Step<MemoryRequest>) -> Vec<Part> {
+    match step {
+        Step::Set { object, properties } => {
+            let one = |property: &Property| {
+                Part::Whole(Step::Set {
+                    object: object.clone(),
+                    properties: vec![property.clone()],
+                })
+            };
+            properties.iter().map(one).collect()
+        }
+        Step::Copy {
+            from,
+            to,
+            properties,
+            ..
+        } => {
+            let (from, to) = (from.clone(), to.clone());
+            let begin = Part::Begin {
+                from: from.clone(),
+                to: to.clone(),
+                properties: properties.clone(),
+            };
+            vec![begin, Part::End { from, to }]
+        }
+        other => vec![Part::Whole(other.clone())],
+    }
+}
+
+pub(super) fn lost() -> Failed {
+    Failed {
+        next: Next::Tell,
+        error: Error::new(Kind::Unreachable, "change the pool in memory")
+            .because("the connection was cut")
+            .with_effect(Effect::Possible),
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Whether the connection is cut before the next part.
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut_after.is_some_and(|after| self.steps >= after)
+    }
+
+    /// Refuses looks into a pool that is not there.
+    pub(super) fn find_pools(&self, looks: &[Look]) -> Result<(), Error> {
+        match self.pool.missing(looks) {
+            None => Ok(()),
+            Some(pool) => Err(Error::new(Kind::Unreachable, format!("find pool `{pool}`"))
+                .because("it is not imported")),
+        }
+    }
+
+    pub(super) fn look(
+        &mut self,
+        question: &Question<MemoryRequest>,
+    ) -> Result<Observed<MemoryAnswer>, Error> {
+        self.find_pools(&question.looks)?;
+        let scans = |look: &&Look| matches!(look, Look::Named { .. });
+        self.scans += question.looks.iter().filter(scans).count();
+        Ok(Observed {
+            pool: self.pool.picture(&question.looks, &question.properties),
+            export: question
+                .export
+                .iter()
+                .map(|request| self.targets.answer(request))
+                .collect(),
+        })
+    }
+
+    /// Does a plan, up to where it fails or is cut.
+    pub(super) fn apply(&mut self, plan: &Plan<MemoryRequest>) -> Result<(), Failed> {
+        for guard in &plan.guards {
+            let still = match &guard.still {
+                Still::Itself(guid) => self.pool.guid(&guard.object) == Some(*guid),
+                Still::Has(name, text) => self.pool.has(&guard.object, name, text.as_deref()),
+            };
+            if !still {
+                return Err(Failed {
+                    next: Next::Observe,
+                    error: Error::new(Kind::Busy, format!("find that {guard}")),
+                });
+            }
+        }
+        let parts: Vec<Part> = plan.steps.iter().flat_map(parts).collect();
+        for (done, part) in parts.iter().enumerate() {
+            if self.is_cut() {
+                if self.goes_on {
+                    self.running = parts[done..].to_vec();
+                } else if let Part::End { to, .. } = part {
+                    self.pool.end_copy(to, None);
+                }
+                return Err(lost());
+            }
+            self.part(part).map_err(|mut failed| {
+                if done > 0 {
+                    failed.error = failed.error.with_effect(Effect::Possible);
+                }
+                failed
+            })?;
+            self.steps += 1;
+        }
+        if self.is_cut() { Err(lost()) } else { Ok(()) }
+    }
+
+    /// What was cut and goes on comes to its end.
+    pub fn finish(&mut self) {
+        for part in std::mem::take(&mut self.running) {
+            if self.part(&part).is_err() {
+                if let Part::End { to, .. } = &part {
+                    self.pool.end_copy(to, None);
+                }
+                break;
+            }
+        }
+    }
+
+    fn part(&mut self, part: &Part) -> Result<(), Failed> {
+        let step = match part {
+            Part::Whole(step) => step,
+            Part::Begin {
+                from,
+                to,
+                properties,
+            } => return self.pool.begin_copy(from, to, properties),
+            Part::End { from, to } => {
+                self.pool.end_copy(to, Some(from));
+                return Ok(());
+            }
+        };
+        match step {
+            Step::Export(_) if self.without_tool => Err(Failed {
+                next: Next::Tell,
+                error: Error::new(Kind::Internal, "change a target")
+                    .because("the tool is not installed"),
+            }),
+            Step::Export(_) if self.queued > 0 => {
+                self.queued -= 1;
+                Err(Failed {
+                    next: Next::Queue,
+                    error: Error::new(Kind::Pending, "change a target").because("no turn"),
+                })
+            }
+            Step::Export(request) => {
+                self.targets.change(request);
+                Ok(())
+            }
+            Step::DestroyDataset(name) if self.targets.holds(name) => Err(Failed {
+                next: Next::Wait,
+                error: Error::new(Kind::Busy, format!("destroy {name}")),
+            }),
+            other => self.pool.apply(other),
+        }
+    }
+}

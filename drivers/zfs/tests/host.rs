@@ -1,0 +1,346 @@
+//! The scripts of the command line backend, run by the shells and tools of this machine with a `zfs`
+//! that only pretends: copies that fail at either end, guards, ends that are not seen.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
+
+mod common;
+#[path = "common/fake.rs"]
+mod fake;
+
+use std::time::Duration;
+
+use driver_core::{Effect, Kind};
+use driver_zfs::backend::Backend;
+use driver_zfs::name::SnapshotRef;
+use driver_zfs::observed::{Guid, Look, Question};
+use driver_zfs::property::{Property, PropertyName};
+use driver_zfs::step::{Guard, Next, Plan, Step, Still};
+
+use exec::Runner as _;
+use fake::{call, dataset, host};
+
+fn copying() -> Plan<exec::Command> {
+    let mut plan = Plan::about(dataset("tank/v/b"));
+    plan.step(Step::Copy {
+        from: SnapshotRef::parse("tank/v/a@s").unwrap(),
+        to: dataset("tank/v/b"),
+        properties: Vec::new(),
+        mount: true,
+    });
+    plan
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_fails_at_either_end_has_failed() {
+    for (send, receive, whole) in [(0, 0, true), (1, 0, false), (0, 1, false), (1, 1, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!(
+            "case $1 in send) echo \"stream of $2\"; echo sent >&2; exit {send} ;;\n\
+             receive) cat >{}/received; exit {receive} ;; esac",
+            folder.path().display()
+        );
+        let cli = host(folder.path(), &script);
+        let nothing = Question::of([]);
+        let done = cli.apply(&call(), &copying(), &nothing).await;
+        assert_eq!(done.is_ok(), whole, "send {send}, receive {receive}");
+        let received = std::fs::read_to_string(folder.path().join("received")).unwrap();
+        assert_eq!(received, "stream of tank/v/a@s\n");
+    }
+    for killed in ["send", "receive"] {
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!(
+            "[ $1 = {killed} ] && kill -9 $PPID; case $1 in send) echo stream ;; *) cat >/dev/null ;; esac"
+        );
+        let cli = host(folder.path(), &script);
+        let done = cli.apply(&call(), &copying(), &Question::of([])).await;
+        assert!(done.is_err(), "{killed} was killed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_is_looked_at_while_it_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    // It ends only after it was looked at.
+    let script = format!(
+        "case $* in send*) while [ ! -e {0}/seen ]; do sleep 0.05; done; echo stream ;;\n\
+         receive*) cat >/dev/null ;;\n\
+         *'used tank/v/b') touch {0}/seen; echo 5 ;; *) echo 9 ;; esac",
+        folder.path().display()
+    );
+    let cli = host(folder.path(), &script).telling_every(Duration::from_millis(20));
+    let done = cli.apply(&call(), &copying(), &Question::of([])).await;
+    assert!(done.is_ok(), "{done:?}");
+    assert!(folder.path().join("seen").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_done_to_an_object_that_is_not_the_one_that_was_observed() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!(
+        "case $1 in get) echo 2 ;; destroy) touch {}/destroyed ;; esac",
+        folder.path().display()
+    );
+    let cli = host(folder.path(), &script);
+    let mut plan = Plan::about(dataset("tank/v/a"));
+    plan.guard(dataset("tank/v/a"), Guid(1));
+    plan.step(Step::DestroyDataset(dataset("tank/v/a")));
+    let failed = cli
+        .apply(&call(), &plan, &Question::of([]))
+        .await
+        .unwrap_err();
+    assert_eq!(failed.next, Next::Observe, "{}", failed.error.chain());
+    assert!(!folder.path().join("destroyed").exists());
+    assert_eq!(cli.runner().take(), 1);
+    plan.guards[0].still = Still::Itself(Guid(2));
+    cli.apply(&call(), &plan, &Question::of([])).await.unwrap();
+    assert!(folder.path().join("destroyed").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_done_where_a_property_is_not_what_was_observed() {
+    for (shown, text, fine) in [
+        ("a,b\\tlocal", Some("a,b"), true),
+        ("a,b\\treceived", Some("a,b"), true),
+        ("a,b,c\\tlocal", Some("a,b"), false),
+        ("a,b\\tinherited from tank", Some("a,b"), false),
+        ("a,b\\tinherited from tank", None, true),
+        ("a,b\\tlocal", None, false),
+        ("-\\t-", None, true),
+        ("-\\t-", Some("a"), false),
+        ("off\\tdefault", None, true),
+        ("-\\tlocal", None, true),
+        ("\\tlocal", None, true),
+        (
+            "it is \"$(so)\" *\\n\\tx\\tlocal",
+            Some("it is \"$(so)\" *\n\tx"),
+            true,
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!(
+            "case $* in 'get -Hp -o value,source x:y tank/v/a') printf '%b\\n' '{shown}' ;;\n\
+             set*) touch {}/set ;; *) exit 9 ;; esac",
+            folder.path().display()
+        );
+        let cli = host(folder.path(), &script);
+        let mut plan = Plan::about(dataset("tank/v/a"));
+        let name = PropertyName::parse("x:y").unwrap();
+        plan.guards.push(Guard {
+            object: dataset("tank/v/a").into(),
+            still: Still::Has(name, text.map(str::to_owned)),
+        });
+        plan.step(Step::Set {
+            object: dataset("tank/v/a").into(),
+            properties: vec![Property::new(PropertyName::REFQUOTA, 1.into())],
+        });
+        let done = cli.apply(&call(), &plan, &Question::of([])).await;
+        let next = done.as_ref().err().map(|failed| failed.next);
+        assert_eq!(next, (!fine).then_some(Next::Observe), "{shown}: {done:?}");
+        assert_eq!(folder.path().join("set").exists(), fine, "{shown}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_gets_no_turn_at_a_target_stack_has_not_begun_and_tries_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let held = folder.path().join("held");
+    let stack = || exec::Lock::stack("lio").within_folder(folder.path().to_str().unwrap());
+    let sh = |text: String| exec::Command::new(exec::Program::constant("sh")).args(["-c", &text]);
+    let holder = stack().around(&sh(format!("touch {}; exec sleep 60", held.display())));
+    let holding = tokio::spawn(async move { exec::Local::new().run(&holder).await });
+    while !held.exists() {
+        tokio::task::yield_now().await;
+    }
+    let cli = host(folder.path(), "exit 0");
+    let begun = folder.path().join("begun");
+    let step = sh(format!("touch {}", begun.display()));
+    let step = stack().waiting(Duration::from_secs(1)).around(&step);
+    let mut plan = Plan::about(dataset("tank/v/a"));
+    plan.step(Step::Export(step));
+    let nothing = Question::of([]);
+    let failed = cli.apply(&call(), &plan, &nothing).await.unwrap_err();
+    let why = failed.error.chain();
+    assert_eq!(failed.next, Next::Queue, "{why}");
+    assert_eq!(failed.error.kind(), Kind::Pending, "{why}");
+    assert_eq!(failed.error.effect(), Effect::None, "{why}");
+    assert!(!begun.exists());
+    holding.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_zfs_calls_done_already_is_done() {
+    let folder = tempfile::tempdir().unwrap();
+    for (complaint, step, fine) in [
+        (
+            "could not find any snapshots to destroy; check snapshot names.",
+            Step::DestroySnapshot(SnapshotRef::parse("tank/v/a@s").unwrap()),
+            true,
+        ),
+        (
+            "cannot open 'tank/v/a': dataset does not exist",
+            Step::DestroyDataset(dataset("tank/v/a")),
+            true,
+        ),
+        (
+            "cannot destroy 'tank/v/a': filesystem has children\nuse '-r' to destroy the following datasets:",
+            Step::DestroyEmpty(dataset("tank/v/a")),
+            true,
+        ),
+        (
+            "cannot open 'tank/v/a': dataset does not exist",
+            Step::DestroyEmpty(dataset("tank/v/a")),
+            true,
+        ),
+        (
+            "cannot destroy 'tank/v/a': dataset is busy",
+            Step::DestroyEmpty(dataset("tank/v/a")),
+            false,
+        ),
+        (
+            "cannot destroy 'tank/v/a': filesystem has children",
+            Step::DestroyDataset(dataset("tank/v/a")),
+            false,
+        ),
+        (
+            "cannot mount 'tank/v/a': filesystem already mounted",
+            Step::Mount(dataset("tank/v/a")),
+            true,
+        ),
+        (
+            "cannot destroy 'tank/v/a': dataset is busy",
+            Step::DestroyDataset(dataset("tank/v/a")),
+            false,
+        ),
+        (
+            "cannot open 'tank/v/a': dataset does not exist",
+            Step::Promote(dataset("tank/v/a")),
+            false,
+        ),
+    ] {
+        let cli = host(folder.path(), &format!("echo \"{complaint}\" >&2; exit 1"));
+        let mut plan = Plan::about(dataset("tank/v/a"));
+        plan.step(step);
+        let done = cli.apply(&call(), &plan, &Question::of([])).await;
+        assert_eq!(done.is_ok(), fine, "{complaint}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_root_may_mount_is_mounted_and_destroyed_by_sudo_where_that_is_allowed() {
+    let raised = "[ \"$1 $2\" = '-n --' ] || exit 9; shift 2; RAISED=yes exec \"$@\"";
+    let asks = "echo 'sudo: a password is required' >&2; exit 1";
+    for (complaint, sudo, fine) in [
+        (
+            "cannot mount '/tank/v/a': Insufficient privileges",
+            raised,
+            true,
+        ),
+        (
+            "cannot unmount '/tank/v/a': permission denied",
+            raised,
+            true,
+        ),
+        ("cannot unmount '/tank/v/a': permission denied", asks, false),
+        (
+            "failed to lock /etc/exports.d/zfs.exports.lock: Permission denied\ncannot unshare 'tank/v/a': system error",
+            raised,
+            true,
+        ),
+        // Somebody has withheld that.
+        (
+            "cannot destroy 'tank/v/a': permission denied",
+            raised,
+            false,
+        ),
+        ("cannot open 'tank/v/a': permission denied", raised, false),
+    ] {
+        let zfs = format!("[ -n \"$RAISED\" ] || {{ echo \"{complaint}\" >&2; exit 1; }}");
+        let folder = tempfile::tempdir().unwrap();
+        fake::program(folder.path(), "sudo", sudo);
+        let cli = host(folder.path(), &zfs);
+        for step in [
+            Step::Mount(dataset("tank/v/a")),
+            Step::DestroyDataset(dataset("tank/v/a")),
+        ] {
+            let mut plan = Plan::about(dataset("tank/v/a"));
+            plan.step(step);
+            let done = cli.apply(&call(), &plan, &Question::of([])).await;
+            assert_eq!(done.is_ok(), fine, "{complaint}: {sudo}");
+            if let Err(failed) = done {
+                assert_eq!(failed.error.kind(), Kind::Denied);
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_whose_end_was_not_seen_is_no_success_and_nothing_follows_it() {
+    let folder = tempfile::tempdir().unwrap();
+    // The shell that runs the script dies under it, as it does with its connection.
+    let script = format!(
+        "case $1 in set) touch {0}/set; kill -9 $PPID ;; *) touch {0}/other ;; esac",
+        folder.path().display()
+    );
+    let cli = host(folder.path(), &script);
+    let mut plan = Plan::about(dataset("tank/v/a"));
+    plan.step(Step::Set {
+        object: dataset("tank/v/a").into(),
+        properties: vec![Property::new(PropertyName::REFQUOTA, 1.into())],
+    });
+    plan.step(Step::Promote(dataset("tank/v/a")));
+    let call = call();
+    let failed = cli
+        .apply(&call, &plan, &Question::of([]))
+        .await
+        .unwrap_err();
+    assert_eq!(failed.next, Next::Tell);
+    assert_eq!(
+        failed.error.kind(),
+        Kind::Unreachable,
+        "{}",
+        failed.error.chain()
+    );
+    assert_eq!(failed.error.effect(), Effect::Possible);
+    assert_eq!(call.effect(), Effect::Possible);
+    assert!(folder.path().join("set").exists());
+    assert!(!folder.path().join("other").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_is_missing_is_the_fault_of_the_host_and_no_proof_that_nothing_was_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let cli = host(folder.path(), "exit 0");
+    let missing = exec::Program::constant("a-tool-that-nobody-has");
+    let tool = Step::Export(exec::Command::new(missing));
+    let set = Step::Set {
+        object: dataset("tank/v/a").into(),
+        properties: vec![Property::new(PropertyName::REFQUOTA, 1.into())],
+    };
+    for (steps, effect) in [
+        (vec![tool.clone()], Effect::None),
+        (vec![set, tool], Effect::Possible),
+    ] {
+        let mut plan = Plan::about(dataset("tank/v/a"));
+        plan.steps = steps;
+        let nothing = Question::of([]);
+        let failed = cli.apply(&call(), &plan, &nothing).await.unwrap_err();
+        let why = failed.error.chain();
+        assert_eq!(failed.error.kind(), Kind::Internal, "{why}");
+        assert_eq!(failed.error.effect(), effect, "{why}");
+        assert!(why.contains("a-tool-that-nobody-has"), "{why}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_under_the_lock_is_a_plan_without_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let absent = "case $* in *'type tank') exit 0 ;; esac\n\
+                  echo \"cannot open 'tank/v/a': dataset does not exist\" >&2; exit 1";
+    let cli = host(folder.path(), absent);
+    let question = Question::of([Look::Family(dataset("tank/v/a"))]);
+    let plan = Plan::about(dataset("tank/v/a"));
+    let seen = cli.apply(&call(), &plan, &question).await.unwrap();
+    assert!(seen.pool.dataset(&dataset("tank/v/a")).is_none());
+    let locks = std::fs::read_dir(folder.path()).unwrap();
+    assert_eq!(locks.count(), 2, "the program and the lock");
+}

@@ -1,0 +1,107 @@
+//! What is not there, or cannot be named: pools that are not imported, streams that are being
+//! received, settings that do not count.
+
+use std::time::Duration;
+
+use driver_core::{Call, Driver, Kind, PageRequest, SnapshotFilter, SnapshotId, VolumeId};
+use driver_zfs::ZfsDriver;
+use driver_zfs::backend::Backend;
+use driver_zfs::name::SnapshotRef;
+use driver_zfs::observed::{Look, Question, VolumeKind};
+use driver_zfs::property::PropertyName;
+use driver_zfs::testing::{MemoryExport, MemoryHost, MemoryPool, settings};
+
+use crate::short::*;
+use crate::world::*;
+
+#[tokio::test]
+async fn what_lies_in_a_pool_that_is_not_imported_is_neither_gone_nor_missing() {
+    let mut state = MemoryHost::new().state().clone();
+    state.pool = MemoryPool::with_root("other");
+    let driver = driver(VolumeKind::Filesystem, false, state);
+    let call = Call::within(Duration::from_mins(1));
+    let volume = VolumeId::parse("v0").unwrap();
+    let page = PageRequest::default();
+    let filter = SnapshotFilter::default();
+    let mut kinds = vec![
+        (
+            "delete volume",
+            driver.delete_volume(&call, &volume).await.unwrap_err(),
+        ),
+        (
+            "get volume",
+            driver.get_volume(&call, &volume).await.unwrap_err(),
+        ),
+        (
+            "list volumes",
+            driver.list_volumes(&call, &page).await.unwrap_err(),
+        ),
+        (
+            "list snapshots",
+            driver
+                .list_snapshots(&call, &filter, &page)
+                .await
+                .unwrap_err(),
+        ),
+        (
+            "repair",
+            driver.repair_export(&call, &volume).await.unwrap_err(),
+        ),
+    ];
+    for id in ["v0@s", "v0/s"] {
+        let id = SnapshotId::parse(id).unwrap();
+        kinds.push((
+            "delete snapshot",
+            driver.delete_snapshot(&call, &id).await.unwrap_err(),
+        ));
+        kinds.push((
+            "get snapshot",
+            driver.get_snapshot(&call, &id).await.unwrap_err(),
+        ));
+    }
+    for (verb, error) in kinds {
+        assert_eq!(error.kind(), Kind::Unreachable, "{verb}: {}", error.chain());
+    }
+}
+
+#[tokio::test]
+async fn a_receive_that_is_not_over_keeps_its_volume() {
+    for kind in KINDS {
+        let driver = fresh(kind);
+        let helper = SnapshotRef::parse(&format!("{}@volume-source-for-x", dataset(0))).unwrap();
+        well(&driver, &[create(0, From::Nothing)]).await;
+        {
+            let pool = &mut driver.backend().state().pool;
+            pool.insert_snapshot(&helper, &[]);
+            pool.receive_upon(&helper);
+        }
+        refused(&driver, &Verb::Delete(0), Kind::Busy, "zfs receive").await;
+        let things = driver.backend().state().pool.things();
+        assert!(!things[&helper.into()].doomed, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn blocks_of_new_zvols_are_those_that_their_size_was_rounded_to() {
+    let properties = "  datasetProperties: {volblocksize: 128K}\n  zvolBlocksize: 8K\n";
+    let settings = settings(VolumeKind::Zvol, properties).unwrap();
+    let export = MemoryExport::new(VolumeKind::Zvol);
+    let driver = ZfsDriver::new(settings, MemoryHost::new(), export);
+    well(&driver, &[create(0, From::Nothing)]).await;
+    let question = Question::of([Look::Dataset(dataset(0))]);
+    let call = Call::within(Duration::from_mins(1));
+    let pool = driver
+        .backend()
+        .observe(&call, &question)
+        .await
+        .unwrap()
+        .pool;
+    let block = PropertyName::VOLBLOCKSIZE;
+    let block = pool
+        .dataset(&dataset(0))
+        .unwrap()
+        .properties
+        .get(&block)
+        .map(str::to_owned);
+    assert_eq!(block.as_deref(), Some("8192"));
+}

@@ -1,0 +1,143 @@
+//! What a verb must never take away or change, also where it was cut.
+//!
+//! Whatever there was is there afterwards, under its name, with its identity, its content and its
+//! own properties: except what the verb names, and what is nobody's. Where something stands on (the
+//! origin of a clone) may change, because clones are promoted. What is exported stays so, and saved.
+
+use driver_zfs::name::{Object, SnapshotRef};
+use driver_zfs::property::PropertyName;
+use driver_zfs::testing::{State, Thing};
+
+use crate::world::*;
+
+/// How much of a thing has to be there again.
+#[derive(Debug, PartialEq, Eq)]
+enum Stays {
+    /// All of it.
+    As,
+    /// It may have other properties.
+    Itself,
+    /// Nothing: it may be gone.
+    Not,
+}
+
+fn has(thing: &Thing, name: &PropertyName) -> bool {
+    thing.own.contains_key(name)
+}
+
+/// Whether a snapshot only came with the copy that its volume is.
+fn came_with_copy(begin: &State, snapshot: &SnapshotRef, thing: &Thing) -> bool {
+    let volume = begin.pool.things();
+    let volume = volume.get(&Object::from(snapshot.dataset.clone()));
+    let source = volume.and_then(|volume| volume.own.get(&PropertyName::SOURCE_ID));
+    let leaf = format!("@{}", snapshot.leaf);
+    !has(thing, &PropertyName::SNAPSHOT_NAME) && source.is_some_and(|id| id.ends_with(&leaf))
+}
+
+fn of_snapshot(begin: &State, verb: &Verb, name: &SnapshotRef, thing: &Thing) -> Stays {
+    let helper = name.leaf.as_str().starts_with("volume-source-for-");
+    if thing.doomed || (helper && !has(thing, &PropertyName::SNAPSHOT_NAME)) {
+        return Stays::Not;
+    }
+    match verb {
+        Verb::Delete(id) | Verb::Create { id, .. }
+            if name.dataset == dataset(*id) && came_with_copy(begin, name, thing) =>
+        {
+            Stays::Not
+        }
+        Verb::DeleteSnapshot {
+            id,
+            name: leaf,
+            detached: false,
+        } if *name == attached(*id, *leaf) && has(thing, &PropertyName::SNAPSHOT_NAME) => {
+            Stays::Not
+        }
+        Verb::Snapshot {
+            id,
+            name: leaf,
+            detached: false,
+        } if *name == attached(*id, *leaf) => Stays::Itself,
+        _ => Stays::As,
+    }
+}
+
+fn of_dataset(begin: &State, verb: &Verb, text: &str, thing: &Thing) -> Stays {
+    let ours = [
+        PropertyName::MANAGED,
+        PropertyName::VOLUME_NAME,
+        PropertyName::CONTEXT,
+        PropertyName::SNAPSHOT_NAME,
+    ];
+    let ours = ours.iter().any(|name| has(thing, name));
+    match verb {
+        Verb::Delete(id) if ours && text == dataset(*id).as_str() => Stays::Not,
+        Verb::Create { id, .. } | Verb::Expand(id, _) if text == dataset(*id).as_str() => {
+            Stays::Itself
+        }
+        Verb::Snapshot {
+            id,
+            name,
+            detached: true,
+        } if text == detached(*id, *name).as_str() => Stays::Itself,
+        Verb::DeleteSnapshot {
+            id,
+            name,
+            detached: true,
+        } => {
+            let snapshot = detached(*id, *name);
+            let container = snapshot.parent().unwrap();
+            if text == snapshot.as_str() && ours {
+                return Stays::Not;
+            }
+            if text != container.as_str() {
+                return Stays::As;
+            }
+            // One that was made to hold snapshots, and holds no files.
+            let files = begin.pool.used(&container) > Some(1 << 20);
+            if has(thing, &PropertyName::CONTAINER) && !files {
+                Stays::Not
+            } else {
+                Stays::As
+            }
+        }
+        _ => Stays::As,
+    }
+}
+
+/// Fails if the verb, or what was done of it, has taken something away that is not its business.
+pub(crate) fn assert_kept(begin: &State, now: &State, verb: &Verb) {
+    let after = now.pool.things();
+    for (object, thing) in begin.pool.things() {
+        let stays = match &object {
+            Object::Snapshot(name) => of_snapshot(begin, verb, name, &thing),
+            Object::Dataset(name) => of_dataset(begin, verb, name.as_str(), &thing),
+        };
+        let there = after.get(&object);
+        let identity = |thing: &Thing| (thing.guid, thing.content, thing.doomed);
+        let kept = match stays {
+            Stays::As => there == Some(&thing),
+            Stays::Itself => there.map(identity) == Some(identity(&thing)),
+            // What is there is the same one, or one that was made after it.
+            Stays::Not => true,
+        };
+        assert!(kept, "{verb:?}: {object} was {thing:?} and is {there:?}");
+    }
+    let own = match verb {
+        Verb::Create { id, .. } | Verb::Delete(id) => Some(format!("v{id}")),
+        _ => None,
+    };
+    assert_exported(begin, now, own.as_deref(), &format!("{verb:?}"));
+}
+
+/// Fails if something is not exported any more, or not for good. `but` may be gone.
+pub(crate) fn assert_exported(begin: &State, now: &State, but: Option<&str>, what: &str) {
+    let (before, after) = (&begin.targets, &now.targets);
+    for (name, of) in &before.targets {
+        if but == Some(name.as_str()) {
+            continue;
+        }
+        assert_eq!(after.targets.get(name), Some(of), "{what}: target {name}");
+        let saved = !before.saved.contains(name) || after.saved.contains(name);
+        assert!(saved, "{what}: target {name} is not saved any more");
+    }
+}

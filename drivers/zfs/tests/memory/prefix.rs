@@ -1,0 +1,194 @@
+//! Every prefix of every plan leads to the same end.
+
+use std::collections::BTreeMap;
+
+use driver_core::{Error, Kind};
+use driver_zfs::name::{DatasetName, SnapshotRef};
+use driver_zfs::observed::VolumeKind;
+use driver_zfs::testing::{MemoryHost, State};
+use proptest::prelude::*;
+
+use crate::kept::{assert_exported, assert_kept};
+use crate::world::*;
+
+/// A new volume holds what its source held when it was asked for.
+fn check_content(begin: &State, end: &State, verb: &Verb) {
+    let Verb::Create { id, source, .. } = verb else {
+        return;
+    };
+    if begin.pool.guid(&dataset(*id).into()).is_some() {
+        return;
+    }
+    let expected = match source {
+        From::Nothing => return,
+        From::Volume(of) => begin.pool.content(&dataset(*of)),
+        From::Snapshot(of, name) => {
+            let name = format!("{}@s{name}", dataset(*of));
+            begin.pool.content_of(&SnapshotRef::parse(&name).unwrap())
+        }
+        From::Detached(of, name) => {
+            let name = format!("tank/csi/s/v{of}/s{name}");
+            begin.pool.content(&DatasetName::parse(&name).unwrap())
+        }
+    };
+    assert_eq!(end.pool.content(&dataset(*id)), expected, "{verb:?}");
+}
+
+/// Tries again, as whoever does not get an answer; what still runs comes to its end in the end.
+async fn retry(driver: &MemoryDriver, verb: &Verb) -> Result<(), Error> {
+    let result = run(driver, verb).await;
+    driver.backend().state().finish();
+    if outcome(&result) == Some(Kind::Pending) {
+        return run(driver, verb).await;
+    }
+    result
+}
+
+/// Runs the verb undisturbed, then cut at each step and again.
+///
+/// The end of a verb that succeeded, and how often it was cut.
+async fn cut_everywhere(
+    kind: VolumeKind,
+    coy: bool,
+    begin: &State,
+    verb: &Verb,
+) -> (Option<State>, usize) {
+    let whole = driver(kind, coy, begin.clone());
+    let expected = run(&whole, verb).await;
+    let end = whole.backend().state().clone();
+    let again = run(&whole, verb).await;
+    assert_eq!(
+        outcome(&again),
+        outcome(&expected),
+        "{verb:?} again: {again:?}"
+    );
+    assert_eq!(
+        shape(&whole.backend().state()),
+        shape(&end),
+        "{verb:?} again"
+    );
+    if expected.is_ok() {
+        check_content(begin, &end, verb);
+    }
+    assert_kept(begin, &end, verb);
+    if expected.is_err() {
+        assert_exported(begin, &end, None, &format!("refused: {verb:?}"));
+    }
+    for at in begin.steps..end.steps {
+        for goes_on in [false, true] {
+            let what = format!("{verb:?} cut after step {at}, goes on: {goes_on}");
+            let cut = driver(kind, coy, begin.clone());
+            cut.backend().state().cut_after = Some(at);
+            cut.backend().state().goes_on = goes_on;
+            let lost = run(&cut, verb).await;
+            assert_eq!(outcome(&lost), Some(Kind::Unreachable), "{what}: {lost:?}");
+            let mut state = cut.backend().state().clone();
+            assert_kept(begin, &state, verb);
+            state.cut_after = None;
+            let retried = driver(kind, coy, state);
+            let result = retry(&retried, verb).await;
+            let why = result.as_ref().err().map(Error::chain);
+            assert_eq!(outcome(&result), outcome(&expected), "{what}: {why:?}");
+            let state = retried.backend().state();
+            assert_eq!(shape(&state), shape(&end), "{what}");
+            assert_kept(begin, &state, verb);
+            if expected.is_ok() {
+                check_content(begin, &state, verb);
+            }
+        }
+    }
+    let cuts = end.steps - begin.steps;
+    (expected.is_ok().then_some(end), cuts)
+}
+
+/// What was tried, so that a test that tries nothing fails.
+#[derive(Debug, Default)]
+struct Tried {
+    /// Verbs that succeeded, and how often they were cut, by their names.
+    verbs: BTreeMap<&'static str, (usize, usize)>,
+    promotions: usize,
+}
+
+fn name_of(verb: &Verb) -> &'static str {
+    match verb {
+        Verb::Create {
+            source: From::Nothing,
+            ..
+        } => "create",
+        Verb::Create { copy: false, .. } => "clone",
+        Verb::Create { copy: true, .. } => "copy",
+        Verb::Delete(_) => "delete",
+        Verb::Expand(..) => "expand",
+        Verb::Snapshot {
+            detached: false, ..
+        } => "snapshot",
+        Verb::Snapshot { detached: true, .. } => "detached snapshot",
+        Verb::DeleteSnapshot {
+            detached: false, ..
+        } => "delete snapshot",
+        Verb::DeleteSnapshot { detached: true, .. } => "delete detached snapshot",
+    }
+}
+
+/// Volumes that something else stands on.
+fn stands_on(state: &State) -> usize {
+    let shape = state.pool.shape();
+    shape
+        .values()
+        .filter(|shape| shape.contains("Some(\""))
+        .count()
+}
+
+#[test]
+fn every_prefix_of_every_plan_leads_to_the_same_end() {
+    let tried = std::cell::RefCell::new(Tried::default());
+    let config = ProptestConfig {
+        cases: 600,
+        ..ProptestConfig::default()
+    };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let cases = (
+        any::<bool>(),
+        any::<bool>(),
+        prop::collection::vec(event(), 0..20),
+        prop::collection::vec(verb(), 6),
+    );
+    let outcome = runner.run(&cases, |(zvol, coy, events, verbs)| {
+        let kind = if zvol {
+            VolumeKind::Zvol
+        } else {
+            VolumeKind::Filesystem
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let state = MemoryHost::new().state().clone();
+            let history = driver(kind, coy, state);
+            for event in beginning().iter().chain(&events) {
+                happen(&history, kind, event).await;
+            }
+            let begin = history.backend().state().clone();
+            for verb in &verbs {
+                let (ended, cuts) = cut_everywhere(kind, coy, &begin, verb).await;
+                let mut tried = tried.borrow_mut();
+                let count = tried.verbs.entry(name_of(verb)).or_default();
+                if let Some(end) = ended {
+                    *count = (count.0 + 1, count.1 + cuts);
+                    let freed = matches!(verb, Verb::Delete(_)) && stands_on(&end) > 0;
+                    tried.promotions += usize::from(freed);
+                }
+            }
+        });
+        Ok(())
+    });
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+    let tried = tried.into_inner();
+    assert_eq!(tried.verbs.len(), 9, "{tried:?}");
+    for (verb, (ended, cuts)) in &tried.verbs {
+        assert!(*ended >= 5 && *cuts >= 5, "{verb} hardly ever: {tried:?}");
+    }
+    assert!(tried.promotions >= 5, "{tried:?}");
+}

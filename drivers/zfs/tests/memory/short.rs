@@ -1,0 +1,97 @@
+//! Verbs in few words.
+
+use driver_core::Kind;
+use driver_zfs::name::{DatasetName, Object, SnapshotRef};
+use driver_zfs::observed::{Guid, VolumeKind};
+use driver_zfs::step::Step;
+use driver_zfs::testing::{MemoryHost, State};
+
+use crate::world::*;
+
+pub(crate) const KINDS: [VolumeKind; 2] = [VolumeKind::Filesystem, VolumeKind::Zvol];
+
+pub(crate) fn fresh(kind: VolumeKind) -> MemoryDriver {
+    let state = MemoryHost::new().state().clone();
+    driver(kind, false, state)
+}
+
+pub(crate) fn create(id: u8, source: From) -> Verb {
+    Verb::Create {
+        id,
+        source,
+        copy: false,
+    }
+}
+
+pub(crate) fn snapshot(id: u8, name: u8) -> Verb {
+    Verb::Snapshot {
+        id,
+        name,
+        detached: false,
+    }
+}
+
+pub(crate) fn delete_snapshot(id: u8, name: u8) -> Verb {
+    Verb::DeleteSnapshot {
+        id,
+        name,
+        detached: false,
+    }
+}
+
+pub(crate) async fn well(driver: &MemoryDriver, verbs: &[Verb]) {
+    for verb in verbs {
+        let result = run(driver, verb).await;
+        let why = result.as_ref().err().map(driver_core::Error::chain);
+        assert!(result.is_ok(), "{verb:?}: {why:?}");
+    }
+}
+
+pub(crate) async fn refused(driver: &MemoryDriver, verb: &Verb, kind: Kind, words: &str) {
+    let error = run(driver, verb).await.unwrap_err();
+    assert_eq!(error.kind(), kind, "{}", error.chain());
+    assert!(error.chain().contains(words), "{}", error.chain());
+}
+
+pub(crate) fn copy(id: u8, source: From) -> Verb {
+    Verb::Create {
+        id,
+        source,
+        copy: true,
+    }
+}
+
+pub(crate) fn snapshot_detached(id: u8, name: u8) -> Verb {
+    Verb::Snapshot {
+        id,
+        name,
+        detached: true,
+    }
+}
+
+pub(crate) fn delete_detached(id: u8, name: u8) -> Verb {
+    Verb::DeleteSnapshot {
+        id,
+        name,
+        detached: true,
+    }
+}
+
+pub(crate) fn name(text: &str) -> DatasetName {
+    DatasetName::parse(text).unwrap()
+}
+
+pub(crate) fn snap(text: &str) -> SnapshotRef {
+    SnapshotRef::parse(text).unwrap()
+}
+
+/// What tells an object from another one of its name, if it is there.
+pub(crate) fn guid(driver: &MemoryDriver, text: &str) -> Option<Guid> {
+    let object = Object::parse(text).unwrap();
+    driver.backend().state().pool.guid(&object)
+}
+
+/// Changes the pool as others do.
+pub(crate) fn others_do(state: &mut State, step: &Step<()>) {
+    state.pool.apply(step).unwrap();
+}

@@ -1,0 +1,110 @@
+//! Growing volumes, however they are limited.
+
+use driver_core::{Call, Driver, SizeRange};
+use driver_zfs::ZfsDriver;
+use driver_zfs::observed::VolumeKind;
+use driver_zfs::property::PropertyName;
+use driver_zfs::testing::{MemoryExport, MemoryHost, State, settings};
+
+use crate::short::*;
+use crate::world::*;
+
+fn configured(zfs: &str, state: State) -> MemoryDriver {
+    let kind = VolumeKind::Filesystem;
+    let settings = settings(kind, zfs).unwrap();
+    ZfsDriver::new(
+        settings,
+        MemoryHost::from_state(state),
+        MemoryExport::new(kind),
+    )
+}
+
+fn number(driver: &MemoryDriver, name: &PropertyName) -> Option<i64> {
+    let things = driver.backend().state().pool.things();
+    let text = things[&dataset(0).into()].own.get(name).cloned();
+    text.map(|text| text.parse().unwrap())
+}
+
+const QUOTAS: &str = "  datasetEnableQuotas: true\n";
+const RESERVATIONS: &str = "  datasetEnableReservation: true\n";
+
+#[tokio::test]
+async fn a_quota_grows_also_where_new_volumes_get_none() {
+    let before = configured(QUOTAS, MemoryHost::new().state().clone());
+    well(&before, &[create(0, From::Nothing)]).await;
+    let state = before.backend().state().clone();
+    let after = configured("", state);
+    well(&after, &[Verb::Expand(0, 2)]).await;
+    assert_eq!(number(&after, &PropertyName::REFQUOTA), Some(2 * SIZE));
+}
+
+#[tokio::test]
+async fn a_reservation_grows_also_without_a_quota() {
+    let driver = configured(RESERVATIONS, MemoryHost::new().state().clone());
+    well(&driver, &[create(0, From::Nothing), Verb::Expand(0, 2)]).await;
+    let reserved = number(&driver, &PropertyName::REFRESERVATION);
+    assert_eq!(reserved, Some(2 * SIZE));
+    assert_eq!(number(&driver, &PropertyName::REFQUOTA), None);
+}
+
+#[tokio::test]
+async fn an_expansion_that_set_one_of_two_sets_the_other() {
+    let both = format!("{QUOTAS}{RESERVATIONS}");
+    let driver = configured(&both, MemoryHost::new().state().clone());
+    well(&driver, &[create(0, From::Nothing)]).await;
+    {
+        let mut state = driver.backend().state();
+        state.cut_after = Some(state.steps + 1);
+    }
+    run(&driver, &Verb::Expand(0, 2)).await.unwrap_err();
+    driver.backend().state().cut_after = None;
+    let sizes = [PropertyName::REFQUOTA, PropertyName::REFRESERVATION];
+    let halves = sizes.each_ref().map(|name| number(&driver, name));
+    assert_eq!(halves, [Some(2 * SIZE), Some(SIZE)]);
+    well(&driver, &[Verb::Expand(0, 2)]).await;
+    let whole = sizes.each_ref().map(|name| number(&driver, name));
+    assert_eq!(whole, [Some(2 * SIZE); 2]);
+}
+
+#[tokio::test]
+async fn what_is_larger_than_asked_for_is_not_made_smaller() {
+    let both = format!("{QUOTAS}{RESERVATIONS}");
+    let driver = configured(&both, MemoryHost::new().state().clone());
+    well(&driver, &[create(0, From::Nothing), Verb::Expand(0, 3)]).await;
+    let call = Call::within(std::time::Duration::from_mins(1));
+    let size = SizeRange::new(2 * SIZE, 0).unwrap();
+    let grown = driver.expand_volume(&call, &volume(0), size).await.unwrap();
+    assert_eq!(grown.capacity, u64::try_from(3 * SIZE).unwrap());
+    for name in [PropertyName::REFQUOTA, PropertyName::REFRESERVATION] {
+        assert_eq!(number(&driver, &name), Some(3 * SIZE));
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_a_template_gave_costs_no_exchange_of_an_expansion() {
+    for (resizes, most) in [(false, 2), (true, 3)] {
+        let kind = VolumeKind::Zvol;
+        let mut export = MemoryExport::new(kind);
+        export.resizes = resizes;
+        let template = serde_json::json!({ "nameTemplate": "t-{{name}}-x" });
+        export.naming = serde_json::from_value(template).unwrap();
+        let driver = ZfsDriver::new(settings(kind, "").unwrap(), MemoryHost::new(), export);
+        for (verb, most) in [
+            (create(0, From::Nothing), 3),
+            (Verb::Expand(0, 2), most),
+            (Verb::Expand(0, 2), most),
+            (Verb::Delete(0), 3),
+        ] {
+            let before = driver.backend().state().exchanges;
+            well(&driver, std::slice::from_ref(&verb)).await;
+            let took = driver.backend().state().exchanges - before;
+            assert!(took <= most, "{verb:?} took {took} exchanges");
+            if matches!(verb, Verb::Expand(..)) {
+                let told = driver.backend().state().targets.told.clone();
+                assert_eq!(told, if resizes { vec!["t-v0-x"] } else { vec![] });
+                driver.backend().state().targets.told.clear();
+            }
+        }
+        assert!(driver.backend().state().targets.targets.is_empty());
+    }
+}

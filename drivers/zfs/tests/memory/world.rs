@@ -1,0 +1,379 @@
+//! What happens to a pool in memory: verbs, other people, democratic-csi.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use driver_core::{
+    Call, CreateSnapshot, CreateVolume, Driver, Error, Kind, Parameters, SizeRange, SnapshotId,
+    SnapshotName, Source, TopologyRequirement, VolumeId, VolumeName,
+};
+use driver_zfs::ZfsDriver;
+use driver_zfs::name::{DatasetName, Object, SnapshotRef};
+use driver_zfs::observed::VolumeKind;
+use driver_zfs::property::{Property, PropertyName, PropertyValue};
+use driver_zfs::step::Step;
+use driver_zfs::testing::{MemoryExport, MemoryHost, State, Targets, settings};
+use node_utils::{Access, AccessMode, MountAccess, VolumeCapability};
+use proptest::prelude::*;
+
+pub(crate) type MemoryDriver = ZfsDriver<MemoryHost, MemoryExport>;
+
+/// What happens to a pool.
+#[derive(Debug, Clone)]
+pub(crate) enum Event {
+    Verb(Verb),
+    /// democratic-csi made a volume, empty or as a clone of another one.
+    Legacy(u8, Option<u8>),
+    /// Somebody took a snapshot of a volume.
+    Foreign(u8),
+    /// A pod wrote to a volume.
+    Write(u8),
+    /// A helper snapshot of a volume that was never made, or is long gone.
+    Stale(u8, u8),
+    /// Somebody holds a snapshot.
+    Hold(u8, u8),
+    /// Somebody keeps files where detached snapshots of a volume would lie.
+    Files(u8),
+    /// Somebody keeps files beside the volumes, and below one of them.
+    Beside(u8),
+    /// Somebody cloned a snapshot of the orchestrator.
+    Elsewhere(u8, u8),
+    /// democratic-csi made a detached snapshot, in a dataset that bears no mark.
+    LegacyDetached(u8, u8),
+    /// The host started anew, and lost what was not saved.
+    Restart,
+    /// The host lost all it exported.
+    Lost,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Verb {
+    Create { id: u8, source: From, copy: bool },
+    Delete(u8),
+    Expand(u8, u8),
+    Snapshot { id: u8, name: u8, detached: bool },
+    DeleteSnapshot { id: u8, name: u8, detached: bool },
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum From {
+    Nothing,
+    Volume(u8),
+    Snapshot(u8, u8),
+    Detached(u8, u8),
+}
+
+pub(crate) const SIZE: i64 = 64 << 20;
+/// Few, so that they meet.
+pub(crate) const IDS: std::ops::Range<u8> = 0..3;
+pub(crate) const NAMES: std::ops::Range<u8> = 0..3;
+
+pub(crate) fn volume(id: u8) -> VolumeId {
+    VolumeId::parse(&format!("v{id}")).unwrap()
+}
+
+pub(crate) fn dataset(id: u8) -> DatasetName {
+    DatasetName::parse(&format!("tank/csi/v/v{id}")).unwrap()
+}
+
+/// An attached snapshot.
+pub(crate) fn attached(id: u8, name: u8) -> SnapshotRef {
+    SnapshotRef::parse(&format!("{}@s{name}", dataset(id))).unwrap()
+}
+
+/// A detached snapshot.
+pub(crate) fn detached(id: u8, name: u8) -> DatasetName {
+    DatasetName::parse(&format!("tank/csi/s/v{id}/s{name}")).unwrap()
+}
+
+pub(crate) fn snapshot_id(id: u8, name: u8, detached: bool) -> SnapshotId {
+    let mark = if detached { '/' } else { '@' };
+    SnapshotId::parse(&format!("v{id}{mark}s{name}")).unwrap()
+}
+
+pub(crate) fn parameters(flags: &[(&str, bool)]) -> Parameters {
+    let text = |(key, flag): &(&str, bool)| ((*key).to_owned(), flag.to_string());
+    Parameters::new(flags.iter().map(text).collect())
+}
+
+pub(crate) fn request(id: u8, source: &From, copy: bool) -> CreateVolume {
+    let source = match source {
+        From::Nothing => None,
+        From::Volume(of) => Some(Source::Volume(volume(*of))),
+        From::Snapshot(of, name) => Some(Source::Snapshot(snapshot_id(*of, *name, false))),
+        From::Detached(of, name) => Some(Source::Snapshot(snapshot_id(*of, *name, true))),
+    };
+    CreateVolume {
+        name: VolumeName::parse(volume(id).as_str()).unwrap(),
+        id: volume(id),
+        size: SizeRange::new(SIZE, 0).unwrap(),
+        capabilities: vec![VolumeCapability {
+            access: Access::Mount(MountAccess::default()),
+            mode: AccessMode::SingleNodeWriter,
+        }],
+        parameters: parameters(&[
+            ("detachedVolumesFromVolumes", copy),
+            ("detachedVolumesFromSnapshots", copy),
+        ]),
+        secrets: BTreeMap::new(),
+        source,
+        topology: TopologyRequirement::default(),
+    }
+}
+
+pub(crate) async fn run(driver: &MemoryDriver, verb: &Verb) -> Result<(), Error> {
+    let call = Call::within(Duration::from_mins(10));
+    match verb {
+        Verb::Create { id, source, copy } => {
+            let request = request(*id, source, *copy);
+            driver.create_volume(&call, &request).await.map(drop)
+        }
+        Verb::Delete(id) => driver.delete_volume(&call, &volume(*id)).await,
+        Verb::Expand(id, factor) => {
+            let size = SizeRange::new(SIZE * i64::from(*factor), 0).unwrap();
+            driver
+                .expand_volume(&call, &volume(*id), size)
+                .await
+                .map(drop)
+        }
+        Verb::Snapshot { id, name, detached } => {
+            let request = CreateSnapshot {
+                name: SnapshotName::parse(&format!("s{name}")).unwrap(),
+                source: volume(*id),
+                parameters: parameters(&[("detachedSnapshots", *detached)]),
+                secrets: BTreeMap::new(),
+            };
+            driver.create_snapshot(&call, &request).await.map(drop)
+        }
+        Verb::DeleteSnapshot { id, name, detached } => {
+            let id = snapshot_id(*id, *name, *detached);
+            driver.delete_snapshot(&call, &id).await
+        }
+    }
+}
+
+pub(crate) fn set(name: PropertyName, value: &str) -> Property {
+    Property::new(name, PropertyValue::parse(value).unwrap())
+}
+
+/// A volume as democratic-csi leaves it: with a helper that nobody dooms, and no remembered asset.
+pub(crate) fn legacy(state: &mut State, kind: VolumeKind, id: u8, of: Option<u8>) {
+    let name = dataset(id);
+    let object = Object::from(name.clone());
+    if state.pool.guid(&object).is_some() {
+        return;
+    }
+    let context = match kind {
+        VolumeKind::Filesystem => {
+            format!(r#"{{"node_attach_driver":"nfs","server":"192.0.2.1","share":"/{name}"}}"#)
+        }
+        VolumeKind::Zvol => format!(
+            r#"{{"node_attach_driver":"iscsi","portal":"192.0.2.1:3260","portals":"","interface":"","iqn":"iqn.2026-01.example:v{id}","lun":0}}"#
+        ),
+    };
+    let mut properties = vec![
+        set(PropertyName::MANAGED, "true"),
+        set(PropertyName::VOLUME_NAME, &format!("v{id}")),
+        set(PropertyName::PROVISIONER, "zfs-in-memory"),
+        set(PropertyName::CONTEXT, &context),
+        set(PropertyName::SUCCESS, "true"),
+    ];
+    if kind == VolumeKind::Zvol {
+        properties.push(set(PropertyName::VOLSIZE, &SIZE.to_string()));
+    }
+    let Some(of) = of.filter(|of| state.pool.guid(&dataset(*of).into()).is_some()) else {
+        state.pool.insert(&name, kind, &properties, None);
+        return;
+    };
+    properties.push(set(PropertyName::SOURCE_KIND, "volume"));
+    properties.push(set(PropertyName::SOURCE_ID, volume(of).as_str()));
+    let helper = format!("{}@volume-source-for-volume-v{id}", dataset(of));
+    let origin = SnapshotRef::parse(&helper).unwrap();
+    if state.pool.guid(&origin.clone().into()).is_none() {
+        state.pool.insert_snapshot(&origin, &[]);
+        let clone = Step::<()>::Clone {
+            origin,
+            dataset: name,
+            properties,
+        };
+        state.pool.apply(&clone).unwrap();
+    }
+}
+
+/// Makes a filesystem with files in it, as somebody would who knows nothing of us.
+fn foreign(state: &mut State, name: &DatasetName) {
+    if is_there(state, name) {
+        return;
+    }
+    let parent = name.parent().filter(|parent| !is_there(state, parent));
+    for name in parent.iter().chain([name]) {
+        state.pool.insert(name, VolumeKind::Filesystem, &[], None);
+    }
+    state.pool.write(name);
+}
+
+fn is_there(state: &State, name: &DatasetName) -> bool {
+    state.pool.guid(&name.clone().into()).is_some()
+}
+
+/// A detached snapshot as democratic-csi leaves it.
+pub(crate) fn legacy_detached(state: &mut State, kind: VolumeKind, id: u8, name: u8) {
+    let snapshot = detached(id, name);
+    let container = snapshot.parent().unwrap();
+    if is_there(state, &snapshot) || !is_there(state, &dataset(id)) {
+        return;
+    }
+    for name in [container.parent().unwrap(), container] {
+        if !is_there(state, &name) {
+            state.pool.insert(&name, VolumeKind::Filesystem, &[], None);
+        }
+    }
+    let mut properties = vec![
+        set(PropertyName::MANAGED, "true"),
+        set(PropertyName::SNAPSHOT_NAME, &format!("s{name}")),
+        set(PropertyName::SNAPSHOT_SOURCE, volume(id).as_str()),
+        set(PropertyName::SUCCESS, "true"),
+    ];
+    if kind == VolumeKind::Zvol {
+        properties.push(set(PropertyName::VOLSIZE, &SIZE.to_string()));
+    }
+    state.pool.insert(&snapshot, kind, &properties, None);
+}
+
+pub(crate) async fn happen(driver: &MemoryDriver, kind: VolumeKind, event: &Event) {
+    match event {
+        Event::Verb(verb) => drop(run(driver, verb).await),
+        Event::Legacy(id, of) => legacy(&mut driver.backend().state(), kind, *id, *of),
+        Event::Foreign(id) => {
+            let name = SnapshotRef::parse(&format!("{}@auto", dataset(*id))).unwrap();
+            driver.backend().state().pool.insert_snapshot(&name, &[]);
+        }
+        Event::Write(id) => driver.backend().state().pool.write(&dataset(*id)),
+        Event::Stale(of, id) => {
+            let helper = format!("{}@volume-source-for-volume-v{id}", dataset(*of));
+            let name = SnapshotRef::parse(&helper).unwrap();
+            let mut state = driver.backend().state();
+            if state.pool.guid(&name.clone().into()).is_none() {
+                state.pool.insert_snapshot(&name, &[]);
+            }
+        }
+        Event::Hold(id, name) => {
+            let name = SnapshotRef::parse(&format!("{}@s{name}", dataset(*id))).unwrap();
+            driver.backend().state().pool.hold(&name);
+        }
+        Event::Files(id) => {
+            let mut state = driver.backend().state();
+            let container = detached(*id, 0).parent().unwrap();
+            foreign(&mut state, &container);
+        }
+        Event::Beside(id) => {
+            let mut state = driver.backend().state();
+            let below = dataset(*id).child("theirs").unwrap();
+            if state.pool.guid(&dataset(*id).into()).is_some() {
+                foreign(&mut state, &below);
+            }
+            let beside = dataset(*id).parent().unwrap().child("theirs").unwrap();
+            foreign(&mut state, &beside);
+        }
+        Event::Elsewhere(id, name) => {
+            let mut state = driver.backend().state();
+            let clone = Step::<()>::Clone {
+                origin: attached(*id, *name),
+                dataset: DatasetName::parse("tank/elsewhere").unwrap(),
+                properties: Vec::new(),
+            };
+            drop(state.pool.apply(&clone));
+        }
+        Event::LegacyDetached(id, name) => {
+            legacy_detached(&mut driver.backend().state(), kind, *id, *name);
+        }
+        Event::Restart => driver.backend().state().targets.restart(),
+        Event::Lost => driver.backend().state().targets = Targets::default(),
+    }
+}
+
+pub(crate) fn driver(kind: VolumeKind, coy: bool, state: State) -> MemoryDriver {
+    let mut export = MemoryExport::new(kind);
+    export.coy = coy;
+    let zfs = "  datasetEnableQuotas: true\n  datasetPermissionsMode: '0770'\n";
+    ZfsDriver::new(
+        settings(kind, zfs).unwrap(),
+        MemoryHost::from_state(state),
+        export,
+    )
+}
+
+/// All there is, without what differs from run to run: the identities in names of renamed snapshots.
+pub(crate) fn shape(state: &State) -> (Vec<(String, String)>, String) {
+    // They also stand in the origins of clones.
+    let without_guid = |text: String| {
+        let mut parts = text.split("volume-source-for-");
+        let start = parts.next().unwrap_or_default().to_owned();
+        parts.fold(start, |text, part| {
+            let part = part.trim_start_matches(|c: char| c.is_ascii_digit());
+            format!("{text}volume-source-for-{part}")
+        })
+    };
+    let shape = state.pool.shape().into_iter();
+    let mut objects: Vec<_> = shape
+        .map(|(name, shape)| (without_guid(name), without_guid(shape)))
+        .collect();
+    objects.sort();
+    (objects, format!("{:?}", state.targets))
+}
+
+pub(crate) fn outcome(result: &Result<(), Error>) -> Option<Kind> {
+    result.as_ref().err().map(Error::kind)
+}
+
+pub(crate) fn verb() -> impl Strategy<Value = Verb> {
+    let (id, name) = (IDS, NAMES);
+    let from = prop_oneof![
+        3 => Just(From::Nothing),
+        3 => id.clone().prop_map(From::Volume),
+        2 => (id.clone(), name.clone()).prop_map(|(of, name)| From::Snapshot(of, name)),
+        2 => (id.clone(), name.clone()).prop_map(|(of, name)| From::Detached(of, name)),
+    ];
+    prop_oneof![
+        4 => (id.clone(), from, any::<bool>())
+            .prop_map(|(id, source, copy)| Verb::Create { id, source, copy }),
+        3 => id.clone().prop_map(Verb::Delete),
+        1 => (id.clone(), 1..4_u8).prop_map(|(id, factor)| Verb::Expand(id, factor)),
+        3 => (id.clone(), name.clone(), any::<bool>())
+            .prop_map(|(id, name, detached)| Verb::Snapshot { id, name, detached }),
+        2 => (id, name, any::<bool>())
+            .prop_map(|(id, name, detached)| Verb::DeleteSnapshot { id, name, detached }),
+    ]
+}
+
+pub(crate) fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        12 => verb().prop_map(Event::Verb),
+        2 => (IDS, prop::option::of(IDS)).prop_map(|(id, of)| Event::Legacy(id, of)),
+        1 => IDS.prop_map(Event::Foreign),
+        2 => IDS.prop_map(Event::Write),
+        1 => (IDS, IDS).prop_map(|(of, id)| Event::Stale(of, id)),
+        1 => (IDS, NAMES).prop_map(|(id, name)| Event::Hold(id, name)),
+        1 => IDS.prop_map(Event::Files),
+        1 => IDS.prop_map(Event::Beside),
+        1 => (IDS, NAMES).prop_map(|(id, name)| Event::Elsewhere(id, name)),
+        1 => (IDS, NAMES).prop_map(|(id, name)| Event::LegacyDetached(id, name)),
+        1 => Just(Event::Restart),
+        1 => Just(Event::Lost),
+    ]
+}
+
+/// With nothing there, most verbs have nothing to do.
+pub(crate) fn beginning() -> [Event; 3] {
+    let create = Verb::Create {
+        id: 0,
+        source: From::Nothing,
+        copy: false,
+    };
+    let snapshot = |name, detached| Verb::Snapshot {
+        id: 0,
+        name,
+        detached,
+    };
+    [create, snapshot(0, false), snapshot(1, true)].map(Event::Verb)
+}

@@ -1,0 +1,21 @@
+//! The proxy: what it costs over a single driver, and what its connections cost each other.
+//!
+//! Everything is a ratio to the same calls without it, taken in turn in the same run, or a count that
+//! does not depend on the machine. Allocations are counted by a test, `proxy/tests/allocations.rs`.
+
+mod change;
+mod cost;
+mod fleet;
+mod isolation;
+mod storm;
+
+use anyhow::Result;
+
+use crate::report::Report;
+
+/// Measures all of it.
+pub(crate) async fn all(quick: bool, report: &mut Report) -> Result<()> {
+    cost::measure(quick, report).await?;
+    isolation::measure(quick, report).await?;
+    storm::measure(quick, report).await
+}

@@ -1,0 +1,164 @@
+//! The life of volumes that a driver makes: written, cut, restored, cloned, grown and deleted, with
+//! every byte compared on the node.
+
+use std::path::PathBuf;
+
+use csi_proto::v1 as csi;
+use csi_proto::v1::volume_capability::access_mode::Mode;
+use tonic::Status;
+
+use super::{ROOT, Served, storage};
+use crate::lab::calls::{Node, within};
+use crate::lab::content;
+use crate::lab::life::{LENGTH, read, size, step, write};
+use crate::lab::remains::Remains;
+use crate::lab::storage::zfs::Dataset;
+use crate::lab::supply::{Access, Backing, Export, LARGER, SIZE, Supply, capability};
+use crate::place::Place;
+use crate::volume;
+
+/// What a volume is made of.
+type Source = Option<csi::VolumeContentSource>;
+
+/// The whole life.
+///
+/// # Panics
+/// At whatever is wrong in it.
+pub async fn whole(served: Served) {
+    let place = Place::new();
+    let node = Node::start_with(served.launch(&place)).await;
+    let before = (Remains::read(), storage());
+    let (old, new) = (content::bytes(1, LENGTH), content::bytes(2, LENGTH));
+
+    step("make, stage, write");
+    let first = make(&node, served, "first", SIZE, None).await;
+    let pod = used(&node, &first).await;
+    write(&first, &pod, &old);
+
+    step("cut, and write again");
+    let cut = cut(&node, &first).await;
+    write(&first, &pod, &new);
+
+    step("restore");
+    let source = volume::from_snapshot(&cut);
+    let restored = make(&node, served, "restored", SIZE, source).await;
+    same(&node, &restored, &old, "what was restored").await;
+
+    step("clone");
+    let source = volume::from_volume(&first.volume.volume_id);
+    let cloned = make(&node, served, "cloned", SIZE, source).await;
+    same(&node, &cloned, &new, "the clone").await;
+
+    step("grow");
+    grow(&node, &first, &pod).await;
+    content::same(&new, &read(&first, &pod), "after growing");
+
+    step("take away");
+    node.take_away(&first, &[&pod]).await;
+    for supply in [&cloned, &restored] {
+        delete(&node, supply).await;
+    }
+    let mut controller = node.server.client().controller;
+    for _ in 0..2 {
+        let request = volume::delete_snapshot(&cut);
+        within("delete the snapshot", controller.delete_snapshot(request))
+            .await
+            .expect("deleted");
+    }
+    delete(&node, &first).await;
+    // Node and storage host are one machine: its own mounts and zvols go with the volumes.
+    Remains::back_to(&before.0, "the whole life").await;
+    assert_eq!(storage(), before.1, "the storage is as before");
+    node.end().await;
+}
+
+/// A volume, asked for twice.
+async fn make(node: &Node, served: Served, name: &str, bytes: u64, source: Source) -> Supply {
+    let access = served.access;
+    let request = csi::CreateVolumeRequest {
+        capacity_range: volume::at_least(i64::try_from(bytes).expect("a size")),
+        volume_capabilities: vec![capability(access, Mode::SingleNodeMultiWriter)],
+        volume_content_source: source,
+        ..volume::create(&format!("pvc-{name}"), &[].into())
+    };
+    let mut controller = node.server.client().controller;
+    let mut made = Vec::new();
+    for _ in 0..2 {
+        let reply = within("create", controller.create_volume(request.clone())).await;
+        let reply = reply.unwrap_or_else(|status| panic!("{name}: {status:?}"));
+        made.push(reply.into_inner().volume.expect("a volume"));
+    }
+    let volume = made.remove(0);
+    assert_eq!(made, std::slice::from_ref(&volume), "what was made is made");
+    let secrets = served.secrets().into_iter();
+    Supply {
+        secrets: secrets
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect(),
+        capability: capability(access, Mode::SingleNodeMultiWriter),
+        access,
+        backing: Backing::Dataset(Dataset {
+            name: format!("{ROOT}/v/{}", volume.volume_id),
+        }),
+        export: Export::None,
+        volume,
+    }
+}
+
+async fn used(node: &Node, supply: &Supply) -> PathBuf {
+    let pod = node.pod(&supply.volume.volume_id);
+    node.stage(supply).await.expect("staged");
+    node.publish(supply, &pod).await.expect("published");
+    pod
+}
+
+async fn same(node: &Node, supply: &Supply, expected: &[u8], what: &str) {
+    let pod = used(node, supply).await;
+    content::same(expected, &read(supply, &pod), what);
+    node.take_away(supply, &[&pod]).await;
+}
+
+async fn cut(node: &Node, supply: &Supply) -> String {
+    let request = volume::snapshot("cut", &supply.volume.volume_id);
+    let mut controller = node.server.client().controller;
+    let reply = within("cut", controller.create_snapshot(request)).await;
+    let snapshot = reply.expect("a snapshot").into_inner().snapshot;
+    let snapshot = snapshot.expect("a snapshot");
+    assert!(snapshot.ready_to_use);
+    snapshot.snapshot_id
+}
+
+async fn grow(node: &Node, supply: &Supply, pod: &std::path::Path) {
+    let small = size(supply, pod);
+    let bytes = i64::try_from(LARGER).expect("a size");
+    let request = csi::ControllerExpandVolumeRequest {
+        volume_capability: Some(supply.capability.clone()),
+        ..volume::expand(&supply.volume.volume_id, bytes)
+    };
+    let mut controller = node.server.client().controller;
+    let reply = within("grow", controller.controller_expand_volume(request)).await;
+    let reply = reply.expect("grown").into_inner();
+    assert_eq!(reply.capacity_bytes, bytes);
+    if reply.node_expansion_required {
+        node.expand(supply, pod, LARGER).await.expect("grown");
+    }
+    let large = size(supply, pod);
+    match supply.access {
+        Access::Block => assert_eq!(large, LARGER),
+        // What a filesystem keeps for itself does not grow with it.
+        Access::Mount(_) => assert!(
+            large >= small + (LARGER - SIZE) * 9 / 10,
+            "it had {small} bytes and now has {large}"
+        ),
+    }
+}
+
+/// As often as an orchestrator would try; the last time it is gone already.
+async fn delete(node: &Node, supply: &Supply) {
+    let mut controller = node.server.client().controller;
+    for _ in 0..2 {
+        let request = volume::delete(&supply.volume.volume_id);
+        let reply: Result<_, Status> = within("delete", controller.delete_volume(request)).await;
+        reply.expect("deleted");
+    }
+}

@@ -1,0 +1,128 @@
+//! csi-sanity, the specification's own suite, run over a server, and what it said of each spec.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use serde::Deserialize;
+
+use crate::place::Place;
+use crate::server::Launch;
+use crate::tools;
+
+/// The specs of v5.5.0.
+pub const SPECS: usize = 96;
+/// Those among them that its authors switched off.
+pub const PENDING: usize = 1;
+
+/// What the suite is told beside where the server is.
+#[derive(Debug, Default)]
+pub struct Questions<'a> {
+    /// Parameters of its class, as YAML.
+    pub class: Option<&'a str>,
+    /// Secrets of each call, as YAML.
+    pub secrets: Option<&'a str>,
+    /// Whether its volumes are devices.
+    pub is_block: bool,
+    /// The size of its volumes, where not its own 10 GiB.
+    pub size: Option<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Suite {
+    spec_reports: Vec<Spec>,
+}
+
+/// One spec, and how it ended.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Spec {
+    container_hierarchy_texts: Option<Vec<String>>,
+    leaf_node_type: String,
+    leaf_node_text: String,
+    /// `passed`, `skipped`, `pending`, or how it failed.
+    pub state: String,
+    failure: Option<Failure>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Failure {
+    message: String,
+}
+
+// === impl Spec ===
+
+impl Spec {
+    /// Its name, with those of the groups that it is in.
+    pub fn name(&self) -> String {
+        let mut words = self.container_hierarchy_texts.clone().unwrap_or_default();
+        words.push(self.leaf_node_text.clone());
+        words.join(" ")
+    }
+
+    /// Its name and what it says, if it failed.
+    pub fn failed(&self) -> Option<(String, String)> {
+        let fine = ["passed", "skipped", "pending"].contains(&self.state.as_str());
+        let told = self.failure.as_ref().map(|failure| failure.message.clone());
+        (!fine).then(|| (self.name(), told.unwrap_or_default()))
+    }
+}
+
+/// The names of the specs that ended so.
+pub fn ended(specs: &[Spec], state: &str) -> Vec<String> {
+    let those = specs.iter().filter(|spec| spec.state == state);
+    those.map(Spec::name).collect()
+}
+
+/// Runs the suite over a server in `place`, and looks at what is left.
+///
+/// # Panics
+/// If something stays mounted, or the server does not stop.
+pub async fn run(
+    sanity: &Path,
+    launch: &Launch,
+    place: &Place,
+    questions: &Questions<'_>,
+) -> (Vec<Spec>, Output) {
+    let mut server = launch.start(place).await;
+    let report = place.path().join("report.json");
+    let path = |name: &str| place.node().join(name).display().to_string();
+    let access = if questions.is_block { "block" } else { "mount" };
+    let mut arguments = vec![
+        format!("--csi.endpoint=unix://{}", place.socket().display()),
+        format!("--csi.mountdir={}", path("target")),
+        format!("--csi.stagingdir={}", path("staging")),
+        format!("--csi.testvolumeaccesstype={access}"),
+        format!("--ginkgo.json-report={}", report.display()),
+        "--ginkgo.no-color".to_owned(),
+    ];
+    if let Some(size) = questions.size {
+        arguments.push(format!("--csi.testvolumesize={size}"));
+        arguments.push(format!("--csi.testvolumeexpandsize={}", size / 2 * 3));
+    }
+    for (flag, text) in [
+        ("testvolumeparameters", questions.class),
+        ("secrets", questions.secrets),
+    ] {
+        if let Some(text) = text {
+            let file: PathBuf = place.path().join(flag);
+            fs::write(&file, text).expect("a file");
+            arguments.push(format!("--csi.{flag}={}", file.display()));
+        }
+    }
+    let output = tools::run(sanity, arguments, place.path()).await;
+    let specs = read(&report);
+    let none: [PathBuf; 0] = [];
+    assert_eq!(place.mounts(), none, "mounts are left");
+    assert!(server.terminate().await.success());
+    (specs, output)
+}
+
+fn read(report: &Path) -> Vec<Spec> {
+    let text = fs::read_to_string(report).expect("csi-sanity wrote its report");
+    let suites: Vec<Suite> = serde_json::from_str(&text).expect("a report of ginkgo");
+    let specs = suites.into_iter().flat_map(|suite| suite.spec_reports);
+    specs.filter(|spec| spec.leaf_node_type == "It").collect()
+}

@@ -1,0 +1,277 @@
+//! Locks on the machine where commands run: two that hold the same one never run at the same time.
+//!
+//! An orphan of a cut connection goes on for a while, and other processes change the same machine;
+//! neither is seen from here. The lock is a file that `flock` (Linux) or `lockf` (FreeBSD) holds for
+//! as long as the command runs, so that nothing is left locked after a crash. Only what runs as the
+//! same user is kept apart. The truth is in flock(1) and lockf(1).
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::command::{Command, Program};
+use crate::error::{Effect, RunError};
+use crate::output::{Output, Status};
+use crate::runner::{Batch, Runner};
+use crate::script::Script;
+
+const SH: Program = Program::constant("sh");
+
+/// How many files the locks of all names share: a file for each name would stay for ever. Two names
+/// that share one wait for each other, and while one of them is held for hours the other gets no turn.
+/// So they are many: among a thousand other names there is one that shares it in one case of 65.
+const FILES: u64 = 1 << 16;
+
+/// What both tools exit with when the lock is not free in time.
+const NOT_FREE: i32 = 75;
+
+/// `$1` is the file, `$2` the seconds to wait, `$3` the folder, the rest is the command. Without a
+/// folder it is one that nobody else can write to. The `flock` of
+/// `BusyBox` cannot stop waiting; the deadline of the command does. A turn that did not come is said as
+/// well, for whoever sees it as the end of one command among others.
+const HOLD: &str = "\
+umask 077
+folder=$3
+if [ -n \"$folder\" ]; then :
+elif [ \"$(id -u)\" = 0 ]; then folder=/run; [ -d $folder ] || folder=/var/run; folder=$folder/omnibus-csi
+elif [ -n \"$HOME\" ]; then folder=$HOME/.omnibus-csi
+else echo 'no folder for locks: HOME is not set' >&2; exit 73; fi
+mkdir -p \"$folder\" || { echo 'no folder for locks' >&2; exit 73; }
+file=$folder/$1; wait=$2; shift 3
+if command -v flock >/dev/null 2>&1; then
+case $(flock --help 2>&1) in
+*--timeout*) flock -w \"$wait\" -E 75 \"$file\" \"$@\" ;;
+*) exec flock \"$file\" \"$@\" ;;
+esac
+elif command -v lockf >/dev/null 2>&1; then lockf -k -s -t \"$wait\" \"$file\" \"$@\"
+else echo 'neither flock nor lockf is installed' >&2; exit 69; fi
+code=$?
+[ $code -ne 75 ] || printf 'no turn within %s s\\n' \"$wait\" >&2
+exit $code";
+
+/// A lock of the machine where commands run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lock {
+    file: String,
+    folder: String,
+    wait: Duration,
+}
+
+/// Runs commands, and lists of commands as a whole, while it holds a lock.
+#[derive(Debug)]
+pub struct Locked<R> {
+    inner: R,
+    lock: Lock,
+}
+
+// === impl Lock ===
+
+impl Lock {
+    /// How long it is waited for unless said otherwise.
+    const WAIT: Duration = Duration::from_secs(30);
+
+    /// The lock of the object of this name, such as a dataset. Other names may share it.
+    pub fn object(name: &str) -> Self {
+        // FNV-1a: short, and the same for ever and everywhere.
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Self {
+            file: format!("object-{:04x}", hash % FILES),
+            folder: String::new(),
+            wait: Self::WAIT,
+        }
+    }
+
+    /// The lock of something that all objects of the machine share: `lio`, `nvmet`.
+    ///
+    /// Whoever holds one of an object may take it; never the other way round.
+    ///
+    /// # Panics
+    /// If the name is not of lower-case letters and digits.
+    pub fn stack(name: &'static str) -> Self {
+        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        assert!(
+            !name.is_empty() && name.bytes().all(plain),
+            "{name:?} names no stack"
+        );
+        Self {
+            file: format!("stack-{name}"),
+            folder: String::new(),
+            wait: Self::WAIT,
+        }
+    }
+
+    /// Bounds how long it is waited for.
+    #[must_use]
+    pub fn waiting(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Puts its file into this folder, in place of the one of the user that commands run as.
+    #[must_use]
+    pub fn within_folder(mut self, folder: impl Into<String>) -> Self {
+        self.folder = folder.into();
+        self
+    }
+
+    /// The same command, run while this lock is held. Its deadline grows by the wait; if the lock is
+    /// not free by then, it does not run, says `no turn within` and exits with 75.
+    pub fn around(&self, command: &Command) -> Command {
+        let seconds = self.wait.as_secs().max(1).to_string();
+        let prefix = ["-c", HOLD, "sh", &self.file, &seconds, &self.folder].map(str::to_owned);
+        let program = command.program().as_str().to_owned();
+        let deadline = command.deadline() + self.wait;
+        command
+            .wrapped(SH, prefix.to_vec(), program)
+            .within(deadline)
+    }
+}
+
+// === impl Locked ===
+
+impl<R: Runner> Locked<R> {
+    /// Runs what it is given through `inner` while `lock` is held.
+    pub fn new(inner: R, lock: Lock) -> Self {
+        Self { inner, lock }
+    }
+
+    fn no_turn(&self, command: &Command) -> RunError {
+        RunError::NoTurn {
+            command: command.masked(),
+            waited: self.lock.wait,
+        }
+    }
+}
+
+#[async_trait]
+impl<R: Runner> Runner for Locked<R> {
+    async fn run(&self, command: &Command) -> Result<Output, RunError> {
+        self.inner.run(&self.lock.around(command)).await
+    }
+
+    /// The whole list is one script within one hold of the lock.
+    async fn run_all(&self, commands: &[Command]) -> Batch {
+        let script = match Script::of(commands) {
+            Ok(script) => script,
+            Err(error) => return Batch::not_started(commands, error),
+        };
+        match self.inner.run(&self.lock.around(&script.command())).await {
+            Ok(answer) if script.is_begun(&answer.stdout) => {
+                script.read(&answer.stdout, &answer.stderr, None)
+            }
+            Ok(answer) => {
+                let error = match (answer.status, commands.first()) {
+                    (Status::Exit(NOT_FREE), Some(first)) => self.no_turn(first),
+                    _ => match answer.check(&self.lock.around(&Command::new(SH))) {
+                        Err(error) => error,
+                        Ok(_) => return script.read(&[], &[], None),
+                    },
+                };
+                Batch::not_started(commands, error)
+            }
+            Err(error) if error.effect() == Effect::None => Batch::not_started(commands, error),
+            Err(error) => script.read(&[], &[], Some(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::Local;
+
+    fn lock(folder: &tempfile::TempDir) -> Lock {
+        Lock::object("tank/a").within_folder(folder.path().to_str().unwrap())
+    }
+
+    /// Adds one to a number in a file, in a way that loses numbers unless it is alone.
+    fn count(file: &std::path::Path) -> Command {
+        let text = "n=$(cat \"$1\"); sleep 0.02; echo $((n + 1)) >\"$1\"";
+        Command::new(SH).args(["-c", text, "sh", file.to_str().unwrap()])
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn lists_under_one_lock_never_run_at_the_same_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("number");
+        std::fs::write(&file, "0").unwrap();
+        let locked = Arc::new(Locked::new(Local::new(), lock(&folder)));
+        let tasks: Vec<_> = (0..8)
+            .map(|_| {
+                let (locked, commands) = (Arc::clone(&locked), [count(&file), count(&file)]);
+                tokio::spawn(async move { locked.run_all(&commands).await.into_outputs() })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap().unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(&file).unwrap().trim(), "16");
+    }
+
+    #[tokio::test]
+    async fn what_gets_no_turn_was_not_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let (started, wait) = (folder.path().join("started"), Duration::from_secs(1));
+        let mark = format!("touch {}; exec sleep 20", started.display());
+        let holder = Command::new(SH).args(["-c", &mark]);
+        let holder = lock(&folder).around(&holder);
+        let holding = tokio::spawn(async move { Local::new().run(&holder).await });
+        while !started.exists() {
+            tokio::task::yield_now().await;
+        }
+        let commands = [Command::new(SH).args(["-c", "echo never"])];
+        let locked = Locked::new(Local::new(), lock(&folder).waiting(wait));
+        let batch = locked.run_all(&commands).await;
+        assert_eq!(batch.effect(), Effect::None);
+        let error = batch.into_outputs().unwrap_err();
+        assert!(matches!(error.source, RunError::NoTurn { .. }), "{error:?}");
+        holding.abort();
+    }
+
+    #[tokio::test]
+    async fn without_a_folder_nothing_is_begun_and_that_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let lock = Lock::object("tank/a").within_folder(file.join("x").to_str().unwrap());
+        let commands = [Command::new(SH).args(["-c", "echo never"])];
+        let batch = Locked::new(Local::new(), lock).run_all(&commands).await;
+        let error = batch.into_outputs().unwrap_err();
+        let said = error.source.stderr();
+        assert!(said.contains("no folder for locks"), "{error:?}");
+    }
+
+    #[test]
+    fn few_names_share_a_file() {
+        let files: std::collections::BTreeSet<_> = (0..10_000)
+            .map(|n| Lock::object(&format!("tank/csi/v/pvc-{n:08x}")).file)
+            .collect();
+        // A thousand of ten thousand would share one if they were thrown at random.
+        assert!(files.len() > 9_000, "{}", files.len());
+    }
+
+    #[tokio::test]
+    async fn inputs_statuses_and_other_locks_are_untouched_by_a_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = Lock::stack("lio").within_folder(folder.path().to_str().unwrap());
+        let inner = Command::new(Program::constant("cat")).secret_stdin("it's\0here");
+        let commands = [
+            other.around(&inner),
+            Command::new(SH).args(["-c", "exit 3"]),
+        ];
+        let batch = Locked::new(Local::new(), lock(&folder))
+            .run_all(&commands)
+            .await;
+        let error = batch.into_outputs().unwrap_err();
+        assert_eq!((error.step, error.source.exit_code()), (1, Some(3)));
+        let output = Local::new()
+            .run_checked(&lock(&folder).around(&inner))
+            .await
+            .unwrap();
+        assert_eq!(output.stdout, b"it's\0here");
+    }
+}

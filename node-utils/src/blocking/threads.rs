@@ -1,0 +1,178 @@
+//! Threads that may block, shared by several parties of which any may hang.
+//!
+//! A system call that hangs keeps its thread for as long as it hangs, whoever has stopped waiting for
+//! it. So it is threads that are counted, until they really end, and not calls. Half of them is kept
+//! for whoever has none: many may hang before one that does not gets no thread at all. Who gets none
+//! at once waits for one, unless its own have not come back for long.
+
+mod pool;
+#[cfg(test)]
+mod tests;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::error::{Error, Kind};
+use pool::{Held, Party, Pool};
+
+tokio::task_local! {
+    /// On whose account the work of this task is done.
+    static ACCOUNT: Threads;
+}
+
+/// Threads beside the others, that do nothing but ask how a party is.
+const PROBES: usize = 64;
+
+/// How long one waits for a thread, unless the caller says so.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A number of threads for several parties. Clones share it.
+#[derive(Debug, Clone)]
+pub struct ThreadPool {
+    calls: Pool,
+    probes: Pool,
+}
+
+/// What one party may keep of them. Clones are the same party.
+#[derive(Debug, Clone)]
+pub struct Threads {
+    pool: Pool,
+    party: Party,
+    patience: Duration,
+}
+
+/// There is no thread.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Full {
+    /// The party has as many as it may.
+    #[error("{0} threads wait for it already")]
+    Own(usize),
+    /// The same, and none of them has come back for long.
+    #[error("{0} threads wait for it already, and have for long")]
+    Away(usize),
+    /// All are in use, and not by this party.
+    #[error("no thread was free for {0:?}")]
+    Others(Duration),
+}
+
+// === impl ThreadPool ===
+
+impl ThreadPool {
+    /// So many threads, besides those that ask how parties are.
+    pub fn new(threads: usize) -> Self {
+        Self {
+            calls: Pool::shared(threads),
+            probes: Pool::shared(PROBES),
+        }
+    }
+
+    /// How many threads there are in the end.
+    pub const fn in_all(threads: usize) -> usize {
+        threads + PROBES
+    }
+
+    /// A new party. What others of the same name keep is not its own, so that what has hung does not
+    /// stop what comes in its place; but all of one name together may not keep much more than one.
+    pub fn party(&self, name: impl Into<Arc<str>>) -> Threads {
+        Threads::of(&self.calls, name.into(), usize::MAX)
+    }
+
+    /// A thread that asks how that party is. One that has not come back is not sent again.
+    pub fn probe(&self, name: impl Into<Arc<str>>) -> Threads {
+        Threads::of(&self.probes, name.into(), 1)
+    }
+}
+
+// === impl Threads ===
+
+impl Threads {
+    /// So many threads that are shared with nobody.
+    pub fn alone(name: impl Into<Arc<str>>, threads: usize) -> Self {
+        Self::of(&Pool::whole(threads), name.into(), threads)
+    }
+
+    fn of(pool: &Pool, name: Arc<str>, most: usize) -> Self {
+        Self {
+            party: pool.party(name, most),
+            pool: pool.clone(),
+            patience: PATIENCE,
+        }
+    }
+
+    /// The same, waiting for a thread for no longer than this.
+    #[must_use]
+    pub fn within(&self, patience: Duration) -> Self {
+        Self {
+            patience: self.patience.min(patience),
+            ..self.clone()
+        }
+    }
+
+    /// Whether those that it keeps have been away for so long that nobody waits for them.
+    pub fn are_away(&self) -> bool {
+        self.pool.are_away(&self.party)
+    }
+
+    /// Does `work`; the threads that it needs are this party's.
+    pub async fn on_account<F: Future>(&self, work: F) -> F::Output {
+        ACCOUNT.scope(self.clone(), work).await
+    }
+
+    /// A thread, as soon as there is one.
+    async fn take(&self) -> Result<Held, Full> {
+        let waiting: oneshot::Receiver<Held> = match self.pool.take(&self.party)? {
+            Ok(held) => return Ok(held),
+            Err(waiting) => waiting,
+        };
+        match tokio::time::timeout(self.patience, waiting).await {
+            Ok(Ok(held)) => Ok(held),
+            Ok(Err(_)) | Err(_) => Err(self.pool.why_none(&self.party, self.patience)),
+        }
+    }
+}
+
+/// A thread on the account of this task; none is needed where nobody counts.
+pub(super) async fn take() -> Result<Option<Held>, Full> {
+    match ACCOUNT.try_with(Clone::clone) {
+        Ok(threads) => threads.take().await.map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+/// What is said to whoever gets no thread.
+pub(super) fn refused(doing: &str, full: Full) -> Error {
+    let advice = match full {
+        Full::Own(_) | Full::Away(_) => {
+            "the storage hangs, or is asked for more than it can do at once"
+        }
+        Full::Others(_) => "ask again: nothing is known to be wrong with what was asked",
+    };
+    Error::new(Kind::Pending, doing)
+        .because(full)
+        .advise(advice)
+}
+
+/// Whether this is the error of work that was not begun because others use all threads: it says nothing
+/// about who was asked.
+pub fn is_for_lack_of_threads(error: &Error) -> bool {
+    matches!(lack(error), Some(Full::Others(_)))
+}
+
+/// Whether this is the error of work that was not begun because no thread of whoever was asked has come
+/// back for long.
+pub fn is_for_threads_that_hang(error: &Error) -> bool {
+    matches!(lack(error), Some(Full::Away(_)))
+}
+
+/// Whether this is the error of work that was not begun because there was no thread, of whomever.
+pub fn is_for_want_of_a_thread(error: &Error) -> bool {
+    lack(error).is_some()
+}
+
+fn lack(error: &Error) -> Option<&Full> {
+    let source = std::error::Error::source(error);
+    source.and_then(|source| source.downcast_ref::<Full>())
+}

@@ -1,0 +1,328 @@
+//! Who keeps how many threads, and who waits for one.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::Full;
+
+/// A party may take another thread while it keeps less than this part of those that are promised to
+/// nobody. What hangs does not come back, so that the part has to be small.
+const SHARE: usize = 6;
+/// All of one name may keep as much as so many of them.
+const SHARES_OF_A_NAME: usize = 2;
+/// So many of one name may keep threads. Each stands for one repair of what hung before.
+const OF_A_NAME: usize = 8;
+/// It is no use to wait for a thread of one whose own have been away for so long.
+const LONG: Duration = Duration::from_secs(30);
+
+/// Threads, and who keeps them. Clones share them.
+#[derive(Debug, Clone)]
+pub(super) struct Pool {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    free: usize,
+    sharing: Option<Sharing>,
+    kept: HashMap<Arc<str>, BTreeMap<u64, Kept>>,
+    /// Those that wait, by the number of their party: many may wait for one that hangs, and whoever gives
+    /// a thread back looks at the first of each only.
+    waiting: BTreeMap<u64, Queue>,
+    next: u64,
+    /// How many were looked at for a thread that was given back.
+    #[cfg(test)]
+    looks: usize,
+}
+
+/// How several parties share threads.
+#[derive(Debug, Clone, Copy)]
+struct Sharing {
+    /// What is left for those that keep none.
+    promised: usize,
+    /// What one keeps if there is no other.
+    alone: usize,
+}
+
+/// The threads of one party and since when it keeps them, the oldest first.
+type Kept = BTreeMap<u64, Instant>;
+
+/// Who takes threads.
+#[derive(Debug, Clone)]
+pub(super) struct Party {
+    name: Arc<str>,
+    number: u64,
+    most: usize,
+}
+
+/// Those of one party that wait for a thread, the first come first.
+#[derive(Debug)]
+struct Queue {
+    party: Party,
+    waiting: VecDeque<Waiting>,
+}
+
+/// Who waits for one.
+#[derive(Debug)]
+struct Waiting {
+    number: u64,
+    answer: oneshot::Sender<Held>,
+}
+
+/// One thread, until it has really ended.
+#[derive(Debug)]
+pub(in crate::blocking) struct Held {
+    pool: Pool,
+    party: Party,
+    number: u64,
+}
+
+// === impl Pool ===
+
+impl Pool {
+    /// So many threads, for several parties.
+    pub(super) fn shared(threads: usize) -> Self {
+        let promised = threads / 2;
+        let sharing = Sharing {
+            promised,
+            alone: (threads - promised) / (SHARE + 1),
+        };
+        Self::with(threads, Some(sharing))
+    }
+
+    /// So many threads, for one.
+    pub(super) fn whole(threads: usize) -> Self {
+        Self::with(threads, None)
+    }
+
+    fn with(free: usize, sharing: Option<Sharing>) -> Self {
+        let state = State {
+            free,
+            sharing,
+            kept: HashMap::new(),
+            waiting: BTreeMap::new(),
+            next: 0,
+            #[cfg(test)]
+            looks: 0,
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    /// A new party that never keeps more than `most`.
+    pub(super) fn party(&self, name: Arc<str>, most: usize) -> Party {
+        let number = self.lock().number();
+        Party { name, number, most }
+    }
+
+    /// A thread, or something that waits for one where that is of use.
+    pub(super) fn take(
+        &self,
+        party: &Party,
+    ) -> Result<Result<Held, oneshot::Receiver<Held>>, Full> {
+        let mut state = self.lock();
+        // Whoever waits has been served already as far as it may be: nobody is overtaken.
+        if state.may(party) {
+            return Ok(Ok(state.give(self, party)));
+        }
+        if let Some(full) = state.in_vain(party) {
+            return Err(full);
+        }
+        let (answer, waiting) = oneshot::channel();
+        state.wait(party, answer);
+        Ok(Err(waiting))
+    }
+
+    /// Whether the threads that `party` keeps have not come back for long.
+    pub(super) fn are_away(&self, party: &Party) -> bool {
+        self.lock().in_vain(party).is_some()
+    }
+
+    /// Why `party` has got none for so long.
+    pub(super) fn why_none(&self, party: &Party, waited: Duration) -> Full {
+        let state = self.lock();
+        let (own, all) = state.kept_by(party);
+        let alone = state.sharing.map_or(usize::MAX, |sharing| sharing.alone);
+        let has_its_own = own > 0 && own >= party.most.min(alone);
+        if has_its_own || all >= alone.saturating_mul(SHARES_OF_A_NAME).max(OF_A_NAME) {
+            return Full::Own(all);
+        }
+        state.in_vain(party).unwrap_or(Full::Others(waited))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many threads are free, and how many parties keep some.
+    #[cfg(test)]
+    pub(super) fn quiet(&self) -> (usize, usize, usize) {
+        let state = self.lock();
+        let waiting = state.waiting.values().map(|queue| queue.waiting.len());
+        (state.free, state.kept.len(), waiting.sum())
+    }
+
+    /// How many were looked at so far for threads that were given back.
+    #[cfg(test)]
+    pub(super) fn looks(&self) -> usize {
+        self.lock().looks
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// How many threads a party keeps, and all of its name.
+    fn kept_by(&self, party: &Party) -> (usize, usize) {
+        let of_name = self.kept.get(&party.name);
+        let own = of_name.and_then(|of_name| of_name.get(&party.number));
+        let all = of_name.into_iter().flat_map(BTreeMap::values);
+        (own.map_or(0, Kept::len), all.map(Kept::len).sum())
+    }
+
+    /// Whether a party may have another thread now.
+    fn may(&self, party: &Party) -> bool {
+        let (own, all) = self.kept_by(party);
+        if self.free == 0 || own >= party.most {
+            return false;
+        }
+        let Some(Sharing { promised, .. }) = self.sharing else {
+            return true;
+        };
+        if own == 0 {
+            return !self.is_crowded(party);
+        }
+        let share = self.free.saturating_sub(promised) / SHARE;
+        own < share && all < share * SHARES_OF_A_NAME
+    }
+
+    /// Whether too many others of its name keep threads.
+    fn is_crowded(&self, party: &Party) -> bool {
+        let of_name = self.kept.get(&party.name);
+        of_name.is_some_and(|of_name| of_name.len() >= OF_A_NAME)
+    }
+
+    /// Why it is no use to wait: nothing that the party keeps has come back for long. One that is at long
+    /// work is no sign of it while others come and go.
+    fn in_vain(&self, party: &Party) -> Option<Full> {
+        let of_name = self.kept.get(&party.name)?;
+        let own = of_name.get(&party.number);
+        let youngest = match own {
+            Some(own) => own.values().next_back(),
+            None if self.is_crowded(party) => of_name
+                .values()
+                .filter_map(|kept| kept.values().next_back())
+                .max(),
+            None => None,
+        };
+        let (own, all) = self.kept_by(party);
+        let many = if own == 0 { all } else { own };
+        youngest
+            .is_some_and(|since| since.elapsed() >= LONG)
+            .then_some(Full::Away(many))
+    }
+
+    fn give(&mut self, pool: &Pool, party: &Party) -> Held {
+        let number = self.number();
+        self.free -= 1;
+        let of_name = self.kept.entry(party.name.clone()).or_default();
+        let kept = of_name.entry(party.number).or_default();
+        kept.insert(number, Instant::now());
+        Held {
+            pool: pool.clone(),
+            party: party.clone(),
+            number,
+        }
+    }
+
+    fn take_back(&mut self, party: &Party, number: u64) {
+        self.free += 1;
+        let Some(of_name) = self.kept.get_mut(&party.name) else {
+            return;
+        };
+        if let Some(kept) = of_name.get_mut(&party.number) {
+            kept.remove(&number);
+            if kept.is_empty() {
+                of_name.remove(&party.number);
+            }
+        }
+        if of_name.is_empty() {
+            self.kept.remove(&party.name);
+        }
+    }
+
+    /// Threads for those that wait and may have one now, the first come first.
+    fn serve(&mut self, pool: &Pool) -> Vec<(oneshot::Sender<Held>, Held)> {
+        let mut served = Vec::new();
+        while let Some((party, answer)) = self.first() {
+            served.push((answer, self.give(pool, &party)));
+        }
+        served
+    }
+
+    /// The first of those that wait and may have a thread now.
+    fn first(&mut self) -> Option<(Party, oneshot::Sender<Held>)> {
+        if self.free == 0 {
+            return None;
+        }
+        self.waiting.retain(|_, queue| queue.is_wanted());
+        #[cfg(test)]
+        {
+            self.looks += self.waiting.len();
+        }
+        let may = self.waiting.values().filter(|queue| self.may(&queue.party));
+        let first = may.min_by_key(|queue| queue.waiting.front().map(|waiting| waiting.number));
+        let party = first?.party.clone();
+        let waiting = self.waiting.get_mut(&party.number)?.waiting.pop_front()?;
+        Some((party, waiting.answer))
+    }
+
+    fn wait(&mut self, party: &Party, answer: oneshot::Sender<Held>) {
+        let number = self.number();
+        let queue = self.waiting.entry(party.number);
+        let queue = queue.or_insert_with(|| Queue {
+            party: party.clone(),
+            waiting: VecDeque::new(),
+        });
+        queue.is_wanted();
+        queue.waiting.push_back(Waiting { number, answer });
+    }
+}
+
+// === impl Queue ===
+
+impl Queue {
+    /// Whether anybody still waits in it; the first does then.
+    fn is_wanted(&mut self) -> bool {
+        let gone = |waiting: &Waiting| waiting.answer.is_closed();
+        while self.waiting.front().is_some_and(gone) {
+            self.waiting.pop_front();
+        }
+        !self.waiting.is_empty()
+    }
+}
+
+// === impl Held ===
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut state = self.pool.lock();
+        state.take_back(&self.party, self.number);
+        let served = state.serve(&self.pool);
+        drop(state);
+        for (answer, held) in served {
+            // Not under the lock: the thread of one that has just gone comes back to here.
+            drop(answer.send(held));
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Which kinds of drivers there are, and what is said about a name that is none of them.
+
+use driver_core::config::ConfigError;
+use driver_directory::LocalHostpath;
+use driver_node_manual::NodeManual;
+
+/// Drivers of democratic-csi that this build does not have.
+pub(super) const NOT_YET: [&str; 26] = [
+    "containerd-oci-ephemeral-inline",
+    "freenas-api-iscsi",
+    "freenas-api-nfs",
+    "freenas-api-nvmeof",
+    "freenas-api-smb",
+    "freenas-iscsi",
+    "freenas-nfs",
+    "freenas-nvmeof",
+    "freenas-smb",
+    "lustre-client",
+    "nfs-client",
+    "objectivefs",
+    "smb-client",
+    "synology-iscsi",
+    "synology-nfs",
+    "synology-smb",
+    "truenas-api-iscsi",
+    "truenas-api-nfs",
+    "truenas-api-nvmeof",
+    "truenas-api-smb",
+    "truenas-iscsi",
+    "truenas-nfs",
+    "truenas-nvmeof",
+    "truenas-smb",
+    "vhd-ephemeral-inline",
+    "zfs-local-ephemeral-inline",
+];
+
+/// What stands for all connections of a folder.
+pub(crate) const PROXY: &str = "proxy";
+
+/// The sections that drivers of the fleet read, and that may stand in the main file as defaults of
+/// connections.
+pub(crate) const SECTIONS: [&str; 11] = [
+    "httpConnection",
+    "iscsi",
+    "local-hostpath",
+    "lustre",
+    "nfs",
+    "nvmeof",
+    "objectivefs",
+    "smb",
+    "sshConnection",
+    "synology",
+    "zfs",
+];
+
+/// The drivers that this build has.
+pub(crate) const BUILT: [&str; 8] = {
+    let [nfs, smb, iscsi, nvmeof] = driver_zfs_generic::KINDS;
+    let [dataset, zvol] = driver_zfs_local::KINDS;
+    [
+        LocalHostpath::KIND,
+        NodeManual::KIND,
+        nfs,
+        smb,
+        iscsi,
+        nvmeof,
+        dataset,
+        zvol,
+    ]
+};
+
+/// What is wrong with the name of a driver, and which name may have been meant.
+pub(super) fn unknown(name: &str) -> ConfigError {
+    let built = BUILT.join(", ");
+    if name == PROXY {
+        let problem = "a connection has a driver of its own; there is no proxy behind a proxy";
+        return ConfigError::at("driver", problem).advise(format!("this build has: {built}"));
+    }
+    if NOT_YET.contains(&name) {
+        return ConfigError::at(
+            "driver",
+            format!("this build does not have the driver `{name}` yet; it has: {built}"),
+        );
+    }
+    let shown: String = name.chars().take(64).flat_map(char::escape_debug).collect();
+    let error = ConfigError::at(
+        "driver",
+        format!("there is no driver `{shown}`; this build has: {built}"),
+    );
+    let nearest = BUILT
+        .iter()
+        .chain(&NOT_YET)
+        .chain([&PROXY])
+        .map(|known| (strsim::damerau_levenshtein(known, name), known))
+        .filter(|(distance, known)| *distance <= known.len() / 3)
+        .min();
+    match nearest {
+        Some((_, known)) => error.advise(format!("is it a misspelling of `{known}`?")),
+        None => error,
+    }
+}
+
+/// The least that each kind of driver can be configured with.
+#[cfg(test)]
+pub(crate) fn least(kind: &str) -> String {
+    let zfs = "zfs: {datasetParentName: tank/v}";
+    let ssh = "sshConnection: {host: nas.example, username: csi, password: x}";
+    let section = match kind {
+        "local-hostpath" => {
+            return format!(
+                "{{driver: {kind}, local-hostpath: {{shareBasePath: /x, controllerBasePath: /x}}}}"
+            );
+        }
+        "node-manual" => return format!("driver: {kind}"),
+        "zfs-local-dataset" | "zfs-local-zvol" => return format!("driver: {kind}\n{zfs}\n"),
+        "zfs-generic-nfs" => {
+            "nfs: {shareHost: nas.example, shareStrategy: setDatasetProperties,
+                   shareStrategySetDatasetProperties: {properties: {sharenfs: rw}}}"
+        }
+        "zfs-generic-smb" => {
+            "smb: {shareHost: nas.example, shareStrategy: setDatasetProperties,
+                   shareStrategySetDatasetProperties: {properties: {sharesmb: on}}}"
+        }
+        "zfs-generic-iscsi" => {
+            "iscsi: {targetPortal: 'nas.example:3260', shareStrategy: lio,
+                     shareStrategyLio: {basename: iqn.2003-01.org.example}}"
+        }
+        "zfs-generic-nvmeof" => {
+            "nvmeof: {transports: ['tcp://nas.example:4420'], shareStrategy: nvmet,
+                      shareStrategyNvmet: {basename: nqn.2003-01.org.example, ports: [1]}}"
+        }
+        other => panic!("no example of {other}"),
+    };
+    format!("driver: {kind}\n{zfs}\n{ssh}\n{section}\n")
+}
+
+/// The kinds that let in only the nodes that a volume is published to, configured to do so.
+#[cfg(test)]
+pub(crate) const LETTING_IN: [(&str, &str); 3] = [
+    (
+        "zfs-generic-nfs",
+        "
+        driver: zfs-generic-nfs
+        sshConnection: {host: nas.example, username: csi, password: x}
+        zfs: {datasetParentName: tank/v}
+        nfs:
+          shareHost: nas.example
+          shareStrategy: setDatasetProperties
+          shareStrategySetDatasetProperties:
+            properties: {sharenfs: rw}
+            nodes: {nameTemplate: '{{node}}.example'}",
+    ),
+    (
+        "zfs-generic-iscsi",
+        "
+        driver: zfs-generic-iscsi
+        sshConnection: {host: nas.example, username: csi, password: x}
+        zfs: {datasetParentName: tank/v}
+        iscsi:
+          targetPortal: nas.example:3260
+          shareStrategy: lio
+          shareStrategyLio:
+            basename: iqn.2003-01.org.example
+            nodes: {nameTemplate: 'iqn.2004-10.org.example:{{node}}'}",
+    ),
+    (
+        "zfs-generic-nvmeof",
+        "
+        driver: zfs-generic-nvmeof
+        sshConnection: {host: nas.example, username: csi, password: x}
+        zfs: {datasetParentName: tank/v}
+        nvmeof:
+          transports: ['tcp://nas.example:4420']
+          shareStrategy: nvmet
+          shareStrategyNvmet:
+            basename: nqn.2003-01.org.example
+            ports: [1]
+            nodes: {nameTemplate: 'nqn.2014-08.org.example:{{node}}'}",
+    ),
+];

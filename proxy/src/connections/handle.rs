@@ -1,0 +1,177 @@
+//! The grammar of handles: `v:<connection>/<id>` for volumes, `s:<connection>/<id>` for snapshots,
+//! `g:<connection>/<id>` for groups of snapshots.
+//!
+//! The id is the driver's own and may hold slashes. Whose a handle without a connection is, is not
+//! known here. compat: "The proxy".
+
+use driver_core::text::TextError;
+use driver_core::{SnapshotId, VolumeId};
+
+use super::name::{ConnectionName, ConnectionNameError};
+
+/// The id of a volume as the orchestrator has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct VolumeHandle(VolumeId);
+
+/// The id of a snapshot as the orchestrator has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SnapshotHandle(SnapshotId);
+
+/// The id of a group of snapshots as the orchestrator has it. No driver of this build takes such groups;
+/// their handles have a form before there are any, so that it is never another one's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GroupHandle(SnapshotId);
+
+/// What a handle says by itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Reading<I> {
+    /// The id of something at a connection.
+    At(ConnectionName, I),
+    /// The bare id of a driver.
+    Bare(I),
+}
+
+/// Why a handle is none of ours.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum HandleError {
+    /// It begins like one that names a connection.
+    #[error("it is not of the form `{0}<connection>/<id>`")]
+    Form(&'static str),
+    /// What should be a name is none.
+    #[error(transparent)]
+    Name(#[from] ConnectionNameError),
+}
+
+const VOLUME: &str = "v:";
+const SNAPSHOT: &str = "s:";
+const GROUP: &str = "g:";
+
+macro_rules! handle {
+    ($handle:ident, $id:ident, $mark:expr) => {
+        #[allow(dead_code, reason = "not every kind is needed in every way")]
+        impl $handle {
+            /// Checks what is true of every handle.
+            pub(crate) fn parse(text: &str) -> Result<Self, TextError> {
+                $id::parse(text).map(Self)
+            }
+
+            /// The handle of something at a connection.
+            pub(crate) fn write(connection: &ConnectionName, id: &$id) -> String {
+                if connection.is_named() {
+                    format!("{}{connection}/{id}", $mark)
+                } else {
+                    id.as_str().to_owned()
+                }
+            }
+
+            /// The text.
+            pub(crate) fn as_str(&self) -> &str {
+                self.0.as_str()
+            }
+
+            /// The whole text: the id in a process whose handles name no connection.
+            pub(crate) fn whole(&self) -> &$id {
+                &self.0
+            }
+
+            /// What it says by itself.
+            pub(super) fn read(&self) -> Result<Reading<$id>, HandleError> {
+                let Some(named) = self.as_str().strip_prefix($mark) else {
+                    return Ok(Reading::Bare(self.0.clone()));
+                };
+                let form = || HandleError::Form($mark);
+                let (name, id) = named.split_once('/').ok_or_else(form)?;
+                let name = ConnectionName::parse(name)?;
+                let id = $id::parse(id).map_err(|_| form())?;
+                Ok(Reading::At(name, id))
+            }
+        }
+    };
+}
+
+impl VolumeHandle {
+    /// What a volume is called on its node: there handles are not taken apart, so that those of any
+    /// connection, and those that somebody thought of, are all served.
+    pub(crate) fn on_node(&self) -> VolumeId {
+        self.0.clone()
+    }
+}
+
+handle!(VolumeHandle, VolumeId, VOLUME);
+handle!(SnapshotHandle, SnapshotId, SNAPSHOT);
+handle!(GroupHandle, SnapshotId, GROUP);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(text: &str) -> Result<Reading<VolumeId>, HandleError> {
+        VolumeHandle::parse(text).expect("text").read()
+    }
+
+    fn at(name: &str, id: &str) -> Reading<VolumeId> {
+        let name = ConnectionName::parse(name).expect("name");
+        Reading::At(name, VolumeId::parse(id).expect("id"))
+    }
+
+    #[test]
+    fn a_handle_is_split_at_its_first_slash() {
+        assert_eq!(read("v:nas/pvc-1"), Ok(at("nas", "pvc-1")));
+        assert_eq!(read("v:nas/tank/a@b"), Ok(at("nas", "tank/a@b")));
+        let bare = VolumeId::parse("s:nas/a").expect("id");
+        assert_eq!(read("s:nas/a"), Ok(Reading::Bare(bare)));
+        for bad in ["v:", "v:nas", "v:nas/", "v:/a", "v:../a", "v:a b/c"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+        let snapshot = SnapshotHandle::parse("s:nas/v/s").expect("text");
+        assert!(matches!(snapshot.read(), Ok(Reading::At(_, id)) if id.as_str() == "v/s"));
+    }
+
+    fn name(text: &str) -> ConnectionName {
+        ConnectionName::parse(text).expect("a name")
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(
+            text in "[a-z0-9][a-z0-9._-]{0,20}",
+            id in "[a-z/:=&.@-]{1,60}",
+        ) {
+            prop_assume!(!text.contains(".."));
+            let name = name(&text);
+            let volume = VolumeId::parse(&id).expect("id");
+            let snapshot = SnapshotId::parse(&id).expect("id");
+            let handles = [
+                VolumeHandle::write(&name, &volume),
+                SnapshotHandle::write(&name, &snapshot),
+                GroupHandle::write(&name, &snapshot),
+            ];
+            for handle in &handles {
+                prop_assert_eq!(handle.len(), name.bytes_in_handle() + id.len());
+            }
+            let [v, s, g] = &handles;
+            prop_assert_eq!(read(v), Ok(Reading::At(name.clone(), volume)));
+            let read = SnapshotHandle::parse(s).expect("text").read();
+            prop_assert_eq!(read, Ok(Reading::At(name.clone(), snapshot.clone())));
+            let read = GroupHandle::parse(g).expect("text").read();
+            prop_assert_eq!(read, Ok(Reading::At(name, snapshot)));
+            // None is mistaken for one of another kind.
+            let read = GroupHandle::parse(v).expect("text").read();
+            prop_assert!(matches!(read, Ok(Reading::Bare(_))));
+            let read = SnapshotHandle::parse(g).expect("text").read();
+            prop_assert!(matches!(read, Ok(Reading::Bare(_))));
+        }
+
+        #[test]
+        fn no_text_makes_reading_panic(text in "[vsg]?:?.{0,80}") {
+            if let Ok(handle) = GroupHandle::parse(&text) {
+                drop(handle.read());
+            }
+            if let Ok(handle) = VolumeHandle::parse(&text) {
+                drop(handle.read());
+            }
+        }
+    }
+}

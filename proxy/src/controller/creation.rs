@@ -1,0 +1,220 @@
+//! Making a volume: which connections may, which of them does, and what it is filled with.
+//!
+//! A class may name several connections. A volume that one of them has is that one's, even if it would
+//! not be made there today; otherwise the one where an earlier attempt may have begun it is the only one,
+//! and without such a one the place decides, and the room. What was begun elsewhere and never became a
+//! volume is left to its driver: nothing is deleted here. compat: "The proxy".
+
+mod choice;
+
+use std::sync::Arc;
+
+use csi_proto::v1;
+use driver_core::{CreateVolume, Effect, Error, Kind, Source, VolumeId};
+use tracing::info;
+
+use super::{about, about_volume, offered};
+use crate::connection::Connection;
+use crate::connections::Connections;
+use crate::decode::{CreateVolumeRequest, SourceHandle};
+use crate::encode;
+use crate::inflight::{Hold, Keys, Object};
+use crate::rpc::{Job, Task};
+use crate::service::Plugin;
+use choice::in_order;
+
+/// One connection of the class, and what the volume would be there.
+#[derive(Debug)]
+struct Candidate {
+    connection: Arc<Connection>,
+    id: VolumeId,
+    keys: Keys,
+    /// What it would be filled with there, or why it cannot be made there now.
+    able: Result<Option<Source>, Error>,
+    /// Whether an attempt before this one may have begun it there.
+    is_begun: bool,
+}
+
+pub(super) fn create(
+    plugin: &Arc<Plugin>,
+    request: v1::CreateVolumeRequest,
+) -> Result<Job<v1::CreateVolumeResponse>, Error> {
+    offered(plugin, "create volume", |can| can.volumes)?;
+    let request = CreateVolumeRequest::try_from(request)?;
+    let connections = plugin.connections.for_new(&request.parameters)?;
+    let candidates = candidates(&plugin.connections, connections, &request)?;
+    let subject = match candidates.as_slice() {
+        [only] => about_volume(&only.connection, only.id.as_str()),
+        _ => about(None),
+    };
+    let all = candidates.iter().map(|candidate| candidate.keys.clone());
+    let keys = all.reduce(Keys::with).unwrap_or_default();
+    Ok(Job::new(subject, keys, async move |task| {
+        task.changes_only(&Keys::none());
+        let candidates = in_order(&task, candidates, &request).await?;
+        make(&task, candidates, &request).await
+    }))
+}
+
+/// Those that may have the volume, of which at least one may make it. If none may, the first says why.
+fn candidates(
+    all: &Connections,
+    connections: Vec<Arc<Connection>>,
+    request: &CreateVolumeRequest,
+) -> Result<Vec<Candidate>, Error> {
+    let mut refusal = None;
+    let mut found = Vec::with_capacity(connections.len());
+    for connection in connections {
+        match Candidate::new(all, connection, request) {
+            Ok(candidate) => found.push(candidate),
+            Err(error) => drop(refusal.get_or_insert(error)),
+        }
+    }
+    if !found.iter().any(|candidate| candidate.able.is_ok()) {
+        let refusals = found.into_iter().filter_map(|one| one.able.err());
+        let missing = || Error::invalid("request field `parameters`");
+        return Err(refusals.chain(refusal).next().unwrap_or_else(missing));
+    }
+    Ok(found)
+}
+
+/// Makes the volume in the first of them that has room for it.
+async fn make(
+    task: &Task,
+    candidates: Vec<Candidate>,
+    request: &CreateVolumeRequest,
+) -> Result<v1::CreateVolumeResponse, Error> {
+    let (mut full, several) = (None, candidates.len() > 1);
+    for candidate in candidates {
+        let connection = candidate.connection;
+        let wanted = CreateVolume {
+            name: request.name.clone(),
+            id: candidate.id,
+            size: request.size,
+            capabilities: request.capabilities.clone(),
+            parameters: request.parameters.clone(),
+            secrets: request.secrets.clone(),
+            source: candidate.able?,
+            topology: connection.reach().for_driver(request.topology.clone()),
+        };
+        // What is remembered if nobody hears how it ended.
+        task.changes_only(&candidate.keys);
+        if several {
+            info!(connection = %connection.name(), "chosen for the volume");
+        }
+        let made = connection.driver().create_volume(&task.call, &wanted);
+        let made = match wanted.source {
+            Some(_) => task.ask_for_copy(&connection, "create_volume", made).await,
+            None => task.ask(&connection, "create_volume", made).await,
+        };
+        match made {
+            Ok(volume) => {
+                return encode::created_volume(&connection, &volume, request.source.as_ref());
+            }
+            // Nothing of it is there: another one may have the room.
+            // What an earlier attempt has left there may be what took the room.
+            Err(error) if candidate.is_begun && error.kind() == Kind::OutOfSpace => {
+                return Err(error.with_effect(Effect::Possible));
+            }
+            Err(error)
+                if error.kind() == Kind::OutOfSpace
+                    && error.effect() == Effect::None
+                    && task.call.effect() == Effect::None =>
+            {
+                full = full.or(Some(error));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(full.unwrap_or_else(|| Error::invalid("request field `parameters`")))
+}
+
+// === impl Candidate ===
+
+impl Candidate {
+    fn new(
+        all: &Connections,
+        connection: Arc<Connection>,
+        request: &CreateVolumeRequest,
+    ) -> Result<Self, Error> {
+        if !connection.can().volumes {
+            return Err(connection.lacks("create volume"));
+        }
+        let id = connection.name_volume(&request.name, &request.parameters)?;
+        let here = connection.scope();
+        // The id comes first: by it the runner remembers a volume whose fate is unknown.
+        let mut keys = Keys::none()
+            .and(here, Object::Volume(id.clone()), Hold::Exclusive)
+            .and(
+                here,
+                Object::VolumeName(request.name.clone()),
+                Hold::Exclusive,
+            )
+            // Its storage may become another one under its name while the volume is made.
+            .and(
+                connection.name().text(),
+                Object::VolumeName(request.name.clone()),
+                Hold::Exclusive,
+            );
+        let mut able = connection
+            .allow(&request.capabilities)
+            .and_then(|()| connection.reach().accept(&request.topology))
+            .map(|()| None);
+        if let (Ok(filled), Some(handle)) = (&mut able, &request.source) {
+            match source_of(all, &connection, handle) {
+                Ok((home, object, source)) => {
+                    keys = keys.and(home.scope(), object, Hold::Shared);
+                    *filled = Some(source);
+                }
+                Err(error) => able = Err(error),
+            }
+        }
+        Ok(Self {
+            connection,
+            id,
+            keys,
+            able,
+            is_begun: false,
+        })
+    }
+}
+
+/// What a new volume of `connection` is filled with, where that is, and what must not be deleted
+/// meanwhile.
+fn source_of(
+    connections: &Connections,
+    connection: &Arc<Connection>,
+    handle: &SourceHandle,
+) -> Result<(Arc<Connection>, Object, Source), Error> {
+    let can = connection.can();
+    let (home, object, source, able) = match handle {
+        SourceHandle::Snapshot(handle) => {
+            let (home, id) = connections.of_snapshot(handle)?;
+            let source = Source::Snapshot(id.clone());
+            (home, Object::Snapshot(id), source, can.snapshots)
+        }
+        SourceHandle::Volume(handle) => {
+            let (home, id) = connections.of_volume(handle)?;
+            let source = Source::Volume(id.clone());
+            (home, Object::Volume(id), source, can.clones)
+        }
+    };
+    // Not UNIMPLEMENTED: the call itself is served.
+    if !able {
+        return Err(Error::invalid(format!("fill a volume from {object}"))
+            .advise("this driver cannot make volumes of such a source"));
+    }
+    // Two names of one backend reach each other's volumes by the same ids.
+    let same = |one: &Connection, other: &Connection| {
+        one.driver().backend_identity() == other.driver().backend_identity()
+    };
+    if home.name() != connection.name() && !same(&home, connection) {
+        return Err(Error::invalid(format!("fill a volume from {object}"))
+            .because(format!(
+                "the source is in another connection, `{}`",
+                home.name()
+            ))
+            .advise("make the volume in the connection of its source"));
+    }
+    Ok((home, object, source))
+}

@@ -1,0 +1,250 @@
+//! Which connection of a class makes a volume.
+//!
+//! All are asked whether they have it before any makes it: a second volume would lose the first. One
+//! that may have begun it is the only one that makes it, until that is known, whatever its file says by
+//! then and whatever room it has.
+//! compat: "The proxy".
+
+use std::cmp::Reverse;
+
+use driver_core::{Capacity, CapacityQuery, Effect, Error, Found, Kind};
+use node_utils::blocking::is_for_threads_that_hang;
+use tracing::warn;
+
+use super::Candidate;
+use crate::controller::turns::in_turns;
+use crate::decode::CreateVolumeRequest;
+use crate::rpc::Task;
+use crate::status;
+
+/// What is known of a volume in the connections that may have it.
+#[derive(Debug)]
+enum Known {
+    /// It is in this one.
+    There(Box<Candidate>),
+    /// It is in none, and these may make it: those that may have begun it, if there are such.
+    Nowhere(Vec<Candidate>),
+}
+
+/// What is known of the room of a connection, the better first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Room {
+    /// Enough, as far as it knows: so much, the most first.
+    Enough(Reverse<u64>),
+    /// Nobody knows.
+    Unknown,
+    /// Less than what is asked for.
+    Short(Reverse<u64>),
+}
+
+/// Those in which the volume is made, in the order in which they are tried: the one that has it, or
+/// else those where it may have been begun, and no other; without such a one those that have enough
+/// room first, those that are nearest to where it is wanted, and those with the most room.
+pub(super) async fn in_order(
+    task: &Task,
+    candidates: Vec<Candidate>,
+    request: &CreateVolumeRequest,
+) -> Result<Vec<Candidate>, Error> {
+    if candidates.len() == 1 && !candidates.iter().any(Candidate::is_closed) {
+        return Ok(candidates);
+    }
+    let candidates = match known(task, candidates).await? {
+        Known::There(candidate) => return Ok(vec![*candidate]),
+        Known::Nowhere(candidates) => candidates,
+    };
+    let rooms = candidates
+        .iter()
+        .map(|candidate| candidate.room(task, request));
+    let rooms = in_turns(rooms).await;
+    let mut ordered: Vec<_> = rooms.into_iter().zip(candidates).collect();
+    // The first of the list wins among equals: the sort is stable.
+    ordered.sort_by_cached_key(|(room, candidate)| {
+        let rank = candidate.connection.reach().rank(&request.topology);
+        let is_short = matches!(room, Room::Short(_));
+        (candidate.is_closed(), is_short, rank, *room)
+    });
+    Ok(ordered
+        .into_iter()
+        .map(|(_, candidate)| candidate)
+        .collect())
+}
+
+/// Asks all of them whether they have the volume. Those that may not make it now are asked as well: an
+/// earlier attempt may have been meant for another place, and a second volume would lose the first.
+async fn known(task: &Task, candidates: Vec<Candidate>) -> Result<Known, Error> {
+    let looks = candidates.iter().map(|candidate| candidate.has(task));
+    let found = in_turns(looks).await;
+    let (mut owners, mut begun, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut silent, mut unheard) = (None, None);
+    for (mut candidate, found) in candidates.into_iter().zip(found) {
+        match found {
+            Ok(Some(Found::Whole)) => owners.push(candidate),
+            Ok(found) => {
+                // That nothing is there yet is no proof that nothing will be.
+                candidate.is_begun = found.is_some() || task.is_in_doubt(&candidate.keys);
+                let likewise = if candidate.is_begun {
+                    &mut begun
+                } else {
+                    &mut others
+                };
+                likewise.push(candidate);
+            }
+            // Somebody has said that the others are not to wait for this one.
+            Err(error) if candidate.is_closed() && is_silence(&error) => {
+                unheard = unheard.or(Some(candidate.in_doubt(&error)));
+            }
+            // One that does not answer may have the volume, too.
+            Err(error) => drop(silent.get_or_insert(candidate.in_doubt(&error))),
+        }
+    }
+    if let Some(owner) = only_owner(owners)? {
+        return Ok(Known::There(Box::new(owner)));
+    }
+    if let Some(error) = silent {
+        return Err(error);
+    }
+    if !begun.is_empty() {
+        return finishing(begun).map(Known::Nowhere);
+    }
+    match (able(others), unheard) {
+        (Ok(able), unheard) => {
+            if let Some(error) = unheard {
+                let error = status::message(&error);
+                warn!(
+                    error,
+                    "it makes no new volumes: the volume is made elsewhere"
+                );
+            }
+            Ok(Known::Nowhere(able))
+        }
+        (Err(_), Some(unheard)) => Err(unheard),
+        (Err(refusal), None) => Err(refusal),
+    }
+}
+
+/// Whether storage has not answered, as opposed to having said why it does not tell.
+fn is_silence(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Timeout | Kind::Unreachable) || is_for_threads_that_hang(error)
+}
+
+/// Those that may finish what was begun, also where no new volumes are made: it is none.
+fn finishing(begun: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
+    let (able, unable): (Vec<_>, Vec<_>) = begun
+        .into_iter()
+        .partition(|candidate| candidate.able.is_ok());
+    let refusal = unable.into_iter().find_map(|one| one.able.err());
+    match refusal.filter(|_| able.is_empty()) {
+        // What is wrong with this call was not wrong with the one that began it.
+        Some(refusal) => Err(refusal.with_effect(Effect::Possible)),
+        None => Ok(able),
+    }
+}
+
+/// The one that has the volume. Under two names of one storage it is the same; on two storages nobody
+/// can know which of the two is meant.
+fn only_owner(mut owners: Vec<Candidate>) -> Result<Option<Candidate>, Error> {
+    let Some(first) = owners.first() else {
+        return Ok(None);
+    };
+    let here = first.connection.scope();
+    if let Some(other) = owners.iter().find(|other| other.connection.scope() != here) {
+        let (one, other) = (first.connection.name(), other.connection.name());
+        return Err(
+            Error::new(Kind::Busy, "choose one of the connections of the class")
+                .because(format!(
+                    "both connection `{one}` and connection `{other}` have the volume"
+                ))
+                .advise("delete it by hand at the storage where it is not wanted")
+                // To forget it would lose both.
+                .with_effect(Effect::Possible),
+        );
+    }
+    let at = owners.iter().position(|owner| owner.able.is_ok());
+    Ok(Some(owners.swap_remove(at.unwrap_or_default())))
+}
+
+/// Those that may make a volume that none has.
+fn able(candidates: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
+    let (closed, open): (Vec<_>, Vec<_>) = candidates.into_iter().partition(Candidate::is_closed);
+    let (able, unable): (Vec<_>, Vec<_>) = open
+        .into_iter()
+        .partition(|candidate| candidate.able.is_ok());
+    if !able.is_empty() {
+        return Ok(able);
+    }
+    let refusals = unable.into_iter().filter_map(|one| one.able.err());
+    let closed = closed.iter().map(Candidate::closed);
+    let missing = || Error::invalid("request field `parameters`");
+    Err(refusals.chain(closed).next().unwrap_or_else(missing))
+}
+
+// === impl Candidate ===
+
+impl Candidate {
+    /// Whether no new volumes are made there.
+    fn is_closed(&self) -> bool {
+        !self.connection.makes_new_volumes()
+    }
+
+    /// What is said then.
+    fn closed(&self) -> Error {
+        let name = self.connection.name();
+        Error::new(Kind::Busy, format!("connection `{name}`"))
+            .because("it makes no new volumes")
+            .advise("`proxy.perDriver.newVolumes` in its file says so")
+    }
+
+    /// What is there of the volume already.
+    async fn has(&self, task: &Task) -> Result<Option<Found>, Error> {
+        let found = self.connection.driver().find_volume(&task.call, &self.id);
+        let found = task.ask_patiently(&self.connection, "find_volume", found);
+        match found.await {
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    /// Why nothing is made as long as this one cannot say whether it has the volume.
+    fn in_doubt(&self, error: &Error) -> Error {
+        let name = self.connection.name();
+        Error::new(error.kind(), "choose one of the connections of the class")
+            // Not of this call: an earlier one may have made it, and must not be forgotten.
+            .with_effect(Effect::Possible)
+            .because(format!(
+                "connection `{name}` may have the volume: {}",
+                error.chain()
+            ))
+            .advise(format!(
+                "repair its storage, or set `proxy.perDriver.newVolumes: false` in the file of `{name}`"
+            ))
+    }
+
+    /// The free space, as far as it is known.
+    async fn room(&self, task: &Task, request: &CreateVolumeRequest) -> Room {
+        let query = CapacityQuery {
+            parameters: request.parameters.clone(),
+            topology: None,
+        };
+        if !self.connection.can().capacity {
+            return Room::Unknown;
+        }
+        let room = self.connection.driver().capacity(&task.call, &query);
+        let room = task.ask_patiently(&self.connection, "capacity", room).await;
+        let wanted = request.size.required().unwrap_or_default();
+        room.map_or(Room::Unknown, |room| Room::of(&room, wanted))
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    fn of(room: &Capacity, wanted: u64) -> Self {
+        let largest = room.maximum_volume_size.unwrap_or(u64::MAX);
+        let available = Reverse(room.available);
+        if wanted > room.available || wanted > largest {
+            Self::Short(available)
+        } else {
+            Self::Enough(available)
+        }
+    }
+}

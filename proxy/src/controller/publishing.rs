@@ -1,0 +1,117 @@
+//! Letting a node reach a volume, and stopping it.
+//!
+//! Connections whose backend lets every node in have nothing to do, and do it: among others that
+//! have, the orchestrator asks for all. compat: "The proxy".
+
+use std::sync::Arc;
+
+use csi_proto::v1;
+use driver_core::config::ControllerCapability;
+use driver_core::{Error, NodeId};
+use tracing::debug;
+
+use super::{about_volume, offered, strays};
+use crate::connection::Connection;
+use crate::decode::{ControllerPublishRequest, ControllerUnpublishRequest};
+use crate::inflight::{Hold, Keys, Object};
+use crate::node_identity::NodeIdentity;
+use crate::rpc::Job;
+use crate::service::Plugin;
+
+pub(super) fn publish(
+    plugin: &Arc<Plugin>,
+    request: v1::ControllerPublishVolumeRequest,
+) -> Result<Job<v1::ControllerPublishVolumeResponse>, Error> {
+    asked_for(plugin, "publish volume")?;
+    let request = ControllerPublishRequest::try_from(request)?;
+    if request.readonly {
+        return Err(Error::invalid("request field `readonly`")
+            .advise("PUBLISH_READONLY is not supported by this driver"));
+    }
+    // Its nodes reach it as its context says. One that a driver has made has to be let in there.
+    if request.by_hand && plugin.connections.is_stray_volume(&request.volume) {
+        return Ok(strays::publish(plugin, &request.volume));
+    }
+    let (connection, id) = plugin.connections.of_volume(&request.volume)?;
+    connection.allow(std::slice::from_ref(&request.capability))?;
+    let node = if connection.can().publish {
+        Some(called(plugin, &connection, &request.node)?)
+    } else {
+        None
+    };
+    let object = Object::Volume(id.clone());
+    let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
+    let subject = about_volume(&connection, request.volume.as_str());
+    Ok(Job::new(subject, keys, async move |task| {
+        if let Some(node) = node {
+            let driver = connection.driver();
+            let access = driver.publish_volume(&task.call, &id, &node, &request.capability);
+            task.ask(&connection, "publish_volume", access).await?;
+        } else {
+            debug!("every node may reach the volumes of this connection");
+        }
+        Ok(v1::ControllerPublishVolumeResponse::default())
+    }))
+}
+
+pub(super) fn unpublish(
+    plugin: &Arc<Plugin>,
+    request: v1::ControllerUnpublishVolumeRequest,
+) -> Result<Job<v1::ControllerUnpublishVolumeResponse>, Error> {
+    asked_for(plugin, "unpublish volume")?;
+    let request = ControllerUnpublishRequest::try_from(request)?;
+    if plugin.connections.is_stray_volume(&request.volume) {
+        return Ok(strays::unpublish(plugin, &request.volume));
+    }
+    let (connection, id) = plugin.connections.of_volume(&request.volume)?;
+    // What cannot be read now was read when the node was let in: its backend knows it, or has
+    // nobody to shut out.
+    let node = request
+        .node
+        .map(|node| called(plugin, &connection, &node).unwrap_or(node));
+    let object = Object::Volume(id.clone());
+    let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
+    let subject = about_volume(&connection, request.volume.as_str());
+    Ok(Job::new(subject, keys, async move |task| {
+        if connection.can().publish {
+            let driver = connection.driver();
+            let removal = driver.unpublish_volume(&task.call, &id, node.as_ref());
+            task.ask(&connection, "unpublish_volume", removal).await?;
+        } else {
+            debug!("every node may reach the volumes of this connection");
+        }
+        Ok(v1::ControllerUnpublishVolumeResponse {})
+    }))
+}
+
+/// Refuses a call that no orchestrator makes unless it was told to.
+fn asked_for(plugin: &Plugin, verb: &'static str) -> Result<(), Error> {
+    offered(plugin, verb, |can| can.publish)?;
+    let advertised = &plugin.advertised.controller;
+    if plugin.connections.only().is_none()
+        && !advertised.contains(&ControllerCapability::PublishUnpublishVolume)
+    {
+        return Err(Error::unsupported(verb));
+    }
+    Ok(())
+}
+
+/// What the backend of a connection calls a node. An id without parts is the name of a node, as it
+/// was before there was a proxy. compat: "Node ids of the proxy".
+fn called(plugin: &Plugin, connection: &Connection, node: &NodeId) -> Result<NodeId, Error> {
+    let Some(ids) = plugin.info.ids() else {
+        return Ok(node.clone());
+    };
+    let identity = match ids.read(node) {
+        Some(identity) => identity,
+        None if !node.as_str().contains('=') => NodeIdentity {
+            node_name: Some(node.as_str().to_owned()),
+            ..NodeIdentity::default()
+        },
+        None => {
+            return Err(Error::not_found(format!("node `{node}`"))
+                .because("no node of this driver has such an id"));
+        }
+    };
+    connection.nodes().of(node, &identity)
+}

@@ -1,0 +1,131 @@
+//! Volumes that were begun: where they are finished, and who must not forget them.
+
+use node_utils::blocking::ThreadPool;
+
+use super::choice::{BOTH, closed, rooms};
+use super::*;
+use crate::connections::{Blueprint, Slot};
+use crate::testing::among;
+
+const CLOSED: &str = "proxy: {perDriver: {newVolumes: false}}";
+
+/// Two connections, of which `a` may have begun `v`, and has less room since.
+async fn cut() -> (ControllerService, [Arc<Memory>; 2]) {
+    let (service, drivers) = two();
+    rooms(&drivers, [20, 10]);
+    drivers[0].cut.store(true, Ordering::Relaxed);
+    let status = made(&service, create("v", &BOTH)).await;
+    assert_eq!(status.expect_err("cut").code(), Code::Unavailable);
+    rooms(&drivers, [1, 10]);
+    (service, drivers)
+}
+
+#[tokio::test]
+async fn what_was_begun_is_finished_also_where_no_new_volumes_are_made_by_now() {
+    let (service, [a, b]) = cut().await;
+    let threads = ThreadPool::new(8);
+    let drained = Slot::fixed(among(&threads, "a", &a, CLOSED));
+    service.0.connections.put(drained);
+    let volume = made(&service, create("v", &BOTH)).await.expect("finished");
+    assert_eq!(volume.volume_id, "v:a/v");
+    assert!(!b.has("v"));
+    let volume = made(&service, create("w", &BOTH)).await.expect("a new one");
+    assert_eq!(volume.volume_id, "v:b/w");
+}
+
+#[tokio::test]
+async fn one_that_was_filled_by_what_it_has_begun_gives_way_to_nobody() {
+    let (service, [a, b]) = cut().await;
+    a.full.store(true, Ordering::Relaxed);
+    let status = made(&service, create("v", &BOTH)).await;
+    let status = status.expect_err("full of its own half");
+    assert_eq!(status.code(), Code::Unavailable, "not final");
+    assert!(!b.has("v"));
+    a.full.store(false, Ordering::Relaxed);
+    let volume = made(&service, create("v", &BOTH)).await.expect("finished");
+    assert_eq!(volume.volume_id, "v:a/v");
+}
+
+#[tokio::test]
+async fn what_a_storage_says_that_it_has_begun_is_finished_there_by_a_process_that_has_forgotten() {
+    for is_closed in [false, true] {
+        let (service, drivers) = if is_closed { closed() } else { two() };
+        rooms(&drivers, [1, 10]);
+        let [a, b] = &drivers;
+        a.begin("v");
+        a.full.store(true, Ordering::Relaxed);
+        let status = made(&service, create("v", &BOTH)).await;
+        let status = status.expect_err("full of its own half");
+        assert_eq!(status.code(), Code::Unavailable);
+        a.full.store(false, Ordering::Relaxed);
+        let volume = made(&service, create("v", &BOTH)).await.expect("finished");
+        assert_eq!(volume.volume_id, "v:a/v");
+        assert!(!b.has("v"));
+    }
+}
+
+#[tokio::test]
+async fn what_was_begun_is_no_volume_yet_for_who_asks_about_it() {
+    let (service, [a, _]) = two();
+    a.begin("v");
+    let ask = async || {
+        let request = v1::ValidateVolumeCapabilitiesRequest {
+            volume_id: "v:a/v".into(),
+            volume_capabilities: vec![mounted()],
+            ..Default::default()
+        };
+        let answer = service.validate_volume_capabilities(Request::new(request));
+        answer.await.map(drop)
+    };
+    assert_eq!(ask().await.expect_err("half").code(), Code::NotFound);
+    made(&service, create("v", &[("connection", "a")]))
+        .await
+        .expect("finished");
+    ask().await.expect("whole");
+}
+
+#[tokio::test]
+async fn one_that_makes_no_new_volumes_and_says_why_it_does_not_tell_is_waited_for() {
+    let (service, [a, b]) = closed();
+    for (kind, code) in [
+        (Kind::Pending, Code::Aborted),
+        (Kind::Denied, Code::Unavailable),
+    ] {
+        a.trouble(Trouble::Fail(kind, Effect::None));
+        let status = made(&service, create("v", &BOTH)).await;
+        assert_eq!(status.expect_err("it may be there").code(), code);
+        assert!(!b.has("v"));
+    }
+}
+
+#[tokio::test]
+async fn a_volume_that_may_have_been_begun_is_not_forgotten_because_of_a_file() {
+    let begin = |class: &str| create("v", &[("connection", class)]);
+    let (service, drivers) = two();
+    let connections = &service.0.connections;
+    connections.remove(&name("a"));
+    connections.put(Slot::refused(name("b"), "a mistake in it"));
+    for class in ["a", "b"] {
+        let status = made(&service, begin(class)).await.expect_err(class);
+        assert_eq!(status.code(), Code::Unavailable, "{class}");
+    }
+    // Who asks for anything else hears what is wrong.
+    let status = deleted(&service, "v:b/v").await.expect_err("refused");
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    let status = made(&service, begin("c")).await.expect_err("never there");
+    assert_eq!(status.code(), Code::InvalidArgument);
+    let threads = ThreadPool::new(8);
+    let wrong = || driver_core::config::ConfigError::new("no such key");
+    let unbuilt = Blueprint::new(move || Err(wrong()));
+    connections.put(Slot::new(among(&threads, "b", &drivers[1], ""), unbuilt));
+    for slot in connections.all() {
+        assert!(slot.let_go(std::time::Duration::ZERO));
+    }
+    let status = made(&service, begin("b")).await.expect_err("not built");
+    assert_eq!(status.code(), Code::Unavailable);
+    let status = deleted(&service, "v:b/v").await.expect_err("not built");
+    assert_eq!(status.code(), Code::Internal);
+    connections.set_incomplete(Some("a folder cannot be read".into()));
+    let status = made(&service, begin("c")).await.expect_err("it may exist");
+    assert_eq!(status.code(), Code::Unavailable);
+}

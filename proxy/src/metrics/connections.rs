@@ -1,0 +1,204 @@
+//! Figures about the connections of a folder. Their labels are names of files, never of a request.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::Metrics;
+
+/// What is counted about connections.
+#[derive(Debug, Default)]
+pub(super) struct OfConnections {
+    served: Gauge,
+    kinds: Family<Kind, Gauge>,
+    valid: Family<Of, Gauge>,
+    healthy: Family<Of, Gauge>,
+    loads: Family<Load, Counter>,
+    folders_unread: Gauge,
+    gone: Mutex<BTreeSet<Arc<str>>>,
+}
+
+/// So many names of connections that are gone are remembered.
+const MAX_GONE: usize = 10_000;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Of {
+    connection: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Kind {
+    connection: Arc<str>,
+    driver: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Load {
+    connection: Arc<str>,
+    outcome: &'static str,
+}
+
+// === impl OfConnections ===
+
+impl OfConnections {
+    pub(super) fn register(&self, to: &mut Registry) {
+        to.register(
+            "connections",
+            "Connections that are served",
+            self.served.clone(),
+        );
+        to.register(
+            "connection_info",
+            "Which driver a connection has",
+            self.kinds.clone(),
+        );
+        to.register(
+            "connection_config_valid",
+            "Whether the file of a connection can be used as it is now",
+            self.valid.clone(),
+        );
+        to.register(
+            "connection_healthy",
+            "Whether the storage of a connection could be used when it was last asked",
+            self.healthy.clone(),
+        );
+        to.register(
+            "connection_loads",
+            "Files of connections that were read because they had changed",
+            self.loads.clone(),
+        );
+        to.register(
+            "connection_folders_unread",
+            "Folders of connections that cannot be read now",
+            self.folders_unread.clone(),
+        );
+    }
+}
+
+impl OfConnections {
+    /// The label of a call. One that ends after its connection is counted under none, so that the series
+    /// of that one have an end.
+    pub(super) fn label(&self, connection: &Arc<str>) -> Arc<str> {
+        if self.gone().contains(connection) {
+            return Arc::default();
+        }
+        connection.clone()
+    }
+
+    fn gone(&self) -> MutexGuard<'_, BTreeSet<Arc<str>>> {
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === labels ===
+
+const DONE: &str = "done";
+const REFUSED: &str = "refused";
+
+impl Of {
+    fn new(connection: &Arc<str>) -> Self {
+        Self {
+            connection: connection.clone(),
+        }
+    }
+}
+
+impl Kind {
+    fn new(connection: &Arc<str>, driver: &Arc<str>) -> Self {
+        Self {
+            connection: connection.clone(),
+            driver: driver.clone(),
+        }
+    }
+}
+
+impl Load {
+    fn new(connection: &Arc<str>, outcome: &'static str) -> Self {
+        Self {
+            connection: connection.clone(),
+            outcome,
+        }
+    }
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// So many connections are served.
+    pub(crate) fn connections(&self, count: usize) {
+        let served = &self.inner.connections.served;
+        served.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// The file of a connection was read, and is served; the driver that it had before, if any.
+    pub(crate) fn connection_loaded(
+        &self,
+        connection: &Arc<str>,
+        driver: &Arc<str>,
+        before: Option<&Arc<str>>,
+    ) {
+        let all = &self.inner.connections;
+        all.gone().remove(connection);
+        if let Some(before) = before {
+            all.kinds.remove(&Kind::new(connection, before));
+        }
+        all.kinds
+            .get_or_create(&Kind::new(connection, driver))
+            .set(1);
+        all.valid.get_or_create(&Of::new(connection)).set(1);
+        all.loads.get_or_create(&Load::new(connection, DONE)).inc();
+    }
+
+    /// The file of a connection was read, and cannot be used.
+    pub(crate) fn connection_refused(&self, connection: &Arc<str>) {
+        let all = &self.inner.connections;
+        all.gone().remove(connection);
+        all.valid.get_or_create(&Of::new(connection)).set(0);
+        all.loads
+            .get_or_create(&Load::new(connection, REFUSED))
+            .inc();
+    }
+
+    /// The storage of a connection was asked how it is.
+    pub(crate) fn connection_health(&self, connection: &Arc<str>, good: bool) {
+        let healthy = &self.inner.connections.healthy;
+        healthy
+            .get_or_create(&Of::new(connection))
+            .set(i64::from(good));
+    }
+
+    /// Nobody asks the storage of a connection any more.
+    pub(crate) fn connection_unasked(&self, connection: &Arc<str>) {
+        let healthy = &self.inner.connections.healthy;
+        healthy.remove(&Of::new(connection));
+    }
+
+    /// So many folders cannot be read.
+    pub(crate) fn folders_unread(&self, count: usize) {
+        let unread = &self.inner.connections.folders_unread;
+        unread.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// The file of a connection is gone, and with it everything that is said about it here.
+    pub(crate) fn connection_gone(&self, connection: &Arc<str>, driver: &Arc<str>) {
+        let all = &self.inner.connections;
+        let mut gone = all.gone();
+        gone.insert(connection.clone());
+        if gone.len() > MAX_GONE {
+            gone.pop_first();
+        }
+        drop(gone);
+        all.kinds.remove(&Kind::new(connection, driver));
+        all.valid.remove(&Of::new(connection));
+        all.healthy.remove(&Of::new(connection));
+        for outcome in [DONE, REFUSED] {
+            all.loads.remove(&Load::new(connection, outcome));
+        }
+        self.inner.forget_calls(connection);
+    }
+}
