@@ -24,9 +24,10 @@ chown -R csi:csi /home/csi/.ssh
 ssh-keygen -A >/dev/null
 printf 'PermitRootLogin prohibit-password\nUseDNS no\nMaxSessions 10\n' >/etc/ssh/sshd_config.d/lab.conf
 
-# Nothing that wakes up by itself, and nothing to wait for at start.
+# Nothing that wakes up by itself (the ZFS event daemon spins on an emulated processor), and nothing to
+# wait for at start.
 for unit in apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer fstrim.timer man-db.timer \
-  dpkg-db-backup.timer logrotate.timer e2scrub_reap.service; do
+  dpkg-db-backup.timer logrotate.timer e2scrub_reap.service zfs-zed.service; do
   systemctl mask "$unit" >/dev/null 2>&1 || true
 done
 mkdir -p /etc/systemd/journald.conf.d
