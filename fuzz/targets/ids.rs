@@ -18,8 +18,8 @@ static NAMING: LazyLock<VolumeNaming> = LazyLock::new(|| {
     VolumeNaming::new(&document.common().expect("the common keys"))
 });
 
-/// What the name of a connection takes of a handle at most: its 63 bytes, `v:` and `/`.
-const LONGEST_CONNECTION: usize = 66;
+/// What the name of a connection takes of a handle at most: its 48 bytes, `v:` and `/`.
+const LONGEST_CONNECTION: usize = 51;
 
 fuzz_target!(|data: &[u8]| -> Corpus {
     let Some(mut parts) = fuzz::parts(data) else {
