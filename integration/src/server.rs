@@ -175,10 +175,16 @@ impl Launch {
             UnixStream::connect(&socket).ok()
         })
         .await;
-        let mut client = Client::connect(&socket).await.expect("a connection");
-        if let Err(status) = client.identity.probe(ProbeRequest {}).await {
-            panic!("the server does not answer: {status:?}\n{}", tail(place));
-        }
+        // Whoever forwards the socket from another machine listens before the program does.
+        let client = wait::until_answered("the server to answer", async || {
+            if let Some(status) = child.try_wait().expect("a child can be waited for") {
+                panic!("the server ended with {status}:\n{}", tail(place));
+            }
+            let mut client = Client::connect(&socket).await.ok()?;
+            client.identity.probe(ProbeRequest {}).await.ok()?;
+            Some(client)
+        })
+        .await;
         Server {
             child,
             group,

@@ -8,6 +8,7 @@ use csi_proto::v1 as csi;
 use tokio::time::timeout;
 use tonic::{Code, Response, Status};
 
+use super::pair::Far;
 use super::supply::Supply;
 use crate::place::Place;
 use crate::server::{Launch, Server, log_of};
@@ -24,6 +25,7 @@ pub struct Node {
     /// The running program.
     pub server: Server,
     launch: Launch,
+    far: Option<Far>,
 }
 
 // === impl Node ===
@@ -42,6 +44,21 @@ impl Node {
             place,
             server,
             launch,
+            far: None,
+        }
+    }
+
+    /// The program on the other machine of a pair, where its paths are, and reached from here.
+    pub async fn start_far(launch: Launch, far: Far) -> Self {
+        let place = Place::new();
+        far.settle(&place, &launch.config);
+        let launch = far.launch(launch, &place);
+        let server = launch.start(&place).await;
+        Self {
+            place,
+            server,
+            launch,
+            far: Some(far),
         }
     }
 
@@ -58,10 +75,14 @@ impl Node {
 
     /// The staging path of a volume, made by the orchestrator.
     pub fn staging(&self, supply: &Supply) -> PathBuf {
-        let path = self
-            .place
-            .node()
-            .join(format!("staging-{}", supply.volume.volume_id));
+        let path = self.place.node().join(format!(
+            "staging-{}",
+            supply.volume.volume_id.replace('/', "_")
+        ));
+        if let Some(far) = &self.far {
+            far.run(&["mkdir", "-p", &path.display().to_string()]);
+            return path;
+        }
         std::fs::create_dir_all(self.place.node()).expect("a folder of the tests");
         // Not even looked at if it is there: what is mounted there may not answer.
         match std::fs::create_dir(&path) {

@@ -14,6 +14,7 @@ use super::reboot;
 use super::served;
 use super::storage::fabric::Fabric;
 use super::supply::{Access, Way};
+use super::two_nodes;
 
 /// The work of a cell.
 type Work = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync>;
@@ -26,6 +27,8 @@ pub struct Cell {
     pub limit: Duration,
     /// When `make test` runs it; `make test-all` runs every one.
     pub when: When,
+    /// How many machines it needs.
+    pub machines: Machines,
     work: Work,
 }
 
@@ -38,6 +41,15 @@ pub enum When {
     InTurn,
     /// Never, because it takes long.
     Never,
+}
+
+/// The machines of a cell. What is to be looked at is on the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Machines {
+    /// One, storage host and node at once.
+    One,
+    /// Two, joined by a network of their own.
+    Pair,
 }
 
 /// Those that `make test` always runs: each sentence of what is promised, on a kind of volume where
@@ -113,6 +125,12 @@ pub fn all() -> Vec<Cell> {
         cells.extend(replays(name, way, access));
     }
     cells.extend(faults());
+    cells.push(Cell {
+        limit: Duration::from_mins(40),
+        when: When::Never,
+        machines: Machines::Pair,
+        ..cell("pair-proxy", two_nodes::the_proxy_grows_from_nothing)
+    });
     cells.push(Cell {
         limit: Duration::from_hours(1),
         when: When::Never,
@@ -325,6 +343,7 @@ fn cell<F: Future<Output = ()> + 'static>(
         } else {
             When::InTurn
         },
+        machines: Machines::One,
         work: Box::new(move || Box::pin(work())),
     }
 }

@@ -21,7 +21,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::cell::Cell;
+use super::cell::{Cell, Machines};
 use super::evidence;
 use crate::binary::{omnibus_csi, profile_dir};
 
@@ -34,11 +34,12 @@ const ARMED: &str = "armed";
 /// So many states of failed cells are kept; each takes some hundred MiB.
 const KEPT: usize = 3;
 
-/// The lab's machine, up and with the program in it.
+/// The lab's machine or pair, up and with the program in it.
 #[derive(Debug)]
 pub struct Lab {
     script: PathBuf,
     instance: String,
+    machines: Machines,
     evidence: PathBuf,
     kept: Vec<String>,
 }
@@ -55,43 +56,68 @@ pub enum Outcome {
 // === impl Lab ===
 
 impl Lab {
-    /// Starts the machine, building it if need be.
-    pub async fn up() -> Result<Self> {
+    /// Starts the machine or the pair, building it if need be. A pair is a lab of its own, so that it
+    /// takes nothing away from the other.
+    pub async fn up(machines: Machines) -> Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let target = profile_dir();
         let target = target.parent().context("a profile lies in a target dir")?;
-        let instance = std::env::var("OMNIBUS_LAB_INSTANCE").unwrap_or_else(|_| "test".into());
+        let mut instance = std::env::var("OMNIBUS_LAB_INSTANCE").unwrap_or_else(|_| "test".into());
+        let words: &[&str] = match machines {
+            Machines::One => &["up"],
+            Machines::Pair => {
+                instance.push_str("pair");
+                &["up", "--pair"]
+            }
+        };
         let lab = Self {
             script: root.join("vagrant/lab"),
             instance,
+            machines,
             evidence: target.join("omnibus/lab"),
             kept: Vec::new(),
         };
-        lab.say("up", ["up"], BUILD).await?;
+        lab.say("up", words, BUILD).await?;
         Ok(lab)
     }
 
     /// Copies the program and this binary into the machine, and keeps that state for every cell.
     pub async fn arm(&self) -> Result<()> {
         let folder = tempfile::tempdir()?;
-        let mut words = vec![OsString::from("push")];
+        let mut files = Vec::<OsString>::new();
         let this = std::env::current_exe()?;
         for (binary, name) in [(omnibus_csi(), "omnibus-csi"), (&this, "lab-node")] {
             let small = folder.path().join(name);
             strip(binary, &small).await?;
-            words.push(small.into());
+            files.push(small.into());
         }
         // Only some cells need it; they say so if it is missing.
         if let Some(sanity) = std::env::var_os("OMNIBUS_CSI_SANITY") {
-            words.push(sanity);
+            files.push(sanity);
         }
         self.say("reset", ["reset"], SHORT).await?;
-        self.say("push", words, SHORT).await?;
+        self.say("push", push("storage", &files), SHORT).await?;
+        if self.machines == Machines::Pair {
+            self.say("push", push("node", &files[..1]), SHORT).await?;
+            let key = self.folder().await?.join("key");
+            self.say("push", push("storage", &[key.into()]), SHORT)
+                .await?;
+        }
         let first = "mkdir -p /var/lib/lab && /root/omnibus-csi --version && /root/lab-node list >/dev/null";
         self.say("a first run of what was pushed", ["run", "--", "sh", "-c", first], SHORT)
             .await
             .context("the program that was built here does not run in the lab's machine: is the C library of this system newer than that of Debian 13?")?;
         self.say("save", ["save", ARMED], SHORT).await
+    }
+
+    /// Where the lab keeps what all machines share.
+    async fn folder(&self) -> Result<PathBuf> {
+        let child = self.start(["path"], Stdio::piped())?;
+        let Ok(output) = timeout(SHORT, child.wait_with_output()).await else {
+            bail!("lab path: no end within {SHORT:?}");
+        };
+        let path = String::from_utf8(output?.stdout)?;
+        Ok(PathBuf::from(path.trim_end()))
     }
 
     /// Runs one cell from the saved state on, showing what it prints.
@@ -234,6 +260,11 @@ impl Lab {
             .spawn()
             .with_context(|| format!("{} cannot be started", self.script.display()))
     }
+}
+
+fn push(machine: &str, files: &[OsString]) -> Vec<OsString> {
+    let words = ["push", "-m", machine, "--"].map(OsString::from);
+    words.into_iter().chain(files.iter().cloned()).collect()
 }
 
 async fn kill(child: &mut Child) {

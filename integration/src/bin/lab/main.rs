@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
-use integration::lab::cell::{self, Cell};
+use integration::lab::cell::{self, Cell, Machines};
 use integration::lab::evidence;
 use integration::lab::faults::writer;
 use integration::lab::host::{Lab, Outcome};
@@ -70,43 +70,71 @@ async fn run(results: Option<PathBuf>, names: &[&str]) -> Result<ExitCode> {
     if names.is_empty() {
         cells = cell::due(today());
     }
-    let ready = async {
-        let lab = Lab::up().await?;
-        lab.arm().await?;
-        anyhow::Ok(lab)
-    };
-    let mut lab = match ready.await {
-        Ok(lab) => lab,
-        Err(error) => {
-            eprintln!("no lab: {error:#}");
-            return Ok(ExitCode::from(NO_LAB));
-        }
-    };
     let seed = std::env::var("OMNIBUS_SEED").ok();
     let seed = seed.and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let minutes = std::env::var("OMNIBUS_LAB_MINUTES").ok();
     let minutes = minutes.and_then(|minutes| minutes.parse().ok());
-    let budget = minutes.map_or(Duration::MAX, Duration::from_mins);
-    let start = Instant::now();
-    let mut failed = 0;
+    let runs = Runs {
+        results,
+        seed,
+        budget: minutes.map_or(Duration::MAX, Duration::from_mins),
+        start: Instant::now(),
+    };
     let total = cells.len();
-    for (number, cell) in cells.iter().enumerate() {
-        eprintln!("== cell {} ({} of {total})", cell.name, number + 1);
-        let began = Instant::now();
-        let outcome = if start.elapsed() < budget {
-            lab.run(cell, seed).await
-        } else {
-            Outcome::Failed(format!("due, and no time is left of {budget:?}"))
-        };
-        failed += usize::from(outcome != Outcome::Passed);
-        report(results.as_ref(), cell, &outcome, began.elapsed().as_secs())?;
-    }
-    let look = std::env::var_os("OMNIBUS_REQUIRE_ALL").is_none_or(|value| value != "1");
-    if let Err(error) = lab.down(look).await {
-        eprintln!("the lab's machine may still run: {error:#}");
+    let mut failed = 0;
+    // One machine first: most cells need no more, and a pair takes memory and time of its own.
+    for machines in [Machines::One, Machines::Pair] {
+        let theirs = cells.iter().filter(|cell| cell.machines == machines);
+        let theirs: Vec<_> = theirs.collect();
+        if theirs.is_empty() {
+            continue;
+        }
+        match runs.all(machines, &theirs).await {
+            Ok(number) => failed += number,
+            Err(error) => {
+                eprintln!("no lab: {error:#}");
+                return Ok(ExitCode::from(NO_LAB));
+            }
+        }
     }
     println!("{} cells passed, {failed} failed", total - failed);
     Ok(ExitCode::from(u8::from(failed > 0)))
+}
+
+/// What all cells of a run have in common.
+struct Runs {
+    results: Option<PathBuf>,
+    seed: u64,
+    budget: Duration,
+    start: Instant,
+}
+
+// === impl Runs ===
+
+impl Runs {
+    /// Runs cells that need the same machines; how many failed.
+    async fn all(&self, machines: Machines, cells: &[&Cell]) -> Result<usize> {
+        let mut lab = Lab::up(machines).await?;
+        lab.arm().await?;
+        let mut failed = 0;
+        for (number, cell) in cells.iter().enumerate() {
+            eprintln!("== cell {} ({} of {})", cell.name, number + 1, cells.len());
+            let began = Instant::now();
+            let outcome = if self.start.elapsed() < self.budget {
+                lab.run(cell, self.seed).await
+            } else {
+                Outcome::Failed(format!("due, and no time is left of {:?}", self.budget))
+            };
+            failed += usize::from(outcome != Outcome::Passed);
+            let seconds = began.elapsed().as_secs();
+            report(self.results.as_ref(), cell, &outcome, seconds)?;
+        }
+        let look = std::env::var_os("OMNIBUS_REQUIRE_ALL").is_none_or(|value| value != "1");
+        if let Err(error) = lab.down(look).await {
+            eprintln!("the lab's machine may still run: {error:#}");
+        }
+        Ok(failed)
+    }
 }
 
 /// Days since 1970.

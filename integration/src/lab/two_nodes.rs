@@ -1,0 +1,506 @@
+//! The proxy between two machines: each is storage host and node, and one controller serves both.
+//!
+//! It begins with a folder in which nothing is. The main file, the Secret, the classes and the zones are
+//! those that `docs/proxy.md` shows, with ZFS hosts behind them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use csi_proto::v1 as csi;
+use csi_proto::v1::volume_capability::access_mode::Mode;
+use tonic::{Code, Status};
+
+use super::calls::{Node, refused, until_done, within};
+use super::command::run;
+use super::content;
+use super::life::step;
+use super::pair::{Far, HERE, KEY, THERE, digest};
+use super::remains::Remains;
+use super::served;
+use super::storage::cut::Cut;
+use super::storage::shares::SMB_USER;
+use super::storage::zfs::Dataset;
+use super::supply::{Access, Backing, Export, Supply, capability};
+use crate::server::Launch;
+use crate::volume;
+
+/// As the main file has it.
+const FOLDER: &str = "/mnt/connections";
+/// Below which volumes are made, on both machines.
+const ROOT: &str = "tank/csi/pair";
+const FILE: &str = "content";
+const ZONE: &str = "org.democratic-csi.topology/zone";
+const SIZE: i64 = 512 << 20;
+/// Enough that a copy of it takes a while between emulated machines.
+const MUCH: usize = 96 << 20;
+/// Of so much somebody may say that the copy has begun.
+const BEGUN: u64 = 8 << 20;
+
+const MAIN: &str = "driver: proxy
+proxy:
+  configFolder: /mnt/connections/
+  nodeTopology:
+    type: zone
+    fromRegexp:
+    - topologyKey: zone
+      source: nodeName
+      regex: (zone[0-9]+)-.*
+      template: \"{match:1}\"
+";
+
+/// The controller, the node beside it, and the node on the other machine.
+struct Cluster {
+    controller: Node,
+    near: Node,
+    far: Node,
+    other: Far,
+    /// What was put into the folder so far.
+    files: BTreeMap<String, String>,
+}
+
+/// One way to a volume: the connection, what a class of it says, and what a stage is told.
+#[derive(Clone, Copy)]
+struct Class {
+    connection: &'static str,
+    filesystem: &'static str,
+    driver: &'static str,
+    section: &'static str,
+    /// Which machine stores it.
+    host: &'static str,
+}
+
+const FILES: Class = Class {
+    connection: "example-nfs",
+    filesystem: "nfs",
+    driver: "zfs-generic-nfs",
+    section: "nfs:
+  shareHost: HOST
+  shareStrategy: setDatasetProperties
+  shareStrategySetDatasetProperties: {properties: {sharenfs: 'rw,no_subtree_check,no_root_squash'}}
+",
+    host: HERE,
+};
+const OTHER_FILES: Class = Class {
+    connection: "other-nfs",
+    host: THERE,
+    ..FILES
+};
+const DISKS: Class = Class {
+    connection: "example-iscsi",
+    filesystem: "ext4",
+    driver: "zfs-generic-iscsi",
+    section: "iscsi:
+  targetPortal: HOST:3260
+  shareStrategy: lio
+  shareStrategyLio: {basename: iqn.2026-01.lab.pair}
+",
+    host: THERE,
+};
+/// The other machine's disks again, for one zone only.
+const ZONED_DISKS: Class = Class {
+    connection: "zoned",
+    section: "iscsi:
+  targetPortal: HOST:3260
+  namePrefix: zoned-
+  shareStrategy: lio
+  shareStrategyLio: {basename: iqn.2026-01.lab.pair}
+proxy:
+  perDriver:
+    topology:
+    - requirements: {zone: zone2}
+      extra: {custom.prefix/custom.name: custom.value}
+",
+    ..DISKS
+};
+const NAMESPACES: Class = Class {
+    connection: "fast",
+    filesystem: "xfs",
+    driver: "zfs-generic-nvmeof",
+    section: "nvmeof:
+  transport: tcp://HOST:4420
+  shareStrategy: nvmet
+  shareStrategyNvmet: {basename: nqn.2026-01.lab.pair, ports: [{id: 1, traddr: 0.0.0.0}]}
+",
+    host: HERE,
+};
+const SHARES: Class = Class {
+    connection: "windows",
+    filesystem: "cifs",
+    driver: "zfs-generic-smb",
+    section: "smb:
+  shareHost: HOST
+  shareStrategy: setDatasetProperties
+  shareStrategySetDatasetProperties: {properties: {sharesmb: true}}
+",
+    host: THERE,
+};
+
+/// From an empty folder to five connections on two hosts, a copy between the hosts, and a zone.
+///
+/// # Panics
+/// At whatever is wrong in it.
+pub async fn the_proxy_grows_from_nothing() {
+    let other = Far::reached();
+    prepare(&other);
+    let before = (Remains::read(), served::storage(), there(&other));
+    let mut cluster = Cluster::start(other).await;
+
+    step("an empty folder makes nothing");
+    let outcome = cluster.create(FILES, "early", None, None).await;
+    let why = refused(outcome, &[Code::InvalidArgument], "there is no connection");
+    assert!(why.contains(FILES.connection), "{why}");
+    assert!(cluster.listed().await.is_empty());
+
+    for (class, writer_is_near) in [
+        (FILES, true),
+        (DISKS, true),
+        (NAMESPACES, false),
+        (SHARES, false),
+    ] {
+        step(&format!("add the connection {}", class.connection));
+        cluster.add(class);
+        let supply = cluster.made(class, "first", None).await;
+        cluster.used_by_both(&supply, writer_is_near).await;
+        cluster.deleted(&supply).await;
+    }
+
+    step("copy from one host to the other, and kill the controller meanwhile");
+    cluster.add(OTHER_FILES);
+    cluster.copied_between_hosts().await;
+
+    step("a zone whose storage the other zone does not reach");
+    cluster.add(ZONED_DISKS);
+    cluster.kept_in_its_zone().await;
+
+    step("take all away");
+    assert!(cluster.listed().await.is_empty(), "nothing is left");
+    Remains::back_to(&before.0, "the node here").await;
+    assert_eq!(served::storage(), before.1, "the storage here is as before");
+    assert_eq!(there(&cluster.other), before.2, "the other machine");
+    cluster.controller.end().await;
+    cluster.near.end().await;
+}
+
+/// Both machines get the datasets that the connections name, and what exports need.
+fn prepare(other: &Far) {
+    for name in ["v", "s"] {
+        let name = format!("{ROOT}/{name}");
+        run(&["zfs", "create", "-p", &name]);
+        other.run(&["zfs", "create", "-p", &name]);
+    }
+    for module in ["iscsi_target_mod", "nvmet", "nvmet_tcp"] {
+        run(&["modprobe", module]);
+        other.run(&["modprobe", module]);
+    }
+    fs::create_dir_all(FOLDER).expect("a folder of the lab");
+}
+
+/// What the other machine stores, exports, mounts and is logged in to.
+fn there(other: &Far) -> String {
+    other.run(&[
+        "zfs list -H -r -t all -o name tank; cut -d' ' -f1,2 /proc/mounts | sort; \
+         ls /sys/class/iscsi_session /sys/class/nvme /sys/kernel/config/target/iscsi \
+         /sys/kernel/config/nvmet/subsystems /var/lib/samba/usershares; cut -f1 /var/lib/nfs/etab",
+    ])
+}
+
+// === impl Class ===
+
+impl Class {
+    /// The file of the connection: what a process with this driver alone would have.
+    fn file(self) -> String {
+        let key = fs::read_to_string(KEY).expect("the outer half pushed it");
+        let key = key.trim_end().replace('\n', "\n    ");
+        let host_key = run(&["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"]);
+        // Both machines began as one image.
+        let host_key = host_key.split(' ').nth(1).expect("a fingerprint");
+        format!(
+            "driver: {}\nsshConnection:\n  host: {}\n  username: root\n  hostKey: {host_key}\n  \
+             privateKey: |\n    {key}\nzfs:\n  datasetParentName: {ROOT}/v\n  \
+             detachedSnapshotsDatasetParentName: {ROOT}/s\n  datasetEnableQuotas: true\n  \
+             datasetPermissionsMode: '0777'\n{}",
+            self.driver,
+            self.host,
+            self.section.replace("HOST", self.host)
+        )
+    }
+
+    fn request(
+        self,
+        name: &str,
+        source: Option<csi::VolumeContentSource>,
+    ) -> csi::CreateVolumeRequest {
+        let parameters = [("connection", self.connection), ("fsType", self.filesystem)];
+        let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        csi::CreateVolumeRequest {
+            capacity_range: volume::at_least(SIZE),
+            volume_capabilities: vec![self.capability()],
+            volume_content_source: source,
+            ..volume::create(&format!("{}-{name}", self.connection), &parameters.into())
+        }
+    }
+
+    fn capability(self) -> csi::VolumeCapability {
+        let mode = match self.filesystem {
+            "nfs" | "cifs" => Mode::MultiNodeMultiWriter,
+            _ => Mode::SingleNodeWriter,
+        };
+        capability(Access::Mount(self.filesystem), mode)
+    }
+
+    fn secrets(self) -> BTreeMap<String, String> {
+        let (user, password) = SMB_USER;
+        match self.filesystem {
+            "cifs" => BTreeMap::from([(
+                "mount_flags".to_owned(),
+                format!("username={user},password={password}"),
+            )]),
+            _ => BTreeMap::new(),
+        }
+    }
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    async fn start(other: Far) -> Self {
+        let launch = |mode: &str, id: &str| {
+            Launch::new(MAIN)
+                .set("--csi-mode", mode)
+                .set("--log-level", "debug")
+                .env("CSI_NODE_ID", id)
+        };
+        Self {
+            controller: Node::start_with(launch("controller", "zone1-a")).await,
+            near: Node::start_with(launch("node", "zone1-a")).await,
+            far: Node::start_far(launch("node", "zone2-b"), other.clone()).await,
+            other,
+            files: BTreeMap::new(),
+        }
+    }
+
+    /// As `kubectl` and kubelet do: the Secret is made again as a whole, and swapped.
+    fn add(&mut self, class: Class) {
+        let name = format!("{}.yaml", class.connection);
+        self.files.insert(name, class.file());
+        let folder = Path::new(FOLDER);
+        let version = format!("..{}", self.files.len());
+        fs::create_dir(folder.join(&version)).expect("a folder");
+        for (name, text) in &self.files {
+            fs::write(folder.join(&version).join(name), text).expect("a file");
+            let link = folder.join(name);
+            if !link.exists() {
+                symlink(Path::new("..data").join(name), link).expect("a link");
+            }
+        }
+        symlink(&version, folder.join("..new")).expect("a link");
+        fs::rename(folder.join("..new"), folder.join("..data")).expect("swapped");
+    }
+
+    async fn create(
+        &self,
+        class: Class,
+        name: &str,
+        source: Option<csi::VolumeContentSource>,
+        zones: Option<&[&str]>,
+    ) -> Result<csi::Volume, Status> {
+        let mut request = class.request(name, source);
+        request.accessibility_requirements = zones.map(|zones| {
+            let terms: Vec<_> = zones.iter().map(|zone| in_zone(zone)).collect();
+            csi::TopologyRequirement {
+                requisite: terms.clone(),
+                preferred: terms,
+            }
+        });
+        let mut controller = self.controller.server.client().controller;
+        let reply = within("create", controller.create_volume(request)).await?;
+        Ok(reply.into_inner().volume.expect("a volume"))
+    }
+
+    /// Asks until the volume is made, as an orchestrator does that knows nothing of the folder.
+    async fn made(
+        &self,
+        class: Class,
+        name: &str,
+        source: Option<csi::VolumeContentSource>,
+    ) -> Supply {
+        let made = std::cell::OnceCell::new();
+        until_done("create", || async {
+            let volume = self.create(class, name, source.clone(), None).await?;
+            let _ = made.set(volume);
+            Ok(())
+        })
+        .await;
+        supply(class, made.into_inner().expect("it was made"))
+    }
+
+    async fn deleted(&self, supply: &Supply) {
+        let controller = self.controller.server.client().controller;
+        until_done("delete", || {
+            let mut controller = controller.clone();
+            let request = volume::delete(&supply.volume.volume_id);
+            async move {
+                within("delete", controller.delete_volume(request))
+                    .await
+                    .map(drop)
+            }
+        })
+        .await;
+    }
+
+    async fn listed(&self) -> Vec<String> {
+        let mut controller = self.controller.server.client().controller;
+        let request = csi::ListVolumesRequest::default();
+        let reply = within("list", controller.list_volumes(request)).await;
+        let entries = reply.expect("a list").into_inner().entries.into_iter();
+        entries
+            .filter_map(|entry| Some(entry.volume?.volume_id))
+            .collect()
+    }
+
+    /// Written on one node and read on the other.
+    async fn used_by_both(&self, supply: &Supply, writer_is_near: bool) {
+        let bytes = content::bytes(7, 3 << 20);
+        let mut seen = Vec::new();
+        for near in [writer_is_near, !writer_is_near] {
+            let (node, pod) = self.used(supply, near).await;
+            let file = pod.join(FILE);
+            match (seen.is_empty(), near) {
+                (true, true) => fs::write(&file, &bytes).expect("it can be written"),
+                (true, false) => self.other.write(&file, &bytes),
+                _ => {}
+            }
+            seen.push(self.digest(near, &file));
+            node.take_away(supply, &[&pod]).await;
+        }
+        assert_eq!(seen[0], seen[1], "both nodes see the same bytes");
+        assert_eq!(seen[0], digest_of(&bytes), "and those that were written");
+    }
+
+    async fn used(&self, supply: &Supply, near: bool) -> (&Node, PathBuf) {
+        let node = if near { &self.near } else { &self.far };
+        let pod = node.pod("first");
+        node.stage(supply).await.expect("staged");
+        node.publish(supply, &pod).await.expect("published");
+        (node, pod)
+    }
+
+    fn digest(&self, near: bool, file: &Path) -> String {
+        if near {
+            digest(file)
+        } else {
+            self.other.digest(file)
+        }
+    }
+
+    /// A volume of one host becomes one of the other; the controller dies in the middle of it.
+    async fn copied_between_hosts(&mut self) {
+        let source = self.made(FILES, "much", None).await;
+        let (node, pod) = self.used(&source, true).await;
+        fs::write(pod.join(FILE), content::bytes(9, MUCH)).expect("it can be written");
+        let expected = digest(&pod.join(FILE));
+        node.take_away(&source, &[&pod]).await;
+        let from = volume::from_volume(&source.volume.volume_id);
+
+        let mut client = self.controller.server.client().controller;
+        let request = OTHER_FILES.request("copied", from.clone());
+        let call = tokio::spawn(async move { client.create_volume(request).await });
+        self.arriving().await;
+        self.controller.crash().await;
+        let outcome = call.await.expect("the call did not panic");
+        outcome.expect_err("a killed controller answers nothing");
+        let listed = self.listed().await;
+        let whole = std::slice::from_ref(&source.volume.volume_id);
+        assert_eq!(listed, whole, "half is nothing");
+
+        let copy = self.made(OTHER_FILES, "copied", from).await;
+        let (node, pod) = self.used(&copy, false).await;
+        assert_eq!(self.other.digest(&pod.join(FILE)), expected, "the copy");
+        node.take_away(&copy, &[&pod]).await;
+        self.deleted(&source).await;
+        self.deleted(&copy).await;
+    }
+
+    /// Waits until a copy has brought something to the other machine.
+    async fn arriving(&self) {
+        let root = format!("{ROOT}/v");
+        let words = ["zfs", "list", "-Hp", "-o", "used", &root];
+        let used = || self.other.run(&words).trim().parse::<u64>();
+        let before = used().expect("a number");
+        let deadline = tokio::time::Instant::now() + Duration::from_mins(3);
+        while used().expect("a number") < before + BEGUN {
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "nothing arrives on the other machine"
+            );
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Storage of one zone, while nodes of the other cannot reach it.
+    async fn kept_in_its_zone(&self) {
+        for (node, zone) in [(&self.near, "zone1"), (&self.far, "zone2")] {
+            let mut client = node.server.client().node;
+            let info = within("info", client.node_get_info(csi::NodeGetInfoRequest {})).await;
+            let told = info.expect("an answer").into_inner().accessible_topology;
+            assert_eq!(told, Some(in_zone(zone)));
+        }
+        // Until the connection is served.
+        let early = self.made(ZONED_DISKS, "early", None).await;
+        self.deleted(&early).await;
+
+        let elsewhere = self.create(ZONED_DISKS, "zoned", None, Some(&["zone1"]));
+        refused(
+            elsewhere.await,
+            &[Code::ResourceExhausted],
+            "storage of another zone",
+        );
+        let zones = ["zone1", "zone2"];
+        let volume = self.create(ZONED_DISKS, "zoned", None, Some(&zones)).await;
+        let volume = volume.expect("one zone fits");
+        let [place] = &volume.accessible_topology[..] else {
+            panic!("{:?}", volume.accessible_topology);
+        };
+        assert_eq!(place.segments[ZONE], "zone2");
+        assert_eq!(place.segments["custom.prefix/custom.name"], "custom.value");
+
+        let supply = supply(ZONED_DISKS, volume);
+        let cut = Cut::ports(&[3260]);
+        let (node, pod) = self.used(&supply, false).await;
+        self.other.write(&pod.join(FILE), b"written in its zone");
+        node.take_away(&supply, &[&pod]).await;
+        let outcome = self.near.stage(&supply).await;
+        outcome.expect_err("this node does not reach it");
+        cut.mend();
+        self.near.take_away(&supply, &[]).await;
+        self.deleted(&supply).await;
+    }
+}
+
+fn supply(class: Class, volume: csi::Volume) -> Supply {
+    Supply {
+        secrets: class.secrets(),
+        capability: class.capability(),
+        access: Access::Mount(class.filesystem),
+        backing: Backing::Dataset(Dataset {
+            name: format!("{ROOT}/v"),
+        }),
+        export: Export::None,
+        volume,
+    }
+}
+
+fn in_zone(zone: &str) -> csi::Topology {
+    csi::Topology {
+        segments: BTreeMap::from([(ZONE.to_owned(), zone.to_owned())]),
+    }
+}
+
+fn digest_of(bytes: &[u8]) -> String {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    fs::write(file.path(), bytes).expect("it can be written");
+    digest(file.path())
+}
