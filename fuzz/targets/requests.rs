@@ -110,6 +110,14 @@ fn is_path(path: &str) {
     assert!(is_plain_path(path), "{path:?}");
 }
 
+/// A relative path is one where no volume is.
+fn may_be_a_volume(path: &str) {
+    assert!(!path.is_empty());
+    if path.starts_with('/') {
+        is_path(path);
+    }
+}
+
 fn is_place(path: &str) {
     is_path(path);
     assert!(path.bytes().any(|byte| byte != b'/'), "the root directory");
@@ -329,15 +337,11 @@ requests! {
     }, |_m| {}
     NodeGetVolumeStatsRequest: |r| {
         is_id(&r.volume_id);
-        // A relative path is one where no volume is.
-        assert!(!r.volume_path.is_empty());
-        if r.volume_path.starts_with('/') {
-            is_path(&r.volume_path);
-        }
+        may_be_a_volume(&r.volume_path);
     }, |_m| {}
     NodeExpandVolumeRequest: |r| {
         is_id(&r.volume_id);
-        is_path(&r.volume_path);
+        may_be_a_volume(&r.volume_path);
         is_size(r.capacity_range.as_ref());
         are_wishes(&r.volume_capability);
         are_secrets(&r.secrets);
