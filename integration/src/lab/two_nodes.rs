@@ -3,6 +3,8 @@
 //! It begins with a folder in which nothing is. The main file, the Secret, the classes and the zones are
 //! those that `docs/proxy.md` shows, with ZFS hosts behind them.
 
+mod class;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,22 +12,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use csi_proto::v1 as csi;
-use csi_proto::v1::volume_capability::access_mode::Mode;
 use tonic::{Code, Status};
 
 use super::calls::{Node, refused, until_done, within};
 use super::command::run;
 use super::content;
 use super::life::step;
-use super::pair::{Far, HERE, KEY, THERE, digest};
+use super::pair::{Far, digest};
 use super::remains::Remains;
 use super::served;
 use super::storage::cut::Cut;
-use super::storage::shares::SMB_USER;
-use super::storage::zfs::Dataset;
-use super::supply::{Access, Backing, Export, Supply, capability};
+use super::supply::Supply;
 use crate::server::Launch;
 use crate::volume;
+use class::{Class, DISKS, FILES, NAMESPACES, OTHER_FILES, SHARES, ZONED_DISKS};
 
 /// As the main file has it.
 const FOLDER: &str = "/mnt/connections";
@@ -60,83 +60,6 @@ struct Cluster {
     /// What was put into the folder so far.
     files: BTreeMap<String, String>,
 }
-
-/// One way to a volume: the connection, what a class of it says, and what a stage is told.
-#[derive(Clone, Copy)]
-struct Class {
-    connection: &'static str,
-    filesystem: &'static str,
-    driver: &'static str,
-    section: &'static str,
-    /// Which machine stores it.
-    host: &'static str,
-}
-
-const FILES: Class = Class {
-    connection: "example-nfs",
-    filesystem: "nfs",
-    driver: "zfs-generic-nfs",
-    section: "nfs:
-  shareHost: HOST
-  shareStrategy: setDatasetProperties
-  shareStrategySetDatasetProperties: {properties: {sharenfs: 'rw,no_subtree_check,no_root_squash'}}
-",
-    host: HERE,
-};
-const OTHER_FILES: Class = Class {
-    connection: "other-nfs",
-    host: THERE,
-    ..FILES
-};
-const DISKS: Class = Class {
-    connection: "example-iscsi",
-    filesystem: "ext4",
-    driver: "zfs-generic-iscsi",
-    section: "iscsi:
-  targetPortal: HOST:3260
-  shareStrategy: lio
-  shareStrategyLio: {basename: iqn.2026-01.lab.pair}
-",
-    host: THERE,
-};
-/// The other machine's disks again, for one zone only.
-const ZONED_DISKS: Class = Class {
-    connection: "zoned",
-    section: "iscsi:
-  targetPortal: HOST:3260
-  namePrefix: zoned-
-  shareStrategy: lio
-  shareStrategyLio: {basename: iqn.2026-01.lab.pair}
-proxy:
-  perDriver:
-    topology:
-    - requirements: {zone: zone2}
-      extra: {custom.prefix/custom.name: custom.value}
-",
-    ..DISKS
-};
-const NAMESPACES: Class = Class {
-    connection: "fast",
-    filesystem: "xfs",
-    driver: "zfs-generic-nvmeof",
-    section: "nvmeof:
-  transport: tcp://HOST:4420
-  shareStrategy: nvmet
-  shareStrategyNvmet: {basename: nqn.2026-01.lab.pair, ports: [{id: 1, traddr: 0.0.0.0}]}
-",
-    host: HERE,
-};
-const SHARES: Class = Class {
-    connection: "windows",
-    filesystem: "cifs",
-    driver: "zfs-generic-smb",
-    section: "smb:
-  shareHost: HOST
-  shareStrategy: setDatasetProperties
-  shareStrategySetDatasetProperties: {properties: {sharesmb: true}}
-",
-    host: THERE,
-};
 
 /// From an empty folder to five connections on two hosts, a copy between the hosts, and a zone.
 ///
@@ -205,62 +128,6 @@ fn there(other: &Far) -> String {
          ls /sys/class/iscsi_session /sys/class/nvme /sys/kernel/config/target/iscsi \
          /sys/kernel/config/nvmet/subsystems /var/lib/samba/usershares; cut -f1 /var/lib/nfs/etab",
     ])
-}
-
-// === impl Class ===
-
-impl Class {
-    /// The file of the connection: what a process with this driver alone would have.
-    fn file(self) -> String {
-        let key = fs::read_to_string(KEY).expect("the outer half pushed it");
-        let key = key.trim_end().replace('\n', "\n    ");
-        let host_key = run(&["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"]);
-        // Both machines began as one image.
-        let host_key = host_key.split(' ').nth(1).expect("a fingerprint");
-        format!(
-            "driver: {}\nsshConnection:\n  host: {}\n  username: root\n  hostKey: {host_key}\n  \
-             privateKey: |\n    {key}\nzfs:\n  datasetParentName: {ROOT}/v\n  \
-             detachedSnapshotsDatasetParentName: {ROOT}/s\n  datasetEnableQuotas: true\n  \
-             datasetPermissionsMode: '0777'\n{}",
-            self.driver,
-            self.host,
-            self.section.replace("HOST", self.host)
-        )
-    }
-
-    fn request(
-        self,
-        name: &str,
-        source: Option<csi::VolumeContentSource>,
-    ) -> csi::CreateVolumeRequest {
-        let parameters = [("connection", self.connection), ("fsType", self.filesystem)];
-        let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        csi::CreateVolumeRequest {
-            capacity_range: volume::at_least(SIZE),
-            volume_capabilities: vec![self.capability()],
-            volume_content_source: source,
-            ..volume::create(&format!("{}-{name}", self.connection), &parameters.into())
-        }
-    }
-
-    fn capability(self) -> csi::VolumeCapability {
-        let mode = match self.filesystem {
-            "nfs" | "cifs" => Mode::MultiNodeMultiWriter,
-            _ => Mode::SingleNodeWriter,
-        };
-        capability(Access::Mount(self.filesystem), mode)
-    }
-
-    fn secrets(self) -> BTreeMap<String, String> {
-        let (user, password) = SMB_USER;
-        match self.filesystem {
-            "cifs" => BTreeMap::from([(
-                "mount_flags".to_owned(),
-                format!("username={user},password={password}"),
-            )]),
-            _ => BTreeMap::new(),
-        }
-    }
 }
 
 // === impl Cluster ===
@@ -334,7 +201,7 @@ impl Cluster {
             Ok(())
         })
         .await;
-        supply(class, made.into_inner().expect("it was made"))
+        class.supply(made.into_inner().expect("it was made"))
     }
 
     async fn deleted(&self, supply: &Supply) {
@@ -467,7 +334,7 @@ impl Cluster {
         assert_eq!(place.segments[ZONE], "zone2");
         assert_eq!(place.segments["custom.prefix/custom.name"], "custom.value");
 
-        let supply = supply(ZONED_DISKS, volume);
+        let supply = ZONED_DISKS.supply(volume);
         let cut = Cut::ports(&[3260]);
         let (node, pod) = self.used(&supply, false).await;
         self.other.write(&pod.join(FILE), b"written in its zone");
@@ -477,19 +344,6 @@ impl Cluster {
         cut.mend();
         self.near.take_away(&supply, &[]).await;
         self.deleted(&supply).await;
-    }
-}
-
-fn supply(class: Class, volume: csi::Volume) -> Supply {
-    Supply {
-        secrets: class.secrets(),
-        capability: class.capability(),
-        access: Access::Mount(class.filesystem),
-        backing: Backing::Dataset(Dataset {
-            name: format!("{ROOT}/v"),
-        }),
-        export: Export::None,
-        volume,
     }
 }
 
