@@ -87,6 +87,15 @@ pub async fn run(
     questions: &Questions<'_>,
 ) -> (Vec<Spec>, Output) {
     let mut server = launch.start(place).await;
+    let told = ask(sanity, place, questions).await;
+    let none: [PathBuf; 0] = [];
+    assert_eq!(place.mounts(), none, "mounts are left");
+    assert!(server.terminate().await.success());
+    told
+}
+
+/// Runs the suite over the server that is there already.
+pub async fn ask(sanity: &Path, place: &Place, questions: &Questions<'_>) -> (Vec<Spec>, Output) {
     let report = place.path().join("report.json");
     let path = |name: &str| place.node().join(name).display().to_string();
     let access = if questions.is_block { "block" } else { "mount" };
@@ -113,11 +122,7 @@ pub async fn run(
         }
     }
     let output = tools::run(sanity, arguments, place.path()).await;
-    let specs = read(&report);
-    let none: [PathBuf; 0] = [];
-    assert_eq!(place.mounts(), none, "mounts are left");
-    assert!(server.terminate().await.success());
-    (specs, output)
+    (read(&report), output)
 }
 
 fn read(report: &Path) -> Vec<Spec> {

@@ -120,6 +120,13 @@ pub fn all() -> Vec<Cell> {
         }));
     }
     cells.extend(served());
+    cells.extend(served::proxied::connections().map(|served| Cell {
+        limit: Duration::from_hours(1),
+        when: When::Never,
+        ..cell(&format!("proxied-{}-sanity", served.name), move || {
+            served::proxied::nothing_fails(served)
+        })
+    }));
     cells.extend(nevers());
     for (name, way, access) in PROTOCOLS {
         cells.extend(replays(name, way, access));

@@ -1,5 +1,7 @@
 //! csi-sanity over a driver that makes and exports its volumes, on real storage.
 
+use std::process::Output;
+
 use super::{Served, storage};
 use crate::lab::remains::Remains;
 use crate::lab::supply::Access;
@@ -35,23 +37,41 @@ pub async fn nothing_fails(served: Served) {
     let place = Place::new();
     let launch = served.launch(&place);
     let before = (Remains::read(), storage());
-    let secrets = served.secrets().into_iter();
-    let secrets: Vec<_> = secrets
+    let secrets = secrets(served);
+    let told = sanity::run(&program, &launch, &place, &questions(served, secrets.as_ref())).await;
+    judge(&told.0, &told.1, &place);
+    Remains::back_to(&before.0, "csi-sanity").await;
+    assert_eq!(storage(), before.1, "the storage is as before");
+}
+
+/// The secrets of its stages, as YAML.
+pub(super) fn secrets(served: Served) -> Option<String> {
+    let lines = served.secrets().into_iter();
+    let lines: Vec<_> = lines
         .map(|(key, value)| format!("  {key}: '{value}'"))
         .collect();
-    let secrets =
-        (!secrets.is_empty()).then(|| format!("NodeStageVolumeSecret:\n{}\n", secrets.join("\n")));
-    let questions = Questions {
-        secrets: secrets.as_deref(),
+    (!lines.is_empty()).then(|| format!("NodeStageVolumeSecret:\n{}\n", lines.join("\n")))
+}
+
+/// What the suite is told of a kind of volumes.
+pub(super) fn questions(served: Served, secrets: Option<&String>) -> Questions<'_> {
+    Questions {
+        secrets: secrets.map(String::as_str),
         is_block: served.access == Access::Block,
         size: Some(SIZE),
         ..Questions::default()
-    };
-    let (specs, output) = sanity::run(&program, &launch, &place, &questions).await;
+    }
+}
+
+/// Nothing failed, and nothing was skipped without a reason.
+///
+/// # Panics
+/// If that is not so.
+pub(super) fn judge(specs: &[Spec], output: &Output, place: &Place) {
     let failed: Vec<_> = specs.iter().filter_map(Spec::failed).collect();
-    assert!(failed.is_empty(), "{failed:#?}\n{}", log_of(&place));
+    assert!(failed.is_empty(), "{failed:#?}\n{}", log_of(place));
     assert!(output.status.success(), "csi-sanity: {}", output.status);
-    let skipped = ended(&specs, "skipped");
+    let skipped = ended(specs, "skipped");
     let unexpected: Vec<_> = skipped
         .iter()
         .filter(|name| !SKIPPED.iter().any(|(words, _)| name.contains(words)))
@@ -60,11 +80,9 @@ pub async fn nothing_fails(served: Served) {
         unexpected.is_empty(),
         "skipped without a reason: {unexpected:#?}"
     );
-    let passed = ended(&specs, "passed").len();
+    let passed = ended(specs, "passed").len();
     assert_eq!(passed + skipped.len() + PENDING, SPECS);
     assert!(passed >= AT_LEAST, "only {passed} ran: {skipped:#?}");
-    Remains::back_to(&before.0, "csi-sanity").await;
-    assert_eq!(storage(), before.1, "the storage is as before");
 }
 
 /// So many ran over directories, which can do less.

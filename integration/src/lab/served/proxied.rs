@@ -1,0 +1,194 @@
+//! csi-sanity through the proxy, with every driver there is as a connection of one process: one is tested,
+//! the others are asked for what they have all the while.
+//!
+//! The load changes no list: the suite compares what is listed before and after its own volumes.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use csi_proto::v1 as csi;
+use csi_proto::v1::volume_capability::access_mode::Mode;
+
+use super::{ALL, ROOT, Served, sanity, storage};
+use crate::client::Client;
+use crate::lab::calls::{until_done, within};
+use crate::lab::command::run;
+use crate::lab::remains::Remains;
+use crate::lab::supply::{Access, capability};
+use crate::place::Place;
+use crate::requirement;
+use crate::sanity::{Questions, ask};
+use crate::server::Launch;
+use crate::volume;
+
+/// The connections that are not of ZFS.
+const DIRECTORY: &str = "local-hostpath";
+const BY_HAND: &str = "by-hand";
+/// Between two rounds of the load of one connection: seven of them share an emulated processor.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Which connections are loaded together: one of each driver, and both uses of disks.
+pub fn connections() -> impl Iterator<Item = Served> {
+    // Its driver is there already, with the other way to write targets.
+    ALL.into_iter()
+        .filter(|served| !served.name.ends_with("targetcli"))
+}
+
+/// Nothing fails at one connection while the others carry load.
+///
+/// # Panics
+/// If something fails at any of them, or the machine is not as before.
+pub async fn nothing_fails(served: Served) {
+    let program = requirement::tool_from("csi-sanity", "OMNIBUS_CSI_SANITY")
+        .expect("the lab is given csi-sanity");
+    let place = Place::new();
+    let homes: Vec<_> = connections().map(|_| Place::new()).collect();
+    let launch = all_of_them(&place, &homes);
+    let before = (Remains::read(), storage());
+    let mut server = launch.start(&place).await;
+
+    let others = connections().filter(|other| other.name != served.name);
+    let mut load = Load::new(server.client());
+    for other in others {
+        load.begin(other.name, other.access).await;
+    }
+    load.begin(DIRECTORY, Access::Mount("")).await;
+    let class = format!("connection: {}\n", served.name);
+    let secrets = sanity::secrets(served);
+    let questions = Questions {
+        class: Some(&class),
+        ..sanity::questions(served, secrets.as_ref())
+    };
+    let (specs, output) = ask(&program, &place, &questions).await;
+    load.end().await;
+    sanity::judge(&specs, &output, &place);
+
+    assert!(place.mounts().is_empty(), "mounts are left");
+    assert!(server.terminate().await.success());
+    Remains::back_to(&before.0, "csi-sanity").await;
+    assert_eq!(storage(), before.1, "the storage is as before");
+}
+
+/// The proxy with a file for each connection. Each has datasets of its own.
+fn all_of_them(place: &Place, homes: &[Place]) -> Launch {
+    let folder = place.path().join("connections");
+    fs::create_dir(&folder).expect("a folder");
+    let put = |name: &str, text: &str| {
+        fs::write(folder.join(format!("{name}.yaml")), text).expect("a file");
+    };
+    for (served, home) in connections().zip(homes) {
+        let own = format!("{ROOT}/{}", served.name);
+        let text = served.launch(home).config.replace(ROOT, &own);
+        for name in ["v", "s"] {
+            run(&["zfs", "create", "-p", &format!("{own}/{name}")]);
+        }
+        put(served.name, &text);
+    }
+    put(DIRECTORY, &directory(&place.base()));
+    put(BY_HAND, "driver: node-manual\n");
+    let main = format!(
+        "driver: proxy\nproxy:\n  configFolder: {}/\n  nodeTopology:\n    type: node\n",
+        folder.display()
+    );
+    Launch::new(main).set("--log-level", "info")
+}
+
+fn directory(base: &Path) -> String {
+    format!(
+        "driver: local-hostpath\nlocal-hostpath:\n  shareBasePath: {base}\n  controllerBasePath: {base}\n",
+        base = base.display()
+    )
+}
+
+/// What is asked of the connections that are not tested.
+struct Load {
+    client: Client,
+    is_over: Arc<AtomicBool>,
+    rounds: Vec<(&'static str, Arc<AtomicU64>)>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+// === impl Load ===
+
+impl Load {
+    fn new(client: Client) -> Self {
+        Self {
+            client,
+            is_over: Arc::default(),
+            rounds: Vec::new(),
+            tasks: Vec::new(),
+        }
+    }
+
+    /// Makes a volume at a connection, and asks about it from then on.
+    async fn begin(&mut self, connection: &'static str, access: Access) {
+        let parameters = [("connection".to_owned(), connection.to_owned())];
+        let request = csi::CreateVolumeRequest {
+            volume_capabilities: vec![capability(access, Mode::SingleNodeWriter)],
+            ..volume::create(&format!("load-{connection}"), &parameters.into())
+        };
+        until_done("make the volume of the load", || async {
+            let mut controller = self.client.controller.clone();
+            within("create", controller.create_volume(request.clone()))
+                .await
+                .map(drop)
+        })
+        .await;
+        let rounds = Arc::new(AtomicU64::new(0));
+        self.rounds.push((connection, Arc::clone(&rounds)));
+        let (client, is_over) = (self.client.clone(), Arc::clone(&self.is_over));
+        self.tasks.push(tokio::spawn(async move {
+            while !is_over.load(Ordering::Relaxed) {
+                round(&client, &request).await;
+                rounds.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(PAUSE).await;
+            }
+            let id = made(&client, &request).await;
+            let mut controller = client.controller;
+            let gone = within("delete", controller.delete_volume(volume::delete(&id))).await;
+            gone.expect("the volume of the load goes");
+        }));
+    }
+
+    /// Takes the volumes away.
+    ///
+    /// # Panics
+    /// If a call failed, or a connection was never asked beside the suite.
+    async fn end(self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            task.await.expect("no call of the load fails");
+        }
+        for (connection, rounds) in self.rounds {
+            let rounds = rounds.load(Ordering::Relaxed);
+            assert!(rounds > 1, "{connection} carried no load");
+        }
+    }
+}
+
+/// What is made is made again, looked at, and its room asked for.
+async fn round(client: &Client, request: &csi::CreateVolumeRequest) {
+    let id = made(client, request).await;
+    let mut controller = client.controller.clone();
+    let look = csi::ControllerGetVolumeRequest { volume_id: id };
+    within("look", controller.controller_get_volume(look))
+        .await
+        .expect("the volume of the load is there");
+    let room = csi::GetCapacityRequest {
+        parameters: request.parameters.clone(),
+        ..csi::GetCapacityRequest::default()
+    };
+    within("room", controller.get_capacity(room))
+        .await
+        .expect("there is room");
+}
+
+async fn made(client: &Client, request: &csi::CreateVolumeRequest) -> String {
+    let mut controller = client.controller.clone();
+    let reply = within("create", controller.create_volume(request.clone())).await;
+    let reply = reply.expect("what is made is made").into_inner();
+    reply.volume.expect("a volume").volume_id
+}
