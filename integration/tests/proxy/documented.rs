@@ -60,7 +60,7 @@ async fn files_of_the_page_pass_a_check_to_the_last_key() {
 fn tests_that_the_pages_about_limits_and_statements_name_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut sources = String::new();
-    for folder in ["proxy/src", "drivers", "integration/tests"] {
+    for folder in ["proxy/src", "drivers", "integration"] {
         read(&root.join(folder), &mut sources);
     }
     for (page, least) in [("proxy-limits.md", 30), ("proxy-statements.md", 50)] {
