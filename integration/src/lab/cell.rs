@@ -178,6 +178,13 @@ fn served() -> Vec<Cell> {
         });
     }
     cells.extend(served::UNPRIVILEGED.map(life));
+    for served in served::mounted() {
+        let name = format!("served-{}-conformance", served.name);
+        cells.push(Cell {
+            limit: Duration::from_hours(2),
+            ..seldom(cell(&name, move || served::conformance::is_whole(served)))
+        });
+    }
     for served in served::one_of_each_stack() {
         let name = format!("served-{}-exports", served.name);
         cells.push(seldom(cell(&name, move || {

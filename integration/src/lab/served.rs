@@ -3,6 +3,7 @@
 //! The storage host is reached as a user's is: over SSH, with a key; only what is called local runs
 //! where the program runs. The pool, the targets and the node must be as before when a cell ends.
 
+pub mod conformance;
 pub mod exports;
 pub mod life;
 pub mod login;
@@ -48,7 +49,12 @@ pub const ALL: [Served; 9] = [
     served("zfs-generic-iscsi-block", "zfs-generic-iscsi", LIO, BLOCK),
     served("zfs-generic-targetcli", "zfs-generic-iscsi", TARGETCLI, XFS),
     served("zfs-generic-nvmeof", "zfs-generic-nvmeof", NVMET, EXT4),
-    served("zfs-generic-nvmeof-block", "zfs-generic-nvmeof", NVMET, BLOCK),
+    served(
+        "zfs-generic-nvmeof-block",
+        "zfs-generic-nvmeof",
+        NVMET,
+        BLOCK,
+    ),
     served("zfs-local-dataset", "zfs-local-dataset", "", ZFS),
     served("zfs-local-zvol", "zfs-local-zvol", "", EXT4),
 ];
@@ -61,7 +67,12 @@ pub const UNPRIVILEGED: [Served; 4] = [
     },
     Served {
         login: Login::Sudo,
-        ..served("zfs-generic-iscsi-sudo", "zfs-generic-iscsi", LIO_SUDO, EXT4)
+        ..served(
+            "zfs-generic-iscsi-sudo",
+            "zfs-generic-iscsi",
+            LIO_SUDO,
+            EXT4,
+        )
     },
     Served {
         login: Login::AllowedFilesystems,
@@ -69,7 +80,12 @@ pub const UNPRIVILEGED: [Served; 4] = [
     },
     Served {
         login: Login::AllowedZvols,
-        ..served("zfs-generic-iscsi-allow", "zfs-generic-iscsi", LIO_SUDO, EXT4)
+        ..served(
+            "zfs-generic-iscsi-allow",
+            "zfs-generic-iscsi",
+            LIO_SUDO,
+            EXT4,
+        )
     },
 ];
 
@@ -78,6 +94,12 @@ pub fn one_of_each_stack() -> impl Iterator<Item = Served> {
     let names = ["nfs", "smb", "iscsi", "nvmeof"].map(|name| format!("zfs-generic-{name}"));
     let all = ALL.into_iter();
     all.filter(move |served| names.iter().any(|name| name == served.name))
+}
+
+/// Those whose volumes are mounted, one of each way.
+pub fn mounted() -> impl Iterator<Item = Served> {
+    let local = |served: &Served| served.kind.starts_with("zfs-local");
+    one_of_each_stack().chain(ALL.into_iter().filter(local))
 }
 
 const SHARE_NFS: Access = Access::Mount("nfs");
@@ -142,7 +164,7 @@ impl Served {
     ///
     /// # Panics
     /// If the machine is no storage host.
-    pub fn launch(&self, place: &Place) -> Launch {
+    pub fn start_on(&self, place: &Place) -> Launch {
         self.launch_with(place, "")
     }
 
@@ -173,6 +195,13 @@ impl Served {
         Launch::new(text).set("--log-level", "debug")
     }
 
+    /// Whether its volumes are disks to a node.
+    pub fn is_device(&self) -> bool {
+        !["nfs", "smb", "dataset"]
+            .iter()
+            .any(|end| self.kind.ends_with(end))
+    }
+
     /// What a stage has to be told.
     pub fn secrets(&self) -> Vec<(&'static str, String)> {
         let (user, password) = SMB_USER;
@@ -196,7 +225,10 @@ async fn say(node: &Node, command: &str, flags: &[&str]) -> (bool, Value) {
     let output = output.unwrap_or_else(|_| panic!("{command} does not end"));
     let text = String::from_utf8_lossy(&output.stdout);
     let said = serde_json::from_str(&text).unwrap_or_else(|_| {
-        panic!("{command}: {text}{}", String::from_utf8_lossy(&output.stderr))
+        panic!(
+            "{command}: {text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        )
     });
     (output.status.success(), said)
 }

@@ -23,7 +23,7 @@ use crate::volume;
 /// At whatever is wrong in it.
 pub async fn come_back(served: Served) {
     let place = Place::new();
-    let node = Node::start_with(served.launch(&place)).await;
+    let node = Node::start_with(served.start_on(&place)).await;
     let before = (Remains::read(), storage());
     let mut all = Vec::new();
     for (seed, name) in (1..).zip(["again", "grown", "left"]) {
@@ -133,7 +133,9 @@ fn lose_targets() {
             }
             remove(&lun);
         }
-        folders(&group.join("np")).iter().for_each(|portal| remove(portal));
+        folders(&group.join("np"))
+            .iter()
+            .for_each(|portal| remove(portal));
         remove(&group);
         remove(&target);
     }

@@ -26,7 +26,7 @@ type Source = Option<csi::VolumeContentSource>;
 /// At whatever is wrong in it.
 pub async fn whole(served: Served) {
     let place = Place::new();
-    let node = Node::start_with(served.launch(&place)).await;
+    let node = Node::start_with(served.start_on(&place)).await;
     let before = (Remains::read(), storage());
     let (old, new) = (content::bytes(1, LENGTH), content::bytes(2, LENGTH));
 
@@ -73,7 +73,13 @@ pub async fn whole(served: Served) {
 }
 
 /// A volume, asked for twice.
-pub(super) async fn make(node: &Node, served: Served, name: &str, bytes: u64, source: Source) -> Supply {
+pub(super) async fn make(
+    node: &Node,
+    served: Served,
+    name: &str,
+    bytes: u64,
+    source: Source,
+) -> Supply {
     let access = served.access;
     let request = csi::CreateVolumeRequest {
         capacity_range: volume::at_least(i64::try_from(bytes).expect("a size")),

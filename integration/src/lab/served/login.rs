@@ -8,6 +8,10 @@ use std::path::Path;
 
 use crate::lab::command::run;
 
+/// How long a login may take, in milliseconds: an emulated processor is slow at agreeing on keys, and
+/// slower when the machine below it is busy.
+const READY: u32 = 120_000;
+
 /// Who logs in to the storage host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Login {
@@ -91,7 +95,7 @@ fn key_of(user: &str, home: &str, folder: &Path) -> String {
     let private = read(&key).replace('\n', "\n    ");
     format!(
         "sshConnection:\n  host: 127.0.0.1\n  username: {user}\n  hostKey: {host}\n  \
-         privateKey: |\n    {}\n",
+         readyTimeout: {READY}\n  privateKey: |\n    {}\n",
         private.trim_end()
     )
 }

@@ -34,7 +34,10 @@ enum Deed {
 pub async fn are_found_and_removed(served: Served) {
     let place = Place::new();
     let cutter = Cutter::new(&place);
-    let cli = format!("  cli: {{paths: {{zfs: {}}}}}\n", cutter.program().display());
+    let cli = format!(
+        "  cli: {{paths: {{zfs: {}}}}}\n",
+        cutter.program().display()
+    );
     let node = Node::start_with(served.launch_with(&place, &cli)).await;
     let before = (Remains::read(), storage());
     let source = life::make(&node, served, "source", SIZE, None).await;
@@ -85,7 +88,9 @@ pub async fn are_found_and_removed(served: Served) {
     step("delete what is whole");
     whole.sort_by_key(|made| matches!(made, Made::Volume(_)));
     for made in whole {
-        end(&node, &made).await.unwrap_or_else(|status| panic!("{made:?}: {status:?}"));
+        end(&node, &made)
+            .await
+            .unwrap_or_else(|status| panic!("{made:?}: {status:?}"));
     }
     life::delete(&node, &source).await;
     Remains::back_to(&before.0, "what nobody owned").await;
