@@ -30,6 +30,17 @@ use crate::tree::Tree;
 
 pub use world::World;
 
+/// What a filesystem, and the way to it, can hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Holds {
+    /// Files, folders and their bytes.
+    Bytes,
+    /// Links, owners, modes and times besides.
+    Owners,
+    /// Attributes and ACLs besides.
+    Everything,
+}
+
 /// One kind of connection, as the suite needs to know it.
 pub trait Target: Send + Sync {
     /// Its name in messages.
@@ -50,6 +61,21 @@ pub trait Target: Send + Sync {
     /// Parameters that its snapshots need.
     fn snapshot_parameters(&self) -> BTreeMap<String, String> {
         BTreeMap::new()
+    }
+
+    /// What staging has to be told.
+    fn secrets(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    /// What its filesystems can hold.
+    fn holds(&self) -> Holds {
+        Holds::Everything
+    }
+
+    /// Of the hostile strings one of so many is tried in each place, where a call takes long.
+    fn one_string_of(&self) -> usize {
+        1
     }
 
     /// A topology that its volumes cannot have, if they are bound to a place.
@@ -77,7 +103,10 @@ pub trait Target: Send + Sync {
 #[macro_export]
 macro_rules! suite {
     ($target:expr) => {
-        $crate::suite! { @tests $target;
+        $crate::suite! { @every @tests $target }
+    };
+    (@every @$then:ident $target:expr) => {
+        $crate::suite! { @$then $target;
             codes: a_request_without_what_it_needs_is_invalid,
             codes: what_does_not_exist_is_not_found_and_is_gone_already,
             codes: a_call_that_is_not_advertised_is_unimplemented,
@@ -125,6 +154,14 @@ macro_rules! suite {
             hostile: bytes_that_are_no_message_are_refused_and_the_server_lives,
             secrets: no_secret_reaches_a_log_a_message_a_metric_or_an_argument,
         }
+    };
+    // The names of the checks, and what each does.
+    (@list $target:expr; $($module:ident: $check:ident,)*) => {
+        [$((
+            stringify!($check),
+            ::std::boxed::Box::pin($crate::conformance::$module::$check($target))
+                as ::std::pin::Pin<::std::boxed::Box<dyn Future<Output = ()> + '_>>,
+        )),*]
     };
     (@tests $target:expr; $($module:ident: $check:ident,)*) => {
         $(

@@ -171,7 +171,7 @@ pub async fn sixty_four_callers_publish_once(target: &dyn Target) {
     let staging = world.staging(&made);
     for _ in 0..ROUNDS {
         let outcomes = at_once(&world, |mut client, _| {
-            let request = volume::stage(&made, &staging);
+            let request = world.stage(&made, &staging);
             async move { client.node.node_stage_volume(request).await }
         })
         .await;

@@ -7,19 +7,18 @@ use std::path::Path;
 use csi_proto::v1 as csi;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
-use super::Target;
 use super::world::World;
+use super::{Holds, Target};
 use crate::requirement;
 use crate::tree::Tree;
 use crate::volume;
 
-/// Everything that a copy can get wrong.
-fn furnish(root: &Path) {
+/// Everything that a copy can get wrong, as far as the filesystem can hold it.
+fn furnish(root: &Path, holds: Holds) {
     let at = |name: &str| root.join(name);
     fs::create_dir(at("folder")).expect("a folder");
     fs::write(at("folder/file"), "content").expect("a file");
     fs::write(at("empty"), "").expect("a file");
-    fs::write(at("name\nwith a newline and é"), "x").expect("a file");
     fs::write(
         at("large"),
         (0..300_000_u32)
@@ -27,12 +26,17 @@ fn furnish(root: &Path) {
             .collect::<Vec<_>>(),
     )
     .expect("a file");
-    fs::hard_link(at("folder/file"), at("same-file")).expect("a link");
-    symlink("/nowhere/at all", at("dangling")).expect("a link");
-    symlink("folder/file", at("relative")).expect("a link");
     let sparse = fs::File::create(at("sparse")).expect("a file");
     sparse.set_len(24 << 20).expect("a hole");
     rustix::io::pwrite(&sparse, b"island", 12 << 20).expect("an island");
+    if holds < Holds::Owners {
+        fs::write(at("same-file"), "content").expect("a file");
+        return;
+    }
+    fs::write(at("name\nwith a newline and é"), "x").expect("a file");
+    fs::hard_link(at("folder/file"), at("same-file")).expect("a link");
+    symlink("/nowhere/at all", at("dangling")).expect("a link");
+    symlink("folder/file", at("relative")).expect("a link");
     rustix::fs::mknodat(
         CWD,
         at("fifo"),
@@ -49,17 +53,20 @@ fn furnish(root: &Path) {
     )
     .expect("an owner");
     fs::set_permissions(at("odd-mode"), fs::Permissions::from_mode(0o6751)).expect("a mode");
+    if holds == Holds::Everything {
+        attributes(root);
+    }
     mark(root);
 }
 
-/// Attributes, an ACL, a closed folder, times of long ago.
-fn mark(root: &Path) {
+/// Attributes, and an ACL that lets user 1234 read.
+fn attributes(root: &Path) {
     let at = |name: &str| root.join(name);
     rustix::fs::lsetxattr(at("folder/file"), "user.note", b"kept", XattrFlags::empty())
         .expect("an attribute");
     rustix::fs::lsetxattr(at("folder"), "trusted.note", b"kept", XattrFlags::empty())
         .expect("an attribute");
-    // An ACL that lets user 1234 read: version 2, then tag, permissions and id of each entry.
+    // Version 2, then tag, permissions and id of each entry.
     let mut acl = 2_u32.to_le_bytes().to_vec();
     for (tag, permissions, id) in [
         (1_u16, 6_u16, u32::MAX),
@@ -79,6 +86,11 @@ fn mark(root: &Path) {
         XattrFlags::empty(),
     )
     .expect("an ACL");
+}
+
+/// A closed folder, times of long ago.
+fn mark(root: &Path) {
+    let at = |name: &str| root.join(name);
     fs::create_dir(at("closed")).expect("a folder");
     fs::write(at("closed/file"), "x").expect("a file");
     fs::set_permissions(at("closed"), fs::Permissions::from_mode(0o000)).expect("a mode");
@@ -105,7 +117,8 @@ fn mark(root: &Path) {
 async fn tree_of(world: &World<'_>, volume: &csi::Volume) -> Tree {
     let pod = world.mount(volume).await;
     let tree = Tree::read_content(&pod);
-    if let Ok(sparse) = fs::metadata(pod.join("sparse")) {
+    let counts_blocks = world.target.holds() >= Holds::Owners;
+    if counts_blocks && let Ok(sparse) = fs::metadata(pod.join("sparse")) {
         assert!(
             sparse.blocks() * 512 < 1 << 20,
             "holes are filled: {} blocks",
@@ -128,7 +141,7 @@ pub async fn a_restored_snapshot_is_the_volume_at_the_time_of_the_cut(target: &d
     }
     let world = World::start(target).await;
     let source = world.volume("source").await;
-    furnish(&world.mount(&source).await);
+    furnish(&world.mount(&source).await, target.holds());
     world.unmount(&source).await;
     let then = tree_of(&world, &source).await;
     let cut = world.cut("cut", &source.volume_id).await;
@@ -182,7 +195,7 @@ pub async fn a_clone_is_its_source_and_then_its_own(target: &dyn Target) {
     }
     let world = World::start(target).await;
     let source = world.volume("source").await;
-    furnish(&world.mount(&source).await);
+    furnish(&world.mount(&source).await, target.holds());
     world.unmount(&source).await;
     let then = tree_of(&world, &source).await;
     let request = csi::CreateVolumeRequest {

@@ -44,6 +44,7 @@ pub struct Scene {
     pod: PathBuf,
     create: csi::CreateVolumeRequest,
     cut: csi::CreateSnapshotRequest,
+    stage: csi::NodeStageVolumeRequest,
 }
 
 /// The compiled specification.
@@ -220,6 +221,7 @@ impl Scene {
         let snapshot = world.cut("cut", &volume.volume_id).await;
         let staging = world.staging(&volume);
         Self {
+            stage: world.stage(&volume, &staging),
             volume,
             snapshot,
             staging,
@@ -341,7 +343,7 @@ impl Scene {
         vec![
             known(
                 "NodeStageVolume",
-                &volume::stage(volume, staging),
+                &self.stage,
                 &["volume_id", "staging_target_path", "volume_capability"],
             ),
             known(

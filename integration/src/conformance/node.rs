@@ -60,7 +60,7 @@ pub async fn another_capability_on_the_same_path_already_exists(target: &dyn Tar
     let many = Some(volume::mounted(Mode::MultiNodeMultiWriter));
     let request = csi::NodeStageVolumeRequest {
         volume_capability: many.clone(),
-        ..volume::stage(&shared, &staging)
+        ..world.stage(&shared, &staging)
     };
     node.node_stage_volume(request).await.expect("staged");
     let request = csi::NodePublishVolumeRequest {
@@ -119,7 +119,7 @@ pub async fn pods_of_a_node_share_a_volume_unless_they_ask_to_be_alone(target: &
         let node = &mut world.client.clone().node;
         let request = csi::NodeStageVolumeRequest {
             volume_capability: Some(capability.clone()),
-            ..volume::stage(&shared, &staging)
+            ..world.stage(&shared, &staging)
         };
         node.node_stage_volume(request).await.expect("staged");
         for pod in &pods {
@@ -157,7 +157,7 @@ pub async fn a_single_writer_is_alone(target: &dyn Target) {
     let (first, second) = (world.pod("first"), world.pod("second"));
     let request = csi::NodeStageVolumeRequest {
         volume_capability: Some(capability.clone()),
-        ..volume::stage(&single, &staging)
+        ..world.stage(&single, &staging)
     };
     world
         .client
@@ -223,7 +223,7 @@ pub async fn read_only_is_enforced_by_the_kernel(target: &dyn Target) {
         let node = &mut world.client.clone().node;
         let request = csi::NodeStageVolumeRequest {
             volume_capability: Some(capability.clone()),
-            ..volume::stage(&made, &staging)
+            ..world.stage(&made, &staging)
         };
         node.node_stage_volume(request)
             .await
@@ -373,7 +373,7 @@ pub async fn the_group_of_a_mount_can_write(target: &dyn Target) {
         let node = &mut world.client.clone().node;
         let request = csi::NodeStageVolumeRequest {
             volume_capability: Some(capability.clone()),
-            ..volume::stage(&made, &staging)
+            ..world.stage(&made, &staging)
         };
         node.node_stage_volume(request).await.expect("staged");
         let request = csi::NodePublishVolumeRequest {

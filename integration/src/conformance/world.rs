@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use csi_proto::v1::{
-    CreateSnapshotRequest, CreateVolumeRequest, ListSnapshotsRequest, ListVolumesRequest, Snapshot,
-    Volume,
+    CreateSnapshotRequest, CreateVolumeRequest, ListSnapshotsRequest, ListVolumesRequest,
+    NodeStageVolumeRequest, Snapshot, Volume,
 };
 use tonic::{Code, Response, Status};
 
@@ -230,13 +230,19 @@ impl<'a> World<'a> {
         self.place.node().join(format!("pod-{name}"))
     }
 
+    /// A request to stage a volume.
+    pub fn stage(&self, volume: &Volume, staging: &Path) -> NodeStageVolumeRequest {
+        NodeStageVolumeRequest {
+            secrets: self.target.secrets(),
+            ..volume::stage(volume, staging)
+        }
+    }
+
     /// Stages and publishes a volume, and gives the path at which it can be used.
     pub async fn mount(&self, volume: &Volume) -> PathBuf {
         let (staging, pod) = (self.staging(volume), self.pod(&volume.volume_id));
         let mut node = self.client.clone().node;
-        let staged = node
-            .node_stage_volume(volume::stage(volume, &staging))
-            .await;
+        let staged = node.node_stage_volume(self.stage(volume, &staging)).await;
         staged.unwrap_or_else(|status| panic!("stage: {status:?}"));
         let published = node
             .node_publish_volume(volume::publish(volume, &staging, &pod))

@@ -15,7 +15,7 @@ use crate::server::{Launch, Server, log_of};
 use crate::volume;
 
 /// What kubelet waits for a call.
-const KUBELET: Duration = Duration::from_mins(2);
+pub const KUBELET: Duration = Duration::from_mins(2);
 
 /// A node in a folder of its own: the real program, its paths, and whose volumes it has.
 #[derive(Debug)]

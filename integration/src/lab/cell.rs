@@ -11,7 +11,7 @@ use super::faults::{KINDS, outage, parting};
 use super::life;
 use super::never::{busy, dead, foreign, hung, modes, reuse, sharing};
 use super::reboot;
-use super::served;
+use super::served::{self, Served};
 use super::storage::fabric::Fabric;
 use super::supply::{Access, Way};
 use super::two_nodes;
@@ -188,24 +188,52 @@ fn lives() -> impl Iterator<Item = Cell> {
 }
 
 /// Drivers that make their volumes themselves.
-fn served() -> impl Iterator<Item = Cell> {
-    served::ALL.into_iter().flat_map(|served| {
-        [
-            Cell {
-                when: When::Never,
-                ..cell(&format!("served-{}-life", served.name), move || {
-                    served::life::whole(served)
-                })
-            },
-            Cell {
-                limit: Duration::from_hours(1),
-                when: When::Never,
-                ..cell(&format!("served-{}-sanity", served.name), move || {
-                    served::sanity::nothing_fails(served)
-                })
-            },
-        ]
-    })
+fn served() -> Vec<Cell> {
+    let life = |served: Served| {
+        let name = format!("served-{}-life", served.name);
+        seldom(cell(&name, move || served::life::whole(served)))
+    };
+    let mut cells = Vec::new();
+    for served in served::ALL {
+        let name = format!("served-{}-sanity", served.name);
+        cells.push(life(served));
+        cells.push(Cell {
+            limit: Duration::from_hours(1),
+            ..seldom(cell(&name, move || served::sanity::nothing_fails(served)))
+        });
+    }
+    cells.extend(served::UNPRIVILEGED.map(life));
+    for served in served::mounted() {
+        let name = format!("served-{}-conformance", served.name);
+        cells.push(Cell {
+            limit: Duration::from_hours(2),
+            ..seldom(cell(&name, move || served::conformance::is_whole(served)))
+        });
+    }
+    for served in served::one_of_each_stack() {
+        let name = format!("served-{}-exports", served.name);
+        cells.push(seldom(cell(&name, move || {
+            served::exports::come_back(served)
+        })));
+    }
+    for served in [served::ALL[0], served::ALL[2]] {
+        let name = format!("served-{}-orphans", served.name);
+        cells.push(seldom(cell(&name, move || {
+            served::orphans::are_found_and_removed(served)
+        })));
+    }
+    cells
+}
+
+/// Without a turn: each time, or by `make test-all` only.
+fn seldom(cell: Cell) -> Cell {
+    Cell {
+        when: match cell.when {
+            When::Always => When::Always,
+            _ => When::Never,
+        },
+        ..cell
+    }
 }
 
 /// One kind of volume for each protocol.
@@ -241,11 +269,7 @@ fn replays(name: &str, way: Way, access: Access) -> Vec<Cell> {
 fn faults() -> Vec<Cell> {
     let slow = |cell: Cell| Cell {
         limit: Duration::from_mins(15),
-        when: match cell.when {
-            When::Always => When::Always,
-            _ => When::Never,
-        },
-        ..cell
+        ..seldom(cell)
     };
     let mut cells = Vec::new();
     for kind in KINDS {

@@ -3,7 +3,11 @@
 //! The storage host is reached as a user's is: over SSH, with a key; only what is called local runs
 //! where the program runs. The pool, the targets and the node must be as before when a cell ends.
 
+pub mod conformance;
+pub mod exports;
 pub mod life;
+pub mod login;
+pub mod orphans;
 pub mod proxied;
 pub mod sanity;
 
@@ -11,12 +15,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use tokio::time::timeout;
 
+use super::calls::{KUBELET, Node};
 use super::command::run;
 use super::storage::shares::SMB_USER;
 use super::supply::Access;
 use crate::place::Place;
 use crate::server::Launch;
+use crate::tools;
+use login::Login;
 
 /// Below which volumes and detached snapshots are made.
 const ROOT: &str = "tank/csi/served";
@@ -28,67 +36,94 @@ pub struct Served {
     pub name: &'static str,
     kind: &'static str,
     section: &'static str,
+    /// Who logs in to the storage host, if it is not this machine.
+    pub login: Login,
     /// How its volumes are used.
     pub access: Access,
 }
 
-/// Every kind that is tested.
+/// Every kind that is tested, as root.
 pub const ALL: [Served; 9] = [
+    served("zfs-generic-nfs", "zfs-generic-nfs", NFS, SHARE_NFS),
+    served("zfs-generic-smb", "zfs-generic-smb", SMB, SHARE_SMB),
+    served("zfs-generic-iscsi", "zfs-generic-iscsi", LIO, EXT4),
+    served("zfs-generic-iscsi-block", "zfs-generic-iscsi", LIO, BLOCK),
+    served("zfs-generic-targetcli", "zfs-generic-iscsi", TARGETCLI, XFS),
+    served("zfs-generic-nvmeof", "zfs-generic-nvmeof", NVMET, EXT4),
+    served(
+        "zfs-generic-nvmeof-block",
+        "zfs-generic-nvmeof",
+        NVMET,
+        BLOCK,
+    ),
+    served("zfs-local-dataset", "zfs-local-dataset", "", ZFS),
+    served("zfs-local-zvol", "zfs-local-zvol", "", EXT4),
+];
+
+/// The same with a login that is not root.
+pub const UNPRIVILEGED: [Served; 4] = [
     Served {
-        name: "zfs-generic-nfs",
-        kind: "zfs-generic-nfs",
-        section: NFS,
-        access: Access::Mount("nfs"),
+        login: Login::Sudo,
+        ..served("zfs-generic-nfs-sudo", "zfs-generic-nfs", NFS, SHARE_NFS)
     },
     Served {
-        name: "zfs-generic-smb",
-        kind: "zfs-generic-smb",
-        section: SMB,
-        access: Access::Mount("cifs"),
+        login: Login::Sudo,
+        ..served(
+            "zfs-generic-iscsi-sudo",
+            "zfs-generic-iscsi",
+            LIO_SUDO,
+            EXT4,
+        )
     },
     Served {
-        name: "zfs-generic-iscsi",
-        kind: "zfs-generic-iscsi",
-        section: LIO,
-        access: Access::Mount("ext4"),
+        login: Login::AllowedFilesystems,
+        ..served("zfs-generic-nfs-allow", "zfs-generic-nfs", NFS, SHARE_NFS)
     },
     Served {
-        name: "zfs-generic-iscsi-block",
-        kind: "zfs-generic-iscsi",
-        section: LIO,
-        access: Access::Block,
-    },
-    Served {
-        name: "zfs-generic-targetcli",
-        kind: "zfs-generic-iscsi",
-        section: TARGETCLI,
-        access: Access::Mount("xfs"),
-    },
-    Served {
-        name: "zfs-generic-nvmeof",
-        kind: "zfs-generic-nvmeof",
-        section: NVMET,
-        access: Access::Mount("ext4"),
-    },
-    Served {
-        name: "zfs-generic-nvmeof-block",
-        kind: "zfs-generic-nvmeof",
-        section: NVMET,
-        access: Access::Block,
-    },
-    Served {
-        name: "zfs-local-dataset",
-        kind: "zfs-local-dataset",
-        section: "",
-        access: Access::Mount("zfs"),
-    },
-    Served {
-        name: "zfs-local-zvol",
-        kind: "zfs-local-zvol",
-        section: "",
-        access: Access::Mount("ext4"),
+        login: Login::AllowedZvols,
+        ..served(
+            "zfs-generic-iscsi-allow",
+            "zfs-generic-iscsi",
+            LIO_SUDO,
+            EXT4,
+        )
     },
 ];
+
+/// Those whose exports a storage host can lose, one of each kind.
+pub fn one_of_each_stack() -> impl Iterator<Item = Served> {
+    let names = ["nfs", "smb", "iscsi", "nvmeof"].map(|name| format!("zfs-generic-{name}"));
+    let all = ALL.into_iter();
+    all.filter(move |served| names.iter().any(|name| name == served.name))
+}
+
+/// Those whose volumes are mounted, one of each way.
+pub fn mounted() -> impl Iterator<Item = Served> {
+    let local = |served: &Served| served.kind.starts_with("zfs-local");
+    one_of_each_stack().chain(ALL.into_iter().filter(local))
+}
+
+const SHARE_NFS: Access = Access::Mount("nfs");
+const SHARE_SMB: Access = Access::Mount("cifs");
+const EXT4: Access = Access::Mount("ext4");
+const XFS: Access = Access::Mount("xfs");
+const ZFS: Access = Access::Mount("zfs");
+const BLOCK: Access = Access::Block;
+
+const fn served(
+    name: &'static str,
+    kind: &'static str,
+    section: &'static str,
+    access: Access,
+) -> Served {
+    Served {
+        name,
+        kind,
+        section,
+        login: Login::Root,
+        access,
+    }
+}
 
 const NFS: &str = "nfs:
   shareHost: 127.0.0.1
@@ -104,6 +139,11 @@ const LIO: &str = "iscsi:
   targetPortal: 127.0.0.1:3260
   shareStrategy: lio
   shareStrategyLio: {basename: iqn.2026-01.lab.served, block: {attributes: {emulate_tpu: 1}}}
+";
+const LIO_SUDO: &str = "iscsi:
+  targetPortal: 127.0.0.1:3260
+  shareStrategy: lio
+  shareStrategyLio: {sudoEnabled: true, basename: iqn.2026-01.lab.served}
 ";
 const TARGETCLI: &str = "iscsi:
   targetPortal: 127.0.0.1:3260
@@ -125,23 +165,42 @@ impl Served {
     ///
     /// # Panics
     /// If the machine is no storage host.
-    pub fn launch(&self, place: &Place) -> Launch {
+    pub fn start_on(&self, place: &Place) -> Launch {
+        self.launch_with(place, "")
+    }
+
+    /// The same with more lines in the section `zfs`.
+    ///
+    /// # Panics
+    /// If the machine is no storage host.
+    pub fn launch_with(&self, place: &Place, more: &str) -> Launch {
         for name in ["v", "s"] {
             run(&["zfs", "create", "-p", &format!("{ROOT}/{name}")]);
         }
         for module in ["iscsi_target_mod", "nvmet", "nvmet_tcp"] {
             run(&["modprobe", module]);
         }
+        let cli = match self.login {
+            Login::Sudo => "  cli: {sudoEnabled: true}\n",
+            _ => "",
+        };
         let mut text = format!(
             "driver: {}\nzfs:\n  datasetParentName: {ROOT}/v\n  \
              detachedSnapshotsDatasetParentName: {ROOT}/s\n  datasetEnableQuotas: true\n  \
-             datasetPermissionsMode: '0777'\n{}",
+             datasetPermissionsMode: '0777'\n{cli}{more}{}",
             self.kind, self.section
         );
         if self.kind.starts_with("zfs-generic") {
-            text.push_str(&login(place.path()));
+            text.push_str(&self.login.section(place.path(), ROOT));
         }
         Launch::new(text).set("--log-level", "debug")
+    }
+
+    /// Whether its volumes are disks to a node.
+    pub fn is_device(&self) -> bool {
+        !["nfs", "smb", "dataset"]
+            .iter()
+            .any(|end| self.kind.ends_with(end))
     }
 
     /// What a stage has to be told.
@@ -155,23 +214,24 @@ impl Served {
     }
 }
 
-/// The section of a login as root with a key of its own.
-fn login(folder: &Path) -> String {
-    let key = folder.join("key").display().to_string();
-    run(&["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", &key]);
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    fs::create_dir_all("/root/.ssh").expect("a folder of the lab");
-    let known = "/root/.ssh/authorized_keys";
-    let all = format!("{}\n{}", read(known), read(&format!("{key}.pub")));
-    fs::write(known, all).expect("a file of the lab");
-    let host = run(&["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"]);
-    let host = host.split(' ').nth(1).expect("a fingerprint").to_owned();
-    let private = read(&key).replace('\n', "\n    ");
-    format!(
-        "sshConnection:\n  host: 127.0.0.1\n  username: root\n  hostKey: {host}\n  \
-         privateKey: |\n    {}\n",
-        private.trim_end()
-    )
+/// Runs a command of the program beside a server, with its configuration; whether it ended well, and
+/// what it says as JSON.
+///
+/// # Panics
+/// If it says nothing of the kind.
+async fn say(node: &Node, command: &str, flags: &[&str]) -> (bool, Value) {
+    let config = format!("--driver-config-file={}", node.place.config().display());
+    let words = [&[command, &config, "--json"], flags].concat();
+    let output = timeout(KUBELET, tools::omnibus(&words, &[])).await;
+    let output = output.unwrap_or_else(|_| panic!("{command} does not end"));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let said = serde_json::from_str(&text).unwrap_or_else(|_| {
+        panic!(
+            "{command}: {text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        )
+    });
+    (output.status.success(), said)
 }
 
 /// Everything in the pool that a driver may have made, what this machine exports, and what it would

@@ -6,6 +6,7 @@ use csi_proto::v1 as csi;
 use rustix::fs::XattrFlags;
 
 use super::{Deed, Stage};
+use crate::conformance::Holds;
 use crate::conformance::world::{Outcome, World};
 use crate::tree::Tree;
 use crate::volume;
@@ -16,9 +17,15 @@ impl Stage {
         let pod = world.mount(&source).await;
         fs::create_dir(pod.join("folder")).expect("a folder");
         fs::write(pod.join("folder/file"), "content").expect("a file");
-        fs::hard_link(pod.join("folder/file"), pod.join("link")).expect("a link");
         let file = pod.join("folder/file");
-        rustix::fs::setxattr(&file, "user.note", b"x", XattrFlags::empty()).expect("an attribute");
+        let holds = world.target.holds();
+        if holds >= Holds::Owners {
+            fs::hard_link(&file, pod.join("link")).expect("a link");
+        }
+        if holds == Holds::Everything {
+            rustix::fs::setxattr(&file, "user.note", b"x", XattrFlags::empty())
+                .expect("an attribute");
+        }
         let content = Tree::read_content(&pod);
         world.unmount(&source).await;
         let cut = world.cut("cut", &source.volume_id).await;
@@ -133,7 +140,7 @@ impl Stage {
         let object = self.object.as_ref().expect("something to mount");
         let (staging, pod) = (world.staging(object), world.pod(&object.volume_id));
         let node = &mut world.client.clone().node;
-        node.node_stage_volume(volume::stage(object, &staging))
+        node.node_stage_volume(world.stage(object, &staging))
             .await?;
         let request = volume::publish(object, &staging, &pod);
         Ok(node.node_publish_volume(request).await?.map(drop))

@@ -26,7 +26,7 @@ type Source = Option<csi::VolumeContentSource>;
 /// At whatever is wrong in it.
 pub async fn whole(served: Served) {
     let place = Place::new();
-    let node = Node::start_with(served.launch(&place)).await;
+    let node = Node::start_with(served.start_on(&place)).await;
     let before = (Remains::read(), storage());
     let (old, new) = (content::bytes(1, LENGTH), content::bytes(2, LENGTH));
 
@@ -73,7 +73,13 @@ pub async fn whole(served: Served) {
 }
 
 /// A volume, asked for twice.
-async fn make(node: &Node, served: Served, name: &str, bytes: u64, source: Source) -> Supply {
+pub(super) async fn make(
+    node: &Node,
+    served: Served,
+    name: &str,
+    bytes: u64,
+    source: Source,
+) -> Supply {
     let access = served.access;
     let request = csi::CreateVolumeRequest {
         capacity_range: volume::at_least(i64::try_from(bytes).expect("a size")),
@@ -105,14 +111,14 @@ async fn make(node: &Node, served: Served, name: &str, bytes: u64, source: Sourc
     }
 }
 
-async fn used(node: &Node, supply: &Supply) -> PathBuf {
+pub(super) async fn used(node: &Node, supply: &Supply) -> PathBuf {
     let pod = node.pod(&supply.volume.volume_id);
     node.stage(supply).await.expect("staged");
     node.publish(supply, &pod).await.expect("published");
     pod
 }
 
-async fn same(node: &Node, supply: &Supply, expected: &[u8], what: &str) {
+pub(super) async fn same(node: &Node, supply: &Supply, expected: &[u8], what: &str) {
     let pod = used(node, supply).await;
     content::same(expected, &read(supply, &pod), what);
     node.take_away(supply, &[&pod]).await;
@@ -154,7 +160,7 @@ async fn grow(node: &Node, supply: &Supply, pod: &std::path::Path) {
 }
 
 /// As often as an orchestrator would try; the last time it is gone already.
-async fn delete(node: &Node, supply: &Supply) {
+pub(super) async fn delete(node: &Node, supply: &Supply) {
     let mut controller = node.server.client().controller;
     for _ in 0..2 {
         let request = volume::delete(&supply.volume.volume_id);

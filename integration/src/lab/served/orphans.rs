@@ -1,0 +1,201 @@
+//! What calls leave behind whose script dies on the storage host and that nobody makes again:
+//! `omnibus-csi orphans` finds all of it, nothing else, and removes it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use csi_proto::v1 as csi;
+use csi_proto::v1::volume_capability::access_mode::Mode;
+use serde_json::{Value, json};
+use tonic::Status;
+
+use super::{Served, life, say, storage};
+use crate::lab::calls::{Node, within};
+use crate::lab::life::step;
+use crate::lab::remains::Remains;
+use crate::lab::supply::{SIZE, capability};
+use crate::place::Place;
+use crate::volume;
+
+/// What is cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Deed {
+    Create,
+    Clone,
+    Detach,
+}
+
+/// Each call that makes something is cut after each of its commands of `zfs`, under a name of its own.
+///
+/// # Panics
+/// At whatever is wrong in it.
+pub async fn are_found_and_removed(served: Served) {
+    let place = Place::new();
+    let cutter = Cutter::new(&place);
+    let cli = format!(
+        "  cli: {{paths: {{zfs: {}}}}}\n",
+        cutter.program().display()
+    );
+    let node = Node::start_with(served.launch_with(&place, &cli)).await;
+    let before = (Remains::read(), storage());
+    let source = life::make(&node, served, "source", SIZE, None).await;
+    let (mut whole, mut cuts) = (Vec::new(), 0);
+    for deed in [Deed::Create, Deed::Clone, Deed::Detach] {
+        step(&format!("cut {deed:?}"));
+        for number in 1.. {
+            let name = format!("{deed:?}-{number}").to_lowercase();
+            cutter.at(number);
+            let made = make(&node, served, deed, &name, &source.volume.volume_id).await;
+            let cut = cutter.is_done();
+            cutter.at(0);
+            // One that was cut after its last change may be whole, too.
+            whole.extend(made.ok());
+            if !cut {
+                break;
+            }
+            cuts += 1;
+        }
+    }
+    assert!(cuts >= 9, "only {cuts} cuts");
+    let left = storage();
+
+    step("list");
+    let (clean, report) = say(&node, "orphans", &[]).await;
+    assert!(clean, "{report}");
+    assert_eq!(report["orphans"], json!([]), "what is young is left out");
+    let (clean, report) = say(&node, "orphans", &["--min-age=0s"]).await;
+    assert!(!clean, "{report}");
+    let kinds: BTreeSet<_> = column(&report, "kind").into_iter().collect();
+    let expected = ["half-made snapshot", "half-made volume", "helper snapshot"];
+    assert!(
+        expected.iter().all(|kind| kinds.contains(*kind)),
+        "{kinds:?}"
+    );
+    assert_eq!(storage(), left, "to list changes nothing");
+
+    step("remove");
+    let (clean, report) = say(&node, "orphans", &["--min-age=0s", "--remove"]).await;
+    assert!(clean, "{report}");
+    let states: BTreeSet<_> = column(&report, "state").into_iter().collect();
+    assert_eq!(states, ["removed".to_owned()].into(), "{report}");
+    // What held the detached snapshots that are gone may be empty now.
+    let (_, report) = say(&node, "orphans", &["--min-age=0s", "--remove"]).await;
+    let (clean, again) = say(&node, "orphans", &["--min-age=0s"]).await;
+    assert!(clean, "{report}, then {again}");
+
+    step("delete what is whole");
+    whole.sort_by_key(|made| matches!(made, Made::Volume(_)));
+    for made in whole {
+        end(&node, &made)
+            .await
+            .unwrap_or_else(|status| panic!("{made:?}: {status:?}"));
+    }
+    life::delete(&node, &source).await;
+    Remains::back_to(&before.0, "what nobody owned").await;
+    assert_eq!(storage(), before.1, "the storage is as before");
+    node.end().await;
+}
+
+/// Something that was made to its end.
+#[derive(Debug)]
+enum Made {
+    Volume(String),
+    Snapshot(String),
+}
+
+async fn make(
+    node: &Node,
+    served: Served,
+    deed: Deed,
+    name: &str,
+    source: &str,
+) -> Result<Made, Status> {
+    let mut controller = node.server.client().controller;
+    if deed == Deed::Detach {
+        let request = csi::CreateSnapshotRequest {
+            parameters: [("detachedSnapshots".to_owned(), "true".to_owned())].into(),
+            ..volume::snapshot(name, source)
+        };
+        let reply = within("cut", controller.create_snapshot(request)).await?;
+        let snapshot = reply.into_inner().snapshot.expect("a snapshot");
+        return Ok(Made::Snapshot(snapshot.snapshot_id));
+    }
+    let request = csi::CreateVolumeRequest {
+        capacity_range: volume::at_least(i64::try_from(SIZE).expect("a size")),
+        volume_capabilities: vec![capability(served.access, Mode::SingleNodeMultiWriter)],
+        volume_content_source: (deed == Deed::Clone)
+            .then(|| volume::from_volume(source))
+            .flatten(),
+        ..volume::create(name, &[].into())
+    };
+    let reply = within("create", controller.create_volume(request)).await?;
+    let made = reply.into_inner().volume.expect("a volume");
+    Ok(Made::Volume(made.volume_id))
+}
+
+async fn end(node: &Node, made: &Made) -> Result<(), Status> {
+    let mut controller = node.server.client().controller;
+    match made {
+        Made::Volume(id) => {
+            let request = volume::delete(id);
+            within("delete", controller.delete_volume(request)).await?;
+        }
+        Made::Snapshot(id) => {
+            let request = volume::delete_snapshot(id);
+            within("delete", controller.delete_snapshot(request)).await?;
+        }
+    }
+    Ok(())
+}
+
+fn column(report: &Value, name: &str) -> Vec<String> {
+    let rows = report["orphans"].as_array().into_iter().flatten();
+    rows.filter_map(|row| row[name].as_str().map(str::to_owned))
+        .collect()
+}
+
+/// A `zfs` that does its work, and kills the script that called it when it was called for the so
+/// manieth time.
+struct Cutter {
+    folder: PathBuf,
+}
+
+// === impl Cutter ===
+
+impl Cutter {
+    fn new(place: &Place) -> Self {
+        let folder = place.path().join("cutter");
+        fs::create_dir(&folder).expect("a folder of the lab");
+        let cutter = Self { folder };
+        let script = format!(
+            "#!/bin/sh\ncd {} || exit 1\nn=$(($(cat count) + 1)); echo $n >count\n\
+             /usr/sbin/zfs \"$@\"; code=$?\n\
+             [ $n -ne $(cat at) ] || {{ touch done; kill -9 $PPID; }}\nexit $code\n",
+            cutter.folder.display()
+        );
+        let program = cutter.program();
+        fs::write(&program, script).expect("a file of the lab");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a mode");
+        cutter.at(0);
+        cutter
+    }
+
+    fn program(&self) -> PathBuf {
+        self.folder.join("zfs")
+    }
+
+    /// From now on, the call of this number kills; zero is none.
+    fn at(&self, number: u32) {
+        let _ = fs::remove_file(self.folder.join("done"));
+        for (file, text) in [("count", 0), ("at", number)] {
+            fs::write(self.folder.join(file), text.to_string()).expect("a file of the lab");
+        }
+    }
+
+    /// Whether it has killed.
+    fn is_done(&self) -> bool {
+        self.folder.join("done").exists()
+    }
+}
