@@ -133,9 +133,9 @@ fn lose_targets() {
             }
             remove(&lun);
         }
-        folders(&group.join("np"))
-            .iter()
-            .for_each(|portal| remove(portal));
+        for portal in folders(&group.join("np")) {
+            remove(&portal);
+        }
         remove(&group);
         remove(&target);
     }
