@@ -326,7 +326,11 @@ where
         call: &Call,
         request: &CreateSnapshot,
     ) -> Result<Snapshot, Error> {
-        let verb = self.snapshotting(request)?;
+        let place = self.place_of(request)?;
+        let verb = match self.snapshotting(request, place.clone()) {
+            Ok(verb) => verb,
+            Err(error) => return Err(self.unless_begun(call, &place, error).await),
+        };
         let taken = self.converge(call, &verb).await?;
         self.snapshot(&taken)
     }

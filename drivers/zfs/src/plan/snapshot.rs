@@ -7,7 +7,7 @@
 use driver_core::{Error, Kind, SnapshotName};
 
 use super::create::take;
-use super::destroy::contains;
+use super::destroy::container;
 use super::owner::Owner;
 use super::{Outcome, Verb, is_complete};
 use crate::id::{self, At, Layout, SnapshotPlace};
@@ -205,9 +205,7 @@ impl TakeSnapshot<'_> {
             Step::Create {
                 dataset,
                 new: New::Filesystem,
-                properties: std::iter::once(contains())
-                    .chain(self.owner.marks())
-                    .collect(),
+                properties: container(self.owner),
             }
         }));
         take(&mut plan, &helper, pool).map_err(|why| self.refused(Kind::Conflict).because(why))?;
@@ -221,6 +219,15 @@ impl TakeSnapshot<'_> {
             .extend([helper, on_copy].map(Step::DestroySnapshot));
         plan.step(marked(name.clone()));
         Ok(Outcome::Do(plan))
+    }
+
+    /// Whether this very snapshot is a dataset that is whole, but for its mark.
+    fn is_copied(&self, pool: &Picture) -> bool {
+        let At::Detached(name) = &self.place.at else {
+            return false;
+        };
+        let copy = pool.dataset(name).filter(|copy| !copy.is_receiving());
+        copy.is_some_and(|copy| copy.is_managed() && self.recognise(&copy.properties).is_ok())
     }
 
     fn taken(&self, properties: &Properties) -> Taken {
@@ -281,7 +288,9 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
         _done: usize,
     ) -> Result<Outcome<Taken, R>, Error> {
         let there = |source: &&Dataset| is_complete(source) && source.kind == self.layout.kind;
-        if !seen.pool.dataset(&self.source).as_ref().is_some_and(there) {
+        let is_there = seen.pool.dataset(&self.source).as_ref().is_some_and(there);
+        // One that an earlier call has copied needs its volume no more, and is nobody's until it is marked.
+        if !is_there && !self.is_copied(&seen.pool) {
             return Err(self
                 .refused(Kind::NotFound)
                 .because("there is no such volume"));
