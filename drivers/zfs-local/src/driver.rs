@@ -11,9 +11,9 @@ use async_trait::async_trait;
 use driver_core::text::MAX_STRING;
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
-    CreateVolume, Driver, Error, Expanded, Found, Kind, NodeId, Orphan, Page, PageRequest, Parameters,
-    SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Topology, Volume, VolumeId,
-    VolumeName,
+    CreateVolume, Driver, Error, Expanded, Found, Kind, NodeId, Orphan, Page, PageRequest,
+    Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Topology, Volume,
+    VolumeId, VolumeName,
 };
 use driver_zfs::backend::Backend;
 use driver_zfs::id::{At, Layout};
@@ -210,7 +210,9 @@ impl<B: Backend> Driver for NodeZfs<B> {
             if is_foreign && found.is_some_and(is_ours) {
                 // It came with its pool, or was made by democratic-csi.
                 let deletion = self.driver.delete_volume(call, id);
-                return self.delete_and_remember(call, seen, &object, deletion).await;
+                return self
+                    .delete_and_remember(call, seen, &object, deletion)
+                    .await;
             } else if is_foreign && found.is_none() && !self.was_deleted(&seen, &object)? {
                 return Err(elsewhere(format!("delete volume `{id}`")));
             } else if !is_foreign && found.is_none() {
@@ -283,7 +285,9 @@ impl<B: Backend> Driver for NodeZfs<B> {
             }
             if found().any(is_ours) {
                 let deletion = self.driver.delete_snapshot(call, id);
-                return self.delete_and_remember(call, seen, &object, deletion).await;
+                return self
+                    .delete_and_remember(call, seen, &object, deletion)
+                    .await;
             }
         }
         self.driver.delete_snapshot(call, id).await

@@ -77,7 +77,9 @@ impl<B: Backend> NodeZfs<B> {
 
     /// Whether this object was here, and its deletion was begun and has not failed.
     pub(super) fn was_deleted(&self, seen: &Picture, object: &str) -> Result<bool, Error> {
-        Ok(self.home_that_remembers(seen, object, &property()?).is_some())
+        Ok(self
+            .home_that_remembers(seen, object, &property()?)
+            .is_some())
     }
 
     fn home_that_remembers<'p>(

@@ -141,7 +141,12 @@ where
     /// Why a snapshot is not taken, where that is no news of this call: one that an earlier call has begun
     /// must not be forgotten because the configuration is another one by now. Volumes are asked for by
     /// [`find_volume`](driver_core::Driver::find_volume).
-    pub(super) async fn unless_begun(&self, call: &Call, place: &SnapshotPlace, why: Error) -> Error {
+    pub(super) async fn unless_begun(
+        &self,
+        call: &Call,
+        place: &SnapshotPlace,
+        why: Error,
+    ) -> Error {
         let look = match &place.at {
             At::Attached(snapshot) => Look::Snapshot(snapshot.clone()),
             At::Detached(dataset) => Look::Dataset(dataset.clone()),
@@ -152,12 +157,19 @@ where
                     At::Attached(name) => seen.snapshot(name).is_some_and(|s| !s.is_doomed()),
                     At::Detached(name) => seen.dataset(name).is_some(),
                 };
-                let effect = if begun { Effect::Possible } else { Effect::None };
+                let effect = if begun {
+                    Effect::Possible
+                } else {
+                    Effect::None
+                };
                 why.with_effect(effect)
             }
             Err(unknown) => {
                 let error = unknown.chain();
-                tracing::warn!(error, "it is not known whether the snapshot was begun before");
+                tracing::warn!(
+                    error,
+                    "it is not known whether the snapshot was begun before"
+                );
                 why.with_effect(Effect::Possible)
             }
         }

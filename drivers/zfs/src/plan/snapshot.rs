@@ -201,12 +201,10 @@ impl TakeSnapshot<'_> {
         let container = name
             .parent()
             .filter(|container| pool.dataset(container).is_none());
-        plan.steps.extend(container.map(|dataset| {
-            Step::Create {
-                dataset,
-                new: New::Filesystem,
-                properties: container(self.owner),
-            }
+        plan.steps.extend(container.map(|dataset| Step::Create {
+            dataset,
+            new: New::Filesystem,
+            properties: container(self.owner),
         }));
         take(&mut plan, &helper, pool).map_err(|why| self.refused(Kind::Conflict).because(why))?;
         plan.step(Step::Copy {

@@ -48,7 +48,11 @@ async fn a_volume_that_was_begun_is_not_forgotten_because_its_export_is_refused(
 #[tokio::test]
 async fn a_volume_of_another_request_is_a_conflict_for_good() {
     let driver = fresh(VolumeKind::Filesystem);
-    well(&driver, &[create(0, From::Nothing), create(1, From::Nothing)]).await;
+    well(
+        &driver,
+        &[create(0, From::Nothing), create(1, From::Nothing)],
+    )
+    .await;
     let error = run(&driver, &create(1, From::Volume(0))).await.unwrap_err();
     assert_eq!(
         (error.kind(), error.effect()),
@@ -58,7 +62,7 @@ async fn a_volume_of_another_request_is_a_conflict_for_good() {
 
 #[tokio::test]
 async fn a_snapshot_that_was_begun_is_not_forgotten_because_of_its_properties() {
-    let broken = "  snapshotProperties: {'x:y': "a\\nb"}\n";
+    let broken = "  snapshotProperties: {'x:y': \"a\\nb\"}\n";
     let kind = VolumeKind::Filesystem;
     for verb in [snapshot(0, 0), snapshot_detached(0, 0)] {
         let driver = fresh(kind);

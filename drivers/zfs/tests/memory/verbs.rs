@@ -326,7 +326,11 @@ async fn an_export_that_says_late_how_it_is_reached_costs_one_exchange_more() {
 #[tokio::test]
 async fn small_files_where_snapshots_lie_are_kept_when_the_last_snapshot_goes() {
     let driver = fresh(VolumeKind::Filesystem);
-    well(&driver, &[create(0, From::Nothing), snapshot_detached(0, 0)]).await;
+    well(
+        &driver,
+        &[create(0, From::Nothing), snapshot_detached(0, 0)],
+    )
+    .await;
     let container = name("tank/csi/s/v0");
     driver.backend().state().pool.write_little(&container);
     well(&driver, &[delete_detached(0, 0), delete_detached(0, 0)]).await;

@@ -153,7 +153,11 @@ async fn a_refusal_is_final_only_for_a_volume_that_no_earlier_call_has_begun() {
     a.begin("v");
     a.fill(["w".to_owned()], "/w");
     for volume in ["v", "w"] {
-        assert_eq!(refused(as_device(volume)).await, Code::Unavailable, "{volume}");
+        assert_eq!(
+            refused(as_device(volume)).await,
+            Code::Unavailable,
+            "{volume}"
+        );
         for kind in [Kind::Invalid, Kind::NotFound, Kind::OutOfSpace, Kind::Busy] {
             let code = by_driver(volume, kind).await;
             assert_eq!(code, Code::Unavailable, "{volume} {kind:?}");

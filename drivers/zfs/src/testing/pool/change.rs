@@ -24,7 +24,11 @@ fn missing(what: impl std::fmt::Display) -> Failed {
 
 /// What may have been done before that is not known.
 fn no_room(what: impl std::fmt::Display) -> Failed {
-    let mut failed = refused(Next::Tell, Kind::OutOfSpace, format!("{what}: out of space"));
+    let mut failed = refused(
+        Next::Tell,
+        Kind::OutOfSpace,
+        format!("{what}: out of space"),
+    );
     failed.error = failed.error.with_effect(Effect::Possible);
     failed
 }
@@ -174,11 +178,7 @@ impl MemoryPool {
 
     /// The content is there, too, and the snapshot that it came with, which is the one that was sent;
     /// or the stream has ended early, and nothing of it stays.
-    pub fn end_copy(
-        &mut self,
-        to: &DatasetName,
-        from: Option<&SnapshotRef>,
-    ) -> Result<(), Failed> {
+    pub fn end_copy(&mut self, to: &DatasetName, from: Option<&SnapshotRef>) -> Result<(), Failed> {
         if self.full {
             self.datasets.remove(to);
             return Err(no_room(to));
