@@ -2,7 +2,7 @@
 
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::parameters::Scope;
-use driver_core::{Call, CreateSnapshot, CreateVolume, Effect, Error, Parameters, Source};
+use driver_core::{CreateSnapshot, CreateVolume, Error, Parameters, Source};
 use serde::Deserialize;
 
 use super::ZfsDriver;
@@ -11,7 +11,6 @@ use crate::config::BlockSize;
 use crate::export::{Asked, Export};
 use crate::id::{self, At, SnapshotPlace};
 use crate::name::DatasetName;
-use crate::observed::Look;
 use crate::plan::Reach;
 use crate::plan::create::{Create, Original};
 use crate::plan::snapshot::{self, TakeSnapshot};
@@ -136,42 +135,5 @@ where
             name: &request.name,
             source,
         })
-    }
-
-    /// Why a snapshot is not taken, where that is no news of this call: one that an earlier call has begun
-    /// must not be forgotten because the configuration is another one by now. Volumes are asked for by
-    /// [`find_volume`](driver_core::Driver::find_volume).
-    pub(super) async fn unless_begun(
-        &self,
-        call: &Call,
-        place: &SnapshotPlace,
-        why: Error,
-    ) -> Error {
-        let look = match &place.at {
-            At::Attached(snapshot) => Look::Snapshot(snapshot.clone()),
-            At::Detached(dataset) => Look::Dataset(dataset.clone()),
-        };
-        match self.look(call, vec![look]).await {
-            Ok(seen) => {
-                let begun = match &place.at {
-                    At::Attached(name) => seen.snapshot(name).is_some_and(|s| !s.is_doomed()),
-                    At::Detached(name) => seen.dataset(name).is_some(),
-                };
-                let effect = if begun {
-                    Effect::Possible
-                } else {
-                    Effect::None
-                };
-                why.with_effect(effect)
-            }
-            Err(unknown) => {
-                let error = unknown.chain();
-                tracing::warn!(
-                    error,
-                    "it is not known whether the snapshot was begun before"
-                );
-                why.with_effect(Effect::Possible)
-            }
-        }
     }
 }

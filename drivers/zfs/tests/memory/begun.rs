@@ -103,3 +103,21 @@ async fn what_is_cut_while_it_is_copied_is_begun_for_who_asks() {
     let found = driver.find_volume(&call, &volume(1)).await.unwrap();
     assert_eq!(found, driver_core::Found::Begun);
 }
+
+#[tokio::test]
+async fn what_a_killed_process_has_left_running_is_begun_for_who_asks() {
+    for kind in KINDS {
+        let driver = fresh(kind);
+        well(&driver, &[create(0, From::Nothing)]).await;
+        driver.backend().state().goes_on = true;
+        // Before its first step.
+        cut(&driver, &create(1, From::Nothing), 0).await;
+        assert!(guid(&driver, dataset(1).as_str()).is_none());
+        let call = Call::within(Duration::from_mins(1));
+        let found = driver.find_volume(&call, &volume(1)).await.unwrap();
+        assert_eq!(found, driver_core::Found::Begun);
+        let absent = driver.find_volume(&call, &volume(2)).await.unwrap_err();
+        assert_eq!(absent.kind(), Kind::NotFound);
+        assert_eq!(call.effect(), Effect::None, "it only looked");
+    }
+}
