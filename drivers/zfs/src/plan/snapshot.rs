@@ -7,7 +7,7 @@
 use driver_core::{Error, Kind, SnapshotName};
 
 use super::create::take;
-use super::destroy::container;
+use super::destroy::of_container;
 use super::owner::Owner;
 use super::{Outcome, Verb, is_complete};
 use crate::id::{self, At, Layout, SnapshotPlace};
@@ -204,7 +204,7 @@ impl TakeSnapshot<'_> {
         plan.steps.extend(container.map(|dataset| Step::Create {
             dataset,
             new: New::Filesystem,
-            properties: container(self.owner),
+            properties: of_container(self.owner),
         }));
         take(&mut plan, &helper, pool).map_err(|why| self.refused(Kind::Conflict).because(why))?;
         plan.step(Step::Copy {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use driver_core::{Call, Driver, Effect, Kind};
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
-use driver_zfs::testing::{MemoryExport, MemoryHost, settings};
+use driver_zfs::testing::{MemoryExport, MemoryHost, State, settings};
 
 use crate::short::*;
 use crate::world::*;
@@ -110,8 +110,12 @@ async fn what_a_killed_process_has_left_running_is_begun_for_who_asks() {
         let driver = fresh(kind);
         well(&driver, &[create(0, From::Nothing)]).await;
         driver.backend().state().goes_on = true;
-        // Before its first step.
-        cut(&driver, &create(1, From::Nothing), 0).await;
+        // Before its first step, which waits for its turn.
+        let cut = |state: &mut State| state.cut_after = Some(state.steps);
+        driver.backend().meanwhile(cut);
+        let verb = create(1, From::Nothing);
+        assert!(run(&driver, &verb).await.is_err());
+        driver.backend().state().cut_after = None;
         assert!(guid(&driver, dataset(1).as_str()).is_none());
         let call = Call::within(Duration::from_mins(1));
         let found = driver.find_volume(&call, &volume(1)).await.unwrap();

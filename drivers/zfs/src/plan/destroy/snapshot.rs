@@ -131,7 +131,7 @@ impl DeleteSnapshot<'_> {
 
 /// What a dataset has that is made to hold detached snapshots. It is never mounted, so that nobody puts
 /// files into it without saying so.
-pub(in crate::plan) fn container(owner: Owner<'_>) -> Vec<Property> {
+pub(in crate::plan) fn of_container(owner: Owner<'_>) -> Vec<Property> {
     let mut all = vec![
         Property::new(PropertyName::CONTAINER, PropertyValue::yes()),
         Property::new(PropertyName::CANMOUNT, value_of("off")),
