@@ -82,9 +82,9 @@ async fn refused(task: &Task, candidates: Vec<Candidate>) -> Error {
         .map(|candidate| may_have(task, &candidate.connection, &candidate.id));
     let may_have = in_turns(looks).await.into_iter().any(|may| may)
         || candidates.iter().any(|one| task.is_in_doubt(&one.keys));
-    let refusals = candidates.into_iter().filter_map(|one| one.able.err());
+    let mut refusals = candidates.into_iter().filter_map(|one| one.able.err());
     let missing = || Error::invalid("request field `parameters`");
-    let refusal = refusals.into_iter().next().unwrap_or_else(missing);
+    let refusal = refusals.next().unwrap_or_else(missing);
     if may_have {
         refusal.with_effect(Effect::Possible)
     } else {
