@@ -29,7 +29,7 @@ const AT_ONCE: usize = 8;
 struct Tour {
     /// How many volumes were looked at.
     volumes: usize,
-    /// Those that were not found exported as they should be.
+    /// Those that were not found exported as they should be, or not looked at.
     exports: Vec<Row>,
     /// Connections whose drivers export nothing, or cannot tell.
     unsupported: Vec<String>,
@@ -37,7 +37,7 @@ struct Tour {
     problems: Vec<Problem>,
 }
 
-/// One volume that was not found exported.
+/// One volume that was not found exported, or not looked at.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Row {
     connection: Option<String>,
@@ -54,8 +54,8 @@ enum Seen {
     Well,
     /// It was deleted in the meantime, or another connection exports it.
     Gone,
-    /// Nobody answers any more.
-    Skipped,
+    /// It was not looked at: nobody answers any more.
+    Skipped(Row),
     /// It was not found exported.
     Lost(Row),
 }
@@ -70,6 +70,8 @@ enum State {
     Repaired,
     /// It could not be looked at, or repaired.
     Unknown,
+    /// It was not looked at.
+    Skipped,
 }
 
 /// Lists on standard output, repairs if that is wanted, and returns the exit code.
@@ -139,6 +141,7 @@ async fn of_one(connection: &Connection, repair: bool) -> Tour {
         let listed = match ask.await {
             Ok(listed) => listed,
             Err(error) => {
+                tour.tell_silence(connection, &patience);
                 tour.problems.push(Problem::of(connection, &error));
                 return tour;
             }
@@ -148,16 +151,13 @@ async fn of_one(connection: &Connection, repair: bool) -> Tour {
         let all: Vec<Seen> = stream::iter(looks).buffered(AT_ONCE).collect().await;
         for seen in all {
             tour.volumes += usize::from(matches!(seen, Seen::Well | Seen::Lost(_)));
-            if let Seen::Lost(row) = seen {
+            if let Seen::Lost(row) | Seen::Skipped(row) = seen {
                 tour.exports.push(row);
             }
         }
-        if patience.is_over() {
-            let left = "the other volumes were not looked at";
-            tour.problems.push(Problem::silence(connection, left));
-            return tour;
-        }
+        // What is left out is named as well, as far as its list can be had.
         if listed.next.is_none() {
+            tour.tell_silence(connection, &patience);
             return tour;
         }
         page.after = listed.next;
@@ -171,18 +171,17 @@ async fn of_volume(
     volume: &Volume,
     repair: bool,
 ) -> Seen {
-    if patience.is_over() {
-        return Seen::Skipped;
-    }
     let (driver, id) = (connection.driver(), &volume.id);
-    let row = |state, error: Option<&Error>| {
-        Seen::Lost(Row {
-            connection: name_of(connection),
-            volume: connection.volume_handle(id),
-            state,
-            error: error.map(status::message),
-        })
+    let row = |state, error: Option<&Error>| Row {
+        connection: name_of(connection),
+        volume: connection.volume_handle(id),
+        state,
+        error: error.map(status::message),
     };
+    if patience.is_over() {
+        return Seen::Skipped(row(State::Skipped, None));
+    }
+    let row = |state, error: Option<&Error>| Seen::Lost(row(state, error));
     let look = within(QUESTION, "look at an export", async |call| {
         driver.is_exported(call, id).await
     });
@@ -210,6 +209,14 @@ async fn of_volume(
 // === impl Tour ===
 
 impl Tour {
+    /// Says that a connection was asked nothing more, if so.
+    fn tell_silence(&mut self, connection: &Connection, patience: &Patience) {
+        if patience.is_over() {
+            let left = "the volumes marked `skipped`, and those not listed, were not looked at";
+            self.problems.push(Problem::silence(connection, left));
+        }
+    }
+
     /// 0: all volumes are exported now; 1: something is missing, or not known.
     fn exit_code(&self) -> ExitCode {
         let bad = |row: &Row| row.state != State::Repaired;
@@ -236,6 +243,7 @@ impl Tour {
                 State::Missing => "missing",
                 State::Repaired => "repaired",
                 State::Unknown => "unknown",
+                State::Skipped => "skipped",
             };
             let error = row.error.as_deref().unwrap_or("-");
             let volume = printable(&row.volume);
@@ -250,12 +258,14 @@ impl Tour {
                 "not asked: {name}: its driver exports nothing by itself"
             );
         }
-        let well = self.volumes.saturating_sub(self.exports.len());
+        let skipped = self.count(State::Skipped);
+        let well = (self.volumes + skipped).saturating_sub(self.exports.len());
         let _ = write!(text, "{} volumes: {well} exported", self.volumes);
         for (state, word) in [
             (State::Missing, "missing"),
             (State::Repaired, "repaired"),
             (State::Unknown, "unknown"),
+            (State::Skipped, "skipped"),
         ] {
             if self.count(state) > 0 {
                 let _ = write!(text, ", {} {word}", self.count(state));

@@ -322,6 +322,9 @@ impl Driver for Memory {
     async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error> {
         let oversize = self.enter(call).await?;
         if self.full.load(Ordering::Relaxed) {
+            // It has tried, and seen that nothing of it is there.
+            call.changing();
+            call.undone();
             return Err(Error::new(Kind::OutOfSpace, "make a volume"));
         }
         if self.cut.swap(false, Ordering::Relaxed) {

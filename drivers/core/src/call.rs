@@ -63,6 +63,11 @@ impl Call {
         self.state.changed.store(true, Ordering::Release);
     }
 
+    /// Says that nothing is left of what this call has changed: a look has proved it.
+    pub fn undone(&self) {
+        self.state.changed.store(false, Ordering::Release);
+    }
+
     /// What is known about changes so far.
     pub fn effect(&self) -> Effect {
         if self.state.changed.load(Ordering::Acquire) {
@@ -92,5 +97,7 @@ mod tests {
             call.check("copy").expect_err("late").effect(),
             Effect::Possible
         );
+        call.undone();
+        assert_eq!(call.clone().effect(), Effect::None, "of all its clones");
     }
 }

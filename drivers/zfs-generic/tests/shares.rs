@@ -1,6 +1,7 @@
 //! What the script of shares sees and does, on a host that is a folder, with a `zfs` that pretends.
 //! The files are those that OpenZFS writes on Linux (`/etc/exports.d/zfs.exports`) and on FreeBSD
-//! (`/etc/zfs/exports`); their form was read in its `libshare`.
+//! (`/etc/zfs/exports`), and the table that `exportfs` keeps on Linux (`/var/lib/nfs/etab`); their form
+//! was read in `libshare` and in nfs-utils.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -12,17 +13,29 @@ use driver_zfs::exec::{Command, Output, RunError};
 const SCRIPT: &str = include_str!("../src/script/share.sh");
 const LINUX: &str = "etc/exports.d/zfs.exports";
 const FREEBSD: &str = "etc/zfs/exports";
+const TABLE: &str = "var/lib/nfs/etab";
 
 fn host(mounted: &str) -> Host {
     let host = Host::new();
-    for path in ["etc/exports.d", "etc/zfs", "var/lib/samba/usershares"] {
+    for path in [
+        "etc/exports.d",
+        "etc/zfs",
+        "var/lib/nfs",
+        "var/lib/samba/usershares",
+    ] {
         std::fs::create_dir_all(host.path(path)).unwrap();
     }
     let zfs = format!(
         "#!/bin/sh
 case $1 in
-get) printf '/tank/v/pvc-1\\n{mounted}\\n' ;;
-share) cat \"${{0%/bin/*}}/answer\" >&2; exit 1 ;;
+get) printf '/tank/v/pvc-1\\n'; [ \"$5\" = mountpoint ] || echo {mounted} ;;
+share)
+    echo share >>\"${{0%/bin/*}}/done\"
+    grep -q unshare \"${{0%/bin/*}}/done\" && exit 0
+    cat \"${{0%/bin/*}}/answer\" >&2
+    exit 1
+    ;;
+unshare) echo unshare >>\"${{0%/bin/*}}/done\" ;;
 esac
 "
     );
@@ -103,4 +116,46 @@ async fn sharing_what_is_shared_is_no_error_and_anything_else_is_told() {
     .unwrap();
     let error = run(&host, "make", "nfs").await.unwrap_err();
     assert!(error.stderr().contains("permission denied"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_not_mounted_is_not_shared() {
+    let host = host("no");
+    std::fs::write(host.path(LINUX), "/tank/v/pvc-1 *(rw)\n").unwrap();
+    std::fs::write(host.path("var/lib/samba/usershares/tank_v_pvc_1"), "").unwrap();
+    for protocol in ["nfs", "smb"] {
+        assert_eq!(
+            missing(&host, protocol).await,
+            "missing mount at /tank/v/pvc-1"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_share_that_only_zfs_still_lists_is_missing_and_shared_anew() {
+    let host = host("yes");
+    let line = "/tank/v/pvc-1 *(sec=sys,rw,no_subtree_check,mountpoint,crossmnt)\n";
+    std::fs::write(host.path(LINUX), line).unwrap();
+    let others = "/tank/v/pvc-10\t*(rw,sync,wdelay,hide,nocrossmnt)\n";
+    std::fs::write(host.path(TABLE), others).unwrap();
+    let gone = "missing export of /tank/v/pvc-1";
+    assert_eq!(missing(&host, "nfs").await, gone);
+    let shared = "cannot share 'tank/v/pvc-1': filesystem already shared\n";
+    std::fs::write(host.path("answer"), shared).unwrap();
+    let _ = run(&host, "make", "nfs").await.unwrap();
+    assert_eq!(host.text("done"), "share\nunshare\nshare\n");
+
+    let whole = format!("{others}/tank/v/pvc-1\t*(rw,sync,wdelay,hide,crossmnt)\n");
+    std::fs::write(host.path(TABLE), whole).unwrap();
+    assert_eq!(missing(&host, "nfs").await, "");
+    // One that somebody reaches is never taken away.
+    std::fs::write(host.path("done"), "").unwrap();
+    let _ = run(&host, "make", "nfs").await.unwrap();
+    assert_eq!(host.text("done"), "share\n");
+
+    // ZFS before 2.0 keeps no list of its own.
+    std::fs::remove_file(host.path(LINUX)).unwrap();
+    assert_eq!(missing(&host, "nfs").await, "");
+    std::fs::write(host.path(TABLE), others).unwrap();
+    assert_eq!(missing(&host, "nfs").await, gone);
 }

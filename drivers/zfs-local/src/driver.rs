@@ -11,9 +11,9 @@ use async_trait::async_trait;
 use driver_core::text::MAX_STRING;
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
-    CreateVolume, Driver, Error, Expanded, Kind, NodeId, Orphan, Page, PageRequest, Parameters,
-    SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Topology, Volume, VolumeId,
-    VolumeName,
+    CreateVolume, Driver, Error, Expanded, Found, Kind, NodeId, Orphan, Page, PageRequest,
+    Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Topology, Volume,
+    VolumeId, VolumeName,
 };
 use driver_zfs::backend::Backend;
 use driver_zfs::id::{At, Layout};
@@ -91,8 +91,7 @@ impl<B: Backend> NodeZfs<B> {
         call: &Call,
         request: &CreateVolume,
     ) -> Result<Option<VolumeId>, Error> {
-        let plain = self.mark.strip(&request.id);
-        let Some(plain) = plain.and_then(|plain| VolumeId::parse(plain).ok()) else {
+        let Some(plain) = self.without_mark(&request.id) else {
             return Ok(None);
         };
         let (marked, bare) = (
@@ -108,6 +107,12 @@ impl<B: Backend> NodeZfs<B> {
             found.is_managed() && name == Some(request.name.as_str())
         });
         Ok(theirs.then_some(plain))
+    }
+
+    /// An id with the mark of this node, as it was before ids had marks.
+    fn without_mark(&self, id: &VolumeId) -> Option<VolumeId> {
+        let plain = self.mark.strip(id);
+        plain.and_then(|plain| VolumeId::parse(plain).ok())
     }
 
     /// What a volume is made from may lie on another node.
@@ -142,7 +147,11 @@ impl<B: Backend> Driver for NodeZfs<B> {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.driver.capabilities()
+        Capabilities {
+            // The node has the dataset: nothing is exported that could be lost.
+            exports: false,
+            ..self.driver.capabilities()
+        }
     }
 
     fn access_rules(&self) -> AccessRules {
@@ -200,7 +209,10 @@ impl<B: Backend> Driver for NodeZfs<B> {
             let is_foreign = self.mark.is_foreign(id);
             if is_foreign && found.is_some_and(is_ours) {
                 // It came with its pool, or was made by democratic-csi.
-                self.remember_deletion(call, seen, &object).await;
+                let deletion = self.driver.delete_volume(call, id);
+                return self
+                    .delete_and_remember(call, seen, &object, deletion)
+                    .await;
             } else if is_foreign && found.is_none() && !self.was_deleted(&seen, &object)? {
                 return Err(elsewhere(format!("delete volume `{id}`")));
             } else if !is_foreign && found.is_none() {
@@ -216,6 +228,16 @@ impl<B: Backend> Driver for NodeZfs<B> {
 
     async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
         self.told(id, self.driver.get_volume(call, id).await)
+    }
+
+    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
+        let found = self.driver.find_volume(call, id).await;
+        let is_absent = matches!(&found, Err(error) if error.kind() == Kind::NotFound);
+        match self.without_mark(id).filter(|_| is_absent) {
+            // Made as before ids had marks: a half of it is finished under that one, a whole one is it.
+            Some(plain) => self.driver.find_volume(call, &plain).await,
+            None => self.told(id, found),
+        }
     }
 
     async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {
@@ -262,7 +284,10 @@ impl<B: Backend> Driver for NodeZfs<B> {
                 return Err(elsewhere(format!("delete snapshot `{id}`")));
             }
             if found().any(is_ours) {
-                self.remember_deletion(call, seen, &object).await;
+                let deletion = self.driver.delete_snapshot(call, id);
+                return self
+                    .delete_and_remember(call, seen, &object, deletion)
+                    .await;
             }
         }
         self.driver.delete_snapshot(call, id).await
@@ -298,14 +323,6 @@ impl<B: Backend> Driver for NodeZfs<B> {
         orphan: &Orphan,
     ) -> Result<(), Error> {
         self.driver.remove_orphan(call, before, orphan).await
-    }
-
-    async fn is_exported(&self, call: &Call, id: &VolumeId) -> Result<bool, Error> {
-        self.told(id, self.driver.is_exported(call, id).await)
-    }
-
-    async fn repair_export(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
-        self.told(id, self.driver.repair_export(call, id).await)
     }
 
     fn longest_attachment(&self) -> Option<Attachment> {

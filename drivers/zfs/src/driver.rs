@@ -1,8 +1,10 @@
 //! The driver: each verb of the contract is asked, planned and applied until it is done.
 //!
 //! Nothing is kept in the process. What is not seen as done is not done; see `converge` for what
-//! happens in between. Requests are read in `request`, and what callers see is made in `shown`.
+//! happens in between. Requests are read in `request`, what callers see is made in `shown`, and what an
+//! earlier call has begun is looked for in `begun`.
 
+mod begun;
 mod converge;
 mod orphans;
 mod request;
@@ -16,7 +18,7 @@ use driver_core::config::IdRoom;
 use driver_core::naming::VolumeNaming;
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
-    CreateVolume, Driver, Error, Expanded, Expansion, Found, Kind, NodeId, Orphan, Page,
+    CreateVolume, Driver, Effect, Error, Expanded, Expansion, Found, Kind, NodeId, Orphan, Page,
     PageRequest, Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Topology, Volume,
     VolumeId, VolumeName,
 };
@@ -238,8 +240,9 @@ where
         }
         let verb = self.creation(request, &dataset)?;
         let made = self.converge(call, &verb).await?;
+        // It is there, whoever made it.
         self.volume(&made)
-            .map_err(|error| error.with_effect(call.effect()))
+            .map_err(|error| error.with_effect(Effect::Possible))
     }
 
     async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
@@ -263,7 +266,11 @@ where
     }
 
     async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
-        match self.dataset_of(call, id).await? {
+        let found = match self.dataset_of(call, id).await? {
+            None => self.dataset_in_turn(call, id).await?,
+            found => found,
+        };
+        match found {
             Some(found) if is_complete(&found) => self.volume(&found).map(|_| Found::Whole),
             // The host may still be at it: what was cut off goes on there.
             Some(found) if found.is_managed() => Ok(Found::Begun),
@@ -326,9 +333,14 @@ where
         call: &Call,
         request: &CreateSnapshot,
     ) -> Result<Snapshot, Error> {
-        let verb = self.snapshotting(request)?;
+        let place = self.place_of(request)?;
+        let verb = match self.snapshotting(request, place.clone()) {
+            Ok(verb) => verb,
+            Err(error) => return Err(self.unless_begun(call, &place, error).await),
+        };
         let taken = self.converge(call, &verb).await?;
         self.snapshot(&taken)
+            .map_err(|error| error.with_effect(Effect::Possible))
     }
 
     async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {

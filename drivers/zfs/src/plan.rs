@@ -49,6 +49,17 @@ pub trait Verb<R, A>: Send + Sync {
     /// Whether [`Verb::regret`] may have something to do.
     const REGRETS: bool = false;
 
+    /// What there is of what this verb makes, where it found no room: what was seen while nobody else
+    /// changed it. What was made of nothing and is not there at all leaves room to others.
+    fn left(&self, _seen: &Picture) -> Left<R> {
+        Left::Something
+    }
+
+    /// A plan of nothing, which only waits for its turn, where [`Verb::left`] may say something.
+    fn turn(&self) -> Option<Plan<R>> {
+        None
+    }
+
     /// What puts right again what callers would miss, where a call fails after it has changed
     /// something.
     fn regret(&self, _asked: &Picture, _seen: &Observed<A>) -> Result<Option<Plan<R>>, Error> {
@@ -65,6 +76,17 @@ pub enum Outcome<T, R> {
     Do(Plan<R>),
     /// Another question, made of what is seen now.
     Ask,
+}
+
+/// What there is of what a verb makes.
+#[derive(Debug)]
+pub enum Left<R> {
+    /// Nothing.
+    Nothing,
+    /// Nothing but what was made on the way, and how that goes.
+    OnTheWay(Plan<R>),
+    /// It has been begun, now or earlier, or nobody can tell.
+    Something,
 }
 
 /// One volume and the way it is exported.

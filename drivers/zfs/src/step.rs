@@ -111,7 +111,8 @@ pub enum Step<R> {
     DestroySnapshot(SnapshotRef),
     /// Removes a dataset that has neither snapshots nor anything below it.
     DestroyDataset(DatasetName),
-    /// Removes a dataset if it has neither snapshots nor anything below it; else leaves it.
+    /// Removes a filesystem if it has neither snapshots nor files nor anything below it, and that is
+    /// seen; else leaves it.
     DestroyEmpty(DatasetName),
     /// Mounts a filesystem where its property says.
     Mount(DatasetName),

@@ -33,6 +33,7 @@ const TURN: Duration = Duration::from_secs(10);
 pub struct MemoryHost {
     state: Mutex<State>,
     meanwhile: Mutex<Option<Meanwhile>>,
+    after: Mutex<Option<Meanwhile>>,
 }
 
 /// What others do to a host, once.
@@ -42,6 +43,10 @@ impl fmt::Debug for Meanwhile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Meanwhile")
     }
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 // === impl MemoryHost ===
@@ -59,12 +64,18 @@ impl MemoryHost {
         Self {
             state: Mutex::new(state),
             meanwhile: Mutex::default(),
+            after: Mutex::default(),
         }
     }
 
     /// Does something to it before the first step of the next plan, when that was made already.
     pub fn meanwhile(&self, change: impl FnOnce(&mut State) + Send + 'static) {
-        *self.between() = Some(Meanwhile(Box::new(change)));
+        *lock(&self.meanwhile) = Some(Meanwhile(Box::new(change)));
+    }
+
+    /// Does something to it right after the next plan that fails.
+    pub fn after_failing(&self, change: impl FnOnce(&mut State) + Send + 'static) {
+        *lock(&self.after) = Some(Meanwhile(Box::new(change)));
     }
 
     fn apply_now(
@@ -74,27 +85,26 @@ impl MemoryHost {
     ) -> Result<Observed<MemoryAnswer>, Failed> {
         let mut state = self.state();
         state.exchanges += 1;
-        if let Some(Meanwhile(change)) = self.between().take() {
+        if let Some(Meanwhile(change)) = lock(&self.meanwhile).take() {
             change(&mut state);
         }
         // Whatever runs still holds the lock.
         state.finish();
-        state.apply(plan)?;
+        if let Err(failed) = state.apply(plan) {
+            if let Some(Meanwhile(change)) = lock(&self.after).take() {
+                change(&mut state);
+            }
+            return Err(failed);
+        }
         state.look(then).map_err(|error| Failed {
             next: Next::Tell,
             error: error.with_effect(Effect::Possible),
         })
     }
 
-    fn between(&self) -> MutexGuard<'_, Option<Meanwhile>> {
-        self.meanwhile
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// All that it is; tests change it as others would.
     pub fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -7,6 +7,7 @@ mod common;
 #[path = "common/fake.rs"]
 mod fake;
 
+use std::path::Path;
 use std::time::Duration;
 
 use driver_core::{Effect, Kind};
@@ -217,11 +218,56 @@ async fn what_zfs_calls_done_already_is_done() {
             false,
         ),
     ] {
-        let cli = host(folder.path(), &format!("echo \"{complaint}\" >&2; exit 1"));
+        let empty = "[ $1 = get ] && printf 'off\\nno\\n/tank/v/a\\n' && exit 0";
+        let script = format!("{empty}; echo \"{complaint}\" >&2; exit 1");
+        let cli = host(folder.path(), &script);
         let mut plan = Plan::about(dataset("tank/v/a"));
         plan.step(step);
         let done = cli.apply(&call(), &plan, &Question::of([])).await;
         assert_eq!(done.is_ok(), fine, "{complaint}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_held_snapshots_is_destroyed_only_if_it_is_seen_to_hold_no_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let [empty, used] = ["empty", "u sed$(x)"].map(|name| folder.path().join(name));
+    for path in [&empty, &used] {
+        std::fs::create_dir(path).unwrap();
+    }
+    std::fs::write(used.join(".note"), "").unwrap();
+    let shown = |path: &Path| path.to_str().unwrap().to_owned();
+    let missing = shown(&folder.path().join("missing"));
+    for (seen, goes) in [
+        // As it is made: nobody has ever mounted it.
+        (["off", "no", &shown(&used)], true),
+        (["off", "no", "none"], true),
+        // Of an earlier version, or of somebody who has mounted it since.
+        (["on", "yes", &shown(&empty)], true),
+        (["on", "yes", &shown(&used)], false),
+        (["off", "yes", &shown(&used)], false),
+        // What is in it is not seen.
+        (["on", "yes", &missing], false),
+        (["on", "yes", "legacy"], false),
+        (["on", "no", &shown(&empty)], false),
+        (["noauto", "no", "none"], false),
+        (["", "", ""], false),
+    ] {
+        let destroyed = folder.path().join("destroyed");
+        let script = format!(
+            "case $1 in get) printf '%s\\n' '{}' '{}' '{}' ;; destroy) touch {} ;; esac",
+            seen[0],
+            seen[1],
+            seen[2],
+            destroyed.display()
+        );
+        let cli = host(folder.path(), &script);
+        let mut plan = Plan::about(dataset("tank/v/a"));
+        plan.step(Step::DestroyEmpty(dataset("tank/v/a")));
+        let done = cli.apply(&call(), &plan, &Question::of([])).await;
+        assert!(done.is_ok(), "{seen:?}: {done:?}");
+        assert_eq!(destroyed.exists(), goes, "{seen:?}");
+        let _ = std::fs::remove_file(&destroyed);
     }
 }
 

@@ -26,8 +26,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// So long a driver is kept that was built for a question to all of them: those come again and again.
 const KEPT: Duration = Duration::from_mins(5);
 
-/// Drivers that are built at once, and those that hang.
+/// Drivers that are built at once. One that takes longer than its turn leaves its place to the next.
 static ROOM: Semaphore = Semaphore::const_new(64);
+const TURN: Duration = Duration::from_secs(1);
+/// Those that hang besides: each keeps a thread, and no connection has more than one.
+static THREADS: Semaphore = Semaphore::const_new(1024);
 
 tokio::task_local! {
     /// The connections that work has asked for in vain because their drivers have to be built.
@@ -217,12 +220,14 @@ impl Slot {
             let outcome = std::future::ready(Ok(connection)).boxed().shared();
             return Ok(Building { since, outcome });
         }
+        // As many threads hang as there may be: this one is asked for again.
+        let thread = THREADS.try_acquire().map_err(|_| self.late())?;
         let slot = Arc::clone(self);
         #[cfg(test)]
         let still = crate::testing::standstill();
         let work = move || {
             let outcome = slot.made(since);
-            drop(room);
+            drop(thread);
             outcome
         };
         let made = aside::begin(work).map_err(|error| self.fail(Kind::Pending).because(error))?;
@@ -236,6 +241,13 @@ impl Slot {
             outcome: outcome.boxed().shared(),
         };
         built.building = Some(building.clone());
+        drop(built);
+        let turn = timeout(TURN, building.outcome.clone());
+        tokio::spawn(async move {
+            // Whether it is built or hangs by then: its place is the next one's.
+            let _ = turn.await;
+            drop(room);
+        });
         Ok(building)
     }
 

@@ -141,6 +141,41 @@ async fn a_driver_whose_building_hangs_keeps_nobody_waiting_for_long_and_one_thr
     assert_eq!(built.load(Ordering::Relaxed), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn drivers_whose_building_hangs_keep_no_other_from_being_built() {
+    let (begun, gate) = (Arc::new(AtomicUsize::new(0)), Arc::<Gate>::default());
+    let let_go = |blueprint| {
+        let slot = Arc::new(Slot::new(connection(&Memory::new()), blueprint));
+        assert!(slot.let_go(Duration::ZERO));
+        slot
+    };
+    let look = |slot: Arc<Slot>| tokio::spawn(async move { slot.look().await });
+    let shut = gate.shut();
+    // As many as are built at once.
+    let hung: Vec<_> = (0..64)
+        .map(|_| {
+            let (begun, gate, driver) = (begun.clone(), gate.clone(), Memory::new());
+            look(let_go(Blueprint::new(move || {
+                begun.fetch_add(1, Ordering::Relaxed);
+                gate.pass();
+                Ok(connection(&driver))
+            })))
+        })
+        .collect();
+    while begun.load(Ordering::Relaxed) < hung.len() {
+        tokio::task::yield_now().await;
+    }
+    let driver = Memory::new();
+    let good = look(let_go(Blueprint::new(move || Ok(connection(&driver)))));
+    tokio::task::yield_now().await;
+    tokio::time::advance(Duration::from_secs(2)).await;
+    good.await.expect("no panic").expect("built");
+    drop(shut);
+    for one in hung {
+        one.await.expect("no panic").expect("built in the end");
+    }
+}
+
 #[tokio::test]
 async fn a_driver_that_cannot_be_built_again_says_why_each_time() {
     let driver = Memory::new();

@@ -56,7 +56,7 @@ pub(super) fn create(
     }))
 }
 
-/// Those that may have the volume, of which at least one may make it. If none may, the first says why.
+/// Those that may have the volume, whether they may make it or not.
 fn candidates(
     all: &Connections,
     connections: Vec<Arc<Connection>>,
@@ -70,10 +70,9 @@ fn candidates(
             Err(error) => drop(refusal.get_or_insert(error)),
         }
     }
-    if !found.iter().any(|candidate| candidate.able.is_ok()) {
-        let refusals = found.into_iter().filter_map(|one| one.able.err());
+    if found.is_empty() {
         let missing = || Error::invalid("request field `parameters`");
-        return Err(refusals.chain(refusal).next().unwrap_or_else(missing));
+        return Err(refusal.unwrap_or_else(missing));
     }
     Ok(found)
 }
@@ -86,6 +85,9 @@ async fn make(
 ) -> Result<v1::CreateVolumeResponse, Error> {
     let (mut full, several) = (None, candidates.len() > 1);
     for candidate in candidates {
+        // Only of the one that has it already it was not asked whether it may make it.
+        let source = candidate.able;
+        let source = source.map_err(|error| error.with_effect(Effect::Possible))?;
         let connection = candidate.connection;
         let wanted = CreateVolume {
             name: request.name.clone(),
@@ -94,7 +96,7 @@ async fn make(
             capabilities: request.capabilities.clone(),
             parameters: request.parameters.clone(),
             secrets: request.secrets.clone(),
-            source: candidate.able?,
+            source,
             topology: connection.reach().for_driver(request.topology.clone()),
         };
         // What is remembered if nobody hears how it ended.
@@ -123,7 +125,9 @@ async fn make(
             {
                 full = full.or(Some(error));
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                return Err(choice::unless_begun(task, &connection, &wanted.id, error).await);
+            }
         }
     }
     Err(full.unwrap_or_else(|| Error::invalid("request field `parameters`")))

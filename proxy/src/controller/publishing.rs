@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use csi_proto::v1;
 use driver_core::config::ControllerCapability;
-use driver_core::{Error, NodeId};
+use driver_core::{Error, Kind, NodeId};
 use tracing::debug;
 
 use super::{about_volume, offered, strays};
@@ -64,17 +64,30 @@ pub(super) fn unpublish(
         return Ok(strays::unpublish(plugin, &request.volume));
     }
     let (connection, id) = plugin.connections.of_volume(&request.volume)?;
-    // What cannot be read now was read when the node was let in: its backend knows it, or has
-    // nobody to shut out.
-    let node = request
-        .node
-        .map(|node| called(plugin, &connection, &node).unwrap_or(node));
+    // A backend that lets every node in is not asked, whatever the node is called there.
+    let node = match request.node.filter(|_| connection.can().publish) {
+        None => Ok(None),
+        Some(node) => called(plugin, &connection, &node)
+            .map(Some)
+            .map_err(|error| nobody_knows(&connection, &node, error)),
+    };
     let object = Object::Volume(id.clone());
     let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
     let subject = about_volume(&connection, request.volume.as_str());
     Ok(Job::new(subject, keys, async move |task| {
         if connection.can().publish {
             let driver = connection.driver();
+            let node = match node {
+                Ok(node) => node,
+                // Of a volume that is gone whoever is left goes.
+                Err(error) => {
+                    let found = driver.find_volume(&task.call, &id);
+                    match task.ask(&connection, "find_volume", found).await {
+                        Err(gone) if gone.kind() == Kind::NotFound => None,
+                        _ => return Err(error),
+                    }
+                }
+            };
             let removal = driver.unpublish_volume(&task.call, &id, node.as_ref());
             task.ask(&connection, "unpublish_volume", removal).await?;
         } else {
@@ -82,6 +95,23 @@ pub(super) fn unpublish(
         }
         Ok(v1::ControllerUnpublishVolumeResponse {})
     }))
+}
+
+/// Whom to put out is not known: it was let in under a name that the configuration does not give any more.
+/// By another name it would seem to be out, and would not be. That it does not exist is not said: there
+/// are orchestrators that take that for the end of it.
+fn nobody_knows(connection: &Connection, node: &NodeId, error: Error) -> Error {
+    let doing = format!("put out node `{node}`");
+    Error::new(Kind::Busy, doing)
+        .because(format!(
+            "connection `{}` does not say what its backend calls that node: {}",
+            connection.name(),
+            error.chain()
+        ))
+        .advise(
+            "put its entry back in `proxy.perDriver.nodeIdMap`, or whatever named it when the volume was \
+             published, until the volume is unpublished there",
+        )
 }
 
 /// Refuses a call that no orchestrator makes unless it was told to.

@@ -92,9 +92,15 @@ async fn a_host_that_is_gone_is_not_asked_for_each_of_its_volumes() {
         ..Held::default()
     });
     let tour = visit(chosen(vec![keeper.connection("nas")]), true).await;
-    // Pages of two.
-    assert_eq!(tour.exports.len(), 4);
+    // Pages of two: after the second nobody is asked any more, and nobody is left out of what is told.
+    let named: Vec<&str> = states(&tour).iter().map(|(volume, _)| *volume).collect();
+    assert_eq!(named, ids.map(|id| format!("v:nas/{id}")));
+    let skipped = |(_, state): &(&str, State)| *state == State::Skipped;
+    assert_eq!(states(&tour).into_iter().filter(skipped).count(), 8);
     assert_eq!(tour.volumes, 4);
+    let table = tour.table();
+    let last = "4 volumes: 0 exported, 4 unknown, 8 skipped";
+    assert_eq!(table.lines().last(), Some(last), "{table}");
     assert_eq!(tour.problems.len(), 1);
     let told = &tour.problems[0].error;
     assert!(told.contains("were not looked at"), "{told}");

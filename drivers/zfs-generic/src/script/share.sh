@@ -1,11 +1,39 @@
 # Whether the host really shares a dataset, and shares it again.
 #
-# share.sh MODE PROTOCOL DATASET NAME ZFS... A host that does not say what it shares is believed.
+# share.sh MODE PROTOCOL DATASET NAME ZFS... A host that does not say what it shares is believed; what
+# is not mounted is shared by none.
 mode=$1 protocol=$2 dataset=$3 name=$4
 shift 4
+
+# What the server of NFS on Linux has been told; ZFS before 2.0 keeps no list of its own.
+table=/var/lib/nfs/etab
+
+# listed FILE PATH: whether a list names a folder. Blanks are written in another way there than here.
+listed() {
+    while read -r shared rest; do
+        [ "$shared" != "$2" ] || return 0
+    done <"$1"
+    return 1
+}
+
+# Whether the server has forgotten what the list of ZFS has: then ZFS says that it is shared.
+forgotten() {
+    [ "$protocol" = nfs ] && [ -r "$table" ] || return 1
+    path=$("$@" get -H -o value mountpoint "$dataset" 2>/dev/null)
+    case $path in /*) ;; *) return 1 ;; esac
+    case $path in *[!A-Za-z0-9/._:-]*) return 1 ;; esac
+    ! listed "$table" "$path"
+}
+
 if [ "$mode" = make ]; then
     said=$("$@" share "$dataset" 2>&1) && exit 0
-    case $said in *'already shared'*) exit 0 ;; esac
+    case $said in
+    *'already shared'*)
+        forgotten "$@" || exit 0
+        # Nobody is in, so nobody is put out.
+        said=$("$@" unshare "$dataset" 2>&1 && "$@" share "$dataset" 2>&1) && exit 0
+        ;;
+    esac
     printf '%s\n' "$said" >&2
     exit 1
 fi
@@ -13,20 +41,22 @@ set -- "$("$@" get -H -o value mountpoint,mounted "$dataset" 2>/dev/null)"
 case $1 in
 /*'
 yes') path=${1%?yes} ;;
+/*'
+no') echo "missing mount at ${1%?no}" && exit 0 ;;
 *) exit 0 ;;
 esac
 case $protocol in
 nfs)
-    # What ZFS writes on Linux and on FreeBSD; blanks are written in another way there than here.
+    case $path in *[!A-Za-z0-9/._:-]*) exit 0 ;; esac
+    # What ZFS writes on Linux and on FreeBSD.
     list=/etc/exports.d/zfs.exports
     [ -r "$list" ] || list=/etc/zfs/exports
-    [ -r "$list" ] || exit 0
-    case $path in *[!A-Za-z0-9/._:-]*) exit 0 ;; esac
-    found=no
-    while read -r shared rest; do
-        [ "$shared" != "$path" ] || found=yes
-    done <"$list"
-    [ $found = yes ] || echo "missing export of $path"
+    for file in "$list" "$table"; do
+        if [ -r "$file" ] && ! listed "$file" "$path"; then
+            echo "missing export of $path"
+            exit 0
+        fi
+    done
     ;;
 smb)
     folder=/var/lib/samba/usershares

@@ -2,9 +2,11 @@
 //!
 //! A volume with the mark of another node is found where its pool was moved, or its node renamed, or
 //! where an id of democratic-csi only looks as if it had one. Once it is deleted nothing would tell
-//! it from a volume that is elsewhere. So the dataset that volumes lie in remembers its id before
-//! that: who asks for that deletion again is told that it is done. Nothing follows from it for others
-//! with the same mark: one volume may have come here alone. compat: "ZFS of the node".
+//! it from a volume that is elsewhere. So the dataset that volumes lie in remembers its id from before
+//! that on, until that is known to have failed: who asks for that deletion again is told that it is done.
+//! Nothing follows from it for others with the same mark: one volume may have come here alone. compat: "ZFS of the node".
+
+use std::time::Duration;
 
 use driver_core::{Call, Error, Kind};
 use driver_zfs::backend::Backend;
@@ -23,8 +25,17 @@ const PROPERTY: &str = "omnibus-csi:deleted_of_others";
 const BYTES: usize = 6;
 /// The most that fit into a property; the oldest ones make room.
 const MOST: usize = 512;
+/// How long it may take to forget a deletion that failed, also when its call is over.
+const FORGETTING: Duration = Duration::from_mins(1);
 /// How often others may change the list meanwhile.
 const ROUNDS: usize = 8;
+
+/// What is to become of the memory of a deletion.
+#[derive(Debug, Clone, Copy)]
+enum Memory {
+    Kept,
+    Gone,
+}
 
 fn property() -> Result<PropertyName, Error> {
     PropertyName::parse(PROPERTY)
@@ -64,52 +75,98 @@ impl<B: Backend> NodeZfs<B> {
         parents.cloned()
     }
 
-    /// Whether this object was here, and was to be deleted.
+    /// Whether this object was here, and its deletion was begun and has not failed.
     pub(super) fn was_deleted(&self, seen: &Picture, object: &str) -> Result<bool, Error> {
-        let name = property()?;
-        let has = |parent| {
-            let parent = seen.dataset(&parent);
-            parent.is_some_and(|parent| {
-                entries(parent, &name).contains(&entry(parent, object).as_str())
-            })
-        };
-        Ok(self.parents().any(has))
+        Ok(self
+            .home_that_remembers(seen, object, &property()?)
+            .is_some())
     }
 
-    /// Remembers that this object is to be deleted here. Without that only a second deletion, whose
-    /// first one was not answered, does not end; so the first one goes on.
-    pub(super) async fn remember_deletion(&self, call: &Call, seen: Picture, object: &str) {
-        if let Err(error) = self.remember(call, seen, object).await {
+    fn home_that_remembers<'p>(
+        &self,
+        seen: &'p Picture,
+        object: &str,
+        name: &PropertyName,
+    ) -> Option<&'p Dataset> {
+        let mut homes = self.parents().filter_map(|parent| seen.dataset(&parent));
+        homes.find(|home| entries(home, name).contains(&entry(home, object).as_str()))
+    }
+
+    /// Deletes what another node made, and remembers it from before that on: the end of a deletion may
+    /// not be seen. Without that memory only a second deletion, whose first one was not answered, does
+    /// not end; so the first one goes on. One that is known to have failed is not remembered.
+    pub(super) async fn delete_and_remember(
+        &self,
+        call: &Call,
+        seen: Picture,
+        object: &str,
+        deletion: impl Future<Output = Result<(), Error>> + Send,
+    ) -> Result<(), Error> {
+        if let Err(error) = self.note(call, seen, object, Memory::Kept).await {
             let error = error.chain();
             warn!(
                 object,
                 error, "the deletion of what another node made is not remembered"
             );
         }
+        let deleted = deletion.await;
+        if let Err(error) = &deleted
+            && !matches!(error.kind(), Kind::Unreachable | Kind::Timeout)
+        {
+            let call = &Call::within(FORGETTING);
+            let forgotten = async {
+                let seen = self.look_at_home(call, &[]).await?;
+                self.note(call, seen, object, Memory::Gone).await
+            };
+            if let Err(error) = forgotten.await {
+                let error = error.chain();
+                warn!(object, error, "a deletion that failed is still remembered");
+            }
+        }
+        deleted
     }
 
-    async fn remember(&self, call: &Call, mut seen: Picture, object: &str) -> Result<(), Error> {
+    /// Has an object among those that are remembered, or not.
+    async fn note(
+        &self,
+        call: &Call,
+        mut seen: Picture,
+        object: &str,
+        wanted: Memory,
+    ) -> Result<(), Error> {
         let name = property()?;
+        let refused = |kind| Error::new(kind, "remember a deletion");
         for _ in 0..ROUNDS {
-            let parent = self.parents().find_map(|parent| seen.dataset(&parent));
-            let Some(parent) = parent.filter(|_| !self.was_deleted(&seen, object).unwrap_or(false))
-            else {
+            let known = self.home_that_remembers(&seen, object, &name);
+            let home = match wanted {
+                Memory::Kept if known.is_some() => None,
+                Memory::Kept => self.parents().find_map(|parent| seen.dataset(&parent)),
+                Memory::Gone => known,
+            };
+            let Some(home) = home else {
                 return Ok(());
             };
-            let new = entry(parent, object);
-            let mut all = entries(parent, &name);
-            all.push(&new);
+            let own = entry(home, object);
+            let mut all = entries(home, &name);
+            match wanted {
+                Memory::Kept => all.push(&own),
+                Memory::Gone => all.retain(|entry| *entry != own),
+            }
             let all = all.split_off(all.len().saturating_sub(MOST));
-            let value = PropertyValue::parse(all.join(",")).map_err(|error| {
-                Error::new(Kind::Internal, "remember a deletion").because(error)
-            })?;
-            let mut plan = Plan::about(parent.name.clone());
-            plan.guard(parent.name.clone(), parent.guid);
-            plan.guard_property(parent, &name);
-            plan.step(Step::Set {
-                object: parent.name.clone().into(),
-                properties: vec![Property::new(name.clone(), value)],
-            });
+            let object = home.name.clone().into();
+            let step = if all.is_empty() {
+                let property = name.clone();
+                Step::Inherit { object, property }
+            } else {
+                let value = PropertyValue::parse(all.join(","));
+                let value = value.map_err(|error| refused(Kind::Internal).because(error))?;
+                let properties = vec![Property::new(name.clone(), value)];
+                Step::Set { object, properties }
+            };
+            let mut plan = Plan::about(home.name.clone());
+            plan.guard(home.name.clone(), home.guid);
+            plan.guard_property(home, &name);
+            plan.step(step);
             match self.backend().apply(call, &plan, &Question::of([])).await {
                 Ok(_) => return Ok(()),
                 Err(failed) if failed.next == Next::Observe => {}
@@ -117,7 +174,6 @@ impl<B: Backend> NodeZfs<B> {
             }
             seen = self.look_at_home(call, &[]).await?;
         }
-        let why = "others change the list all the time";
-        Err(Error::new(Kind::Pending, "remember a deletion").because(why))
+        Err(refused(Kind::Pending).because("others change the list all the time"))
     }
 }

@@ -63,6 +63,26 @@ command -v udevadm >/dev/null 2>&1 && udevadm settle --timeout=10 --exit-if-exis
 i=0; while [ ! -e \"$1\" ] && [ $i -lt 100 ]; do i=$((i + 1)); sleep 0.1; done
 [ -e \"$1\" ] || { printf '%s did not appear\\n' \"$1\" >&2; exit 1; }";
 
+/// `$1` is a dataset, `$2` counts the words of `zfs`; those of what destroys it follow them. It stays
+/// unless it is seen to be empty: one that is never mounted is, another one if its folder is.
+const EMPTY: &str = "\
+name=$1; n=$2; shift 2
+ask() {
+i=0; while [ $i -lt $n ]; do word=$1; shift; set -- \"$@\" \"$word\"; i=$((i + 1)); done
+shift $(($# - n)); \"$@\" get -H -o value canmount,mounted,mountpoint \"$name\"
+}
+seen=$(ask \"$@\" 2>/dev/null) || exit 0
+line='
+'
+case $seen in
+\"off${line}no${line}\"*) ;;
+*\"${line}yes${line}/\"*)
+path=/${seen#*\"${line}yes${line}/\"}
+[ -z \"$(ls -A \"$path\" 2>&1)\" ] || exit 0 ;;
+*) exit 0 ;;
+esac
+shift $n; exec \"$@\"";
+
 /// What only a dataset that is made of nothing can be given.
 const AT_CREATION: [&str; 8] = [
     "casesensitivity",
@@ -170,7 +190,7 @@ fn command(tools: &ZfsTools, step: &Step<Command>) -> Command {
             tools.tolerant([NO_SNAPSHOT; 2], &["destroy", "-d", &snapshot.to_string()])
         }
         Step::DestroyDataset(dataset) => destroy(tools, dataset, ABSENT),
-        Step::DestroyEmpty(dataset) => destroy(tools, dataset, CHILDREN),
+        Step::DestroyEmpty(dataset) => destroy_empty(tools, dataset),
         Step::Mount(dataset) => {
             tools.mounting(["already mounted"; 2], &["mount", dataset.as_str()])
         }
@@ -183,6 +203,18 @@ fn command(tools: &ZfsTools, step: &Step<Command>) -> Command {
 /// `fine` is one more complaint after which all is well.
 fn destroy(tools: &ZfsTools, dataset: &DatasetName, fine: &str) -> Command {
     tools.mounting([ABSENT, fine], &["destroy", "-f", dataset.as_str()])
+}
+
+fn destroy_empty(tools: &ZfsTools, dataset: &DatasetName) -> Command {
+    let words = tools.words();
+    let destroy = destroy(tools, dataset, CHILDREN);
+    let arguments = destroy.arguments().iter();
+    let arguments = arguments.map(|word| word.expose().to_owned());
+    script(EMPTY, [dataset.to_string(), words.len().to_string()])
+        .args(words)
+        .arg(destroy.program().as_str())
+        .args(arguments)
+        .within(COMMAND)
 }
 
 fn options(arguments: &mut Vec<String>, properties: &[Property], without: &[&str]) {

@@ -3,8 +3,8 @@
 //! What was changed in the meantime is observed and planned again, a bounded number of times. What is
 //! in use is waited for, with growing pauses, for as long as the call may take and no longer than
 //! half a minute; for its turn at what all volumes share a call waits as long as it may. One that has
-//! changed something and fails puts back what callers would miss. An end that was not seen is an
-//! error, and never done twice.
+//! changed something and fails puts back what callers would miss; one that found no room says so for
+//! good only where nothing of it is there. An end that was not seen is an error, and never done twice.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::ZfsDriver;
 use crate::backend::Backend;
 use crate::export::Export;
 use crate::observed::Picture;
-use crate::plan::{Outcome, Verb};
+use crate::plan::{Left, Outcome, Verb};
 use crate::step::{Failed, Next};
 
 /// How often a verb is planned before it is a defect that it does not end.
@@ -30,6 +30,8 @@ const REGRET: Duration = Duration::from_mins(2);
 
 /// The longest pause before something that changed is looked at once more.
 const LONGEST: Duration = Duration::from_secs(2);
+/// How often it is looked at what is left of a volume that found no room.
+const LOOKS: usize = 3;
 /// How often what changed meanwhile is looked at again at once.
 const AT_ONCE: usize = 2;
 
@@ -125,10 +127,52 @@ where
     ) -> Result<V::Done, Error> {
         let mut course = Course::default();
         let end = self.rounds(call, verb, &mut course).await;
-        if end.is_err() && V::REGRETS && course.changed && !course.unseen {
+        let Err(error) = end else { return end };
+        if V::REGRETS && course.changed && !course.unseen {
             self.regret(verb, &course.asked).await;
         }
-        end
+        if error.kind() == Kind::OutOfSpace
+            && error.effect() == Effect::Possible
+            && !course.unseen
+            && self.is_undone(call, verb, &course.asked).await
+        {
+            call.undone();
+            return Err(error.with_effect(Effect::None));
+        }
+        Err(error)
+    }
+
+    /// Whether nothing is left of what a call has begun that found no room, so that its caller may have
+    /// it made elsewhere. It is looked at when its turn has come: nothing that was cut off goes on then.
+    async fn is_undone<V: Verb<B::Request, B::Answer>>(
+        &self,
+        call: &Call,
+        verb: &V,
+        asked: &Picture,
+    ) -> bool {
+        let Ok(question) = verb.question(asked) else {
+            return false;
+        };
+        let mut plan = verb.turn();
+        for _ in 0..LOOKS {
+            let Some(next) = plan.take() else {
+                return false;
+            };
+            let seen = match self.backend.apply(call, &next, &question).await {
+                Ok(seen) => seen,
+                Err(failed) => {
+                    let error = failed.error.chain();
+                    tracing::warn!(verb = %verb.doing(), error, "it is not known what is left of it");
+                    return false;
+                }
+            };
+            match verb.left(&seen.pool) {
+                Left::Nothing => return true,
+                Left::OnTheWay(rest) => plan = Some(rest),
+                Left::Something => return false,
+            }
+        }
+        false
     }
 
     async fn rounds<V: Verb<B::Request, B::Answer>>(
@@ -137,8 +181,12 @@ where
         verb: &V,
         course: &mut Course,
     ) -> Result<V::Done, Error> {
-        // Whatever goes wrong after the first plan, something may have been changed.
-        let in_call = |error: Error| error.with_effect(call.effect());
+        // Whatever goes wrong after the first plan, something may have been changed. A verb may know that
+        // an earlier call has begun it.
+        let in_call = |error: Error| match call.effect() {
+            Effect::None => error,
+            Effect::Possible => error.with_effect(Effect::Possible),
+        };
         let doing = verb.doing();
         let (mut seen, mut done) = (None, 0);
         let (mut wait, mut last) = (Wait::new(), None);

@@ -9,7 +9,7 @@ use super::ZfsDriver;
 use crate::backend::Backend;
 use crate::config::BlockSize;
 use crate::export::{Asked, Export};
-use crate::id::{self, At};
+use crate::id::{self, At, SnapshotPlace};
 use crate::name::DatasetName;
 use crate::plan::Reach;
 use crate::plan::create::{Create, Original};
@@ -103,19 +103,24 @@ where
         Ok(block.map_or(self.settings.policy.block, BlockSize::bytes))
     }
 
-    /// The verb that takes a snapshot.
+    /// What a snapshot will be.
+    pub(super) fn place_of(&self, request: &CreateSnapshot) -> Result<SnapshotPlace, Error> {
+        let room = self.settings.id_room.bytes();
+        let leaf = id::leaf_of(&request.name, &request.source, room)?;
+        if self.says(&request.parameters, "detachedSnapshots") {
+            self.layout().detached(&request.source, &leaf)
+        } else {
+            self.layout().attached(&request.source, &leaf)
+        }
+    }
+
+    /// The verb that takes a snapshot at this place.
     pub(super) fn snapshotting<'a>(
         &'a self,
         request: &'a CreateSnapshot,
+        place: SnapshotPlace,
     ) -> Result<TakeSnapshot<'a>, Error> {
         let source = self.layout().volume(&request.source)?;
-        let room = self.settings.id_room.bytes();
-        let leaf = id::leaf_of(&request.name, &request.source, room)?;
-        let place = if self.says(&request.parameters, "detachedSnapshots") {
-            self.layout().detached(&request.source, &leaf)?
-        } else {
-            self.layout().attached(&request.source, &leaf)?
-        };
         let policy = &self.settings.policy;
         let mut contract = snapshot::contract(&request.name, &place);
         if let At::Detached(_) = place.at {

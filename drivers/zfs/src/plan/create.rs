@@ -7,15 +7,16 @@
 mod complete;
 mod make;
 
-use driver_core::{CreateVolume, Error, Kind};
+use driver_core::{CreateVolume, Effect, Error, Kind};
 
 pub(super) use self::make::take;
-use super::{Outcome, Reach, Verb};
+use super::{Left, Outcome, Reach, Verb};
 use crate::export::Export;
 use crate::id::At;
 use crate::name::{DatasetName, NameError, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::{Dataset, Look, Observed, Picture, Question, VolumeKind};
 use crate::policy::Policy;
+use crate::step::{Plan, Step};
 
 /// Makes a volume.
 #[derive(Debug)]
@@ -160,7 +161,13 @@ impl<E: Export> Verb<E::Request, E::Answer> for Create<'_, E> {
             let why = format!("a copy into {} is still running", self.name());
             return Err(self.refused(Kind::Pending).because(why));
         }
-        let Some(standing) = self.reach.standing(asked, seen)? else {
+        let standing = self.reach.standing(asked, seen);
+        let standing = standing.map_err(|error| match self.recognise(dataset, &seen.pool) {
+            // It has been begun, and must not be forgotten because of its export.
+            Ok(()) => error.with_effect(Effect::Possible),
+            Err(other) => other,
+        });
+        let Some(standing) = standing? else {
             return Ok(Outcome::Ask);
         };
         let plan = self.complete(dataset, &seen.pool, &standing)?;
@@ -169,5 +176,27 @@ impl<E: Export> Verb<E::Request, E::Answer> for Create<'_, E> {
         } else {
             Outcome::Do(plan)
         })
+    }
+
+    fn turn(&self) -> Option<Plan<E::Request>> {
+        Some(Plan::about(self.name().clone()))
+    }
+
+    fn left(&self, seen: &Picture) -> Left<E::Request> {
+        if seen.dataset(self.name()).is_some() {
+            return Left::Something;
+        }
+        // Nobody but this verb takes it, and without the dataset nothing needs it.
+        let helper = self.from.as_ref().filter(|from| from.helper);
+        let helper = helper.and_then(|from| seen.snapshot(&from.origin));
+        match helper.filter(|helper| !helper.is_doomed() && helper.csi_name().is_none()) {
+            None => Left::Nothing,
+            Some(helper) => {
+                let mut plan = Plan::about(self.name().clone());
+                plan.guard(helper.name.clone(), helper.guid);
+                plan.step(Step::DestroySnapshot(helper.name.clone()));
+                Left::OnTheWay(plan)
+            }
+        }
     }
 }

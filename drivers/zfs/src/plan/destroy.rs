@@ -12,7 +12,7 @@ mod volume;
 use driver_core::{Error, Kind};
 
 pub use self::snapshot::DeleteSnapshot;
-pub(super) use self::snapshot::{contains, is_only_container};
+pub(super) use self::snapshot::{is_only_container, of_container};
 pub use self::volume::DeleteVolume;
 use super::{blocked, is_complete, listed};
 use crate::id::{self, At, Layout};

@@ -7,7 +7,7 @@
 use driver_core::{Error, Kind, SnapshotName};
 
 use super::create::take;
-use super::destroy::contains;
+use super::destroy::of_container;
 use super::owner::Owner;
 use super::{Outcome, Verb, is_complete};
 use crate::id::{self, At, Layout, SnapshotPlace};
@@ -201,14 +201,10 @@ impl TakeSnapshot<'_> {
         let container = name
             .parent()
             .filter(|container| pool.dataset(container).is_none());
-        plan.steps.extend(container.map(|dataset| {
-            Step::Create {
-                dataset,
-                new: New::Filesystem,
-                properties: std::iter::once(contains())
-                    .chain(self.owner.marks())
-                    .collect(),
-            }
+        plan.steps.extend(container.map(|dataset| Step::Create {
+            dataset,
+            new: New::Filesystem,
+            properties: of_container(self.owner),
         }));
         take(&mut plan, &helper, pool).map_err(|why| self.refused(Kind::Conflict).because(why))?;
         plan.step(Step::Copy {
@@ -221,6 +217,15 @@ impl TakeSnapshot<'_> {
             .extend([helper, on_copy].map(Step::DestroySnapshot));
         plan.step(marked(name.clone()));
         Ok(Outcome::Do(plan))
+    }
+
+    /// Whether this very snapshot is a dataset that is whole, but for its mark.
+    fn is_copied(&self, pool: &Picture) -> bool {
+        let At::Detached(name) = &self.place.at else {
+            return false;
+        };
+        let copy = pool.dataset(name).filter(|copy| !copy.is_receiving());
+        copy.is_some_and(|copy| copy.is_managed() && self.recognise(&copy.properties).is_ok())
     }
 
     fn taken(&self, properties: &Properties) -> Taken {
@@ -281,7 +286,9 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
         _done: usize,
     ) -> Result<Outcome<Taken, R>, Error> {
         let there = |source: &&Dataset| is_complete(source) && source.kind == self.layout.kind;
-        if !seen.pool.dataset(&self.source).as_ref().is_some_and(there) {
+        let is_there = seen.pool.dataset(&self.source).as_ref().is_some_and(there);
+        // One that an earlier call has copied needs its volume no more, and is nobody's until it is marked.
+        if !is_there && !self.is_copied(&seen.pool) {
             return Err(self
                 .refused(Kind::NotFound)
                 .because("there is no such volume"));

@@ -20,6 +20,8 @@ pub struct MemoryPool {
     hidden: BTreeMap<SnapshotRef, String>,
     /// Whether copies fail as they do into a parent that does not exist.
     pub refuse_copies: bool,
+    /// Whether there is no room for anything new.
+    pub full: bool,
     /// Whether the login may do everything but destroy datasets.
     pub refuse_destruction: bool,
     /// The last transaction.
@@ -48,6 +50,8 @@ struct Held {
     own: BTreeMap<PropertyName, String>,
     content: u64,
     used: u64,
+    /// Whether somebody has put files in it, however small.
+    files: bool,
     block: u64,
     receiving: bool,
 }
@@ -98,6 +102,7 @@ impl MemoryPool {
             own: own(properties),
             content: self.txg,
             used: 1 << 10,
+            files: false,
             block: 16 << 10,
             receiving: false,
         };
@@ -183,6 +188,16 @@ impl MemoryPool {
         if let Some(held) = self.datasets.get_mut(name) {
             held.content = self.txg;
             held.used = 4 << 20;
+            held.files = true;
+        }
+    }
+
+    /// Puts files into a filesystem that are so small that it does not grow by them.
+    pub fn write_little(&mut self, name: &DatasetName) {
+        self.txg += 1;
+        if let Some(held) = self.datasets.get_mut(name) {
+            held.content = self.txg;
+            held.files = true;
         }
     }
 
@@ -243,6 +258,10 @@ impl MemoryPool {
             .iter()
             .filter(|(_, held)| held.origin.as_ref() == Some(name));
         of_it.map(|(name, _)| name.clone()).collect()
+    }
+
+    fn has_files(&self, name: &DatasetName) -> bool {
+        self.datasets.get(name).is_some_and(|held| held.files)
     }
 
     fn children(&self, name: &DatasetName) -> bool {

@@ -148,7 +148,7 @@ impl State {
                 if self.goes_on {
                     self.running = parts[done..].to_vec();
                 } else if let Part::End { to, .. } = part {
-                    self.pool.end_copy(to, None);
+                    self.pool.end_copy(to, None)?;
                 }
                 return Err(lost());
             }
@@ -168,7 +168,8 @@ impl State {
         for part in std::mem::take(&mut self.running) {
             if self.part(&part).is_err() {
                 if let Part::End { to, .. } = &part {
-                    self.pool.end_copy(to, None);
+                    // Nothing of it stays, whatever is said about that.
+                    let _ = self.pool.end_copy(to, None);
                 }
                 break;
             }
@@ -183,10 +184,7 @@ impl State {
                 to,
                 properties,
             } => return self.pool.begin_copy(from, to, properties),
-            Part::End { from, to } => {
-                self.pool.end_copy(to, Some(from));
-                return Ok(());
-            }
+            Part::End { from, to } => return self.pool.end_copy(to, Some(from)),
         };
         match step {
             Step::Export(_) if self.without_tool => Err(Failed {

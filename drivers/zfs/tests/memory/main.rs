@@ -6,8 +6,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod absent;
+mod begun;
 mod exports;
 mod foreign;
+mod full;
 mod kept;
 mod leftovers;
 mod meanwhile;

@@ -322,3 +322,18 @@ async fn an_export_that_says_late_how_it_is_reached_costs_one_exchange_more() {
     well(&driver, &[create(0, From::Nothing)]).await;
     assert_eq!(driver.backend().state().exchanges, 4);
 }
+
+#[tokio::test]
+async fn small_files_where_snapshots_lie_are_kept_when_the_last_snapshot_goes() {
+    let driver = fresh(VolumeKind::Filesystem);
+    well(
+        &driver,
+        &[create(0, From::Nothing), snapshot_detached(0, 0)],
+    )
+    .await;
+    let container = name("tank/csi/s/v0");
+    driver.backend().state().pool.write_little(&container);
+    well(&driver, &[delete_detached(0, 0), delete_detached(0, 0)]).await;
+    assert!(guid(&driver, container.as_str()).is_some());
+    assert!(guid(&driver, "tank/csi/s/v0/s0").is_none());
+}

@@ -6,12 +6,14 @@
 //! compat: "The proxy".
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
-use driver_core::{Capacity, CapacityQuery, Effect, Error, Found, Kind};
+use driver_core::{Capacity, CapacityQuery, Effect, Error, Found, Kind, VolumeId};
 use node_utils::blocking::is_for_threads_that_hang;
 use tracing::warn;
 
 use super::Candidate;
+use crate::connection::Connection;
 use crate::controller::turns::in_turns;
 use crate::decode::CreateVolumeRequest;
 use crate::rpc::Task;
@@ -45,6 +47,9 @@ pub(super) async fn in_order(
     candidates: Vec<Candidate>,
     request: &CreateVolumeRequest,
 ) -> Result<Vec<Candidate>, Error> {
+    if candidates.iter().all(|candidate| candidate.able.is_err()) {
+        return Err(refused(task, candidates).await);
+    }
     if candidates.len() == 1 && !candidates.iter().any(Candidate::is_closed) {
         return Ok(candidates);
     }
@@ -67,6 +72,81 @@ pub(super) async fn in_order(
         .into_iter()
         .map(|(_, candidate)| candidate)
         .collect())
+}
+
+/// What is said where none may make it: for good only if none has it, be it half made. An earlier call may
+/// have come before what is wrong now, such as a change of a file.
+async fn refused(task: &Task, candidates: Vec<Candidate>) -> Error {
+    let looks = candidates
+        .iter()
+        .map(|candidate| may_have(task, &candidate.connection, &candidate.id));
+    let may_have = in_turns(looks).await.into_iter().any(|may| may)
+        || candidates.iter().any(|one| task.is_in_doubt(&one.keys));
+    let mut refusals = candidates.into_iter().filter_map(|one| one.able.err());
+    let missing = || Error::invalid("request field `parameters`");
+    let refusal = refusals.next().unwrap_or_else(missing);
+    if may_have {
+        refusal.with_effect(Effect::Possible)
+    } else {
+        refusal
+    }
+}
+
+/// Why a connection does not make a volume. What is wrong with a request, or with a configuration, by now
+/// is said for good only if an earlier call has left nothing there: else it would be forgotten. What
+/// trouble means is judged elsewhere, and a conflict says that the volume is another one.
+pub(super) async fn unless_begun(
+    task: &Task,
+    connection: &Arc<Connection>,
+    id: &VolumeId,
+    error: Error,
+) -> Error {
+    let is_refusal = match error.kind() {
+        Kind::Invalid
+        | Kind::NotFound
+        | Kind::OutOfRange
+        | Kind::OutOfSpace
+        | Kind::Busy
+        | Kind::Unsupported => true,
+        Kind::Conflict
+        | Kind::Pending
+        | Kind::Unreachable
+        | Kind::Timeout
+        | Kind::Denied
+        | Kind::Internal => false,
+    };
+    let is_final = error.effect() == Effect::None;
+    if is_refusal && is_final && may_have(task, connection, id).await {
+        return error.with_effect(Effect::Possible);
+    }
+    error
+}
+
+/// Whether a connection has a volume, be it half made, or does not say.
+async fn may_have(task: &Task, connection: &Arc<Connection>, id: &VolumeId) -> bool {
+    match has(task, connection, id).await {
+        Ok(found) => found.is_some(),
+        // It was never asked for what it cannot tell.
+        Err(error) if error.kind() == Kind::Unsupported => false,
+        Err(error) => {
+            let error = status::message(&error);
+            warn!(connection = %connection.name(), error, "it does not say whether it has the volume");
+            true
+        }
+    }
+}
+
+/// What is there of a volume.
+async fn has(
+    task: &Task,
+    connection: &Arc<Connection>,
+    id: &VolumeId,
+) -> Result<Option<Found>, Error> {
+    let found = connection.driver().find_volume(&task.call, id);
+    match task.ask_patiently(connection, "find_volume", found).await {
+        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
 }
 
 /// Asks all of them whether they have the volume. Those that may not make it now are asked as well: an
@@ -196,12 +276,7 @@ impl Candidate {
 
     /// What is there of the volume already.
     async fn has(&self, task: &Task) -> Result<Option<Found>, Error> {
-        let found = self.connection.driver().find_volume(&task.call, &self.id);
-        let found = task.ask_patiently(&self.connection, "find_volume", found);
-        match found.await {
-            Err(error) if error.kind() == Kind::NotFound => Ok(None),
-            found => found.map(Some),
-        }
+        has(task, &self.connection, &self.id).await
     }
 
     /// Why nothing is made as long as this one cannot say whether it has the volume.

@@ -129,3 +129,57 @@ async fn a_volume_that_may_have_been_begun_is_not_forgotten_because_of_a_file() 
     let status = made(&service, begin("c")).await.expect_err("it may exist");
     assert_eq!(status.code(), Code::Unavailable);
 }
+
+#[tokio::test]
+async fn a_refusal_is_final_only_for_a_volume_that_no_earlier_call_has_begun() {
+    let (service, [a, _]) = two();
+    let as_device = |volume: &str| {
+        let mut request = create(volume, &[("connection", "a")]);
+        let device = AccessType::Block(v1::volume_capability::BlockVolume {});
+        request.volume_capabilities[0].access_type = Some(device);
+        request
+    };
+    let refused = async |request: v1::CreateVolumeRequest| {
+        let status = made(&service, request).await;
+        status.expect_err("refused").code()
+    };
+    // Before anything is asked of the driver, and by the driver.
+    let by_driver = async |volume: &str, kind| {
+        a.trouble(Trouble::Fail(kind, Effect::None));
+        refused(create(volume, &[("connection", "a")])).await
+    };
+    assert_eq!(refused(as_device("v")).await, Code::InvalidArgument);
+    assert_eq!(by_driver("v", Kind::NotFound).await, Code::NotFound);
+    a.begin("v");
+    a.fill(["w".to_owned()], "/w");
+    for volume in ["v", "w"] {
+        assert_eq!(
+            refused(as_device(volume)).await,
+            Code::Unavailable,
+            "{volume}"
+        );
+        for kind in [Kind::Invalid, Kind::NotFound, Kind::OutOfSpace, Kind::Busy] {
+            let code = by_driver(volume, kind).await;
+            assert_eq!(code, Code::Unavailable, "{volume} {kind:?}");
+        }
+        // It exists as something else.
+        let code = by_driver(volume, Kind::Conflict).await;
+        assert_eq!(code, Code::AlreadyExists, "{volume}");
+    }
+    a.trouble(Trouble::Fail(Kind::Unreachable, Effect::None));
+    let code = refused(as_device("never")).await;
+    assert_eq!(code, Code::Unavailable, "nobody knows whether it was begun");
+}
+
+#[tokio::test]
+async fn a_refusal_by_all_of_a_class_is_final_only_if_none_has_begun_the_volume() {
+    let (service, [_, b]) = two();
+    let mut request = create("v", &BOTH);
+    let device = AccessType::Block(v1::volume_capability::BlockVolume {});
+    request.volume_capabilities[0].access_type = Some(device);
+    let status = made(&service, request.clone()).await.expect_err("refused");
+    assert_eq!(status.code(), Code::InvalidArgument);
+    b.begin("v");
+    let status = made(&service, request).await.expect_err("refused");
+    assert_eq!(status.code(), Code::Unavailable);
+}

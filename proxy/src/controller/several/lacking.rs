@@ -177,7 +177,7 @@ async fn a_node_that_no_node_of_ours_is_called_like_is_not_found() {
 }
 
 #[tokio::test]
-async fn an_id_from_before_the_proxy_names_a_node_and_one_that_cannot_be_read_stops_no_unpublishing()
+async fn an_id_from_before_the_proxy_names_a_node_and_one_that_cannot_be_read_is_out_of_what_is_gone()
  {
     let plain = Memory::new();
     let guarded = Memory::with(Capabilities {
@@ -204,10 +204,56 @@ async fn an_id_from_before_the_proxy_names_a_node_and_one_that_cannot_be_read_st
         assert_eq!(unpublished("v:b/v", node).await, "OK", "{node}");
     }
     let told = guarded.nodes();
-    assert_eq!(told, ["-node-1", "-node-1", "-ia=1"]);
+    // Of a volume that is not there nobody is left, whatever he was called.
+    assert_eq!(told, ["-node-1", "-node-1", "-*"]);
     let mut request = publication("node-1");
     request.volume_id = "v:b/v".to_owned();
     let published = service.controller_publish_volume(Request::new(request));
     published.await.expect("an id from before");
     assert_eq!(guarded.nodes().last().expect("one"), "+node-1");
+}
+
+#[tokio::test]
+async fn a_node_whose_name_is_not_known_any_more_is_never_said_to_be_out() {
+    let driver = Memory::with(Capabilities {
+        publish: true,
+        ..crate::testing::EVERYTHING
+    });
+    driver.fill(["v".to_owned()], "/v");
+    let with = |map: &str| {
+        let yaml = format!("proxy: {{perDriver: {{nodeIdType: local, nodeIdMap: [{map}]}}}}");
+        let all = [("a", &driver, yaml.as_str())];
+        ControllerService(several(&all, Names::default()))
+    };
+    let mut request = publication("n=node-1");
+    request.volume_id = "v:a/v".to_owned();
+    let before = with("{nodeName: node-1, value: x1}");
+    let published = before.controller_publish_volume(Request::new(request));
+    published.await.expect("let in");
+    let unpublish = async |service: &ControllerService, node: &str| {
+        let request = v1::ControllerUnpublishVolumeRequest {
+            volume_id: "v:a/v".to_owned(),
+            node_id: node.to_owned(),
+            ..Default::default()
+        };
+        let answer = service.controller_unpublish_volume(Request::new(request));
+        answer.await.map(drop)
+    };
+    let after = with("{nodeName: node-2, value: x2}");
+    for node in ["n=node-1", "ia=1"] {
+        let status = unpublish(&after, node).await.expect_err(node);
+        assert_eq!(status.code(), Code::FailedPrecondition, "{node}");
+        assert!(status.message().contains(node), "{}", status.message());
+        assert!(
+            status.message().contains("nodeIdMap"),
+            "{}",
+            status.message()
+        );
+    }
+    assert_eq!(driver.nodes(), ["+x1"], "nobody else was put out for it");
+    unpublish(&before, "n=node-1").await.expect("put back");
+    assert_eq!(driver.nodes(), ["+x1", "-x1"]);
+    // All of them is a name that is always known.
+    unpublish(&after, "").await.expect("everybody");
+    assert_eq!(driver.nodes().last().expect("one"), "-*");
 }

@@ -1,154 +1,10 @@
-//! Words of `zfs`, as they were captured or read.
+//! What is made of complaints; the words of `zfs` are in `words`.
 
 use exec::{Command, Program, Status};
 
 use super::*;
 
-/// What was said, and what it means.
-const WORDS: &[(&str, Kind, Next)] = &[
-    // Captured from 2.3.9.
-    (
-        "cannot create 'tank/a': dataset already exists",
-        Kind::Conflict,
-        Next::Observe,
-    ),
-    (
-        "cannot create snapshot 'tank/a@s': dataset already exists",
-        Kind::Conflict,
-        Next::Observe,
-    ),
-    (
-        "cannot open 'tank/a@nope': dataset does not exist",
-        Kind::NotFound,
-        Next::Observe,
-    ),
-    (
-        "cannot create 'tank/x/y/z': parent does not exist",
-        Kind::NotFound,
-        Next::Observe,
-    ),
-    (
-        "cannot destroy 'tank/a': filesystem has children\nuse '-r' to destroy the following datasets:\ntank/a@s1",
-        Kind::Busy,
-        Next::Observe,
-    ),
-    (
-        "cannot promote 'tank/b': not a cloned filesystem",
-        Kind::Internal,
-        Next::Observe,
-    ),
-    (
-        "cannot set property for 'tank/q': size is less than current used or reserved space",
-        Kind::OutOfRange,
-        Next::Tell,
-    ),
-    (
-        "cannot set property for 'tank/q': size is greater than available space",
-        Kind::OutOfSpace,
-        Next::Tell,
-    ),
-    (
-        "cannot create 'tank/big': out of space",
-        Kind::OutOfSpace,
-        Next::Tell,
-    ),
-    (
-        "cannot unmount '/tank/q': pool or dataset is busy",
-        Kind::Busy,
-        Next::Wait,
-    ),
-    (
-        "cannot destroy 'tank/z': dataset is busy",
-        Kind::Busy,
-        Next::Wait,
-    ),
-    (
-        "cannot create 'tank/u': permission denied",
-        Kind::Denied,
-        Next::Tell,
-    ),
-    (
-        "cannot unmount '/tank/q': permission denied",
-        Kind::Denied,
-        Next::Tell,
-    ),
-    (
-        "filesystem successfully created, but it may only be mounted by root",
-        Kind::Internal,
-        Next::Observe,
-    ),
-    (
-        "cannot receive new filesystem stream: destination 'tank/q' exists\nmust specify -F to overwrite it",
-        Kind::Conflict,
-        Next::Observe,
-    ),
-    (
-        "cannot create 'tank/n': invalid property 'nosuch'",
-        Kind::Invalid,
-        Next::Tell,
-    ),
-    (
-        "cannot create 'tank/n': 'volblocksize' must be power of 2 from 512B to 16M",
-        Kind::Invalid,
-        Next::Tell,
-    ),
-    (
-        "cannot create 'tank/n': 'compression' must be one of 'on | off'",
-        Kind::Invalid,
-        Next::Tell,
-    ),
-    // Read in the sources.
-    (
-        "cannot destroy 'tank/a': volume has dependent clones",
-        Kind::Busy,
-        Next::Observe,
-    ),
-    (
-        "cannot promote 'tank/b': conflicting snapshot 'tank/b@s' from parent 'tank/a@s'",
-        Kind::Busy,
-        Next::Tell,
-    ),
-    (
-        "cannot open 'tank': pool I/O is currently suspended",
-        Kind::Unreachable,
-        Next::Tell,
-    ),
-    ("sudo: a password is required", Kind::Denied, Next::Tell),
-    (
-        "cannot mount '/tank/e': encryption key not loaded",
-        Kind::Unreachable,
-        Next::Tell,
-    ),
-    (
-        "cannot mount '/tank/q': directory is not empty",
-        Kind::Busy,
-        Next::Tell,
-    ),
-    // Said by scripts of ours.
-    (
-        "mkdir: cannot create directory '/x': Permission denied\nno folder for locks",
-        Kind::Denied,
-        Next::Tell,
-    ),
-    (
-        "cannot open 'tank': dataset does not exist\nits pool is not imported",
-        Kind::Unreachable,
-        Next::Tell,
-    ),
-    (
-        "cannot open 'tank/a': dataset does not exist\ncannot open 'tank': I/O error\nits pool cannot be looked at",
-        Kind::Internal,
-        Next::Tell,
-    ),
-    (
-        "cannot open 'tank/a': dataset does not exist\ncannot open 'tank': permission denied\nits pool cannot be looked at",
-        Kind::Denied,
-        Next::Tell,
-    ),
-    ("some new words", Kind::Internal, Next::Tell),
-];
-
-fn failed(said: &str) -> RunError {
+pub(super) fn failed(said: &str) -> RunError {
     let command = Command::new(Program::constant("zfs"));
     let output = Output {
         status: Status::Exit(1),
@@ -156,15 +12,6 @@ fn failed(said: &str) -> RunError {
         stderr: said.as_bytes().to_vec(),
     };
     output.check(&command).unwrap_err()
-}
-
-#[test]
-fn words_of_zfs_are_kinds() {
-    for (said, kind, next) in WORDS {
-        let failed = of(&failed(said), "change it", Effect::Possible);
-        assert_eq!((failed.error.kind(), failed.next), (*kind, *next), "{said}");
-        assert_eq!(failed.error.effect(), Effect::Possible);
-    }
 }
 
 #[test]

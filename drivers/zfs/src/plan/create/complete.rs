@@ -1,6 +1,6 @@
 //! The further plans of a new volume: what exists is recognised, completed and marked.
 
-use driver_core::{Error, Kind};
+use driver_core::{Effect, Error, Kind};
 use node_utils::AbsolutePath;
 
 use super::{Create, Original};
@@ -64,7 +64,7 @@ impl<E: Export> Create<'_, E> {
     }
 
     /// Whether what exists was made from this request; otherwise why not.
-    fn recognise(&self, dataset: &Dataset, pool: &Picture) -> Result<(), Error> {
+    pub(super) fn recognise(&self, dataset: &Dataset, pool: &Picture) -> Result<(), Error> {
         if dataset.kind != self.kind {
             return Err(self.conflict(format!("is a {}", dataset.kind)));
         }
@@ -140,6 +140,19 @@ impl<E: Export> Create<'_, E> {
     ) -> Result<Plan<E::Request>, Error> {
         self.recognise(dataset, pool)?;
         let resized = self.resized(dataset)?;
+        // From here on it is this very volume, begun or whole: who asks for it must not forget it.
+        self.rest(dataset, pool, standing, resized)
+            .map_err(|error| error.with_effect(Effect::Possible))
+    }
+
+    /// The same of what is this volume, with what its size has to become.
+    fn rest(
+        &self,
+        dataset: &Dataset,
+        pool: &Picture,
+        standing: &Standing<E>,
+        resized: Vec<Property>,
+    ) -> Result<Plan<E::Request>, Error> {
         let mut plan = Plan::about(self.name().clone());
         let complete = is_complete(dataset);
         let own = |property: &Property| dataset.properties.has(property);

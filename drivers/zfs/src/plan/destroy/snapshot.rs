@@ -10,12 +10,15 @@ use super::{Doomed, ties, were_asked};
 use crate::id::{At, Layout, SnapshotPlace};
 use crate::name::{DatasetName, SnapshotRef};
 use crate::observed::{Dataset, Look, Observed, Picture, Question, Snapshot};
+use crate::plan::owner::Owner;
 use crate::plan::{Outcome, Verb, blocked};
+use crate::policy::value_of;
 use crate::property::{Property, PropertyName, PropertyValue};
 use crate::step::{Plan, Step};
 
 /// A marked filesystem that refers to more holds files that somebody has put there since. Empty ones
-/// refer to some hundred KiB at most, on the widest stripes.
+/// refer to some hundred KiB at most, on the widest stripes. One that refers to less may hold small
+/// files: whoever destroys it looks for those ([`Step::DestroyEmpty`]).
 const EMPTY: u64 = 1 << 20;
 
 const NOT_OURS: &str = "whoever made it can destroy it on the storage host";
@@ -126,9 +129,15 @@ impl DeleteSnapshot<'_> {
     }
 }
 
-/// The mark of a dataset that was made to hold detached snapshots.
-pub(in crate::plan) fn contains() -> Property {
-    Property::new(PropertyName::CONTAINER, PropertyValue::yes())
+/// What a dataset has that is made to hold detached snapshots. It is never mounted, so that nobody puts
+/// files into it without saying so.
+pub(in crate::plan) fn of_container(owner: Owner<'_>) -> Vec<Property> {
+    let mut all = vec![
+        Property::new(PropertyName::CONTAINER, PropertyValue::yes()),
+        Property::new(PropertyName::CANMOUNT, value_of("off")),
+    ];
+    all.extend(owner.marks());
+    all
 }
 
 /// Plans the end of a container, if nothing is in it then.

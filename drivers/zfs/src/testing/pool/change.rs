@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use driver_core::{Error, Kind};
+use driver_core::{Effect, Error, Kind};
 
 use super::{Cut, Held, MemoryPool};
 use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
@@ -20,6 +20,17 @@ fn refused(next: Next, kind: Kind, what: impl std::fmt::Display) -> Failed {
 fn missing(what: impl std::fmt::Display) -> Failed {
     let text = format!("{what} does not exist");
     refused(Next::Observe, Kind::NotFound, text)
+}
+
+/// What may have been done before that is not known.
+fn no_room(what: impl std::fmt::Display) -> Failed {
+    let mut failed = refused(
+        Next::Tell,
+        Kind::OutOfSpace,
+        format!("{what}: out of space"),
+    );
+    failed.error = failed.error.with_effect(Effect::Possible);
+    failed
 }
 
 fn exists(what: impl std::fmt::Display) -> Failed {
@@ -63,8 +74,7 @@ impl MemoryPool {
                 ..
             } => {
                 self.begin_copy(from, to, properties)?;
-                self.end_copy(to, Some(from));
-                Ok(())
+                self.end_copy(to, Some(from))
             }
             Step::Set { object, properties } => {
                 let own = self.own_mut(object)?;
@@ -88,7 +98,7 @@ impl MemoryPool {
                 self.sweep();
                 Ok(())
             }
-            Step::DestroyEmpty(name) if self.children(name) => Ok(()),
+            Step::DestroyEmpty(name) if self.children(name) || self.has_files(name) => Ok(()),
             Step::DestroyDataset(name) | Step::DestroyEmpty(name) => {
                 if self.refuse_destruction {
                     let text = format!("cannot destroy {name}: permission denied");
@@ -133,6 +143,9 @@ impl MemoryPool {
         if self.datasets.contains_key(dataset) {
             return Ok(());
         }
+        if self.full {
+            return Err(no_room(dataset));
+        }
         self.insert(dataset, kind, properties, None);
         if let Some(held) = self.datasets.get_mut(dataset) {
             held.fill(&cut);
@@ -165,11 +178,15 @@ impl MemoryPool {
 
     /// The content is there, too, and the snapshot that it came with, which is the one that was sent;
     /// or the stream has ended early, and nothing of it stays.
-    pub fn end_copy(&mut self, to: &DatasetName, from: Option<&SnapshotRef>) {
+    pub fn end_copy(&mut self, to: &DatasetName, from: Option<&SnapshotRef>) -> Result<(), Failed> {
+        if self.full {
+            self.datasets.remove(to);
+            return Err(no_room(to));
+        }
         let sent = from.and_then(|from| self.source(from).ok());
         let Some((_, sent)) = sent else {
             self.datasets.remove(to);
-            return;
+            return Ok(());
         };
         if let Some(held) = self.datasets.get_mut(to) {
             held.receiving = false;
@@ -179,6 +196,7 @@ impl MemoryPool {
         if let (Some(mark), Some(from)) = (mark, from) {
             self.receive_snapshot(&mark, from);
         }
+        Ok(())
     }
 
     fn rename(&mut self, snapshot: &SnapshotRef, to: &SnapshotLeaf) -> Result<(), Failed> {
@@ -212,6 +230,9 @@ impl MemoryPool {
         // With -p, what exists is fine, whatever it is.
         if self.datasets.contains_key(dataset) {
             return Ok(());
+        }
+        if self.full {
+            return Err(no_room(dataset));
         }
         match new {
             New::Filesystem => self.insert(dataset, VolumeKind::Filesystem, properties, None),

@@ -1,0 +1,352 @@
+//! The words of `zfs` and of its host, and what they mean.
+//!
+//! The table of the tests, in `words`, says for each of them which versions say it and how that is known.
+
+use driver_core::Kind;
+
+use super::{NO_TURN, NOT_INSTALLED};
+use crate::step::Next;
+
+/// A piece of a complaint, what it means, what can be done by us, and what by others.
+pub(super) type Reason = (&'static str, Kind, Next, &'static str);
+
+const ALLOW: &str = "set zfs.cli.sudoEnabled, log in as root, or see `zfs allow`";
+const PROPERTIES: &str =
+    "see zfs.datasetProperties and zfs.snapshotProperties in the configuration";
+
+/// The first that fits counts: the longer pieces come first.
+pub(super) const OF_ZFS: &[Reason] = &[
+    (
+        "its pool is not imported",
+        Kind::Unreachable,
+        Next::Tell,
+        "import the pool: see `zpool import` on the storage host",
+    ),
+    (
+        "no such pool '",
+        Kind::Unreachable,
+        Next::Tell,
+        "import the pool: see `zpool import` on the storage host",
+    ),
+    (
+        "has children",
+        Kind::Busy,
+        Next::Observe,
+        "something appeared on or below it just now",
+    ),
+    (
+        "has dependent clones",
+        Kind::Busy,
+        Next::Observe,
+        "something was cloned of it just now",
+    ),
+    (
+        "snapshot is cloned",
+        Kind::Busy,
+        Next::Observe,
+        "something was cloned of it just now",
+    ),
+    (
+        "conflicting snapshot",
+        Kind::Busy,
+        Next::Tell,
+        "two snapshots of the same name would come together: rename or destroy one of them",
+    ),
+    (
+        "outside its encryption root",
+        Kind::Busy,
+        Next::Tell,
+        "a clone of an encrypted dataset depends on the one it was made of",
+    ),
+    (
+        "it's being held",
+        Kind::Busy,
+        Next::Tell,
+        "a hold (zfs holds) keeps a snapshot",
+    ),
+    (
+        "is busy",
+        Kind::Busy,
+        Next::Wait,
+        "something uses the dataset on the storage host",
+    ),
+    (
+        "Device busy",
+        Kind::Busy,
+        Next::Wait,
+        "something uses the dataset on the storage host",
+    ),
+    (
+        "partially-complete state",
+        Kind::Busy,
+        Next::Tell,
+        "somebody else receives into it: let that end, or end it by `zfs receive -A` on the storage host",
+    ),
+    ("dataset already exists", Kind::Conflict, Next::Observe, ""),
+    (
+        "destination already exists",
+        Kind::Conflict,
+        Next::Observe,
+        "",
+    ),
+    ("pool or dataset exists", Kind::Conflict, Next::Observe, ""),
+    (
+        "must specify -F to overwrite it",
+        Kind::Conflict,
+        Next::Observe,
+        "",
+    ),
+    (
+        "successfully created, but",
+        Kind::Internal,
+        Next::Observe,
+        "",
+    ),
+    ("property may be set but", Kind::Internal, Next::Observe, ""),
+    ("no such parent", Kind::NotFound, Next::Observe, ""),
+    ("does not exist", Kind::NotFound, Next::Observe, ""),
+    ("no such pool or dataset", Kind::NotFound, Next::Observe, ""),
+    (
+        "could not find any snapshots",
+        Kind::NotFound,
+        Next::Observe,
+        "",
+    ),
+    (
+        "size is less than current used or reserved space",
+        Kind::OutOfRange,
+        Next::Tell,
+        "there is more in it than the wanted size",
+    ),
+    (
+        "size is greater than available space",
+        Kind::OutOfSpace,
+        Next::Tell,
+        "the pool, or a quota above, has no room for it",
+    ),
+    (
+        "out of space",
+        Kind::OutOfSpace,
+        Next::Tell,
+        "the pool, or a quota above, is full",
+    ),
+    (
+        "quota exceeded",
+        Kind::OutOfSpace,
+        Next::Tell,
+        "the pool, or a quota above, is full",
+    ),
+    (
+        "o space left on device",
+        Kind::OutOfSpace,
+        Next::Tell,
+        "the pool, or a quota above, is full",
+    ),
+    ("not a cloned filesystem", Kind::Internal, Next::Observe, ""),
+    (
+        "source and target pools differ",
+        Kind::Internal,
+        Next::Tell,
+        "a clone stays in the pool of what it is made of",
+    ),
+    (
+        "is currently suspended",
+        Kind::Unreachable,
+        Next::Tell,
+        "see `zpool status` on the host",
+    ),
+    (
+        "pool is unavailable",
+        Kind::Unreachable,
+        Next::Tell,
+        "see `zpool status` on the host",
+    ),
+    (
+        "I/O error",
+        Kind::Unreachable,
+        Next::Tell,
+        "see `zpool status` on the host",
+    ),
+    (
+        "insufficient replicas",
+        Kind::Unreachable,
+        Next::Tell,
+        "see `zpool status` on the host",
+    ),
+    (
+        "pool is imported on a different host",
+        Kind::Unreachable,
+        Next::Tell,
+        "import the pool where volumes are made, and nowhere else",
+    ),
+    (
+        "pool is read-only",
+        Kind::Denied,
+        Next::Tell,
+        "the pool is imported read-only",
+    ),
+    (
+        "dataset is read-only",
+        Kind::Denied,
+        Next::Tell,
+        "see the property readonly of the dataset on the storage host",
+    ),
+    (
+        "ead-only file system",
+        Kind::Denied,
+        Next::Tell,
+        "see the property readonly of the dataset on the storage host",
+    ),
+    (
+        "may only be mounted by root",
+        Kind::Denied,
+        Next::Tell,
+        "set zfs.cli.sudoEnabled, or log in as root",
+    ),
+    ("ermission denied", Kind::Denied, Next::Tell, ALLOW),
+    ("nsufficient privileges", Kind::Denied, Next::Tell, ALLOW),
+    ("peration not permitted", Kind::Denied, Next::Tell, ALLOW),
+    (
+        "delegated administration is disabled",
+        Kind::Denied,
+        Next::Tell,
+        ALLOW,
+    ),
+    (
+        "key not loaded",
+        Kind::Unreachable,
+        Next::Tell,
+        "load it: see `zfs load-key` on the storage host",
+    ),
+    (
+        "key is not loaded",
+        Kind::Unreachable,
+        Next::Tell,
+        "load it: see `zfs load-key` on the storage host",
+    ),
+    (
+        "ey must be loaded",
+        Kind::Unreachable,
+        Next::Tell,
+        "load it: see `zfs load-key` on the storage host",
+    ),
+    (
+        "directory is not empty",
+        Kind::Busy,
+        Next::Tell,
+        "something lies where it has to be mounted on the storage host: move that away",
+    ),
+    (
+        "did not appear",
+        Kind::Internal,
+        Next::Tell,
+        "the storage host makes no devices of zvols: see their property volmode, and its udev",
+    ),
+    (
+        "modules are not loaded",
+        Kind::Unreachable,
+        Next::Tell,
+        "the storage host has not loaded ZFS",
+    ),
+    ("invalid property", Kind::Invalid, Next::Tell, PROPERTIES),
+    ("' must be ", Kind::Invalid, Next::Tell, PROPERTIES),
+    ("' is readonly", Kind::Invalid, Next::Tell, PROPERTIES),
+    (
+        "does not apply to datasets",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    ("bad property list", Kind::Invalid, Next::Tell, PROPERTIES),
+    ("bad numeric value", Kind::Invalid, Next::Tell, PROPERTIES),
+    (
+        "property value too long",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    (
+        "must be upgraded to set this",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    ("cannot set property", Kind::Invalid, Next::Tell, PROPERTIES),
+    // Why is not said: on FreeBSD, and before 2.1 also on Linux.
+    (
+        "umount failed",
+        Kind::Busy,
+        Next::Wait,
+        "something may use the dataset on the storage host",
+    ),
+    (
+        "unmount failed",
+        Kind::Busy,
+        Next::Wait,
+        "something may use the dataset on the storage host",
+    ),
+];
+
+/// What any command may be refused with, before it is begun.
+pub(super) const OF_HOST: &[Reason] = &[
+    (
+        "a password is required",
+        Kind::Denied,
+        Next::Tell,
+        "sudo asks for a password: give the user a NOPASSWD rule for this program",
+    ),
+    (
+        "a terminal is required",
+        Kind::Denied,
+        Next::Tell,
+        "sudo asks for a password: give the user a NOPASSWD rule for this program",
+    ),
+    (
+        "no tty present",
+        Kind::Denied,
+        Next::Tell,
+        "sudo asks for a password: give the user a NOPASSWD rule for this program",
+    ),
+    (
+        "is not allowed to execute",
+        Kind::Denied,
+        Next::Tell,
+        "the user may not run this program by sudo on the storage host",
+    ),
+    (
+        "may not run sudo",
+        Kind::Denied,
+        Next::Tell,
+        "the user may not use sudo on the storage host",
+    ),
+    (
+        "is not in the sudoers file",
+        Kind::Denied,
+        Next::Tell,
+        "the user may not use sudo on the storage host",
+    ),
+    (
+        "no folder for locks",
+        Kind::Denied,
+        Next::Tell,
+        "locks lie in /run, or in the home of a login that is not root: it has to exist there and to be writable",
+    ),
+    (
+        "command not found",
+        Kind::Internal,
+        Next::Tell,
+        NOT_INSTALLED,
+    ),
+    (
+        NO_TURN,
+        Kind::Pending,
+        Next::Queue,
+        "others are changing what all volumes of the storage host share",
+    ),
+    (
+        "neither flock nor lockf is installed",
+        Kind::Internal,
+        Next::Tell,
+        "install flock, which is part of util-linux, on the storage host",
+    ),
+];
