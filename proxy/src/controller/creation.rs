@@ -86,8 +86,7 @@ async fn make(
     let (mut full, several) = (None, candidates.len() > 1);
     for candidate in candidates {
         // Only of the one that has it already it was not asked whether it may make it.
-        let source = candidate.able;
-        let source = source.map_err(|error| error.with_effect(Effect::Possible))?;
+        let source = candidate.able.map_err(choice::of_a_whole_one)?;
         let connection = candidate.connection;
         let wanted = CreateVolume {
             name: request.name.clone(),
@@ -123,6 +122,10 @@ async fn make(
                     && error.effect() == Effect::None
                     && task.call.effect() == Effect::None =>
             {
+                let error = choice::unless_begun(task, &connection, &wanted.id, error).await;
+                if error.effect() == Effect::Possible {
+                    return Err(error);
+                }
                 full = full.or(Some(error));
             }
             Err(error) => {

@@ -414,7 +414,9 @@ async fn a_source_that_the_driver_cannot_copy_is_an_invalid_request() {
         let status = made(&service, request).await.expect_err("no copies");
         assert_eq!(status.code(), Code::InvalidArgument);
     }
-    assert_eq!(driver.asked(), 0);
+    // Each time whether an earlier call has begun it, and nothing else.
+    assert_eq!(driver.asked(), 2);
+    assert!(!driver.has("a"));
 }
 
 #[tokio::test]

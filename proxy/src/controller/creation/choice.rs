@@ -79,16 +79,29 @@ pub(super) async fn in_order(
 async fn refused(task: &Task, candidates: Vec<Candidate>) -> Error {
     let looks = candidates
         .iter()
-        .map(|candidate| may_have(task, &candidate.connection, &candidate.id));
-    let may_have = in_turns(looks).await.into_iter().any(|may| may)
+        .map(|candidate| has_begun(task, &candidate.connection, &candidate.id));
+    let found = in_turns(looks).await;
+    let is_begun = found.contains(&Some(Found::Begun))
         || candidates.iter().any(|one| task.is_in_doubt(&one.keys));
     let mut refusals = candidates.into_iter().filter_map(|one| one.able.err());
     let missing = || Error::invalid("request field `parameters`");
     let refusal = refusals.next().unwrap_or_else(missing);
-    if may_have {
+    if is_begun {
         refusal.with_effect(Effect::Possible)
+    } else if found.contains(&Some(Found::Whole)) {
+        of_a_whole_one(refusal)
     } else {
         refusal
+    }
+}
+
+/// Why a volume that is whole is not given out: it must not be forgotten. That it is in another place than
+/// the one that is asked for is final all the same: who asks chooses another place then, and finds it.
+pub(super) fn of_a_whole_one(refusal: Error) -> Error {
+    if refusal.kind() == Kind::OutOfSpace {
+        refusal
+    } else {
+        refusal.with_effect(Effect::Possible)
     }
 }
 
@@ -116,22 +129,26 @@ pub(super) async fn unless_begun(
         | Kind::Internal => false,
     };
     let is_final = error.effect() == Effect::None;
-    if is_refusal && is_final && may_have(task, connection, id).await {
-        return error.with_effect(Effect::Possible);
+    if !is_refusal || !is_final {
+        return error;
     }
-    error
+    match has_begun(task, connection, id).await {
+        None => error,
+        Some(Found::Whole) => of_a_whole_one(error),
+        Some(Found::Begun) => error.with_effect(Effect::Possible),
+    }
 }
 
-/// Whether a connection has a volume, be it half made, or does not say.
-async fn may_have(task: &Task, connection: &Arc<Connection>, id: &VolumeId) -> bool {
+/// What a connection has of a volume. One that does not say counts as one that has begun it.
+async fn has_begun(task: &Task, connection: &Arc<Connection>, id: &VolumeId) -> Option<Found> {
     match has(task, connection, id).await {
-        Ok(found) => found.is_some(),
+        Ok(found) => found,
         // It was never asked for what it cannot tell.
-        Err(error) if error.kind() == Kind::Unsupported => false,
+        Err(error) if error.kind() == Kind::Unsupported => None,
         Err(error) => {
             let error = status::message(&error);
             warn!(connection = %connection.name(), error, "it does not say whether it has the volume");
-            true
+            Some(Found::Begun)
         }
     }
 }

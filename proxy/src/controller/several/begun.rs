@@ -158,10 +158,14 @@ async fn a_refusal_is_final_only_for_a_volume_that_no_earlier_call_has_begun() {
             Code::Unavailable,
             "{volume}"
         );
-        for kind in [Kind::Invalid, Kind::NotFound, Kind::OutOfSpace, Kind::Busy] {
+        for kind in [Kind::Invalid, Kind::NotFound, Kind::Busy] {
             let code = by_driver(volume, kind).await;
             assert_eq!(code, Code::Unavailable, "{volume} {kind:?}");
         }
+        // Who looks for another place finds a whole one there.
+        let code = by_driver(volume, Kind::OutOfSpace).await;
+        let is_whole = volume == "w";
+        assert_eq!(code == Code::ResourceExhausted, is_whole, "{volume} {code}");
         // It exists as something else.
         let code = by_driver(volume, Kind::Conflict).await;
         assert_eq!(code, Code::AlreadyExists, "{volume}");
