@@ -42,7 +42,7 @@ pub enum When {
 
 /// Those that `make test` always runs: each sentence of what is promised, on a kind of volume where
 /// it is hard to keep.
-const ALWAYS: [&str; 26] = [
+const ALWAYS: [&str; 27] = [
     "nfs-life",
     "smb-life",
     "iscsi-ext4-life",
@@ -63,6 +63,7 @@ const ALWAYS: [&str; 26] = [
     "never-take-busy-iscsi",
     "never-two-writers-nfs",
     "never-write-read-only-iscsi-block",
+    "served-zfs-generic-nfs-stopped",
     "crash-nfs",
     "crash-iscsi",
     "crash-nvmeof",
@@ -108,23 +109,31 @@ pub fn all() -> Vec<Cell> {
         }));
     }
     cells.extend(served());
+    cells.extend(stopped());
     cells.extend(nevers());
     for (name, way, access) in PROTOCOLS {
         cells.extend(replays(name, way, access));
     }
     cells.extend(faults());
-    cells.push(Cell {
+    cells.extend(benches());
+    cells
+}
+
+/// What `make bench` measures.
+fn benches() -> impl Iterator<Item = Cell> {
+    let zvols = ("zfs-local-zvol", Way::Zvol, EXT4);
+    let all = [
+        cell("bench-node", move || {
+            bench::stages(PROTOCOLS.into_iter().chain([zvols]))
+        }),
+        cell("bench-round-trips", || served::costs::round_trips(remote())),
+        cell("bench-at-once", || served::costs::at_once(remote())),
+    ];
+    all.into_iter().map(|cell| Cell {
         limit: Duration::from_hours(1),
         when: When::Never,
-        ..cell("bench-node", || {
-            bench::stages(
-                PROTOCOLS
-                    .into_iter()
-                    .chain([("zfs-local-zvol", Way::Zvol, EXT4)]),
-            )
-        })
-    });
-    cells
+        ..cell
+    })
 }
 
 /// The cell of a name.
@@ -181,6 +190,42 @@ fn served() -> impl Iterator<Item = Cell> {
             },
         ]
     })
+}
+
+/// Those on a storage host that is reached over SSH, each export once.
+fn remote() -> impl Iterator<Item = served::Served> {
+    let all = served::ALL.into_iter();
+    all.filter(|served| served.is_remote() && served.access != Access::Block)
+}
+
+/// Their calls, stopped at each command.
+fn stopped() -> Vec<Cell> {
+    let mut cells = vec![cell("served-zfs-generic-nfs-stopped", || {
+        served::cuts::a_few(served::ALL[0])
+    })];
+    let all = served::ALL.into_iter();
+    for served in all.filter(|served| served.access != Access::Block) {
+        let slow = |name: &str, cell: Cell| Cell {
+            name: format!("served-{}-{name}", served.name),
+            limit: Duration::from_hours(3),
+            when: When::Never,
+            ..cell
+        };
+        let killed = cell("", move || served::cuts::killed(served));
+        cells.push(slow("killed", killed));
+        if served.is_remote() {
+            let severed = cell("", move || served::cuts::severed(served));
+            cells.push(slow("severed", severed));
+            let hostile = cell("", move || served::hostile::nothing_is_run(served));
+            cells.push(Cell {
+                name: format!("never-run-hostile-{}", served.name),
+                limit: Duration::from_hours(1),
+                when: When::Never,
+                ..hostile
+            });
+        }
+    }
+    cells
 }
 
 /// One kind of volume for each protocol.

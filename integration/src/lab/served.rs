@@ -3,6 +3,9 @@
 //! The storage host is reached as a user's is: over SSH, with a key; only what is called local runs
 //! where the program runs. The pool, the targets and the node must be as before when a cell ends.
 
+pub mod costs;
+pub mod cuts;
+pub mod hostile;
 pub mod life;
 pub mod sanity;
 
@@ -111,11 +114,51 @@ const TARGETCLI: &str = "iscsi:
     basename: iqn.2026-01.lab.served
     tpg: {attributes: {authentication: 0, generate_node_acls: 1, demo_mode_write_protect: 0}}
 ";
+const NFS_FOR_NODES: &str = "nfs:
+  shareHost: 127.0.0.1
+  shareStrategy: setDatasetProperties
+  shareStrategySetDatasetProperties:
+    nodes: {names: {node-a: 192.0.2.7}}
+    properties: {sharenfs: 'rw,no_subtree_check,no_root_squash'}
+";
+const LIO_FOR_NODES: &str = "iscsi:
+  targetPortal: 127.0.0.1:3260
+  shareStrategy: lio
+  shareStrategyLio:
+    basename: iqn.2026-01.lab.served
+    nodes: {nameTemplate: 'iqn.2026-01.lab.served:{{node}}'}
+";
+const NVMET_FOR_NODES: &str = "nvmeof:
+  transport: tcp://127.0.0.1:4420
+  shareStrategy: nvmet
+  shareStrategyNvmet:
+    basename: nqn.2026-01.lab.served
+    ports: [{id: 1, traddr: 0.0.0.0}]
+    nodes: {nameTemplate: 'nqn.2026-01.lab.served:{{node}}'}
+";
 const NVMET: &str = "nvmeof:
   transport: tcp://127.0.0.1:4420
   shareStrategy: nvmet
   shareStrategyNvmet: {basename: nqn.2026-01.lab.served, ports: [{id: 1, traddr: 0.0.0.0}]}
 ";
+
+/// How a storage host is logged in to.
+#[derive(Debug)]
+pub struct Login {
+    /// The port at which it, or a way to it, listens.
+    pub port: u16,
+    /// A program that it runs in place of what is asked for.
+    pub program: Option<PathBuf>,
+}
+
+impl Default for Login {
+    fn default() -> Self {
+        Self {
+            port: 22,
+            program: None,
+        }
+    }
+}
 
 // === impl Served ===
 
@@ -125,6 +168,14 @@ impl Served {
     /// # Panics
     /// If the machine is no storage host.
     pub fn launch(&self, place: &Place) -> Launch {
+        self.launch_by(place, &Login::default())
+    }
+
+    /// The same, with a login of its own if the storage host is reached over SSH.
+    ///
+    /// # Panics
+    /// If the machine is no storage host.
+    pub fn launch_by(&self, place: &Place, by: &Login) -> Launch {
         for name in ["v", "s"] {
             run(&["zfs", "create", "-p", &format!("{ROOT}/{name}")]);
         }
@@ -137,10 +188,40 @@ impl Served {
              datasetPermissionsMode: '0777'\n{}",
             self.kind, self.section
         );
-        if self.kind.starts_with("zfs-generic") {
-            text.push_str(&login(place.path()));
+        if self.is_remote() {
+            text.push_str(&login(place.path(), by));
         }
         Launch::new(text).set("--log-level", "debug")
+    }
+
+    /// Whether its storage host is reached over SSH.
+    pub fn is_remote(&self) -> bool {
+        self.kind.starts_with("zfs-generic")
+    }
+
+    /// Whether its nodes may be asked for a secret that the configuration holds, here that of CHAP.
+    pub fn has_secrets(&self) -> bool {
+        self.kind == "zfs-generic-iscsi"
+    }
+
+    /// Whether its volumes are devices on the storage host.
+    pub fn is_of_devices(&self) -> bool {
+        !matches!(
+            self.kind,
+            "zfs-generic-nfs" | "zfs-generic-smb" | "zfs-local-dataset"
+        )
+    }
+
+    /// The same with exports that let in nodes by name, where there are such.
+    #[must_use]
+    pub fn for_nodes(self) -> Option<Self> {
+        let section = match self.section {
+            NFS => NFS_FOR_NODES,
+            LIO => LIO_FOR_NODES,
+            NVMET => NVMET_FOR_NODES,
+            _ => return None,
+        };
+        Some(Self { section, ..self })
     }
 
     /// What a stage has to be told.
@@ -155,20 +236,26 @@ impl Served {
 }
 
 /// The section of a login as root with a key of its own.
-fn login(folder: &Path) -> String {
+fn login(folder: &Path, by: &Login) -> String {
     let key = folder.join("key").display().to_string();
     run(&["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", &key]);
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     fs::create_dir_all("/root/.ssh").expect("a folder of the lab");
     let known = "/root/.ssh/authorized_keys";
-    let all = format!("{}\n{}", read(known), read(&format!("{key}.pub")));
+    let program = by
+        .program
+        .as_ref()
+        .map(|program| format!("command=\"{}\" ", program.display()));
+    let program = program.unwrap_or_default();
+    let all = format!("{}\n{program}{}", read(known), read(&format!("{key}.pub")));
     fs::write(known, all).expect("a file of the lab");
     let host = run(&["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"]);
     let host = host.split(' ').nth(1).expect("a fingerprint").to_owned();
     let private = read(&key).replace('\n', "\n    ");
     format!(
-        "sshConnection:\n  host: 127.0.0.1\n  username: root\n  hostKey: {host}\n  \
+        "sshConnection:\n  host: 127.0.0.1\n  port: {}\n  username: root\n  hostKey: {host}\n  \
          privateKey: |\n    {}\n",
+        by.port,
         private.trim_end()
     )
 }
