@@ -14,6 +14,7 @@ pub mod machine;
 pub mod observe;
 pub mod place;
 pub mod process;
+pub mod relay;
 pub mod requirement;
 pub mod sanity;
 pub mod server;

@@ -127,6 +127,7 @@ pub fn all() -> Vec<Cell> {
             served::proxied::nothing_fails(served)
         })
     }));
+    cells.extend(stopped());
     cells.extend(nevers());
     for (name, way, access) in PROTOCOLS {
         cells.extend(replays(name, way, access));
@@ -138,18 +139,25 @@ pub fn all() -> Vec<Cell> {
         machines: Machines::Pair,
         ..cell("pair-proxy", two_nodes::the_proxy_grows_from_nothing)
     });
-    cells.push(Cell {
+    cells.extend(benches());
+    cells
+}
+
+/// What `make bench` measures.
+fn benches() -> impl Iterator<Item = Cell> {
+    let zvols = ("zfs-local-zvol", Way::Zvol, EXT4);
+    let all = [
+        cell("bench-node", move || {
+            bench::stages(PROTOCOLS.into_iter().chain([zvols]))
+        }),
+        cell("bench-round-trips", || served::costs::round_trips(remote())),
+        cell("bench-at-once", || served::costs::at_once(remote())),
+    ];
+    all.into_iter().map(|cell| Cell {
         limit: Duration::from_hours(1),
         when: When::Never,
-        ..cell("bench-node", || {
-            bench::stages(
-                PROTOCOLS
-                    .into_iter()
-                    .chain([("zfs-local-zvol", Way::Zvol, EXT4)]),
-            )
-        })
-    });
-    cells
+        ..cell
+    })
 }
 
 /// The cell of a name.
@@ -234,6 +242,42 @@ fn seldom(cell: Cell) -> Cell {
         },
         ..cell
     }
+}
+
+/// Those on a storage host that is reached over SSH, each export once.
+fn remote() -> impl Iterator<Item = served::Served> {
+    let all = served::ALL.into_iter();
+    all.filter(|served| served.is_remote() && served.access != Access::Block)
+}
+
+/// Their calls, stopped at each command.
+fn stopped() -> Vec<Cell> {
+    let mut cells = vec![seldom(cell("served-zfs-generic-nfs-stopped", || {
+        served::cuts::a_few(served::ALL[0])
+    }))];
+    let all = served::ALL.into_iter();
+    for served in all.filter(|served| served.access != Access::Block) {
+        let slow = |name: &str, cell: Cell| Cell {
+            name: format!("served-{}-{name}", served.name),
+            limit: Duration::from_hours(3),
+            when: When::Never,
+            ..cell
+        };
+        let killed = cell("", move || served::cuts::killed(served));
+        cells.push(slow("killed", killed));
+        if served.is_remote() {
+            let severed = cell("", move || served::cuts::severed(served));
+            cells.push(slow("severed", severed));
+            let hostile = cell("", move || served::hostile::nothing_is_run(served));
+            cells.push(Cell {
+                name: format!("never-run-hostile-{}", served.name),
+                limit: Duration::from_hours(1),
+                when: When::Never,
+                ..hostile
+            });
+        }
+    }
+    cells
 }
 
 /// One kind of volume for each protocol.

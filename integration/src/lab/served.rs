@@ -4,7 +4,10 @@
 //! where the program runs. The pool, the targets and the node must be as before when a cell ends.
 
 pub mod conformance;
+pub mod costs;
+pub mod cuts;
 pub mod exports;
+pub mod hostile;
 pub mod life;
 pub mod login;
 pub mod orphans;
@@ -24,7 +27,7 @@ use super::supply::Access;
 use crate::place::Place;
 use crate::server::Launch;
 use crate::tools;
-use login::Login;
+use login::{Login, Road};
 
 /// Below which volumes and detached snapshots are made.
 const ROOT: &str = "tank/csi/served";
@@ -152,6 +155,28 @@ const TARGETCLI: &str = "iscsi:
     basename: iqn.2026-01.lab.served
     tpg: {attributes: {authentication: 0, generate_node_acls: 1, demo_mode_write_protect: 0}}
 ";
+const NFS_FOR_NODES: &str = "nfs:
+  shareHost: 127.0.0.1
+  shareStrategy: setDatasetProperties
+  shareStrategySetDatasetProperties:
+    nodes: {names: {node-a: 192.0.2.7}}
+    properties: {sharenfs: 'rw,no_subtree_check,no_root_squash'}
+";
+const LIO_FOR_NODES: &str = "iscsi:
+  targetPortal: 127.0.0.1:3260
+  shareStrategy: lio
+  shareStrategyLio:
+    basename: iqn.2026-01.lab.served
+    nodes: {nameTemplate: 'iqn.2026-01.lab.served:{{node}}'}
+";
+const NVMET_FOR_NODES: &str = "nvmeof:
+  transport: tcp://127.0.0.1:4420
+  shareStrategy: nvmet
+  shareStrategyNvmet:
+    basename: nqn.2026-01.lab.served
+    ports: [{id: 1, traddr: 0.0.0.0}]
+    nodes: {nameTemplate: 'nqn.2026-01.lab.served:{{node}}'}
+";
 const NVMET: &str = "nvmeof:
   transport: tcp://127.0.0.1:4420
   shareStrategy: nvmet
@@ -166,7 +191,7 @@ impl Served {
     /// # Panics
     /// If the machine is no storage host.
     pub fn start_on(&self, place: &Place) -> Launch {
-        self.launch_with(place, "")
+        self.launch_over(place, "", &Road::default())
     }
 
     /// The same with more lines in the section `zfs`.
@@ -174,6 +199,18 @@ impl Served {
     /// # Panics
     /// If the machine is no storage host.
     pub fn launch_with(&self, place: &Place, more: &str) -> Launch {
+        self.launch_over(place, more, &Road::default())
+    }
+
+    /// The same over a road of its own, if the storage host is reached over SSH.
+    ///
+    /// # Panics
+    /// If the machine is no storage host.
+    pub fn launch_by(&self, place: &Place, road: &Road) -> Launch {
+        self.launch_over(place, "", road)
+    }
+
+    fn launch_over(&self, place: &Place, more: &str, road: &Road) -> Launch {
         for name in ["v", "s"] {
             run(&["zfs", "create", "-p", &format!("{ROOT}/{name}")]);
         }
@@ -190,8 +227,8 @@ impl Served {
              datasetPermissionsMode: '0777'\n{cli}{more}{}",
             self.kind, self.section
         );
-        if self.kind.starts_with("zfs-generic") {
-            text.push_str(&self.login.section(place.path(), ROOT));
+        if self.is_remote() {
+            text.push_str(&self.login.section(place.path(), ROOT, road));
         }
         Launch::new(text).set("--log-level", "debug")
     }
@@ -201,6 +238,28 @@ impl Served {
         !["nfs", "smb", "dataset"]
             .iter()
             .any(|end| self.kind.ends_with(end))
+    }
+
+    /// Whether its storage host is reached over SSH.
+    pub fn is_remote(&self) -> bool {
+        self.kind.starts_with("zfs-generic")
+    }
+
+    /// Whether its nodes may be asked for a secret that the configuration holds, here that of CHAP.
+    pub fn has_secrets(&self) -> bool {
+        self.kind == "zfs-generic-iscsi"
+    }
+
+    /// The same with exports that let in nodes by name, where there are such.
+    #[must_use]
+    pub fn for_nodes(self) -> Option<Self> {
+        let section = match self.section {
+            NFS => NFS_FOR_NODES,
+            LIO => LIO_FOR_NODES,
+            NVMET => NVMET_FOR_NODES,
+            _ => return None,
+        };
+        Some(Self { section, ..self })
     }
 
     /// What a stage has to be told.

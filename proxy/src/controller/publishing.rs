@@ -69,7 +69,7 @@ pub(super) fn unpublish(
         None => Ok(None),
         Some(node) => called(plugin, &connection, &node)
             .map(Some)
-            .map_err(|error| nobody_knows(&connection, &node, error)),
+            .map_err(|error| nobody_knows(&connection, &node, &error)),
     };
     let object = Object::Volume(id.clone());
     let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
@@ -100,7 +100,7 @@ pub(super) fn unpublish(
 /// Whom to put out is not known: it was let in under a name that the configuration does not give any more.
 /// By another name it would seem to be out, and would not be. That it does not exist is not said: there
 /// are orchestrators that take that for the end of it.
-fn nobody_knows(connection: &Connection, node: &NodeId, error: Error) -> Error {
+fn nobody_knows(connection: &Connection, node: &NodeId, error: &Error) -> Error {
     let doing = format!("put out node `{node}`");
     Error::new(Kind::Busy, doing)
         .because(format!(

@@ -4,7 +4,7 @@
 //! the page forgets, a cell finds.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::lab::command::run;
 
@@ -23,6 +23,24 @@ pub enum Login {
     AllowedZvols,
     /// Somebody else, whom ZFS allows to change filesystems; sudo is for what Linux lets only root do.
     AllowedFilesystems,
+}
+
+/// How the storage host is come to.
+#[derive(Debug)]
+pub struct Road {
+    /// The port at which it, or a way to it, listens.
+    pub port: u16,
+    /// A program that it runs in place of what is asked for.
+    pub program: Option<PathBuf>,
+}
+
+impl Default for Road {
+    fn default() -> Self {
+        Self {
+            port: 22,
+            program: None,
+        }
+    }
 }
 
 const USER: &str = "csi";
@@ -54,7 +72,7 @@ impl Login {
     ///
     /// # Panics
     /// If the machine is no storage host.
-    pub fn section(self, folder: &Path, root: &str) -> String {
+    pub fn section(self, folder: &Path, root: &str, road: &Road) -> String {
         let rules = match self {
             Self::Root => None,
             Self::Sudo => Some(SUDO),
@@ -77,25 +95,29 @@ impl Login {
             Self::Root => ("root", "/root"),
             _ => (USER, "/home/csi"),
         };
-        key_of(user, home, folder)
+        key_of(user, home, folder, road)
     }
 }
 
 /// The section of a login with a key that is made for it.
-fn key_of(user: &str, home: &str, folder: &Path) -> String {
+fn key_of(user: &str, home: &str, folder: &Path, road: &Road) -> String {
     let key = folder.join("key").display().to_string();
     run(&["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", &key]);
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     fs::create_dir_all(format!("{home}/.ssh")).expect("a folder of the lab");
     let known = format!("{home}/.ssh/authorized_keys");
-    let all = format!("{}\n{}", read(&known), read(&format!("{key}.pub")));
+    let program = road.program.as_ref();
+    let program = program.map(|program| format!("command=\"{}\" ", program.display()));
+    let program = program.unwrap_or_default();
+    let all = format!("{}\n{program}{}", read(&known), read(&format!("{key}.pub")));
     fs::write(&known, all).expect("a file of the lab");
     let host = run(&["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"]);
     let host = host.split(' ').nth(1).expect("a fingerprint").to_owned();
     let private = read(&key).replace('\n', "\n    ");
     format!(
-        "sshConnection:\n  host: 127.0.0.1\n  username: {user}\n  hostKey: {host}\n  \
+        "sshConnection:\n  host: 127.0.0.1\n  port: {}\n  username: {user}\n  hostKey: {host}\n  \
          readyTimeout: {READY}\n  privateKey: |\n    {}\n",
+        road.port,
         private.trim_end()
     )
 }

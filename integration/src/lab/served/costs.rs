@@ -1,0 +1,304 @@
+//! What calls cost: how often they wait for the storage host, and how many go at once.
+//!
+//! A round trip is what a longer way to the host costs: the time of a call over a way with a delay,
+//! less its time over one without, over the delay. No name for an exchange can flatter that. Calls at
+//! once are measured beside the bare commands of ZFS that they come to, in the same run.
+#![expect(
+    clippy::print_stderr,
+    reason = "a bench prints its figures; that is all it is for"
+)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use csi_proto::v1 as csi;
+use csi_proto::v1::volume_capability::access_mode::Mode;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{sleep, timeout};
+use tonic::Status;
+
+use super::Served;
+use super::cuts::host::{Host, Step};
+use super::login::Road;
+use crate::client::Client;
+use crate::lab::calls::{Node, within};
+use crate::lab::command::attempt;
+use crate::lab::supply::capability;
+use crate::place::Place;
+use crate::relay::Relay;
+use crate::volume;
+
+/// The delay: long beside what an emulated machine is late by.
+const FAR: Duration = Duration::from_secs(2);
+/// How often each call is made over each way; the least time counts, because nothing makes it shorter.
+const ROUNDS: usize = 3;
+/// So many volumes are made at once.
+const AT_ONCE: usize = 64;
+/// What the program should reach of the throughput of the bare commands.
+const RATIO: f64 = 0.8;
+const SIZE: i64 = 64 << 20;
+/// What one of many may take on a slow machine.
+const PATIENCE: Duration = Duration::from_mins(20);
+
+/// A call, and the most round trips that it may take, if that is said.
+const CALLS: [(&str, Option<u32>); 8] = [
+    ("CreateVolume", Some(3)),
+    ("Probe after it", Some(0)),
+    ("CreateSnapshot", Some(2)),
+    ("CreateVolume from it", Some(3)),
+    ("DeleteVolume of that", None),
+    ("ControllerExpandVolume", Some(2)),
+    ("DeleteSnapshot", None),
+    ("DeleteVolume", Some(3)),
+];
+
+/// Prints the round trips of each call of each kind.
+///
+/// # Panics
+/// If a call fails.
+pub async fn round_trips(kinds: impl IntoIterator<Item = Served>) {
+    for served in kinds {
+        let place = Place::new();
+        let relay = Relay::to(22).await;
+        let by = Road {
+            port: relay.port,
+            ..Road::default()
+        };
+        let node = Node::start_with(served.launch_by(&place, &by)).await;
+        let calls = Calls {
+            client: node.server.client(),
+            served,
+        };
+        // Connects, and makes what is made once for all volumes.
+        calls.least(1, Duration::ZERO).await;
+        let near = calls.least(ROUNDS, Duration::ZERO).await;
+        relay.there_and_back(FAR);
+        let far = calls.least(ROUNDS, FAR).await;
+        relay.there_and_back(Duration::ZERO);
+        for (index, (call, aim)) in CALLS.into_iter().enumerate() {
+            let more = far[index].saturating_sub(near[index]).as_secs_f64();
+            let trips = more / FAR.as_secs_f64();
+            let verdict = aim.map_or_else(String::new, |aim| {
+                let met = if trips < f64::from(aim) + 0.5 {
+                    "met"
+                } else {
+                    "MISSED"
+                };
+                format!("{aim}: {met}")
+            });
+            eprintln!(
+                "| {} | {call} | {trips:.1} | {verdict} | {:.1?} |",
+                served.name, near[index]
+            );
+        }
+        node.end().await;
+    }
+}
+
+/// The calls of one volume.
+struct Calls {
+    client: Client,
+    served: Served,
+}
+
+impl Calls {
+    /// The least time of each call, of so many rounds.
+    async fn least(&self, rounds: usize, delay: Duration) -> [Duration; CALLS.len()] {
+        let mut least = [Duration::MAX; CALLS.len()];
+        for _ in 0..rounds {
+            for (index, least) in least.iter_mut().enumerate() {
+                let began = Instant::now();
+                let outcome = self.call(index).await;
+                *least = began.elapsed().min(*least);
+                outcome.unwrap_or_else(|status| panic!("{}: {status:?}", CALLS[index].0));
+                // Calls do not follow each other that closely in life: what is done ahead of the
+                // next one has time for it. A Probe has to be asked at once.
+                if index != 0 {
+                    sleep(3 * delay).await;
+                }
+            }
+        }
+        least
+    }
+
+    async fn call(&self, index: usize) -> Result<(), Status> {
+        let mut controller = self.client.controller.clone();
+        let mut identity = self.client.identity.clone();
+        let (volume, cut, restored) = ("pvc-cost", "pvc-cost@cut", "pvc-restored");
+        match index {
+            0 => create(&self.client, self.served, volume, None).await,
+            1 => within("probe", identity.probe(csi::ProbeRequest {}))
+                .await
+                .map(drop),
+            2 => {
+                let call = controller.create_snapshot(volume::snapshot("cut", volume));
+                let made = within("snapshot", call).await?.into_inner().snapshot;
+                assert_eq!(made.expect("a snapshot").snapshot_id, cut);
+                Ok(())
+            }
+            3 => {
+                create(
+                    &self.client,
+                    self.served,
+                    restored,
+                    volume::from_snapshot(cut),
+                )
+                .await
+            }
+            5 => {
+                let request = csi::ControllerExpandVolumeRequest {
+                    volume_capability: Some(capability(self.served.access, Mode::SingleNodeWriter)),
+                    ..volume::expand(volume, 2 * SIZE)
+                };
+                let call = controller.controller_expand_volume(request);
+                within("expand", call).await.map(drop)
+            }
+            6 => {
+                let call = controller.delete_snapshot(volume::delete_snapshot(cut));
+                within("delete a snapshot", call).await.map(drop)
+            }
+            _ => {
+                let id = if index == 4 { restored } else { volume };
+                let call = controller.delete_volume(volume::delete(id));
+                within("delete", call).await.map(drop)
+            }
+        }
+    }
+}
+
+async fn create(
+    client: &Client,
+    served: Served,
+    name: &str,
+    source: Option<csi::VolumeContentSource>,
+) -> Result<(), Status> {
+    let request = csi::CreateVolumeRequest {
+        capacity_range: volume::at_least(SIZE),
+        volume_capabilities: vec![capability(served.access, Mode::SingleNodeWriter)],
+        volume_content_source: source,
+        ..volume::create(name, &[].into())
+    };
+    let mut controller = client.controller.clone();
+    let made = timeout(PATIENCE, controller.create_volume(request)).await;
+    made.unwrap_or_else(|_| panic!("{name} is not made within {PATIENCE:?}"))
+        .map(drop)
+}
+
+/// Makes many volumes of a kind at once, and the same with the bare commands of ZFS that one of them
+/// came to: what an export has besides is not in them.
+///
+/// # Panics
+/// If one is not made.
+pub async fn at_once(kinds: impl IntoIterator<Item = Served>) {
+    // Commands of shares, and of zvols.
+    let wanted = ["zfs-generic-nfs", "zfs-generic-iscsi"];
+    let kinds = kinds.into_iter();
+    for served in kinds.filter(|served| wanted.contains(&served.name)) {
+        many(served).await;
+    }
+}
+
+async fn many(served: Served) {
+    let place = Place::new();
+    let host = Host::new(place.path());
+    let by = Road {
+        program: Some(host.session()),
+        ..Road::default()
+    };
+    let node = Node::start_with(served.launch_by(&place, &by)).await;
+    let counted = "pvc-counted";
+    create(&node.server.client(), served, counted, None)
+        .await
+        .expect("connected");
+    delete(&node.server.client(), counted).await;
+    host.count();
+    create(&node.server.client(), served, counted, None)
+        .await
+        .expect("counted");
+    let steps = host.steps();
+    delete(&node.server.client(), counted).await;
+    node.end().await;
+    let commands: Vec<_> = steps.into_iter().filter(Step::is_of_zfs).collect();
+    assert!(commands.iter().any(Step::changes), "{commands:?}");
+
+    // Those that count are in nobody's way from here on.
+    let place = Place::new();
+    let node = Node::start_with(served.start_on(&place)).await;
+    let client = node.server.client();
+    create(&client, served, counted, None)
+        .await
+        .expect("connected");
+    delete(&client, counted).await;
+    let (mut ours, mut bare) = (Duration::MAX, Duration::MAX);
+    for _ in 0..2 {
+        bare = bare.min(bare_commands(&commands, counted).await);
+        ours = ours.min(volumes(&client, served).await);
+    }
+    node.end().await;
+    let ratio = bare.as_secs_f64() / ours.as_secs_f64();
+    let met = if ratio >= RATIO { "met" } else { "MISSED" };
+    eprintln!(
+        "| {} | {AT_ONCE} at once: {ours:.1?} | {} bare commands each: {bare:.1?} | {ratio:.2} | \
+         {RATIO}: {met} |",
+        served.name,
+        commands.len()
+    );
+}
+
+/// Makes them and takes them away; how long the making took.
+async fn volumes(client: &Client, served: Served) -> Duration {
+    let name = |number: usize| format!("pvc-{number}");
+    let began = Instant::now();
+    let mut all = JoinSet::new();
+    for number in 0..AT_ONCE {
+        let client = client.clone();
+        all.spawn(async move { create(&client, served, &name(number), None).await });
+    }
+    for outcome in all.join_all().await {
+        outcome.expect("one of many");
+    }
+    let took = began.elapsed();
+    for number in 0..AT_ONCE {
+        delete(client, &name(number)).await;
+    }
+    took
+}
+
+async fn delete(client: &Client, id: &str) {
+    let mut controller = client.controller.clone();
+    let call = controller.delete_volume(volume::delete(id));
+    within("delete", call).await.expect("deleted");
+}
+
+/// The same with bare commands, one after the other for each volume.
+async fn bare_commands(commands: &[Step], counted: &str) -> Duration {
+    let commands = Arc::new(commands.to_vec());
+    let dataset = format!("{}/v/{counted}", super::ROOT);
+    let began = Instant::now();
+    let mut all = JoinSet::new();
+    for number in 0..AT_ONCE {
+        let (commands, counted) = (Arc::clone(&commands), counted.to_owned());
+        all.spawn(async move {
+            let volume = format!("pvc-{number}");
+            let work = spawn_blocking(move || {
+                for command in commands.iter() {
+                    let text = command.words.replace(&counted, &volume);
+                    let words: Vec<_> = text.split(' ').collect();
+                    let outcome = attempt(&words);
+                    // A look finds nothing before the volume is there.
+                    assert!(outcome.is_ok() || !command.changes(), "{text}: {outcome:?}");
+                }
+            });
+            work.await.expect("bare commands");
+        });
+    }
+    all.join_all().await;
+    let took = began.elapsed();
+    for number in 0..AT_ONCE {
+        let name = dataset.replace(counted, &format!("pvc-{number}"));
+        // A zvol is busy for as long as udev looks at it.
+        let destroyed = (0..20).any(|_| attempt(&["zfs", "destroy", "-r", &name]).is_ok());
+        assert!(destroyed, "{name} does not go");
+    }
+    took
+}

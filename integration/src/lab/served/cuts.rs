@@ -1,0 +1,283 @@
+//! Calls that are stopped at each of their commands on the storage host, and made again.
+//!
+//! The commands are counted in a run that nobody disturbs. Then, at each of them, the program is
+//! killed while the rest goes on and meets the retry, or the connection is cut before the command,
+//! during it or after it. Whatever happened, the retry leads to the storage that the undisturbed call
+//! left, and taking it back leads to the storage of before: nothing is left, nothing is there twice.
+
+pub mod deed;
+pub mod host;
+pub mod picture;
+
+use std::fs;
+use std::path::Path;
+
+use tonic::{Code, Status};
+
+use super::login::Road;
+use super::{ROOT, Served};
+use crate::lab::calls::Node;
+use crate::lab::content;
+use crate::lab::life::step;
+use crate::lab::storage::zfs::Zvol;
+use crate::place::Place;
+
+use deed::{Deed, OBJECT, SOURCE, Scene};
+use host::{Host, Step, Stop};
+use picture::{difference, picture};
+
+/// What is written to the source, and looked for in what is made of it.
+const LENGTH: usize = 1 << 16;
+/// The codes of a call whose end was not seen; any other one would say something of the volume.
+const UNSEEN: [Code; 6] = [
+    Code::Unavailable,
+    Code::Aborted,
+    Code::DeadlineExceeded,
+    Code::Internal,
+    Code::Unknown,
+    Code::Cancelled,
+];
+
+/// A program, its storage host and what is on it.
+struct Trial {
+    served: Served,
+    host: Host,
+    node: Node,
+    scene: Scene,
+    before: Vec<String>,
+    _place: Place,
+}
+
+/// What an undisturbed call did.
+struct Undisturbed {
+    steps: Vec<Step>,
+    end: Vec<String>,
+}
+
+/// The program is killed at each command that changes something, and after the last, of every call.
+///
+/// # Panics
+/// If a retry does not lead to the same end, or something is left.
+pub async fn killed(served: Served) {
+    everywhere(served, |steps| {
+        let is_last = |step: &Step| step.number == steps.len();
+        let chosen = steps.iter().filter(|step| step.changes() || is_last(step));
+        chosen.map(|step| (step.clone(), Stop::Killed)).collect()
+    })
+    .await;
+}
+
+/// The connection is cut before, during and after each command that changes something, and once at
+/// each that looks, of every call.
+///
+/// # Panics
+/// If a call says that it succeeded and did not, or a retry does not lead to the same end, or
+/// something is left.
+pub async fn severed(served: Served) {
+    everywhere(served, |steps| {
+        let stops = |step: &Step| match (step.changes(), step.number % 2) {
+            (true, _) => vec![Stop::Before, Stop::During, Stop::After],
+            (false, 0) => vec![Stop::Before],
+            (false, _) => vec![Stop::After],
+        };
+        let all = steps.iter().flat_map(|step| {
+            let stops = stops(step).into_iter();
+            stops.map(|stop| (step.clone(), stop))
+        });
+        all.collect()
+    })
+    .await;
+}
+
+/// One call, killed at its first, its middle and its last command, and cut from its host once.
+///
+/// # Panics
+/// As above.
+pub async fn a_few(served: Served) {
+    let mut trial = Trial::start(served).await;
+    let undisturbed = trial.undisturbed(Deed::Create).await;
+    let changes: Vec<_> = undisturbed
+        .steps
+        .iter()
+        .filter(|step| step.changes())
+        .collect();
+    assert!(changes.len() > 2, "{:?}", undisturbed.steps);
+    let last = undisturbed.steps.last().expect("a step");
+    for (step, stop) in [
+        (changes[0], Stop::Killed),
+        (changes[changes.len() / 2], Stop::Killed),
+        (changes[changes.len() - 1], Stop::During),
+        (last, Stop::Killed),
+    ] {
+        trial.stopped(Deed::Create, step, stop, &undisturbed).await;
+    }
+    trial.end().await;
+}
+
+async fn everywhere(served: Served, choose: impl Fn(&[Step]) -> Vec<(Step, Stop)>) {
+    let (served, deeds) = match served.for_nodes() {
+        Some(for_nodes) => (for_nodes, [&Deed::ALL[..], &Deed::OF_NODES].concat()),
+        None => (served, Deed::ALL.to_vec()),
+    };
+    let mut trial = Trial::start(served).await;
+    for deed in deeds {
+        let undisturbed = trial.undisturbed(deed).await;
+        let stops = choose(&undisturbed.steps);
+        assert!(
+            undisturbed.steps.iter().any(Step::changes),
+            "{deed:?} changes nothing: {:?}",
+            undisturbed.steps
+        );
+        step(&format!("{deed:?}: stopped in {} ways", stops.len()));
+        for (at, stop) in stops {
+            trial.stopped(deed, &at, stop, &undisturbed).await;
+        }
+    }
+    trial.end().await;
+}
+
+// === impl Trial ===
+
+impl Trial {
+    async fn start(served: Served) -> Self {
+        let place = Place::new();
+        let host = Host::new(place.path());
+        let by = Road {
+            program: Some(host.session()),
+            ..Road::default()
+        };
+        let launch = served.launch_by(&place, &by);
+        if !served.is_remote() {
+            host.for_everybody();
+        }
+        let node = Node::start_with(launch).await;
+        let fill = || write(served, &content::bytes(1, LENGTH));
+        let scene = Scene::set(node.server.client(), served.access, fill).await;
+        Self {
+            served,
+            host,
+            scene,
+            node,
+            before: picture(),
+            _place: place,
+        }
+    }
+
+    async fn undisturbed(&self, deed: Deed) -> Undisturbed {
+        self.scene.prepare(deed).await;
+        self.host.count();
+        let outcome = self.scene.act(deed).await;
+        outcome.unwrap_or_else(|status| panic!("{deed:?}, undisturbed: {status:?}"));
+        let steps = self.host.steps();
+        let end = picture();
+        self.has_its_content(deed, "undisturbed");
+        self.take_back(deed, "undisturbed").await;
+        Undisturbed { steps, end }
+    }
+
+    async fn stopped(&mut self, deed: Deed, at: &Step, stop: Stop, undisturbed: &Undisturbed) {
+        let Step { number, words } = at;
+        let what = format!("{deed:?}, {stop:?} {number} `{words}`");
+        if !self.is_stopped(deed, at, stop, undisturbed, &what).await {
+            // What was left of the last time, as an empty adapter of LIO, spared it a command.
+            self.undisturbed(deed).await;
+            let stopped = self.is_stopped(deed, at, stop, undisturbed, &what).await;
+            assert!(stopped, "{what}: it was not called");
+        }
+    }
+
+    async fn is_stopped(
+        &mut self,
+        deed: Deed,
+        at: &Step,
+        stop: Stop,
+        undisturbed: &Undisturbed,
+        what: &str,
+    ) -> bool {
+        self.scene.prepare(deed).await;
+        let server = self.node.server.process();
+        self.host.stop_at(at.number, stop, server);
+        let outcome = self.scene.act(deed).await;
+        if !self.host.has_stopped() {
+            self.host.count();
+            self.take_back(deed, what).await;
+            return false;
+        }
+        if stop == Stop::Killed {
+            let status = self.node.server.gone().await;
+            assert!(crate::server::was_killed(status), "{what}: {status}");
+            self.node.start_again().await;
+            self.scene.with(self.node.server.client());
+        } else {
+            self.is_no_false_end(outcome, undisturbed, what).await;
+        }
+        self.scene.insist(deed).await;
+        self.host.orphan_is_over().await;
+        same(&undisturbed.end, what);
+        self.has_its_content(deed, what);
+        self.take_back(deed, what).await;
+        true
+    }
+
+    /// A call whose connection was cut has succeeded only if all is done.
+    async fn is_no_false_end(
+        &self,
+        outcome: Result<(), Status>,
+        undisturbed: &Undisturbed,
+        what: &str,
+    ) {
+        match outcome {
+            Ok(()) => {
+                self.host.orphan_is_over().await;
+                same(&undisturbed.end, &format!("{what}: success was told"));
+            }
+            Err(status) => assert!(UNSEEN.contains(&status.code()), "{what}: {status:?}"),
+        }
+    }
+
+    async fn take_back(&self, deed: Deed, what: &str) {
+        self.scene.take_back(deed).await;
+        same(&self.before, &format!("{what}: taken back"));
+    }
+
+    fn has_its_content(&self, deed: Deed, what: &str) {
+        if deed.copies() {
+            let found = read(self.served, OBJECT);
+            content::same(&content::bytes(1, LENGTH), &found, what);
+        }
+    }
+
+    async fn end(self) {
+        self.scene.clear().await;
+        self.node.end().await;
+    }
+}
+
+fn same(expected: &[String], what: &str) {
+    let difference = difference(expected, &picture());
+    assert!(difference.is_empty(), "{what}: {difference:#?}");
+}
+
+fn zvol(id: &str) -> Zvol {
+    let name = format!("{ROOT}/v/{id}");
+    Zvol { name }
+}
+
+/// On the storage side: no node is needed to see whether a copy is whole.
+fn write(served: Served, bytes: &[u8]) {
+    if served.is_device() {
+        zvol(SOURCE).put(0, bytes);
+    } else {
+        let path = format!("/{ROOT}/v/{SOURCE}/content");
+        fs::write(path, bytes).expect("it is mounted on the storage host");
+    }
+}
+
+fn read(served: Served, id: &str) -> Vec<u8> {
+    if served.is_device() {
+        zvol(id).raw(0, LENGTH)
+    } else {
+        let path = format!("/{ROOT}/v/{id}/content");
+        fs::read(Path::new(&path)).expect("it is mounted on the storage host")
+    }
+}

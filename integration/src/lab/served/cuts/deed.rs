@@ -1,0 +1,299 @@
+//! Every call that changes something on the storage host, what has to be there before it, and what
+//! takes it back.
+
+use csi_proto::v1 as csi;
+use csi_proto::v1::volume_capability::access_mode::Mode;
+use tonic::{Response, Status};
+
+use crate::client::Client;
+use crate::lab::calls::{until_done, within};
+use crate::lab::supply::{Access, capability};
+use crate::volume;
+
+/// The volume that others are made of; it stays.
+pub const SOURCE: &str = "pvc-source";
+/// The volume of a deed.
+pub const OBJECT: &str = "pvc-object";
+/// A clone that stands on the volume of a deed.
+const STANDS_ON_IT: &str = "pvc-stands-on-it";
+const SIZE: i64 = 64 << 20;
+const NODE: &str = "node-a";
+
+/// One call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deed {
+    /// Of nothing.
+    Create,
+    /// From a snapshot.
+    Restore,
+    /// From a detached snapshot.
+    RestoreDetached,
+    /// From a volume.
+    Clone,
+    /// From a snapshot, as a copy of its own.
+    CopySnapshot,
+    /// From a volume, as a copy of its own.
+    Copy,
+    /// A snapshot.
+    Snapshot,
+    /// A detached snapshot.
+    SnapshotDetached,
+    /// Of a volume that nothing stands on.
+    Delete,
+    /// Of a clone, with the helper snapshot that it was made of.
+    DeleteClone,
+    /// Of a volume that a clone stands on.
+    DeleteBelowClone,
+    /// Of a snapshot.
+    DeleteSnapshot,
+    /// Of a detached snapshot.
+    DeleteDetached,
+    /// To twice its size.
+    Expand,
+    /// `ControllerPublishVolume`.
+    Publish,
+    /// `ControllerUnpublishVolume`.
+    Unpublish,
+}
+
+/// What each deed starts from.
+#[derive(Debug)]
+pub struct Scene {
+    client: Client,
+    access: Access,
+    cut: String,
+    detached: String,
+}
+
+// === impl Deed ===
+
+impl Deed {
+    /// Those that every driver knows.
+    pub const ALL: [Self; 14] = [
+        Self::Create,
+        Self::Restore,
+        Self::RestoreDetached,
+        Self::Clone,
+        Self::CopySnapshot,
+        Self::Copy,
+        Self::Snapshot,
+        Self::SnapshotDetached,
+        Self::Delete,
+        Self::DeleteClone,
+        Self::DeleteBelowClone,
+        Self::DeleteSnapshot,
+        Self::DeleteDetached,
+        Self::Expand,
+    ];
+    /// Those of a driver that lets in nodes by name.
+    pub const OF_NODES: [Self; 2] = [Self::Publish, Self::Unpublish];
+
+    /// Whether it makes a volume that holds what its source holds.
+    pub fn copies(self) -> bool {
+        matches!(
+            self,
+            Self::Restore | Self::RestoreDetached | Self::Clone | Self::CopySnapshot | Self::Copy
+        )
+    }
+}
+
+// === impl Scene ===
+
+impl Scene {
+    /// Makes a volume, lets `fill` write to it, and makes its snapshots.
+    pub async fn set(client: Client, access: Access, fill: impl FnOnce()) -> Self {
+        let mut scene = Self {
+            client,
+            access,
+            cut: String::new(),
+            detached: String::new(),
+        };
+        scene.create(SOURCE, None, None).await.expect("a source");
+        fill();
+        scene.cut = scene.snapshot("cut", false).await.expect("a snapshot");
+        scene.detached = scene.snapshot("detached", true).await.expect("a snapshot");
+        scene
+    }
+
+    /// Speaks to a server that was started again.
+    pub fn with(&mut self, client: Client) {
+        self.client = client;
+    }
+
+    /// Makes what the deed needs.
+    pub async fn prepare(&self, deed: Deed) {
+        match deed {
+            Deed::Delete | Deed::DeleteBelowClone | Deed::Expand | Deed::Publish => {
+                self.make(OBJECT, None).await;
+            }
+            Deed::Unpublish => {
+                self.make(OBJECT, None).await;
+                until_done("publish", || self.publish()).await;
+            }
+            Deed::DeleteClone => self.make(OBJECT, volume::from_volume(SOURCE)).await,
+            Deed::DeleteSnapshot => self.cut("second", false).await,
+            Deed::DeleteDetached => self.cut("second", true).await,
+            _ => {}
+        }
+        if deed == Deed::DeleteBelowClone {
+            self.make(STANDS_ON_IT, volume::from_volume(OBJECT)).await;
+        }
+    }
+
+    /// Makes the call.
+    pub async fn act(&self, deed: Deed) -> Result<(), Status> {
+        let from = |id: &str| volume::from_snapshot(id);
+        match deed {
+            Deed::Create => self.create(OBJECT, None, None).await,
+            Deed::Restore => self.create(OBJECT, from(&self.cut), None).await,
+            Deed::RestoreDetached => self.create(OBJECT, from(&self.detached), None).await,
+            Deed::Clone => self.create(OBJECT, volume::from_volume(SOURCE), None).await,
+            Deed::CopySnapshot => {
+                let how = Some("detachedVolumesFromSnapshots");
+                self.create(OBJECT, from(&self.cut), how).await
+            }
+            Deed::Copy => {
+                let how = Some("detachedVolumesFromVolumes");
+                let source = volume::from_volume(SOURCE);
+                self.create(OBJECT, source, how).await
+            }
+            Deed::Snapshot => self.snapshot("second", false).await.map(drop),
+            Deed::SnapshotDetached => self.snapshot("second", true).await.map(drop),
+            Deed::Delete | Deed::DeleteClone | Deed::DeleteBelowClone => self.delete(OBJECT).await,
+            Deed::DeleteSnapshot => self.delete_snapshot(&self.second(false)).await,
+            Deed::DeleteDetached => self.delete_snapshot(&self.second(true)).await,
+            Deed::Expand => self.expand().await,
+            Deed::Publish => self.publish().await,
+            Deed::Unpublish => self.unpublish().await,
+        }
+    }
+
+    /// Makes it until it succeeds.
+    pub async fn insist(&self, deed: Deed) {
+        until_done(&format!("{deed:?}"), || self.act(deed)).await;
+    }
+
+    /// Takes all back that the deed and its preparation made.
+    pub async fn take_back(&self, deed: Deed) {
+        match deed {
+            Deed::Snapshot | Deed::SnapshotDetached => {
+                let id = self.second(deed == Deed::SnapshotDetached);
+                until_done("take back", || self.delete_snapshot(&id)).await;
+            }
+            Deed::Delete | Deed::DeleteClone | Deed::DeleteSnapshot | Deed::DeleteDetached => {}
+            Deed::DeleteBelowClone => self.remove(STANDS_ON_IT).await,
+            Deed::Publish => {
+                until_done("unpublish", || self.unpublish()).await;
+                self.remove(OBJECT).await;
+            }
+            _ => self.remove(OBJECT).await,
+        }
+    }
+
+    /// Removes what all of them start from.
+    pub async fn clear(&self) {
+        for id in [&self.cut, &self.detached] {
+            until_done("clear", || self.delete_snapshot(id)).await;
+        }
+        self.remove(SOURCE).await;
+    }
+
+    async fn make(&self, name: &str, source: Option<csi::VolumeContentSource>) {
+        until_done("prepare", || self.create(name, source.clone(), None)).await;
+    }
+
+    async fn cut(&self, name: &str, detached: bool) {
+        let taken = || async { self.snapshot(name, detached).await.map(drop) };
+        until_done("prepare", taken).await;
+    }
+
+    async fn remove(&self, id: &str) {
+        until_done("remove", || self.delete(id)).await;
+    }
+
+    /// What the snapshot of a deed is called by its driver.
+    fn second(&self, detached: bool) -> String {
+        let like = if detached { &self.detached } else { &self.cut };
+        let (volume, _) = like.split_at(SOURCE.len());
+        format!("{volume}{}second", if detached { '/' } else { '@' })
+    }
+
+    async fn create(
+        &self,
+        name: &str,
+        source: Option<csi::VolumeContentSource>,
+        how: Option<&str>,
+    ) -> Result<(), Status> {
+        let parameters = how.map(|how| (how.to_owned(), "true".to_owned()));
+        let request = csi::CreateVolumeRequest {
+            capacity_range: volume::at_least(SIZE),
+            volume_capabilities: vec![capability(self.access, Mode::SingleNodeMultiWriter)],
+            volume_content_source: source,
+            ..volume::create(name, &parameters.into_iter().collect())
+        };
+        let mut controller = self.client.controller.clone();
+        let reply = within("create", controller.create_volume(request)).await?;
+        let made = reply.into_inner().volume.expect("a volume");
+        assert_eq!(made.volume_id, name);
+        Ok(())
+    }
+
+    async fn snapshot(&self, name: &str, detached: bool) -> Result<String, Status> {
+        let request = csi::CreateSnapshotRequest {
+            parameters: [("detachedSnapshots".to_owned(), detached.to_string())].into(),
+            ..volume::snapshot(name, SOURCE)
+        };
+        let mut controller = self.client.controller.clone();
+        let reply = within("snapshot", controller.create_snapshot(request)).await?;
+        let snapshot = reply.into_inner().snapshot.expect("a snapshot");
+        assert!(snapshot.ready_to_use, "{snapshot:?}");
+        Ok(snapshot.snapshot_id)
+    }
+
+    async fn delete(&self, id: &str) -> Result<(), Status> {
+        let mut controller = self.client.controller.clone();
+        let call = controller.delete_volume(volume::delete(id));
+        within("delete", call).await.map(drop)
+    }
+
+    async fn delete_snapshot(&self, id: &str) -> Result<(), Status> {
+        let mut controller = self.client.controller.clone();
+        let call = controller.delete_snapshot(volume::delete_snapshot(id));
+        within("delete a snapshot", call).await.map(drop)
+    }
+
+    async fn expand(&self) -> Result<(), Status> {
+        let request = csi::ControllerExpandVolumeRequest {
+            volume_capability: Some(capability(self.access, Mode::SingleNodeMultiWriter)),
+            ..volume::expand(OBJECT, 2 * SIZE)
+        };
+        let mut controller = self.client.controller.clone();
+        let call = controller.controller_expand_volume(request);
+        let reply = within("expand", call).await.map(Response::into_inner)?;
+        assert_eq!(reply.capacity_bytes, 2 * SIZE);
+        Ok(())
+    }
+
+    async fn publish(&self) -> Result<(), Status> {
+        let request = csi::ControllerPublishVolumeRequest {
+            volume_id: OBJECT.to_owned(),
+            node_id: NODE.to_owned(),
+            volume_capability: Some(capability(self.access, Mode::SingleNodeMultiWriter)),
+            ..csi::ControllerPublishVolumeRequest::default()
+        };
+        let mut controller = self.client.controller.clone();
+        let call = controller.controller_publish_volume(request);
+        within("publish", call).await.map(drop)
+    }
+
+    async fn unpublish(&self) -> Result<(), Status> {
+        let request = csi::ControllerUnpublishVolumeRequest {
+            volume_id: OBJECT.to_owned(),
+            node_id: NODE.to_owned(),
+            ..csi::ControllerUnpublishVolumeRequest::default()
+        };
+        let mut controller = self.client.controller.clone();
+        let call = controller.controller_unpublish_volume(request);
+        within("unpublish", call).await.map(drop)
+    }
+}

@@ -1,0 +1,189 @@
+//! A storage host whose commands can be stopped: each call of one is counted, and at the one that is
+//! asked for the program is killed, or its connection is cut.
+//!
+//! The commands stand in front of the real ones in the `PATH` of whoever logs in with the key of the
+//! test, and of nobody else. What `stop.sh` and this file say to each other are files in a folder.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::process::Process;
+use crate::wait;
+
+const STOP: &str = include_str!("stop.sh");
+const SESSION: &str = include_str!("session.sh");
+
+/// Everything that a driver's script calls to change something, and `zfs`, by which it looks as well.
+const COMMANDS: [&str; 10] = [
+    "zfs",
+    "targetcli",
+    "nvmetcli",
+    "mkdir",
+    "rmdir",
+    "ln",
+    "rm",
+    "mv",
+    "chmod",
+    "chown",
+];
+
+/// What happens at a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// The program is killed. The command, and what comes after it, is done while it is asked again.
+    Killed,
+    /// The connection is cut, and what was running over it dies before the command.
+    Before,
+    /// The connection is cut; the command runs meanwhile.
+    During,
+    /// The connection is cut when the command has ended.
+    After,
+}
+
+/// A command that was called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The how manieth, counted from one.
+    pub number: usize,
+    /// The command.
+    pub words: String,
+}
+
+/// The storage host.
+#[derive(Debug)]
+pub struct Host {
+    folder: PathBuf,
+}
+
+// === impl Stop ===
+
+impl Stop {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Killed => "killed",
+            Self::Before => "before",
+            Self::During => "during",
+            Self::After => "after",
+        }
+    }
+}
+
+// === impl Step ===
+
+impl Step {
+    /// Whether it is one of ZFS itself.
+    pub fn is_of_zfs(&self) -> bool {
+        self.words.starts_with("zfs ")
+    }
+
+    /// Whether it changes something, and does not only look.
+    pub fn changes(&self) -> bool {
+        let looks = ["zfs get ", "zfs list "];
+        !looks.iter().any(|look| self.words.starts_with(look))
+    }
+}
+
+// === impl Host ===
+
+impl Host {
+    /// Its commands lie in a folder of `place`.
+    ///
+    /// # Panics
+    /// If they cannot be put there.
+    pub fn new(place: &Path) -> Self {
+        let folder = place.join("stops");
+        let bin = folder.join("bin");
+        fs::create_dir_all(&bin).expect("a folder in a new folder");
+        for name in COMMANDS {
+            program(&bin.join(name), STOP);
+        }
+        program(&folder.join("session"), SESSION);
+        let host = Self { folder };
+        host.count();
+        host
+    }
+
+    /// What is run for whoever logs in.
+    pub fn session(&self) -> PathBuf {
+        self.folder.join("session")
+    }
+
+    /// Has them called by everybody who looks where commands of this machine's own are first.
+    ///
+    /// # Panics
+    /// If they cannot be put there.
+    pub fn for_everybody(&self) {
+        for name in COMMANDS {
+            let command = self.folder.join("bin").join(name);
+            let text = format!("#!/bin/sh\nexec {} \"$@\"\n", command.display());
+            program(&Path::new("/usr/local/sbin").join(name), &text);
+        }
+    }
+
+    /// Counts from nothing, and stops at nothing.
+    pub fn count(&self) {
+        for name in ["armed", "orphan"] {
+            let _ = fs::remove_file(self.folder.join(name));
+        }
+        self.write("calls", "");
+        self.write("last", "none\n");
+        self.write("count", "0\n");
+    }
+
+    /// What was called since then.
+    pub fn steps(&self) -> Vec<Step> {
+        let calls = self.read("calls");
+        let step = |(index, words): (usize, &str)| Step {
+            number: index + 1,
+            words: words.to_owned(),
+        };
+        calls.lines().enumerate().map(step).collect()
+    }
+
+    /// Counts from nothing, and stops at the command of this number.
+    pub fn stop_at(&self, number: usize, how: Stop, server: Process) {
+        self.count();
+        let text = format!("{number} {} {}\n", how.word(), server.0);
+        // At once, because somebody may read it.
+        self.write("arming", &text);
+        fs::rename(self.folder.join("arming"), self.folder.join("armed")).expect("a file of ours");
+    }
+
+    /// Whether the command was called.
+    pub fn has_stopped(&self) -> bool {
+        !self.folder.join("armed").exists()
+    }
+
+    /// Waits until what was stopped is over.
+    ///
+    /// # Panics
+    /// If it goes on.
+    pub async fn orphan_is_over(&self) {
+        let orphan = self.read("orphan");
+        let family: Vec<_> = orphan
+            .split_whitespace()
+            .filter_map(|word| word.parse().ok())
+            .map(Process)
+            .collect();
+        assert!(!family.is_empty(), "nobody was stopped");
+        wait::until("the orphan to end", || {
+            let living = family.iter().any(|process| process.is_alive());
+            (!living).then_some(())
+        })
+        .await;
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.folder.join(name)).unwrap_or_default()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.folder.join(name), text).expect("a file of ours");
+    }
+}
+
+fn program(path: &Path, text: &str) {
+    fs::write(path, text).expect("a file of ours");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a file of ours");
+}

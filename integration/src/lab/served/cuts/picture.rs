@@ -1,0 +1,94 @@
+//! What a storage host has, so that two moments can be compared: datasets and snapshots with what is
+//! set of them, and what is exported, by its names and to whom.
+
+use std::fs;
+use std::path::Path;
+
+use crate::lab::command::run;
+use crate::lab::served::{ROOT, storage};
+
+/// Everything of the storage host that a call may have left, a line each, in order.
+///
+/// # Panics
+/// If the pool does not answer.
+pub fn picture() -> Vec<String> {
+    let mut all: Vec<_> = storage().into_iter().map(without_number).collect();
+    all.extend(properties());
+    let config = Path::new("/sys/kernel/config");
+    for tree in [
+        "target/iscsi",
+        "nvmet/subsystems",
+        "nvmet/hosts",
+        "nvmet/ports",
+    ] {
+        tree_of(&config.join(tree), &mut all);
+    }
+    let exported = fs::read_to_string("/var/lib/nfs/etab").unwrap_or_default();
+    all.extend(exported.lines().map(|line| format!("etab {line}")));
+    all.sort();
+    all
+}
+
+/// What is only in one of two pictures.
+pub fn difference(expected: &[String], found: &[String]) -> Vec<String> {
+    let lacks = expected.iter().filter(|line| !found.contains(line));
+    let extra = found.iter().filter(|line| !expected.contains(line));
+    lacks
+        .map(|line| format!("missing: {line}"))
+        .chain(extra.map(|line| format!("too much: {line}")))
+        .collect()
+}
+
+/// What is set of each dataset and snapshot, and its origin, but for the times and numbers that are
+/// others each time.
+fn properties() -> Vec<String> {
+    let columns = "name,property,value";
+    let list = "-s local,received -r -t filesystem,volume,snapshot";
+    let mut words = vec!["zfs", "get", "-Hp", "-o", columns];
+    words.extend(list.split(' '));
+    words.extend(["all", ROOT]);
+    let set = run(&words);
+    let origins = run(&[
+        "zfs",
+        "get",
+        "-Hp",
+        "-o",
+        columns,
+        "-r",
+        "origin,volsize,defer_destroy",
+        ROOT,
+    ]);
+    let lines = set.lines().chain(origins.lines());
+    lines.map(str::to_owned).collect()
+}
+
+/// The number of an adapter of LIO is whichever was free.
+fn without_number(line: String) -> String {
+    let Some((before, after)) = line.split_once("/iblock_") else {
+        return line;
+    };
+    let rest = after.trim_start_matches(|c: char| c.is_ascii_digit());
+    format!("{before}/iblock{rest}")
+}
+
+/// The names of all folders and links below, but for those that the kernel chooses.
+fn tree_of(folder: &Path, all: &mut Vec<String>) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let Ok(kind) = entry.file_type() else {
+            continue;
+        };
+        if kind.is_symlink() {
+            // Links to backstores have names of their own each time; what they lead to is what counts.
+            let leads = fs::read_link(&path).unwrap_or_default();
+            let leads = without_number(leads.display().to_string());
+            all.push(format!("{} leads to {leads}", folder.display()));
+        } else if kind.is_dir() {
+            all.push(path.display().to_string());
+            tree_of(&path, all);
+        }
+    }
+}
