@@ -5,6 +5,8 @@
 //! script ended is known only if the server said so; a channel that closes without a status leaves it
 //! unknown.
 
+mod stream;
+
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +23,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 
+pub(crate) use self::stream::Streams;
 use crate::auth::{self, AuthError};
 use crate::host_key::Refusal;
 use crate::settings::Settings;
