@@ -7,6 +7,7 @@
 
 mod absent;
 mod exports;
+mod flows;
 mod foreign;
 mod kept;
 mod leftovers;
