@@ -11,7 +11,7 @@ use driver_core::{Capacity, CapacityQuery, Effect, Error, Found, Kind};
 use node_utils::blocking::is_for_threads_that_hang;
 use tracing::warn;
 
-use super::Candidate;
+use super::{Candidate, Filling};
 use crate::controller::turns::in_turns;
 use crate::decode::CreateVolumeRequest;
 use crate::rpc::Task;
@@ -61,7 +61,9 @@ pub(super) async fn in_order(
     ordered.sort_by_cached_key(|(room, candidate)| {
         let rank = candidate.connection.reach().rank(&request.topology);
         let is_short = matches!(room, Room::Short(_));
-        (candidate.is_closed(), is_short, rank, *room)
+        // Where its source lies, a volume is made without carrying it there.
+        let is_carried = candidate.is_carried();
+        (candidate.is_closed(), is_carried, is_short, rank, *room)
     });
     Ok(ordered
         .into_iter()
@@ -184,6 +186,12 @@ impl Candidate {
     /// Whether no new volumes are made there.
     fn is_closed(&self) -> bool {
         !self.connection.makes_new_volumes()
+    }
+
+    /// Whether what it is filled with would have to be carried there from another storage.
+    fn is_carried(&self) -> bool {
+        let filling = self.able.as_ref().ok().and_then(Option::as_ref);
+        filling.is_some_and(Filling::is_carried)
     }
 
     /// What is said then.
