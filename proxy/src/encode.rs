@@ -6,7 +6,7 @@
 use csi_proto::v1;
 use csi_proto::v1::volume_content_source::{SnapshotSource, Type as Content, VolumeSource};
 use driver_core::text::{MAX_MAP, MAX_STRING};
-use driver_core::{Effect, Error, Kind, Page, Snapshot, Source, Topology, Volume};
+use driver_core::{Effect, Elsewhere, Error, Kind, Page, Snapshot, Source, Topology, Volume};
 use node_utils::node::{Health, Usage, VolumeStats};
 
 use crate::connection::Connection;
@@ -49,6 +49,15 @@ pub(crate) fn volume(connection: &Connection, volume: &Volume) -> v1::Volume {
                     }),
                     Source::Volume(id) => Content::Volume(VolumeSource {
                         volume_id: connection.volume_handle(id),
+                    }),
+                    // The handle as it was when the volume was asked for.
+                    Source::Elsewhere(Elsewhere::Snapshot(handle)) => {
+                        Content::Snapshot(SnapshotSource {
+                            snapshot_id: handle.as_str().to_owned(),
+                        })
+                    }
+                    Source::Elsewhere(Elsewhere::Volume(handle)) => Content::Volume(VolumeSource {
+                        volume_id: handle.as_str().to_owned(),
                     }),
                 }),
             }),

@@ -9,7 +9,7 @@ pub(crate) mod log;
 mod several;
 
 pub(crate) use gate::{Gate, standstill};
-pub(crate) use several::{among, several, several_on, several_under};
+pub(crate) use several::{among, several, several_of, several_on, several_under};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -7,6 +7,7 @@
 
 mod concurrency;
 pub mod fake;
+mod flows;
 mod paging;
 mod snapshots;
 mod verbs;
@@ -69,6 +70,10 @@ where
     snapshots::snapshots_are_idempotent_and_whole(&make().await).await;
     snapshots::snapshots_outlive_their_volume_or_keep_it(&make().await).await;
     snapshots::snapshots_become_volumes(&make().await).await;
+    flows::advertised_forms_are_those_that_are_there(&make().await).await;
+    flows::what_flows_in_is_a_volume_that_stands_on_its_own(&make().await).await;
+    flows::a_flow_that_is_cut_leaves_nothing_that_is_ready(&make().await).await;
+    flows::what_is_given_up_is_deleted(&make().await).await;
     concurrency::equal_calls_at_once_make_one_volume(&make().await).await;
     concurrency::different_calls_at_once_do_not_disturb_each_other(&make().await).await;
     concurrency::creating_against_deleting_converges(&make().await).await;

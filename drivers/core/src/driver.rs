@@ -12,13 +12,14 @@ use node_utils::{Access, AccessMode, Attachment, VolumeCapability};
 
 use crate::call::Call;
 use crate::error::Error;
+use crate::flow::{CopyTag, Form, Outflow};
 use crate::orphan::Orphan;
 use crate::parameters::Parameters;
 use crate::text::{NodeId, SnapshotId, VolumeId, VolumeName};
 use crate::topology::Topology;
 use crate::volume::{
     BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Expanded, Found, Page,
-    PageRequest, Snapshot, SnapshotFilter, Volume,
+    PageRequest, Snapshot, SnapshotFilter, Source, Volume,
 };
 
 /// The verbs that a driver has; what is advertised to the orchestrator follows from this value.
@@ -134,6 +135,38 @@ pub trait Driver: Send + Sync + Debug {
     /// exist. `OutOfRange`, `OutOfSpace`. After any error a retry with the same request converges;
     /// a volume that is not complete is never returned and never listed.
     async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error>;
+
+    /// The forms in which it gives its volumes and snapshots to other connections. Fixed for the life of
+    /// the value; empty where it has no [`Driver::outflow`].
+    fn gives(&self) -> &'static [Form] {
+        &[]
+    }
+
+    /// The forms in which it takes the content of other connections; empty where it has no
+    /// [`Driver::inflow`].
+    fn takes(&self) -> &'static [Form] {
+        &[]
+    }
+
+    /// The content of one of its own for the copy `tag` in another connection. Touches nothing, and says
+    /// nothing yet of whether the source exists.
+    fn outflow(&self, _source: &Source, _tag: &CopyTag) -> Result<Box<dyn Outflow + '_>, Error> {
+        Err(self.unsupported("give content to another connection"))
+    }
+
+    /// Makes a volume of what another connection holds: `request.source` names that, `from` gives it.
+    /// All of [`Driver::create_volume`] holds. A volume that is there already and whole is answered for
+    /// without a look at `from`; one that is not has its name only once the whole stream was taken and
+    /// both ends have said so. What was cut off goes on at the next call, or begins again; a deletion
+    /// takes it away.
+    async fn inflow(
+        &self,
+        _call: &Call,
+        _request: &CreateVolume,
+        _from: &dyn Outflow,
+    ) -> Result<Volume, Error> {
+        Err(self.unsupported("fill a volume from another connection"))
+    }
 
     /// Removes a volume. One that does not exist is removed. Snapshots survive, or `Busy`, and then
     /// the volume is unaltered.

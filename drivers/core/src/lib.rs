@@ -9,6 +9,7 @@ pub mod config;
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
 pub mod driver;
+pub mod flow;
 pub mod naming;
 pub mod orphan;
 pub mod parameters;
@@ -20,6 +21,7 @@ pub mod volume;
 
 pub use call::Call;
 pub use driver::{AccessRules, Capabilities, Driver, Expansion};
+pub use flow::Outflow;
 pub use node_utils::error::{self, Effect, Error, Kind};
 pub use orphan::{Orphan, OrphanKind};
 pub use parameters::Parameters;
@@ -27,6 +29,6 @@ pub use size::SizeRange;
 pub use text::{NodeId, SnapshotId, SnapshotName, VolumeId, VolumeName};
 pub use topology::{Topology, TopologyRequirement};
 pub use volume::{
-    BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Expanded, Found, Page,
-    PageRequest, PageToken, Secrets, Snapshot, SnapshotFilter, Source, Volume,
+    BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Elsewhere, Expanded,
+    Found, Page, PageRequest, PageToken, Secrets, Snapshot, SnapshotFilter, Source, Volume,
 };

@@ -46,6 +46,18 @@ pub enum Source {
     Snapshot(SnapshotId),
     /// The present content of another volume.
     Volume(VolumeId),
+    /// What another connection holds. It comes by [`crate::Driver::inflow`] and in no other way.
+    Elsewhere(Elsewhere),
+}
+
+/// A snapshot or a volume of another connection, as whoever asked for it calls it: a handle. To a driver
+/// it is only a text that has to be the same whenever the same volume is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// The content of a snapshot.
+    Snapshot(SnapshotId),
+    /// The present content of a volume.
+    Volume(VolumeId),
 }
 
 /// A volume as it exists.
@@ -166,6 +178,39 @@ pub struct Page<T> {
 /// volumes without a copy over the network.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct BackendIdentity(pub String);
+
+// === impl Elsewhere ===
+
+impl Elsewhere {
+    const SNAPSHOT: &str = "snapshot-elsewhere";
+    const VOLUME: &str = "volume-elsewhere";
+
+    /// What it is in one word, and its handle: as drivers record it.
+    pub fn record(&self) -> (&'static str, &str) {
+        match self {
+            Self::Snapshot(handle) => (Self::SNAPSHOT, handle.as_str()),
+            Self::Volume(handle) => (Self::VOLUME, handle.as_str()),
+        }
+    }
+
+    /// Reads what [`Elsewhere::record`] gave; `None` for anything else.
+    pub fn read(word: &str, handle: &str) -> Option<Self> {
+        match word {
+            Self::SNAPSHOT => SnapshotId::parse(handle).ok().map(Self::Snapshot),
+            Self::VOLUME => VolumeId::parse(handle).ok().map(Self::Volume),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Elsewhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Snapshot(handle) => write!(f, "snapshot `{}`", handle.as_str().escape_debug()),
+            Self::Volume(handle) => write!(f, "volume `{}`", handle.as_str().escape_debug()),
+        }
+    }
+}
 
 impl fmt::Debug for BackendIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use driver_core::config::{ConfigError, Document};
+use driver_core::flow::{CopyTag, Form, Outflow};
 use driver_core::naming::VolumeNaming;
 use driver_core::parameters::Scope;
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
     CreateVolume, Driver, Error, Expanded, Expansion, Kind, NodeId, Page, PageRequest, Parameters,
-    SizeRange, Snapshot, SnapshotFilter, SnapshotId, Topology, Volume, VolumeId, VolumeName,
+    SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Topology, Volume, VolumeId,
+    VolumeName,
 };
 
 use node_utils::Attachment;
 
 use crate::config::{FILECOPY, HostpathConfig};
+use crate::flow;
 use crate::reach::Reach;
 use crate::store::Store;
 use crate::volumes::Directories;
@@ -29,7 +32,7 @@ pub struct DirectoryDriver {
     kind: &'static str,
     instance: Option<String>,
     naming: VolumeNaming,
-    directories: Arc<Directories>,
+    pub(crate) directories: Arc<Directories>,
 }
 
 /// Why a section of another driver of snapshots does nothing, as long as nobody asks for it.
@@ -76,7 +79,7 @@ impl LocalHostpath {
 
 impl DirectoryDriver {
     /// Runs `work` where it may block; it ends even if nobody waits any more.
-    async fn run<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
         call: &Call,
         doing: &'static str,
@@ -165,6 +168,27 @@ impl Driver for DirectoryDriver {
             directories.create_volume(call, &request)
         })
         .await
+    }
+
+    fn gives(&self) -> &'static [Form] {
+        flow::FORMS
+    }
+
+    fn takes(&self) -> &'static [Form] {
+        flow::FORMS
+    }
+
+    fn outflow(&self, source: &Source, _: &CopyTag) -> Result<Box<dyn Outflow + '_>, Error> {
+        Ok(Box::new(flow::Origin::new(self, source.clone())))
+    }
+
+    async fn inflow(
+        &self,
+        call: &Call,
+        request: &CreateVolume,
+        from: &dyn Outflow,
+    ) -> Result<Volume, Error> {
+        self.filled_from(call, request, from).await
     }
 
     async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {

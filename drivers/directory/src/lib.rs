@@ -14,6 +14,7 @@ mod crash_tests;
 mod disk;
 mod driver;
 mod failure;
+mod flow;
 pub mod id;
 mod page;
 mod reach;

@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime};
 
 use driver_core::parameters::{CONNECTION, CONNECTIONS};
-use driver_core::{Parameters, Source};
+use driver_core::{Elsewhere, Parameters, Source};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
@@ -108,26 +108,30 @@ impl VolumeRecord {
                     let _ = write!(text, " snapshot {}", dir.as_str());
                 }
             }
+            Some(Source::Elsewhere(source)) => {
+                let (word, handle) = source.record();
+                let _ = write!(text, " {word} {handle}");
+            }
             None => {}
         }
         text
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let mut words = text.split(' ');
+        // A handle comes last, as it may hold blanks.
+        let mut words = text.splitn(6, ' ');
         if words.next()? != VOLUME {
             return None;
         }
         let capacity = size(number(words.next()?)?)?;
         let created = from_nanos(number(words.next()?)?);
         let parameters = words.next().filter(|word| is_digest(word))?.to_owned();
-        let source = match (words.next(), words.next(), words.next()) {
-            (None, None, None) => None,
-            (Some("volume"), Some(id), None) => Some(Source::Volume(VolumeDir::new(id)?.id())),
-            (Some("snapshot"), Some(dir), None) => {
-                Some(Source::Snapshot(SnapshotDir::new(dir)?.id()))
-            }
-            _ => return None,
+        let source = match (words.next(), words.next()) {
+            (None, None) => None,
+            (Some("volume"), Some(id)) => Some(Source::Volume(VolumeDir::new(id)?.id())),
+            (Some("snapshot"), Some(dir)) => Some(Source::Snapshot(SnapshotDir::new(dir)?.id())),
+            (Some(word), Some(handle)) => Some(Source::Elsewhere(Elsewhere::read(word, handle)?)),
+            (_, None) | (None, Some(_)) => return None,
         };
         Some(Self {
             capacity,
@@ -236,6 +240,8 @@ mod tests {
             None,
             Some(Source::Volume(volume.id())),
             Some(Source::Snapshot(snapshot.id())),
+            Elsewhere::read("volume-elsewhere", "v:nas/a b").map(Source::Elsewhere),
+            Elsewhere::read("snapshot-elsewhere", "s:nas/a@b").map(Source::Elsewhere),
         ] {
             let record = VolumeRecord {
                 capacity: 5,

@@ -39,12 +39,38 @@ pub(crate) struct Directories {
 }
 
 /// What a volume is to be filled with, found and open.
-struct Filling {
-    shelf: Shelf,
-    name: String,
-    dir: OwnedFd,
+pub(crate) struct Filling {
+    pub(crate) shelf: Shelf,
+    pub(crate) name: String,
+    pub(crate) dir: OwnedFd,
     /// A volume made of it cannot be smaller.
-    least: u64,
+    pub(crate) least: u64,
+}
+
+/// The same, whoever has opened it.
+pub(crate) struct Content<'a> {
+    pub(crate) dir: &'a OwnedFd,
+    /// Whether it has its name still.
+    pub(crate) is_still: &'a dyn Fn() -> bool,
+    pub(crate) least: u64,
+    /// What it is, for errors.
+    pub(crate) called: String,
+}
+
+/// What a volume is to be.
+pub(crate) struct Wanted {
+    pub(crate) dir: VolumeDir,
+    pub(crate) record: VolumeRecord,
+    pub(crate) size: SizeRange,
+    /// The work, for errors and logs.
+    pub(crate) doing: String,
+}
+
+impl Filling {
+    /// What it is, for errors.
+    fn called(&self) -> String {
+        format!("{} {}", self.shelf.noun(), self.name)
+    }
 }
 
 impl Directories {
@@ -67,11 +93,8 @@ impl Directories {
         }
     }
 
-    pub(crate) fn create_volume(
-        &self,
-        call: &Call,
-        request: &CreateVolume,
-    ) -> Result<Volume, Error> {
+    /// What a volume is to be, as far as its request says.
+    pub(crate) fn wanted(&self, request: &CreateVolume) -> Result<Wanted, Error> {
         let dir = VolumeDir::parse(&request.id)?;
         let source = request.source.as_ref().map(normalised).transpose()?;
         let doing = format!("creating volume {dir}");
@@ -85,58 +108,103 @@ impl Directories {
             .size
             .choose(1)
             .map_err(|error| Error::new(Kind::OutOfRange, doing.clone()).because(error))?;
-        let mut record = VolumeRecord {
+        let record = VolumeRecord {
             capacity: size,
             source,
             parameters: digest(&request.parameters),
             created: SystemTime::now(),
         };
+        let size = request.size;
+        Ok(Wanted {
+            dir,
+            record,
+            size,
+            doing,
+        })
+    }
+
+    pub(crate) fn create_volume(
+        &self,
+        call: &Call,
+        request: &CreateVolume,
+    ) -> Result<Volume, Error> {
+        let wanted = self.wanted(request)?;
         let shelf = self.store.shelf_or_make(Shelf::Volumes)?;
-        let made = match &record.source {
-            None => self.make_empty(call, &shelf, &dir, &record, &doing),
-            Some(source) => {
-                if let Some(found) = Store::find(&shelf, Shelf::Volumes, dir.as_str())? {
-                    return self.existing(&dir, &found, &record, request.size);
-                }
-                let filling = self.filling(source)?;
-                record.capacity = at_least(size, filling.least, request.size, &doing)?;
-                self.make_copy(call, &shelf, &dir, &record, &filling, &doing)
-            }
+        let Some(source) = &wanted.record.source else {
+            let made = self.make_empty(call, &shelf, &wanted);
+            return self.outcome(call, &shelf, wanted, made);
         };
+        if let Some(found) = Store::find(&shelf, Shelf::Volumes, wanted.dir.as_str())? {
+            return self.existing(&wanted, &found);
+        }
+        let filling = self.filling(source)?;
+        let is_still = || {
+            self.store
+                .is_still(filling.shelf, &filling.name, &filling.dir)
+        };
+        let content = Content {
+            dir: &filling.dir,
+            is_still: &is_still,
+            least: filling.least,
+            called: filling.called(),
+        };
+        self.make_of(call, &shelf, wanted, &content)
+    }
+
+    /// Makes a volume with a content.
+    pub(crate) fn make_of(
+        &self,
+        call: &Call,
+        shelf: &OwnedFd,
+        mut wanted: Wanted,
+        content: &Content<'_>,
+    ) -> Result<Volume, Error> {
+        let (size, doing) = (wanted.record.capacity, &wanted.doing);
+        wanted.record.capacity = at_least(size, content.least, wanted.size, doing)?;
+        let made = self.make_copy(call, shelf, &wanted, content);
+        self.outcome(call, shelf, wanted, made)
+    }
+
+    /// What is told of a volume after it was made, or not.
+    fn outcome(
+        &self,
+        call: &Call,
+        shelf: &OwnedFd,
+        wanted: Wanted,
+        made: Result<bool, Error>,
+    ) -> Result<Volume, Error> {
         self.store.tidy(if made.is_ok() {
             Duration::ZERO
         } else {
             call.remaining() / 2
         });
         if matches!(made, Ok(true)) {
+            let Wanted { dir, record, .. } = wanted;
             return Ok(self.volume(&dir, Some(record.capacity), record.source));
         }
         // Also after an error: one that an earlier call made exists, whatever keeps us from making it.
-        let found = Store::find(&shelf, Shelf::Volumes, dir.as_str());
-        match (made, found?) {
-            (_, Some(found)) => self.existing(&dir, &found, &record, request.size),
+        let name = wanted.dir.as_str();
+        match (made, Store::find(shelf, Shelf::Volumes, name)?) {
+            (_, Some(found)) => self.existing(&wanted, &found),
             (Err(error), None) => Err(error.with_effect(call.effect())),
-            (Ok(_), None) => Err(Store::taken(&shelf, dir.as_str(), &doing)),
+            (Ok(_), None) => Err(Store::taken(shelf, name, &wanted.doing)),
         }
     }
 
     /// Makes an empty volume; `false` if the name is taken. After an error nothing of it is left.
-    fn make_empty(
-        &self,
-        call: &Call,
-        shelf: &OwnedFd,
-        dir: &VolumeDir,
-        record: &VolumeRecord,
-        doing: &str,
-    ) -> Result<bool, Error> {
-        let wanted = self.layout.permissions;
-        let mode = if wanted.mode.is_some() { 0o700 } else { 0o755 };
+    fn make_empty(&self, call: &Call, shelf: &OwnedFd, wanted: &Wanted) -> Result<bool, Error> {
+        let permissions = self.layout.permissions;
+        let mode = if permissions.mode.is_some() {
+            0o700
+        } else {
+            0o755
+        };
         let make = || {
             let aside = self.store.workshop.make_empty(shelf.as_fd(), mode)?;
-            permit(aside.dir(), wanted)?;
-            record.write(aside.dir())?;
+            permit(aside.dir(), permissions)?;
+            wanted.record.write(aside.dir())?;
             stop::mark("record");
-            aside.commit(call, shelf.as_fd(), dir.as_str())
+            aside.commit(call, shelf.as_fd(), wanted.dir.as_str())
         };
         let mut outcome = make();
         for _ in 1..ATTEMPTS {
@@ -148,7 +216,7 @@ impl Directories {
         match outcome {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => Ok(false),
-            Err(errno) => Err(failed(doing, errno)),
+            Err(errno) => Err(failed(wanted.doing.clone(), errno)),
         }
     }
 
@@ -158,30 +226,25 @@ impl Directories {
         &self,
         call: &Call,
         shelf: &OwnedFd,
-        dir: &VolumeDir,
-        record: &VolumeRecord,
-        filling: &Filling,
-        doing: &str,
+        wanted: &Wanted,
+        content: &Content<'_>,
     ) -> Result<bool, Error> {
+        let doing = wanted.doing.as_str();
         let fail = |errno| failed(doing, errno);
         // What an earlier copy left may be the room that this one needs.
         self.store.tidy(call.remaining() / 2);
         let base = self.store.open()?;
         let bench = self.store.workshop.open(&base)?;
         let aside = bench.make_filled().map_err(fail)?;
-        let copied = copy::copy_tree(&filling.dir, aside.dir(), aside.folder(), call, doing)?;
+        let copied = copy::copy_tree(content.dir, aside.dir(), aside.folder(), call, doing)?;
         // Had it been deleted meanwhile, files would be missing from the copy.
-        if !self
-            .store
-            .is_still(filling.shelf, &filling.name, &filling.dir)
-        {
-            let source = format!("{} {}", filling.shelf.noun(), filling.name);
-            return Err(Error::not_found(format!("{doing} from {source}")));
+        if !(content.is_still)() {
+            return Err(Error::not_found(format!("{doing} from {}", content.called)));
         }
         permit(aside.dir(), self.layout.permissions).map_err(fail)?;
-        record.write(aside.dir()).map_err(fail)?;
+        wanted.record.write(aside.dir()).map_err(fail)?;
         stop::mark("record");
-        match aside.commit(call, shelf.as_fd(), dir.as_str()) {
+        match aside.commit(call, shelf.as_fd(), wanted.dir.as_str()) {
             Ok(()) => {}
             Err(Errno::EXIST) => return Ok(false),
             Err(errno) => return Err(fail(errno)),
@@ -190,10 +253,14 @@ impl Directories {
         Ok(true)
     }
 
-    fn filling(&self, source: &Source) -> Result<Filling, Error> {
+    pub(crate) fn filling(&self, source: &Source) -> Result<Filling, Error> {
         let (shelf, name) = match source {
             Source::Volume(id) => (Shelf::Volumes, VolumeDir::parse(id)?.to_string()),
             Source::Snapshot(id) => (Shelf::Snapshots, SnapshotDir::parse(id)?.to_string()),
+            Source::Elsewhere(source) => {
+                return Err(Error::invalid(format!("opening {source} as a source"))
+                    .because("it is in another connection"));
+            }
         };
         let dir = self
             .store
@@ -213,13 +280,13 @@ impl Directories {
 
     /// Answers for a volume that is there already, if it is what is wanted. One without a record,
     /// democratic-csi's own, is taken as it is. compat: "local-hostpath".
-    fn existing(
-        &self,
-        dir: &VolumeDir,
-        found: &OwnedFd,
-        wanted: &VolumeRecord,
-        size: SizeRange,
-    ) -> Result<Volume, Error> {
+    pub(crate) fn existing(&self, wanted: &Wanted, found: &OwnedFd) -> Result<Volume, Error> {
+        let Wanted {
+            dir,
+            record: wanted,
+            size,
+            ..
+        } = wanted;
         let exists = || Error::new(Kind::Conflict, format!("volume {dir} exists"));
         let Some(record) = VolumeRecord::read(found) else {
             // A copy of ours has a record where one can be kept. This may be half of one.
@@ -341,6 +408,7 @@ fn normalised(source: &Source) -> Result<Source, Error> {
     Ok(match source {
         Source::Volume(id) => Source::Volume(VolumeDir::parse(id)?.id()),
         Source::Snapshot(id) => Source::Snapshot(SnapshotDir::parse(id)?.id()),
+        Source::Elsewhere(source) => Source::Elsewhere(source.clone()),
     })
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use exec::script::{REMOTE_COMMAND, Shell};
-use exec::{Batch, Command, Output, RunError, Runner};
+use exec::{Batch, Command, Feed, Flow, Output, RunError, Runner};
 use tokio::time::{Instant, timeout_at};
 
 use crate::pool::{Pool, Turn};
-use crate::session::Ran;
+use crate::session::{Ran, Streams};
 use crate::settings::Settings;
 
 /// Refusals of a connection that was fine a moment ago, before a call gives up.
@@ -17,7 +17,10 @@ const TRIES: usize = 64;
 
 /// Runs commands on one machine. Cheap to clone; clones share the connections.
 #[derive(Debug, Clone)]
-pub struct Ssh(Shell<Wire>);
+pub struct Ssh {
+    shell: Shell<Wire>,
+    streams: Streams,
+}
 
 /// Carries scripts, and only scripts, to the machine.
 #[derive(Debug, Clone)]
@@ -41,18 +44,30 @@ enum NotSent {
 impl Ssh {
     /// A runner for the machine of `settings`. Nothing is connected yet.
     pub fn new(settings: Settings) -> Self {
-        Self(Shell::new(Wire(Arc::new(Pool::new(settings)))))
+        let pool = Arc::new(Pool::new(settings));
+        Self {
+            streams: Streams::new(Arc::clone(pool.settings())),
+            shell: Shell::new(Wire(pool)),
+        }
     }
 }
 
 #[async_trait]
 impl Runner for Ssh {
     async fn run(&self, command: &Command) -> Result<Output, RunError> {
-        self.0.run(command).await
+        self.shell.run(command).await
     }
 
     async fn run_all(&self, commands: &[Command]) -> Batch {
-        self.0.run_all(commands).await
+        self.shell.run_all(commands).await
+    }
+
+    async fn pour(&self, command: &Command) -> Result<Box<dyn Flow>, RunError> {
+        self.streams.pour(command).await
+    }
+
+    async fn feed(&self, command: &Command, feed: &mut dyn Feed) -> Result<Output, RunError> {
+        self.streams.feed(command, feed).await
     }
 }
 

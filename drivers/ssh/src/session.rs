@@ -6,6 +6,7 @@
 //! known only if the server said so; a channel that closes without a status leaves it unknown.
 
 mod ends;
+mod stream;
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,6 +23,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use self::ends::{Ends, Line, is_idle};
+pub(crate) use self::stream::Streams;
 use crate::auth::{self, AuthError};
 use crate::host_key::Refusal;
 use crate::settings::Settings;

@@ -8,6 +8,7 @@ mod adopted;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
+use driver_core::flow::{CopyTag, Form, Outflow};
 use driver_core::text::MAX_STRING;
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
@@ -118,7 +119,7 @@ impl<B: Backend> NodeZfs<B> {
     /// What a volume is made from may lie on another node.
     fn source_is_elsewhere(&self, source: Option<&Source>) -> bool {
         match source {
-            None => false,
+            None | Some(Source::Elsewhere(_)) => false,
             Some(Source::Volume(id)) => self.mark.is_foreign(id),
             Some(Source::Snapshot(id)) => {
                 let place = self.layout.snapshot(id);
@@ -196,6 +197,30 @@ impl<B: Backend> Driver for NodeZfs<B> {
             }
             made => made,
         }
+    }
+
+    fn gives(&self) -> &'static [Form] {
+        self.driver.gives()
+    }
+
+    fn takes(&self) -> &'static [Form] {
+        self.driver.takes()
+    }
+
+    fn outflow(&self, source: &Source, tag: &CopyTag) -> Result<Box<dyn Outflow + '_>, Error> {
+        if self.source_is_elsewhere(Some(source)) {
+            return Err(elsewhere("give content to another connection".to_owned()));
+        }
+        self.driver.outflow(source, tag)
+    }
+
+    async fn inflow(
+        &self,
+        call: &Call,
+        request: &CreateVolume,
+        from: &dyn Outflow,
+    ) -> Result<Volume, Error> {
+        self.driver.inflow(call, request, from).await
     }
 
     async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {

@@ -6,12 +6,13 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
+use driver_core::flow::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Error};
 
-use crate::name::DatasetName;
+use crate::name::{DatasetName, SnapshotRef};
 use crate::observed::{Dataset, Observed, Question, Snapshot, VolumeKind};
-use crate::property::PropertyName;
-use crate::step::{Failed, Plan};
+use crate::property::{Property, PropertyName};
+use crate::step::{Failed, Next, Plan};
 
 /// Looks at pools and changes them.
 #[async_trait]
@@ -43,9 +44,59 @@ pub trait Backend: Send + Sync + Debug {
         then: &Question<Self::Request>,
     ) -> Result<Observed<Self::Answer>, Failed>;
 
+    /// Whether content goes out of it and into it as streams.
+    fn streams(&self) -> bool {
+        false
+    }
+
+    /// Sends a snapshot, from the beginning or from where an earlier stream of it was cut. `NotFound`:
+    /// it is not there, or the bookmark is not one of this snapshot.
+    async fn send(
+        &self,
+        _call: &Call,
+        _from: &SnapshotRef,
+        _resume: Option<&Bookmark>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        Err(Error::unsupported("send a snapshot"))
+    }
+
+    /// Receives a snapshot and the dataset that it is of, under the lock of that dataset. What is cut
+    /// stays, with its properties, and shows from where it goes on. Calls [`Call::changing`] first.
+    async fn receive(
+        &self,
+        _call: &Call,
+        _incoming: &Incoming,
+        _stream: &mut dyn Bytes,
+    ) -> Result<(), Interrupted> {
+        Err(Interrupted::Here(Failed {
+            next: Next::Tell,
+            error: Error::unsupported("receive a snapshot"),
+        }))
+    }
+
     /// One part of a list; the backend filters, sorts and cuts. What lies in a pool that is not there
     /// is no empty list but `Unreachable`.
     async fn list(&self, call: &Call, query: &ListQuery) -> Result<Listed, Error>;
+}
+
+/// What is received.
+#[derive(Debug, Clone)]
+pub struct Incoming {
+    /// The dataset and the snapshot that it comes with.
+    pub to: SnapshotRef,
+    /// What it has from its first moment. What goes on has it already.
+    pub properties: Vec<Property>,
+    /// Whether it goes on with what is there.
+    pub goes_on: bool,
+}
+
+/// Why a stream was not received to its end.
+#[derive(Debug)]
+pub enum Interrupted {
+    /// Its source said so. What was received stays.
+    Source(Error),
+    /// Something here did not want more of it.
+    Here(Failed),
 }
 
 /// Which part of which list. compat: "ZFS".

@@ -5,6 +5,7 @@
 //! cut connection may be at the same volume. What `zfs` says is understood in `failure` alone.
 
 mod failure;
+mod flow;
 mod look;
 mod page;
 mod progress;
@@ -15,12 +16,14 @@ mod tools;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use driver_core::flow::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Effect, Error};
 use exec::{Command, Lock, Locked, Output, RunError, Runner};
 
 pub use tools::ZfsTools;
 
-use crate::backend::{Backend, ListQuery, Listed};
+use crate::backend::{Backend, Incoming, Interrupted, ListQuery, Listed};
+use crate::name::SnapshotRef;
 use crate::observed::{Observed, Question};
 use crate::step::{Failed, Next, Plan, Step};
 
@@ -176,6 +179,28 @@ impl<R: Runner> Backend for Cli<R> {
             next: Next::Tell,
             error: error.with_effect(Effect::Possible),
         })
+    }
+
+    fn streams(&self) -> bool {
+        true
+    }
+
+    async fn send(
+        &self,
+        call: &Call,
+        from: &SnapshotRef,
+        resume: Option<&Bookmark>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        self.sent(call, from, resume).await
+    }
+
+    async fn receive(
+        &self,
+        call: &Call,
+        incoming: &Incoming,
+        stream: &mut dyn Bytes,
+    ) -> Result<(), Interrupted> {
+        self.received(call, incoming, stream).await
     }
 
     async fn list(&self, call: &Call, query: &ListQuery) -> Result<Listed, Error> {

@@ -6,6 +6,7 @@
 
 mod begun;
 mod converge;
+mod flow;
 mod orphans;
 mod request;
 mod shown;
@@ -15,12 +16,13 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use driver_core::config::IdRoom;
+use driver_core::flow::{CopyTag, Form, Outflow};
 use driver_core::naming::VolumeNaming;
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
     CreateVolume, Driver, Effect, Error, Expanded, Expansion, Found, Kind, NodeId, Orphan, Page,
-    PageRequest, Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Topology, Volume,
-    VolumeId, VolumeName,
+    PageRequest, Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Topology,
+    Volume, VolumeId, VolumeName,
 };
 use node_utils::VolumeCapability;
 use tokio::time::Instant;
@@ -231,18 +233,33 @@ where
 
     async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error> {
         let dataset = self.layout().volume(&request.id)?;
-        let place = self.settings.place.as_ref();
-        if place.is_some_and(|place| !request.topology.accepts(place)) {
-            return Err(
-                Error::new(Kind::OutOfSpace, format!("create volume `{}`", request.id))
-                    .because("its volumes are reachable from another node than those required"),
-            );
-        }
+        self.check_place(request)?;
         let verb = self.creation(request, &dataset)?;
         let made = self.converge(call, &verb).await?;
         // It is there, whoever made it.
         self.volume(&made)
             .map_err(|error| error.with_effect(Effect::Possible))
+    }
+
+    fn gives(&self) -> &'static [Form] {
+        self.forms()
+    }
+
+    fn takes(&self) -> &'static [Form] {
+        self.forms()
+    }
+
+    fn outflow(&self, source: &Source, tag: &CopyTag) -> Result<Box<dyn Outflow + '_>, Error> {
+        self.origin(source, tag)
+    }
+
+    async fn inflow(
+        &self,
+        call: &Call,
+        request: &CreateVolume,
+        from: &dyn Outflow,
+    ) -> Result<Volume, Error> {
+        self.filled_from(call, request, from).await
     }
 
     async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {

@@ -5,6 +5,7 @@
 //! volume is `<datasetParentName>/<id>`, a snapshot `<volume>@<name>`, and one that stands on its
 //! own `<volume>/<name>`, a dataset below `<detachedSnapshotsDatasetParentName>`.
 
+use driver_core::flow::CopyTag;
 use driver_core::{BackendIdentity, Error, SnapshotId, SnapshotName, VolumeId, naming};
 
 use crate::name::{DatasetName, NameError, SnapshotLeaf, SnapshotRef};
@@ -16,6 +17,7 @@ const MAX_VOLUME: usize = 128;
 pub(crate) const HELPER: &str = "volume-source-for-";
 const FOR_VOLUME: &str = "volume-source-for-volume-";
 const FOR_SNAPSHOT: &str = "volume-source-for-snapshot-";
+const FOR_COPY: &str = "volume-source-for-copy-";
 
 /// Where the volumes of a connection lie, and what they are.
 #[derive(Debug, Clone)]
@@ -80,6 +82,20 @@ pub fn helper_for_snapshot(leaf: &SnapshotLeaf) -> Result<SnapshotLeaf, NameErro
     SnapshotLeaf::parse(&format!("{FOR_SNAPSHOT}{leaf}"))
 }
 
+/// The helper snapshot that a volume of another connection is made of. Whole handles do not fit into
+/// names, and volumes of two connections may have the same id: so it is a number that is the same for
+/// every attempt at that copy.
+pub fn helper_for_copy(tag: &CopyTag) -> SnapshotLeaf {
+    // FNV-1a: the same for ever and everywhere.
+    let hash = tag
+        .as_str()
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+    SnapshotLeaf::of_number(FOR_COPY, hash)
+}
+
 /// The name that a snapshot is put aside under when its own is needed, or when it moves to a dataset
 /// where its own may be taken. It is that of a helper from then on, and of no other one.
 pub fn aside(guid: Guid) -> SnapshotLeaf {
@@ -136,8 +152,10 @@ impl Layout {
             // Those of one volume keep out of each other's way.
             return self.made_of(helper)?.parent();
         }
-        // One that was put aside, by whom does not show.
-        let number = leaf.strip_prefix(HELPER)?;
+        // One that was put aside, by whom does not show; or one of a copy that is made elsewhere.
+        let number = leaf
+            .strip_prefix(FOR_COPY)
+            .or_else(|| leaf.strip_prefix(HELPER))?;
         number.parse::<u64>().ok().map(|_| helper.dataset.clone())
     }
 
@@ -276,6 +294,19 @@ mod tests {
         let expected = DatasetName::parse("tank/s/pvc-1/snapshot-2").unwrap();
         assert_eq!(place.at, At::Detached(expected));
         assert_eq!(place.id().unwrap(), id);
+    }
+
+    #[test]
+    fn a_copy_has_a_helper_of_its_own_that_an_operator_can_remove() {
+        let (one, other) = (CopyTag::of("v:a/x"), CopyTag::of("v:b/x"));
+        let leaf = helper_for_copy(&one);
+        assert_eq!(leaf, helper_for_copy(&one));
+        assert_ne!(leaf, helper_for_copy(&other));
+        assert!(is_helper(&leaf));
+        let source = DatasetName::parse("tank/v/x").unwrap();
+        let helper = source.at(&leaf).unwrap();
+        assert_eq!(layout().made_of(&helper), None);
+        assert_eq!(layout().lock_of_helper(&helper), Some(source));
     }
 
     #[test]

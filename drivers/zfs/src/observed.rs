@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use driver_core::flow::Bookmark;
+
 use crate::name::{DatasetName, Object, SnapshotRef};
 use crate::property::{Properties, PropertyName};
 
@@ -76,7 +78,7 @@ pub enum Look {
 }
 
 /// The properties that every look shows. Another one has to be asked for.
-pub static ALWAYS: [PropertyName; 30] = [
+pub static ALWAYS: [PropertyName; 31] = [
     PropertyName::TYPE,
     PropertyName::GUID,
     PropertyName::CREATETXG,
@@ -86,6 +88,7 @@ pub static ALWAYS: [PropertyName; 30] = [
     PropertyName::DEFER_DESTROY,
     PropertyName::USERREFS,
     PropertyName::INCONSISTENT,
+    PropertyName::RESUME_TOKEN,
     PropertyName::MOUNTPOINT,
     PropertyName::CANMOUNT,
     PropertyName::MOUNTED,
@@ -202,6 +205,19 @@ impl Dataset {
         self.properties.number(&PropertyName::INCONSISTENT) > Some(0)
     }
 
+    /// From where a stream goes on that was cut while it was received here. Such a one may still be
+    /// running: ZFS does not tell, and refuses whoever comes second.
+    pub fn resumes(&self) -> Option<Bookmark> {
+        let token = self.properties.get(&PropertyName::RESUME_TOKEN)?;
+        let whole = |token: &&str| !matches!(*token, "" | "-");
+        Bookmark::parse(Some(token).filter(whole)?).ok()
+    }
+
+    /// How many bytes it holds, before anything is made small.
+    pub fn held(&self) -> u64 {
+        held(&self.properties)
+    }
+
     /// The snapshot that it is a clone of.
     pub fn origin(&self) -> Option<SnapshotRef> {
         SnapshotRef::parse(self.properties.get(&PropertyName::ORIGIN)?).ok()
@@ -221,6 +237,12 @@ impl Dataset {
         let path = self.properties.get(&PropertyName::MOUNTPOINT)?;
         path.starts_with('/').then_some(path)
     }
+}
+
+/// How many bytes something holds: on another pool it may not be compressed.
+pub(crate) fn held(properties: &Properties) -> u64 {
+    let number = |name| properties.number(&name).unwrap_or_default();
+    number(PropertyName::REFERENCED).max(number(PropertyName::LOGICALREFERENCED))
 }
 
 // === impl Snapshot ===

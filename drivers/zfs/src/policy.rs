@@ -123,6 +123,7 @@ impl Policy {
             None => return all,
             Some(Source::Snapshot(id)) => ("snapshot", id.as_str()),
             Some(Source::Volume(id)) => ("volume", id.as_str()),
+            Some(Source::Elsewhere(source)) => source.record(),
         };
         all.push(text(PropertyName::SOURCE_KIND, kind));
         all.push(text(PropertyName::SOURCE_ID, id));

@@ -134,6 +134,8 @@ impl PropertyName {
     pub const USERREFS: Self = Self::constant("userrefs");
     /// `1` while a stream is being received into a dataset: not all of its content is there.
     pub const INCONSISTENT: Self = Self::constant("inconsistent");
+    /// From where a stream that was cut goes on, if it was received so that it can.
+    pub const RESUME_TOKEN: Self = Self::constant("receive_resume_token");
     /// Where a filesystem is mounted.
     pub const MOUNTPOINT: Self = Self::constant("mountpoint");
     /// Whether ZFS mounts it.

@@ -5,6 +5,7 @@
 //! change it between a look and a plan, and it can be busy. The tests of real ZFS run the same suites.
 
 mod export;
+mod flow;
 mod memory;
 mod pool;
 mod state;
@@ -14,6 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use driver_core::flow::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Effect, Error};
 
 pub use export::{MemoryAnswer, MemoryExport, MemoryRequest, Targets};
@@ -21,7 +23,8 @@ pub use memory::settings;
 pub use pool::{MemoryPool, Thing};
 pub use state::State;
 
-use crate::backend::{Backend, ListQuery, Listed};
+use crate::backend::{Backend, Incoming, Interrupted, ListQuery, Listed};
+use crate::name::SnapshotRef;
 use crate::observed::{Look, Observed, Question};
 use crate::step::{Failed, Next, Plan};
 
@@ -114,7 +117,8 @@ impl Backend for MemoryHost {
     type Answer = MemoryAnswer;
 
     fn identity(&self) -> BackendIdentity {
-        BackendIdentity("memory".into())
+        // As many hosts as there are values.
+        BackendIdentity(format!("memory {:p}", &raw const self.state))
     }
 
     async fn observe(
@@ -146,6 +150,29 @@ impl Backend for MemoryHost {
         }
         tokio::task::yield_now().await;
         outcome
+    }
+
+    fn streams(&self) -> bool {
+        true
+    }
+
+    async fn send(
+        &self,
+        _call: &Call,
+        from: &SnapshotRef,
+        resume: Option<&Bookmark>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        flow::send(&mut self.state(), from, resume)
+    }
+
+    async fn receive(
+        &self,
+        call: &Call,
+        incoming: &Incoming,
+        stream: &mut dyn Bytes,
+    ) -> Result<(), Interrupted> {
+        call.changing();
+        flow::receive(self, incoming, stream).await
     }
 
     async fn list(&self, _call: &Call, query: &ListQuery) -> Result<Listed, Error> {

@@ -17,6 +17,7 @@ use crate::error::RunError;
 use crate::output::Output;
 use crate::runner::{Batch, Runner};
 use crate::search::{self, DIRECTORIES};
+use crate::stream::{Feed, Flow};
 
 pub use settings::{HostSettings, InvalidHostSettings};
 
@@ -104,6 +105,14 @@ impl<R: Runner> Runner for Host<R> {
             }
         }
         self.inner.run_all(&inside).await
+    }
+
+    async fn pour(&self, command: &Command) -> Result<Box<dyn Flow>, RunError> {
+        self.inner.pour(&self.enter(command).await?).await
+    }
+
+    async fn feed(&self, command: &Command, feed: &mut dyn Feed) -> Result<Output, RunError> {
+        self.inner.feed(&self.enter(command).await?, feed).await
     }
 }
 

@@ -16,6 +16,7 @@ mod quote;
 mod runner;
 pub mod script;
 mod search;
+pub mod stream;
 mod sudo;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -34,4 +35,5 @@ pub use output::{Output, Status};
 pub use quote::{NulByte, quote};
 pub use runner::{Batch, BatchError, Runner, Step};
 pub use search::{DIRECTORIES, resolve};
+pub use stream::{Feed, Flow};
 pub use sudo::Sudo;

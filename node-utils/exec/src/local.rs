@@ -18,6 +18,7 @@ use crate::error::RunError;
 use crate::output::Output;
 use crate::runner::Runner;
 use crate::search::{self, DIRECTORIES};
+use crate::stream::{self, Feed, Flow};
 
 /// Runs commands here.
 #[derive(Debug, Clone)]
@@ -54,7 +55,8 @@ impl Local {
         }
     }
 
-    fn start(&self, command: &Command) -> Result<tokio::process::Child, RunError> {
+    /// `fed`: what it reads comes later.
+    fn start(&self, command: &Command, fed: bool) -> Result<tokio::process::Child, RunError> {
         let path = self.find(command.program())?;
         let mut process = process(&path);
         process
@@ -71,8 +73,8 @@ impl Local {
             // Not the folder we were started in: a child must not keep a volume busy.
             .current_dir("/")
             .stdin(match command.input() {
-                Input::Empty => Stdio::null(),
-                Input::Plain(_) | Input::Secret(_) => Stdio::piped(),
+                Input::Empty if !fed => Stdio::null(),
+                Input::Empty | Input::Plain(_) | Input::Secret(_) => Stdio::piped(),
             })
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -110,7 +112,19 @@ impl Runner for Local {
             command: command.masked(),
             source,
         })?;
-        let child = self.start(command)?;
+        let child = self.start(command, false)?;
         child::finish(child, command).await
+    }
+
+    async fn pour(&self, command: &Command) -> Result<Box<dyn Flow>, RunError> {
+        stream::check(command)?;
+        let child = self.start(command, false)?;
+        Ok(Box::new(child::Printing::new(child, command)))
+    }
+
+    async fn feed(&self, command: &Command, feed: &mut dyn Feed) -> Result<Output, RunError> {
+        stream::check(command)?;
+        let child = self.start(command, true)?;
+        child::fed(child, command, feed).await
     }
 }

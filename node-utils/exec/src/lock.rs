@@ -14,6 +14,7 @@ use crate::error::{Effect, RunError};
 use crate::output::{Output, Status};
 use crate::runner::{Batch, Runner};
 use crate::script::Script;
+use crate::stream::Feed;
 
 const SH: Program = Program::constant("sh");
 
@@ -174,6 +175,15 @@ impl<R: Runner> Runner for Locked<R> {
             Err(error) if error.effect() == Effect::None => Batch::not_started(commands, error),
             Err(error) => script.read(&[], &[], Some(error)),
         }
+    }
+
+    /// What is fed is read by the command alone; the tool that holds the lock does not touch it.
+    async fn feed(&self, command: &Command, feed: &mut dyn Feed) -> Result<Output, RunError> {
+        let output = self.inner.feed(&self.lock.around(command), feed).await?;
+        if output.status == Status::Exit(NOT_FREE) {
+            return Err(self.no_turn(command));
+        }
+        Ok(output)
     }
 }
 

@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use crate::command::{Command, CommandLine};
 use crate::error::{Effect, RunError};
 use crate::output::Output;
+use crate::stream::{self, Feed, Flow};
 
 /// Runs commands somewhere: here, on the host, over SSH.
 ///
@@ -53,6 +54,19 @@ pub trait Runner: Send + Sync + fmt::Debug {
             }
         }
         Batch::new(commands, steps, cut)
+    }
+
+    /// Runs one command and hands out what it prints as it prints it. It has no input, and its cap
+    /// does not count. A runner that carries no streams refuses, and nothing was started.
+    async fn pour(&self, command: &Command) -> Result<Box<dyn Flow>, RunError> {
+        Err(stream::refused(command))
+    }
+
+    /// Runs one command to its end, as [`Runner::run`] does, and gives it `feed` to read. A feed that is
+    /// cut looks to the command like one that has ended: it has to be one that can tell. A runner that
+    /// carries no streams refuses, and nothing was started.
+    async fn feed(&self, command: &Command, _feed: &mut dyn Feed) -> Result<Output, RunError> {
+        Err(stream::refused(command))
     }
 
     /// Runs one command and turns an ending it does not accept into an error.
@@ -204,6 +218,14 @@ impl<R: Runner + ?Sized> Runner for Arc<R> {
     async fn run_all(&self, commands: &[Command]) -> Batch {
         (**self).run_all(commands).await
     }
+
+    async fn pour(&self, command: &Command) -> Result<Box<dyn Flow>, RunError> {
+        (**self).pour(command).await
+    }
+
+    async fn feed(&self, command: &Command, feed: &mut dyn Feed) -> Result<Output, RunError> {
+        (**self).feed(command, feed).await
+    }
 }
 
 #[async_trait]
@@ -214,5 +236,13 @@ impl<R: Runner + ?Sized> Runner for &R {
 
     async fn run_all(&self, commands: &[Command]) -> Batch {
         (**self).run_all(commands).await
+    }
+
+    async fn pour(&self, command: &Command) -> Result<Box<dyn Flow>, RunError> {
+        (**self).pour(command).await
+    }
+
+    async fn feed(&self, command: &Command, feed: &mut dyn Feed) -> Result<Output, RunError> {
+        (**self).feed(command, feed).await
     }
 }

@@ -18,6 +18,7 @@
 
 mod read;
 mod shell;
+mod streamed;
 mod write;
 
 use std::fmt;
@@ -29,6 +30,7 @@ use crate::command::{Accept, Command, Program};
 use crate::error::RunError;
 
 pub use shell::Shell;
+pub use streamed::{Beginning, Begun, REMOTE_STREAM, Streamed};
 
 #[cfg(doc)]
 use crate::runner::Step;

@@ -10,6 +10,7 @@ use crate::command::{Command, InvalidCommand, Program};
 use crate::error::RunError;
 use crate::output::Output;
 use crate::runner::{Batch, Runner};
+use crate::stream::{Feed, Flow};
 
 const SUDO: Program = Program::constant("sudo");
 
@@ -64,6 +65,14 @@ impl<R: Runner> Runner for Sudo<R> {
             Ok(raised) => self.inner.run_all(&raised).await,
             Err(error) => Batch::not_started(commands, error),
         }
+    }
+
+    async fn pour(&self, command: &Command) -> Result<Box<dyn Flow>, RunError> {
+        self.inner.pour(&raise(command)?).await
+    }
+
+    async fn feed(&self, command: &Command, feed: &mut dyn Feed) -> Result<Output, RunError> {
+        self.inner.feed(&raise(command)?, feed).await
     }
 }
 

@@ -6,22 +6,24 @@
 //! volume is left to its driver: nothing is deleted here. compat: "The proxy".
 
 mod choice;
+mod filling;
 
 use std::sync::Arc;
 
 use csi_proto::v1;
-use driver_core::{CreateVolume, Effect, Error, Kind, Source, VolumeId};
+use driver_core::{CreateVolume, Effect, Error, Kind, VolumeId};
 use tracing::info;
 
 use super::{about, about_volume, offered};
 use crate::connection::Connection;
 use crate::connections::Connections;
-use crate::decode::{CreateVolumeRequest, SourceHandle};
+use crate::decode::CreateVolumeRequest;
 use crate::encode;
 use crate::inflight::{Hold, Keys, Object};
 use crate::rpc::{Job, Task};
 use crate::service::Plugin;
 use choice::in_order;
+use filling::Filling;
 
 /// One connection of the class, and what the volume would be there.
 #[derive(Debug)]
@@ -30,7 +32,7 @@ struct Candidate {
     id: VolumeId,
     keys: Keys,
     /// What it would be filled with there, or why it cannot be made there now.
-    able: Result<Option<Source>, Error>,
+    able: Result<Option<Filling>, Error>,
     /// Whether an attempt before this one may have begun it there.
     is_begun: bool,
 }
@@ -86,7 +88,7 @@ async fn make(
     let (mut full, several) = (None, candidates.len() > 1);
     for candidate in candidates {
         // Only of the one that has it already it was not asked whether it may make it.
-        let source = candidate.able.map_err(choice::of_a_whole_one)?;
+        let filling = candidate.able.map_err(choice::of_a_whole_one)?;
         let connection = candidate.connection;
         let wanted = CreateVolume {
             name: request.name.clone(),
@@ -95,7 +97,7 @@ async fn make(
             capabilities: request.capabilities.clone(),
             parameters: request.parameters.clone(),
             secrets: request.secrets.clone(),
-            source,
+            source: filling.as_ref().map(Filling::source),
             topology: connection.reach().for_driver(request.topology.clone()),
         };
         // What is remembered if nobody hears how it ended.
@@ -103,10 +105,12 @@ async fn make(
         if several {
             info!(connection = %connection.name(), "chosen for the volume");
         }
-        let made = connection.driver().create_volume(&task.call, &wanted);
-        let made = match wanted.source {
-            Some(_) => task.ask_for_copy(&connection, "create_volume", made).await,
-            None => task.ask(&connection, "create_volume", made).await,
+        let made = match &filling {
+            Some(filling) => filling.make(task, &connection, &wanted).await,
+            None => {
+                let made = connection.driver().create_volume(&task.call, &wanted);
+                task.ask(&connection, "create_volume", made).await
+            }
         };
         match made {
             Ok(volume) => {
@@ -168,10 +172,10 @@ impl Candidate {
             .and_then(|()| connection.reach().accept(&request.topology))
             .map(|()| None);
         if let (Ok(filled), Some(handle)) = (&mut able, &request.source) {
-            match source_of(all, &connection, handle) {
-                Ok((home, object, source)) => {
-                    keys = keys.and(home.scope(), object, Hold::Shared);
-                    *filled = Some(source);
+            match Filling::of(all, &connection, handle) {
+                Ok(filling) => {
+                    keys = keys.and(filling.home().scope(), filling.object(), Hold::Shared);
+                    *filled = Some(filling);
                 }
                 Err(error) => able = Err(error),
             }
@@ -184,44 +188,4 @@ impl Candidate {
             is_begun: false,
         })
     }
-}
-
-/// What a new volume of `connection` is filled with, where that is, and what must not be deleted
-/// meanwhile.
-fn source_of(
-    connections: &Connections,
-    connection: &Arc<Connection>,
-    handle: &SourceHandle,
-) -> Result<(Arc<Connection>, Object, Source), Error> {
-    let can = connection.can();
-    let (home, object, source, able) = match handle {
-        SourceHandle::Snapshot(handle) => {
-            let (home, id) = connections.of_snapshot(handle)?;
-            let source = Source::Snapshot(id.clone());
-            (home, Object::Snapshot(id), source, can.snapshots)
-        }
-        SourceHandle::Volume(handle) => {
-            let (home, id) = connections.of_volume(handle)?;
-            let source = Source::Volume(id.clone());
-            (home, Object::Volume(id), source, can.clones)
-        }
-    };
-    // Not UNIMPLEMENTED: the call itself is served.
-    if !able {
-        return Err(Error::invalid(format!("fill a volume from {object}"))
-            .advise("this driver cannot make volumes of such a source"));
-    }
-    // Two names of one backend reach each other's volumes by the same ids.
-    let same = |one: &Connection, other: &Connection| {
-        one.driver().backend_identity() == other.driver().backend_identity()
-    };
-    if home.name() != connection.name() && !same(&home, connection) {
-        return Err(Error::invalid(format!("fill a volume from {object}"))
-            .because(format!(
-                "the source is in another connection, `{}`",
-                home.name()
-            ))
-            .advise("make the volume in the connection of its source"));
-    }
-    Ok((home, object, source))
 }

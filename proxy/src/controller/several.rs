@@ -13,6 +13,7 @@ use crate::connections::{Bare, ConnectionName, Names};
 use crate::testing::{Memory, Trouble, several};
 
 mod begun;
+mod carried;
 mod choice;
 mod hung;
 mod lacking;
@@ -298,7 +299,7 @@ async fn the_place_decides_before_the_room_and_only_a_place_that_none_reaches_is
 }
 
 #[tokio::test]
-async fn a_copy_stays_in_its_connection() {
+async fn a_copy_of_what_its_driver_gives_to_nobody_stays_in_its_connection() {
     let (service, [a, _]) = two();
     a.fill(["x".to_owned()], "/x");
     let clone = |class: &str| {
@@ -315,7 +316,8 @@ async fn a_copy_stays_in_its_connection() {
         .expect_err("another backend");
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(
-        status.message().contains("another connection, `a`"),
+        status.message().contains("another connection, `a`")
+            && status.message().contains("gives nothing away"),
         "{}",
         status.message()
     );

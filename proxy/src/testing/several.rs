@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use driver_core::NodeId;
 use driver_core::config::{Document, NoEnvironment};
+use driver_core::{Driver, NodeId};
 use node_utils::Tools;
 use node_utils::blocking::ThreadPool;
 
@@ -35,6 +35,23 @@ pub(crate) fn several_on(
     drivers: &[(&str, &Arc<Memory>, &str)],
     names: Names,
 ) -> Arc<Plugin> {
+    let all = drivers
+        .iter()
+        .map(|(name, driver, yaml)| among(threads, name, driver, yaml));
+    of_connections(root, all, names)
+}
+
+/// A plugin over connections with any drivers, whose files are empty.
+pub(crate) fn several_of(drivers: &[(&str, Arc<dyn Driver>)]) -> Arc<Plugin> {
+    let threads = ThreadPool::new(8);
+    let all = drivers.iter().map(|(name, driver)| {
+        let name = ConnectionName::parse(name).expect("a name");
+        Connection::among(name, driver.clone(), &parse("driver: memory"), &threads)
+    });
+    of_connections("", all, Names::default())
+}
+
+fn of_connections(root: &str, all: impl Iterator<Item = Connection>, names: Names) -> Arc<Plugin> {
     let root = parse(&format!(
         "driver: proxy\nproxy: {{configFolder: /none}}\n{root}"
     ));
@@ -46,8 +63,7 @@ pub(crate) fn several_on(
     };
     let (_, mut site) = Site::open(root, &at).expect("a site");
     site.connections = Connections::named(names);
-    for (name, driver, yaml) in drivers {
-        let connection = among(threads, name, driver, yaml);
+    for connection in all {
         site.connections.put(Slot::fixed(connection));
     }
     serve(site)

@@ -201,6 +201,7 @@ impl Driver for FakeDriver {
         match &request.source {
             Some(Source::Snapshot(_)) => there(Verb::CreateVolume, self.verbs.snapshots)?,
             Some(Source::Volume(_)) => there(Verb::CreateVolume, self.verbs.clones)?,
+            Some(Source::Elsewhere(_)) => there(Verb::CreateVolume, false)?,
             None => {}
         }
         if topology

@@ -9,6 +9,7 @@ use exec::{Command, Program};
 
 use super::COMMAND;
 use super::tools::{ZfsTools, script};
+use crate::backend::Incoming;
 use crate::name::DatasetName;
 use crate::property::{Property, PropertyName};
 use crate::step::{Guard, New, Permission, Plan, Step, Still};
@@ -234,6 +235,17 @@ fn copy(tools: &ZfsTools, from: &str, receive: Vec<String>) -> Command {
         .args(receive)
         // Only its call bounds it: there is no saying how much is copied.
         .within(Duration::from_hours(48))
+}
+
+/// The command that receives what comes through its input. `-s` keeps what came if the rest does not;
+/// what goes on has its properties already.
+pub(super) fn receive(tools: &ZfsTools, incoming: &Incoming) -> Command {
+    let mut arguments = vec!["receive".to_owned(), "-s".to_owned()];
+    if !incoming.goes_on {
+        options(&mut arguments, &incoming.properties, &AT_CREATION);
+    }
+    arguments.push(incoming.to.to_string());
+    tools.zfs(arguments)
 }
 
 fn permit(tools: &ZfsTools, path: &str, permission: &Permission) -> Command {

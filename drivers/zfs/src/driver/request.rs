@@ -2,7 +2,7 @@
 
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::parameters::Scope;
-use driver_core::{CreateSnapshot, CreateVolume, Error, Parameters, Source};
+use driver_core::{CreateSnapshot, CreateVolume, Error, Kind, Parameters, Source};
 use serde::Deserialize;
 
 use super::ZfsDriver;
@@ -39,6 +39,18 @@ where
         parameters.get(self.scope(), key).map(str::trim) == Some("true")
     }
 
+    /// Refuses what has to be reachable from somewhere else.
+    pub(super) fn check_place(&self, request: &CreateVolume) -> Result<(), Error> {
+        let place = self.settings.place.as_ref();
+        if place.is_some_and(|place| !request.topology.accepts(place)) {
+            return Err(
+                Error::new(Kind::OutOfSpace, format!("create volume `{}`", request.id))
+                    .because("its volumes are reachable from another node than those required"),
+            );
+        }
+        Ok(())
+    }
+
     /// The verb that makes a volume.
     pub(super) fn creation<'a>(
         &'a self,
@@ -50,6 +62,10 @@ where
         let helper = helper.map_err(|error| refused().because(error))?;
         let from = match &request.source {
             None => None,
+            Some(Source::Elsewhere(source)) => {
+                let why = format!("{source} is in another connection");
+                return Err(refused().because(why));
+            }
             Some(Source::Snapshot(id)) => {
                 let copy = self.says(&request.parameters, "detachedVolumesFromSnapshots");
                 let at = self.layout().snapshot(id)?.at;
@@ -76,6 +92,7 @@ where
             },
             request,
             from,
+            received: None,
             block: self.block(&request.parameters)?,
         })
     }

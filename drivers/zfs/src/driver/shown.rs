@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use driver_core::{
-    Call, Error, Kind, Page, PageRequest, PageToken, Snapshot, SnapshotId, Source, Volume, VolumeId,
+    Call, Elsewhere, Error, Kind, Page, PageRequest, PageToken, Snapshot, SnapshotId, Source,
+    Volume, VolumeId,
 };
 
 use super::ZfsDriver;
@@ -172,7 +173,7 @@ fn source(properties: &Properties) -> Option<Source> {
     match properties.own(&PropertyName::SOURCE_KIND)? {
         "snapshot" => SnapshotId::parse(id).ok().map(Source::Snapshot),
         "volume" => VolumeId::parse(id).ok().map(Source::Volume),
-        _ => None,
+        word => Elsewhere::read(word, id).map(Source::Elsewhere),
     }
 }
 

@@ -5,10 +5,12 @@
 //! exists already is taken up only if it was made from the same request. compat: "ZFS".
 
 mod complete;
+mod incoming;
 mod make;
 
 use driver_core::{CreateVolume, Effect, Error, Kind};
 
+pub use self::incoming::{Arrival, DropHelper, TakeHelper, content_of, given_up};
 pub(super) use self::make::take;
 use super::{Left, Outcome, Reach, Verb};
 use crate::export::Export;
@@ -31,6 +33,8 @@ pub struct Create<'a, E> {
     pub request: &'a CreateVolume,
     /// What it is made from.
     pub from: Option<Original>,
+    /// The snapshot that comes with its content, if that comes from elsewhere: it is there already.
+    pub received: Option<SnapshotLeaf>,
     /// The size of the blocks of a new zvol.
     pub block: u64,
 }
@@ -155,6 +159,10 @@ impl<E: Export> Verb<E::Request, E::Answer> for Create<'_, E> {
         _done: usize,
     ) -> Result<Outcome<Dataset, E::Request>, Error> {
         let Some(dataset) = seen.pool.dataset(self.name()) else {
+            if self.received.is_some() {
+                let why = format!("what was received into {} is gone", self.name());
+                return Err(self.refused(Kind::Pending).because(why));
+            }
             return Ok(Outcome::Do(self.make(&seen.pool)?));
         };
         if dataset.is_receiving() {

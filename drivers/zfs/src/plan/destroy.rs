@@ -91,7 +91,8 @@ impl Doomed<'_> {
     /// Refuses what must not go now.
     fn check(&self) -> Result<(), Error> {
         let (doing, name) = (self.doing, &self.dataset.name);
-        if self.dataset.is_receiving() {
+        // One that could go on may also be over: if it still runs, ZFS says so.
+        if self.dataset.is_receiving() && self.dataset.resumes().is_none() {
             let why = format!("a copy into {name} is still running");
             return Err(Error::new(Kind::Pending, doing).because(why));
         }

@@ -54,9 +54,11 @@ impl Estate<'_> {
     /// What a dataset is, if it is an orphan.
     pub fn dataset(&self, dataset: &Dataset) -> Option<Remains> {
         let own = |name| dataset.properties.own(&name);
-        // A copy that is still running may have begun long ago.
+        // A copy that is still running may have begun long ago. One that could go on may be over; if it
+        // still runs, ZFS refuses to remove it.
+        let runs = dataset.is_receiving() && dataset.resumes().is_none();
         let whole = is_complete(dataset) || own(PropertyName::SUCCESS).is_some();
-        if !self.is_old(&dataset.properties) || dataset.is_receiving() || whole {
+        if !self.is_old(&dataset.properties) || runs || whole {
             return None;
         }
         // A connection with another export, or of another cluster, may have things under the same parents.

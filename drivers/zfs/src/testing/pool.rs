@@ -1,9 +1,12 @@
 //! The pool: datasets, snapshots, clones and the rules between them.
 
 mod change;
+mod flow;
 mod show;
 
 use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) use flow::Piece;
 
 use crate::name::{DatasetName, Object, SnapshotRef};
 use crate::observed::{Guid, VolumeKind};
@@ -54,6 +57,8 @@ struct Held {
     files: bool,
     block: u64,
     receiving: bool,
+    /// Of what comes in a stream: which snapshot, and how many of its pieces are there.
+    arrived: Option<(String, u64)>,
 }
 
 /// A snapshot.
@@ -105,6 +110,7 @@ impl MemoryPool {
             files: false,
             block: 16 << 10,
             receiving: false,
+            arrived: None,
         };
         self.datasets.insert(name.clone(), held);
     }

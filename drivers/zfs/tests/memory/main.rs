@@ -8,6 +8,7 @@
 mod absent;
 mod begun;
 mod exports;
+mod flows;
 mod foreign;
 mod full;
 mod kept;

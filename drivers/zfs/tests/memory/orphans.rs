@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use crate::world::*;
 
 /// Whatever the pool in memory holds was made before.
-fn late() -> SystemTime {
+pub(crate) fn late() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn call() -> Call {
 }
 
 /// All orphans, in pages of two.
-async fn orphans(driver: &MemoryDriver, before: SystemTime) -> Vec<Orphan> {
+pub(crate) async fn orphans(driver: &MemoryDriver, before: SystemTime) -> Vec<Orphan> {
     let mut page = PageRequest {
         max: Some(2),
         after: None,
@@ -39,7 +39,7 @@ async fn orphans(driver: &MemoryDriver, before: SystemTime) -> Vec<Orphan> {
     }
 }
 
-async fn remove(driver: &MemoryDriver, orphan: &Orphan) -> Result<(), Error> {
+pub(crate) async fn remove(driver: &MemoryDriver, orphan: &Orphan) -> Result<(), Error> {
     driver.remove_orphan(&call(), late(), orphan).await
 }
 

@@ -4,6 +4,8 @@
 //! not gone. What a child leaves running in the background after it ended is left alone: mount
 //! helpers start daemons that must outlive the call.
 
+mod stream;
+
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -15,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
+pub(super) use self::stream::{Printing, fed};
 use crate::command::Command;
 use crate::error::RunError;
 use crate::output::{Output, Status};

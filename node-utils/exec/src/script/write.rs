@@ -84,7 +84,7 @@ fn pattern(accept: &Accept) -> String {
 }
 
 /// The bytes as the format of `printf`: any byte, in any locale, in plain ASCII.
-fn format_string(text: &mut String, bytes: &[u8]) {
+pub(super) fn format_string(text: &mut String, bytes: &[u8]) {
     text.push('\'');
     for byte in bytes {
         match byte {

@@ -12,7 +12,7 @@ use driver_core::{Capacity, CapacityQuery, Effect, Error, Found, Kind, VolumeId}
 use node_utils::blocking::is_for_threads_that_hang;
 use tracing::warn;
 
-use super::Candidate;
+use super::{Candidate, Filling};
 use crate::connection::Connection;
 use crate::controller::turns::in_turns;
 use crate::decode::CreateVolumeRequest;
@@ -66,7 +66,9 @@ pub(super) async fn in_order(
     ordered.sort_by_cached_key(|(room, candidate)| {
         let rank = candidate.connection.reach().rank(&request.topology);
         let is_short = matches!(room, Room::Short(_));
-        (candidate.is_closed(), is_short, rank, *room)
+        // Where its source lies, a volume is made without carrying it there.
+        let is_carried = candidate.is_carried();
+        (candidate.is_closed(), is_carried, is_short, rank, *room)
     });
     Ok(ordered
         .into_iter()
@@ -281,6 +283,12 @@ impl Candidate {
     /// Whether no new volumes are made there.
     fn is_closed(&self) -> bool {
         !self.connection.makes_new_volumes()
+    }
+
+    /// Whether what it is filled with would have to be carried there from another storage.
+    fn is_carried(&self) -> bool {
+        let filling = self.able.as_ref().ok().and_then(Option::as_ref);
+        filling.is_some_and(Filling::is_carried)
     }
 
     /// What is said then.

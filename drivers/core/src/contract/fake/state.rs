@@ -61,6 +61,7 @@ impl State {
             None => true,
             Some(Source::Volume(id)) => inner.volumes.contains_key(id),
             Some(Source::Snapshot(id)) => inner.snapshots.contains_key(id),
+            Some(Source::Elsewhere(_)) => false,
         };
         if !source_exists {
             return Err(Error::not_found(doing()));

@@ -51,7 +51,7 @@ impl<E: Export> Create<'_, E> {
         let helper = helper.and_then(|from| pool.snapshot(&from.origin));
         let mark = self.mark(pool).filter(|mark| {
             let proved = from.is_some_and(|from| is_mark_of(from, mark, pool));
-            proved || !is_complete(dataset)
+            proved || self.received.is_some() || !is_complete(dataset)
         });
         let ours = |s: &&Snapshot| !s.is_doomed() && s.csi_name().is_none();
         helper.into_iter().chain(mark).filter(ours)
@@ -59,8 +59,11 @@ impl<E: Export> Create<'_, E> {
 
     /// What seems to be the snapshot that came with the copy, by its name.
     fn mark<'p>(&self, pool: &'p Picture) -> Option<&'p Snapshot> {
-        let from = self.from.as_ref().filter(|from| from.copy)?;
-        pool.snapshot(&self.name().at(&from.origin.leaf).ok()?)
+        let from = self.from.as_ref().filter(|from| from.copy);
+        let leaf = from
+            .map(|from| &from.origin.leaf)
+            .or(self.received.as_ref())?;
+        pool.snapshot(&self.name().at(leaf).ok()?)
     }
 
     /// Whether what exists was made from this request; otherwise why not.
@@ -122,7 +125,9 @@ impl<E: Export> Create<'_, E> {
                 Ok(if current < size { vec![wanted] } else { vec![] })
             }
             VolumeKind::Filesystem => {
-                let wanted = self.policy.size_of_filesystem(self.size(None, 1)?);
+                // Nobody has measured what came from elsewhere but here.
+                let held = self.received.is_some().then(|| dataset.held());
+                let wanted = self.policy.size_of_filesystem(self.size(held, 1)?);
                 Ok(wanted
                     .into_iter()
                     .filter(|p| !dataset.properties.has(p))

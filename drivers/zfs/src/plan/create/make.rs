@@ -2,12 +2,12 @@
 
 use driver_core::{Error, Kind};
 
+use super::incoming::content_of;
 use super::{Create, Original};
 use crate::export::Export;
 use crate::id;
-use crate::name::{Object, SnapshotRef};
-use crate::observed::{Dataset, Picture, Snapshot, System, VolumeKind};
-use crate::plan::is_complete;
+use crate::name::SnapshotRef;
+use crate::observed::{Picture, System, VolumeKind};
 use crate::property::{Property, PropertyName};
 use crate::step::{New, Plan, Step};
 
@@ -78,7 +78,7 @@ impl<E: Export> Create<'_, E> {
     }
 
     /// What every new dataset of this request has from its first moment.
-    fn properties(&self, pool: &Picture, size: u64) -> Result<Vec<Property>, Error> {
+    pub(super) fn properties(&self, pool: &Picture, size: u64) -> Result<Vec<Property>, Error> {
         let mut all = self.policy.of_volume(self.kind, self.request)?;
         let mut lay_over = |property: Property| {
             all.retain(|other| other.name != property.name);
@@ -96,7 +96,7 @@ impl<E: Export> Create<'_, E> {
     }
 
     /// Refuses a zvol whose device would have a name that is too long for the host.
-    fn check_device(&self, system: Option<&System>) -> Result<(), Error> {
+    pub(super) fn check_device(&self, system: Option<&System>) -> Result<(), Error> {
         if self.kind != VolumeKind::Zvol {
             return Ok(());
         }
@@ -126,27 +126,7 @@ impl<E: Export> Create<'_, E> {
             let why = format!("{} does not exist", from.named);
             self.refused(Kind::NotFound).because(why)
         };
-        let (kind, properties) = match &from.named {
-            Object::Snapshot(name) => {
-                let there = |snapshot: &&Snapshot| !snapshot.is_doomed();
-                let snapshot = pool.snapshot(name).filter(there).ok_or_else(missing)?;
-                let zvol = snapshot.properties.number(&PropertyName::VOLSIZE).is_some();
-                let kind = if zvol {
-                    VolumeKind::Zvol
-                } else {
-                    VolumeKind::Filesystem
-                };
-                (kind, &snapshot.properties)
-            }
-            Object::Dataset(name) => {
-                let whole = |source: &&Dataset| {
-                    let made = source.properties.own(&PropertyName::SUCCESS).is_some();
-                    is_complete(source) || (source.is_managed() && made)
-                };
-                let dataset = pool.dataset(name).filter(whole).ok_or_else(missing)?;
-                (dataset.kind, &dataset.properties)
-            }
-        };
+        let (kind, properties) = content_of(&from.named, pool).ok_or_else(missing)?;
         if kind != self.kind {
             let why = format!("{} is a {kind}, not a {}", from.named, self.kind);
             return Err(self

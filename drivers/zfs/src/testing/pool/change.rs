@@ -40,7 +40,7 @@ fn exists(what: impl std::fmt::Display) -> Failed {
 
 impl Held {
     /// Holds what that snapshot holds.
-    fn fill(&mut self, cut: &Cut) {
+    pub(super) fn fill(&mut self, cut: &Cut) {
         self.content = cut.content;
         self.used = cut.used;
         let volsize = cut.volsize.clone();
@@ -104,7 +104,9 @@ impl MemoryPool {
                     let text = format!("cannot destroy {name}: permission denied");
                     return Err(refused(Next::Tell, Kind::Denied, text));
                 }
-                let receiving = self.datasets.get(name).is_some_and(|held| held.receiving);
+                // A part of what can go on is destroyed like anything else.
+                let running = |held: &Held| held.receiving && held.arrived.is_none();
+                let receiving = self.datasets.get(name).is_some_and(running);
                 if receiving || self.busy.contains(name) {
                     let text = format!("{name} is busy");
                     return Err(refused(Next::Wait, Kind::Busy, text));

@@ -87,6 +87,9 @@ impl MemoryPool {
         fact(PropertyName::REFERENCED, held.used.to_string());
         let receiving = u8::from(held.receiving).to_string();
         fact(PropertyName::INCONSISTENT, receiving);
+        if let Some(token) = held.token() {
+            fact(PropertyName::RESUME_TOKEN, token);
+        }
         fact(PropertyName::AVAILABLE, (1_u64 << 40).to_string());
         if let Some(origin) = &held.origin {
             fact(PropertyName::ORIGIN, origin.to_string());

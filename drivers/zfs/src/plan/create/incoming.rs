@@ -1,0 +1,180 @@
+//! Content that goes to another host, or comes from one: what there is of it, and what is made for it.
+//!
+//! The stream itself is no step of a plan: it is as long as it is, and may go on where it was cut. What
+//! is here says from which snapshot it goes, and what a dataset that it fills has to be.
+
+use driver_core::{Error, Kind};
+
+use super::{Create, take};
+use crate::export::Export;
+use crate::name::{DatasetName, Object, SnapshotRef};
+use crate::observed::{Dataset, Look, Observed, Picture, Question, Snapshot, VolumeKind};
+use crate::plan::{Outcome, Verb, is_complete};
+use crate::property::{Properties, Property, PropertyName};
+use crate::step::{New, Plan, Step};
+
+/// What there is of a volume that is filled from elsewhere.
+#[derive(Debug)]
+pub enum Arrival {
+    /// Nothing.
+    Nothing,
+    /// A part, which can go on from what is there.
+    Part(Dataset),
+    /// All of the content: what is missing is the rest of a volume, or nothing.
+    Content,
+}
+
+/// Takes the helper snapshot that a copy elsewhere is made of.
+#[derive(Debug)]
+pub struct TakeHelper {
+    /// What the copy is of.
+    pub of: DatasetName,
+    /// The helper.
+    pub helper: SnapshotRef,
+}
+
+/// Removes it.
+#[derive(Debug)]
+pub struct DropHelper {
+    /// What the copy is of.
+    pub of: DatasetName,
+    /// The helper.
+    pub helper: SnapshotRef,
+}
+
+/// What a source is and has, if it is there and whole.
+pub fn content_of<'p>(named: &Object, pool: &'p Picture) -> Option<(VolumeKind, &'p Properties)> {
+    match named {
+        Object::Snapshot(name) => {
+            let there = |snapshot: &&Snapshot| !snapshot.is_doomed();
+            let snapshot = pool.snapshot(name).filter(there)?;
+            let zvol = snapshot.properties.number(&PropertyName::VOLSIZE).is_some();
+            let kind = if zvol {
+                VolumeKind::Zvol
+            } else {
+                VolumeKind::Filesystem
+            };
+            Some((kind, &snapshot.properties))
+        }
+        Object::Dataset(name) => {
+            let whole = |source: &&Dataset| {
+                let made = source.properties.own(&PropertyName::SUCCESS).is_some();
+                is_complete(source) || (source.is_managed() && made)
+            };
+            let dataset = pool.dataset(name).filter(whole)?;
+            Some((dataset.kind, &dataset.properties))
+        }
+    }
+}
+
+// === impl Create ===
+
+impl<E: Export> Create<'_, E> {
+    /// What has to be looked at before anything comes.
+    pub fn looks_before(&self) -> Vec<Look> {
+        let mut looks = vec![Look::Family(self.name().clone())];
+        looks.extend(self.name().parent().map(Look::Dataset));
+        if self.kind == VolumeKind::Zvol {
+            looks.push(Look::System);
+        }
+        looks
+    }
+
+    /// What there is of the volume.
+    pub fn arrival(&self, pool: &Picture) -> Result<Arrival, Error> {
+        let Some(dataset) = pool.dataset(self.name()) else {
+            return Ok(Arrival::Nothing);
+        };
+        if !dataset.is_receiving() {
+            return Ok(Arrival::Content);
+        }
+        self.recognise(dataset, pool)?;
+        if dataset.resumes().is_none() {
+            let why = format!("a copy into {} is still running", self.name());
+            return Err(self.refused(Kind::Pending).because(why));
+        }
+        Ok(Arrival::Part(dataset.clone()))
+    }
+
+    /// What a dataset of so much content has from its first moment.
+    pub fn properties_of(&self, pool: &Picture, least: u64) -> Result<Vec<Property>, Error> {
+        self.check_device(pool.system())?;
+        let size = self.size(Some(least), self.block)?;
+        self.properties(pool, size)
+    }
+
+    /// What a stream is received into has to exist.
+    pub fn parent<R>(&self, pool: &Picture) -> Option<Plan<R>> {
+        let parent = self.name().parent()?;
+        if pool.dataset(&parent).is_some() {
+            return None;
+        }
+        let mut plan = Plan::about(self.name().clone());
+        plan.step(Step::Create {
+            dataset: parent,
+            new: New::Filesystem,
+            properties: Vec::new(),
+        });
+        Some(plan)
+    }
+}
+
+/// What ends a part that cannot go on.
+pub fn given_up<R>(part: &Dataset) -> Plan<R> {
+    let mut plan = Plan::about(part.name.clone());
+    plan.guard(part.name.clone(), part.guid);
+    plan.step(Step::DestroyDataset(part.name.clone()));
+    plan
+}
+
+impl<R, A> Verb<R, A> for TakeHelper {
+    type Done = ();
+
+    fn doing(&self) -> String {
+        format!("take snapshot {}", self.helper)
+    }
+
+    fn question(&self, _: &Picture) -> Result<Question<R>, Error> {
+        let of = Look::Dataset(self.of.clone());
+        Ok(Question::of([of, Look::Snapshot(self.helper.clone())]))
+    }
+
+    fn plan(&self, _: &Picture, seen: &Observed<A>, done: usize) -> Result<Outcome<(), R>, Error> {
+        if done > 0 {
+            return Ok(Outcome::Done(()));
+        }
+        let doing = || Verb::<R, A>::doing(self);
+        if content_of(&self.of.clone().into(), &seen.pool).is_none() {
+            let why = format!("{} does not exist", self.of);
+            return Err(Error::not_found(doing()).because(why));
+        }
+        let mut plan = Plan::about(self.of.clone());
+        take(&mut plan, &self.helper, &seen.pool)
+            .map_err(|why| Error::new(Kind::Conflict, doing()).because(why))?;
+        Ok(Outcome::Do(plan))
+    }
+}
+
+impl<R, A> Verb<R, A> for DropHelper {
+    type Done = ();
+
+    fn doing(&self) -> String {
+        format!("remove snapshot {}", self.helper)
+    }
+
+    fn question(&self, _: &Picture) -> Result<Question<R>, Error> {
+        Ok(Question::of([Look::Snapshot(self.helper.clone())]))
+    }
+
+    fn plan(&self, _: &Picture, seen: &Observed<A>, _: usize) -> Result<Outcome<(), R>, Error> {
+        let helper = seen.pool.snapshot(&self.helper);
+        let ours = |helper: &&Snapshot| helper.csi_name().is_none() && !helper.is_doomed();
+        let Some(helper) = helper.filter(ours) else {
+            return Ok(Outcome::Done(()));
+        };
+        let mut plan = Plan::about(self.of.clone());
+        plan.guard(helper.name.clone(), helper.guid);
+        plan.step(Step::DestroySnapshot(helper.name.clone()));
+        Ok(Outcome::Do(plan))
+    }
+}

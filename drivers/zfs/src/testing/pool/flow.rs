@@ -1,0 +1,139 @@
+//! What streams do to the pool: snapshots in pieces, of which the last one makes a dataset whole.
+
+use driver_core::{Error, Kind};
+
+use super::{Cut, Held, MemoryPool};
+use crate::backend::Incoming;
+use crate::name::SnapshotRef;
+use crate::observed::VolumeKind;
+
+/// How many pieces a snapshot is sent in.
+const PIECES: u64 = 4;
+
+/// One piece of a snapshot.
+#[derive(Debug, Clone)]
+pub(in crate::testing) struct Piece {
+    kind: VolumeKind,
+    cut: Cut,
+    number: u64,
+}
+
+/// The text of a number that anybody can read: a token has neither `@` nor `/`.
+fn hex(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+// === impl Piece ===
+
+impl Piece {
+    /// As bytes; what it stands for is not read from them.
+    pub(in crate::testing) fn text(&self) -> String {
+        format!("piece {} of {}", self.number, self.cut.guid)
+    }
+
+    /// Whether it is the one that this text is of.
+    pub(in crate::testing) fn is(&self, text: &str) -> bool {
+        self.text() == text
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    /// From where it goes on.
+    pub(super) fn token(&self) -> Option<String> {
+        let (snapshot, pieces) = self.arrived.as_ref().filter(|_| self.receiving)?;
+        Some(format!("1-{snapshot}-{pieces}"))
+    }
+}
+
+// === impl MemoryPool ===
+
+impl MemoryPool {
+    /// The pieces of a snapshot, from where a token says.
+    pub(in crate::testing) fn pieces(
+        &self,
+        from: &SnapshotRef,
+        token: Option<&str>,
+    ) -> Result<Vec<Piece>, Error> {
+        let missing = |why: &str| Error::not_found(format!("send {from}")).because(why.to_owned());
+        let cut = self
+            .snapshots
+            .get(from)
+            .ok_or_else(|| missing("it is gone"))?;
+        let held = self.datasets.get(&from.dataset);
+        let kind = held.ok_or_else(|| missing("it is gone"))?.kind;
+        let first = match token {
+            None => 0,
+            Some(token) => {
+                let of = format!("1-{}-", hex(&format!("{} {from}", cut.guid)));
+                let number = token.strip_prefix(&of).and_then(|n| n.parse::<u64>().ok());
+                number.ok_or_else(|| missing("it is another one"))?
+            }
+        };
+        let piece = |number| Piece {
+            kind,
+            cut: cut.clone(),
+            number,
+        };
+        Ok((first..PIECES).map(piece).collect())
+    }
+
+    /// A stream begins, or goes on with what is there.
+    pub(in crate::testing) fn begin_receive(
+        &mut self,
+        incoming: &Incoming,
+        piece: &Piece,
+        sent: &SnapshotRef,
+    ) -> Result<(), Error> {
+        let to = &incoming.to.dataset;
+        let refused =
+            |kind, why: &str| Error::new(kind, format!("receive {to}")).because(why.to_owned());
+        let token = hex(&format!("{} {sent}", piece.cut.guid));
+        match self.datasets.get(to) {
+            None if incoming.goes_on => return Err(refused(Kind::NotFound, "it is gone")),
+            None => {}
+            Some(held) => {
+                let fits = held.arrived == Some((token.clone(), piece.number));
+                if !incoming.goes_on || !fits {
+                    return Err(refused(Kind::Conflict, "it exists"));
+                }
+                return Ok(());
+            }
+        }
+        let parent = to.parent();
+        if piece.number > 0 || parent.is_none_or(|parent| !self.datasets.contains_key(&parent)) {
+            return Err(refused(
+                Kind::NotFound,
+                "there is nothing to receive it into",
+            ));
+        }
+        self.insert(to, piece.kind, &incoming.properties, None);
+        if let Some(held) = self.datasets.get_mut(to) {
+            held.receiving = true;
+            held.arrived = Some((token, 0));
+        }
+        Ok(())
+    }
+
+    /// A piece has arrived; with the last one the dataset and its snapshot are whole.
+    pub(in crate::testing) fn receive_piece(&mut self, incoming: &Incoming, piece: &Piece) {
+        let to = &incoming.to.dataset;
+        let Some(held) = self.datasets.get_mut(to) else {
+            return;
+        };
+        if let Some((_, pieces)) = &mut held.arrived {
+            *pieces = piece.number + 1;
+        }
+        if piece.number + 1 < PIECES {
+            return;
+        }
+        held.receiving = false;
+        held.arrived = None;
+        held.fill(&piece.cut);
+        self.insert_snapshot(&incoming.to, &[]);
+        if let Some(cut) = self.snapshots.get_mut(&incoming.to) {
+            cut.guid = piece.cut.guid;
+        }
+    }
+}
