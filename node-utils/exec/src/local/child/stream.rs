@@ -51,9 +51,8 @@ impl Flow for Printing {
         let Some(mut running) = self.running.take() else {
             return Ok(None);
         };
-        let heard = match timeout_at(self.deadline, running.listen()).await {
-            Ok(heard) => heard,
-            Err(_) => return Err(late(running, &self.command).await),
+        let Ok(heard) = timeout_at(self.deadline, running.listen()).await else {
+            return Err(late(running, &self.command).await);
         };
         match heard {
             Ok(Heard::Piece(piece)) => {
