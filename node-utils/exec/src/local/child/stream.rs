@@ -60,7 +60,8 @@ impl Flow for Printing {
                 Ok(Some(piece))
             }
             Ok(Heard::Ended(status)) => {
-                let output = running.into_output(status, usize::MAX);
+                // Nothing of the stream is left there: what is kept is what it complained of.
+                let output = running.into_output(status, STDERR_KEPT);
                 let output = output.map_err(|stop| stop.of(&self.command))?;
                 output.check(&self.command).map(|_| None)
             }
@@ -223,14 +224,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_command_is_given_all_of_its_feed() {
-        let output = Local::new().feed(&sh("wc -c"), &mut Pieces(50, false));
-        assert_eq!(output.await.unwrap().text().trim(), "5000000");
+        let (command, all) = (sh("wc -c"), &mut Pieces(50, false));
+        let output = Local::new().feed(&command, all).await.unwrap();
+        assert_eq!(output.text().trim(), "5000000");
     }
 
     #[tokio::test]
     async fn a_cut_feed_ends_the_input_and_the_command_says_how_it_ended() {
-        let output = Local::new().feed(&sh("wc -c; exit 4"), &mut Pieces(2, true));
-        let output = output.await.unwrap();
+        let (command, some) = (sh("wc -c; exit 4"), &mut Pieces(2, true));
+        let output = Local::new().feed(&command, some).await.unwrap();
         assert_eq!(output.status, crate::Status::Exit(4));
         assert_eq!(output.text().trim(), "200000");
     }
