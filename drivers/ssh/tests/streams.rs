@@ -118,7 +118,7 @@ async fn a_stream_that_nobody_reads_keeps_no_script_waiting() {
         return;
     };
     let ssh = Ssh::new(server.settings());
-    let endless = shell("while :; do head -c 1000000 /dev/zero; done");
+    let endless = shell("while head -c 1000000 /dev/zero; do :; done");
     let mut flows = Vec::new();
     for _ in 0..3 {
         flows.push(ssh.pour(&endless).await.expect("a stream"));

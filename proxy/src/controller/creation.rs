@@ -105,12 +105,11 @@ async fn make(
         if several {
             info!(connection = %connection.name(), "chosen for the volume");
         }
-        let made = match &filling {
-            Some(filling) => filling.make(task, &connection, &wanted).await,
-            None => {
-                let made = connection.driver().create_volume(&task.call, &wanted);
-                task.ask(&connection, "create_volume", made).await
-            }
+        let made = if let Some(filling) = &filling {
+            filling.make(task, &connection, &wanted).await
+        } else {
+            let made = connection.driver().create_volume(&task.call, &wanted);
+            task.ask(&connection, "create_volume", made).await
         };
         match made {
             Ok(volume) => {

@@ -51,6 +51,18 @@ struct Told {
 
 // === impl Told ===
 
+impl Told {
+    fn new(inner: Box<dyn Bytes>, to: &DatasetName, whole: Option<u64>) -> Self {
+        Self {
+            inner,
+            to: to.clone(),
+            bytes: 0,
+            whole,
+            said: Instant::now(),
+        }
+    }
+}
+
 #[async_trait]
 impl Bytes for Told {
     async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
@@ -218,7 +230,7 @@ where
         let doing = format!("create volume `{}`", verb.request.id);
         let in_call = |error: Error| match call.effect() {
             Effect::None => error,
-            possible => error.with_effect(possible),
+            possible @ Effect::Possible => error.with_effect(possible),
         };
         let mut last = None;
         for _ in 0..ATTEMPTS {
@@ -233,14 +245,12 @@ where
                 Arrival::Part(part) => Some(part),
             };
             let bookmark = part.as_ref().and_then(Dataset::resumes);
-            let (measure, properties) = match &part {
-                Some(_) => (None, Vec::new()),
-                None => {
-                    let measure = from.measure(call).await.map_err(in_call)?;
-                    let properties = verb.properties_of(&pool, measure.least)?;
-                    (Some(measure), properties)
-                }
-            };
+            let (mut whole, mut properties) = (None, Vec::new());
+            if part.is_none() {
+                let measure = from.measure(call).await.map_err(in_call)?;
+                properties = verb.properties_of(&pool, measure.least)?;
+                whole = measure.bytes;
+            }
             if let Some(plan) = verb.parent(&pool) {
                 self.done(call, &plan).await.map_err(in_call)?;
             }
@@ -265,13 +275,7 @@ where
                 (Err(error), _) => return Err(in_call(error)),
             };
             let to = verb.reach.dataset;
-            let mut told = Told {
-                inner: stream,
-                to: to.clone(),
-                bytes: 0,
-                whole: measure.and_then(|measure| measure.bytes),
-                said: Instant::now(),
-            };
+            let mut told = Told::new(stream, to, whole);
             tracing::info!(%to, of = told.whole.unwrap_or_default(), goes_on = part.is_some(), "copying");
             let incoming = Incoming {
                 to: to

@@ -167,7 +167,7 @@ impl Trial {
             let auth = format!("auth: {{userid: me, password: {quoted}}}");
             launch.config = served_with(&launch.config, &auth);
             let place = Place::new();
-            if is_refused(&launch, &place).await {
+            if is_refused(&launch, &place) {
                 step(&format!("refused: {secret:?}"));
                 continue;
             }
@@ -231,7 +231,7 @@ fn served_with(config: &str, auth: &str) -> String {
 }
 
 /// Whether the program does not start with this.
-async fn is_refused(launch: &Launch, place: &Place) -> bool {
+fn is_refused(launch: &Launch, place: &Place) -> bool {
     std::fs::write(place.config(), &launch.config).expect("a file in a new folder");
     let config = format!("--driver-config-file={}", place.config().display());
     let program = crate::binary::omnibus_csi().display().to_string();

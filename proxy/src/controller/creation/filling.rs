@@ -84,10 +84,12 @@ impl Filling {
     /// The source, as long as the volume is made not to be deleted.
     pub(super) fn object(&self) -> Object {
         match &self.source {
-            Source::Snapshot(id) => Object::Snapshot(id.clone()),
-            Source::Volume(id) => Object::Volume(id.clone()),
-            Source::Elsewhere(Elsewhere::Snapshot(id)) => Object::Snapshot(id.clone()),
-            Source::Elsewhere(Elsewhere::Volume(id)) => Object::Volume(id.clone()),
+            Source::Snapshot(id) | Source::Elsewhere(Elsewhere::Snapshot(id)) => {
+                Object::Snapshot(id.clone())
+            }
+            Source::Volume(id) | Source::Elsewhere(Elsewhere::Volume(id)) => {
+                Object::Volume(id.clone())
+            }
         }
     }
 

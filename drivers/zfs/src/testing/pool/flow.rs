@@ -1,5 +1,7 @@
 //! What streams do to the pool: snapshots in pieces, of which the last one makes a dataset whole.
 
+use std::fmt::Write as _;
+
 use driver_core::{Error, Kind};
 
 use super::{Cut, Held, MemoryPool};
@@ -20,7 +22,11 @@ pub(in crate::testing) struct Piece {
 
 /// The text of a number that anybody can read: a token has neither `@` nor `/`.
 fn hex(text: &str) -> String {
-    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+    let mut digits = String::new();
+    for byte in text.bytes() {
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
 }
 
 // === impl Piece ===
