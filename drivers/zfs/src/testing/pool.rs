@@ -1,5 +1,6 @@
 //! The pool: datasets, snapshots, clones and the rules between them.
 
+mod captured;
 mod change;
 mod flow;
 mod show;

@@ -1,0 +1,151 @@
+//! A host as democratic-csi left it: its pool in memory, all else of it a folder, and our
+//! driver on it. The scripts of exports run for real.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use driver_core::config::{Document, NoEnvironment};
+use driver_core::{BackendIdentity, Call, Driver, Effect, Error, Kind};
+use driver_zfs::backend::{Backend, ListQuery, Listed};
+use driver_zfs::exec::{Command, Output};
+use driver_zfs::observed::{Observed, Question, VolumeKind};
+use driver_zfs::step::{Failed, Next, Plan, Step, Still};
+use driver_zfs::testing::MemoryPool;
+use driver_zfs::{Export, ZfsConfig, ZfsDriver};
+use driver_zfs_generic::{Protocol, ShareExport, iscsi, nvmeof};
+
+use crate::common::Host;
+
+/// A host with a pool in memory; all else of it is a folder.
+#[derive(Clone)]
+pub(crate) struct Half(Arc<Inner>);
+
+struct Inner {
+    pool: Mutex<MemoryPool>,
+    host: Host,
+}
+
+impl fmt::Debug for Half {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Half")
+    }
+}
+
+impl Half {
+    pub(crate) fn new(pool: MemoryPool) -> Self {
+        let (pool, host) = (Mutex::new(pool), Host::new());
+        Self(Arc::new(Inner { pool, host }))
+    }
+
+    pub(crate) fn pool(&self) -> MutexGuard<'_, MemoryPool> {
+        self.0.pool.lock().unwrap()
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        &self.0.host
+    }
+
+    /// Our driver with a configuration that democratic-csi had.
+    pub(crate) fn driver(&self, text: &str) -> Arc<dyn Driver> {
+        let etc = self.host().path("etc");
+        let text = text.replace("/etc/nvmet/", &format!("{}/", etc.display()));
+        let document = Document::parse(&text, &NoEnvironment).unwrap();
+        let kind = document.common().unwrap().driver;
+        let places = self.host().places();
+        let tools = || ZfsConfig::read(&document).unwrap().tools().unwrap();
+        let share = |protocol| ShareExport::from_document(&document, protocol, tools()).unwrap();
+        let (disk, tree) = (VolumeKind::Zvol, VolumeKind::Filesystem);
+        match kind.as_str() {
+            "zfs-generic-nfs" => self.with(&document, tree, share(Protocol::Nfs)),
+            "zfs-generic-smb" => self.with(&document, tree, share(Protocol::Smb)),
+            "zfs-generic-iscsi" => {
+                self.with(&document, disk, iscsi::export(&document, places).unwrap())
+            }
+            "zfs-generic-nvmeof" => {
+                self.with(&document, disk, nvmeof::export(&document, places).unwrap())
+            }
+            other => panic!("{other}"),
+        }
+    }
+
+    fn with<E>(&self, document: &Document, kind: VolumeKind, export: E) -> Arc<dyn Driver>
+    where
+        E: Export<Request = Command, Answer = Output> + 'static,
+    {
+        let zfs = ZfsConfig::read(document).unwrap();
+        let settings = zfs.settings(&document.common().unwrap(), kind, None);
+        Arc::new(ZfsDriver::new(settings.unwrap(), self.clone(), export))
+    }
+
+    async fn look(&self, question: &Question<Command>) -> Result<Observed<Output>, Error> {
+        let mut export = Vec::new();
+        for command in &question.export {
+            export.push(self.run(command).await?);
+        }
+        let pool = self.pool().picture(&question.looks, &question.properties);
+        Ok(Observed { pool, export })
+    }
+
+    async fn run(&self, command: &Command) -> Result<Output, Error> {
+        let ended = self.host().run(command).await;
+        ended.map_err(|error| Error::new(Kind::Internal, "run a script").because(error))
+    }
+
+    async fn step(&self, step: &Step<Command>) -> Result<(), Failed> {
+        let Step::Export(command) = step else {
+            return self.pool().apply(step);
+        };
+        self.run(command).await.map(drop).map_err(told)
+    }
+}
+
+fn told(error: Error) -> Failed {
+    Failed {
+        next: Next::Tell,
+        error: error.with_effect(Effect::Possible),
+    }
+}
+
+#[async_trait]
+impl Backend for Half {
+    type Request = Command;
+    type Answer = Output;
+
+    fn identity(&self) -> BackendIdentity {
+        BackendIdentity("half".into())
+    }
+
+    async fn observe(
+        &self,
+        _call: &Call,
+        question: &Question<Command>,
+    ) -> Result<Observed<Output>, Error> {
+        self.look(question).await
+    }
+
+    async fn apply(
+        &self,
+        call: &Call,
+        plan: &Plan<Command>,
+        then: &Question<Command>,
+    ) -> Result<Observed<Output>, Failed> {
+        call.changing();
+        for guard in &plan.guards {
+            let pool = self.pool();
+            let still = match &guard.still {
+                Still::Itself(guid) => pool.guid(&guard.object) == Some(*guid),
+                Still::Has(name, text) => pool.has(&guard.object, name, text.as_deref()),
+            };
+            assert!(still, "nobody else is here: {guard}");
+        }
+        for step in &plan.steps {
+            self.step(step).await?;
+        }
+        self.look(then).await.map_err(told)
+    }
+
+    async fn list(&self, _call: &Call, query: &ListQuery) -> Result<Listed, Error> {
+        Ok(self.pool().list(query))
+    }
+}

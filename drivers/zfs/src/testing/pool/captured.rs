@@ -1,0 +1,206 @@
+//! A pool as a host showed it: what `zfs get` printed of it, read back.
+
+use std::collections::BTreeMap;
+
+use driver_core::{Error, Kind};
+
+use super::{Held, MemoryPool, own};
+use crate::name::{Object, SnapshotRef};
+use crate::observed::VolumeKind;
+use crate::property::{Property, PropertyName, PropertyValue};
+
+/// What was printed of one object: what it has of its own, and facts.
+#[derive(Debug, Default)]
+struct Shown {
+    own: Vec<Property>,
+    facts: BTreeMap<PropertyName, String>,
+}
+
+fn refused(why: impl ToString) -> Error {
+    Error::new(Kind::Internal, "read a pool that was captured").because(why.to_string())
+}
+
+fn missing(object: &Object, name: &PropertyName) -> Error {
+    refused(format!("{object} shows no {name}"))
+}
+
+impl Shown {
+    fn fact(&self, object: &Object, name: &PropertyName) -> Result<&str, Error> {
+        let fact = self.facts.get(name).map(String::as_str);
+        fact.ok_or_else(|| missing(object, name))
+    }
+
+    fn number(&self, object: &Object, name: &PropertyName) -> Result<u64, Error> {
+        let fact = self.fact(object, name)?;
+        fact.parse()
+            .map_err(|_| refused(format!("{name} of {object} is {fact}")))
+    }
+}
+
+/// Lines of `zfs get -Hp -o name,property,value,source`; `#` begins a line that says something else.
+fn read(text: &str) -> Result<BTreeMap<Object, Shown>, Error> {
+    let mut all: BTreeMap<Object, Shown> = BTreeMap::new();
+    let lines = text
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty());
+    for line in lines {
+        let fields: Vec<_> = line.split('\t').collect();
+        let [object, name, value, source] = fields[..] else {
+            return Err(refused(format!("{line:?} has not four columns")));
+        };
+        let object = Object::parse(object).map_err(refused)?;
+        let name = PropertyName::parse(name).map_err(refused)?;
+        let shown = all.entry(object).or_default();
+        if matches!(source, "local" | "received") {
+            let value = PropertyValue::parse(value).map_err(refused)?;
+            shown.own.push(Property::new(name, value));
+        } else if !source.starts_with("inherited") {
+            shown.facts.insert(name, value.to_owned());
+        }
+    }
+    Ok(all)
+}
+
+impl MemoryPool {
+    /// A pool that is what `zfs get -Hp -o name,property,value,source` printed of every dataset and
+    /// snapshot of it. Of each are needed `type` and `createtxg`, of a zvol `volblocksize`, of a clone
+    /// `origin`, and what is set on it.
+    pub fn captured(text: &str) -> Result<Self, Error> {
+        let shown = read(text)?;
+        let mut order = Vec::new();
+        for (object, shown) in &shown {
+            order.push((
+                shown.number(object, &PropertyName::CREATETXG)?,
+                object,
+                shown,
+            ));
+        }
+        // A snapshot has an older dataset, and so has a clone an older snapshot.
+        order.sort_by_key(|(txg, object, _)| (*txg, matches!(object, Object::Snapshot(_))));
+        let mut pool = Self::default();
+        for (txg, object, shown) in &order {
+            match object {
+                Object::Snapshot(name) => {
+                    pool.insert_snapshot(name, &shown.own);
+                    if pool.guid(object).is_none() {
+                        return Err(refused(format!("{object} is of no dataset")));
+                    }
+                }
+                Object::Dataset(name) => {
+                    let held = pool.shown(object, shown, *txg)?;
+                    pool.datasets.insert(name.clone(), held);
+                }
+            }
+        }
+        for (_, object, shown) in order {
+            let doomed = shown.facts.get(&PropertyName::DEFER_DESTROY);
+            if let (Object::Snapshot(name), Some("on")) = (object, doomed.map(String::as_str)) {
+                let cut = pool.snapshots.get_mut(name);
+                cut.into_iter().for_each(|cut| cut.doomed = true);
+            }
+        }
+        Ok(pool)
+    }
+
+    /// A pool with the same datasets as this one down to two levels below its root, without what is in
+    /// them: as it was before anything was made there.
+    #[must_use]
+    pub fn roots(&self) -> Self {
+        let deep = |name: &str| name.split('/').count() > 2;
+        let mut pool = Self::default();
+        pool.txg = self.txg;
+        let held = self
+            .datasets
+            .iter()
+            .filter(|(name, _)| !deep(name.as_str()));
+        pool.datasets = held
+            .map(|(name, held)| (name.clone(), held.clone()))
+            .collect();
+        pool
+    }
+
+    fn shown(&mut self, object: &Object, shown: &Shown, txg: u64) -> Result<Held, Error> {
+        self.txg = self.txg.max(txg) + 1;
+        let kind = match shown.fact(object, &PropertyName::TYPE)? {
+            "filesystem" => VolumeKind::Filesystem,
+            "volume" => VolumeKind::Zvol,
+            other => return Err(refused(format!("{object} is a {other}"))),
+        };
+        let block = match kind {
+            VolumeKind::Filesystem => 0,
+            VolumeKind::Zvol => shown.number(object, &PropertyName::VOLBLOCKSIZE)?,
+        };
+        let origin = shown.facts.get(&PropertyName::ORIGIN);
+        let origin = origin.filter(|origin| *origin != "-");
+        let origin = origin.map(|name| SnapshotRef::parse(name).map_err(refused));
+        Ok(Held {
+            kind,
+            txg: self.txg,
+            origin: origin.transpose()?,
+            own: own(&shown.own),
+            content: self.txg,
+            used: 1 << 10,
+            block,
+            receiving: false,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# printed by nobody
+tank\ttype\tfilesystem\t-
+tank\tcreatetxg\t1\t-
+tank\tcompression\tlz4\tlocal
+tank/b\ttype\tvolume\t-
+tank/b\tcreatetxg\t9\t-
+tank/b\torigin\ttank/a@s\t-
+tank/b\tvolblocksize\t8192\t-
+tank/b\tvolsize\t65536\tlocal
+tank/b\tx:y\tz\tinherited from tank
+tank/a\ttype\tvolume\t-
+tank/a\tcreatetxg\t5\t-
+tank/a\torigin\t-\t-
+tank/a\tvolblocksize\t8192\tdefault
+tank/a\tvolsize\t65536\tlocal
+tank/a\tx:y\ta b\treceived
+tank/a@s\ttype\tsnapshot\t-
+tank/a@s\tcreatetxg\t7\t-
+tank/a@s\tdefer_destroy\ton\t-
+";
+
+    #[test]
+    fn a_pool_is_what_was_printed_of_it() {
+        let pool = MemoryPool::captured(TEXT).unwrap();
+        let shape: Vec<_> = pool.shape().into_iter().collect();
+        let seen: Vec<_> = shape
+            .iter()
+            .map(|(name, shape)| (name.as_str(), shape.as_str()))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("tank", "filesystem None {compression: \"lz4\"}"),
+                ("tank/a", "zvol None {volsize: \"65536\", x:y: \"a b\"}"),
+                ("tank/a@s", "doomed true {}"),
+                ("tank/b", "zvol Some(\"tank/a@s\") {volsize: \"65536\"}"),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_zfs_does_not_print_is_refused() {
+        for text in [
+            "tank\ttype\tfilesystem",
+            "tank\ttype\tfilesystem\t-",
+            "tank\ttype\tvolume\t-\ntank\tcreatetxg\t1\t-",
+            "tank\tcreatetxg\t1\t-",
+            "tank@s\ttype\tsnapshot\t-\ntank@s\tcreatetxg\t1\t-",
+            "tank\ttype\tbookmark\t-\ntank\tcreatetxg\t1\t-",
+        ] {
+            assert!(MemoryPool::captured(text).is_err(), "{text}");
+        }
+    }
+}

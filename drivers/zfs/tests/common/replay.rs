@@ -1,0 +1,172 @@
+//! Calls that democratic-csi was asked, asked of our driver, with both answers in one form.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use driver_core::{
+    Call, CreateSnapshot, CreateVolume, Driver, Error, Parameters, SizeRange, Snapshot, SnapshotId,
+    SnapshotName, Source, TopologyRequirement, Volume, VolumeId, VolumeName,
+};
+use node_utils::{Access, AccessMode, MountAccess, VolumeCapability};
+use serde_json::{Map, Value, json};
+
+/// A call, and what democratic-csi answered.
+#[derive(Debug, Clone)]
+pub(crate) struct Said {
+    pub(crate) call: String,
+    pub(crate) request: Value,
+    pub(crate) answer: Value,
+}
+
+/// A file that was captured of one kind.
+pub(crate) fn captured(kind: &str, file: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../zfs/tests/democratic_csi");
+    let path = folder.join(kind).join(file);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// All that was captured of one kind, in order.
+pub(crate) fn said(kind: &str) -> Vec<Said> {
+    let text = captured(kind, "calls.jsonl");
+    let read = |line: &str| {
+        let mut line: Value = serde_json::from_str(line).unwrap();
+        Said {
+            call: line["call"].as_str().unwrap().to_owned(),
+            request: line["request"].take(),
+            answer: line["response"].take(),
+        }
+    };
+    text.lines().map(read).collect()
+}
+
+pub(crate) fn call() -> Call {
+    Call::within(Duration::from_mins(2))
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap()
+}
+
+fn parameters(request: &Value) -> Parameters {
+    let given = request["parameters"].as_object().unwrap().iter();
+    Parameters::new(
+        given
+            .map(|(k, v)| (k.clone(), text(v).to_owned()))
+            .collect(),
+    )
+}
+
+fn size(request: &Value) -> SizeRange {
+    let bytes = text(&request["capacity_range"]["required_bytes"]);
+    SizeRange::new(bytes.parse().unwrap(), 0).unwrap()
+}
+
+fn source(request: &Value) -> Option<Source> {
+    let source = &request["volume_content_source"];
+    let id = |kind: &str, key: &str| source[kind][key].as_str();
+    let snapshot = id("snapshot", "snapshot_id").map(|id| SnapshotId::parse(id).unwrap());
+    let volume = id("volume", "volume_id").map(|id| VolumeId::parse(id).unwrap());
+    let snapshot = snapshot.map(Source::Snapshot);
+    snapshot.or_else(|| volume.map(Source::Volume))
+}
+
+/// The request, as our driver takes it.
+pub(crate) fn creation(driver: &dyn Driver, request: &Value) -> CreateVolume {
+    let name = VolumeName::parse(text(&request["name"])).unwrap();
+    let parameters = parameters(request);
+    CreateVolume {
+        id: driver.name_volume(&name, &parameters).unwrap(),
+        name,
+        size: size(request),
+        capabilities: vec![VolumeCapability {
+            access: Access::Mount(MountAccess::default()),
+            mode: AccessMode::SingleNodeWriter,
+        }],
+        parameters,
+        secrets: BTreeMap::new(),
+        source: source(request),
+        topology: TopologyRequirement::default(),
+    }
+}
+
+/// Asks our driver the same.
+pub(crate) async fn ask(driver: &dyn Driver, said: &Said) -> Result<Value, Error> {
+    let request = &said.request;
+    Ok(match said.call.as_str() {
+        "CreateVolume" => {
+            let request = creation(driver, request);
+            of_volume(&driver.create_volume(&call(), &request).await?)
+        }
+        "CreateSnapshot" => {
+            let request = CreateSnapshot {
+                name: SnapshotName::parse(text(&request["name"])).unwrap(),
+                source: VolumeId::parse(text(&request["source_volume_id"])).unwrap(),
+                parameters: parameters(request),
+                secrets: BTreeMap::new(),
+            };
+            of_snapshot(&driver.create_snapshot(&call(), &request).await?)
+        }
+        "ControllerExpandVolume" => {
+            let id = VolumeId::parse(text(&request["volume_id"])).unwrap();
+            let grown = driver.expand_volume(&call(), &id, size(request)).await?;
+            json!({
+                "capacity_bytes": grown.capacity.to_string(),
+                "node_expansion_required": grown.node_expansion_required,
+            })
+        }
+        other => panic!("{other}"),
+    })
+}
+
+pub(crate) fn of_volume(volume: &Volume) -> Value {
+    let mut answer = json!({
+        "volume_id": volume.id.as_str(),
+        "capacity_bytes": volume.capacity.unwrap_or_default().to_string(),
+        "volume_context": volume.attachment.to_context(),
+    });
+    let source = volume.source.as_ref().map(|source| match source {
+        Source::Snapshot(id) => json!({"snapshot": {"snapshot_id": id.as_str()}}),
+        Source::Volume(id) => json!({"volume": {"volume_id": id.as_str()}}),
+    });
+    if let Some(source) = source {
+        answer["content_source"] = source;
+    }
+    answer
+}
+
+pub(crate) fn of_snapshot(snapshot: &Snapshot) -> Value {
+    json!({
+        "snapshot_id": snapshot.id.as_str(),
+        "source_volume_id": snapshot.source.as_str(),
+        "ready_to_use": snapshot.ready,
+    })
+}
+
+fn without(map: &mut Value, key: &str) -> Option<Value> {
+    map.as_object_mut()
+        .and_then(|map: &mut Map<_, _>| map.remove(key))
+}
+
+impl Said {
+    /// What it answered, without what only the wire has: who made it (that the proxy adds), when, and
+    /// the names of alternatives. What a snapshot of a filesystem holds is not told in memory.
+    pub(crate) fn answered(&self) -> Value {
+        let mut answer = self.answer.clone();
+        if let Some(mut volume) = without(&mut answer, "volume") {
+            let context = &mut volume["volume_context"];
+            assert!(without(context, "provisioner_driver").is_some());
+            without(context, "provisioner_driver_instance_id");
+            if let Some(source) = volume.get_mut("content_source") {
+                without(source, "type");
+            }
+            return volume;
+        }
+        if let Some(mut snapshot) = without(&mut answer, "snapshot") {
+            without(&mut snapshot, "creation_time");
+            without(&mut snapshot, "size_bytes");
+            return snapshot;
+        }
+        answer
+    }
+}
