@@ -211,7 +211,12 @@ impl Runner {
         };
         if let Some(ended) = ended {
             let result = ended.unwrap_or_else(|_| Err(defect(rpc)));
-            let result = trace.settle(weighed(result, &call));
+            let result = weighed(result, &call);
+            let result = if answer.is_closed() {
+                trace.settle_untold(result)
+            } else {
+                trace.settle(result)
+            };
             // Before the answer: whoever has read it may come back at once.
             drop(guard);
             self.finish(&entry, answer, result, Some(measured));
@@ -222,7 +227,7 @@ impl Runner {
             let result = trace.settle(Err(error));
             self.finish(&entry, answer, result, None);
             let result = work.await.unwrap_or_else(|_| Err(defect(rpc)));
-            let result = trace.settle(weighed(result, &call));
+            let result = trace.settle_untold(weighed(result, &call));
             entry.log_late(&result);
             drop(guard);
             measured.ended(Code::DeadlineExceeded);

@@ -69,6 +69,30 @@ impl Trace {
         is_known(&self.doubts.lock(), keys)
     }
 
+    /// The same for a call whose caller waits no longer: that it went well is told to nobody, who would
+    /// ask again and must not hear then that there is nothing.
+    pub(super) fn settle_untold<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        if result.is_ok() {
+            self.remember(&mut self.doubts.lock());
+        }
+        match result {
+            Ok(value) => Ok(value),
+            Err(error) => self.settle(Err(error)),
+        }
+    }
+
+    fn remember(&self, known: &mut HashMap<Key, Instant>) {
+        if known.len() >= LIMIT {
+            known.retain(|_, at| at.elapsed() < FORGOTTEN);
+        }
+        let changed = self.changed();
+        for key in changed.as_ref().unwrap_or(&self.held).in_doubt() {
+            if known.len() < LIMIT {
+                known.insert(key.clone(), Instant::now());
+            }
+        }
+    }
+
     /// Judges how the call ended: an error that would be final only for lack of memory comes back with
     /// a possible effect.
     pub(super) fn settle<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
@@ -84,15 +108,7 @@ impl Trace {
                 Ok(value)
             }
             Err(error) if leaves_doubt(&error) => {
-                if known.len() >= LIMIT {
-                    known.retain(|_, at| at.elapsed() < FORGOTTEN);
-                }
-                let changed = self.changed();
-                for key in changed.as_ref().unwrap_or(&self.held).in_doubt() {
-                    if known.len() < LIMIT {
-                        known.insert(key.clone(), Instant::now());
-                    }
-                }
+                self.remember(&mut known);
                 Err(error)
             }
             Err(error)
@@ -194,6 +210,19 @@ mod tests {
         for id in both {
             assert_eq!(effect(&doubts, id, Kind::Unreachable), Effect::None);
         }
+    }
+
+    #[test]
+    fn a_success_that_nobody_heard_of_leaves_in_doubt_what_was_changed_and_ends_nothing() {
+        let doubts = Doubts::default();
+        let trace = doubts.trace(keys(&["a", "b"]));
+        trace.changes_only(&keys(&["b"]));
+        assert!(trace.settle_untold(Ok(())).is_ok());
+        assert!(trace.is_in_doubt(&keys(&["b"])) && !trace.is_in_doubt(&keys(&["a"])));
+        assert!(doubts.trace(keys(&["b"])).settle_untold(Ok(())).is_ok());
+        assert_eq!(effect(&doubts, "b", Kind::Unreachable), Effect::Possible);
+        assert!(ends(&doubts, &["b"], Ok(())).is_ok());
+        assert_eq!(effect(&doubts, "b", Kind::Unreachable), Effect::None);
     }
 
     #[tokio::test(start_paused = true)]

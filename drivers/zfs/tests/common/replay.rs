@@ -128,6 +128,7 @@ pub(crate) fn of_volume(volume: &Volume) -> Value {
     let source = volume.source.as_ref().map(|source| match source {
         Source::Snapshot(id) => json!({"snapshot": {"snapshot_id": id.as_str()}}),
         Source::Volume(id) => json!({"volume": {"volume_id": id.as_str()}}),
+        Source::Elsewhere(other) => panic!("{other} is of another connection"),
     });
     if let Some(source) = source {
         answer["content_source"] = source;

@@ -35,10 +35,11 @@ async fn a_volume_that_was_begun_is_not_forgotten_because_its_export_is_refused(
         cut(&driver, &verb, 1).await;
         assert!(guid(&driver, dataset(1).as_str()).is_some());
         // Somebody else's has its name meanwhile.
-        let mut state = driver.backend().state();
-        let targets = &mut state.targets.targets;
-        targets.insert("v1".to_owned(), Some(dataset(0)));
-        drop(state);
+        {
+            let mut state = driver.backend().state();
+            let targets = &mut state.targets.targets;
+            targets.insert("v1".to_owned(), Some(dataset(0)));
+        }
         let error = run(&driver, &verb).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Conflict, "{}", error.chain());
         assert_eq!(error.effect(), Effect::Possible, "{}", error.chain());

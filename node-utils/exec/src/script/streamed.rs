@@ -201,7 +201,7 @@ mod tests {
             .args(words);
         let command = streamed(&command);
         let output = remote("sh", &command, b"").expect("a shell");
-        let expected: String = words.iter().map(|word| format!("<{word}>")).collect();
+        let expected = format!("<{}>", words.join("><"));
         let begun = command.beginning().hear(&output.stdout);
         assert_eq!(begun, Begun::Runs(expected.into_bytes()));
         assert_eq!(output.status.code(), Some(5));
@@ -217,7 +217,7 @@ mod tests {
         let start = beginning.start.clone();
         assert_eq!(beginning.hear(&start[..9]), Begun::NotYet);
         assert_eq!(beginning.hear(&start[9..]), Begun::Runs(Vec::new()));
-        assert_eq!(gone.beginning().hear(&[b'x'; NOISE + 1]), Begun::Noise);
+        assert_eq!(gone.beginning().hear(&vec![b'x'; NOISE + 1]), Begun::Noise);
     }
 
     #[test]

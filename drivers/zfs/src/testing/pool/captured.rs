@@ -16,8 +16,12 @@ struct Shown {
     facts: BTreeMap<PropertyName, String>,
 }
 
-fn refused(why: impl ToString) -> Error {
-    Error::new(Kind::Internal, "read a pool that was captured").because(why.to_string())
+fn refused(why: impl Into<String>) -> Error {
+    Error::new(Kind::Internal, "read a pool that was captured").because(why.into())
+}
+
+fn unread(why: &dyn std::fmt::Display) -> Error {
+    refused(why.to_string())
 }
 
 fn missing(object: &Object, name: &PropertyName) -> Error {
@@ -48,11 +52,11 @@ fn read(text: &str) -> Result<BTreeMap<Object, Shown>, Error> {
         let [object, name, value, source] = fields[..] else {
             return Err(refused(format!("{line:?} has not four columns")));
         };
-        let object = Object::parse(object).map_err(refused)?;
-        let name = PropertyName::parse(name).map_err(refused)?;
+        let object = Object::parse(object).map_err(|why| unread(&why))?;
+        let name = PropertyName::parse(name).map_err(|why| unread(&why))?;
         let shown = all.entry(object).or_default();
         if matches!(source, "local" | "received") {
-            let value = PropertyValue::parse(value).map_err(refused)?;
+            let value = PropertyValue::parse(value).map_err(|why| unread(&why))?;
             shown.own.push(Property::new(name, value));
         } else if !source.starts_with("inherited") {
             shown.facts.insert(name, value.to_owned());
@@ -94,9 +98,10 @@ impl MemoryPool {
         }
         for (_, object, shown) in order {
             let doomed = shown.facts.get(&PropertyName::DEFER_DESTROY);
-            if let (Object::Snapshot(name), Some("on")) = (object, doomed.map(String::as_str)) {
-                let cut = pool.snapshots.get_mut(name);
-                cut.into_iter().for_each(|cut| cut.doomed = true);
+            if let (Object::Snapshot(name), Some("on")) = (object, doomed.map(String::as_str))
+                && let Some(cut) = pool.snapshots.get_mut(name)
+            {
+                cut.doomed = true;
             }
         }
         Ok(pool)
@@ -107,16 +112,15 @@ impl MemoryPool {
     #[must_use]
     pub fn roots(&self) -> Self {
         let deep = |name: &str| name.split('/').count() > 2;
-        let mut pool = Self::default();
-        pool.txg = self.txg;
-        let held = self
-            .datasets
-            .iter()
-            .filter(|(name, _)| !deep(name.as_str()));
-        pool.datasets = held
-            .map(|(name, held)| (name.clone(), held.clone()))
-            .collect();
-        pool
+        let all = self.datasets.iter();
+        let roots = all.filter(|(name, _)| !deep(name.as_str()));
+        Self {
+            txg: self.txg,
+            datasets: roots
+                .map(|(name, held)| (name.clone(), held.clone()))
+                .collect(),
+            ..Self::default()
+        }
     }
 
     fn shown(&mut self, object: &Object, shown: &Shown, txg: u64) -> Result<Held, Error> {
@@ -132,7 +136,7 @@ impl MemoryPool {
         };
         let origin = shown.facts.get(&PropertyName::ORIGIN);
         let origin = origin.filter(|origin| *origin != "-");
-        let origin = origin.map(|name| SnapshotRef::parse(name).map_err(refused));
+        let origin = origin.map(|name| SnapshotRef::parse(name).map_err(|why| unread(&why)));
         Ok(Held {
             kind,
             txg: self.txg,
@@ -141,7 +145,9 @@ impl MemoryPool {
             content: self.txg,
             used: 1 << 10,
             block,
+            files: false,
             receiving: false,
+            arrived: None,
         })
     }
 }
