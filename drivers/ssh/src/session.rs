@@ -1,11 +1,10 @@
 //! One connection to the machine, and one run of a script over it.
 //!
-//! Shells are started ahead of their use and wait for their scripts, so that a script costs one round
-//! trip: a server takes no input before a command has begun, and starting one takes two more. A call
-//! has several scripts, one right after the other, so there are as many shells. How a script ended is
-//! known only if the server said so; a channel that closes without a status leaves it unknown.
+//! A shell is started ahead of its use and waits for its script, so that a script costs one round
+//! trip: a server takes no input before a command has begun, which is a round trip of its own. How a
+//! script ended is known only if the server said so; a channel that closes without a status leaves it
+//! unknown.
 
-mod ends;
 mod stream;
 
 use std::borrow::Cow;
@@ -14,15 +13,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use exec::Status;
-use futures_util::future::join_all;
-use russh::client::{self, Handler};
+use exec::script::REMOTE_COMMAND;
+use futures_util::FutureExt as _;
+use russh::client::{self, Handler, Msg};
 use russh::keys::Algorithm;
-use russh::{ChannelMsg, ChannelReadHalf, Sig};
+use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Sig};
 use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use self::ends::{Ends, Line, is_idle};
 pub(crate) use self::stream::Streams;
 use crate::auth::{self, AuthError};
 use crate::host_key::Refusal;
@@ -30,8 +30,8 @@ use crate::settings::Settings;
 
 /// Signs of life that may stay unanswered.
 const KEEPALIVES: usize = 3;
-/// Shells that wait for a script. Before the third one is used, the first is replaced.
-const SPARES: usize = 3;
+/// How long saying goodbye to a channel may take.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// How long starting a shell ahead of its use may take.
 const PREPARING: Duration = Duration::from_secs(10);
 
@@ -67,14 +67,13 @@ pub(crate) struct Session {
     pub(crate) turns: Arc<Semaphore>,
     /// How many turns there are in all.
     limit: AtomicUsize,
-    spares: Mutex<Spares>,
+    spare: Mutex<Option<Ends>>,
 }
 
-/// The shells that wait for a script, and how many are about to.
-#[derive(Default)]
-struct Spares {
-    waiting: Vec<Ends>,
-    coming: usize,
+/// Both ends of a channel. Dropped, it is closed.
+struct Ends {
+    reader: ChannelReadHalf,
+    line: Line,
 }
 
 /// What became of a script.
@@ -173,7 +172,7 @@ impl Session {
             handle,
             turns: Arc::new(Semaphore::new(settings.sessions.max(1))),
             limit: AtomicUsize::new(settings.sessions.max(1)),
-            spares: Mutex::default(),
+            spare: Mutex::new(None),
         })
     }
 
@@ -209,39 +208,15 @@ impl Session {
             .is_ok()
     }
 
-    /// Starts shells for the runs to come: in place of the one whose turn ends, and more while the
-    /// server has room for them.
+    /// Starts a shell for the run to come, unless there is one.
     pub(crate) async fn prepare(&self) {
-        let (mut starts, mut more) = (Vec::new(), Vec::new());
-        while !self.is_closed() && self.expects_another(!starts.is_empty()) {
-            if !starts.is_empty() {
-                let Ok(turn) = Arc::clone(&self.turns).try_acquire_owned() else {
-                    self.spares().coming -= 1;
-                    break;
-                };
-                more.push(turn);
-            }
-            starts.push(self.start_ahead());
+        if self.spare().is_some() || self.is_closed() {
+            return;
         }
-        join_all(starts).await;
-    }
-
-    /// Whether a shell has to be started; if so, it is counted. One that takes no place of another
-    /// must leave one for each turn that is taken.
-    fn expects_another(&self, needs_room: bool) -> bool {
-        let mut spares = self.spares();
-        let all = spares.waiting.len() + spares.coming;
-        let expected = all < SPARES && (!needs_room || all < self.turns.available_permits());
-        spares.coming += usize::from(expected);
-        expected
-    }
-
-    async fn start_ahead(&self) {
         // A server without room, or without a shell, says so again when it is needed.
-        let started = timeout(PREPARING, self.start()).await;
-        let mut spares = self.spares();
-        spares.coming -= 1;
-        spares.waiting.extend(started.ok().flatten());
+        if let Ok(Some(ends)) = timeout(PREPARING, self.start()).await {
+            *self.spare() = Some(ends);
+        }
     }
 
     /// A channel with a shell that waits for its script.
@@ -259,19 +234,23 @@ impl Session {
 
     /// A channel for a script: one whose shell waits for it already, or one without a shell.
     async fn channel(&self) -> Result<(Ends, bool), russh::Error> {
-        while let Some(mut ends) = self.spares().waiting.pop() {
-            if ends.still_waits() {
-                return Ok((ends, true));
-            }
+        let spare = self.spare().take();
+        if let Some(mut ends) = spare
+            && ends.still_waits()
+        {
+            return Ok((ends, true));
         }
         let channel = self.handle.channel_open_session().await?;
         Ok((Ends::of(channel), false))
     }
 
-    fn spares(&self) -> std::sync::MutexGuard<'_, Spares> {
-        self.spares.lock().unwrap_or_else(PoisonError::into_inner)
+    fn spare(&self) -> std::sync::MutexGuard<'_, Option<Ends>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// The way to a script. Dropped half-way, it closes its channel all the same.
+struct Line(Option<ChannelWriteHalf<Msg>>);
 
 /// What a script has said so far.
 #[derive(Default)]
@@ -347,6 +326,74 @@ impl Heard {
             None => Ran::Lost("the channel was closed without a status".to_owned()),
         }
     }
+}
+
+// === impl Ends ===
+
+impl Ends {
+    fn of(channel: Channel<Msg>) -> Self {
+        let (reader, writer) = channel.split();
+        let line = Line(Some(writer));
+        Self { reader, line }
+    }
+
+    /// Whether the shell has not ended. What a login printed before its script is dropped: only what
+    /// a script prints behind its own start is read.
+    fn still_waits(&mut self) -> bool {
+        loop {
+            match self.reader.wait().now_or_never() {
+                None => return true,
+                Some(Some(message)) if is_idle(&message) => {}
+                Some(_) => return false,
+            }
+        }
+    }
+}
+
+/// Whether a shell may say so before its script.
+fn is_idle(message: &ChannelMsg) -> bool {
+    matches!(
+        message,
+        ChannelMsg::WindowAdjusted { .. }
+            | ChannelMsg::Data { .. }
+            | ChannelMsg::ExtendedData { .. }
+    )
+}
+
+// === impl Line ===
+
+impl Line {
+    /// Starts the shell.
+    async fn begin(&self) -> Result<(), russh::Error> {
+        match &self.0 {
+            Some(writer) => writer.exec(true, REMOTE_COMMAND).await,
+            None => Err(russh::Error::Disconnect),
+        }
+    }
+
+    /// Closes the channel; a script that still runs is asked to stop.
+    async fn part(mut self) {
+        if let Some(writer) = self.0.take() {
+            farewell(writer).await;
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let (Some(writer), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(farewell(writer));
+        }
+    }
+}
+
+async fn farewell(writer: ChannelWriteHalf<Msg>) {
+    let bye = async {
+        // To a script that has ended this means nothing.
+        let _ = writer.signal(Sig::TERM).await;
+        let _ = writer.close().await;
+    };
+    let _ = timeout(FAREWELL, bye).await;
 }
 
 /// Tries the addresses of the host in turn.

@@ -70,46 +70,6 @@ async fn a_list_of_commands_costs_one_round_trip_once_the_connection_is_open() {
 }
 
 #[tokio::test]
-async fn three_lists_one_right_after_the_other_cost_three_round_trips() {
-    let Some(server) = Sshd::start("") else {
-        return;
-    };
-    let wire = WireTo::new(server.port).await;
-    let mut settings = server.settings();
-    settings.port = wire.port;
-    settings.host_keys = HostKeys::first_use();
-    let ssh = Ssh::new(settings);
-    let call = async || {
-        let began = Instant::now();
-        for word in ["look", "change", "look again"] {
-            assert_eq!(says(&ssh, word).await, word);
-        }
-        began.elapsed()
-    };
-    let one_way = Duration::from_millis(150);
-    // The least of several, as above. Between two calls the shells that were used are replaced.
-    let least = async |times: u32, enough: Duration| {
-        let mut least = Duration::MAX;
-        for _ in 0..times {
-            least = least.min(call().await);
-            if least < enough {
-                break;
-            }
-            tokio::time::sleep(6 * one_way).await;
-        }
-        least
-    };
-    least(1, Duration::ZERO).await;
-    let near = least(5, Duration::ZERO).await;
-    wire.delay(one_way);
-    let best = least(20, near + 7 * one_way).await;
-    let round_trips = best.saturating_sub(near).as_secs_f64() / (2.0 * one_way.as_secs_f64());
-    assert!(round_trips < 3.5, "{round_trips} round trips");
-    assert!(best > 5 * one_way, "the wire was not slow: {best:?}");
-    assert_eq!(wire.connections.load(Ordering::SeqCst), 1);
-}
-
-#[tokio::test]
 async fn keys_of_every_form_open_the_door() {
     let Some(server) = Sshd::start("") else {
         return;

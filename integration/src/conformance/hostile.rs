@@ -130,7 +130,11 @@ async fn spoil(
             }
         }
         Err(status) => {
-            assert!(CLEAN.contains(&code(&outcome)), "{}: {status:?}", what());
+            let code = code(&outcome);
+            // What is wrong with a request for a volume that is there is not said for good: an earlier
+            // request may have been right, and its answer lost.
+            let repeats = request.method.name() == "CreateVolume" && code == Code::Unavailable;
+            assert!(repeats || CLEAN.contains(&code), "{}: {status:?}", what());
             assert!(status.details().is_empty(), "{}: details", what());
             let control = status.message().chars().find(|c| is_hidden(*c));
             assert_eq!(control, None, "{}: {:?}", what(), status.message());

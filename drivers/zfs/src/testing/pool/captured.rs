@@ -188,10 +188,13 @@ tank/a@s\tdefer_destroy\ton\t-
         assert_eq!(
             seen,
             [
-                ("tank", "filesystem None {compression: \"lz4\"}"),
-                ("tank/a", "zvol None {volsize: \"65536\", x:y: \"a b\"}"),
+                ("tank", r#"filesystem None {"compression": "lz4"}"#),
+                (
+                    "tank/a",
+                    r#"volume None {"volsize": "65536", "x:y": "a b"}"#
+                ),
                 ("tank/a@s", "doomed true {}"),
-                ("tank/b", "zvol Some(\"tank/a@s\") {volsize: \"65536\"}"),
+                ("tank/b", r#"volume Some("tank/a@s") {"volsize": "65536"}"#),
             ]
         );
     }
