@@ -40,7 +40,7 @@ while [ "$process" != "$end" ] && [ "$process" -gt 1 ]; do
     done <"/proc/$process/status"
     process=$value
 done
-echo $$ $family >"$folder/orphan"
+echo "$$ $family" >"$folder/orphan"
 exec 9>&-
 
 has_begun() {
@@ -61,6 +61,8 @@ killed)
     exec "$name" "$@"
     ;;
 before)
+    # Several numbers: they are meant to be words.
+    # shellcheck disable=SC2086
     kill -9 "$OMNIBUS_SESSION" $family
     exit 137
     ;;
