@@ -72,21 +72,15 @@ pub fn run(flags: &ConnectionsFlags) -> ExitCode {
             return ExitCode::from(EX_USAGE);
         }
     };
-    let runtime = match process::small_runtime() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            complain(&format!(
-                "omnibus-csi: the runtime cannot be started: {error}"
-            ));
-            return ExitCode::FAILURE;
-        }
-    };
     let rows = surveyed.0.into_iter().map(|one| row(one, flags.offline));
+    let connections = match process::carry_out(join_all(rows)) {
+        Ok(connections) => connections,
+        Err(code) => return code,
+    };
     let census = Census {
-        connections: runtime.block_on(join_all(rows)),
+        connections,
         odd: surveyed.1,
     };
-    runtime.shutdown_background();
     if flags.json {
         process::say(&format!("{}\n", serde_json::json!(census)));
     } else {

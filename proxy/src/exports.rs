@@ -84,17 +84,10 @@ pub fn run(flags: &ExportsFlags) -> ExitCode {
             return ExitCode::from(EX_USAGE);
         }
     };
-    let runtime = match process::small_runtime() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            complain(&format!(
-                "omnibus-csi: the runtime cannot be started: {error}"
-            ));
-            return ExitCode::FAILURE;
-        }
+    let tour = match process::carry_out(visit(chosen, flags.repair)) {
+        Ok(tour) => tour,
+        Err(code) => return code,
     };
-    let tour = runtime.block_on(visit(chosen, flags.repair));
-    runtime.shutdown_background();
     if flags.json {
         process::say(&format!("{}\n", serde_json::json!(tour)));
     } else {

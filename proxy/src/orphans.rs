@@ -78,17 +78,10 @@ pub fn run(flags: &OrphansFlags) -> ExitCode {
             return ExitCode::from(EX_USAGE);
         }
     };
-    let runtime = match process::small_runtime() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            complain(&format!(
-                "omnibus-csi: the runtime cannot be started: {error}"
-            ));
-            return ExitCode::FAILURE;
-        }
+    let ledger = match process::carry_out(tidy(chosen, flags)) {
+        Ok(ledger) => ledger,
+        Err(code) => return code,
     };
-    let ledger = runtime.block_on(tidy(chosen, flags));
-    runtime.shutdown_background();
     if flags.json {
         process::say(&format!("{}\n", serde_json::json!(ledger)));
     }

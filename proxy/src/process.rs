@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io::{self, Write};
 use std::panic;
+use std::process::ExitCode;
 
 use node_utils::blocking::ThreadPool;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
@@ -74,6 +75,20 @@ pub fn runtime() -> io::Result<Runtime> {
 /// The runtime of a command that does one thing.
 pub fn small_runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
+}
+
+/// Does the one thing of a command on a runtime of its own, and leaves behind what hangs in it. An exit
+/// code says that there is no runtime, of which the user was told.
+pub fn carry_out<T>(work: impl Future<Output = T>) -> Result<T, ExitCode> {
+    let runtime = small_runtime().map_err(|error| {
+        complain(&format!(
+            "omnibus-csi: the runtime cannot be started: {error}"
+        ));
+        ExitCode::FAILURE
+    })?;
+    let done = runtime.block_on(work);
+    runtime.shutdown_background();
+    Ok(done)
 }
 
 /// An environment variable; one that is not UTF-8 counts as unset.
