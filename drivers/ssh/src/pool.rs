@@ -18,6 +18,8 @@ use crate::settings::Settings;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// Refusals of its last turn that a connection is kept in spite of.
+const PATIENCE: u32 = 2;
 
 /// The connections to one machine.
 #[derive(Debug)]
@@ -145,14 +147,19 @@ impl std::fmt::Debug for State {
 
 impl Turn {
     /// The server has no room for as many sessions as were thought: from now on there is one turn
-    /// less. The last one stays: what keeps it from being used is a script that was given up and
-    /// has not ended yet, so that some time is left to it.
-    pub(crate) async fn give_up(self, refusals: u32) {
+    /// less. What keeps the last one from being used is a script that was given up: some time is left
+    /// to it to end, and then another connection takes the place of this one.
+    pub(crate) async fn give_up(self, refusals: &mut u32) {
         let Self { session, permit } = self;
         if session.lose_turn() {
             permit.forget();
+        } else if *refusals == PATIENCE {
+            *refusals = 0;
+            // Its only turn is this one, so that nobody else is heard over it.
+            session.retire().await;
         } else {
-            let pause = FIRST_PAUSE.saturating_mul(1 << refusals.min(8));
+            *refusals += 1;
+            let pause = FIRST_PAUSE.saturating_mul(1 << *refusals);
             sleep_until(Instant::now() + pause.min(LONGEST_PAUSE)).await;
         }
     }

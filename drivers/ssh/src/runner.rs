@@ -126,9 +126,8 @@ impl Runner for Wire {
                 .await;
             match ran {
                 Ran::Full => {
-                    refusals += 1;
                     // The wait for the next turn has its bound.
-                    let _ = timeout_at(patience, turn.give_up(refusals)).await;
+                    let _ = timeout_at(patience, turn.give_up(&mut refusals)).await;
                     continue;
                 }
                 Ran::Gone => continue,

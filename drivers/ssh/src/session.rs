@@ -8,7 +8,7 @@
 mod stream;
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use exec::script::REMOTE_COMMAND;
 use futures_util::FutureExt as _;
 use russh::client::{self, Handler, Msg};
 use russh::keys::Algorithm;
-use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Sig};
+use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Disconnect, Sig};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -67,6 +67,7 @@ pub(crate) struct Session {
     pub(crate) turns: Arc<Semaphore>,
     /// How many turns there are in all.
     limit: AtomicUsize,
+    retired: AtomicBool,
     spare: Mutex<Option<Ends>>,
 }
 
@@ -172,17 +173,25 @@ impl Session {
             handle,
             turns: Arc::new(Semaphore::new(settings.sessions.max(1))),
             limit: AtomicUsize::new(settings.sessions.max(1)),
+            retired: AtomicBool::new(false),
             spare: Mutex::new(None),
         })
     }
 
-    /// Whether the connection is known to be gone.
+    /// Whether the connection is known to be gone, or is not to be used any more.
     pub(crate) fn is_closed(&self) -> bool {
-        self.handle.is_closed()
+        self.retired.load(Ordering::Relaxed) || self.handle.is_closed()
+    }
+
+    /// Closes the connection. What runs there yet does so unseen.
+    pub(crate) async fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
+        let bye = self.handle.disconnect(Disconnect::ByApplication, "", "");
+        let _ = timeout(FAREWELL, bye).await;
     }
 
     /// Runs a script to its end, within `deadline` and with at most `cap` bytes of output.
-    pub(crate) async fn run(&self, script: &[u8], deadline: Instant, cap: usize) -> Ran {
+    pub(crate) async fn run(self: &Arc<Self>, script: &[u8], deadline: Instant, cap: usize) -> Ran {
         let (ends, has_shell) = match timeout_at(deadline, self.channel()).await {
             Ok(Ok(ends)) => ends,
             Ok(Err(russh::Error::ChannelOpenFailure(_))) => return Ran::Full,
@@ -196,7 +205,10 @@ impl Session {
         };
         let exchange = exchange(&line, &mut reader, has_shell, script, &mut heard);
         let ran = timeout_at(deadline, exchange).await.unwrap_or(Ran::Late);
-        line.part().await;
+        // A script that has not ended is given up where the line is dropped.
+        if matches!(ran, Ran::Ended(_)) {
+            line.part().await;
+        }
         ran
     }
 
@@ -209,7 +221,7 @@ impl Session {
     }
 
     /// Starts a shell for the run to come, unless there is one.
-    pub(crate) async fn prepare(&self) {
+    pub(crate) async fn prepare(self: &Arc<Self>) {
         if self.spare().is_some() || self.is_closed() {
             return;
         }
@@ -220,8 +232,8 @@ impl Session {
     }
 
     /// A channel with a shell that waits for its script.
-    async fn start(&self) -> Option<Ends> {
-        let mut ends = Ends::of(self.handle.channel_open_session().await.ok()?);
+    async fn start(self: &Arc<Self>) -> Option<Ends> {
+        let mut ends = self.open_channel().await.ok()?;
         ends.line.begin().await.ok()?;
         loop {
             match ends.reader.wait().await? {
@@ -233,15 +245,27 @@ impl Session {
     }
 
     /// A channel for a script: one whose shell waits for it already, or one without a shell.
-    async fn channel(&self) -> Result<(Ends, bool), russh::Error> {
+    async fn channel(self: &Arc<Self>) -> Result<(Ends, bool), russh::Error> {
         let spare = self.spare().take();
         if let Some(mut ends) = spare
             && ends.still_waits()
         {
             return Ok((ends, true));
         }
-        let channel = self.handle.channel_open_session().await?;
-        Ok((Ends::of(channel), false))
+        Ok((self.open_channel().await?, false))
+    }
+
+    /// A channel that nothing runs on yet.
+    ///
+    /// The question goes to its end even if nobody waits for it any more: a channel that the server
+    /// opened and nobody closes would take one of its few sessions for as long as the connection lives.
+    async fn open_channel(self: &Arc<Self>) -> Result<Ends, russh::Error> {
+        let session = Arc::clone(self);
+        let opening = tokio::spawn(async move {
+            let opened = session.handle.channel_open_session().await;
+            opened.map(Ends::of)
+        });
+        opening.await.unwrap_or(Err(russh::Error::Disconnect))
     }
 
     fn spare(&self) -> std::sync::MutexGuard<'_, Option<Ends>> {
@@ -371,10 +395,10 @@ impl Line {
         }
     }
 
-    /// Closes the channel; a script that still runs is asked to stop.
+    /// Closes the channel of a script that has ended.
     async fn part(mut self) {
         if let Some(writer) = self.0.take() {
-            farewell(writer).await;
+            let _ = timeout(FAREWELL, writer.close()).await;
         }
     }
 }
@@ -382,14 +406,15 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         if let (Some(writer), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
-            runtime.spawn(farewell(writer));
+            runtime.spawn(give_up(writer));
         }
     }
 }
 
-async fn farewell(writer: ChannelWriteHalf<Msg>) {
+/// Asks a script that may still run to stop, and closes its channel. To one that has ended it means
+/// nothing; an OpenSSH server passes no signals on to what root has started, so that it may go on.
+async fn give_up(writer: ChannelWriteHalf<Msg>) {
     let bye = async {
-        // To a script that has ended this means nothing.
         let _ = writer.signal(Sig::TERM).await;
         let _ = writer.close().await;
     };

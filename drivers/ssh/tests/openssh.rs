@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,15 @@ fn shell(script: &str) -> Command {
 async fn says(ssh: &Ssh, word: &str) -> String {
     let output = ssh.run_checked(&Command::new(ECHO).arg(word)).await;
     output.expect("an answer").text().trim().to_owned()
+}
+
+/// Waits for the file that a command makes once it has begun.
+async fn appears(began: &Path) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !began.exists() {
+        assert!(Instant::now() < deadline, "the command never begins");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test]
@@ -269,11 +279,7 @@ async fn an_end_that_was_not_seen_is_unknown_and_the_next_call_connects_again() 
     );
     let command = shell(&script);
     let cut = async {
-        let deadline = Instant::now() + Duration::from_mins(1);
-        while !began.exists() {
-            assert!(Instant::now() < deadline, "the command never begins");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        appears(&began).await;
         wire.cut();
     };
     let (ran, ()) = tokio::join!(ssh.run(&command), cut);
@@ -309,14 +315,22 @@ async fn a_call_that_is_dropped_leaves_its_turn_to_others() {
     let mut settings = server.settings();
     (settings.sessions, settings.connections) = (1, 1);
     let ssh = Ssh::new(settings);
-    for _ in 0..5 {
-        let command = shell("sleep 60");
+    // At any moment: while it connects, while its channel is opened, while its shell starts.
+    let command = shell("sleep 60");
+    for after in [0, 5, 10, 20, 40, 80] {
         let call = ssh.run(&command);
-        assert!(
-            tokio::time::timeout(Duration::from_millis(100), call)
-                .await
-                .is_err()
-        );
+        let ended = tokio::time::timeout(Duration::from_millis(after), call).await;
+        assert!(ended.is_err());
+    }
+    // And while it runs: to what root has started, this server passes no signal on, so that it goes
+    // on and keeps its session. There are more of them than sessions.
+    for n in 0..3 {
+        let began = server.path().join(format!("began-{n}"));
+        let command = shell(&format!("echo > {}; sleep 60", began.display()));
+        tokio::select! {
+            ended = ssh.run(&command) => panic!("it ended: {ended:?}"),
+            () = appears(&began) => {}
+        }
     }
     assert_eq!(says(&ssh, "well").await, "well");
 }

@@ -210,7 +210,9 @@ impl Streams {
             timeout_at(deadline, both).await
         };
         let fed = fed.unwrap_or_else(|_| Err(late(command)));
-        opened.line.part().await;
+        if fed.is_ok() {
+            opened.line.part().await;
+        }
         fed
     }
 }
