@@ -163,13 +163,4 @@ impl Turn {
             sleep_until(Instant::now() + pause.min(LONGEST_PAUSE)).await;
         }
     }
-
-    /// Ends the turn and gets the connection ready for the next one.
-    pub(crate) fn end(self) {
-        let Self { session, permit } = self;
-        tokio::spawn(async move {
-            session.prepare().await;
-            drop(permit);
-        });
-    }
 }

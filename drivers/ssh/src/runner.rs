@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use exec::script::{REMOTE_COMMAND, Shell};
+use exec::script::{Framed, REMOTE_COMMAND, Shell};
 use exec::{Batch, Command, Feed, Flow, Output, RunError, Runner};
 use tokio::time::{Instant, timeout_at};
 
@@ -114,26 +114,25 @@ impl Runner for Wire {
         if line.join(" ") != REMOTE_COMMAND {
             return Err(unreachable(command, NotSent::Foreign));
         }
+        let script = Framed::of(command)?;
         // Waiting for a turn has the time of the script, and the script has its own from then on.
         let patience = Instant::now() + command.deadline();
         let mut refusals = 0;
         for _ in 0..TRIES {
             let turn = self.turn(command, patience).await?;
             let deadline = Instant::now() + command.deadline();
-            let session = Arc::clone(&turn.session);
-            let ran = session
-                .run(command.input().bytes(), deadline, command.output_cap())
+            let ran = turn
+                .session
+                .run(&script, deadline, command.output_cap())
                 .await;
             match ran {
                 Ran::Full => {
                     // The wait for the next turn has its bound.
                     let _ = timeout_at(patience, turn.give_up(&mut refusals)).await;
-                    continue;
                 }
-                Ran::Gone => continue,
-                _ => turn.end(),
+                Ran::Gone => {}
+                ran => return self.outcome(command, ran),
             }
-            return self.outcome(command, ran);
         }
         let place = self.place();
         Err(unreachable(command, NotSent::Session { place }))

@@ -1,9 +1,8 @@
 //! One connection to the machine, and one run of a script over it.
 //!
-//! A shell is started ahead of its use and waits for its script, so that a script costs one round
-//! trip: a server takes no input before a command has begun, which is a round trip of its own. How a
-//! script ended is known only if the server said so; a channel that closes without a status leaves it
-//! unknown.
+//! A shell that has run a script waits for the next one, so that a script costs one round trip: to open
+//! a channel is one of its own, and a server takes no input before a command has begun, which is another
+//! one. How a script ended is known only if that was said; a channel that closes before leaves it unknown.
 
 mod stream;
 
@@ -13,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use exec::Status;
-use exec::script::REMOTE_COMMAND;
+use exec::script::{Frame, Framed, REMOTE_COMMAND};
 use futures_util::FutureExt as _;
 use russh::client::{self, Handler, Msg};
 use russh::keys::Algorithm;
@@ -32,8 +31,8 @@ use crate::settings::Settings;
 const KEEPALIVES: usize = 3;
 /// How long saying goodbye to a channel may take.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How long starting a shell ahead of its use may take.
-const PREPARING: Duration = Duration::from_secs(10);
+/// How long a shell waits for its next script.
+const IDLE: Duration = Duration::from_mins(1);
 
 /// Why the machine could not be reached.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +67,8 @@ pub(crate) struct Session {
     /// How many turns there are in all.
     limit: AtomicUsize,
     retired: AtomicBool,
-    spare: Mutex<Option<Ends>>,
+    /// Shells that wait for a script, and since when. The one that was used last is the last.
+    idle: Mutex<Vec<(Instant, Ends)>>,
 }
 
 /// Both ends of a channel. Dropped, it is closed.
@@ -174,7 +174,7 @@ impl Session {
             turns: Arc::new(Semaphore::new(settings.sessions.max(1))),
             limit: AtomicUsize::new(settings.sessions.max(1)),
             retired: AtomicBool::new(false),
-            spare: Mutex::new(None),
+            idle: Mutex::default(),
         })
     }
 
@@ -191,23 +191,26 @@ impl Session {
     }
 
     /// Runs a script to its end, within `deadline` and with at most `cap` bytes of output.
-    pub(crate) async fn run(self: &Arc<Self>, script: &[u8], deadline: Instant, cap: usize) -> Ran {
-        let (ends, has_shell) = match timeout_at(deadline, self.channel()).await {
+    pub(crate) async fn run(
+        self: &Arc<Self>,
+        script: &Framed,
+        deadline: Instant,
+        cap: usize,
+    ) -> Ran {
+        let (mut ends, has_shell) = match timeout_at(deadline, self.channel()).await {
             Ok(Ok(ends)) => ends,
             Ok(Err(russh::Error::ChannelOpenFailure(_))) => return Ran::Full,
             Ok(Err(_)) => return Ran::Gone,
             Err(_) => return Ran::Unopened,
         };
-        let Ends { mut reader, line } = ends;
-        let mut heard = Heard {
-            cap,
-            ..Heard::default()
-        };
-        let exchange = exchange(&line, &mut reader, has_shell, script, &mut heard);
+        let mut heard = Heard::of(script.frame(), cap);
+        let exchange = exchange(&mut ends, has_shell, script, &mut heard);
         let ran = timeout_at(deadline, exchange).await.unwrap_or(Ran::Late);
-        // A script that has not ended is given up where the line is dropped.
-        if matches!(ran, Ran::Ended(_)) {
-            line.part().await;
+        match ran {
+            Ran::Ended(_) if heard.closed => ends.line.part().await,
+            Ran::Ended(_) => self.keep(ends),
+            // What has not ended is given up where its line is dropped.
+            _ => {}
         }
         ran
     }
@@ -220,39 +223,25 @@ impl Session {
             .is_ok()
     }
 
-    /// Starts a shell for the run to come, unless there is one.
-    pub(crate) async fn prepare(self: &Arc<Self>) {
-        if self.spare().is_some() || self.is_closed() {
-            return;
-        }
-        // A server without room, or without a shell, says so again when it is needed.
-        if let Ok(Some(ends)) = timeout(PREPARING, self.start()).await {
-            *self.spare() = Some(ends);
-        }
-    }
-
-    /// A channel with a shell that waits for its script.
-    async fn start(self: &Arc<Self>) -> Option<Ends> {
-        let mut ends = self.open_channel().await.ok()?;
-        ends.line.begin().await.ok()?;
+    /// A channel for a script: one whose shell waits for it already, or one without a shell.
+    async fn channel(self: &Arc<Self>) -> Result<(Ends, bool), russh::Error> {
         loop {
-            match ends.reader.wait().await? {
-                ChannelMsg::Success => return Some(ends),
-                message if is_idle(&message) => {}
-                _ => return None,
+            let last = self.idle().pop();
+            let Some((_, mut ends)) = last else {
+                return Ok((self.open_channel().await?, false));
+            };
+            if ends.still_waits() {
+                return Ok((ends, true));
             }
         }
     }
 
-    /// A channel for a script: one whose shell waits for it already, or one without a shell.
-    async fn channel(self: &Arc<Self>) -> Result<(Ends, bool), russh::Error> {
-        let spare = self.spare().take();
-        if let Some(mut ends) = spare
-            && ends.still_waits()
-        {
-            return Ok((ends, true));
-        }
-        Ok((self.open_channel().await?, false))
+    /// Keeps a shell for the next script, and lets go of those that had none for long.
+    fn keep(&self, ends: Ends) {
+        let now = Instant::now();
+        let mut idle = self.idle();
+        idle.retain(|(since, _)| now.duration_since(*since) < IDLE);
+        idle.push((now, ends));
     }
 
     /// A channel that nothing runs on yet.
@@ -268,8 +257,8 @@ impl Session {
         opening.await.unwrap_or(Err(russh::Error::Disconnect))
     }
 
-    fn spare(&self) -> std::sync::MutexGuard<'_, Option<Ends>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(Instant, Ends)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -277,24 +266,21 @@ impl Session {
 struct Line(Option<ChannelWriteHalf<Msg>>);
 
 /// What a script has said so far.
-#[derive(Default)]
 struct Heard {
+    frame: Frame,
     cap: usize,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     status: Option<Status>,
     refused: bool,
+    /// The shell ended, and not only the script.
+    closed: bool,
 }
 
-/// Sends the script and reads until the channel is closed. The two go side by side: a shell that
-/// answers before it has read everything must not block itself.
-async fn exchange(
-    line: &Line,
-    reader: &mut ChannelReadHalf,
-    has_shell: bool,
-    script: &[u8],
-    heard: &mut Heard,
-) -> Ran {
+/// Sends the script and reads until it has ended. The two go side by side: a shell that answers before
+/// it has read everything must not block itself.
+async fn exchange(ends: &mut Ends, has_shell: bool, script: &Framed, heard: &mut Heard) -> Ran {
+    let Ends { reader, line } = ends;
     if !has_shell && line.begin().await.is_err() {
         return Ran::Gone;
     }
@@ -303,9 +289,7 @@ async fn exchange(
     };
     let send = async {
         // If it cannot be sent, the reading half hears why.
-        if writer.data(script).await.is_ok() {
-            let _ = writer.eof().await;
-        }
+        let _ = writer.data(script.expose()).await;
         std::future::pending::<Ran>().await
     };
     tokio::select! {
@@ -317,38 +301,62 @@ async fn exchange(
 // === impl Heard ===
 
 impl Heard {
+    fn of(frame: Frame, cap: usize) -> Self {
+        Self {
+            frame,
+            cap: cap.saturating_add(Frame::LENGTH),
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+            status: None,
+            refused: false,
+            closed: false,
+        }
+    }
+
     async fn read(&mut self, reader: &mut ChannelReadHalf) -> Ran {
-        while let Some(message) = reader.wait().await {
-            match message {
-                ChannelMsg::Data { data } => self.stdout.extend_from_slice(&data),
-                ChannelMsg::ExtendedData { data, ext: 1 } => self.stderr.extend_from_slice(&data),
-                ChannelMsg::ExitStatus { exit_status } => {
+        loop {
+            match reader.wait().await {
+                Some(ChannelMsg::Data { data }) => self.stdout.extend_from_slice(&data),
+                Some(ChannelMsg::ExtendedData { data, ext: 1 }) => {
+                    self.stderr.extend_from_slice(&data);
+                }
+                Some(ChannelMsg::ExitStatus { exit_status }) => {
                     let code = i32::try_from(exit_status).unwrap_or(i32::MAX);
                     self.status = Some(Status::Exit(code));
+                    continue;
                 }
-                ChannelMsg::ExitSignal { signal_name, .. } => {
+                Some(ChannelMsg::ExitSignal { signal_name, .. }) => {
                     self.status = Some(Status::Signal(number(&signal_name)));
+                    continue;
                 }
-                ChannelMsg::Failure => {
+                Some(ChannelMsg::Failure) => {
                     self.refused = true;
                     break;
                 }
-                ChannelMsg::Close => break,
-                _ => {}
+                Some(ChannelMsg::Close) | None => break,
+                Some(_) => continue,
             }
             if self.stdout.len() + self.stderr.len() > self.cap {
                 return Ran::TooMuch;
             }
+            if let Some(status) = self.frame.end(&mut self.stdout, &mut self.stderr) {
+                return self.answer(status);
+            }
         }
+        self.closed = true;
         match self.status.take() {
-            Some(status) => Ran::Ended(Answer {
-                status,
-                stdout: std::mem::take(&mut self.stdout),
-                stderr: std::mem::take(&mut self.stderr),
-            }),
+            Some(status) => self.answer(status),
             None if self.refused => Ran::Refused,
             None => Ran::Lost("the channel was closed without a status".to_owned()),
         }
+    }
+
+    fn answer(&mut self, status: Status) -> Ran {
+        Ran::Ended(Answer {
+            status,
+            stdout: std::mem::take(&mut self.stdout),
+            stderr: std::mem::take(&mut self.stderr),
+        })
     }
 }
 
@@ -361,8 +369,8 @@ impl Ends {
         Self { reader, line }
     }
 
-    /// Whether the shell has not ended. What a login printed before its script is dropped: only what
-    /// a script prints behind its own start is read.
+    /// Whether the shell has not ended. What came after its last script is dropped: only what a script
+    /// prints behind its own start is read.
     fn still_waits(&mut self) -> bool {
         loop {
             match self.reader.wait().now_or_never() {

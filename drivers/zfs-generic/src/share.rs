@@ -170,6 +170,7 @@ impl ShareExport {
         Command::new(SH)
             .args(["-s", mode, self.protocol.section()])
             .args([dataset.as_str(), &Self::share_name(dataset)])
+            .arg(self.tools.sudo.as_str())
             .arg(zfs.program().as_str())
             .args(words)
             .stdin(SCRIPT)

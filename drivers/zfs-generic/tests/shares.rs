@@ -52,7 +52,7 @@ async fn run(host: &Host, mode: &str, protocol: &str) -> Result<Output, RunError
         .replace("=/var/", &format!("={root}/var/"));
     assert_ne!(text, SCRIPT);
     let name = "tank_v_pvc_1";
-    let arguments = ["-s", mode, protocol, "tank/v/pvc-1", name, "zfs"];
+    let arguments = ["-s", mode, protocol, "tank/v/pvc-1", name, "sudo", "zfs"];
     let command = Command::new(SH).args(arguments).stdin(text);
     host.run(&command).await
 }
@@ -116,6 +116,28 @@ async fn sharing_what_is_shared_is_no_error_and_anything_else_is_told() {
     .unwrap();
     let error = run(&host, "make", "nfs").await.unwrap_err();
     assert!(error.stderr().contains("permission denied"), "{error}");
+}
+
+#[tokio::test]
+async fn where_the_login_may_not_share_it_is_done_by_sudo() {
+    let host = host("yes");
+    // As a user who is not root is answered on Linux.
+    let refused = "failed to create /etc/exports.d: Permission denied\n\
+                   cannot share 'tank/v/pvc-1: system error': NFS share creation failed\n";
+    std::fs::write(host.path("answer"), refused).unwrap();
+    host.program("id", "#!/bin/sh\necho 1000\n");
+    host.program(
+        "sudo",
+        "#!/bin/sh\n[ ! -e \"${0%/bin/*}/rule\" ] && echo 'sudo: a password is required' >&2 && exit 1\n\
+         echo \"$*\" >>\"${0%/bin/*}/sudoed\"\n",
+    );
+    let error = run(&host, "make", "nfs").await.unwrap_err();
+    for word in ["Permission denied", "a password is required"] {
+        assert!(error.stderr().contains(word), "{error}");
+    }
+    std::fs::write(host.path("rule"), "").unwrap();
+    let _ = run(&host, "make", "nfs").await.unwrap();
+    assert_eq!(host.text("sudoed"), "-n -- zfs share tank/v/pvc-1\n");
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@
 //!   is a lock against an orphan of a cut connection. If the transport closes its pipes, the
 //!   script dies at its next marker.
 
+mod framed;
 mod read;
 mod shell;
 mod streamed;
@@ -29,6 +30,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::command::{Accept, Command, Program};
 use crate::error::RunError;
 
+pub use framed::{Frame, Framed};
 pub use shell::Shell;
 pub use streamed::{Beginning, Begun, REMOTE_STREAM, Streamed};
 
@@ -76,10 +78,7 @@ impl<'a> Script<'a> {
         let first = commands
             .first()
             .map_or_else(|| Command::new(SH), Clone::clone);
-        let marker = Marker::random().map_err(|source| RunError::Spawn {
-            command: first.masked(),
-            source: std::io::Error::other(source),
-        })?;
+        let marker = Marker::for_command(&first)?;
         let text = write::script(commands, &marker).map_err(|_| RunError::Spawn {
             command: first.masked(),
             source: std::io::Error::other("a NUL byte"),
@@ -133,6 +132,13 @@ impl fmt::Debug for Script<'_> {
 // === impl Marker ===
 
 impl Marker {
+    fn for_command(command: &Command) -> Result<Self, RunError> {
+        Self::random().map_err(|source| RunError::Spawn {
+            command: command.masked(),
+            source: std::io::Error::other(source),
+        })
+    }
+
     fn random() -> Result<Self, NoRandomness> {
         let mut bytes = [0_u8; 16];
         let mut filled = 0;

@@ -134,6 +134,12 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
+/// Ends a process of the server.
+pub(crate) fn kill(process: &str) {
+    let killed = Command::new("kill").args(["-9", process]).status();
+    assert!(killed.expect("kill").success(), "{process} is not there");
+}
+
 /// Who runs this test.
 fn user() -> String {
     let id = Command::new("id").arg("-un").output().expect("id");

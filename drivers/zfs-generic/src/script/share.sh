@@ -1,9 +1,9 @@
 # Whether the host really shares a dataset, and shares it again.
 #
-# share.sh MODE PROTOCOL DATASET NAME ZFS... A host that does not say what it shares is believed; what
+# share.sh MODE PROTOCOL DATASET NAME SUDO ZFS... A host that does not say what it shares is believed; what
 # is not mounted is shared by none.
-mode=$1 protocol=$2 dataset=$3 name=$4
-shift 4
+mode=$1 protocol=$2 dataset=$3 name=$4 sudo=$5
+shift 5
 
 # What the server of NFS on Linux has been told; ZFS before 2.0 keeps no list of its own.
 table=/var/lib/nfs/etab
@@ -25,13 +25,29 @@ forgotten() {
     ! listed "$table" "$path"
 }
 
+# zfs_says VERB ZFS...: what ZFS says to it is in `said`. On Linux only root tells the servers, whatever
+# `zfs allow` says, so that sudo is tried where the login may not.
+zfs_says() {
+    verb=$1
+    shift
+    said=$("$@" "$verb" "$dataset" 2>&1) && return 0
+    case $said in
+    *'ermission denied'* | *'nsufficient privileges'*)
+        [ "$(id -u)" != 0 ] && command -v "$sudo" >/dev/null 2>&1 || return 1
+        by_sudo=$("$sudo" -n -- "$@" "$verb" "$dataset" 2>&1) && return 0
+        said="$said; $by_sudo"
+        ;;
+    esac
+    return 1
+}
+
 if [ "$mode" = make ]; then
-    said=$("$@" share "$dataset" 2>&1) && exit 0
+    zfs_says share "$@" && exit 0
     case $said in
     *'already shared'*)
         forgotten "$@" || exit 0
         # Nobody is in, so nobody is put out.
-        said=$("$@" unshare "$dataset" 2>&1 && "$@" share "$dataset" 2>&1) && exit 0
+        zfs_says unshare "$@" && zfs_says share "$@" && exit 0
         ;;
     esac
     printf '%s\n' "$said" >&2

@@ -136,27 +136,29 @@ pub(super) fn not_found(command: &Command) -> RunError {
 
 impl Word {
     fn parse(word: &[u8]) -> Option<Self> {
-        let word = std::str::from_utf8(word).ok()?;
-        if word == MISSING {
+        if word == MISSING.as_bytes() {
             return Some(Self::Missing);
         }
-        // As a shell writes it and in no other way: neither `+0` nor `00`.
-        let code: u8 = word.parse().ok()?;
-        if code.to_string() != word {
-            return None;
-        }
-        let code = i32::from(code);
-        let signalled = SIGNALLED.contains(&code);
-        let status = if signalled {
-            Status::Signal(code - 128)
-        } else {
-            Status::Exit(code)
-        };
-        Some(Self::Ended(status))
+        status(word).map(Self::Ended)
     }
 }
 
-fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+/// A status as a shell writes it, and in no other way: neither `+0` nor `00`.
+pub(super) fn status(word: &[u8]) -> Option<Status> {
+    let word = std::str::from_utf8(word).ok()?;
+    let code: u8 = word.parse().ok()?;
+    if code.to_string() != word {
+        return None;
+    }
+    let code = i32::from(code);
+    Some(if SIGNALLED.contains(&code) {
+        Status::Signal(code - 128)
+    } else {
+        Status::Exit(code)
+    })
+}
+
+pub(super) fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
     text.windows(wanted.len())
         .position(|window| window == wanted)
 }

@@ -1,0 +1,253 @@
+//! Several scripts through one shell, one after another.
+//!
+//! To start a shell costs two round trips, and on the other machine a handful of processes. Each script
+//! runs in a subshell of one that stays, so that none changes anything for the next one, and is told
+//! apart by a line behind it on either output, with a random number that no output can guess. It is one
+//! compound command, so that the shell begins it only when all of it has arrived.
+
+use std::fmt::Write as _;
+
+use super::Marker;
+use super::read::status;
+use crate::command::Command;
+use crate::error::RunError;
+use crate::output::Status;
+
+/// A script for a shell that stays.
+pub struct Framed {
+    marker: Marker,
+    text: Vec<u8>,
+}
+
+/// What was printed behind the script before, and where it ends.
+#[derive(Debug, Clone)]
+pub struct Frame {
+    marker: String,
+    stdout: Seeker,
+    stderr: Seeker,
+}
+
+/// How far an output was searched.
+#[derive(Debug, Clone, Default)]
+struct Seeker {
+    searched: usize,
+    found: Option<usize>,
+}
+
+// === impl Framed ===
+
+impl Framed {
+    /// Frames the script that `command`, which has to be [`REMOTE_COMMAND`], has on its standard input.
+    ///
+    /// [`REMOTE_COMMAND`]: super::REMOTE_COMMAND
+    pub fn of(command: &Command) -> Result<Self, RunError> {
+        let marker = Marker::for_command(command)?;
+        let script = command.input().bytes();
+        let mut frame = String::new();
+        let _ = write!(
+            frame,
+            "\n) </dev/null\nprintf '\\n%s:%s\\n' {marker} \"$?\"; printf '\\n%s\\n' {marker} >&2\n",
+            marker = marker.0
+        );
+        let text = [b"(\n", script, frame.as_bytes()].concat();
+        Ok(Self { marker, text })
+    }
+
+    /// What the shell is told. It holds the secrets of the script.
+    pub fn expose(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// How its end is recognised.
+    pub fn frame(&self) -> Frame {
+        Frame {
+            marker: self.marker.0.clone(),
+            stdout: Seeker::default(),
+            stderr: Seeker::default(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Framed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Framed").finish_non_exhaustive()
+    }
+}
+
+// === impl Frame ===
+
+impl Frame {
+    /// What a frame adds to what a script prints, at most.
+    pub const LENGTH: usize = 128;
+
+    /// How the script ended, once both its outputs have. What stands behind their ends is taken off.
+    pub fn end(&mut self, stdout: &mut Vec<u8>, stderr: &mut Vec<u8>) -> Option<Status> {
+        let at = self.stdout.find(stdout, &format!("\n{}:", self.marker))?;
+        let word = &stdout[at + self.marker.len() + 2..];
+        // Without its line end the status itself may be cut.
+        let end = word.iter().position(|byte| *byte == b'\n')?;
+        let status = status(&word[..end])?;
+        let complained = self.stderr.find(stderr, &format!("\n{}\n", self.marker))?;
+        stdout.truncate(at);
+        stderr.truncate(complained);
+        Some(status)
+    }
+}
+
+// === impl Seeker ===
+
+impl Seeker {
+    /// Where it is. What was searched once is not searched again.
+    fn find(&mut self, text: &[u8], wanted: &str) -> Option<usize> {
+        if self.found.is_none() {
+            let found = super::read::find(&text[self.searched..], wanted.as_bytes());
+            self.found = found.map(|at| self.searched + at);
+            // Its beginning may be there already.
+            self.searched = text.len().saturating_sub(wanted.len() - 1);
+        }
+        self.found
+    }
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a shell that stays is what is tested here"
+)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::process::{Child, Stdio};
+
+    use super::*;
+    use crate::script::SH;
+
+    struct Shell(Child);
+
+    impl Shell {
+        /// Each `sh` that this machine has.
+        fn all() -> Vec<Self> {
+            let shells: [&[&str]; 4] = [
+                &["sh", "-s"],
+                &["dash", "-s"],
+                &["bash", "-s"],
+                &["busybox", "sh", "-s"],
+            ];
+            let start = |words: &&[&str]| {
+                let mut command = std::process::Command::new(words[0]);
+                command
+                    .args(&words[1..])
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::piped());
+                command.spawn().ok().map(Self)
+            };
+            shells.iter().filter_map(start).collect()
+        }
+
+        fn run(&mut self, script: &str) -> (Status, String, String) {
+            let command = Command::new(SH).secret_stdin(script.as_bytes());
+            let framed = Framed::of(&command).unwrap();
+            let input = self.0.stdin.as_mut().unwrap();
+            input.write_all(framed.expose()).unwrap();
+            let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+            // The one that comes last says nothing more, so that each is read to its own end.
+            let until = |pipe: &mut dyn std::io::Read, text: &mut Vec<u8>| {
+                while !text.ends_with(b"\n") || !String::from_utf8_lossy(text).contains("omnibus-")
+                {
+                    let mut piece = [0; 4096];
+                    let count = pipe.read(&mut piece).unwrap();
+                    assert_ne!(
+                        count,
+                        0,
+                        "the shell ended: {}",
+                        String::from_utf8_lossy(text)
+                    );
+                    text.extend_from_slice(&piece[..count]);
+                }
+            };
+            until(self.0.stdout.as_mut().unwrap(), &mut stdout);
+            until(self.0.stderr.as_mut().unwrap(), &mut stderr);
+            let status = framed
+                .frame()
+                .end(&mut stdout, &mut stderr)
+                .expect("an end");
+            let text = |bytes| String::from_utf8(bytes).unwrap();
+            (status, text(stdout), text(stderr))
+        }
+    }
+
+    impl Drop for Shell {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn one_script_leaves_nothing_to_the_next() {
+        let shells = Shell::all();
+        assert!(!shells.is_empty());
+        for mut shell in shells {
+            let first = "cd /usr; left=behind; printf() { :; }; set -u; umask 0; echo one; echo two >&2; exit 7";
+            let (status, stdout, stderr) = shell.run(first);
+            assert_eq!(
+                (status, &*stdout, &*stderr),
+                (Status::Exit(7), "one\n", "two\n")
+            );
+            let second = "printf '%s' \"$left:$PWD:$(umask)\"; cat";
+            let (status, stdout, stderr) = shell.run(second);
+            assert_eq!((status, &*stderr), (Status::Exit(0), ""));
+            let here = std::env::current_dir().unwrap();
+            assert!(
+                stdout.starts_with(&format!(":{}:0", here.display())),
+                "{stdout}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_script_that_did_not_arrive_whole_does_not_begin() {
+        for mut shell in Shell::all() {
+            let command = Command::new(SH).secret_stdin(&b"echo began\necho ended\n"[..]);
+            let framed = Framed::of(&command).unwrap();
+            let mut input = shell.0.stdin.take().unwrap();
+            let whole = std::str::from_utf8(framed.expose()).unwrap();
+            let cut = whole.find("\n)").expect("its end");
+            input.write_all(whole[..cut].as_bytes()).unwrap();
+            drop(input);
+            let mut stdout = String::new();
+            shell
+                .0
+                .stdout
+                .as_mut()
+                .unwrap()
+                .read_to_string(&mut stdout)
+                .unwrap();
+            assert_eq!(stdout, "");
+        }
+    }
+
+    #[test]
+    fn no_prefix_of_the_outputs_is_an_end() {
+        let command = Command::new(SH).secret_stdin(&b"true"[..]);
+        let framed = Framed::of(&command).unwrap();
+        let m = &framed.marker.0;
+        let stdout = format!("one\n\n{m}:130\n");
+        let stderr = format!("two\n{m}\n");
+        let mut frame = framed.frame();
+        for cut in 0..stdout.len() {
+            let mut said = stdout.as_bytes()[..cut].to_vec();
+            assert_eq!(frame.end(&mut said, &mut stderr.clone().into_bytes()), None);
+        }
+        let mut frame = framed.frame();
+        let mut stdout = stdout.into_bytes();
+        for cut in 0..stderr.len() {
+            let mut said = stderr.as_bytes()[..cut].to_vec();
+            assert_eq!(frame.end(&mut stdout, &mut said), None);
+        }
+        let mut stderr = stderr.into_bytes();
+        let status = frame.end(&mut stdout, &mut stderr);
+        assert_eq!(status, Some(Status::Signal(2)));
+        assert_eq!((&stdout[..], &stderr[..]), (&b"one\n"[..], &b"two"[..]));
+    }
+}
