@@ -213,7 +213,7 @@ mod tests {
             let mut input = shell.0.stdin.take().unwrap();
             let whole = std::str::from_utf8(framed.expose()).unwrap();
             let cut = whole.find("\n)").expect("its end");
-            input.write_all(whole[..cut].as_bytes()).unwrap();
+            input.write_all(&whole.as_bytes()[..cut]).unwrap();
             drop(input);
             let mut stdout = String::new();
             shell
