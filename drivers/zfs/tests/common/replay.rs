@@ -185,11 +185,6 @@ pub(crate) fn of_snapshot(snapshot: &Snapshot) -> Value {
     })
 }
 
-/// The source that was asked for, as an answer has it.
-pub(crate) fn asked_source(said: &Said) -> Value {
-    said.request["volume_content_source"].clone()
-}
-
 fn without(map: &mut Value, key: &str) -> Option<Value> {
     map.as_object_mut()
         .and_then(|map: &mut Map<_, _>| map.remove(key))
