@@ -1,13 +1,19 @@
-//! What real democratic-csi made on a node is ours to use there, by the ids that it gave.
+//! What real democratic-csi made on a node is ours to use there, by the ids that it gave, and what we
+//! make is what it would have made.
 //!
 //! `tests/democratic_csi` of `driver-zfs` holds what it answered and what it left; how that was captured
 //! stands there. compat: "ZFS", "ZFS of the node".
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
+#[path = "../../zfs/tests/common/beside.rs"]
+mod beside;
 #[path = "../../zfs/tests/common/replay.rs"]
 mod replay;
 
+use std::collections::BTreeSet;
+
+use beside::{Facts, OF_DATASETS, all_are_listed, compare, of_pool};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{Driver as _, NodeId, PageRequest, SizeRange, SnapshotId, VolumeId};
 use driver_zfs::ZfsConfig;
@@ -178,4 +184,42 @@ async fn delete_snapshots(driver: &NodeZfs<MemoryHost>, ids: &[String]) {
             deleted.unwrap_or_else(|error| panic!("{id}: {}", error.chain()));
         }
     }
+}
+
+/// The one thing that is always otherwise: ids say of which node they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_we_make_is_what_it_made_with_a_mark_in_its_id_but_for_what_is_listed() {
+    let mark = NodeMark::of(&node());
+    let marked = |id: &str| {
+        let end = id.find(['@', '/']).unwrap_or(id.len());
+        format!("{}{}{}", &id[..end], mark.as_str(), &id[end..])
+    };
+    let plain = |text: String| text.replace(mark.as_str(), "");
+    let listed: Vec<_> = OF_DATASETS.iter().collect();
+    let (mut unlisted, mut met) = (Vec::new(), BTreeSet::new());
+    for (kind, holds) in KINDS {
+        let theirs = MemoryPool::captured(&captured(kind, "zfs.txt")).unwrap();
+        let driver = driver(kind, holds, theirs.roots());
+        for mut said in said(kind) {
+            for id in [
+                "/source_volume_id",
+                "/volume_id",
+                "/volume_content_source/snapshot/snapshot_id",
+                "/volume_content_source/volume/volume_id",
+            ] {
+                if let Some(id) = said.request.pointer_mut(id) {
+                    *id = marked(id.as_str().unwrap()).into();
+                }
+            }
+            let answer = plain(must(&driver, &said).await.to_string());
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            assert_eq!(answer, said.answered(), "{kind}");
+        }
+        let ours = of_pool(&driver.backend().state().pool).into_iter();
+        let ours = ours.map(|((object, name), value)| ((plain(object), name), plain(value)));
+        let ours: Facts = ours.collect();
+        unlisted.extend(compare(&of_pool(&theirs), &ours, &listed, &mut met));
+    }
+    assert!(unlisted.is_empty(), "in no list: {unlisted:#?}");
+    all_are_listed(&listed, &met);
 }
