@@ -17,6 +17,9 @@ use driver_zfs_generic::{Protocol, ShareExport, iscsi, nvmeof};
 
 use crate::common::Host;
 
+/// What nvmetcli saves.
+const NVMET: &str = "nvmet.json";
+
 /// A host with a pool in memory; all else of it is a folder.
 #[derive(Clone)]
 pub(crate) struct Half(Arc<Inner>);
@@ -46,10 +49,37 @@ impl Half {
         &self.0.host
     }
 
-    /// Our driver with a configuration that democratic-csi had.
+    /// Makes the tree of a target stack, as `stack.txt` has it.
+    pub(crate) fn has_stack(&self, text: &str) {
+        for line in text.lines() {
+            let (path, value) = line.split_once('\t').unwrap();
+            let path = self.host().path(&format!("cfg/{path}"));
+            if let Some(target) = value.strip_prefix("-> ") {
+                let target = self.host().path(&format!("cfg/{target}"));
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::os::unix::fs::symlink(target, path).unwrap();
+            } else if value == "/" {
+                std::fs::create_dir_all(path).unwrap();
+            } else {
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, format!("{value}\n")).unwrap();
+            }
+        }
+    }
+
+    /// Its tool has saved this.
+    pub(crate) fn has_saved(&self, text: &str) {
+        let nvmet = text.contains("\"subsystems\"");
+        let file = if nvmet { NVMET } else { "targetcli.json" };
+        std::fs::write(self.host().path("etc").join(file), text).unwrap();
+    }
+
+    /// Our driver with a configuration that democratic-csi had, but for where its tool saves.
     pub(crate) fn driver(&self, text: &str) -> Arc<dyn Driver> {
-        let etc = self.host().path("etc");
-        let text = text.replace("/etc/nvmet/", &format!("{}/", etc.display()));
+        let saved = self.host().path("etc").join(NVMET);
+        let section = "shareStrategyNvmetCli:\n";
+        let key = format!("{section}    configPath: {}\n", saved.display());
+        let text = text.replace(section, &key);
         let document = Document::parse(&text, &NoEnvironment).unwrap();
         let kind = document.common().unwrap().driver;
         let places = self.host().places();

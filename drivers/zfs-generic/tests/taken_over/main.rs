@@ -1,16 +1,21 @@
-//! Shares that real democratic-csi made are ours to use.
+//! What real democratic-csi made on a storage host is ours to use, and what we make is what it would have made.
 //!
 //! `tests/democratic_csi` of `driver-zfs` holds what it answered and what it left on a host with real
-//! ZFS; how that was captured stands there. compat: "ZFS".
+//! ZFS, LIO and nvmet; how that was captured stands there. compat: "ZFS", "Exports of a ZFS host".
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
+#[path = "../../../zfs/tests/common/beside.rs"]
+mod beside;
 #[path = "../common/mod.rs"]
 mod common;
 mod host;
+mod ours;
 #[path = "../../../zfs/tests/common/replay.rs"]
 mod replay;
 mod theirs;
 
-/// Those of which all that was left was captured.
-pub(crate) const SHARES: [&str; 2] = ["nfs", "smb"];
+/// Every kind that has a storage host.
+pub(crate) const KINDS: [&str; 4] = ["nfs", "smb", "iscsi", "nvmeof"];
+/// Those whose volumes are disks.
+pub(crate) const DISKS: [&str; 2] = ["iscsi", "nvmeof"];

@@ -189,6 +189,23 @@ impl MemoryPool {
         datasets.chain(snapshots).collect()
     }
 
+    /// What datasets are besides their own properties: their type, their origin and the blocks of zvols.
+    pub fn facts(&self) -> BTreeMap<DatasetName, BTreeMap<PropertyName, String>> {
+        let facts = |held: &Held| {
+            let mut facts = BTreeMap::from([(PropertyName::TYPE, held.kind.to_string())]);
+            if let Some(origin) = &held.origin {
+                facts.insert(PropertyName::ORIGIN, origin.to_string());
+            }
+            if held.kind == VolumeKind::Zvol {
+                facts.insert(PropertyName::VOLBLOCKSIZE, held.block.to_string());
+            }
+            facts
+        };
+        let all = self.datasets.iter();
+        all.map(|(name, held)| (name.clone(), facts(held)))
+            .collect()
+    }
+
     /// Writes to a dataset: its content is another one then.
     pub fn write(&mut self, name: &DatasetName) {
         self.txg += 1;

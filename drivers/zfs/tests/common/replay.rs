@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use driver_core::{
     Call, CreateSnapshot, CreateVolume, Driver, Error, Parameters, SizeRange, Snapshot, SnapshotId,
-    SnapshotName, Source, TopologyRequirement, Volume, VolumeId, VolumeName,
+    SnapshotName, Source, Topology, TopologyRequirement, Volume, VolumeId, VolumeName,
 };
 use node_utils::{Access, AccessMode, MountAccess, VolumeCapability};
 use serde_json::{Map, Value, json};
 
-/// A call, and what democratic-csi answered.
+/// A call, and what democratic-csi answered: nothing if it failed.
 #[derive(Debug, Clone)]
 pub(crate) struct Said {
     pub(crate) call: String,
     pub(crate) request: Value,
-    pub(crate) answer: Value,
+    pub(crate) answer: Option<Value>,
 }
 
 /// A file that was captured of one kind.
@@ -31,13 +31,46 @@ pub(crate) fn said(kind: &str) -> Vec<Said> {
     let text = captured(kind, "calls.jsonl");
     let read = |line: &str| {
         let mut line: Value = serde_json::from_str(line).unwrap();
+        let answer = line.get_mut("response").map(Value::take);
+        assert_ne!(answer.is_some(), line.get("error").is_some(), "{line}");
         Said {
             call: line["call"].as_str().unwrap().to_owned(),
             request: line["request"].take(),
-            answer: line["response"].take(),
+            answer,
         }
     };
     text.lines().map(read).collect()
+}
+
+/// What was made, as it is at the end: what has grown is larger than it was answered.
+pub(crate) fn made(kind: &str) -> Vec<Said> {
+    let all = said(kind);
+    let grown: BTreeMap<String, Value> = all
+        .iter()
+        .filter(|said| said.call == "ControllerExpandVolume")
+        .map(|said| {
+            (
+                said.name().to_owned(),
+                said.answered()["capacity_bytes"].take(),
+            )
+        })
+        .collect();
+    let mut made: Vec<_> = all
+        .into_iter()
+        .filter(|said| said.call.starts_with("Create") && said.answer.is_some())
+        .collect();
+    for said in &mut made {
+        if let (Some(bytes), Some(answer)) = (grown.get(said.name()), &mut said.answer) {
+            answer["volume"]["capacity_bytes"] = bytes.clone();
+        }
+    }
+    made
+}
+
+/// The calls that it failed to answer.
+pub(crate) fn failed(kind: &str) -> Vec<Said> {
+    let all = said(kind).into_iter();
+    all.filter(|said| said.answer.is_none()).collect()
 }
 
 pub(crate) fn call() -> Call {
@@ -133,6 +166,14 @@ pub(crate) fn of_volume(volume: &Volume) -> Value {
     if let Some(source) = source {
         answer["content_source"] = source;
     }
+    let place = |place: &Topology| {
+        let segments = place.segments().iter();
+        let segments = segments.map(|(key, value)| (key.to_string(), Value::from(value.as_str())));
+        json!({ "segments": segments.collect::<Map<_, _>>() })
+    };
+    if !volume.topology.is_empty() {
+        answer["accessible_topology"] = volume.topology.iter().map(place).collect();
+    }
     answer
 }
 
@@ -150,10 +191,16 @@ fn without(map: &mut Value, key: &str) -> Option<Value> {
 }
 
 impl Said {
+    /// What it names: a new volume or snapshot, or a volume that grows.
+    pub(crate) fn name(&self) -> &str {
+        let of = |key: &str| self.request[key].as_str();
+        of("name").or_else(|| of("volume_id")).unwrap()
+    }
+
     /// What it answered, without what only the wire has: who made it (that the proxy adds), when, and
     /// the names of alternatives. What a snapshot of a filesystem holds is not told in memory.
     pub(crate) fn answered(&self) -> Value {
-        let mut answer = self.answer.clone();
+        let mut answer = self.answer.clone().unwrap();
         if let Some(mut volume) = without(&mut answer, "volume") {
             let context = &mut volume["volume_context"];
             assert!(without(context, "provisioner_driver").is_some());

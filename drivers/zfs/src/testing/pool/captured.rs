@@ -68,7 +68,7 @@ fn read(text: &str) -> Result<BTreeMap<Object, Shown>, Error> {
 impl MemoryPool {
     /// A pool that is what `zfs get -Hp -o name,property,value,source` printed of every dataset and
     /// snapshot of it. Of each are needed `type` and `createtxg`, of a zvol `volblocksize`, of a clone
-    /// `origin`, and what is set on it.
+    /// `origin`, of a snapshot that was copied `guid`, and what is set on it.
     pub fn captured(text: &str) -> Result<Self, Error> {
         let shown = read(text)?;
         let mut order = Vec::new();
@@ -86,8 +86,12 @@ impl MemoryPool {
             match object {
                 Object::Snapshot(name) => {
                     pool.insert_snapshot(name, &shown.own);
-                    if pool.guid(object).is_none() {
+                    let Some(cut) = pool.snapshots.get_mut(name) else {
                         return Err(refused(format!("{object} is of no dataset")));
+                    };
+                    // A copy has the identity of what it was made of.
+                    if shown.facts.contains_key(&PropertyName::GUID) {
+                        cut.guid = shown.number(object, &PropertyName::GUID)?;
                     }
                 }
                 Object::Dataset(name) => {
@@ -155,6 +159,7 @@ impl MemoryPool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observed::Guid;
 
     const TEXT: &str = "# printed by nobody
 tank\ttype\tfilesystem\t-
@@ -174,12 +179,15 @@ tank/a\tvolsize\t65536\tlocal
 tank/a\tx:y\ta b\treceived
 tank/a@s\ttype\tsnapshot\t-
 tank/a@s\tcreatetxg\t7\t-
+tank/a@s\tguid\t4711\t-
 tank/a@s\tdefer_destroy\ton\t-
 ";
 
     #[test]
     fn a_pool_is_what_was_printed_of_it() {
         let pool = MemoryPool::captured(TEXT).unwrap();
+        let cut = Object::parse("tank/a@s").unwrap();
+        assert_eq!(pool.guid(&cut), Some(Guid(4711)));
         let shape: Vec<_> = pool.shape().into_iter().collect();
         let seen: Vec<_> = shape
             .iter()
