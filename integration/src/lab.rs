@@ -24,4 +24,5 @@ pub mod remains;
 pub mod served;
 pub mod storage;
 pub mod supply;
+pub mod taken;
 pub mod two_nodes;

@@ -14,6 +14,7 @@ use super::reboot;
 use super::served::{self, Served};
 use super::storage::fabric::Fabric;
 use super::supply::{Access, Way};
+use super::taken;
 use super::two_nodes;
 
 /// The work of a cell.
@@ -120,6 +121,7 @@ pub fn all() -> Vec<Cell> {
         }));
     }
     cells.extend(served());
+    cells.extend(taken());
     cells.extend(served::proxied::connections().map(|served| Cell {
         limit: Duration::from_hours(1),
         when: When::Never,
@@ -231,6 +233,16 @@ fn served() -> Vec<Cell> {
         })));
     }
     cells
+}
+
+/// What democratic-csi made.
+fn taken() -> impl Iterator<Item = Cell> {
+    taken::ALL.into_iter().map(|taken| Cell {
+        limit: Duration::from_mins(20),
+        ..seldom(cell(&format!("taken-over-{}", taken.name()), move || {
+            taken::whole(taken)
+        }))
+    })
 }
 
 /// Without a turn: each time, or by `make test-all` only.

@@ -13,7 +13,8 @@ use super::content;
 use super::remains::Remains;
 use super::supply::{Access, LARGER, SIZE, Supply, Way};
 
-const FILE: &str = "content";
+/// What the file in a volume is called.
+pub const FILE: &str = "content";
 /// The length of what is written.
 pub const LENGTH: usize = 3 << 20;
 /// Where a device is written: neither its begin nor its end.

@@ -17,13 +17,16 @@ pub mod sanity;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use csi_proto::v1::Volume;
+use csi_proto::v1::volume_capability::access_mode::Mode;
 use serde_json::Value;
 use tokio::time::timeout;
 
 use super::calls::{KUBELET, Node};
 use super::command::run;
 use super::storage::shares::SMB_USER;
-use super::supply::Access;
+use super::storage::zfs::Dataset;
+use super::supply::{Access, Backing, Export, Supply, capability};
 use crate::place::Place;
 use crate::server::Launch;
 use crate::tools;
@@ -39,6 +42,10 @@ pub struct Served {
     pub name: &'static str,
     kind: &'static str,
     section: &'static str,
+    /// All of its configuration but how to log in, where that is given.
+    whole: Option<&'static str>,
+    /// Below which volumes and detached snapshots are made, in `v` and `s`.
+    pub(super) root: &'static str,
     /// Who logs in to the storage host, if it is not this machine.
     pub login: Login,
     /// How its volumes are used.
@@ -123,8 +130,22 @@ const fn served(
         name,
         kind,
         section,
+        whole: None,
+        root: ROOT,
         login: Login::Root,
         access,
+    }
+}
+
+/// A driver with a configuration of its own, which says `root` itself.
+pub(super) const fn configured(
+    [name, kind, root, config]: [&'static str; 4],
+    access: Access,
+) -> Served {
+    Served {
+        whole: Some(config),
+        root,
+        ..served(name, kind, "", access)
     }
 }
 
@@ -212,7 +233,7 @@ impl Served {
 
     fn launch_over(&self, place: &Place, more: &str, road: &Road) -> Launch {
         for name in ["v", "s"] {
-            run(&["zfs", "create", "-p", &format!("{ROOT}/{name}")]);
+            run(&["zfs", "create", "-p", &format!("{}/{name}", self.root)]);
         }
         for module in ["iscsi_target_mod", "nvmet", "nvmet_tcp"] {
             run(&["modprobe", module]);
@@ -221,14 +242,17 @@ impl Served {
             Login::Sudo => "  cli: {sudoEnabled: true}\n",
             _ => "",
         };
-        let mut text = format!(
-            "driver: {}\nzfs:\n  datasetParentName: {ROOT}/v\n  \
-             detachedSnapshotsDatasetParentName: {ROOT}/s\n  datasetEnableQuotas: true\n  \
-             datasetPermissionsMode: '0777'\n{cli}{more}{}",
-            self.kind, self.section
-        );
+        let made = || {
+            format!(
+                "driver: {}\nzfs:\n  datasetParentName: {ROOT}/v\n  \
+                 detachedSnapshotsDatasetParentName: {ROOT}/s\n  datasetEnableQuotas: true\n  \
+                 datasetPermissionsMode: '0777'\n{cli}{more}{}",
+                self.kind, self.section
+            )
+        };
+        let mut text = self.whole.map_or_else(made, str::to_owned);
         if self.is_remote() {
-            text.push_str(&self.login.section(place.path(), ROOT, road));
+            text.push_str(&self.login.section(place.path(), self.root, road));
         }
         Launch::new(text).set("--log-level", "debug")
     }
@@ -260,6 +284,23 @@ impl Served {
             _ => return None,
         };
         Some(Self { section, ..self })
+    }
+
+    /// A volume of this driver, as a node is told of it.
+    pub fn supply(&self, volume: Volume) -> Supply {
+        let secrets = self.secrets().into_iter();
+        Supply {
+            secrets: secrets
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect(),
+            capability: capability(self.access, Mode::SingleNodeMultiWriter),
+            access: self.access,
+            backing: Backing::Dataset(Dataset {
+                name: format!("{}/v/{}", self.root, volume.volume_id),
+            }),
+            export: Export::None,
+            volume,
+        }
     }
 
     /// What a stage has to be told.

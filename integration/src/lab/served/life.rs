@@ -7,13 +7,12 @@ use csi_proto::v1 as csi;
 use csi_proto::v1::volume_capability::access_mode::Mode;
 use tonic::Status;
 
-use super::{ROOT, Served, storage};
+use super::{Served, storage};
 use crate::lab::calls::{Node, within};
 use crate::lab::content;
 use crate::lab::life::{LENGTH, read, size, step, write};
 use crate::lab::remains::Remains;
-use crate::lab::storage::zfs::Dataset;
-use crate::lab::supply::{Access, Backing, Export, LARGER, SIZE, Supply, capability};
+use crate::lab::supply::{Access, LARGER, SIZE, Supply, capability};
 use crate::place::Place;
 use crate::volume;
 
@@ -28,52 +27,53 @@ pub async fn whole(served: Served) {
     let place = Place::new();
     let node = Node::start_with(served.start_on(&place)).await;
     let before = (Remains::read(), storage());
-    let (old, new) = (content::bytes(1, LENGTH), content::bytes(2, LENGTH));
 
-    step("make, stage, write");
+    step("make");
     let first = make(&node, served, "first", SIZE, None).await;
-    let pod = used(&node, &first).await;
-    write(&first, &pod, &old);
-
-    step("cut, and write again");
-    let cut = cut(&node, &first).await;
-    write(&first, &pod, &new);
-
-    step("restore");
-    let source = volume::from_snapshot(&cut);
-    let restored = make(&node, served, "restored", SIZE, source).await;
-    same(&node, &restored, &old, "what was restored").await;
-
-    step("clone");
-    let source = volume::from_volume(&first.volume.volume_id);
-    let cloned = make(&node, served, "cloned", SIZE, source).await;
-    same(&node, &cloned, &new, "the clone").await;
-
-    step("grow");
-    grow(&node, &first, &pod).await;
-    content::same(&new, &read(&first, &pod), "after growing");
-
-    step("take away");
-    node.take_away(&first, &[&pod]).await;
-    for supply in [&cloned, &restored] {
-        delete(&node, supply).await;
-    }
-    let mut controller = node.server.client().controller;
-    for _ in 0..2 {
-        let request = volume::delete_snapshot(&cut);
-        within("delete the snapshot", controller.delete_snapshot(request))
-            .await
-            .expect("deleted");
-    }
-    delete(&node, &first).await;
+    lived(&node, served, &first).await;
     // Node and storage host are one machine: its own mounts and zvols go with the volumes.
     Remains::back_to(&before.0, "the whole life").await;
     assert_eq!(storage(), before.1, "the storage is as before");
     node.end().await;
 }
 
+/// What happens to a volume that is there, until it is deleted.
+pub(in crate::lab) async fn lived(node: &Node, served: Served, first: &Supply) {
+    let (old, new) = (content::bytes(1, LENGTH), content::bytes(2, LENGTH));
+
+    step("stage, write");
+    let pod = used(node, first).await;
+    write(first, &pod, &old);
+
+    step("cut, and write again");
+    let cut = cut(node, first).await;
+    write(first, &pod, &new);
+
+    step("restore");
+    let source = volume::from_snapshot(&cut);
+    let restored = make(node, served, "restored", SIZE, source).await;
+    same(node, &restored, &old, "what was restored").await;
+
+    step("clone");
+    let source = volume::from_volume(&first.volume.volume_id);
+    let cloned = make(node, served, "cloned", SIZE, source).await;
+    same(node, &cloned, &new, "the clone").await;
+
+    step("grow");
+    grow(node, first, &pod).await;
+    content::same(&new, &read(first, &pod), "after growing");
+
+    step("take away");
+    node.take_away(first, &[&pod]).await;
+    for supply in [&cloned, &restored] {
+        delete(node, supply).await;
+    }
+    remove_snapshot(node, &cut).await;
+    delete(node, first).await;
+}
+
 /// A volume, asked for twice.
-pub(super) async fn make(
+pub(in crate::lab) async fn make(
     node: &Node,
     served: Served,
     name: &str,
@@ -96,29 +96,19 @@ pub(super) async fn make(
     }
     let volume = made.remove(0);
     assert_eq!(made, std::slice::from_ref(&volume), "what was made is made");
-    let secrets = served.secrets().into_iter();
-    Supply {
-        secrets: secrets
-            .map(|(key, value)| (key.to_owned(), value))
-            .collect(),
-        capability: capability(access, Mode::SingleNodeMultiWriter),
-        access,
-        backing: Backing::Dataset(Dataset {
-            name: format!("{ROOT}/v/{}", volume.volume_id),
-        }),
-        export: Export::None,
-        volume,
-    }
+    served.supply(volume)
 }
 
-pub(super) async fn used(node: &Node, supply: &Supply) -> PathBuf {
+/// Staged, and published to a pod.
+pub(in crate::lab) async fn used(node: &Node, supply: &Supply) -> PathBuf {
     let pod = node.pod(&supply.volume.volume_id);
     node.stage(supply).await.expect("staged");
     node.publish(supply, &pod).await.expect("published");
     pod
 }
 
-pub(super) async fn same(node: &Node, supply: &Supply, expected: &[u8], what: &str) {
+/// Whether it holds what it should, seen by a pod.
+pub(in crate::lab) async fn same(node: &Node, supply: &Supply, expected: &[u8], what: &str) {
     let pod = used(node, supply).await;
     content::same(expected, &read(supply, &pod), what);
     node.take_away(supply, &[&pod]).await;
@@ -160,11 +150,22 @@ async fn grow(node: &Node, supply: &Supply, pod: &std::path::Path) {
 }
 
 /// As often as an orchestrator would try; the last time it is gone already.
-pub(super) async fn delete(node: &Node, supply: &Supply) {
+pub(in crate::lab) async fn delete(node: &Node, supply: &Supply) {
     let mut controller = node.server.client().controller;
     for _ in 0..2 {
         let request = volume::delete(&supply.volume.volume_id);
         let reply: Result<_, Status> = within("delete", controller.delete_volume(request)).await;
         reply.expect("deleted");
+    }
+}
+
+/// The same of a snapshot.
+pub(in crate::lab) async fn remove_snapshot(node: &Node, id: &str) {
+    let mut controller = node.server.client().controller;
+    for _ in 0..2 {
+        let request = volume::delete_snapshot(id);
+        within("delete the snapshot", controller.delete_snapshot(request))
+            .await
+            .expect("deleted");
     }
 }
