@@ -5,15 +5,17 @@
 
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use driver_core::{Call, Error, Kind};
+use driver_core::{Call, Capabilities, Error, Kind};
 use futures_util::FutureExt;
 use node_utils::Tools;
 use serde::Serialize;
 
+use crate::args::EX_USAGE;
 use crate::check;
 use crate::config_file;
 use crate::connection::Connection;
@@ -57,8 +59,16 @@ pub(crate) fn name_of(connection: &Connection) -> Option<String> {
     name.is_named().then(|| name.to_string())
 }
 
-/// The connections of a configuration; with a name that one alone.
-pub(crate) fn choose(file: &Path, wanted: Option<&str>) -> Result<Chosen, String> {
+/// The connections of a configuration; with a name that one alone. If there are none, it is said why, and
+/// the process ends with that code.
+pub(crate) fn choose(file: &Path, wanted: Option<&str>) -> Result<Chosen, ExitCode> {
+    open(file, wanted).map_err(|problem| {
+        process::complain(&format!("omnibus-csi: {problem}"));
+        ExitCode::from(EX_USAGE)
+    })
+}
+
+fn open(file: &Path, wanted: Option<&str>) -> Result<Chosen, String> {
     let at = Surroundings {
         node: check::node(),
         version: CsiVersion::NEWEST,
@@ -117,6 +127,23 @@ pub(crate) fn choose(file: &Path, wanted: Option<&str>) -> Result<Chosen, String
         }));
     }
     Ok(chosen)
+}
+
+// === impl Chosen ===
+
+impl Chosen {
+    /// Those whose drivers can do it, and how the others are called.
+    pub(crate) fn able(
+        &mut self,
+        can: impl Fn(&Capabilities) -> bool,
+    ) -> (Vec<Arc<Connection>>, Vec<String>) {
+        let all = self.connections.drain(..);
+        let (able, others): (Vec<_>, Vec<_>) = all.partition(|one| can(&one.can()));
+        let name = |other: &Arc<Connection>| {
+            name_of(other).unwrap_or_else(|| other.driver().kind().to_owned())
+        };
+        (able, others.iter().map(name).collect())
+    }
 }
 
 /// Asks within a time; a connection that does not keep to it, or meets a defect, stops no other.

@@ -13,10 +13,10 @@ use futures_util::future::join_all;
 use futures_util::stream;
 use serde::Serialize;
 
-use crate::args::{EX_USAGE, ExportsFlags};
+use crate::args::ExportsFlags;
 use crate::backends::{self, CHANGE, Chosen, Patience, Problem, QUESTION, name_of, within};
 use crate::connection::Connection;
-use crate::process::{self, complain};
+use crate::process;
 use crate::status::{self, printable};
 
 /// So many on a page.
@@ -79,10 +79,7 @@ pub fn run(flags: &ExportsFlags) -> ExitCode {
     let chosen = backends::choose(&flags.driver_config_file, flags.connection.as_deref());
     let chosen = match chosen {
         Ok(chosen) => chosen,
-        Err(problem) => {
-            complain(&format!("omnibus-csi: {problem}"));
-            return ExitCode::from(EX_USAGE);
-        }
+        Err(code) => return code,
     };
     let tour = match process::carry_out(visit(chosen, flags.repair)) {
         Ok(tour) => tour,
@@ -96,19 +93,13 @@ pub fn run(flags: &ExportsFlags) -> ExitCode {
     tour.exit_code()
 }
 
-async fn visit(chosen: Chosen, repair: bool) -> Tour {
+async fn visit(mut chosen: Chosen, repair: bool) -> Tour {
+    let (asked, unsupported) = chosen.able(|can| can.exports && can.list_volumes);
     let mut tour = Tour {
         problems: chosen.problems,
+        unsupported,
         ..Tour::default()
     };
-    let (asked, others): (Vec<_>, Vec<_>) = chosen
-        .connections
-        .into_iter()
-        .partition(|connection| connection.can().exports && connection.can().list_volumes);
-    tour.unsupported = others
-        .iter()
-        .map(|other| name_of(other).unwrap_or_else(|| other.driver().kind().to_owned()))
-        .collect();
     let all = join_all(asked.iter().map(|connection| of_one(connection, repair))).await;
     for part in all {
         tour.volumes += part.volumes;

@@ -13,7 +13,7 @@ use driver_core::{Error, Orphan, PageRequest};
 use futures_util::future::join_all;
 use serde::Serialize;
 
-use crate::args::{EX_USAGE, OrphansFlags};
+use crate::args::OrphansFlags;
 use crate::backends::{self, CHANGE, Chosen, Patience, Problem, QUESTION, name_of, within};
 use crate::connection::Connection;
 use crate::process::{self, complain};
@@ -73,10 +73,7 @@ pub fn run(flags: &OrphansFlags) -> ExitCode {
     let chosen = backends::choose(&flags.driver_config_file, flags.connection.as_deref());
     let chosen = match chosen {
         Ok(chosen) => chosen,
-        Err(problem) => {
-            complain(&format!("omnibus-csi: {problem}"));
-            return ExitCode::from(EX_USAGE);
-        }
+        Err(code) => return code,
     };
     let ledger = match process::carry_out(tidy(chosen, flags)) {
         Ok(ledger) => ledger,
@@ -88,25 +85,17 @@ pub fn run(flags: &OrphansFlags) -> ExitCode {
     ledger.exit_code()
 }
 
-async fn tidy(chosen: Chosen, flags: &OrphansFlags) -> Ledger {
+async fn tidy(mut chosen: Chosen, flags: &OrphansFlags) -> Ledger {
     let now = SystemTime::now();
     let before = now
         .checked_sub(flags.min_age)
         .unwrap_or(SystemTime::UNIX_EPOCH);
+    let (asked, unsupported) = chosen.able(|can| can.orphans);
     let mut ledger = Ledger {
         problems: chosen.problems,
+        unsupported,
         ..Ledger::default()
     };
-    let mut asked = Vec::new();
-    for connection in chosen.connections {
-        if connection.can().orphans {
-            asked.push(connection);
-        } else {
-            let name = name_of(&connection);
-            let kind = || connection.driver().kind().to_owned();
-            ledger.unsupported.push(name.unwrap_or_else(kind));
-        }
-    }
     // What is removed is shown before, also to whoever reads the rest by a program.
     let tell = |text: &str| {
         if flags.json {
