@@ -1,4 +1,5 @@
-//! Growing a volume. It never shrinks, and one that is large enough stays as it is.
+//! Growing a volume. It never shrinks, and one that is large enough stays as it is. An export that is lost
+//! is put back.
 
 use driver_core::{Error, Expanded, Kind, SizeRange};
 
@@ -127,17 +128,21 @@ impl<E: Export> Verb<E::Request, E::Answer> for Expand<'_, E> {
         } else if standing.is_none() {
             return Ok(Outcome::Ask);
         }
-        // Whether it knows the new size cannot always be seen, so it is told once in each call: with
-        // the first plan, or where that was made without knowing how the export stands, after it.
-        if let Some(standing) = standing
-            && (missing || done == 0 || (done == 1 && !self.was_told(asked, &standing)?))
-        {
-            let subject = self.reach.subject(&seen.pool);
-            let acts = self
-                .reach
-                .export
-                .resize(&subject, &standing.asset, &standing.facts)?;
-            plan.steps.extend(self.reach.steps(acts));
+        if let Some(standing) = standing {
+            // What the host has lost is put back: somebody wants to use it.
+            plan.steps
+                .extend(self.reach.establish(&seen.pool, &standing)?);
+            // Whether it knows the new size cannot always be seen, so it is told once in each call:
+            // with the first plan, or where that was made without knowing how the export stands,
+            // after it.
+            if missing || done == 0 || (done == 1 && !self.was_told(asked, &standing)?) {
+                let subject = self.reach.subject(&seen.pool);
+                let acts = self
+                    .reach
+                    .export
+                    .resize(&subject, &standing.asset, &standing.facts)?;
+                plan.steps.extend(self.reach.steps(acts));
+            }
         }
         if !plan.is_empty() {
             return Ok(Outcome::Do(plan));

@@ -41,6 +41,26 @@ fn a_look_at_exports_tells_which_are_missing_and_changes_nothing() {
 }
 
 #[test]
+fn whoever_grows_a_volume_gets_its_export_back() {
+    on_a_host(
+        VolumeKind::Zvol,
+        MemoryHost::new().state().clone(),
+        async |driver| {
+            run(driver, &create(1)).await.unwrap();
+            driver.backend().state().targets.targets.remove("v1");
+            run(driver, &Verb::Expand(1, 2)).await.unwrap();
+            let there = driver.is_exported(&call(), &volume(1)).await;
+            assert!(there.unwrap());
+            // Also where it is large enough already.
+            driver.backend().state().targets.targets.remove("v1");
+            run(driver, &Verb::Expand(1, 2)).await.unwrap();
+            let there = driver.is_exported(&call(), &volume(1)).await;
+            assert!(there.unwrap());
+        },
+    );
+}
+
+#[test]
 fn a_volume_that_a_connection_with_another_export_or_of_another_cluster_made_is_not_exported_by_this_one()
  {
     on_a_host(
