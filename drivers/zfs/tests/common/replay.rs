@@ -168,7 +168,7 @@ pub(crate) fn of_volume(volume: &Volume) -> Value {
     }
     let place = |place: &Topology| {
         let segments = place.segments().iter();
-        let segments = segments.map(|(key, value)| (key.to_string(), Value::from(value.as_str())));
+        let segments = segments.map(|(key, value)| (key.clone(), Value::from(value.as_str())));
         json!({ "segments": segments.collect::<Map<_, _>>() })
     };
     if !volume.topology.is_empty() {
