@@ -8,6 +8,7 @@ mod theirs;
 
 use self::theirs::Left;
 use super::calls::Node;
+use super::command::run;
 use super::content;
 use super::life::{LENGTH, read, step, write};
 use super::remains::Remains;
@@ -141,11 +142,10 @@ pub async fn whole(taken: Taken) {
     }
     lived(&node, served, &old).await;
 
-    Remains::back_to(&before.0, "what was taken over").await;
+    step("what stays");
     // It bears no mark, so it may hold files of somebody. compat: "ZFS".
-    let container = format!("{}/s/pvc-old", served.root);
-    let after = storage().into_iter();
-    let after: Vec<_> = after.filter(|thing| *thing != container).collect();
-    assert_eq!(after, before.1, "the storage is as before");
+    run(&["zfs", "destroy", &format!("{}/s/pvc-old", served.root)]);
+    Remains::back_to(&before.0, "what was taken over").await;
+    assert_eq!(storage(), before.1, "the storage is as before");
     node.end().await;
 }

@@ -182,7 +182,7 @@ impl Left {
             "nvmeof" => subsystem(&format!("nqn.2003-01.org.linux-nvme:{id}"), &device(name)),
             "smb" => {
                 run(&["chmod", "0770", &format!("/{name}")]);
-                run(&["chown", "csi:csi", &format!("/{name}")]);
+                run(&["chown", "-R", "csi:csi", &format!("/{name}")]);
             }
             "nfs" | "dataset" => drop(run(&["chmod", "0777", &format!("/{name}")])),
             _ => {}
