@@ -198,6 +198,21 @@ impl PropertyName {
         self.0.contains(':')
     }
 
+    /// Whether only what is made of nothing can be given it: no clone, no copy, and nothing that exists.
+    pub fn is_for_new_only(&self) -> bool {
+        [
+            "casesensitivity",
+            "normalization",
+            "utf8only",
+            "volblocksize",
+            "encryption",
+            "keyformat",
+            "keylocation",
+            "pbkdf2iters",
+        ]
+        .contains(&self.as_str())
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

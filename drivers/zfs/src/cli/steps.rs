@@ -84,17 +84,6 @@ path=/${seen#*\"${line}yes${line}/\"}
 esac
 shift $n; exec \"$@\"";
 
-/// What only a dataset that is made of nothing can be given.
-const AT_CREATION: [&str; 8] = [
-    "casesensitivity",
-    "normalization",
-    "utf8only",
-    "volblocksize",
-    "encryption",
-    "keyformat",
-    "keylocation",
-    "pbkdf2iters",
-];
 /// What democratic-csi does not give to clones either. compat: "ZFS".
 const NOT_FOR_CLONES: [&str; 3] = ["aclmode", "aclinherit", "acltype"];
 
@@ -129,7 +118,7 @@ fn command(tools: &ZfsTools, step: &Step<Command>) -> Command {
             properties,
         } => {
             let mut arguments = vec!["create".to_owned(), "-p".to_owned()];
-            options(&mut arguments, properties, &[]);
+            options(&mut arguments, properties, |_| true);
             if let New::Zvol { size, block } = new {
                 if let Some(block) = block {
                     arguments.extend(["-o".to_owned(), format!("volblocksize={block}")]);
@@ -144,7 +133,7 @@ fn command(tools: &ZfsTools, step: &Step<Command>) -> Command {
             properties,
         } => {
             let mut arguments = vec!["snapshot".to_owned()];
-            options(&mut arguments, properties, &[]);
+            options(&mut arguments, properties, |_| true);
             arguments.push(snapshot.to_string());
             tools.zfs(arguments)
         }
@@ -154,8 +143,9 @@ fn command(tools: &ZfsTools, step: &Step<Command>) -> Command {
             properties,
         } => {
             let mut arguments = vec!["clone".to_owned(), "-p".to_owned()];
-            let without = [AT_CREATION.as_slice(), &NOT_FOR_CLONES].concat();
-            options(&mut arguments, properties, &without);
+            options(&mut arguments, properties, |name| {
+                !name.is_for_new_only() && !NOT_FOR_CLONES.contains(&name.as_str())
+            });
             arguments.extend([origin.to_string(), dataset.to_string()]);
             tools.zfs(arguments)
         }
@@ -169,7 +159,7 @@ fn command(tools: &ZfsTools, step: &Step<Command>) -> Command {
             if !mount {
                 receive.push("-u".to_owned());
             }
-            options(&mut receive, properties, &AT_CREATION);
+            options(&mut receive, properties, |name| !name.is_for_new_only());
             receive.push(to.to_string());
             copy(tools, &from.to_string(), receive)
         }
@@ -218,9 +208,13 @@ fn destroy_empty(tools: &ZfsTools, dataset: &DatasetName) -> Command {
         .within(COMMAND)
 }
 
-fn options(arguments: &mut Vec<String>, properties: &[Property], without: &[&str]) {
+fn options(
+    arguments: &mut Vec<String>,
+    properties: &[Property],
+    takes: impl Fn(&PropertyName) -> bool,
+) {
     for property in properties {
-        if !without.contains(&property.name.as_str()) {
+        if takes(&property.name) {
             arguments.extend(["-o".to_owned(), property.to_string()]);
         }
     }
@@ -242,7 +236,9 @@ fn copy(tools: &ZfsTools, from: &str, receive: Vec<String>) -> Command {
 pub(super) fn receive(tools: &ZfsTools, incoming: &Incoming) -> Command {
     let mut arguments = vec!["receive".to_owned(), "-s".to_owned()];
     if !incoming.goes_on {
-        options(&mut arguments, &incoming.properties, &AT_CREATION);
+        options(&mut arguments, &incoming.properties, |name| {
+            !name.is_for_new_only()
+        });
     }
     arguments.push(incoming.to.to_string());
     tools.zfs(arguments)

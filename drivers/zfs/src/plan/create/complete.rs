@@ -163,7 +163,9 @@ impl<E: Export> Create<'_, E> {
         let own = |property: &Property| dataset.properties.has(property);
         let mut properties = resized;
         if !dataset.is_managed() {
-            properties.extend(self.policy.of_volume(self.kind, self.request)?);
+            // A copy that lacks marks has from its source what only new datasets can be given.
+            let all = self.policy.of_volume(self.kind, self.request)?.into_iter();
+            properties.extend(all.filter(|property| !property.name.is_for_new_only()));
         } else if !complete {
             let contract = self.policy.contract(self.request);
             properties.extend(contract.into_iter().filter(|property| !own(property)));

@@ -77,6 +77,10 @@ impl MemoryPool {
                 self.end_copy(to, Some(from))
             }
             Step::Set { object, properties } => {
+                if let Some(fixed) = properties.iter().find(|p| p.name.is_for_new_only()) {
+                    let text = format!("'{}' is readonly", fixed.name);
+                    return Err(refused(Next::Tell, Kind::Invalid, text));
+                }
                 let own = self.own_mut(object)?;
                 own.extend(
                     properties
