@@ -346,8 +346,6 @@ pub fn storage() -> Vec<String> {
     let within = |path: &str| folders(&config.join(path));
     // Each backstore of LIO has an adapter of its own; a port of nvmet stays when nothing uses it.
     let mut exports = [within("target/iscsi"), within("nvmet/subsystems")].concat();
-    // The kernel's own, from the first target on.
-    exports.retain(|path| !path.ends_with("discovery_auth"));
     for adapter in within("target/core") {
         exports.extend(folders(&adapter));
     }
