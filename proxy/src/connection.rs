@@ -199,6 +199,23 @@ impl Connection {
         connection
     }
 
+    /// The same that counts only where there are others, already read, for another driver.
+    #[cfg(test)]
+    pub(crate) fn twin(
+        &self,
+        name: ConnectionName,
+        driver: Arc<dyn Driver>,
+        threads: &ThreadPool,
+    ) -> Self {
+        let account = Account::new(&name, threads);
+        let mut twin = Self::of(name, driver, &CommonConfig::default());
+        twin.node_options.clone_from(&self.node_options);
+        twin.reach = self.reach.clone();
+        twin.nodes = self.nodes.clone();
+        twin.new_volumes = self.new_volumes;
+        twin.with_threads(Some(account))
+    }
+
     /// What counts only where there are other connections.
     fn among_others(&mut self, document: &Document, ground: &Ground) -> Result<(), ConfigError> {
         if self.driver.node_topology().is_some()

@@ -5,6 +5,8 @@
 
 mod creation;
 mod lists;
+#[cfg(test)]
+mod model;
 mod pages;
 mod publishing;
 mod room;

@@ -1,0 +1,68 @@
+//! That the model can fail: what is planted in a storage, or in the process, is found.
+
+use super::{SEQUENCES, Seen, Story, story};
+
+/// A defect that is planted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flaw {
+    // Of a storage.
+    /// What it is to delete stays, and it says that it is gone.
+    DeletesNothing,
+    /// It says that there is nothing of what it has begun.
+    HidesHalves,
+    /// It does not announce a change of which it then does not say that it may have an effect.
+    ChangesUntold,
+    /// Each page of a list but the last lacks an entry.
+    ListsTooFew,
+    /// What it says to be larger is not.
+    GrowsInWordsOnly,
+    /// What it keeps for a copy stays when the copy is whole.
+    KeepsCopiesOpen,
+    // Of the process.
+    /// From one call to the next it forgets what it does not know the outcome of, and who is at work.
+    ForgetsEverything,
+    /// What has no outcome yet is told as if it had failed for good.
+    SoundsFinal,
+    /// A connection whose file is gone goes on.
+    ServesWhatIsGone,
+    /// A connection ends with the first mistake in its file.
+    DropsTheLastGood,
+    /// An old name means another connection than the one that had it.
+    MeansAnother,
+    /// Volumes are made in places that were not asked for.
+    KnowsNoZones,
+    /// Volumes are made where no new ones are to be made.
+    ClosesNothing,
+}
+
+/// Of so many steps is what is told of a defect: a story that nobody has to search.
+const FEW: usize = 7;
+
+impl Flaw {
+    const ALL: [Self; 13] = [
+        Self::DeletesNothing,
+        Self::HidesHalves,
+        Self::ChangesUntold,
+        Self::ListsTooFew,
+        Self::GrowsInWordsOnly,
+        Self::KeepsCopiesOpen,
+        Self::ForgetsEverything,
+        Self::SoundsFinal,
+        Self::ServesWhatIsGone,
+        Self::DropsTheLastGood,
+        Self::MeansAnother,
+        Self::KnowsNoZones,
+        Self::ClosesNothing,
+    ];
+}
+
+#[test]
+fn what_is_planted_in_a_storage_or_in_the_process_is_found_and_told_in_few_steps() {
+    let seed = super::seed();
+    for flaw in Flaw::ALL {
+        let tried = |number| story(seed, number, Some(flaw), &mut Seen::new());
+        let found = (0..SEQUENCES).find_map(tried);
+        let Story { steps, text } = found.unwrap_or_else(|| panic!("{flaw:?}: seed {seed}"));
+        assert!(steps <= FEW, "{flaw:?}: {text}");
+    }
+}
