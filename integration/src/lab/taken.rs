@@ -1,6 +1,6 @@
 //! Volumes that democratic-csi made, in the hands of the program.
 //!
-//! What democratic-csi leaves was captured (`drivers/zfs/tests/democratic_csi`); [`theirs`] makes it
+//! What democratic-csi leaves was captured (`drivers/zfs/tests/democratic_csi`); `theirs` makes it
 //! again with the same commands, without democratic-csi. The program then has it, with the same
 //! configuration: nothing may be lost, and nothing may stay.
 
