@@ -18,8 +18,8 @@ use crate::settings::Settings;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// Refusals of its last turn that a connection is kept in spite of.
-const PATIENCE: u32 = 2;
+/// So many refusals of its last turn in one call, and a connection is replaced.
+const PATIENCE: u32 = 3;
 
 /// The connections to one machine.
 #[derive(Debug)]
@@ -153,13 +153,15 @@ impl Turn {
         let Self { session, permit } = self;
         if session.lose_turn() {
             permit.forget();
-        } else if *refusals == PATIENCE {
-            *refusals = 0;
+            return;
+        }
+        *refusals += 1;
+        // Once in a call: a server that never opens a session is not stormed with logins.
+        if *refusals == PATIENCE {
             // Its only turn is this one, so that nobody else is heard over it.
             session.retire().await;
         } else {
-            *refusals += 1;
-            let pause = FIRST_PAUSE.saturating_mul(1 << *refusals);
+            let pause = FIRST_PAUSE.saturating_mul(1 << (*refusals).min(8));
             sleep_until(Instant::now() + pause.min(LONGEST_PAUSE)).await;
         }
     }

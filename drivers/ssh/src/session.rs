@@ -31,7 +31,7 @@ use crate::settings::Settings;
 const KEEPALIVES: usize = 3;
 /// How long saying goodbye to a channel may take.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How long a shell waits for its next script.
+/// A shell that had no script for so long is let go when another one has run its own.
 const IDLE: Duration = Duration::from_mins(1);
 
 /// Why the machine could not be reached.
@@ -209,8 +209,8 @@ impl Session {
         match ran {
             Ran::Ended(_) if heard.closed => ends.line.part().await,
             Ran::Ended(_) => self.keep(ends),
-            // What has not ended is given up where its line is dropped.
-            _ => {}
+            // Before anybody else has the turn: the server may have room for no more.
+            _ => ends.line.give_up().await,
         }
         ran
     }
@@ -369,27 +369,17 @@ impl Ends {
         Self { reader, line }
     }
 
-    /// Whether the shell has not ended. What came after its last script is dropped: only what a script
-    /// prints behind its own start is read.
+    /// Whether the shell has not ended, and said nothing since its last script: what that left running
+    /// must not speak into the answer of the next one.
     fn still_waits(&mut self) -> bool {
         loop {
             match self.reader.wait().now_or_never() {
                 None => return true,
-                Some(Some(message)) if is_idle(&message) => {}
+                Some(Some(ChannelMsg::WindowAdjusted { .. })) => {}
                 Some(_) => return false,
             }
         }
     }
-}
-
-/// Whether a shell may say so before its script.
-fn is_idle(message: &ChannelMsg) -> bool {
-    matches!(
-        message,
-        ChannelMsg::WindowAdjusted { .. }
-            | ChannelMsg::Data { .. }
-            | ChannelMsg::ExtendedData { .. }
-    )
 }
 
 // === impl Line ===
@@ -400,6 +390,13 @@ impl Line {
         match &self.0 {
             Some(writer) => writer.exec(true, REMOTE_COMMAND).await,
             None => Err(russh::Error::Disconnect),
+        }
+    }
+
+    /// Closes the channel of a script that may still run.
+    async fn give_up(mut self) {
+        if let Some(writer) = self.0.take() {
+            give_up(writer).await;
         }
     }
 

@@ -33,7 +33,7 @@ zfs_says() {
     said=$("$@" "$verb" "$dataset" 2>&1) && return 0
     case $said in
     *'ermission denied'* | *'nsufficient privileges'*)
-        [ "$(id -u)" != 0 ] && command -v "$sudo" >/dev/null 2>&1 || return 1
+        [ "$1" != "$sudo" ] && [ "$(id -u)" != 0 ] && command -v "$sudo" >/dev/null 2>&1 || return 1
         by_sudo=$("$sudo" -n -- "$@" "$verb" "$dataset" 2>&1) && return 0
         said="$said; $by_sudo"
         ;;

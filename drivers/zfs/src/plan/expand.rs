@@ -118,7 +118,8 @@ impl<E: Export> Verb<E::Request, E::Answer> for Expand<'_, E> {
         let target = self.target(dataset)?;
         let standing = self.reach.standing(asked, seen)?;
         let mut plan = Plan::about(name.clone());
-        plan.guard(name.clone(), dataset.guid);
+        // What is put back names the nodes that are let in: others may change that meanwhile.
+        self.reach.guard(&mut plan, dataset);
         let missing = !target.properties.is_empty();
         if missing {
             plan.step(Step::Set {

@@ -288,6 +288,12 @@ async fn a_node_that_is_let_in_while_another_one_is_put_out_or_let_in_keeps_its_
     driver.backend().meanwhile(lets_in("b,x"));
     publish(&driver, "b").await;
     assert_eq!(inside(&driver), "b,x");
+
+    // Growing puts back what is lost, and nobody out.
+    cut(&mut driver.backend().state());
+    driver.backend().meanwhile(lets_in("b,c,x"));
+    well(&driver, &[Verb::Expand(0, 2)]).await;
+    assert_eq!(inside(&driver), "b,c,x");
 }
 
 #[tokio::test(start_paused = true)]

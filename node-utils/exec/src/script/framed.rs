@@ -3,7 +3,8 @@
 //! To start a shell costs two round trips, and on the other machine a handful of processes. Each script
 //! runs in a subshell of one that stays, so that none changes anything for the next one, and is told
 //! apart by a line behind it on either output, with a random number that no output can guess. It is one
-//! compound command, so that the shell begins it only when all of it has arrived.
+//! compound command, so that the shell begins it only when all of it has arrived. What a script leaves
+//! running may still print: a shell that said anything after its script is not to be used again.
 
 use std::fmt::Write as _;
 
@@ -44,12 +45,15 @@ impl Framed {
         let marker = Marker::for_command(command)?;
         let script = command.input().bytes();
         let mut frame = String::new();
+        // A shell tells the text of a subshell that a signal ended, with the secrets in it: bash does. So
+        // the one that waits says nothing meanwhile.
         let _ = write!(
             frame,
-            "\n) </dev/null\nprintf '\\n%s:%s\\n' {marker} \"$?\"; printf '\\n%s\\n' {marker} >&2\n",
+            "\n) 2>&3 3>&- </dev/null\nomnibus_status=$?; exec 2>&3 3>&-\n\
+             printf '\\n%s:%s\\n' {marker} \"$omnibus_status\"; printf '\\n%s\\n' {marker} >&2\n",
             marker = marker.0
         );
-        let text = [b"(\n", script, frame.as_bytes()].concat();
+        let text = [b"exec 3>&2 2>/dev/null\n(\n", script, frame.as_bytes()].concat();
         Ok(Self { marker, text })
     }
 
@@ -202,6 +206,17 @@ mod tests {
                 stdout.starts_with(&format!(":{}:0", here.display())),
                 "{stdout}"
             );
+        }
+    }
+
+    #[test]
+    fn a_script_that_is_killed_is_not_told_to_anybody() {
+        for mut shell in Shell::all() {
+            let secret = "tell() { printf 'pa\\055ss'; }\nsh -c 'kill -9 $PPID'\necho on\n";
+            let (status, stdout, stderr) = shell.run(secret);
+            assert_eq!((status, &*stdout, &*stderr), (Status::Signal(9), "", ""));
+            let (status, stdout, _) = shell.run("echo next");
+            assert_eq!((status, &*stdout), (Status::Exit(0), "next\n"));
         }
     }
 
