@@ -289,7 +289,7 @@ async fn a_node_that_is_let_in_while_another_one_is_put_out_or_let_in_keeps_its_
     publish(&driver, "b").await;
     assert_eq!(inside(&driver), "b,x");
 
-    // Growing puts back what is lost, and nobody out.
+    // Growing puts back what is lost, as it is wanted by then.
     cut(&mut driver.backend().state());
     driver.backend().meanwhile(lets_in("b,c,x"));
     well(&driver, &[Verb::Expand(0, 2)]).await;
