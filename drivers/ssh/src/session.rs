@@ -206,11 +206,11 @@ impl Session {
         let mut heard = Heard::of(script.frame(), cap);
         let exchange = exchange(&mut ends, has_shell, script, &mut heard);
         let ran = timeout_at(deadline, exchange).await.unwrap_or(Ran::Late);
-        match ran {
-            Ran::Ended(_) if heard.closed => ends.line.part().await,
-            Ran::Ended(_) => self.keep(ends),
+        if matches!(ran, Ran::Ended(_)) && !heard.closed {
+            self.keep(ends);
+        } else {
             // Before anybody else has the turn: the server may have room for no more.
-            _ => ends.line.give_up().await,
+            ends.line.give_up().await;
         }
         ran
     }
@@ -393,17 +393,10 @@ impl Line {
         }
     }
 
-    /// Closes the channel of a script that may still run.
+    /// Closes the channel; a script that still runs is asked to stop.
     async fn give_up(mut self) {
         if let Some(writer) = self.0.take() {
             give_up(writer).await;
-        }
-    }
-
-    /// Closes the channel of a script that has ended.
-    async fn part(mut self) {
-        if let Some(writer) = self.0.take() {
-            let _ = timeout(FAREWELL, writer.close()).await;
         }
     }
 }

@@ -210,9 +210,7 @@ impl Streams {
             timeout_at(deadline, both).await
         };
         let fed = fed.unwrap_or_else(|_| Err(late(command)));
-        if fed.is_ok() {
-            opened.line.part().await;
-        }
+        opened.line.give_up().await;
         fed
     }
 }

@@ -9,7 +9,7 @@
 use std::fmt::Write as _;
 
 use super::Marker;
-use super::read::status;
+use super::read::{find, status};
 use crate::command::Command;
 use crate::error::RunError;
 use crate::output::Status;
@@ -21,16 +21,16 @@ pub struct Framed {
 }
 
 /// What was printed behind the script before, and where it ends.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Frame {
-    marker: String,
     stdout: Seeker,
     stderr: Seeker,
 }
 
-/// How far an output was searched.
-#[derive(Debug, Clone, Default)]
+/// How far an output was searched for the line behind a script.
+#[derive(Debug)]
 struct Seeker {
+    wanted: String,
     searched: usize,
     found: Option<usize>,
 }
@@ -65,9 +65,8 @@ impl Framed {
     /// How its end is recognised.
     pub fn frame(&self) -> Frame {
         Frame {
-            marker: self.marker.0.clone(),
-            stdout: Seeker::default(),
-            stderr: Seeker::default(),
+            stdout: Seeker::of(format!("\n{}:", self.marker.0)),
+            stderr: Seeker::of(format!("\n{}\n", self.marker.0)),
         }
     }
 }
@@ -86,12 +85,12 @@ impl Frame {
 
     /// How the script ended, once both its outputs have. What stands behind their ends is taken off.
     pub fn end(&mut self, stdout: &mut Vec<u8>, stderr: &mut Vec<u8>) -> Option<Status> {
-        let at = self.stdout.find(stdout, &format!("\n{}:", self.marker))?;
-        let word = &stdout[at + self.marker.len() + 2..];
+        let at = self.stdout.find(stdout)?;
+        let word = &stdout[at + self.stdout.wanted.len()..];
         // Without its line end the status itself may be cut.
         let end = word.iter().position(|byte| *byte == b'\n')?;
         let status = status(&word[..end])?;
-        let complained = self.stderr.find(stderr, &format!("\n{}\n", self.marker))?;
+        let complained = self.stderr.find(stderr)?;
         stdout.truncate(at);
         stderr.truncate(complained);
         Some(status)
@@ -101,13 +100,21 @@ impl Frame {
 // === impl Seeker ===
 
 impl Seeker {
+    fn of(wanted: String) -> Self {
+        Self {
+            wanted,
+            searched: 0,
+            found: None,
+        }
+    }
+
     /// Where it is. What was searched once is not searched again.
-    fn find(&mut self, text: &[u8], wanted: &str) -> Option<usize> {
+    fn find(&mut self, text: &[u8]) -> Option<usize> {
         if self.found.is_none() {
-            let found = super::read::find(&text[self.searched..], wanted.as_bytes());
+            let found = find(&text[self.searched..], self.wanted.as_bytes());
             self.found = found.map(|at| self.searched + at);
             // Its beginning may be there already.
-            self.searched = text.len().saturating_sub(wanted.len() - 1);
+            self.searched = text.len().saturating_sub(self.wanted.len() - 1);
         }
         self.found
     }
@@ -154,7 +161,7 @@ mod tests {
             let input = self.0.stdin.as_mut().unwrap();
             input.write_all(framed.expose()).unwrap();
             let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-            // The one that comes last says nothing more, so that each is read to its own end.
+            // Each is read to its own end.
             let until = |pipe: &mut dyn std::io::Read, text: &mut Vec<u8>| {
                 while !text.ends_with(b"\n") || !String::from_utf8_lossy(text).contains("omnibus-")
                 {
