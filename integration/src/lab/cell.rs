@@ -11,6 +11,7 @@ use super::faults::{KINDS, outage, parting};
 use super::life;
 use super::never::{busy, dead, foreign, hung, modes, reuse, sharing};
 use super::reboot;
+use super::served::cuts::deed::Part;
 use super::served::{self, Served};
 use super::storage::fabric::Fabric;
 use super::supply::{Access, Way};
@@ -269,17 +270,21 @@ fn stopped() -> Vec<Cell> {
     }))];
     let all = served::ALL.into_iter();
     for served in all.filter(|served| served.access != Access::Block) {
-        let slow = |name: &str, cell: Cell| Cell {
-            name: format!("served-{}-{name}", served.name),
+        let slow = |how: &str, part: Part, cell: Cell| Cell {
+            name: format!("served-{}-{how}-{}", served.name, part.name()),
             limit: Duration::from_hours(3),
             when: When::Never,
             ..cell
         };
-        let killed = cell("", move || served::cuts::killed(served));
-        cells.push(slow("killed", killed));
+        for part in parts(served) {
+            let killed = cell("", move || served::cuts::killed(served, part));
+            cells.push(slow("killed", part, killed));
+            if served.is_remote() {
+                let severed = cell("", move || served::cuts::severed(served, part));
+                cells.push(slow("severed", part, severed));
+            }
+        }
         if served.is_remote() {
-            let severed = cell("", move || served::cuts::severed(served));
-            cells.push(slow("severed", severed));
             let hostile = cell("", move || served::hostile::nothing_is_run(served));
             cells.push(Cell {
                 name: format!("never-run-hostile-{}", served.name),
@@ -290,6 +295,17 @@ fn stopped() -> Vec<Cell> {
         }
     }
     cells
+}
+
+/// All calls, once for each kind of dataset and each place to run commands in; of another way to
+/// export the same datasets, those in which it differs.
+fn parts(served: served::Served) -> Vec<Part> {
+    let first = [served::ALL[0].name, served::ALL[2].name];
+    if !served.is_remote() || first.contains(&served.name) {
+        Part::WHOLE.to_vec()
+    } else {
+        vec![Part::Exporting]
+    }
 }
 
 /// One kind of volume for each protocol.

@@ -22,7 +22,7 @@ use crate::lab::life::step;
 use crate::lab::storage::zfs::Zvol;
 use crate::place::Place;
 
-use deed::{Deed, OBJECT, SOURCE, Scene};
+use deed::{Deed, OBJECT, Part, SOURCE, Scene};
 use host::{Host, Step, Stop};
 use picture::{difference, picture};
 
@@ -54,12 +54,13 @@ struct Undisturbed {
     end: Vec<String>,
 }
 
-/// The program is killed at each command that changes something, and after the last, of every call.
+/// The program is killed at each command that changes something, and after the last, of every call
+/// of `part`.
 ///
 /// # Panics
 /// If a retry does not lead to the same end, or something is left.
-pub async fn killed(served: Served) {
-    everywhere(served, |steps| {
+pub async fn killed(served: Served, part: Part) {
+    everywhere(served, part, |steps| {
         let is_last = |step: &Step| step.number == steps.len();
         let chosen = steps.iter().filter(|step| step.changes() || is_last(step));
         chosen.map(|step| (step.clone(), Stop::Killed)).collect()
@@ -67,18 +68,21 @@ pub async fn killed(served: Served) {
     .await;
 }
 
-/// The connection is cut before, during and after each command that changes something, and once at
-/// each that looks, of every call.
+/// The connection is cut before, during and after each command of ZFS that changes something, and
+/// once at each other one, of every call of `part`.
+///
+/// One alone is enough for the others: before a command all is as after the one before it, and what
+/// makes a folder or a link is over at once.
 ///
 /// # Panics
 /// If a call says that it succeeded and did not, or a retry does not lead to the same end, or
 /// something is left.
-pub async fn severed(served: Served) {
-    everywhere(served, |steps| {
-        let stops = |step: &Step| match (step.changes(), step.number % 2) {
-            (true, _) => vec![Stop::Before, Stop::During, Stop::After],
-            (false, 0) => vec![Stop::Before],
-            (false, _) => vec![Stop::After],
+pub async fn severed(served: Served, part: Part) {
+    const ALL: [Stop; 3] = [Stop::Before, Stop::During, Stop::After];
+    everywhere(served, part, |steps| {
+        let stops = |step: &Step| match (step.changes() && step.is_of_zfs(), step.number % 3) {
+            (true, _) => ALL.to_vec(),
+            (false, which) => vec![ALL[which]],
         };
         let all = steps.iter().flat_map(|step| {
             let stops = stops(step).into_iter();
@@ -114,10 +118,12 @@ pub async fn a_few(served: Served) {
     trial.end().await;
 }
 
-async fn everywhere(served: Served, choose: impl Fn(&[Step]) -> Vec<(Step, Stop)>) {
+async fn everywhere(served: Served, part: Part, choose: impl Fn(&[Step]) -> Vec<(Step, Stop)>) {
     let (served, deeds) = match served.for_nodes() {
-        Some(for_nodes) => (for_nodes, [&Deed::ALL[..], &Deed::OF_NODES].concat()),
-        None => (served, Deed::ALL.to_vec()),
+        Some(for_nodes) if part.has_nodes() => {
+            (for_nodes, [part.deeds(), &Deed::OF_NODES].concat())
+        }
+        _ => (served, part.deeds().to_vec()),
     };
     let mut trial = Trial::start(served).await;
     for deed in deeds {

@@ -56,6 +56,19 @@ pub enum Deed {
     Unpublish,
 }
 
+/// Some of the deeds, which are tried one after another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// What makes a volume.
+    Making,
+    /// What makes a snapshot, or takes it away.
+    Snapshots,
+    /// What changes a volume or takes it away.
+    Ending,
+    /// Those in which two ways to export the same datasets differ.
+    Exporting,
+}
+
 /// What each deed starts from.
 #[derive(Debug)]
 pub struct Scene {
@@ -68,23 +81,6 @@ pub struct Scene {
 // === impl Deed ===
 
 impl Deed {
-    /// Those that every driver knows.
-    pub const ALL: [Self; 14] = [
-        Self::Create,
-        Self::Restore,
-        Self::RestoreDetached,
-        Self::Clone,
-        Self::CopySnapshot,
-        Self::Copy,
-        Self::Snapshot,
-        Self::SnapshotDetached,
-        Self::Delete,
-        Self::DeleteClone,
-        Self::DeleteBelowClone,
-        Self::DeleteSnapshot,
-        Self::DeleteDetached,
-        Self::Expand,
-    ];
     /// Those of a driver that lets in nodes by name.
     pub const OF_NODES: [Self; 2] = [Self::Publish, Self::Unpublish];
 
@@ -94,6 +90,55 @@ impl Deed {
             self,
             Self::Restore | Self::RestoreDetached | Self::Clone | Self::CopySnapshot | Self::Copy
         )
+    }
+}
+
+// === impl Part ===
+
+impl Part {
+    /// All that there is to do, in parts.
+    pub const WHOLE: [Self; 3] = [Self::Making, Self::Snapshots, Self::Ending];
+
+    /// Its name in those of cells.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Making => "making",
+            Self::Snapshots => "snapshots",
+            Self::Ending => "ending",
+            Self::Exporting => "exporting",
+        }
+    }
+
+    /// Those of it that every driver knows.
+    pub fn deeds(self) -> &'static [Deed] {
+        match self {
+            Self::Making => &[
+                Deed::Create,
+                Deed::Restore,
+                Deed::RestoreDetached,
+                Deed::Clone,
+                Deed::CopySnapshot,
+                Deed::Copy,
+            ],
+            Self::Snapshots => &[
+                Deed::Snapshot,
+                Deed::SnapshotDetached,
+                Deed::DeleteSnapshot,
+                Deed::DeleteDetached,
+            ],
+            Self::Ending => &[
+                Deed::Delete,
+                Deed::DeleteClone,
+                Deed::DeleteBelowClone,
+                Deed::Expand,
+            ],
+            Self::Exporting => &[Deed::Create, Deed::Clone, Deed::Delete, Deed::Expand],
+        }
+    }
+
+    /// Whether it is tried, too, who is let in by name.
+    pub fn has_nodes(self) -> bool {
+        matches!(self, Self::Ending | Self::Exporting)
     }
 }
 
