@@ -102,6 +102,7 @@ async fn make(
         };
         // What is remembered if nobody hears how it ended.
         task.changes_only(&candidate.keys);
+        let object = (&wanted.id, &candidate.keys);
         if several {
             info!(connection = %connection.name(), "chosen for the volume");
         }
@@ -125,14 +126,14 @@ async fn make(
                     && error.effect() == Effect::None
                     && task.call.effect() == Effect::None =>
             {
-                let error = choice::unless_begun(task, &connection, &wanted.id, error).await;
+                let error = choice::unless_begun(task, &connection, object, error).await;
                 if error.effect() == Effect::Possible {
                     return Err(error);
                 }
                 full = full.or(Some(error));
             }
             Err(error) => {
-                return Err(choice::unless_begun(task, &connection, &wanted.id, error).await);
+                return Err(choice::unless_begun(task, &connection, object, error).await);
             }
         }
     }

@@ -16,6 +16,7 @@ use super::{Candidate, Filling};
 use crate::connection::Connection;
 use crate::controller::turns::in_turns;
 use crate::decode::CreateVolumeRequest;
+use crate::inflight::Keys;
 use crate::rpc::Task;
 use crate::status;
 
@@ -108,12 +109,13 @@ pub(super) fn of_a_whole_one(refusal: Error) -> Error {
 }
 
 /// Why a connection does not make a volume. What is wrong with a request, or with a configuration, by now
-/// is said for good only if an earlier call has left nothing there: else it would be forgotten. What
-/// trouble means is judged elsewhere, and a conflict says that the volume is another one.
+/// is said for good only if an earlier call has left nothing there, and nothing of which the end is not
+/// known: else it would be forgotten. What trouble means is judged elsewhere, and a conflict says that the
+/// volume is another one.
 pub(super) async fn unless_begun(
     task: &Task,
     connection: &Arc<Connection>,
-    id: &VolumeId,
+    (id, keys): (&VolumeId, &Keys),
     error: Error,
 ) -> Error {
     let is_refusal = match error.kind() {
@@ -135,6 +137,8 @@ pub(super) async fn unless_begun(
         return error;
     }
     match has_begun(task, connection, id).await {
+        // It may be there a moment later.
+        None if task.is_in_doubt(keys) => error.with_effect(Effect::Possible),
         None => error,
         Some(Found::Whole) => of_a_whole_one(error),
         Some(Found::Begun) => error.with_effect(Effect::Possible),

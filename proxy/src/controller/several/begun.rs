@@ -173,6 +173,12 @@ async fn a_refusal_is_final_only_for_a_volume_that_no_earlier_call_has_begun() {
     a.trouble(Trouble::Fail(Kind::Unreachable, Effect::None));
     let code = refused(as_device("never")).await;
     assert_eq!(code, Code::Unavailable, "nobody knows whether it was begun");
+    // Cut before anything showed of it: it may be there a moment later.
+    a.trouble(Trouble::Fail(Kind::Unreachable, Effect::Possible));
+    let code = refused(create("late", &[("connection", "a")])).await;
+    assert_eq!(code, Code::Unavailable);
+    let code = by_driver("late", Kind::Invalid).await;
+    assert_eq!(code, Code::Unavailable, "the end of the earlier call");
 }
 
 #[tokio::test]

@@ -278,7 +278,9 @@ impl Reference {
                         true
                     } else {
                         match self.find(one.at, id) {
-                            Ok(Found::Nothing) => false,
+                            Ok(Found::Nothing) => {
+                                self.is_in_doubt(std::slice::from_ref(&one.object))
+                            }
                             Ok(Found::Whole) => !is_full,
                             Ok(Found::Begun) | Err(_) => true,
                         }
