@@ -13,13 +13,12 @@ use std::time::Duration;
 
 use exec::Status;
 use exec::script::{Frame, Framed, REMOTE_COMMAND};
-use futures_util::FutureExt as _;
 use russh::client::{self, Handler, Msg};
 use russh::keys::Algorithm;
 use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Disconnect, Sig};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
 pub(crate) use self::stream::Streams;
@@ -68,8 +67,11 @@ pub(crate) struct Session {
     limit: AtomicUsize,
     retired: AtomicBool,
     /// Shells that wait for a script, and since when. The one that was used last is the last.
-    idle: Mutex<Vec<(Instant, Ends)>>,
+    idle: Mutex<Vec<(Instant, Waiting)>>,
 }
+
+/// A shell that waits for a script, and is listened to meanwhile. Dropped, its channel is closed.
+struct Waiting(oneshot::Sender<oneshot::Sender<Ends>>);
 
 /// Both ends of a channel. Dropped, it is closed.
 struct Ends {
@@ -227,10 +229,10 @@ impl Session {
     async fn channel(self: &Arc<Self>) -> Result<(Ends, bool), russh::Error> {
         loop {
             let last = self.idle().pop();
-            let Some((_, mut ends)) = last else {
+            let Some((_, waiting)) = last else {
                 return Ok((self.open_channel().await?, false));
             };
-            if ends.still_waits() {
+            if let Some(ends) = waiting.taken().await {
                 return Ok((ends, true));
             }
         }
@@ -241,7 +243,7 @@ impl Session {
         let now = Instant::now();
         let mut idle = self.idle();
         idle.retain(|(since, _)| now.duration_since(*since) < IDLE);
-        idle.push((now, ends));
+        idle.push((now, Waiting::with(ends)));
     }
 
     /// A channel that nothing runs on yet.
@@ -257,7 +259,7 @@ impl Session {
         opening.await.unwrap_or(Err(russh::Error::Disconnect))
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(Instant, Ends)>> {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(Instant, Waiting)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -369,16 +371,37 @@ impl Ends {
         Self { reader, line }
     }
 
-    /// Whether the shell has not ended, and said nothing since its last script: what that left running
-    /// must not speak into the answer of the next one.
-    fn still_waits(&mut self) -> bool {
-        loop {
-            match self.reader.wait().now_or_never() {
-                None => return true,
-                Some(Some(ChannelMsg::WindowAdjusted { .. })) => {}
-                Some(_) => return false,
+    /// Ends when the shell has ended, or has said something that nobody asked it for.
+    async fn stirs(&mut self) {
+        while let Some(ChannelMsg::WindowAdjusted { .. }) = self.reader.wait().await {}
+    }
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    /// What a script has left running must neither speak into the answer of the next one, nor fill the
+    /// channel until the whole connection waits for it to be read.
+    fn with(mut ends: Ends) -> Self {
+        let (taker, taken) = oneshot::channel::<oneshot::Sender<Ends>>();
+        tokio::spawn(async move {
+            let back = tokio::select! {
+                biased;
+                () = ends.stirs() => None,
+                taken = taken => taken.ok(),
+            };
+            if let Some(back) = back {
+                drop(back.send(ends));
             }
-        }
+        });
+        Self(taker)
+    }
+
+    /// The shell, if it still waits.
+    async fn taken(self) -> Option<Ends> {
+        let (back, ends) = oneshot::channel();
+        self.0.send(back).ok()?;
+        ends.await.ok()
     }
 }
 

@@ -266,6 +266,30 @@ async fn one_shell_runs_all_scripts_and_one_that_has_ended_is_replaced() {
     assert_eq!(wire.connections.load(Ordering::SeqCst), 1);
 }
 
+/// More than the channel of a shell that waits can hold is read by nobody, unless somebody listens.
+#[tokio::test]
+async fn what_a_script_leaves_behind_speaks_into_no_answer_and_stops_no_connection() {
+    let Some(server) = Sshd::start("") else {
+        return;
+    };
+    let wire = WireTo::new(server.port).await;
+    let mut settings = server.settings();
+    settings.port = wire.port;
+    settings.host_keys = HostKeys::first_use();
+    (settings.sessions, settings.connections) = (2, 1);
+    let ssh = Ssh::new(settings);
+    for n in 0..2 {
+        let (other, left) = (shell("sleep 1; echo other"), shell("yes $$ & true"));
+        let both = async { tokio::join!(ssh.run(&other), ssh.run(&left)) };
+        let both = tokio::time::timeout(Duration::from_secs(20), both).await;
+        let (other, left) = both.expect("nobody waits for what is printed");
+        assert_eq!(other.expect("the other one").stdout, b"other\n");
+        assert!(left.expect("its own end is seen").stdout.len() < 1 << 20);
+        assert_eq!(says(&ssh, &n.to_string()).await, n.to_string());
+    }
+    assert_eq!(wire.connections.load(Ordering::SeqCst), 1);
+}
+
 #[tokio::test]
 async fn an_end_that_was_not_seen_is_unknown_and_the_next_call_connects_again() {
     let Some(server) = Sshd::start("") else {
