@@ -12,9 +12,11 @@ pub mod hostile;
 pub mod idempotency;
 pub mod interrupted;
 pub mod limits;
+pub mod load;
 pub mod messages;
 pub mod node;
 pub mod paging;
+pub mod proxied;
 pub mod secrets;
 pub mod strings;
 pub mod trace;
@@ -81,6 +83,11 @@ pub trait Target: Send + Sync {
     /// A topology that its volumes cannot have, if they are bound to a place.
     fn elsewhere(&self) -> Option<BTreeMap<String, String>> {
         None
+    }
+
+    /// Connections of the same process that are asked for something meanwhile.
+    fn beside(&self) -> Vec<&'static str> {
+        Vec::new()
     }
 
     /// A volume of that name, made by hand, where the driver makes none; the one that is there if it is

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use integration::conformance::Target;
+use integration::conformance::proxied::Proxied;
 use integration::place::Place;
 use integration::server::Launch;
 use integration::suite;
@@ -85,3 +86,10 @@ impl Target for LocalHostpath {
 }
 
 suite!(LocalHostpath);
+
+/// The same as one of two connections.
+mod behind_the_proxy {
+    use super::*;
+
+    suite!(Proxied::beside_folders(LocalHostpath));
+}

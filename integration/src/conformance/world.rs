@@ -17,6 +17,7 @@ use crate::tree::Tree;
 use crate::volume;
 
 use super::Target;
+use super::load::Load;
 
 /// A running server with its target, its folder and its clients.
 pub struct World<'a> {
@@ -28,6 +29,8 @@ pub struct World<'a> {
     pub server: Server,
     /// Clients of it.
     pub client: Client,
+    /// None while nobody listens.
+    load: Option<Load>,
     empty: Tree,
     canary: Tree,
 }
@@ -49,6 +52,7 @@ impl<'a> World<'a> {
         let server = change(target.launch(&place)).start(&place).await;
         let client = server.client();
         Self {
+            load: Some(Load::begin(&client, &target.beside())),
             empty: target.backend(&place).without_folder_times(),
             canary: Tree::read(&place.canary()),
             target,
@@ -60,6 +64,7 @@ impl<'a> World<'a> {
 
     /// Kills the server as a crash does and starts another one on the same state.
     pub async fn crash(&mut self) {
+        self.end_load().await;
         self.server.kill().await;
         self.start_again().await;
     }
@@ -68,6 +73,14 @@ impl<'a> World<'a> {
     pub async fn start_again(&mut self) {
         self.server = self.target.launch(&self.place).start(&self.place).await;
         self.client = self.server.client();
+        self.load = Some(Load::begin(&self.client, &self.target.beside()));
+    }
+
+    /// Nothing went wrong beside what is tested.
+    async fn end_load(&mut self) {
+        if let Some(load) = self.load.take() {
+            load.end().await;
+        }
     }
 
     /// The state of the backend, without the times of folders.
@@ -108,6 +121,7 @@ impl<'a> World<'a> {
             "the server died:\n{}",
             log_of(&self.place)
         );
+        self.end_load().await;
         self.is_empty("this check");
         self.never_panicked();
         let canary = self.canary.difference(&Tree::read(&self.place.canary()));
@@ -220,14 +234,14 @@ impl<'a> World<'a> {
         let path = self
             .place
             .node()
-            .join(format!("stage-{}", volume.volume_id));
+            .join(format!("stage-{}", in_one_word(&volume.volume_id)));
         fs::create_dir_all(&path).expect("a folder for staging");
         path
     }
 
     /// A target path, which the driver has to make.
     pub fn pod(&self, name: &str) -> PathBuf {
-        self.place.node().join(format!("pod-{name}"))
+        self.place.node().join(format!("pod-{}", in_one_word(name)))
     }
 
     /// A request to stage a volume.
@@ -286,6 +300,11 @@ impl Debug for World<'_> {
             .field("place", &self.place)
             .finish_non_exhaustive()
     }
+}
+
+/// A handle of the proxy has a slash in it, which the orchestrator keeps out of its paths.
+fn in_one_word(id: &str) -> String {
+    id.replace('/', "_")
 }
 
 /// The code of an outcome.

@@ -4,6 +4,7 @@ use std::fs;
 
 use csi_proto::v1 as csi;
 use integration::conformance::Target;
+use integration::conformance::proxied::Proxied;
 use integration::place::Place;
 use integration::server::Launch;
 use integration::tree::Tree;
@@ -42,16 +43,30 @@ impl Target for NodeManual {
     }
 }
 
-integration::suite! { @tests NodeManual;
-    codes: a_call_that_is_not_advertised_is_unimplemented,
-    codes: capabilities_name_exactly_the_calls_that_work,
-    node: staging_and_publishing_twice_is_doing_it_once,
-    node: another_capability_on_the_same_path_already_exists,
-    node: pods_of_a_node_share_a_volume_unless_they_ask_to_be_alone,
-    node: a_single_writer_is_alone,
-    node: read_only_is_enforced_by_the_kernel,
-    node: unpublishing_removes_the_target_whatever_it_is,
-    node: statistics_count_what_is_there,
-    concurrency: sixty_four_callers_publish_once,
-    hostile: bytes_that_are_no_message_are_refused_and_the_server_lives,
+/// What needs no controller, of whatever target.
+macro_rules! without_a_controller {
+    ($target:expr) => {
+        integration::suite! { @tests $target;
+            codes: a_call_that_is_not_advertised_is_unimplemented,
+            codes: capabilities_name_exactly_the_calls_that_work,
+            node: staging_and_publishing_twice_is_doing_it_once,
+            node: another_capability_on_the_same_path_already_exists,
+            node: pods_of_a_node_share_a_volume_unless_they_ask_to_be_alone,
+            node: a_single_writer_is_alone,
+            node: read_only_is_enforced_by_the_kernel,
+            node: unpublishing_removes_the_target_whatever_it_is,
+            node: statistics_count_what_is_there,
+            concurrency: sixty_four_callers_publish_once,
+            hostile: bytes_that_are_no_message_are_refused_and_the_server_lives,
+        }
+    };
+}
+
+without_a_controller!(NodeManual);
+
+/// The same as one of two connections; its volumes are found by what they say of themselves.
+mod behind_the_proxy {
+    use super::*;
+
+    without_a_controller!(Proxied::beside_folders(NodeManual));
 }

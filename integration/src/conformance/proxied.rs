@@ -1,0 +1,114 @@
+//! Any target as one connection of a proxy, with others beside it that are asked for something all the
+//! while.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use csi_proto::v1::Volume;
+
+use super::{Holds, Target};
+use crate::place::Place;
+use crate::server::Launch;
+use crate::tree::Tree;
+
+/// The connection that is tested.
+pub const TESTED: &str = "tested";
+
+/// A target behind the proxy.
+#[derive(Debug)]
+pub struct Proxied<T> {
+    target: T,
+    beside: Vec<(&'static str, String)>,
+    /// Where those have what is theirs.
+    _homes: Vec<Place>,
+}
+
+// === impl Proxied ===
+
+impl<T: Target> Proxied<T> {
+    /// With these connections beside it, by name and with their files, which lie in `homes`.
+    pub fn new(target: T, beside: Vec<(&'static str, String)>, homes: Vec<Place>) -> Self {
+        Self {
+            target,
+            beside,
+            _homes: homes,
+        }
+    }
+
+    /// With a connection of folders beside it.
+    pub fn beside_folders(target: T) -> Self {
+        let home = Place::new();
+        let folders = ("folders", Launch::local_hostpath(&home).config);
+        Self::new(target, vec![folders], vec![home])
+    }
+}
+
+impl<T: Target> Target for Proxied<T> {
+    fn name(&self) -> &'static str {
+        self.target.name()
+    }
+
+    /// Handles without a connection are those of the tested one, as if it had been alone before.
+    fn launch(&self, place: &Place) -> Launch {
+        let alone = self.target.launch(place);
+        let folder = place.path().join("connections");
+        fs::create_dir_all(&folder).expect("a folder");
+        let tested = (TESTED, &alone.config);
+        let beside = self.beside.iter().map(|(name, text)| (*name, text));
+        for (name, text) in beside.chain([tested]) {
+            fs::write(folder.join(format!("{name}.yaml")), text).expect("a file");
+        }
+        let config = format!(
+            "driver: proxy\nproxy:\n  configFolder: {}\n  legacyConnection: {TESTED}\n  \
+             nodeTopology: {{type: node}}\n",
+            folder.display()
+        );
+        Launch { config, ..alone }
+    }
+
+    fn backend(&self, place: &Place) -> Tree {
+        self.target.backend(place)
+    }
+
+    fn parameters(&self) -> BTreeMap<String, String> {
+        let mut parameters = self.target.parameters();
+        parameters.insert("connection".to_owned(), TESTED.to_owned());
+        parameters
+    }
+
+    fn snapshot_parameters(&self) -> BTreeMap<String, String> {
+        self.target.snapshot_parameters()
+    }
+
+    fn secrets(&self) -> BTreeMap<String, String> {
+        self.target.secrets()
+    }
+
+    fn holds(&self) -> Holds {
+        self.target.holds()
+    }
+
+    fn one_string_of(&self) -> usize {
+        self.target.one_string_of()
+    }
+
+    fn elsewhere(&self) -> Option<BTreeMap<String, String>> {
+        self.target.elsewhere()
+    }
+
+    fn beside(&self) -> Vec<&'static str> {
+        self.beside.iter().map(|(name, _)| *name).collect()
+    }
+
+    fn by_hand(&self, place: &Place, name: &str) -> Option<Volume> {
+        self.target.by_hand(place, name)
+    }
+
+    fn end_by_hand(&self, place: &Place, volume_id: &str) {
+        self.target.end_by_hand(place, volume_id);
+    }
+
+    fn steps(&self) -> &'static [&'static str] {
+        self.target.steps()
+    }
+}
