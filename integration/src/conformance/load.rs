@@ -5,7 +5,7 @@
 use std::error::Error as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use csi_proto::v1 as csi;
 use tokio::task::JoinHandle;
@@ -13,8 +13,9 @@ use tonic::{Code, Status};
 
 use crate::client::Client;
 
-/// Between two rounds.
+/// Between two rounds: at least so long, and so many times what one took. The tested one is to be heard, too.
 const PAUSE: Duration = Duration::from_millis(100);
+const REST: u32 = 10;
 
 /// Goes on until it is dropped, or ended.
 #[derive(Debug)]
@@ -32,9 +33,11 @@ impl Load {
         let tasks = connections.iter().map(|&connection| {
             let (client, rounds) = (client.clone(), Arc::clone(&rounds));
             tokio::spawn(async move {
+                let mut began = Instant::now();
                 while round(&client, connection).await {
                     rounds.fetch_add(1, Ordering::Relaxed);
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(PAUSE.max(began.elapsed() * REST)).await;
+                    began = Instant::now();
                 }
             })
         });

@@ -130,6 +130,13 @@ pub fn all() -> Vec<Cell> {
             served::proxied::nothing_fails(served)
         })
     }));
+    cells.extend(served::mounted().map(|served| Cell {
+        limit: Duration::from_hours(2),
+        when: When::Never,
+        ..cell(&format!("proxied-{}-conformance", served.name), move || {
+            served::proxied::is_whole(served)
+        })
+    }));
     cells.extend(stopped());
     cells.extend(nevers());
     for (name, way, access) in PROTOCOLS {
@@ -218,7 +225,9 @@ fn served() -> Vec<Cell> {
         let name = format!("served-{}-conformance", served.name);
         cells.push(Cell {
             limit: Duration::from_hours(2),
-            ..seldom(cell(&name, move || served::conformance::is_whole(served)))
+            ..seldom(cell(&name, move || async move {
+                served::conformance::is_whole(&served).await;
+            }))
         });
     }
     for served in served::one_of_each_stack() {
@@ -229,9 +238,12 @@ fn served() -> Vec<Cell> {
     }
     for served in [served::ALL[0], served::ALL[2]] {
         let name = format!("served-{}-orphans", served.name);
-        cells.push(seldom(cell(&name, move || {
-            served::orphans::are_found_and_removed(served)
-        })));
+        cells.push(Cell {
+            limit: Duration::from_mins(20),
+            ..seldom(cell(&name, move || {
+                served::orphans::are_found_and_removed(served)
+            }))
+        });
     }
     cells
 }

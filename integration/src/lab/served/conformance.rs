@@ -96,19 +96,15 @@ fn entry(text: &str) -> Entry {
 ///
 /// # Panics
 /// If one fails, or the machine is not as before.
-pub async fn is_whole(served: Served) {
-    let before = (Remains::read(), storage_after_the_first_start(served));
-    for (name, check) in suite!(@every @list &served) {
+pub async fn is_whole<T: Target>(target: &T) {
+    // The first start makes the datasets that the driver is told of.
+    drop(target.launch(&Place::new()));
+    let before = (Remains::read(), storage());
+    for (name, check) in suite!(@every @list target) {
         let began = Instant::now();
         check.await;
         step(&format!("{name}: {} s", began.elapsed().as_secs()));
     }
     Remains::back_to(&before.0, "the conformance suite").await;
     assert_eq!(storage(), before.1, "the storage is as before");
-}
-
-/// Starting makes the datasets that the driver is told of.
-fn storage_after_the_first_start(served: Served) -> Vec<String> {
-    drop(Target::launch(&served, &Place::new()));
-    storage()
 }

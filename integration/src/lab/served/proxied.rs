@@ -1,4 +1,4 @@
-//! csi-sanity through the proxy, with every driver there is as a connection of one process: one is tested,
+//! csi-sanity and the conformance suite through the proxy, with every driver there is as a connection of one process: one is tested,
 //! the others are asked for what they have all the while.
 //!
 //! The load changes no list: the suite compares what is listed before and after its own volumes.
@@ -12,8 +12,9 @@ use std::time::Duration;
 use csi_proto::v1 as csi;
 use csi_proto::v1::volume_capability::access_mode::Mode;
 
-use super::{ALL, ROOT, Served, sanity, storage};
+use super::{ALL, ROOT, Served, conformance, sanity, storage};
 use crate::client::Client;
+use crate::conformance::proxied::Proxied;
 use crate::lab::calls::{until_done, within};
 use crate::lab::command::run;
 use crate::lab::remains::Remains;
@@ -29,6 +30,9 @@ const DIRECTORY: &str = "local-hostpath";
 const BY_HAND: &str = "by-hand";
 /// Between two rounds of the load of one connection: seven of them share an emulated processor.
 const PAUSE: Duration = Duration::from_secs(5);
+
+/// Publishing without effect asks nobody whether there is such a node.
+const UNASKED: [&str; 1] = ["ControllerPublishVolume should fail when the node does not exist"];
 
 /// Which connections are loaded together: one of each driver, and both uses of disks.
 pub fn connections() -> impl Iterator<Item = Served> {
@@ -46,7 +50,7 @@ pub async fn nothing_fails(served: Served) {
         .expect("the lab is given csi-sanity");
     let place = Place::new();
     let homes: Vec<_> = connections().map(|_| Place::new()).collect();
-    let launch = all_of_them(&place, &homes);
+    let launch = all_of_them(served, &place, &homes);
     let before = (Remains::read(), storage());
     let mut server = launch.start(&place).await;
 
@@ -64,7 +68,7 @@ pub async fn nothing_fails(served: Served) {
     };
     let (specs, output) = ask(&program, &place, &questions).await;
     load.end().await;
-    let passed = sanity::judge(served, &specs, &output, &place);
+    let passed = sanity::judge(served, &specs, &output, &place, &UNASKED);
     // The proxy offers what any of its drivers may.
     assert!(passed >= sanity::due(served), "only {passed} ran");
 
@@ -74,28 +78,52 @@ pub async fn nothing_fails(served: Served) {
     assert_eq!(storage(), before.1, "the storage is as before");
 }
 
-/// The proxy with a file for each connection. Each has datasets of its own.
-fn all_of_them(place: &Place, homes: &[Place]) -> Launch {
+/// The conformance suite over one of them, with all others beside it.
+///
+/// # Panics
+/// If a check fails, or the machine is not as before.
+pub async fn is_whole(served: Served) {
+    let (mut homes, mut beside) = (Vec::new(), Vec::new());
+    for other in connections().filter(|other| other.name != served.name) {
+        let home = Place::new();
+        beside.push((other.name, file_of(other, &home)));
+        homes.push(home);
+    }
+    let home = Place::new();
+    beside.push((DIRECTORY, directory(&home.base())));
+    homes.push(home);
+    conformance::is_whole(&Proxied::new(served, beside, homes)).await;
+}
+
+/// The proxy with a file for each connection. What names none is the tested one's.
+fn all_of_them(tested: Served, place: &Place, homes: &[Place]) -> Launch {
     let folder = place.path().join("connections");
     fs::create_dir(&folder).expect("a folder");
     let put = |name: &str, text: &str| {
         fs::write(folder.join(format!("{name}.yaml")), text).expect("a file");
     };
     for (served, home) in connections().zip(homes) {
-        let own = format!("{ROOT}/{}", served.name);
-        let text = served.start_on(home).config.replace(ROOT, &own);
-        for name in ["v", "s"] {
-            run(&["zfs", "create", "-p", &format!("{own}/{name}")]);
-        }
-        put(served.name, &text);
+        put(served.name, &file_of(served, home));
     }
     put(DIRECTORY, &directory(&place.base()));
     put(BY_HAND, "driver: node-manual\n");
     let main = format!(
-        "driver: proxy\nproxy:\n  configFolder: {}/\n  nodeTopology:\n    type: node\n",
-        folder.display()
+        "driver: proxy\nproxy:\n  configFolder: {}/\n  legacyConnection: {}\n  \
+         nodeTopology:\n    type: node\n",
+        folder.display(),
+        tested.name
     );
     Launch::new(main).set("--log-level", "info")
+}
+
+/// A connection with datasets of its own, which are made.
+fn file_of(served: Served, home: &Place) -> String {
+    let own = format!("{ROOT}/{}", served.name);
+    let text = served.start_on(home).config.replace(ROOT, &own);
+    for name in ["v", "s"] {
+        run(&["zfs", "create", "-p", &format!("{own}/{name}")]);
+    }
+    text
 }
 
 fn directory(base: &Path) -> String {
