@@ -13,6 +13,7 @@ pub mod idempotency;
 pub mod interrupted;
 pub mod limits;
 pub mod load;
+pub mod local_hostpath;
 pub mod messages;
 pub mod node;
 pub mod paging;

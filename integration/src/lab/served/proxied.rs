@@ -31,8 +31,11 @@ const BY_HAND: &str = "by-hand";
 /// Between two rounds of the load of one connection: seven of them share an emulated processor.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Publishing without effect asks nobody whether there is such a node.
-const UNASKED: [&str; 1] = ["ControllerPublishVolume should fail when the node does not exist"];
+/// Publishing without effect asks nobody whether there is such a volume, or such a node.
+const UNASKED: [&str; 2] = [
+    "ControllerPublishVolume should fail when the volume does not exist",
+    "ControllerPublishVolume should fail when the node does not exist",
+];
 
 /// Which connections are loaded together: one of each driver, and both uses of disks.
 pub fn connections() -> impl Iterator<Item = Served> {
