@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 
 use crate::client::Client;
 
-/// Between two rounds: at least so long, and so many times what one took. The tested one is to be heard, too.
+/// Between two rounds: at least so long, and so many times what one took.
 const PAUSE: Duration = Duration::from_millis(100);
 const REST: u32 = 10;
 
@@ -36,7 +36,7 @@ impl Load {
                 let mut began = Instant::now();
                 while round(&client, connection).await {
                     rounds.fetch_add(1, Ordering::Relaxed);
-                    tokio::time::sleep(PAUSE.max(began.elapsed() * REST)).await;
+                    rest(began).await;
                     began = Instant::now();
                 }
             })
@@ -66,6 +66,11 @@ impl Drop for Load {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
+}
+
+/// After a round that began then. Many connections share a processor, and the tested one needs it as well.
+pub async fn rest(began: Instant) {
+    tokio::time::sleep(PAUSE.max(began.elapsed() * REST)).await;
 }
 
 /// Its room, and a volume that it has to look for; `false` if there is nobody any more to ask.

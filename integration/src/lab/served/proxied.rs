@@ -7,13 +7,14 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::Instant;
 
 use csi_proto::v1 as csi;
 use csi_proto::v1::volume_capability::access_mode::Mode;
 
 use super::{ALL, ROOT, Served, conformance, sanity, storage};
 use crate::client::Client;
+use crate::conformance::load::rest;
 use crate::conformance::proxied::Proxied;
 use crate::lab::calls::{until_done, within};
 use crate::lab::command::run;
@@ -28,8 +29,6 @@ use crate::volume;
 /// The connections that are not of ZFS.
 const DIRECTORY: &str = "local-hostpath";
 const BY_HAND: &str = "by-hand";
-/// Between two rounds of the load of one connection: seven of them share an emulated processor.
-const PAUSE: Duration = Duration::from_secs(5);
 
 /// Publishing without effect asks nobody whether there is such a volume, or such a node.
 const UNASKED: [&str; 2] = [
@@ -175,9 +174,10 @@ impl Load {
         let (client, is_over) = (self.client.clone(), Arc::clone(&self.is_over));
         self.tasks.push(tokio::spawn(async move {
             while !is_over.load(Ordering::Relaxed) {
+                let began = Instant::now();
                 round(&client, &request).await;
                 rounds.fetch_add(1, Ordering::Relaxed);
-                tokio::time::sleep(PAUSE).await;
+                rest(began).await;
             }
             let id = made(&client, &request).await;
             let mut controller = client.controller;
