@@ -5,6 +5,7 @@
 //! and from `docs/compatibility.md`, never from what the program happens to do.
 #![forbid(unsafe_code)]
 
+pub mod again;
 pub mod binary;
 pub mod client;
 pub mod conformance;

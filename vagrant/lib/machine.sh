@@ -106,9 +106,10 @@ start_qemu() {
   if paired; then
     link=("-netdev" "socket,id=between,$([ "$machine" = storage ] && echo listen || echo connect)=127.0.0.1:$(cat "$(pair_file)")")
   fi
-  # At random addresses a program is translated anew at each start of it, which an emulator spends more
-  # than half of its time with.
-  local kernel="root=/dev/vda rw console=ttyS0 quiet net.ifnames=0 mitigations=off norandmaps init_on_alloc=0"
+  local kernel="root=/dev/vda rw console=ttyS0 quiet net.ifnames=0 mitigations=off"
+  # At random addresses an emulator translates a program anew at each start of it, which is more than half
+  # of its work; and it writes slowly the zeroes that nobody reads.
+  kvm_works || kernel+=" norandmaps init_on_alloc=0"
   rm -f "$folder/monitor"
   setsid qemu-system-x86_64 -accel "$accel" -cpu "$cpu" -smp 2 -m "$memory" -M q35 -display none \
     -kernel "$(state_folder)/vmlinuz" -initrd "$(state_folder)/initrd" \

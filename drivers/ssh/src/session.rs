@@ -208,11 +208,15 @@ impl Session {
         let mut heard = Heard::of(script.frame(), cap);
         let exchange = exchange(&mut ends, has_shell, script, &mut heard);
         let ran = timeout_at(deadline, exchange).await.unwrap_or(Ran::Late);
+        // Before anybody else has the turn: the server may have room for no more.
         if matches!(ran, Ran::Ended(_)) && !heard.closed {
-            self.keep(ends);
+            for old in self.keep(ends) {
+                if let Some(ends) = old.taken().await {
+                    ends.give_up().await;
+                }
+            }
         } else {
-            // Before anybody else has the turn: the server may have room for no more.
-            ends.line.give_up().await;
+            ends.give_up().await;
         }
         ran
     }
@@ -238,12 +242,17 @@ impl Session {
         }
     }
 
-    /// Keeps a shell for the next script, and lets go of those that had none for long.
-    fn keep(&self, ends: Ends) {
+    /// Keeps a shell for the next script, and gives back those that had none for long.
+    fn keep(&self, ends: Ends) -> Vec<Waiting> {
         let now = Instant::now();
         let mut idle = self.idle();
-        idle.retain(|(since, _)| now.duration_since(*since) < IDLE);
+        let is_old = |(since, _): &mut (Instant, _)| now.duration_since(*since) >= IDLE;
+        let old = idle
+            .extract_if(.., is_old)
+            .map(|(_, shell)| shell)
+            .collect();
         idle.push((now, Waiting::with(ends)));
+        old
     }
 
     /// A channel that nothing runs on yet.
@@ -371,6 +380,14 @@ impl Ends {
         Self { reader, line }
     }
 
+    /// Closes the channel; a script that still runs is asked to stop. Nobody reads any more, so that the
+    /// connection does not wait for somebody who does.
+    async fn give_up(self) {
+        let Self { reader, line } = self;
+        drop(reader);
+        line.give_up().await;
+    }
+
     /// Ends when the shell has ended, or has said something that nobody asked it for.
     async fn stirs(&mut self) {
         while let Some(ChannelMsg::WindowAdjusted { .. }) = self.reader.wait().await {}
@@ -383,16 +400,19 @@ impl Waiting {
     /// What a script has left running must neither speak into the answer of the next one, nor fill the
     /// channel until the whole connection waits for it to be read.
     fn with(mut ends: Ends) -> Self {
-        let (taker, taken) = oneshot::channel::<oneshot::Sender<Ends>>();
+        let (taker, mut taken) = oneshot::channel::<oneshot::Sender<Ends>>();
         tokio::spawn(async move {
             let back = tokio::select! {
                 biased;
                 () = ends.stirs() => None,
-                taken = taken => taken.ok(),
+                back = &mut taken => Some(back),
             };
-            if let Some(back) = back {
-                drop(back.send(ends));
+            match back {
+                Some(Ok(back)) => drop(back.send(ends)),
+                // Whoever takes it meanwhile waits for the end of its channel before opening another one.
+                _ => ends.give_up().await,
             }
+            drop(taken);
         });
         Self(taker)
     }

@@ -29,7 +29,7 @@ pub struct World<'a> {
     pub server: Server,
     /// Clients of it.
     pub client: Client,
-    /// None while nobody listens.
+    /// What is asked of the connections beside the tested one.
     load: Option<Load>,
     empty: Tree,
     canary: Tree,
@@ -71,12 +71,15 @@ impl<'a> World<'a> {
 
     /// Starts another server on the same state.
     pub async fn start_again(&mut self) {
+        if let Some(load) = self.load.take() {
+            load.end_after_the_program().await;
+        }
         self.server = self.target.launch(&self.place).start(&self.place).await;
         self.client = self.server.client();
         self.load = Some(Load::begin(&self.client, &self.target.beside()));
     }
 
-    /// Nothing went wrong beside what is tested.
+    /// Nothing went wrong beside what is tested, while the server lives.
     async fn end_load(&mut self) {
         if let Some(load) = self.load.take() {
             load.end().await;

@@ -64,7 +64,7 @@ macro_rules! without_a_controller {
 
 without_a_controller!(NodeManual);
 
-/// The same as one of two connections; its volumes are found by what they say of themselves.
+/// The same as one of two connections.
 mod behind_the_proxy {
     use super::*;
 

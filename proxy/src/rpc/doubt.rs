@@ -66,7 +66,8 @@ impl Trace {
 
     /// Whether an earlier call left any of these in doubt.
     pub(super) fn is_in_doubt(&self, keys: &Keys) -> bool {
-        is_known(&self.doubts.lock(), keys)
+        let known = self.doubts.lock();
+        known.len() >= LIMIT || is_known(&known, keys)
     }
 
     /// The same for a call whose caller waits no longer: that it went well is told to nobody, who would

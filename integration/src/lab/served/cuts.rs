@@ -55,7 +55,7 @@ struct Undisturbed {
 }
 
 /// The program is killed at each command that changes something, and after the last, of every call
-/// of `part`.
+/// of `part`, but for those of [`repeated`].
 ///
 /// # Panics
 /// If a retry does not lead to the same end, or something is left.
@@ -68,11 +68,11 @@ pub async fn killed(served: Served, part: Part) {
     .await;
 }
 
-/// The connection is cut before, during and after each command of ZFS that changes something, and
-/// once at each other one, of every call of `part`.
+/// The connection is cut before, during and after each command that changes something and takes time,
+/// and once at each other one, of every call of `part`, but for those of [`repeated`].
 ///
-/// One alone is enough for the others: before a command all is as after the one before it, and what
-/// makes a folder or a link is over at once.
+/// Once is enough for the others: before a command all is as after the one before it, and what makes a
+/// folder or a link is over at once.
 ///
 /// # Panics
 /// If a call says that it succeeded and did not, or a retry does not lead to the same end, or
@@ -80,7 +80,7 @@ pub async fn killed(served: Served, part: Part) {
 pub async fn severed(served: Served, part: Part) {
     const ALL: [Stop; 3] = [Stop::Before, Stop::During, Stop::After];
     everywhere(served, part, |steps| {
-        let stops = |step: &Step| match (step.changes() && step.is_of_zfs(), step.number % 3) {
+        let stops = |step: &Step| match (step.changes() && step.takes_time(), step.number % 3) {
             (true, _) => ALL.to_vec(),
             (false, which) => vec![ALL[which]],
         };
@@ -126,20 +126,30 @@ async fn everywhere(served: Served, part: Part, choose: impl Fn(&[Step]) -> Vec<
         _ => (served, part.deeds().to_vec()),
     };
     let mut trial = Trial::start(served).await;
+    let mut is_first = true;
     for deed in deeds {
         let undisturbed = trial.undisturbed(deed).await;
-        let stops = choose(&undisturbed.steps);
+        let mut stops = choose(&undisturbed.steps);
         assert!(
             undisturbed.steps.iter().any(Step::changes),
             "{deed:?} changes nothing: {:?}",
             undisturbed.steps
         );
+        if part == Part::Making && !std::mem::take(&mut is_first) {
+            stops.retain(|(step, _)| !repeated(step, &undisturbed.steps));
+        }
         step(&format!("{deed:?}: stopped in {} ways", stops.len()));
         for (at, stop) in stops {
             trial.stopped(deed, &at, stop, &undisturbed).await;
         }
     }
     trial.end().await;
+}
+
+/// What exports a volume is the same whatever the volume was made of: where several calls make one, the
+/// first is stopped there, and the others only at what comes last.
+fn repeated(step: &Step, steps: &[Step]) -> bool {
+    step.exports() && step.number < steps.len()
 }
 
 // === impl Trial ===

@@ -1,20 +1,17 @@
-//! csi-sanity and the conformance suite through the proxy, with every driver there is as a connection of one process: one is tested,
-//! the others are asked for what they have all the while.
+//! csi-sanity and the conformance suite through the proxy, with a connection of every driver that makes
+//! volumes: one is tested, the others are asked for what they have all the while.
 //!
-//! The load changes no list: the suite compares what is listed before and after its own volumes.
+//! The load changes no list: csi-sanity compares what is listed before and after its own volumes.
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
 use csi_proto::v1 as csi;
 use csi_proto::v1::volume_capability::access_mode::Mode;
 
 use super::{ALL, ROOT, Served, conformance, sanity, storage};
+use crate::again::Again;
 use crate::client::Client;
-use crate::conformance::load::rest;
 use crate::conformance::proxied::Proxied;
 use crate::lab::calls::{until_done, within};
 use crate::lab::command::run;
@@ -57,11 +54,11 @@ pub async fn nothing_fails(served: Served) {
     let mut server = launch.start(&place).await;
 
     let others = connections().filter(|other| other.name != served.name);
-    let mut load = Load::new(server.client());
+    let mut neighbours = Neighbours::new(server.client());
     for other in others {
-        load.begin(other.name, other.access).await;
+        neighbours.begin(other.name, other.access).await;
     }
-    load.begin(DIRECTORY, Access::Mount("")).await;
+    neighbours.begin(DIRECTORY, Access::Mount("")).await;
     let class = format!("connection: {}\n", served.name);
     let secrets = sanity::secrets(served);
     let questions = Questions {
@@ -69,7 +66,7 @@ pub async fn nothing_fails(served: Served) {
         ..sanity::questions(served, secrets.as_ref())
     };
     let (specs, output) = ask(&program, &place, &questions).await;
-    load.end().await;
+    neighbours.end().await;
     let passed = sanity::judge(served, &specs, &output, &place, &UNASKED);
     // The proxy offers what any of its drivers may.
     assert!(passed >= sanity::due(served), "only {passed} ran");
@@ -135,23 +132,21 @@ fn directory(base: &Path) -> String {
     )
 }
 
-/// What is asked of the connections that are not tested.
-struct Load {
+/// Volumes of the connections that are not tested, which are asked for all the while.
+struct Neighbours {
     client: Client,
-    is_over: Arc<AtomicBool>,
-    rounds: Vec<(&'static str, Arc<AtomicU64>)>,
-    tasks: Vec<tokio::task::JoinHandle<()>>,
+    requests: Vec<csi::CreateVolumeRequest>,
+    again: Again,
 }
 
-// === impl Load ===
+// === impl Neighbours ===
 
-impl Load {
+impl Neighbours {
     fn new(client: Client) -> Self {
         Self {
             client,
-            is_over: Arc::default(),
-            rounds: Vec::new(),
-            tasks: Vec::new(),
+            requests: Vec::new(),
+            again: Again::new(),
         }
     }
 
@@ -162,28 +157,22 @@ impl Load {
             volume_capabilities: vec![capability(access, Mode::SingleNodeWriter)],
             ..volume::create(&format!("load-{connection}"), &parameters.into())
         };
-        until_done("make the volume of the load", || async {
+        until_done("make the volume of a neighbour", || async {
             let mut controller = self.client.controller.clone();
             within("create", controller.create_volume(request.clone()))
                 .await
                 .map(drop)
         })
         .await;
-        let rounds = Arc::new(AtomicU64::new(0));
-        self.rounds.push((connection, Arc::clone(&rounds)));
-        let (client, is_over) = (self.client.clone(), Arc::clone(&self.is_over));
-        self.tasks.push(tokio::spawn(async move {
-            while !is_over.load(Ordering::Relaxed) {
-                let began = Instant::now();
+        self.requests.push(request.clone());
+        let client = self.client.clone();
+        self.again.also(connection, move || {
+            let (client, request) = (client.clone(), request.clone());
+            async move {
                 round(&client, &request).await;
-                rounds.fetch_add(1, Ordering::Relaxed);
-                rest(began).await;
+                true
             }
-            let id = made(&client, &request).await;
-            let mut controller = client.controller;
-            let gone = within("delete", controller.delete_volume(volume::delete(&id))).await;
-            gone.expect("the volume of the load goes");
-        }));
+        });
     }
 
     /// Takes the volumes away.
@@ -191,13 +180,14 @@ impl Load {
     /// # Panics
     /// If a call failed, or a connection was never asked beside the suite.
     async fn end(self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        for task in self.tasks {
-            task.await.expect("no call of the load fails");
+        for (connection, ended) in self.again.end().await {
+            assert!(ended.rounds > 1, "{connection} carried no load");
         }
-        for (connection, rounds) in self.rounds {
-            let rounds = rounds.load(Ordering::Relaxed);
-            assert!(rounds > 1, "{connection} carried no load");
+        for request in self.requests {
+            let id = made(&self.client, &request).await;
+            let mut controller = self.client.controller.clone();
+            let gone = within("delete", controller.delete_volume(volume::delete(&id))).await;
+            gone.expect("the volume of a neighbour goes");
         }
     }
 }
@@ -209,7 +199,7 @@ async fn round(client: &Client, request: &csi::CreateVolumeRequest) {
     let look = csi::ControllerGetVolumeRequest { volume_id: id };
     within("look", controller.controller_get_volume(look))
         .await
-        .expect("the volume of the load is there");
+        .expect("the volume of a neighbour is there");
     let room = csi::GetCapacityRequest {
         parameters: request.parameters.clone(),
         ..csi::GetCapacityRequest::default()

@@ -85,7 +85,8 @@ pub(super) fn questions(served: Served, secrets: Option<&String>) -> Questions<'
     }
 }
 
-/// Nothing failed but what these words end, and nothing was skipped without a reason; how many passed.
+/// Only the specs whose names end with `unasked` failed, each once, and nothing was skipped without a
+/// reason; how many passed.
 ///
 /// # Panics
 /// If that is not so.
@@ -97,9 +98,10 @@ pub(super) fn judge(
     unasked: &[&str],
 ) -> usize {
     let failed: Vec<_> = specs.iter().filter_map(Spec::failed).collect();
-    let is_due = |name: &str| unasked.iter().any(|words| name.ends_with(words));
+    let names = || failed.iter().map(|(name, _)| name);
+    let times = |words: &str| names().filter(|name| name.ends_with(words)).count();
     assert!(
-        failed.len() == unasked.len() && failed.iter().all(|(name, _)| is_due(name)),
+        failed.len() == unasked.len() && unasked.iter().all(|words| times(words) == 1),
         "{failed:#?}\n{}",
         log_of(place)
     );

@@ -77,6 +77,19 @@ impl Step {
         self.words.starts_with("zfs ")
     }
 
+    /// Whether it is at work for a while, and not over at once as what makes a folder or a link.
+    pub fn takes_time(&self) -> bool {
+        let slow = ["targetcli ", "nvmetcli "];
+        self.is_of_zfs() || slow.iter().any(|tool| self.words.starts_with(tool))
+    }
+
+    /// Whether it only exports what is there already.
+    pub fn exports(&self) -> bool {
+        let programs = ["targetcli", "nvmetcli", "mkdir", "rmdir", "ln", "rm", "mv"];
+        let name = self.words.split(' ').next().unwrap_or_default();
+        programs.contains(&name)
+    }
+
     /// Whether it changes something, and does not only look.
     pub fn changes(&self) -> bool {
         let looks = ["zfs get ", "zfs list "];
