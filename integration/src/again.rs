@@ -1,0 +1,93 @@
+//! What is done beside a test, again and again until it is told to end.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+/// Between two rounds: at least so long, and so many times what one took. Many share a processor, and
+/// what is tested needs it as well.
+const PAUSE: Duration = Duration::from_millis(100);
+const REST: u32 = 10;
+
+/// Some things that are done again and again. Dropped, they end in the middle.
+#[derive(Debug)]
+pub struct Again {
+    is_over: watch::Sender<bool>,
+    tasks: Vec<(&'static str, JoinHandle<Ended>)>,
+}
+
+/// How one of them ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// How often it was done.
+    pub rounds: u64,
+    /// Before it was told to.
+    pub by_itself: bool,
+}
+
+// === impl Again ===
+
+impl Again {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self {
+            is_over: watch::Sender::new(false),
+            tasks: Vec::new(),
+        }
+    }
+
+    /// Does this too, at least once, as long as it says that it goes on.
+    pub fn also<F>(&mut self, name: &'static str, mut round: impl FnMut() -> F + Send + 'static)
+    where
+        F: Future<Output = bool> + Send,
+    {
+        let mut is_over = self.is_over.subscribe();
+        let task = tokio::spawn(async move {
+            let mut rounds = 0;
+            loop {
+                let began = Instant::now();
+                if !round().await {
+                    let by_itself = true;
+                    return Ended { rounds, by_itself };
+                }
+                rounds += 1;
+                tokio::select! {
+                    () = sleep(PAUSE.max(began.elapsed() * REST)) => {}
+                    _ = is_over.wait_for(|is_over| *is_over) => {
+                        let by_itself = false;
+                        return Ended { rounds, by_itself };
+                    }
+                }
+            }
+        });
+        self.tasks.push((name, task));
+    }
+
+    /// Ends all of them, each after a whole round, and says how.
+    ///
+    /// # Panics
+    /// If one has panicked.
+    pub async fn end(mut self) -> Vec<(&'static str, Ended)> {
+        self.is_over.send_replace(true);
+        let mut all = Vec::new();
+        for (name, task) in std::mem::take(&mut self.tasks) {
+            let ended = task.await.unwrap_or_else(|error| panic!("{name}: {error}"));
+            all.push((name, ended));
+        }
+        all
+    }
+}
+
+impl Default for Again {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Again {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(|(_, task)| task.abort());
+    }
+}
