@@ -55,7 +55,7 @@ struct Undisturbed {
 }
 
 /// The program is killed at each command that changes something, and after the last, of every call
-/// of `part`, but for those of [`repeated`].
+/// of `part`, but for what is repeated there.
 ///
 /// # Panics
 /// If a retry does not lead to the same end, or something is left.
@@ -69,7 +69,7 @@ pub async fn killed(served: Served, part: Part) {
 }
 
 /// The connection is cut before, during and after each command that changes something and takes time,
-/// and once at each other one, of every call of `part`, but for those of [`repeated`].
+/// and once at each other one, of every call of `part`, but for what is repeated there.
 ///
 /// Once is enough for the others: before a command all is as after the one before it, and what makes a
 /// folder or a link is over at once.
