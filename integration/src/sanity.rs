@@ -15,6 +15,13 @@ pub const SPECS: usize = 96;
 /// Those among them that its authors switched off.
 pub const PENDING: usize = 1;
 
+/// Publishing without effect asks nobody whether there is such a volume, or such a node: these fail where
+/// a proxy offers publishing and the connection needs none.
+pub const NOBODY_ASKED: [&str; 2] = [
+    "ControllerPublishVolume should fail when the volume does not exist",
+    "ControllerPublishVolume should fail when the node does not exist",
+];
+
 /// What the suite is told beside where the server is.
 #[derive(Debug, Default)]
 pub struct Questions<'a> {

@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,24 @@ impl Launch {
             "driver: local-hostpath\nlocal-hostpath:\n  shareBasePath: {base}\n  \
              controllerBasePath: {base}\n  dirPermissionsMode: \"0777\"\n",
             base = base.display()
+        ))
+    }
+
+    /// A proxy over these files in `folder`, which is made. Handles without a connection are those of
+    /// `legacy`, as if it had been alone before.
+    pub fn proxy<'a>(
+        folder: &Path,
+        legacy: &str,
+        files: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Self {
+        fs::create_dir_all(folder).expect("a folder");
+        for (name, text) in files {
+            fs::write(folder.join(format!("{name}.yaml")), text).expect("a file");
+        }
+        Self::new(format!(
+            "driver: proxy\nproxy:\n  configFolder: {}\n  legacyConnection: {legacy}\n  \
+             nodeTopology: {{type: node}}\n",
+            folder.display()
         ))
     }
 

@@ -3,11 +3,10 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use integration::place::Place;
 use integration::requirement;
-use integration::sanity::{self, PENDING, Questions, SPECS, Spec, ended};
+use integration::sanity::{self, NOBODY_ASKED, PENDING, Questions, SPECS, Spec, ended};
 use integration::server::{Launch, log_of};
 
 /// What is skipped, by the words with which a spec's name begins or which it holds, and why.
@@ -79,22 +78,11 @@ async fn csi_sanity_passes_over_a_connection_behind_the_proxy() {
         return;
     };
     let place = Place::new();
-    let folder = place.path().join("connections");
-    fs::create_dir(&folder).expect("a folder");
-    let other = place.path().join("other");
-    for (name, base) in [("one", place.base()), ("other", other)] {
-        fs::create_dir_all(&base).expect("a folder");
-        let text = Launch::local_hostpath(&place).config;
-        let text = text.replace(
-            &place.base().display().to_string(),
-            &base.display().to_string(),
-        );
-        fs::write(folder.join(format!("{name}.yaml")), text).expect("a file");
-    }
-    let launch = Launch::new(format!(
-        "driver: proxy\nproxy: {{configFolder: {}, nodeTopology: {{type: node}}, legacyConnection: one}}\n",
-        folder.display()
-    ));
+    let other = Place::new();
+    let files = [("one", &place), ("other", &other)]
+        .map(|(name, home)| (name, Launch::local_hostpath(home).config));
+    let files = files.iter().map(|(name, text)| (*name, text.as_str()));
+    let launch = Launch::proxy(&place.path().join("connections"), "one", files);
     let questions = Questions {
         class: Some("connection: one\n"),
         ..Questions::default()
@@ -111,12 +99,6 @@ async fn csi_sanity_passes_over_a_connection_behind_the_proxy() {
     let ran = specs.iter().filter(|spec| spec.state == "passed").count();
     assert_eq!((ran, specs.len()), (RAN_BEHIND_THE_PROXY, SPECS));
 }
-
-/// What publishing without effect asks nobody about.
-const NOBODY_ASKED: [&str; 2] = [
-    "ControllerPublishVolume should fail when the volume does not exist",
-    "ControllerPublishVolume should fail when the node does not exist",
-];
 
 /// So many pass there: four of `NodeExpandVolume`, three of `ControllerPublishVolume`, one of
 /// `ControllerUnpublishVolume`, and two lives of a volume.

@@ -210,11 +210,7 @@ impl Session {
         let ran = timeout_at(deadline, exchange).await.unwrap_or(Ran::Late);
         // Before anybody else has the turn: the server may have room for no more.
         if matches!(ran, Ran::Ended(_)) && !heard.closed {
-            for old in self.keep(ends) {
-                if let Some(ends) = old.taken().await {
-                    ends.give_up().await;
-                }
-            }
+            self.keep(ends).await;
         } else {
             ends.give_up().await;
         }
@@ -242,17 +238,21 @@ impl Session {
         }
     }
 
-    /// Keeps a shell for the next script, and gives back those that had none for long.
-    fn keep(&self, ends: Ends) -> Vec<Waiting> {
+    /// Keeps a shell for the next script, and lets go of those that had none for long.
+    async fn keep(&self, ends: Ends) {
         let now = Instant::now();
-        let mut idle = self.idle();
         let is_old = |(since, _): &mut (Instant, _)| now.duration_since(*since) >= IDLE;
-        let old = idle
-            .extract_if(.., is_old)
-            .map(|(_, shell)| shell)
-            .collect();
-        idle.push((now, Waiting::with(ends)));
-        old
+        let old: Vec<_> = {
+            let mut idle = self.idle();
+            let old = idle.extract_if(.., is_old).collect();
+            idle.push((now, Waiting::with(ends)));
+            old
+        };
+        for (_, shell) in old {
+            if let Some(ends) = shell.taken().await {
+                ends.give_up().await;
+            }
+        }
     }
 
     /// A channel that nothing runs on yet.

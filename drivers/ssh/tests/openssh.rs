@@ -42,10 +42,7 @@ async fn a_list_of_commands_costs_one_round_trip_once_the_connection_is_open() {
         return;
     };
     let wire = WireTo::new(server.port).await;
-    let mut settings = server.settings();
-    settings.port = wire.port;
-    settings.host_keys = HostKeys::first_use();
-    let ssh = Ssh::new(settings);
+    let ssh = Ssh::new(server.settings_over(&wire));
     let list: Vec<Command> = (0..20)
         .map(|n| Command::new(ECHO).arg(n.to_string()))
         .collect();
@@ -182,10 +179,7 @@ async fn the_first_key_is_believed_and_another_one_later_is_not() {
         return;
     };
     let wire = WireTo::new(server.port).await;
-    let mut settings = server.settings();
-    settings.port = wire.port;
-    settings.host_keys = HostKeys::first_use();
-    let ssh = Ssh::new(settings);
+    let ssh = Ssh::new(server.settings_over(&wire));
     assert_eq!(says(&ssh, "first").await, "first");
     // What serves a connection outlives the server: the wire has to be cut, too.
     let (folder, port) = server.stop();
@@ -211,9 +205,7 @@ async fn a_server_that_allows_few_sessions_serves_many_callers() {
         return;
     };
     let wire = WireTo::new(server.port).await;
-    let mut settings = server.settings();
-    settings.port = wire.port;
-    settings.host_keys = HostKeys::first_use();
+    let mut settings = server.settings_over(&wire);
     settings.connections = 2;
     let ssh = Ssh::new(settings);
     let calls = (0..40).map(|n| {
@@ -243,9 +235,7 @@ async fn one_shell_runs_all_scripts_and_one_that_has_ended_is_replaced() {
         return;
     };
     let wire = WireTo::new(server.port).await;
-    let mut settings = server.settings();
-    settings.port = wire.port;
-    settings.host_keys = HostKeys::first_use();
+    let mut settings = server.settings_over(&wire);
     (settings.sessions, settings.connections) = (1, 1);
     let ssh = Ssh::new(settings);
     let started = || std::fs::read_to_string(&shells).expect("shells");
@@ -273,9 +263,7 @@ async fn what_a_script_leaves_behind_speaks_into_no_answer_and_stops_no_connecti
         return;
     };
     let wire = WireTo::new(server.port).await;
-    let mut settings = server.settings();
-    settings.port = wire.port;
-    settings.host_keys = HostKeys::first_use();
+    let mut settings = server.settings_over(&wire);
     (settings.sessions, settings.connections) = (2, 1);
     let ssh = Ssh::new(settings);
     for n in 0..2 {
@@ -299,10 +287,7 @@ async fn an_end_that_was_not_seen_is_unknown_and_the_next_call_connects_again() 
         return;
     };
     let wire = WireTo::new(server.port).await;
-    let mut settings = server.settings();
-    settings.port = wire.port;
-    settings.host_keys = HostKeys::first_use();
-    let ssh = Ssh::new(settings);
+    let ssh = Ssh::new(server.settings_over(&wire));
     let began = server.path().join("began");
     let done = server.path().join("done");
     let script = format!(

@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use driver_ssh::{HostKeys, Ssh};
+use driver_ssh::Ssh;
 use exec::stream::Cut;
 use exec::{Command, Feed, Flow, Program, RunError, Runner, Status};
 
@@ -93,10 +93,7 @@ async fn a_stream_whose_connection_is_cut_is_no_end_and_one_that_stalls_is_given
         return;
     };
     let wire = WireTo::new(server.port).await;
-    let mut settings = server.settings();
-    settings.port = wire.port;
-    settings.host_keys = HostKeys::first_use();
-    let ssh = Ssh::new(settings);
+    let ssh = Ssh::new(server.settings_over(&wire));
     let mut flow = ssh
         .pour(&shell("echo x; exec sleep 60"))
         .await

@@ -2,7 +2,6 @@
 //! while.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use csi_proto::v1::Volume;
 
@@ -48,21 +47,14 @@ impl<T: Target> Target for Proxied<T> {
         self.target.name()
     }
 
-    /// Handles without a connection are those of the tested one, as if it had been alone before.
     fn launch(&self, place: &Place) -> Launch {
         let alone = self.target.launch(place);
-        let folder = place.path().join("connections");
-        fs::create_dir_all(&folder).expect("a folder");
-        let tested = (TESTED, &alone.config);
-        let beside = self.beside.iter().map(|(name, text)| (*name, text));
-        for (name, text) in beside.chain([tested]) {
-            fs::write(folder.join(format!("{name}.yaml")), text).expect("a file");
-        }
-        let config = format!(
-            "driver: proxy\nproxy:\n  configFolder: {}\n  legacyConnection: {TESTED}\n  \
-             nodeTopology: {{type: node}}\n",
-            folder.display()
-        );
+        let beside = self
+            .beside
+            .iter()
+            .map(|(name, text)| (*name, text.as_str()));
+        let files = beside.chain([(TESTED, alone.config.as_str())]);
+        let Launch { config, .. } = Launch::proxy(&place.path().join("connections"), TESTED, files);
         Launch { config, ..alone }
     }
 

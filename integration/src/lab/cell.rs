@@ -311,7 +311,7 @@ fn stopped() -> Vec<Cell> {
 
 /// All calls, once for each kind of dataset and each place to run commands in; of another way to
 /// export the same datasets, those in which it differs.
-fn parts(served: served::Served) -> Vec<Part> {
+fn parts(served: Served) -> Vec<Part> {
     let first = [served::ALL[0].name, served::ALL[2].name];
     if !served.is_remote() || first.contains(&served.name) {
         Part::WHOLE.to_vec()

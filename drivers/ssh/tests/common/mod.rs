@@ -117,6 +117,14 @@ impl Sshd {
         settings
     }
 
+    /// The same over a wire, where its key is believed when it is first seen.
+    pub(crate) fn settings_over(&self, wire: &WireTo) -> Settings {
+        let mut settings = self.settings();
+        settings.port = wire.port;
+        settings.host_keys = HostKeys::first_use();
+        settings
+    }
+
     /// The public half of its key.
     pub(crate) fn host_key(&self) -> String {
         fs::read_to_string(self.path().join("host.pub")).expect("a host key")

@@ -126,8 +126,7 @@ async fn everywhere(served: Served, part: Part, choose: impl Fn(&[Step]) -> Vec<
         _ => (served, part.deeds().to_vec()),
     };
     let mut trial = Trial::start(served).await;
-    let mut is_first = true;
-    for deed in deeds {
+    for &deed in &deeds {
         let undisturbed = trial.undisturbed(deed).await;
         let mut stops = choose(&undisturbed.steps);
         assert!(
@@ -135,7 +134,7 @@ async fn everywhere(served: Served, part: Part, choose: impl Fn(&[Step]) -> Vec<
             "{deed:?} changes nothing: {:?}",
             undisturbed.steps
         );
-        if part == Part::Making && !std::mem::take(&mut is_first) {
+        if part == Part::Making && deed != deeds[0] {
             stops.retain(|(step, _)| !repeated(step, &undisturbed.steps));
         }
         step(&format!("{deed:?}: stopped in {} ways", stops.len()));

@@ -3,9 +3,6 @@
 //!
 //! The load changes no list: csi-sanity compares what is listed before and after its own volumes.
 
-use std::fs;
-use std::path::Path;
-
 use csi_proto::v1 as csi;
 use csi_proto::v1::volume_capability::access_mode::Mode;
 
@@ -19,19 +16,13 @@ use crate::lab::remains::Remains;
 use crate::lab::supply::{Access, capability};
 use crate::place::Place;
 use crate::requirement;
-use crate::sanity::{Questions, ask};
+use crate::sanity::{NOBODY_ASKED, Questions, ask};
 use crate::server::Launch;
 use crate::volume;
 
 /// The connections that are not of ZFS.
 const DIRECTORY: &str = "local-hostpath";
 const BY_HAND: &str = "by-hand";
-
-/// Publishing without effect asks nobody whether there is such a volume, or such a node.
-const UNASKED: [&str; 2] = [
-    "ControllerPublishVolume should fail when the volume does not exist",
-    "ControllerPublishVolume should fail when the node does not exist",
-];
 
 /// Which connections are loaded together: one of each driver, and both uses of disks.
 pub fn connections() -> impl Iterator<Item = Served> {
@@ -67,7 +58,7 @@ pub async fn nothing_fails(served: Served) {
     };
     let (specs, output) = ask(&program, &place, &questions).await;
     neighbours.end().await;
-    let passed = sanity::judge(served, &specs, &output, &place, &UNASKED);
+    let passed = sanity::judge(served, &specs, &output, &place, &NOBODY_ASKED);
     // The proxy offers what any of its drivers may.
     assert!(passed >= sanity::due(served), "only {passed} ran");
 
@@ -89,30 +80,24 @@ pub async fn is_whole(served: Served) {
         homes.push(home);
     }
     let home = Place::new();
-    beside.push((DIRECTORY, directory(&home.base())));
+    beside.push((DIRECTORY, Launch::local_hostpath(&home).config));
     homes.push(home);
     conformance::is_whole(&Proxied::new(served, beside, homes)).await;
 }
 
 /// The proxy with a file for each connection. What names none is the tested one's.
 fn all_of_them(tested: Served, place: &Place, homes: &[Place]) -> Launch {
-    let folder = place.path().join("connections");
-    fs::create_dir(&folder).expect("a folder");
-    let put = |name: &str, text: &str| {
-        fs::write(folder.join(format!("{name}.yaml")), text).expect("a file");
-    };
-    for (served, home) in connections().zip(homes) {
-        put(served.name, &file_of(served, home));
-    }
-    put(DIRECTORY, &directory(&place.base()));
-    put(BY_HAND, "driver: node-manual\n");
-    let main = format!(
-        "driver: proxy\nproxy:\n  configFolder: {}/\n  legacyConnection: {}\n  \
-         nodeTopology:\n    type: node\n",
-        folder.display(),
-        tested.name
-    );
-    Launch::new(main).set("--log-level", "info")
+    let folders = Launch::local_hostpath(place).config;
+    let made: Vec<_> = connections()
+        .zip(homes)
+        .map(|(served, home)| (served.name, file_of(served, home)))
+        .chain([
+            (DIRECTORY, folders),
+            (BY_HAND, "driver: node-manual\n".to_owned()),
+        ])
+        .collect();
+    let files = made.iter().map(|(name, text)| (*name, text.as_str()));
+    Launch::proxy(&place.path().join("connections"), tested.name, files).set("--log-level", "info")
 }
 
 /// A connection with datasets of its own, which are made.
@@ -123,13 +108,6 @@ fn file_of(served: Served, home: &Place) -> String {
         run(&["zfs", "create", "-p", &format!("{own}/{name}")]);
     }
     text
-}
-
-fn directory(base: &Path) -> String {
-    format!(
-        "driver: local-hostpath\nlocal-hostpath:\n  shareBasePath: {base}\n  controllerBasePath: {base}\n",
-        base = base.display()
-    )
 }
 
 /// Volumes of the connections that are not tested, which are asked for all the while.

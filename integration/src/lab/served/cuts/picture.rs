@@ -78,7 +78,7 @@ fn without_number(line: String) -> String {
 
 /// A helper snapshot that a clone stands on may have been put aside, under a number.
 fn is_the_same_helper(one: &str, other: &str) -> bool {
-    let parts = |line: &'_ str| -> Option<(String, bool)> {
+    let parts = |line: &str| {
         let (before, after) = line.split_once("@volume-source-for-")?;
         let end = after.find(char::is_whitespace).unwrap_or(after.len());
         let (name, rest) = after.split_at(end);
