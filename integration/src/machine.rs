@@ -52,14 +52,15 @@ const PROGRAMS: [&str; 8] = [
 /// Those that do their work, after it was recorded.
 const WORKING: [&str; 1] = ["mkfs.ext4"];
 
-/// What a recorder does. `slow` in an argument makes it hang, as a server does that is gone.
+/// What a recorder does. `slow` in an argument makes it hang, as a server does that is gone. What ran
+/// is written at once: a reader beside it sees all of it or nothing.
 const RECORDER: &str = r#"#!/bin/sh
 name=${0##*/}
-{
-    printf '%s\037%s' "@WHERE@" "$name"
-    for argument; do printf '\037%s' "$argument"; done
-    printf '\036'
-} >>'@RAN@'
+set -- "@WHERE@" "$name" "$@"
+IFS='@BETWEEN@'
+printf '%s\036' "$*" >>'@RAN@'
+unset IFS
+shift 2
 case "$name $*" in
 *slow*) exec sleep 600 ;;
 "mkfs.ext4 "*) exec "/usr/sbin/$name" "$@" ;;
@@ -147,7 +148,10 @@ impl Machine {
         let folder = self.path(folder);
         fs::create_dir(&folder).expect("a folder");
         let ran = self.path("ran").display().to_string();
-        let recorder = RECORDER.replace("@WHERE@", place).replace("@RAN@", &ran);
+        let recorder = RECORDER
+            .replace("@WHERE@", place)
+            .replace("@BETWEEN@", "\u{1f}")
+            .replace("@RAN@", &ran);
         let file = folder.join("recorder");
         fs::write(&file, recorder).expect("a file");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("a mode");

@@ -8,6 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::fs::{Mode, OFlags};
@@ -192,7 +193,7 @@ impl Devices for Shelf {
         })
     }
 
-    async fn detach(&self, facts: &Facts, _: Instant) -> Result<(), Error> {
+    async fn detach(&self, facts: &Facts, deadline: Instant) -> Result<(), Error> {
         let name = facts
             .as_str()
             .strip_prefix("shelf ")
@@ -208,6 +209,14 @@ impl Devices for Shelf {
                 return Err(Error::new(Kind::Busy, doing));
             }
             self.clear(&device);
+            // The kernel lets go with the last descriptor, and a child of another test that has not
+            // come to its program yet has a copy of each.
+            while self.volume_of(&device).as_ref() == Some(&volume) {
+                if Instant::now() >= deadline {
+                    return Err(Error::new(Kind::Timeout, format!("detach {device}")));
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
         }
         Ok(())
     }
