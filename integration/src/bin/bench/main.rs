@@ -12,6 +12,7 @@ mod calls;
 mod disk;
 mod empty;
 mod floor;
+mod instructions;
 mod lists;
 mod load;
 mod process;
