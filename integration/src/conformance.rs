@@ -26,6 +26,7 @@ pub mod world;
 use std::collections::BTreeMap;
 
 use csi_proto::v1::Volume;
+use driver_core::text::MAX_STRING;
 
 use crate::place::Place;
 use crate::server::Launch;
@@ -84,6 +85,12 @@ pub trait Target: Send + Sync {
     /// A topology that its volumes cannot have, if they are bound to a place.
     fn elsewhere(&self) -> Option<BTreeMap<String, String>> {
         None
+    }
+
+    /// The longest volume of which a snapshot can be taken: where the id of a snapshot has that of its
+    /// volume in it, a longer one leaves no room for a name.
+    fn longest_with_snapshots(&self) -> usize {
+        MAX_STRING
     }
 
     /// Connections of the same process that are asked for something meanwhile.

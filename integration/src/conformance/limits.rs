@@ -1,5 +1,7 @@
 //! The size limits of the specification, in both directions.
 
+use std::collections::BTreeSet;
+
 use csi_proto::v1 as csi;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, ReflectMessage as _, Value};
 use tonic::Code;
@@ -87,26 +89,21 @@ pub async fn every_reply_keeps_the_limits_itself(target: &dyn Target) {
             .map(|(k, v)| k.len() + v.len())
             .sum();
         assert!(context <= MAP, "a context of {context} bytes");
-        let mut both = Vec::new();
-        // Two names that begin alike for as long as a name can.
-        for last in ['a', 'b'] {
-            let name = format!("{}{last}", "s".repeat(STRING - 1));
-            let snapshot = world
-                .cut(&format!("{n}{}", &name[1..]), &volume.volume_id)
-                .await;
-            assert!(
-                snapshot.snapshot_id.len() <= STRING,
-                "{}",
-                snapshot.snapshot_id
-            );
-            assert_eq!(snapshot.source_volume_id, volume.volume_id);
-            both.push(snapshot.snapshot_id);
-        }
-        assert_ne!(both[0], both[1], "two names, two snapshots");
-        cuts.extend(both);
-        made.push(volume.volume_id);
+        let longest = volume.volume_id;
+        made.push(longest.clone());
+        let room = target.longest_with_snapshots();
+        let source = if room < STRING {
+            without_room(&world, &longest).await;
+            let shorter = format!("{n}{}", "n".repeat(room - 1));
+            made.push(world.volume(&shorter).await.volume_id);
+            made[made.len() - 1].clone()
+        } else {
+            longest
+        };
+        cuts.extend(two_cuts(&world, n, &source).await);
     }
-    assert_ne!(made[0], made[1], "two names, two volumes");
+    let different: BTreeSet<_> = made.iter().collect();
+    assert_eq!(different.len(), made.len(), "{made:?}");
     let request = csi::ListVolumesRequest {
         max_entries: 1,
         ..Default::default()
@@ -132,4 +129,30 @@ pub async fn every_reply_keeps_the_limits_itself(target: &dyn Target) {
         world.remove(&id).await;
     }
     world.end().await;
+}
+
+/// Two snapshots whose names begin alike for as long as a name can.
+async fn two_cuts(world: &World<'_>, n: usize, volume_id: &str) -> [String; 2] {
+    let mut both = Vec::new();
+    for last in ['a', 'b'] {
+        let name = format!("{n}{}{last}", "s".repeat(STRING - 2));
+        let snapshot = world.cut(&name, volume_id).await;
+        let id = snapshot.snapshot_id;
+        assert!(id.len() <= STRING, "{id}");
+        assert_eq!(snapshot.source_volume_id, volume_id);
+        both.push(id);
+    }
+    assert_ne!(both[0], both[1], "two names, two snapshots");
+    both.try_into().expect("two of them")
+}
+
+/// A volume beside whose id no name fits: that is said, and nothing is made.
+async fn without_room(world: &World<'_>, volume_id: &str) {
+    let before = world.backend();
+    let request = world.snapshot(&"s".repeat(STRING), volume_id);
+    let mut controller = world.client.clone().controller;
+    let what = "a snapshot that would be too long with the id of its volume";
+    let outcome = controller.create_snapshot(request).await;
+    ends_with(outcome, &[Code::InvalidArgument], what);
+    world.unchanged(&before, what);
 }

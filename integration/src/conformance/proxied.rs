@@ -88,6 +88,10 @@ impl<T: Target> Target for Proxied<T> {
         self.target.elsewhere()
     }
 
+    fn longest_with_snapshots(&self) -> usize {
+        self.target.longest_with_snapshots()
+    }
+
     fn beside(&self) -> Vec<&'static str> {
         self.beside.iter().map(|(name, _)| *name).collect()
     }

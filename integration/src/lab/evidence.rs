@@ -11,6 +11,7 @@ use std::backtrace::Backtrace;
 use std::fs;
 use std::panic;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::command;
 use super::remains::Remains;
@@ -24,13 +25,27 @@ const SHOWN: usize = 15;
 /// How a cell that failed ends.
 pub const FAILED: i32 = 1;
 
+static GOES_ON: AtomicBool = AtomicBool::new(false);
+
 /// From now on a panic anywhere collects what is known and ends the process at once.
 pub fn at_any_panic() {
     panic::set_hook(Box::new(|panic| {
         eprintln!("{panic}");
-        collect(&format!("{panic}\n{}", Backtrace::force_capture()));
-        leave();
+        let goes_on = GOES_ON.load(Ordering::Relaxed);
+        // Of several the first tells most: the others may come of it.
+        if !goes_on || !Path::new(FOLDER).exists() {
+            collect(&format!("{panic}\n{}", Backtrace::force_capture()));
+        }
+        if !goes_on {
+            leave();
+        }
     }));
+}
+
+/// Several checks of an hour follow one another: whoever runs them catches a panic and goes on, so that
+/// one run tells everything that is wrong. After them a panic ends the process as ever.
+pub fn go_on_after_a_panic(yes: bool) {
+    GOES_ON.store(yes, Ordering::Relaxed);
 }
 
 #[expect(

@@ -1,12 +1,16 @@
 //! The conformance suite over a driver that makes and exports its volumes, on real storage.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::time::Instant;
+
+use futures_util::FutureExt as _;
 
 use super::{ROOT, Served, storage};
 use crate::conformance::{Holds, Target};
 use crate::lab::command::run;
+use crate::lab::evidence;
 use crate::lab::life::step;
 use crate::lab::remains::Remains;
 use crate::place::Place;
@@ -16,6 +20,9 @@ use crate::tree::{Entry, Tree};
 
 /// A program that makes a real volume for each hostile name would be at it for hours.
 const ONE_STRING_OF: usize = 25;
+
+/// `<volume>@<name>`, behind the name of a connection, too, leaves room for a name that is shortened.
+const LONGEST_WITH_SNAPSHOTS: usize = 64;
 
 impl Target for Served {
     fn name(&self) -> &'static str {
@@ -73,6 +80,10 @@ impl Target for Served {
         ONE_STRING_OF
     }
 
+    fn longest_with_snapshots(&self) -> usize {
+        LONGEST_WITH_SNAPSHOTS
+    }
+
     fn elsewhere(&self) -> Option<BTreeMap<String, String>> {
         let key = "org.democratic-csi.topology/node".to_owned();
         let elsewhere = BTreeMap::from([(key, "another-node".to_owned())]);
@@ -100,11 +111,21 @@ pub async fn is_whole<T: Target>(target: &T) {
     // The first start makes the datasets that the driver is told of.
     drop(target.launch(&Place::new()));
     let before = (Remains::read(), storage());
+    let mut failed = Vec::new();
+    evidence::go_on_after_a_panic(true);
     for (name, check) in suite!(@every @list target) {
         let began = Instant::now();
-        check.await;
-        step(&format!("{name}: {} s", began.elapsed().as_secs()));
+        let outcome = AssertUnwindSafe(check).catch_unwind().await;
+        let took = began.elapsed().as_secs();
+        if outcome.is_ok() {
+            step(&format!("{name}: {took} s"));
+        } else {
+            step(&format!("{name}: FAILED after {took} s"));
+            failed.push(name);
+        }
     }
+    evidence::go_on_after_a_panic(false);
+    assert!(failed.is_empty(), "failed: {failed:?}");
     Remains::back_to(&before.0, "the conformance suite").await;
     assert_eq!(storage(), before.1, "the storage is as before");
 }
