@@ -24,8 +24,10 @@ pub mod trace;
 pub mod world;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use csi_proto::v1::Volume;
+use csi_proto::v1::volume_capability::access_mode::Mode;
 use driver_core::text::MAX_STRING;
 
 use crate::place::Place;
@@ -87,10 +89,21 @@ pub trait Target: Send + Sync {
         None
     }
 
-    /// The longest volume of which a snapshot can be taken: where the id of a snapshot has that of its
-    /// volume in it, a longer one leaves no room for a name.
-    fn longest_with_snapshots(&self) -> usize {
+    /// In which mode several pods of a node write.
+    fn many_writers(&self) -> Mode {
+        Mode::MultiNodeMultiWriter
+    }
+
+    /// The longest name of a volume of which snapshots with names of any length can be taken: where the
+    /// id of a snapshot has that of its volume in it, a longer one leaves them no room.
+    fn longest_name_with_snapshots(&self) -> usize {
         MAX_STRING
+    }
+
+    /// How long a connection beside the tested one may take until it answers for the first time, where
+    /// all of them log in to something at once, on a slow machine.
+    fn patience(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Connections of the same process that are asked for something meanwhile.

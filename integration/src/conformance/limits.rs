@@ -91,12 +91,16 @@ pub async fn every_reply_keeps_the_limits_itself(target: &dyn Target) {
         assert!(context <= MAP, "a context of {context} bytes");
         let longest = volume.volume_id;
         made.push(longest.clone());
-        let room = target.longest_with_snapshots();
+        let room = target.longest_name_with_snapshots();
         let source = if room < STRING {
-            without_room(&world, &longest).await;
-            let shorter = format!("{n}{}", "n".repeat(room - 1));
-            made.push(world.volume(&shorter).await.volume_id);
-            made[made.len() - 1].clone()
+            let named = |length: usize| format!("{n}{}", "n".repeat(length - 1));
+            let beyond = world.volume(&named(room + 1)).await.volume_id;
+            for id in [&longest, &beyond] {
+                without_room(&world, id).await;
+            }
+            let source = world.volume(&named(room)).await.volume_id;
+            made.extend([beyond, source.clone()]);
+            source
         } else {
             longest
         };
@@ -153,6 +157,10 @@ async fn without_room(world: &World<'_>, volume_id: &str) {
     let mut controller = world.client.clone().controller;
     let what = "a snapshot that would be too long with the id of its volume";
     let outcome = controller.create_snapshot(request).await;
+    if let Err(status) = &outcome {
+        let says_why = status.message().contains("too long");
+        assert!(says_why, "{what}: {}", status.message());
+    }
     ends_with(outcome, &[Code::InvalidArgument], what);
     world.unchanged(&before, what);
 }

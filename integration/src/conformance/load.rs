@@ -13,9 +13,6 @@ use tonic::{Code, Status};
 use crate::again::Again;
 use crate::client::Client;
 
-/// How long a connection may take until it answers for the first time.
-const OPENING: Duration = Duration::from_mins(3);
-
 /// Goes on until it is ended.
 #[derive(Debug)]
 pub struct Load(Again);
@@ -23,15 +20,16 @@ pub struct Load(Again);
 // === impl Load ===
 
 impl Load {
-    /// Of these connections.
-    pub fn begin(client: &Client, connections: &[&'static str]) -> Self {
+    /// Of these connections, each of which may take so long until it answers for the first time.
+    pub fn begin(client: &Client, connections: &[&'static str], patience: Duration) -> Self {
         let mut again = Again::new();
+        let patience = Instant::now() + patience;
         for &connection in connections {
             let client = client.clone();
-            let is_opened = Arc::new(AtomicBool::new(false));
+            let has_answered = Arc::new(AtomicBool::new(false));
             again.also(connection, move || {
-                let (client, is_opened) = (client.clone(), is_opened.clone());
-                async move { round(client, connection, &is_opened).await }
+                let (client, has_answered) = (client.clone(), has_answered.clone());
+                async move { round(client, connection, patience, &has_answered).await }
             });
         }
         Self(again)
@@ -57,25 +55,28 @@ impl Load {
     }
 }
 
-/// A round of a connection, once it is opened: with many of them, and on a slow machine, that takes
-/// longer than somebody who asks it for something is made to wait. Its first answer ends that patience.
-async fn round(client: Client, connection: &str, is_opened: &AtomicBool) -> bool {
-    let patience = Instant::now() + OPENING;
+/// A round of a connection; `false` if there is nobody any more to ask. Until its first answer it may
+/// take the time that its target gives it: all of them log in at once.
+async fn round(
+    client: Client,
+    connection: &str,
+    patience: Instant,
+    has_answered: &AtomicBool,
+) -> bool {
     loop {
         let status = match asked(&client, connection).await {
             Ok(()) => break,
             Err(status) => status,
         };
         if status.source().is_some() {
-            // The program itself has not said so: there is nobody any more to ask.
+            // The program itself has not said so.
             return false;
         }
-        let is_opening = status.code() == Code::DeadlineExceeded
-            && !is_opened.load(Ordering::Relaxed)
-            && Instant::now() < patience;
-        assert!(is_opening, "{connection}: {status:?}");
+        let is_late = status.code() == Code::DeadlineExceeded;
+        let may_be = !has_answered.load(Ordering::Relaxed) && Instant::now() < patience;
+        assert!(is_late && may_be, "{connection}: {status:?}");
     }
-    is_opened.store(true, Ordering::Relaxed);
+    has_answered.store(true, Ordering::Relaxed);
     true
 }
 

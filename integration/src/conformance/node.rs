@@ -49,7 +49,7 @@ pub async fn another_capability_on_the_same_path_already_exists(target: &dyn Tar
     let world = World::start(target).await;
     let shared = csi::CreateVolumeRequest {
         volume_capabilities: vec![
-            volume::mounted(Mode::MultiNodeMultiWriter),
+            volume::mounted(target.many_writers()),
             volume::mounted(Mode::MultiNodeReaderOnly),
         ],
         ..world.create("shared")
@@ -57,7 +57,7 @@ pub async fn another_capability_on_the_same_path_already_exists(target: &dyn Tar
     let shared = world.make(shared).await;
     let (staging, pod) = (world.staging(&shared), world.pod("shared"));
     let node = &mut world.client.clone().node;
-    let many = Some(volume::mounted(Mode::MultiNodeMultiWriter));
+    let many = Some(volume::mounted(target.many_writers()));
     let request = csi::NodeStageVolumeRequest {
         volume_capability: many.clone(),
         ..world.stage(&shared, &staging)

@@ -2,8 +2,11 @@
 //! while.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use csi_proto::v1::Volume;
+use csi_proto::v1::volume_capability::access_mode::Mode;
+use driver_core::text::MAX_STRING;
 
 use super::{Holds, Target};
 use crate::place::Place;
@@ -88,8 +91,21 @@ impl<T: Target> Target for Proxied<T> {
         self.target.elsewhere()
     }
 
-    fn longest_with_snapshots(&self) -> usize {
-        self.target.longest_with_snapshots()
+    fn many_writers(&self) -> Mode {
+        self.target.many_writers()
+    }
+
+    fn longest_name_with_snapshots(&self) -> usize {
+        let longest = self.target.longest_name_with_snapshots();
+        if longest == MAX_STRING {
+            longest
+        } else {
+            longest - format!("s:{TESTED}/").len()
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        self.target.patience()
     }
 
     fn beside(&self) -> Vec<&'static str> {

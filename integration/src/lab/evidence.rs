@@ -1,7 +1,7 @@
 //! What is kept of a cell that failed: the program's log, the kernel's, and all that was attached.
 //!
 //! A failing cell stops where it is: nothing is unmounted and the program goes on, so that the
-//! state of the machine can be kept and looked at.
+//! state of the machine can be kept and looked at. Only one that is a long list of checks goes on.
 #![expect(
     clippy::print_stderr,
     reason = "a failed cell says so where the outer half reads"
@@ -11,7 +11,7 @@ use std::backtrace::Backtrace;
 use std::fs;
 use std::panic;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::command;
 use super::remains::Remains;
@@ -26,26 +26,31 @@ const SHOWN: usize = 15;
 pub const FAILED: i32 = 1;
 
 static GOES_ON: AtomicBool = AtomicBool::new(false);
+static PANICS: AtomicUsize = AtomicUsize::new(0);
 
-/// From now on a panic anywhere collects what is known and ends the process at once.
+/// From now on a panic anywhere collects what is known, if it is the first, and ends the process at once.
 pub fn at_any_panic() {
     panic::set_hook(Box::new(|panic| {
         eprintln!("{panic}");
-        let goes_on = GOES_ON.load(Ordering::Relaxed);
         // Of several the first tells most: the others may come of it.
-        if !goes_on || !Path::new(FOLDER).exists() {
+        if PANICS.fetch_add(1, Ordering::Relaxed) == 0 {
             collect(&format!("{panic}\n{}", Backtrace::force_capture()));
         }
-        if !goes_on {
+        if !GOES_ON.load(Ordering::Relaxed) {
             leave();
         }
     }));
 }
 
 /// Several checks of an hour follow one another: whoever runs them catches a panic and goes on, so that
-/// one run tells everything that is wrong. After them a panic ends the process as ever.
+/// one run tells more than the first thing that is wrong. After them a panic ends the process as ever.
 pub fn go_on_after_a_panic(yes: bool) {
     GOES_ON.store(yes, Ordering::Relaxed);
+}
+
+/// How many there were so far.
+pub fn panics() -> usize {
+    PANICS.load(Ordering::Relaxed)
 }
 
 #[expect(

@@ -124,11 +124,11 @@ fn prepare(other: &Far) {
 /// What the other machine stores, exports, mounts and is logged in to.
 fn there(other: &Far) -> String {
     other.run(&[
-        // LIO's own folders are there from its first use on.
-        "zfs list -H -r -t all -o name tank; cut -d' ' -f1,2 /proc/mounts | sort; \
-         ls /sys/class/iscsi_session /sys/class/nvme; cd /sys/kernel/config; \
-         ls -d target/iscsi/iqn.* target/core/*/* nvmet/subsystems/* nvmet/ports/*/subsystems/* \
-         2>/dev/null | grep -v lu_gps | sort; ls /var/lib/samba/usershares; cut -f1 /var/lib/nfs/etab",
+        // As `served::storage` does here: LIO's own folders are there from its first use on.
+        "zfs list -H -r -t all -o name tank || exit 1; cut -d' ' -f1,2 /proc/mounts | sort; \
+         ls /sys/class/iscsi_session /sys/class/nvme; cd /sys/kernel/config || exit 1; \
+         ls -d target/iscsi/iqn.* target/core/*_*/*/ nvmet/subsystems/* nvmet/ports/*/subsystems/* \
+         2>/dev/null | sort; ls /var/lib/samba/usershares; cut -f1 /var/lib/nfs/etab",
     ])
 }
 

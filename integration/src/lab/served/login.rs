@@ -102,15 +102,18 @@ impl Login {
 /// The section of a login with a key that is made for it.
 fn key_of(user: &str, home: &str, folder: &Path, road: &Road) -> String {
     let key = folder.join("key").display().to_string();
-    run(&["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", &key]);
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    fs::create_dir_all(format!("{home}/.ssh")).expect("a folder of the lab");
-    let known = format!("{home}/.ssh/authorized_keys");
-    let program = road.program.as_ref();
-    let program = program.map(|program| format!("command=\"{}\" ", program.display()));
-    let program = program.unwrap_or_default();
-    let all = format!("{}\n{program}{}", read(&known), read(&format!("{key}.pub")));
-    fs::write(&known, all).expect("a file of the lab");
+    // What is started again in its place logs in with the key that it has.
+    if !Path::new(&key).exists() {
+        run(&["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", &key]);
+        fs::create_dir_all(format!("{home}/.ssh")).expect("a folder of the lab");
+        let known = format!("{home}/.ssh/authorized_keys");
+        let program = road.program.as_ref();
+        let program = program.map(|program| format!("command=\"{}\" ", program.display()));
+        let program = program.unwrap_or_default();
+        let all = format!("{}\n{program}{}", read(&known), read(&format!("{key}.pub")));
+        fs::write(&known, all).expect("a file of the lab");
+    }
     let host = run(&["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"]);
     let host = host.split(' ').nth(1).expect("a fingerprint").to_owned();
     let private = read(&key).replace('\n', "\n    ");
