@@ -1,14 +1,15 @@
 //! Instructions that a process has executed, counted by the processor.
 //!
-//! Unlike time they do not depend on what else the machine does. A virtual machine may have no counter,
-//! and a container may not be allowed to ask for one: then there is nothing to say.
+//! They depend less than time on what else the machine does; a caller that stays awake and interrupts
+//! are counted, too. A virtual machine may have no counter, and a container may not be allowed to ask
+//! for one: then there is nothing to say.
 
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::fd::{FromRawFd as _, OwnedFd};
-use std::time::Duration;
 
 use integration::process::Process;
+use rustix::io::Errno;
 
 /// `perf_event_attr` of `linux/perf_event.h`, as long as its first version was.
 #[repr(C)]
@@ -28,102 +29,94 @@ struct Attributes {
 
 const HARDWARE: u32 = 0;
 const INSTRUCTIONS: u64 = 1;
+/// Beside the count, for how long it was wanted, and for how long it was really counted.
+const WITH_TIMES: u64 = 1 | 2;
 /// What a thread starts is counted, too.
 const INHERIT: u64 = 1 << 1;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
-const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
+const CLOSE_ON_EXEC: libc::c_long = 1 << 3;
 
-/// How many were executed.
+/// Where they are executed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Executed {
+pub(crate) enum Where {
     /// In the program and, for it, in the kernel.
-    pub(crate) everywhere: f64,
+    Everywhere,
     /// In the program alone.
-    pub(crate) program: f64,
+    Program,
 }
 
 /// The counters of all threads of a process.
 #[derive(Debug)]
-pub(crate) struct Counters {
-    everywhere: Vec<File>,
-    program: Vec<File>,
-}
-
-// === impl Executed ===
-
-impl Executed {
-    /// Without what would have been executed in that time anyhow, at `idle` a second.
-    pub(crate) fn without(self, idle: Self, time: Duration) -> Self {
-        let seconds = time.as_secs_f64();
-        Self {
-            everywhere: self.everywhere - idle.everywhere * seconds,
-            program: self.program - idle.program * seconds,
-        }
-    }
-}
+pub(crate) struct Counters(Vec<File>);
 
 // === impl Counters ===
 
 impl Counters {
     /// Counts from now on; nothing if this machine cannot.
-    pub(crate) fn of(process: Process) -> Option<Self> {
-        let (mut everywhere, mut program) = (Vec::new(), Vec::new());
+    pub(crate) fn of(process: Process, place: Where) -> Option<Self> {
+        let mut threads = Vec::new();
         for thread in fs::read_dir(format!("/proc/{}/task", process.0)).ok()? {
             let thread = thread.ok()?.file_name();
-            let thread = thread.to_str()?.parse().ok()?;
-            everywhere.push(counter(thread, INHERIT)?);
-            program.push(counter(thread, INHERIT | EXCLUDE_KERNEL)?);
+            match counter(thread.to_str()?.parse().ok()?, place) {
+                Ok(counter) => threads.push(counter),
+                // It has ended meanwhile.
+                Err(Errno::SRCH) => {}
+                Err(_) => return None,
+            }
         }
-        Some(Self {
-            everywhere,
-            program,
-        })
+        Some(Self(threads))
     }
 
-    /// How many there were so far.
-    pub(crate) fn read(&self) -> Option<Executed> {
-        Some(Executed {
-            everywhere: sum(&self.everywhere)?,
-            program: sum(&self.program)?,
-        })
-    }
-}
-
-fn sum(counters: &[File]) -> Option<f64> {
-    let mut sum = 0;
-    for mut counter in counters {
-        let mut count = [0; 8];
-        counter.read_exact(&mut count).ok()?;
-        sum += u64::from_ne_bytes(count);
-    }
+    /// How many there were so far; nothing if the processor had no room for the counter all the while.
     #[expect(clippy::cast_precision_loss, reason = "for ratios of large numbers")]
-    Some(sum as f64)
+    pub(crate) fn read(&self) -> Option<f64> {
+        let mut sum = 0;
+        for mut thread in &self.0 {
+            let mut words = [[0; 8]; 3];
+            thread.read_exact(words.as_flattened_mut()).ok()?;
+            let [count, wanted, counted] = words.map(u64::from_ne_bytes);
+            if wanted != counted {
+                return None;
+            }
+            sum += count;
+        }
+        (sum > 0).then_some(sum as f64)
+    }
 }
 
-fn counter(thread: libc::pid_t, flags: u64) -> Option<File> {
-    let attributes = Attributes {
+fn counter(thread: libc::pid_t, place: Where) -> Result<File, Errno> {
+    let mut attributes = Attributes {
         kind: HARDWARE,
-        size: u32::try_from(size_of::<Attributes>()).ok()?,
+        size: u32::try_from(size_of::<Attributes>()).map_err(|_| Errno::INVAL)?,
         config: INSTRUCTIONS,
-        flags,
+        read_format: WITH_TIMES,
+        flags: match place {
+            Where::Everywhere => INHERIT,
+            Where::Program => INHERIT | EXCLUDE_KERNEL,
+        },
         ..Attributes::default()
     };
-    let (any_processor, no_group) = (-1, -1);
+    let (any_processor, no_group): (libc::c_long, libc::c_long) = (-1, -1);
     #[expect(unsafe_code, reason = "no crate of ours has this system call")]
-    // SAFETY: the kernel only reads `attributes`, which has the layout and the size that it says.
+    // SAFETY: `attributes` has the layout and the size that it says; the kernel reads it, and may write
+    // its `size`.
     let descriptor = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
-            std::ptr::from_ref(&attributes),
-            thread,
+            std::ptr::from_mut(&mut attributes),
+            libc::c_long::from(thread),
             any_processor,
             no_group,
             CLOSE_ON_EXEC,
         )
     };
-    let descriptor = i32::try_from(descriptor).ok().filter(|fd| *fd >= 0)?;
-    #[expect(unsafe_code, reason = "a system call gives a number")]
+    if descriptor < 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(Errno::from_io_error(&error).unwrap_or(Errno::INVAL));
+    }
+    let descriptor = i32::try_from(descriptor).map_err(|_| Errno::BADF)?;
+    #[expect(unsafe_code, reason = "the descriptor is ours to close")]
     // SAFETY: the kernel has just made it, and nobody else knows of it.
     let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    Some(File::from(descriptor))
+    Ok(File::from(descriptor))
 }

@@ -6,6 +6,7 @@
 mod change;
 mod cost;
 mod fleet;
+mod instructions;
 mod isolation;
 mod storm;
 

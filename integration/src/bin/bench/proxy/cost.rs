@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use integration::client::Client;
@@ -10,32 +10,26 @@ use integration::place::Place;
 use integration::process::Process;
 use integration::server::Launch;
 use integration::volume;
-use tokio::time::sleep;
 
-use super::change;
 use super::fleet::{self, Fleet};
+use super::{change, instructions};
 use crate::calls::Pairing;
-use crate::instructions::{Counters, Executed};
 use crate::report::{Report, median, row, title};
 
-const CONNECTIONS: [usize; 3] = [1, 100, 1_000];
+pub(super) const CONNECTIONS: [usize; 3] = [1, 100, 1_000];
 /// What a call may cost, over the same call of a single driver.
-const COST_AIM: f64 = 1.03;
-/// How long it is watched while nobody calls.
-const IDLE: Duration = Duration::from_secs(3);
+pub(super) const COST_AIM: f64 = 1.03;
 /// The most memory of a thousand connections, in MiB.
 const MEMORY_AIM: f64 = 100.0;
 
 /// One server, and a volume of it that stays.
 #[derive(Debug)]
-struct Side<'a> {
+pub(super) struct Side<'a> {
     client: Client,
-    process: Process,
+    pub(super) process: Process,
     connection: Option<String>,
     id: String,
     fleet: Option<&'a Fleet>,
-    /// What it executes in a second when nobody calls: it looks at its files.
-    idle: Option<Executed>,
 }
 
 /// What is compared of one fleet.
@@ -43,10 +37,8 @@ struct Side<'a> {
 struct Compared {
     get: Pairing,
     make: Pairing,
-    /// What all calls of a round cost, over the same of the single driver.
+    /// Processor time of all calls of a round, over that of the single driver.
     work: Vec<f64>,
-    instructions: Vec<f64>,
-    instructions_of_program: Vec<f64>,
 }
 
 /// The times of one side in one round.
@@ -55,7 +47,6 @@ struct Round {
     get: Vec<Duration>,
     make: Vec<Duration>,
     work: Option<Duration>,
-    instructions: Option<Executed>,
 }
 
 /// Measures the cost of calls, of memory, and of a change among many.
@@ -69,7 +60,6 @@ pub(super) async fn measure(quick: bool, report: &mut Report) -> Result<()> {
         connection: None,
         id: String::new(),
         fleet: None,
-        idle: None,
     };
     single.stays().await?;
     let mut fleets = Vec::new();
@@ -85,13 +75,9 @@ pub(super) async fn measure(quick: bool, report: &mut Report) -> Result<()> {
             connection: Some(fleet::name(connections / 2)),
             id: String::new(),
             fleet: Some(fleet),
-            idle: None,
         };
         side.stays().await?;
         sides.push(side);
-    }
-    for side in sides.iter_mut().chain([&mut single]) {
-        side.idles().await;
     }
     let (rounds, calls) = if quick { (3, 100) } else { (9, 300) };
     let mut compared: Vec<Compared> = sides.iter().map(|_| Compared::default()).collect();
@@ -108,11 +94,8 @@ pub(super) async fn measure(quick: bool, report: &mut Report) -> Result<()> {
         title(&format!("the proxy with {connections} connections"));
         compared.show(report);
         memory(connections, side.process, report);
-        if let Some(idle) = side.idle {
-            let text = format!("{:.1} million instructions a second", idle.everywhere / 1e6);
-            row("while nobody calls", &text);
-        }
     }
+    instructions::measure(&single, &sides, quick, report).await?;
     let last = sides.iter().filter_map(|side| side.fleet).next_back();
     match last {
         Some(fleet) => change::measure(fleet, quick, report).await,
@@ -158,40 +141,21 @@ impl Side<'_> {
         Ok(())
     }
 
-    /// Looks how much it does by itself.
-    async fn idles(&mut self) {
-        let Some(counters) = Counters::of(self.process) else {
-            return;
-        };
-        let began = Instant::now();
-        sleep(IDLE).await;
-        let executed = counters.read();
-        let seconds = began.elapsed().as_secs_f64();
-        self.idle = executed.map(|executed| Executed {
-            everywhere: executed.everywhere / seconds,
-            program: executed.program / seconds,
-        });
+    /// The times of the calls that are compared, each made so often.
+    pub(super) async fn called(&self, calls: usize) -> Result<(Vec<Duration>, Vec<Duration>)> {
+        let get = fleet::got(&self.client, &self.id, calls).await?;
+        let connection = self.connection.as_deref();
+        let make = fleet::made_and_deleted(&self.client, connection, calls).await?;
+        Ok((get, make))
     }
 
     async fn round(&self, calls: usize) -> Result<Round> {
         let before = worked(self.process);
-        let (counters, began) = (Counters::of(self.process), Instant::now());
-        let get = fleet::got(&self.client, &self.id, calls).await?;
-        let connection = self.connection.as_deref();
-        let make = fleet::made_and_deleted(&self.client, connection, calls).await?;
-        let instructions = counters.and_then(|counters| counters.read());
-        let instructions = instructions.zip(self.idle);
-        let instructions =
-            instructions.map(|(executed, idle)| executed.without(idle, began.elapsed()));
+        let (get, make) = self.called(calls).await?;
         // A thread that has ended took its time with it: such a round says nothing.
         let work = worked(self.process).zip(before);
         let work = work.and_then(|(after, before)| after.checked_sub(before));
-        Ok(Round {
-            get,
-            make,
-            work,
-            instructions,
-        })
+        Ok(Round { get, make, work })
     }
 }
 
@@ -204,31 +168,18 @@ impl Compared {
         if let (Some(ours), Some(alone)) = (ours.work, alone.work) {
             self.work.push(ours.as_secs_f64() / alone.as_secs_f64());
         }
-        if let (Some(ours), Some(alone)) = (ours.instructions, alone.instructions) {
-            self.instructions.push(ours.everywhere / alone.everywhere);
-            let program = ours.program / alone.program;
-            self.instructions_of_program.push(program);
-        }
     }
 
     fn show(mut self, report: &mut Report) {
         let single = "the single driver";
         self.get.show("get volume", single, COST_AIM, report);
         self.make.show("create + delete", single, COST_AIM, report);
-        for (name, ratios) in [
-            ("processor time of all of it", &mut self.work),
-            ("instructions of all of it", &mut self.instructions),
-            (
-                "of these, in the program",
-                &mut self.instructions_of_program,
-            ),
-        ] {
-            if ratios.is_empty() {
-                row(name, "this machine does not tell");
-                continue;
-            }
-            let ratio = median(ratios);
-            report.aimed(name, &format!("ratio {ratio:.3}"), ratio, COST_AIM);
+        if self.work.is_empty() {
+            row("processor time", "the kernel does not tell");
+            return;
         }
+        let ratio = median(&mut self.work);
+        let text = format!("ratio {ratio:.3}");
+        report.aimed("processor time of all of it", &text, ratio, COST_AIM);
     }
 }
