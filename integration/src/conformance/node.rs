@@ -214,13 +214,24 @@ pub async fn read_only_is_enforced_by_the_kernel(target: &dyn Target) {
     for (mode, readonly) in modes {
         let what = format!("{mode:?}, readonly={readonly}");
         let capability = volume::mounted(mode);
+        let writer = volume::mounted(Mode::SingleNodeWriter);
         let request = csi::CreateVolumeRequest {
-            volume_capabilities: vec![capability.clone()],
+            volume_capabilities: vec![capability.clone(), writer.clone()],
             ..world.create("read-only")
         };
         let made = world.make(request).await;
         let (staging, pod) = (world.staging(&made), world.pod("read-only"));
         let node = &mut world.client.clone().node;
+        if mode == Mode::MultiNodeReaderOnly {
+            // Where many read, nobody makes the filesystem of a new disk: one has written before.
+            let request = csi::NodeStageVolumeRequest {
+                volume_capability: Some(writer),
+                ..world.stage(&made, &staging)
+            };
+            let staged = node.node_stage_volume(request).await;
+            staged.unwrap_or_else(|status| panic!("{what}, staged for writing: {status}"));
+            world.unstage(&made).await;
+        }
         let request = csi::NodeStageVolumeRequest {
             volume_capability: Some(capability.clone()),
             ..world.stage(&made, &staging)
