@@ -9,7 +9,7 @@ use tokio::time::sleep;
 /// Between two rounds: at least so long, and so many times what one took. Many share a processor, and
 /// what is tested needs it as well.
 const PAUSE: Duration = Duration::from_millis(100);
-const REST: u32 = 10;
+const REST: u32 = 30;
 
 /// Some things that are done again and again. Dropped, they end in the middle.
 #[derive(Debug)]

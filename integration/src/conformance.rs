@@ -89,6 +89,12 @@ pub trait Target: Send + Sync {
         None
     }
 
+    /// How many folders of a hundred files a copy takes a while for. Where it is made as a whole, a few are
+    /// as many as any.
+    fn folders_of_a_large_volume(&self) -> usize {
+        30
+    }
+
     /// In which mode several pods of a node write.
     fn many_writers(&self) -> Mode {
         Mode::MultiNodeMultiWriter

@@ -25,7 +25,7 @@ const ATTEMPTS: usize = 20;
 async fn large_volume(world: &World<'_>) -> (csi::Volume, Tree) {
     let source = world.volume("large").await;
     let pod = world.mount(&source).await;
-    for folder in 0..30 {
+    for folder in 0..world.target.folders_of_a_large_volume() {
         let folder = pod.join(format!("folder-{folder}"));
         fs::create_dir(&folder).expect("a folder");
         for file in 0..100 {

@@ -91,6 +91,10 @@ impl<T: Target> Target for Proxied<T> {
         self.target.elsewhere()
     }
 
+    fn folders_of_a_large_volume(&self) -> usize {
+        self.target.folders_of_a_large_volume()
+    }
+
     fn many_writers(&self) -> Mode {
         self.target.many_writers()
     }

@@ -109,8 +109,7 @@ pub fn one_of_each_stack() -> impl Iterator<Item = Served> {
 
 /// Those whose volumes are mounted, one of each way.
 pub fn mounted() -> impl Iterator<Item = Served> {
-    let local = |served: &Served| served.kind.starts_with("zfs-local");
-    one_of_each_stack().chain(ALL.into_iter().filter(local))
+    one_of_each_stack().chain(ALL.into_iter().filter(Served::is_of_the_node))
 }
 
 const SHARE_NFS: Access = Access::Mount("nfs");
@@ -207,6 +206,11 @@ const NVMET: &str = "nvmeof:
 // === impl Served ===
 
 impl Served {
+    /// Whether it makes volumes on its own machine, for that alone.
+    fn is_of_the_node(&self) -> bool {
+        self.kind.starts_with("zfs-local")
+    }
+
     /// Makes the datasets that the driver is told of, and says how to start it.
     ///
     /// # Panics

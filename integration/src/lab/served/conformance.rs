@@ -83,6 +83,10 @@ impl Target for Served {
         ONE_STRING_OF
     }
 
+    fn folders_of_a_large_volume(&self) -> usize {
+        1
+    }
+
     fn many_writers(&self) -> Mode {
         match self.kind {
             // Of a filesystem on a disk of the network, two nodes would make rubbish.
@@ -92,8 +96,13 @@ impl Target for Served {
     }
 
     fn longest_name_with_snapshots(&self) -> usize {
-        // `<volume>@<name>`
-        MAX_STRING - 1 - MIN_LEAF
+        // `<volume>@<name>`, and a volume of the node ends in a mark of its node.
+        let mark = if self.is_of_the_node() {
+            "-n0123abcd".len()
+        } else {
+            0
+        };
+        MAX_STRING - 1 - MIN_LEAF - mark
     }
 
     fn patience(&self) -> Duration {
@@ -103,7 +112,7 @@ impl Target for Served {
     fn elsewhere(&self) -> Option<BTreeMap<String, String>> {
         let key = "org.democratic-csi.topology/node".to_owned();
         let elsewhere = BTreeMap::from([(key, "another-node".to_owned())]);
-        self.kind.starts_with("zfs-local").then_some(elsewhere)
+        self.is_of_the_node().then_some(elsewhere)
     }
 }
 
