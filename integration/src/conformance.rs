@@ -95,6 +95,11 @@ pub trait Target: Send + Sync {
         30
     }
 
+    /// How many volumes and snapshots are listed in pages.
+    fn in_pages(&self) -> usize {
+        60
+    }
+
     /// In which mode several pods of a node write.
     fn many_writers(&self) -> Mode {
         Mode::MultiNodeMultiWriter

@@ -27,8 +27,8 @@ fn furnish(root: &Path, holds: Holds) {
     )
     .expect("a file");
     let sparse = fs::File::create(at("sparse")).expect("a file");
-    sparse.set_len(24 << 20).expect("a hole");
-    rustix::io::pwrite(&sparse, b"island", 12 << 20).expect("an island");
+    sparse.set_len(6 << 20).expect("a hole");
+    rustix::io::pwrite(&sparse, b"island", 3 << 20).expect("an island");
     if holds < Holds::Owners {
         fs::write(at("same-file"), "content").expect("a file");
         return;

@@ -13,11 +13,11 @@ use crate::volume;
 
 /// What exists all the while is listed exactly once in every round, whatever comes and goes.
 pub async fn pages_neither_lose_nor_repeat_while_others_come_and_go(target: &dyn Target) {
-    const STABLE: usize = 60;
+    let stable = target.in_pages();
     let world = World::start(target).await;
     let mut volumes = Vec::new();
     let mut snapshots = Vec::new();
-    for n in 0..STABLE {
+    for n in 0..stable {
         // Spread over the alphabet, so that what comes and goes falls between them.
         let volume = world.volume(&format!("{:02x}-stable", n * 4)).await;
         let snapshot = world
@@ -42,8 +42,8 @@ pub async fn pages_neither_lose_nor_repeat_while_others_come_and_go(target: &dyn
     stop.store(true, Ordering::Release);
     churn.await.expect("nothing failed meanwhile");
     // At rest, nothing but them is listed.
-    assert_eq!(list_volumes(&world.client, 7).await.len(), STABLE);
-    assert_eq!(list_snapshots(&world.client, 7).await.len(), STABLE);
+    assert_eq!(list_volumes(&world.client, 7).await.len(), stable);
+    assert_eq!(list_snapshots(&world.client, 7).await.len(), stable);
     for id in snapshots {
         world.remove_snapshot(&id).await;
     }

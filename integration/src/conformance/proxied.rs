@@ -95,6 +95,10 @@ impl<T: Target> Target for Proxied<T> {
         self.target.folders_of_a_large_volume()
     }
 
+    fn in_pages(&self) -> usize {
+        self.target.in_pages()
+    }
+
     fn many_writers(&self) -> Mode {
         self.target.many_writers()
     }

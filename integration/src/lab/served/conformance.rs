@@ -24,6 +24,9 @@ use crate::tree::{Entry, Tree};
 /// A program that makes a real volume for each hostile name would be at it for hours.
 const ONE_STRING_OF: usize = 25;
 
+/// Each is made, listed a dozen times and deleted, in some seconds.
+const IN_PAGES: usize = 12;
+
 /// Until all connections have logged in, which takes an emulated processor a second each.
 const PATIENCE: Duration = Duration::from_mins(3);
 
@@ -85,6 +88,10 @@ impl Target for Served {
 
     fn folders_of_a_large_volume(&self) -> usize {
         1
+    }
+
+    fn in_pages(&self) -> usize {
+        IN_PAGES
     }
 
     fn many_writers(&self) -> Mode {
