@@ -21,8 +21,9 @@ use crate::server::Launch;
 use crate::suite;
 use crate::tree::{Entry, Tree};
 
-/// A program that makes a real volume for each hostile name would be at it for hours.
-const ONE_STRING_OF: usize = 25;
+/// A program that makes a real volume for each hostile name would be at it for hours. What becomes of each
+/// of them in a command is looked at by cells of their own.
+const ONE_STRING_OF: usize = 250;
 
 /// Each is made, listed a dozen times and deleted, in some seconds.
 const IN_PAGES: usize = 12;
