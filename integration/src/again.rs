@@ -38,8 +38,8 @@ impl Again {
         }
     }
 
-    /// Does this too, at least once, as long as it says that it goes on.
-    pub fn also<F>(&mut self, name: &'static str, mut round: impl FnMut() -> F + Send + 'static)
+    /// Does this too, at least once, as long as it says that it goes on. It is told how often it was done.
+    pub fn also<F>(&mut self, name: &'static str, mut round: impl FnMut(u64) -> F + Send + 'static)
     where
         F: Future<Output = bool> + Send,
     {
@@ -48,7 +48,7 @@ impl Again {
             let mut rounds = 0;
             loop {
                 let began = Instant::now();
-                if !round().await {
+                if !round(rounds).await {
                     let by_itself = true;
                     return Ended { rounds, by_itself };
                 }

@@ -28,7 +28,6 @@ use std::time::Duration;
 
 use csi_proto::v1::Volume;
 use csi_proto::v1::volume_capability::access_mode::Mode;
-use driver_core::text::MAX_STRING;
 
 use crate::place::Place;
 use crate::server::Launch;
@@ -105,10 +104,10 @@ pub trait Target: Send + Sync {
         Mode::MultiNodeMultiWriter
     }
 
-    /// The longest name of a volume of which snapshots with names of any length can be taken: where the
-    /// id of a snapshot has that of its volume in it, a longer one leaves them no room.
-    fn longest_name_with_snapshots(&self) -> usize {
-        MAX_STRING
+    /// The longest name of a volume of which snapshots can be taken, where the id of a snapshot has that of
+    /// its volume in it: a longer one leaves them no room.
+    fn longest_name_with_snapshots(&self) -> Option<usize> {
+        None
     }
 
     /// How long a connection beside the tested one may take until it answers for the first time, where

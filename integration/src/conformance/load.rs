@@ -3,13 +3,12 @@
 //! Nothing is made there: what is listed stays as it is.
 
 use std::error::Error as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use csi_proto::v1 as csi;
 use tonic::{Code, Status};
 
+use super::Target;
 use crate::again::Again;
 use crate::client::Client;
 
@@ -20,16 +19,16 @@ pub struct Load(Again);
 // === impl Load ===
 
 impl Load {
-    /// Of these connections, each of which may take so long until it answers for the first time.
-    pub fn begin(client: &Client, connections: &[&'static str], patience: Duration) -> Self {
+    /// Of the connections beside the tested one.
+    pub fn begin(client: &Client, target: &dyn Target) -> Self {
         let mut again = Again::new();
-        let patience = Instant::now() + patience;
-        for &connection in connections {
+        let opened = Instant::now() + target.patience();
+        for connection in target.beside() {
             let client = client.clone();
-            let has_answered = Arc::new(AtomicBool::new(false));
-            again.also(connection, move || {
-                let (client, has_answered) = (client.clone(), has_answered.clone());
-                async move { round(client, connection, patience, &has_answered).await }
+            again.also(connection, move |rounds| {
+                // All of them log in at once: until it has answered, it may take its time.
+                let patience = (rounds == 0).then_some(opened);
+                round(client.clone(), connection, patience)
             });
         }
         Self(again)
@@ -55,17 +54,11 @@ impl Load {
     }
 }
 
-/// A round of a connection; `false` if there is nobody any more to ask. Until its first answer it may
-/// take the time that its target gives it: all of them log in at once.
-async fn round(
-    client: Client,
-    connection: &str,
-    patience: Instant,
-    has_answered: &AtomicBool,
-) -> bool {
+/// A round of a connection; `false` if there is nobody any more to ask. Until `patience` it may be late.
+async fn round(client: Client, connection: &str, patience: Option<Instant>) -> bool {
     loop {
         let status = match asked(&client, connection).await {
-            Ok(()) => break,
+            Ok(()) => return true,
             Err(status) => status,
         };
         if status.source().is_some() {
@@ -73,11 +66,9 @@ async fn round(
             return false;
         }
         let is_late = status.code() == Code::DeadlineExceeded;
-        let may_be = !has_answered.load(Ordering::Relaxed) && Instant::now() < patience;
+        let may_be = patience.is_some_and(|patience| Instant::now() < patience);
         assert!(is_late && may_be, "{connection}: {status:?}");
     }
-    has_answered.store(true, Ordering::Relaxed);
-    true
 }
 
 /// Its room, and a volume that it has to look for.

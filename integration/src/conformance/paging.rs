@@ -19,10 +19,9 @@ pub async fn pages_neither_lose_nor_repeat_while_others_come_and_go(target: &dyn
     let mut snapshots = Vec::new();
     for n in 0..stable {
         // Spread over the alphabet, so that what comes and goes falls between them.
-        let volume = world.volume(&format!("{:02x}-stable", n * 4)).await;
-        let snapshot = world
-            .cut(&format!("{:02x}-stable", n * 4), &volume.volume_id)
-            .await;
+        let name = format!("{:02x}-stable", n * 240 / stable);
+        let volume = world.volume(&name).await;
+        let snapshot = world.cut(&name, &volume.volume_id).await;
         volumes.push(volume.volume_id);
         snapshots.push(snapshot.snapshot_id);
     }

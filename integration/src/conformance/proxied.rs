@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use csi_proto::v1::Volume;
 use csi_proto::v1::volume_capability::access_mode::Mode;
-use driver_core::text::MAX_STRING;
 
 use super::{Holds, Target};
 use crate::place::Place;
@@ -103,13 +102,9 @@ impl<T: Target> Target for Proxied<T> {
         self.target.many_writers()
     }
 
-    fn longest_name_with_snapshots(&self) -> usize {
-        let longest = self.target.longest_name_with_snapshots();
-        if longest == MAX_STRING {
-            longest
-        } else {
-            longest - format!("s:{TESTED}/").len()
-        }
+    fn longest_name_with_snapshots(&self) -> Option<usize> {
+        let alone = self.target.longest_name_with_snapshots();
+        alone.map(|longest| longest - format!("s:{TESTED}/").len())
     }
 
     fn patience(&self) -> Duration {

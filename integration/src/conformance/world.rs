@@ -52,7 +52,7 @@ impl<'a> World<'a> {
         let server = change(target.launch(&place)).start(&place).await;
         let client = server.client();
         Self {
-            load: Some(Load::begin(&client, &target.beside(), target.patience())),
+            load: Some(Load::begin(&client, target)),
             empty: target.backend(&place).without_folder_times(),
             canary: Tree::read(&place.canary()),
             target,
@@ -76,11 +76,7 @@ impl<'a> World<'a> {
         }
         self.server = self.target.launch(&self.place).start(&self.place).await;
         self.client = self.server.client();
-        self.load = Some(Load::begin(
-            &self.client,
-            &self.target.beside(),
-            self.target.patience(),
-        ));
+        self.load = Some(Load::begin(&self.client, self.target));
     }
 
     /// Nothing went wrong beside what is tested, while the server lives.

@@ -9,9 +9,11 @@
 
 use std::backtrace::Backtrace;
 use std::fs;
-use std::panic;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use futures_util::FutureExt as _;
 
 use super::command;
 use super::remains::Remains;
@@ -42,15 +44,15 @@ pub fn at_any_panic() {
     }));
 }
 
-/// Several checks of an hour follow one another: whoever runs them catches a panic and goes on, so that
-/// one run tells more than the first thing that is wrong. After them a panic ends the process as ever.
-pub fn go_on_after_a_panic(yes: bool) {
-    GOES_ON.store(yes, Ordering::Relaxed);
-}
-
-/// How many there were so far.
-pub fn panics() -> usize {
-    PANICS.load(Ordering::Relaxed)
+/// Runs one of several checks that take an hour together, and says whether it passed: nothing panicked
+/// meanwhile, in it or in a task that nobody waits for. One run tells more than the first thing that is
+/// wrong; outside of this a panic ends the process as ever.
+pub async fn passes(check: impl Future<Output = ()>) -> bool {
+    let before = PANICS.load(Ordering::Relaxed);
+    GOES_ON.store(true, Ordering::Relaxed);
+    let _ = AssertUnwindSafe(check).catch_unwind().await;
+    GOES_ON.store(false, Ordering::Relaxed);
+    PANICS.load(Ordering::Relaxed) == before
 }
 
 #[expect(

@@ -80,7 +80,7 @@ impl Counters {
             }
             sum += count;
         }
-        (sum > 0).then_some(sum as f64)
+        Some(sum as f64)
     }
 }
 

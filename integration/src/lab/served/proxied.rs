@@ -144,7 +144,7 @@ impl Neighbours {
         .await;
         self.requests.push(request.clone());
         let client = self.client.clone();
-        self.again.also(connection, move || {
+        self.again.also(connection, move |_| {
             let (client, request) = (client.clone(), request.clone());
             async move {
                 round(&client, &request).await;

@@ -49,6 +49,11 @@ struct Round {
     work: Option<Duration>,
 }
 
+/// How many rounds, and how many calls of each sort in one.
+pub(super) fn effort(quick: bool) -> (usize, usize) {
+    if quick { (3, 100) } else { (9, 300) }
+}
+
 /// Measures the cost of calls, of memory, and of a change among many.
 pub(super) async fn measure(quick: bool, report: &mut Report) -> Result<()> {
     let place = Place::new();
@@ -79,7 +84,7 @@ pub(super) async fn measure(quick: bool, report: &mut Report) -> Result<()> {
         side.stays().await?;
         sides.push(side);
     }
-    let (rounds, calls) = if quick { (3, 100) } else { (9, 300) };
+    let (rounds, calls) = effort(quick);
     let mut compared: Vec<Compared> = sides.iter().map(|_| Compared::default()).collect();
     for round in 0..=rounds {
         let alone = single.round(calls).await?;

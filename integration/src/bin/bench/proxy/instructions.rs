@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tokio::time::sleep;
 
-use super::cost::{CONNECTIONS, COST_AIM, Side};
+use super::cost::{CONNECTIONS, COST_AIM, Side, effort};
 use crate::instructions::{Counters, Where};
 use crate::report::{Report, median, row, title};
 
@@ -24,6 +24,7 @@ pub(super) async fn measure(
     report: &mut Report,
 ) -> Result<()> {
     title("instructions of these calls, over those of the single driver");
+    // One after the other: a processor may have room for one counter.
     for (place, name) in [
         (Where::Everywhere, "in the program and its kernel"),
         (Where::Program, "in the program alone"),
@@ -50,11 +51,8 @@ async fn over(
     sides: &[Side<'_>],
     quick: bool,
 ) -> Result<Option<Vec<(f64, Vec<f64>)>>> {
-    let (rounds, calls, idle) = if quick {
-        (3, 100, QUICK_IDLE)
-    } else {
-        (9, 300, IDLE)
-    };
+    let (rounds, calls) = effort(quick);
+    let idle = if quick { QUICK_IDLE } else { IDLE };
     let all: Vec<_> = [single].into_iter().chain(sides).collect();
     let counters: Vec<_> = all
         .iter()
@@ -89,5 +87,7 @@ async fn executed(side: &Side<'_>, place: Where, calls: usize, idle: f64) -> Res
     let (counters, began) = (Counters::of(side.process, place), Instant::now());
     side.called(calls).await?;
     let executed = counters.and_then(|counters| counters.read());
+    // Calls take instructions: a counter that says none is none. At rest there may be none.
+    let executed = executed.filter(|executed| *executed > 0.0);
     Ok(executed.map(|executed| executed - idle * began.elapsed().as_secs_f64()))
 }
