@@ -318,7 +318,11 @@ impl Export for DiskExport {
         if facts.present.is_empty() {
             return Ok(Vec::new());
         }
-        let remove = self.with(subject, asset, |stack, disk| stack.remove(disk, facts));
+        let guests = self.nodes.as_ref().map(|nodes| nodes.remembered(subject));
+        let out = guests.transpose()?.unwrap_or_default().names_of(None);
+        let remove = self.with(subject, asset, |stack, disk| {
+            stack.remove(&Disk { out: &out, ..*disk }, facts)
+        });
         Ok(vec![Act::Do(remove)])
     }
 

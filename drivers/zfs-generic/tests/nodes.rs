@@ -194,6 +194,79 @@ async fn whoever_is_cut_while_a_node_is_let_in_the_retry_lets_it_in() {
     }
 }
 
+/// What the host knows of nodes, apart from any subsystem.
+fn known(host: &Host) -> Vec<String> {
+    let all = std::fs::read_dir(host.path("cfg/nvmet/hosts")).unwrap();
+    let mut names: Vec<_> = all
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn who_is_put_out_of_the_last_subsystem_is_forgotten() {
+    let host = Host::new();
+    let export = host.export(NVMET);
+    let (a, b) = (called(NVMET, "a"), called(NVMET, "b"));
+    let mut volumes = [1, 2].map(|number| Volume::new("tank/v", &format!("pvc-{number}"), number));
+    for volume in &mut volumes {
+        present(&host, &export, volume).await;
+        allow(&host, &export, volume, "a").await;
+        allow(&host, &export, volume, "b").await;
+    }
+    assert!(revoke(&host, &export, &mut volumes[0], Some("a")).await);
+    assert_eq!(known(&host), [a.as_str(), &b]);
+    assert!(revoke(&host, &export, &mut volumes[1], Some("a")).await);
+    assert_eq!(known(&host), [b.as_str()]);
+    // Its keys are somebody's work.
+    let key = host.path(&format!("cfg/nvmet/hosts/{b}/dhchap_key"));
+    std::fs::write(&key, "DHHC-1:00:key:\n").unwrap();
+    assert!(revoke(&host, &export, &mut volumes[0], Some("b")).await);
+    assert!(revoke(&host, &export, &mut volumes[1], Some("b")).await);
+    assert_eq!(known(&host), [b.as_str()]);
+    std::fs::write(&key, "\n").unwrap();
+    allow(&host, &export, &mut volumes[0], "b").await;
+    host.withdraw(&export, &volumes[0]).await.unwrap();
+    assert_eq!(known(&host), [""; 0]);
+}
+
+#[tokio::test]
+async fn whoever_is_cut_while_nodes_are_put_out_the_retry_leaves_nobody_known() {
+    for removed in [false, true] {
+        let (mut steps, mut cut) = (0, 0);
+        while cut <= steps {
+            let mut host = Host::new();
+            let export = host.export(NVMET);
+            let mut volume = Volume::new("tank/v", "pvc-1", 7);
+            present(&host, &export, &mut volume).await;
+            allow(&host, &export, &mut volume, "a").await;
+            allow(&host, &export, &mut volume, "b").await;
+            host.counted();
+            host.cut = (cut > 0).then_some(cut);
+            let done = if removed {
+                host.withdraw(&export, &volume).await.is_ok()
+            } else {
+                let ask = Ask::Revoke(None);
+                host.settle(&export, &mut volume, &ask).await.is_ok()
+            };
+            if cut == 0 {
+                steps = host.counted();
+            }
+            assert_eq!(done, cut == 0);
+            host.cut = None;
+            if !removed {
+                revoke(&host, &export, &mut volume, None).await;
+                assert_eq!(known(&host), [""; 0], "cut {cut}");
+            }
+            host.withdraw(&export, &volume).await.unwrap();
+            assert_eq!(known(&host), [""; 0], "cut {cut}");
+            cut += 1;
+        }
+        assert!(steps > 4, "{steps}");
+    }
+}
+
 #[tokio::test]
 async fn where_nodes_have_no_names_those_that_others_let_in_stay_and_are_saved() {
     let open = LIO.replace(

@@ -252,7 +252,7 @@ remove() {
         rmdir "$namespace" || die "namespace of $nqn is busy"
     fi
     [ $others = no ] || return 0
-    remove_hosts
+    remove_hosts "$@"
     [ ! -d "$subsystem" ] || rmdir "$subsystem" || die "subsystem $nqn is busy"
 }
 
@@ -307,11 +307,11 @@ resize)
     ;;
 remove)
     if [ $foreign = no ] && [ $others = yes ]; then
-        remove
+        remove "$@"
         elements
         [ ! -e "$save" ] || store "$elements"
     elif [ $foreign = no ]; then
-        remove
+        remove "$@"
         drop=$nqn
         [ ! -e "$save" ] || store "$absence"
     fi

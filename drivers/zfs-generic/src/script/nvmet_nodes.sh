@@ -4,10 +4,26 @@
 # outlives the name. Since Linux 6.11 the kernel can show who is connected, and end one of them, in a
 # folder `ctrl*` of debugfs for each controller, if it was built so (CONFIG_NVME_TARGET_DEBUGFS).
 
-# Nobody is named any more.
+# unname NAME: the subsystem does not name it any more, and where nobody else does, the host does not know
+# it any more. One that somebody else names is busy; one that somebody has given keys stays.
+unname() {
+    link=$subsystem/allowed_hosts/$1 known=$root/hosts/$1
+    [ ! -L "$link" ] || rm -f "$link" || die "cannot put out $1"
+    [ -d "$known" ] || return 0
+    for key in "$known"/dhchap_key "$known"/dhchap_ctrl_key; do
+        get "$key"
+        [ -z "$it" ] || return 0
+    done
+    rmdir "$known" 2>/dev/null || :
+}
+
+# Nobody is named any more. The words tell again who somebody was putting out that was cut right there.
 remove_hosts() {
     for host in "$subsystem"/allowed_hosts/*; do
-        [ ! -L "$host" ] || rm -f "$host" || die "cannot put out ${host##*/}"
+        [ ! -L "$host" ] || set -- "$@" "out=${host##*/}"
+    done
+    for word; do
+        case $word in out=*) unname "${word#*=}" ;; esac
     done
 }
 
@@ -111,8 +127,7 @@ put_out() {
         case $word in
         out=*)
             leaving=yes
-            host=$subsystem/allowed_hosts/${word#*=}
-            [ ! -L "$host" ] || rm -f "$host" || die "cannot put out ${host##*/}"
+            unname "${word#*=}"
             ;;
         esac
     done
