@@ -12,8 +12,8 @@ use crate::telemetry::{LogFormat, Verbosity};
 pub(super) const ABOUT: &str = "\
 One CSI driver process for many storage backends.
 
-Without a subcommand it serves CSI, with the command line of democratic-csi: in a Helm release,
-a Nomad job or a DaemonSet only the image changes.";
+Without a subcommand it serves CSI, with the command line of democratic-csi: what starts that one
+starts this one, with the same flags, configuration and volumes.";
 
 pub(super) const HINT: &str = "`--help` tells more, with examples, exit codes and signals.";
 

@@ -99,7 +99,10 @@ pub const VARIABLES: &[Variable] = &[
     ),
     acts("NO_COLOR", "`try` does not use colours on a terminal"),
     none("NODE_EXTRA_CA_CERTS", NO_HTTPS),
-    none("SSH_REUSE_CONNECTION", NO_DRIVER),
+    none(
+        "SSH_REUSE_CONNECTION",
+        "one connection is always kept, and shared",
+    ),
     none("RESTIC_DEFAULT_TIMEOUT", NO_DRIVER),
     none("KOPIA_DEFAULT_TIMEOUT", NO_DRIVER),
     none(

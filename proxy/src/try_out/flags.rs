@@ -37,7 +37,7 @@ Examples:
   See a volume live its whole life:
     omnibus-csi try
   Try your own storage, with the parameters of your storage class:
-    omnibus-csi try --driver-config-file=nas.yaml --parameter=fsType=xfs --size=2Gi
+    omnibus-csi try --driver-config-file=nas.yaml --fs-type=xfs --size=2Gi
   For a script:
     omnibus-csi try --json | jq .result
 
