@@ -38,19 +38,30 @@ make_port() {
         esac
     fi
     want_folder "$port" || return 0
-    case $1 in
-    *,*)
-        # The address of a port that is in use cannot change; it is the host's then.
-        for link in "$port"/subsystems/*; do
-            [ ! -L "$link" ] || return 0
-        done
-        fields=${1#*,}
-        for field in trtype adrfam traddr trsvcid; do
-            want "$port/addr_$field" "${fields%%,*}"
-            fields=${fields#*,}
-        done
+    case $1 in *,*) make_address "${1%%,*}" "${1#*,}" ;; esac
+}
+
+# make_address NUMBER TRTYPE,ADRFAM,TRADDR,TRSVCID: a port that has none gets it. One that somebody has
+# given another address is somebody's, and nodes would look for its disks where we say.
+make_address() {
+    here=
+    for field in trtype traddr trsvcid; do
+        get "$port/addr_$field"
+        here=$here,$it
+    done
+    here=${here#,} fields=$2
+    there=${fields%%,*},${fields#*,*,}
+    case $here in
+    "$there") return 0 ;;
+    *,?*,?*)
+        [ "$mode" != look ] || { echo "missing ports/$1" && return; }
+        die "port $1 of the host is at $here, not at $there: correct that, or take another port"
         ;;
     esac
+    for field in trtype adrfam traddr trsvcid; do
+        want "$port/addr_$field" "${fields%%,*}"
+        fields=${fields#*,}
+    done
 }
 
 make_namespace() {

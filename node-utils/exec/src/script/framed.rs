@@ -130,18 +130,20 @@ mod tests {
     use std::process::{Child, Stdio};
 
     use super::*;
-    use crate::script::SH;
+    use crate::script::{REMOTE_COMMAND, SH};
 
     struct Shell(Child);
 
     impl Shell {
         /// Each `sh` that this machine has.
         fn all() -> Vec<Self> {
-            let shells: [&[&str]; 4] = [
+            let shells: [&[&str]; 5] = [
                 &["sh", "-s"],
                 &["dash", "-s"],
                 &["bash", "-s"],
                 &["busybox", "sh", "-s"],
+                // As the server of SSH starts it for somebody whose login shell that is.
+                &["csh", "-c", REMOTE_COMMAND],
             ];
             let start = |words: &&[&str]| {
                 let mut command = std::process::Command::new(words[0]);

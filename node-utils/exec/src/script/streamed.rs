@@ -178,7 +178,7 @@ mod tests {
         let data: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
         let cat = streamed(&Command::new(Program::constant("cat")));
         let mut shells = 0;
-        for shell in ["sh", "dash", "bash"] {
+        for shell in ["sh", "dash", "bash", "csh"] {
             let Some(output) = remote(shell, &cat, &data) else {
                 continue;
             };
@@ -200,11 +200,18 @@ mod tests {
             .args(["-c", text, "sh"])
             .args(words);
         let command = streamed(&command);
-        let output = remote("sh", &command, b"").expect("a shell");
         let expected = format!("<{}>", words.join("><"));
-        let begun = command.beginning().hear(&output.stdout);
-        assert_eq!(begun, Begun::Runs(expected.into_bytes()));
-        assert_eq!(output.status.code(), Some(5));
+        let mut shells = 0;
+        for shell in ["sh", "csh"] {
+            let Some(output) = remote(shell, &command, b"") else {
+                continue;
+            };
+            shells += 1;
+            let begun = command.beginning().hear(&output.stdout);
+            assert_eq!(begun, Begun::Runs(expected.clone().into_bytes()), "{shell}");
+            assert_eq!(output.status.code(), Some(5), "{shell}");
+        }
+        assert!(shells > 0, "there is no shell here");
     }
 
     #[test]
