@@ -1,14 +1,19 @@
 //! The connections to one machine: as few as do, opened when they are needed.
 //!
-//! One call at a time connects, the others wait for it. After a failure the next attempt has to
-//! wait, each time longer, so that a machine that starts again is not stormed and a wrong password
-//! locks nobody out. What the server allows is learnt from its refusals.
+//! One attempt at a time connects, in a task of its own. Whoever needs a turn waits for its end and
+//! for a turn on the open connections, whichever comes first: a server that admits no further
+//! connection makes calls slower, and fails none. Only where no connection is open, the error of the
+//! attempt is that of everybody who waited for it. After a failure the next attempt has to wait, each
+//! time longer, so that a machine that starts again is not stormed and a wrong password locks nobody
+//! out. What the server allows is learnt from its refusals.
 
-use std::sync::Arc;
+use std::error::Error;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::select_all;
-use tokio::sync::{Mutex, OwnedSemaphorePermit};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::session::{ConnectError, Session};
@@ -31,6 +36,8 @@ pub(crate) struct Pool {
 #[derive(Default)]
 struct State {
     sessions: Vec<Arc<Session>>,
+    /// The last attempt; open for as long as it is under way.
+    attempt: Option<Attempt>,
     failures: u32,
     not_before: Option<Instant>,
 }
@@ -41,12 +48,23 @@ pub(crate) struct Turn {
     permit: OwnedSemaphorePermit,
 }
 
+/// An attempt to connect. It is closed when it is over, and has left its error if it failed.
+type Attempt = watch::Receiver<Option<ConnectError>>;
+
 /// What the search for a free turn found.
 enum Found {
     Turn(Turn),
-    /// All connections that there may be are in use.
-    Full(Vec<Arc<Session>>),
-    Room,
+    /// These connections are in use, and what may come besides them.
+    Busy(Vec<Arc<Session>>, More),
+}
+
+/// When there may be one more connection.
+enum More {
+    /// There are as many as there may be.
+    Never,
+    /// The last failure asks for a pause.
+    After(Instant),
+    Attempt(Attempt),
 }
 
 // === impl Pool ===
@@ -64,53 +82,111 @@ impl Pool {
     }
 
     /// Waits for a turn on any connection. The caller bounds the wait.
-    pub(crate) async fn turn(&self) -> Result<Turn, ConnectError> {
+    pub(crate) async fn turn(self: &Arc<Self>) -> Result<Turn, ConnectError> {
         loop {
-            let full = {
-                let mut state = self.state.lock().await;
-                match state.find(self.settings.connections.max(1)) {
-                    Found::Turn(turn) => return Ok(turn),
-                    Found::Room => {
-                        self.connect(&mut state).await?;
-                        continue;
-                    }
-                    Found::Full(sessions) => sessions,
-                }
+            let (sessions, more) = match self.find() {
+                Found::Turn(turn) => return Ok(turn),
+                Found::Busy(sessions, more) => (sessions, more),
             };
-            let waits = full.into_iter().map(|session| {
-                Box::pin(async move {
-                    let permit = Arc::clone(&session.turns).acquire_owned().await;
-                    permit.map(|permit| Turn { session, permit })
-                })
-            });
-            // Closed semaphores do not exist; a closed connection is sorted out in the next round.
-            if let (Ok(turn), ..) = select_all(waits).await
-                && !turn.session.is_closed()
-            {
-                return Ok(turn);
+            tokio::select! {
+                biased;
+                Some(turn) = freed(&sessions) => {
+                    // A closed connection is sorted out in the next round.
+                    if !turn.session.is_closed() {
+                        return Ok(turn);
+                    }
+                }
+                came = more.comes() => {
+                    if let Err(error) = came
+                        && sessions.iter().all(|session| session.is_closed())
+                    {
+                        return Err(error);
+                    }
+                }
             }
         }
     }
 
-    /// Opens one more connection, after the pause that the last failures ask for.
-    async fn connect(&self, state: &mut State) -> Result<(), ConnectError> {
-        if let Some(time) = state.not_before {
-            sleep_until(time).await;
+    /// A free turn, or what to wait for; begins an attempt if one more connection would do.
+    fn find(self: &Arc<Self>) -> Found {
+        let mut state = self.state();
+        if let Some(turn) = state.free() {
+            return Found::Turn(turn);
         }
-        match Session::open(&self.settings).await {
-            Ok(session) => {
-                state.failures = 0;
-                state.not_before = None;
-                state.sessions.push(Arc::new(session));
-                tracing::info!(place = self.settings.place(), "connected");
+        let more = if state.sessions.len() >= self.settings.connections.max(1) {
+            More::Never
+        } else if let Some(attempt) = state.under_way() {
+            More::Attempt(attempt)
+        } else if let Some(time) = state.not_before.filter(|time| *time > Instant::now()) {
+            More::After(time)
+        } else {
+            More::Attempt(state.attempt.insert(self.attempt()).clone())
+        };
+        Found::Busy(state.sessions.clone(), more)
+    }
+
+    /// Begins to open one more connection.
+    ///
+    /// It goes to its end even if nobody waits for it any more: the next call has use for it, and
+    /// servers punish logins that are broken off.
+    fn attempt(self: &Arc<Self>) -> Attempt {
+        let (outcome, attempt) = watch::channel(None);
+        let pool = Arc::clone(self);
+        tokio::spawn(async move {
+            let opened = Session::open(&pool.settings).await;
+            // Whoever looks from now on finds what became of it, and nothing under way.
+            let mut state = pool.state();
+            match opened {
+                Ok(session) => {
+                    state.succeed(session);
+                    tracing::info!(place = pool.settings.place(), "connected");
+                }
+                Err(error) => {
+                    state.fail();
+                    if !state.sessions.is_empty() {
+                        // No call tells it.
+                        let error: &dyn Error = &error;
+                        tracing::info!(error, "the open connections have to do");
+                    }
+                    outcome.send_replace(Some(error));
+                }
+            }
+            drop(outcome);
+        });
+        attempt
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The next turn on any of the connections, if there are any.
+async fn freed(sessions: &[Arc<Session>]) -> Option<Turn> {
+    let waits = sessions.iter().cloned().map(|session| async move {
+        let permit = Arc::clone(&session.turns).acquire_owned().await;
+        // Closed semaphores do not exist.
+        permit.ok().map(|permit| Turn { session, permit })
+    });
+    let mut waits: FuturesUnordered<_> = waits.collect();
+    waits.next().await.flatten()
+}
+
+// === impl More ===
+
+impl More {
+    /// Ends when it is time to look again, or with the error of the attempt.
+    async fn comes(self) -> Result<(), ConnectError> {
+        match self {
+            Self::Never => std::future::pending().await,
+            Self::After(time) => {
+                sleep_until(time).await;
                 Ok(())
             }
-            Err(error) => {
-                let pause = FIRST_PAUSE.saturating_mul(1 << state.failures.min(16));
-                state.failures = state.failures.saturating_add(1);
-                state.not_before = Some(Instant::now() + pause.min(LONGEST_PAUSE));
-                Err(error)
-            }
+            Self::Attempt(mut attempt) => match attempt.wait_for(Option::is_some).await {
+                Ok(error) => error.clone().map_or(Ok(()), Err),
+                Err(_) => Ok(()),
+            },
         }
     }
 }
@@ -118,19 +194,30 @@ impl Pool {
 // === impl State ===
 
 impl State {
-    fn find(&mut self, connections: usize) -> Found {
+    fn free(&mut self) -> Option<Turn> {
         self.sessions.retain(|session| !session.is_closed());
-        for session in &self.sessions {
-            if let Ok(permit) = Arc::clone(&session.turns).try_acquire_owned() {
-                let session = Arc::clone(session);
-                return Found::Turn(Turn { session, permit });
-            }
-        }
-        if self.sessions.len() < connections {
-            Found::Room
-        } else {
-            Found::Full(self.sessions.clone())
-        }
+        self.sessions.iter().find_map(|session| {
+            let permit = Arc::clone(&session.turns).try_acquire_owned().ok()?;
+            let session = Arc::clone(session);
+            Some(Turn { session, permit })
+        })
+    }
+
+    fn under_way(&self) -> Option<Attempt> {
+        let is_open = |attempt: &&Attempt| attempt.has_changed().is_ok();
+        self.attempt.as_ref().filter(is_open).cloned()
+    }
+
+    fn succeed(&mut self, session: Session) {
+        self.failures = 0;
+        self.not_before = None;
+        self.sessions.push(Arc::new(session));
+    }
+
+    fn fail(&mut self) {
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16));
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = Some(Instant::now() + pause.min(LONGEST_PAUSE));
     }
 }
 

@@ -4,9 +4,11 @@
 //! a channel is one of its own, and a server takes no input before a command has begun, which is another
 //! one. How a script ended is known only if that was said; a channel that closes before leaves it unknown.
 
+mod dial;
 mod stream;
 
 use std::borrow::Cow;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,7 +18,6 @@ use exec::script::{Frame, Framed, REMOTE_COMMAND};
 use russh::client::{self, Handler, Msg};
 use russh::keys::Algorithm;
 use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Disconnect, Sig};
-use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -33,21 +34,25 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// A shell that had no script for so long is let go when another one has run its own.
 const IDLE: Duration = Duration::from_mins(1);
 
-/// Why the machine could not be reached.
-#[derive(Debug, thiserror::Error)]
+/// Why the machine could not be reached. Everybody who waited for the attempt has a copy.
+#[derive(Debug, Clone, thiserror::Error)]
 #[error("connect to {place}")]
 pub struct ConnectError {
     place: String,
     #[source]
-    reason: Reason,
+    reason: Arc<Reason>,
 }
 
 #[derive(Debug, thiserror::Error)]
 enum Reason {
+    #[error("its name leads to no address")]
+    Name(#[source] std::io::Error),
     #[error("it has no address")]
     NoAddress,
-    #[error("no connection")]
-    Network(#[source] std::io::Error),
+    #[error("no connection to {0}")]
+    Network(SocketAddr, #[source] std::io::Error),
+    #[error("no answer from {0} within {1:.1?}")]
+    Silent(SocketAddr, Duration),
     #[error("no answer within {0:?}")]
     Slow(Duration),
     #[error("{0}")]
@@ -142,17 +147,18 @@ impl Session {
     /// Connects, checks the host and logs in, all within the time of the settings.
     pub(crate) async fn open(settings: &Arc<Settings>) -> Result<Self, ConnectError> {
         let within = settings.connect_within;
-        let opened = timeout(within, Self::reach(settings)).await;
+        let until = Instant::now() + within;
+        let opened = timeout_at(until, Self::reach(settings, until)).await;
         opened
             .unwrap_or(Err(Reason::Slow(within)))
             .map_err(|reason| ConnectError {
                 place: settings.place(),
-                reason,
+                reason: Arc::new(reason),
             })
     }
 
-    async fn reach(settings: &Arc<Settings>) -> Result<Self, Reason> {
-        let stream = dial(settings).await?;
+    async fn reach(settings: &Arc<Settings>, until: Instant) -> Result<Self, Reason> {
+        let stream = dial::dial(settings, until).await?;
         let refusal = Arc::new(Mutex::new(None));
         let client = Client {
             settings: Arc::clone(settings),
@@ -460,26 +466,6 @@ async fn give_up(writer: ChannelWriteHalf<Msg>) {
         let _ = writer.close().await;
     };
     let _ = timeout(FAREWELL, bye).await;
-}
-
-/// Tries the addresses of the host in turn.
-async fn dial(settings: &Settings) -> Result<TcpStream, Reason> {
-    let host = settings.host.trim_start_matches('[').trim_end_matches(']');
-    let addresses = tokio::net::lookup_host((host, settings.port))
-        .await
-        .map_err(Reason::Network)?;
-    let mut failed = Reason::NoAddress;
-    for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(stream) => {
-                // Scripts are small and waited for.
-                stream.set_nodelay(true).map_err(Reason::Network)?;
-                return Ok(stream);
-            }
-            Err(error) => failed = Reason::Network(error),
-        }
-    }
-    Err(failed)
 }
 
 fn protocol(settings: &Settings) -> client::Config {
