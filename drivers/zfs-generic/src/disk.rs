@@ -330,9 +330,9 @@ impl Export for DiskExport {
         &self,
         subject: &Subject<'_>,
         asset: &AssetName,
-        facts: &Facts,
+        facts: Option<&Facts>,
     ) -> Result<Vec<Act<Command>>, Error> {
-        if facts.present.is_empty() {
+        if facts.is_some_and(|facts| facts.present.is_empty()) {
             return Ok(Vec::new());
         }
         let told = self.with(subject, asset, |stack, disk| stack.resize(disk));
@@ -419,5 +419,11 @@ impl Export for DiskExport {
         attachment
             .map(Some)
             .map_err(|error| Error::new(Kind::Internal, "describe a target").because(error))
+    }
+
+    fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {
+        // Not every base name leaves room for the longest one.
+        let fits = |asset: &AssetName| self.attach(asset).ok();
+        self.naming.longest(longest)?.shortened(fits)
     }
 }

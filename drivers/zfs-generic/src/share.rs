@@ -19,7 +19,7 @@ use driver_zfs::name::DatasetName;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 use node_utils::Attachment;
-use node_utils::attachment::{NetworkShare, Server, Share};
+use node_utils::attachment::{NetworkShare, Server, Share, WordError};
 use serde::Deserialize;
 
 use crate::config::Scalar;
@@ -161,6 +161,17 @@ impl ShareExport {
     /// What ZFS calls it over SMB. compat: "Exports of a ZFS host".
     fn share_name(dataset: &DatasetName) -> String {
         dataset.as_str().replace(['/', '-'], "_")
+    }
+
+    fn attach(&self, share: &str) -> Result<Attachment, WordError> {
+        let share = NetworkShare {
+            server: self.server.clone(),
+            share: Share::parse(share)?,
+        };
+        Ok(match self.protocol {
+            Protocol::Nfs => Attachment::Nfs(share),
+            Protocol::Smb => Attachment::Smb(share),
+        })
     }
 
     fn script(&self, mode: &str, dataset: &DatasetName) -> Command {
@@ -313,15 +324,17 @@ impl Export for ShareExport {
                 }
             },
         };
-        let share = Share::parse(&share)
-            .map_err(|error| Error::new(Kind::Internal, "describe a share").because(error))?;
-        let share = NetworkShare {
-            server: self.server.clone(),
-            share,
+        self.attach(&share)
+            .map(Some)
+            .map_err(|error| Error::new(Kind::Internal, "describe a share").because(error))
+    }
+
+    fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {
+        let share = match self.protocol {
+            Protocol::Smb => Self::share_name(longest.dataset),
+            // Where ZFS mounts it unless a parent on the host says otherwise.
+            Protocol::Nfs => format!("/{}", longest.dataset),
         };
-        Ok(Some(match self.protocol {
-            Protocol::Nfs => Attachment::Nfs(share),
-            Protocol::Smb => Attachment::Smb(share),
-        }))
+        self.attach(&share).ok()
     }
 }

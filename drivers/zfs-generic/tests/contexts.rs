@@ -8,10 +8,12 @@ mod common;
 
 use common::{Host, Volume};
 use driver_core::config::{Document, NoEnvironment};
+use driver_core::text::MAX_MAP;
 use driver_zfs::export::Act;
 use driver_zfs::property::PropertyName;
 use driver_zfs::{Export, ZfsConfig, context};
 use driver_zfs_generic::{Facts, Protocol, ShareExport};
+use node_utils::VolumeContext;
 use serde_json::{Value, json};
 
 /// A section, what is in `csi_share_volume_context`, and the name in the property of the asset.
@@ -151,4 +153,59 @@ fn a_share_of_ours_carries_what_democratic_csi_would_have_written() {
             .collect();
         assert_eq!(set, properties);
     }
+}
+
+/// The longest context of a volume of such a connection.
+fn longest(driver: &str, section: &str) -> VolumeContext {
+    let zfs = "zfs: {datasetParentName: tank/v, detachedSnapshotsDatasetParentName: tank/s}";
+    let text = format!("driver: {driver}\n{zfs}\n{section}\n");
+    let document = Document::parse(&text, &NoEnvironment).unwrap();
+    let driver = driver_zfs_generic::from_document(&document).unwrap();
+    driver.longest_attachment().unwrap().to_context()
+}
+
+#[test]
+fn the_longest_context_of_every_kind_is_known_before_there_is_a_volume() {
+    let id = "x".repeat(128);
+    let nfs = "nfs: {shareHost: nas.lan, shareStrategy: setDatasetProperties}";
+    let share = &longest("zfs-generic-nfs", nfs)["share"];
+    assert_eq!(share, &format!("/tank/v/{id}"));
+    let smb = "smb: {shareHost: nas.lan, shareStrategy: setDatasetProperties}";
+    let share = &longest("zfs-generic-smb", smb)["share"];
+    assert_eq!(share, &format!("tank_v_{id}"));
+    for (extra, name) in [
+        ("", id.clone()),
+        ("  namePrefix: CSI-\n", format!("csi-{id}")),
+        // Any name could come of it, and no longer one could be made.
+        ("  nameTemplate: '{{name}}'\n", "x".repeat(200)),
+    ] {
+        let lio = "shareStrategy: lio\n  shareStrategyLio: {basename: iqn.2003-01.org.x}";
+        let section = format!("iscsi:\n  targetPortal: nas.lan\n{extra}  {lio}");
+        let iqn = &longest("zfs-generic-iscsi", &section)["iqn"];
+        assert_eq!(iqn, &format!("iqn.2003-01.org.x:{name}"));
+    }
+    let basename = format!("iqn.2003-01.org.{}", "x".repeat(150));
+    let lio = format!("shareStrategy: lio\n  shareStrategyLio: {{basename: {basename}}}");
+    let section = format!("iscsi:\n  targetPortal: nas.lan\n  {lio}");
+    let iqn = &longest("zfs-generic-iscsi", &section)["iqn"];
+    assert_eq!(iqn.len(), 223, "as long as an IQN can be");
+}
+
+#[test]
+fn a_context_of_many_portals_is_seen_to_be_too_long() {
+    let transports: Vec<_> = (0..200)
+        .map(|n| format!("'tcp://nas-{n}.example:4420'"))
+        .collect();
+    let (transports, nvmet) = (transports.join(", "), "basename: nqn.2003-01.org.x");
+    let port = "ports: [{id: 1, traddr: 0.0.0.0}]";
+    let section = format!(
+        "nvmeof:\n  transports: [{transports}]\n  shareStrategy: nvmet\n  \
+         shareStrategyNvmet: {{{nvmet}, {port}}}"
+    );
+    let context = longest("zfs-generic-nvmeof", &section);
+    let size: usize = context
+        .iter()
+        .map(|(key, text)| key.len() + text.len())
+        .sum();
+    assert!(size > MAX_MAP, "{size}");
 }

@@ -328,17 +328,40 @@ async fn only_a_namespace_that_is_there_is_told_to_read_its_size_again() {
     let subject = volume.subject();
     let asset = export.asset(&subject).unwrap();
     let facts = host.facts(&export, &volume).await;
-    assert!(export.resize(&subject, &asset, &facts).unwrap().is_empty());
+    assert!(
+        export
+            .resize(&subject, &asset, Some(&facts))
+            .unwrap()
+            .is_empty()
+    );
+    let tell = async |facts: Option<&driver_zfs_generic::Facts>| {
+        let acts = export.resize(&subject, &asset, facts).unwrap();
+        assert!(!acts.is_empty());
+        for act in acts {
+            let driver_zfs::export::Act::Do(command) = act else {
+                panic!("{act:?}")
+            };
+            let _ = host.run(&command).await.unwrap();
+        }
+    };
+    // Before anybody has looked: nothing is made.
+    tell(None).await;
+    assert_eq!(host.facts(&export, &volume).await, facts);
     host.establish(&export, &volume).await.unwrap().unwrap();
     let facts = host.facts(&export, &volume).await;
-    for act in export.resize(&subject, &asset, &facts).unwrap() {
-        let driver_zfs::export::Act::Do(command) = act else {
-            panic!("{act:?}")
-        };
-        let _ = host.run(&command).await.unwrap();
-    }
     let space = "cfg/nvmet/subsystems/nqn.2003-01.org.example:k8s:pvc-1/namespaces/1";
-    assert_eq!(host.text(&format!("{space}/revalidate_size")).trim(), "1");
+    let told = format!("{space}/revalidate_size");
+    for facts in [Some(&facts), None] {
+        std::fs::write(host.path(&told), "").unwrap();
+        tell(facts).await;
+        assert_eq!(host.text(&told).trim(), "1");
+    }
+    // One that shows the disk of somebody else is not touched.
+    std::fs::write(host.path(&told), "").unwrap();
+    let device = host.path(&format!("{space}/device_path"));
+    std::fs::write(device, "/dev/zvol/tank/theirs").unwrap();
+    tell(None).await;
+    assert_eq!(host.text(&told).trim(), "");
 }
 
 #[tokio::test]

@@ -9,7 +9,6 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use driver_core::flow::{CopyTag, Form, Outflow};
-use driver_core::text::MAX_STRING;
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
     CreateVolume, Driver, Error, Expanded, Found, Kind, NodeId, Orphan, Page, PageRequest,
@@ -23,7 +22,6 @@ use driver_zfs::observed::{Dataset, Look, Picture, Question};
 use driver_zfs::property::PropertyName;
 use driver_zfs::{Settings, ZfsDriver};
 use node_utils::Attachment;
-use node_utils::attachment::{DatasetName as ZfsName, ZfsLocal};
 use tracing::warn;
 
 use crate::export::NodeExport;
@@ -351,10 +349,7 @@ impl<B: Backend> Driver for NodeZfs<B> {
     }
 
     fn longest_attachment(&self) -> Option<Attachment> {
-        let longest = self.layout.volumes.child(&"x".repeat(MAX_STRING)).ok();
-        let name = longest.as_ref().unwrap_or(&self.layout.volumes).as_str();
-        let asset = ZfsName::parse(name).ok()?;
-        Some(Attachment::ZfsLocal(ZfsLocal { asset }))
+        self.driver.longest_attachment()
     }
 
     fn node_topology(&self) -> Option<Topology> {

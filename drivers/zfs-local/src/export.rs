@@ -113,4 +113,9 @@ where
         let asset = asset.clone();
         Ok(Some(Attachment::ZfsLocal(ZfsLocal { asset })))
     }
+
+    fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {
+        let asset = asset(longest).ok()?;
+        Some(Attachment::ZfsLocal(ZfsLocal { asset }))
+    }
 }

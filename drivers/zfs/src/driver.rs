@@ -24,7 +24,7 @@ use driver_core::{
     PageRequest, Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Topology,
     Volume, VolumeId, VolumeName,
 };
-use node_utils::VolumeCapability;
+use node_utils::{Attachment, VolumeCapability};
 use tokio::time::Instant;
 
 use crate::backend::{Backend, Shelf, Wanted};
@@ -454,6 +454,10 @@ where
     async fn repair_export(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
         let owner = self.settings.policy.owner();
         self.access(call, id, Wish::Present(owner)).await
+    }
+
+    fn longest_attachment(&self) -> Option<Attachment> {
+        self.longest_shown()
     }
 
     fn node_topology(&self) -> Option<Topology> {

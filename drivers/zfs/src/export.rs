@@ -132,12 +132,14 @@ pub trait Export: Send + Sync + Debug {
     ) -> Result<Vec<Act<Self::Request>>, Error>;
 
     /// What the stack has to be told after the dataset has grown. Asked on every expansion, also
-    /// when the dataset is large enough already: the last one may have ended right before this.
+    /// when the dataset is large enough already: the last one may have ended right before this. Without
+    /// `facts` it is not known what is there: then its acts are harmless also where nothing is, or what
+    /// is of another volume.
     fn resize(
         &self,
         _subject: &Subject<'_>,
         _asset: &Self::Asset,
-        _facts: &Self::Facts,
+        _facts: Option<&Self::Facts>,
     ) -> Result<Vec<Act<Self::Request>>, Error> {
         Ok(Vec::new())
     }
@@ -180,6 +182,11 @@ pub trait Export: Send + Sync + Debug {
         asset: &Self::Asset,
         facts: &Self::Facts,
     ) -> Result<Option<Attachment>, Error>;
+
+    /// The longest that [`Export::attachment`] gives, as far as it is known without a host. `longest` has
+    /// the longest id, and the longest dataset, that a volume of this connection can have; nothing more
+    /// is known of it.
+    fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment>;
 }
 
 /// The volume that an export is asked about.

@@ -72,6 +72,11 @@ pub fn is_helper(leaf: &SnapshotLeaf) -> bool {
     leaf.as_str().starts_with(HELPER)
 }
 
+/// Whether a snapshot is called like one that is made for a copy in another connection.
+pub fn is_of_copy(leaf: &SnapshotLeaf) -> bool {
+    leaf.as_str().starts_with(FOR_COPY)
+}
+
 /// The helper snapshot that a new volume is made of.
 pub fn helper_for_volume(id: &VolumeId) -> Result<SnapshotLeaf, NameError> {
     SnapshotLeaf::parse(&format!("{FOR_VOLUME}{id}"))

@@ -111,6 +111,15 @@ impl Policy {
         Ok(merged(all))
     }
 
+    /// What keeps free for a copy or a clone of a zvol what is kept free for a new one: ZFS does so only
+    /// for what it makes of nothing. compat: "ZFS".
+    pub fn reservation_of_copy(&self) -> Option<Property> {
+        let name = PropertyName::REFRESERVATION;
+        let given = self.dataset_properties.iter().any(|(key, _)| *key == name);
+        let value = PropertyValue::parse("auto").ok()?;
+        (!self.thin && !given).then(|| Property::new(name, value))
+    }
+
     /// What says that a volume is ours, and of which request it was made.
     pub fn contract(&self, request: &CreateVolume) -> Vec<Property> {
         let text = |name, text: &str| Property::new(name, value_of(text));

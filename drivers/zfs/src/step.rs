@@ -73,7 +73,7 @@ pub enum Step<R> {
         properties: Vec<Property>,
     },
     /// Makes a dataset with the content of a snapshot, and a snapshot of the same leaf on it. Whole
-    /// or not at all.
+    /// or not at all. A filesystem is not mounted by that.
     Copy {
         /// The snapshot.
         from: SnapshotRef,
@@ -81,8 +81,6 @@ pub enum Step<R> {
         to: DatasetName,
         /// What it has from its first moment.
         properties: Vec<Property>,
-        /// Whether a filesystem is mounted then.
-        mount: bool,
     },
     /// Sets properties: each one or not, also where this fails. A plan compares all of them again.
     Set {

@@ -26,7 +26,6 @@ fn copying() -> Plan<exec::Command> {
         from: SnapshotRef::parse("tank/v/a@s").unwrap(),
         to: dataset("tank/v/b"),
         properties: Vec::new(),
-        mount: true,
     });
     plan
 }

@@ -1,4 +1,5 @@
-//! What becomes of a filesystem that a login may not unmount, with a ZFS that does not say so.
+//! What becomes of a filesystem that a login may not mount or unmount, also with a ZFS that does not say
+//! so.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -9,10 +10,12 @@ mod common;
 mod fake;
 
 use async_trait::async_trait;
-use driver_core::BackendIdentity;
+use driver_core::flow::Bytes;
+use driver_core::{BackendIdentity, Error};
 use driver_zfs::Cli;
-use driver_zfs::backend::Backend as _;
+use driver_zfs::backend::{Backend as _, Incoming};
 use driver_zfs::cli::ZfsTools;
+use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::Question;
 use driver_zfs::step::{Plan, Step};
 use exec::{Batch, Command, Local, Output, RunError, Runner, Variable};
@@ -78,5 +81,47 @@ async fn an_older_zfs_that_does_not_say_why_it_cannot_unmount_is_tried_by_sudo_u
         plan.step(Step::DestroyDataset(dataset("tank/v/a")));
         let done = cli.apply(&call(), &plan, &Question::of([])).await;
         assert_eq!(done.is_ok(), fine, "{user}: {complaint}");
+    }
+}
+
+/// A stream that ends at once.
+#[derive(Debug)]
+struct Nothing;
+
+#[async_trait]
+impl Bytes for Nothing {
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        Ok(None)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_received_by_a_login_that_may_not_mount_is_mounted_by_a_step_of_its_own() {
+    // As ZFS on Linux: all has arrived, and then it is not mounted.
+    let zfs = "[ $1 = receive ] || exit 0; cat >/dev/null
+case \" $* \" in *' -u '*) exit 0 ;; esac
+echo \"cannot mount '/tank/v/b': Insufficient privileges\" >&2; exit 1";
+    let folder = tempfile::tempdir().unwrap();
+    let zfs = fake::program(folder.path(), "zfs", zfs);
+    let tools = ZfsTools::new(Some(&zfs), None, false).unwrap();
+    let cli = Cli::new(Local::new(), tools, BackendIdentity("test".into()));
+    let cli = cli.locking_in(folder.path().to_str().unwrap());
+    let to = dataset("tank/v/b");
+    let mut plan = Plan::about(to.clone());
+    plan.step(Step::Copy {
+        from: SnapshotRef::parse("tank/v/a@s").unwrap(),
+        to,
+        properties: Vec::new(),
+    });
+    let copied = cli.apply(&call(), &plan, &Question::of([])).await;
+    assert!(copied.is_ok(), "{copied:?}");
+    for goes_on in [false, true] {
+        let incoming = Incoming {
+            to: SnapshotRef::parse("tank/v/b@s").unwrap(),
+            properties: Vec::new(),
+            goes_on,
+        };
+        let received = cli.receive(&call(), &incoming, &mut Nothing).await;
+        assert!(received.is_ok(), "{received:?}");
     }
 }

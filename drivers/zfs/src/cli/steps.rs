@@ -84,6 +84,10 @@ path=/${seen#*\"${line}yes${line}/\"}
 esac
 shift $n; exec \"$@\"";
 
+/// What is received is mounted by a step of its own: on Linux only root may, and a `zfs receive` of
+/// somebody else would fail for that, with all of the content there.
+const UNMOUNTED: &str = "-u";
+
 /// What democratic-csi does not give to clones either. compat: "ZFS".
 const NOT_FOR_CLONES: [&str; 3] = ["aclmode", "aclinherit", "acltype"];
 
@@ -153,12 +157,8 @@ fn command(tools: &ZfsTools, step: &Step<Command>) -> Command {
             from,
             to,
             properties,
-            mount,
         } => {
-            let mut receive = vec!["receive".to_owned()];
-            if !mount {
-                receive.push("-u".to_owned());
-            }
+            let mut receive = vec!["receive".to_owned(), UNMOUNTED.to_owned()];
             options(&mut receive, properties, |name| !name.is_for_new_only());
             receive.push(to.to_string());
             copy(tools, &from.to_string(), receive)
@@ -234,7 +234,7 @@ fn copy(tools: &ZfsTools, from: &str, receive: Vec<String>) -> Command {
 /// The command that receives what comes through its input. `-s` keeps what came if the rest does not;
 /// what goes on has its properties already.
 pub(super) fn receive(tools: &ZfsTools, incoming: &Incoming) -> Command {
-    let mut arguments = vec!["receive".to_owned(), "-s".to_owned()];
+    let mut arguments = ["receive", UNMOUNTED, "-s"].map(str::to_owned).to_vec();
     if !incoming.goes_on {
         options(&mut arguments, &incoming.properties, |name| {
             !name.is_for_new_only()

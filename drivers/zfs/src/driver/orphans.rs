@@ -22,11 +22,8 @@ where
     E: Export<Request = B::Request, Answer = B::Answer>,
 {
     fn estate(&self, before: SystemTime) -> Estate<'_> {
-        Estate {
-            layout: self.layout(),
-            owner: self.settings.policy.owner(),
-            before,
-        }
+        let owner = self.settings.policy.owner();
+        Estate::new(self.layout(), owner, before, SystemTime::now())
     }
 
     /// Where they may lie.

@@ -6,13 +6,14 @@ use driver_core::{
     Call, Elsewhere, Error, Kind, Page, PageRequest, PageToken, Snapshot, SnapshotId, Source,
     Volume, VolumeId,
 };
+use node_utils::Attachment;
 
 use super::ZfsDriver;
 use crate::backend::{Backend, Entry, ListQuery, Place, Shelf, Wanted};
 use crate::context;
 use crate::export::Export;
 use crate::name::Object;
-use crate::observed::{self, Dataset, VolumeKind};
+use crate::observed::{self, Dataset, Picture, VolumeKind};
 use crate::plan::is_complete;
 use crate::plan::snapshot::Taken;
 use crate::property::{Properties, PropertyName};
@@ -99,6 +100,20 @@ where
             source: source(&dataset.properties),
             topology: self.settings.place.iter().cloned().collect(),
         })
+    }
+
+    /// The longest way to a volume: that of the longest id that a volume can have here.
+    pub(super) fn longest_shown(&self) -> Option<Attachment> {
+        let fits = |length| {
+            let id = VolumeId::parse(&"x".repeat(length)).ok()?;
+            let dataset = self.layout().volume(&id).ok()?;
+            Some((id, dataset))
+        };
+        let mut lengths = (1..=self.settings.id_room.bytes()).rev();
+        let (id, dataset) = lengths.find_map(fits)?;
+        let unknown = Picture::default();
+        let reach = self.reach(&id, &dataset);
+        self.export.longest_attachment(&reach.subject(&unknown))
     }
 
     /// A snapshot.

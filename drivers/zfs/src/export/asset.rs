@@ -102,11 +102,31 @@ impl AssetNaming {
         let name = format!("{}{middle}{}", self.name_prefix, self.name_suffix);
         parse(&name.to_lowercase())
     }
+
+    /// The longest name that a volume can have. What a template gives shows only with a request.
+    pub fn longest(&self, longest: &Subject<'_>) -> Option<AssetName> {
+        let (prefix, suffix) = (&self.name_prefix, &self.name_suffix);
+        let mut name = match self.name_template {
+            Some(_) => "x".repeat(MAX),
+            None => format!("{prefix}{}{suffix}", longest.id).to_lowercase(),
+        };
+        // A longer one is refused before there is a volume.
+        name.truncate(MAX);
+        AssetName::parse(&name).ok()
+    }
 }
 
 // === impl AssetName ===
 
 impl AssetName {
+    /// What `fits` makes of this name, or of as much of it as fits.
+    pub fn shortened<T>(&self, fits: impl Fn(&Self) -> Option<T>) -> Option<T> {
+        let lengths = (1..=self.0.len()).rev();
+        lengths
+            .filter_map(|length| self.0.get(..length))
+            .find_map(|name| fits(&Self(name.to_owned())))
+    }
+
     /// Checks a name.
     pub fn parse(text: &str) -> Result<Self, AssetNameError> {
         let allowed = |c: char| {

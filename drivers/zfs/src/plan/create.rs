@@ -166,6 +166,7 @@ impl<E: Export> Verb<E::Request, E::Answer> for Create<'_, E> {
             return Ok(Outcome::Do(self.make(&seen.pool)?));
         };
         if dataset.is_receiving() {
+            self.refuse_another(dataset)?;
             let why = format!("a copy into {} is still running", self.name());
             return Err(self.refused(Kind::Pending).because(why));
         }

@@ -4,7 +4,7 @@
 use driver_core::{Error, Expanded, Kind, SizeRange};
 
 use super::{Outcome, Reach, Standing, Verb, is_complete};
-use crate::export::Export;
+use crate::export::{Act, Export};
 use crate::observed::{Dataset, Look, Observed, Picture, Question, VolumeKind};
 use crate::policy::Policy;
 use crate::property::{Property, PropertyName};
@@ -63,15 +63,18 @@ impl<E: Export> Expand<'_, E> {
         })
     }
 
-    /// Whether the first plan has told the export: unless the first look, which knew nothing of the
-    /// volume, was at another asset, and there was something to set at once.
-    fn was_told(&self, asked: &Picture, standing: &Standing<E>) -> Result<bool, Error> {
-        let unknown = Picture::default();
-        let guess = self.reach.export.asset(&self.reach.subject(&unknown))?;
-        let before = asked.dataset(self.reach.dataset);
-        let before = before.map(|dataset| self.target(dataset)).transpose()?;
-        let nothing_to_set = before.is_some_and(|target| target.properties.is_empty());
-        Ok(guess == standing.asset || nothing_to_set)
+    /// What tells the export of its size.
+    fn told(
+        &self,
+        pool: &Picture,
+        standing: Option<&Standing<E>>,
+    ) -> Result<Vec<Act<E::Request>>, Error> {
+        let subject = self.reach.subject(pool);
+        let export = self.reach.export;
+        match standing {
+            Some(standing) => export.resize(&subject, &standing.asset, Some(&standing.facts)),
+            None => export.resize(&subject, &export.asset(&subject)?, None),
+        }
     }
 
     /// What has to grow. A quota that the dataset has is its limit, whatever the configuration says
@@ -126,27 +129,23 @@ impl<E: Export> Verb<E::Request, E::Answer> for Expand<'_, E> {
                 object: name.clone().into(),
                 properties: target.properties,
             });
-        } else if standing.is_none() {
-            return Ok(Outcome::Ask);
         }
-        if let Some(standing) = standing {
+        if let Some(standing) = &standing {
             // What the host has lost is put back: somebody wants to use it.
             plan.steps
-                .extend(self.reach.establish(&seen.pool, &standing)?);
-            // Whether it knows the new size cannot always be seen, so it is told once in each call:
-            // with the first plan, or where that was made without knowing how the export stands,
-            // after it.
-            if missing || done == 0 || (done == 1 && !self.was_told(asked, &standing)?) {
-                let subject = self.reach.subject(&seen.pool);
-                let acts = self
-                    .reach
-                    .export
-                    .resize(&subject, &standing.asset, &standing.facts)?;
-                plan.steps.extend(self.reach.steps(acts));
-            }
+                .extend(self.reach.establish(&seen.pool, standing)?);
+        }
+        if missing || done == 0 {
+            // Whether it knows the new size cannot always be seen, so it is told once in each call: with
+            // the first plan, also where the first look, which knew nothing, was at another asset.
+            let acts = self.told(&seen.pool, standing.as_ref())?;
+            plan.steps.extend(self.reach.steps(acts));
         }
         if !plan.is_empty() {
             return Ok(Outcome::Do(plan));
+        }
+        if standing.is_none() {
+            return Ok(Outcome::Ask);
         }
         Ok(Outcome::Done(Expanded {
             capacity: target.size,

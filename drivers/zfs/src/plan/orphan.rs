@@ -12,11 +12,14 @@ use driver_core::{Error, Kind, OrphanKind, VolumeId};
 use super::destroy::is_only_container;
 use super::owner::Owner;
 use super::{Outcome, Verb, is_complete};
-use crate::id::{Layout, SnapshotPlace, is_helper};
+use crate::id::{Layout, SnapshotPlace, is_helper, is_of_copy};
 use crate::name::{DatasetName, Object, SnapshotRef};
 use crate::observed::{Dataset, Guid, Look, Observed, Picture, Question, Snapshot};
 use crate::property::{Properties, PropertyName};
 use crate::step::{Plan, Step};
+
+/// How long a copy in another connection may need its helper.
+const COPYING: Duration = Duration::from_hours(7 * 24);
 
 /// Whose orphans are looked for.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +30,9 @@ pub struct Estate<'a> {
     pub owner: Owner<'a>,
     /// Only what was made before.
     pub before: SystemTime,
+    /// The same of helpers of copies in other connections. What reads them does not show here, and may
+    /// rest for long between two attempts.
+    pub before_of_copies: SystemTime,
 }
 
 /// Something that nobody owns, and what is needed to remove it.
@@ -50,7 +56,18 @@ pub fn created(properties: &Properties) -> Option<SystemTime> {
 
 // === impl Estate ===
 
-impl Estate<'_> {
+impl<'a> Estate<'a> {
+    /// Whatever is of this owner in this layout, and was made before.
+    pub fn new(layout: &'a Layout, owner: Owner<'a>, before: SystemTime, now: SystemTime) -> Self {
+        let copies = now.checked_sub(COPYING).unwrap_or(SystemTime::UNIX_EPOCH);
+        Self {
+            layout,
+            owner,
+            before,
+            before_of_copies: before.min(copies),
+        }
+    }
+
     /// What a dataset is, if it is an orphan.
     pub fn dataset(&self, dataset: &Dataset) -> Option<Remains> {
         let own = |name| dataset.properties.own(&name);
@@ -58,7 +75,7 @@ impl Estate<'_> {
         // still runs, ZFS refuses to remove it.
         let runs = dataset.is_receiving() && dataset.resumes().is_none();
         let whole = is_complete(dataset) || own(PropertyName::SUCCESS).is_some();
-        if !self.is_old(&dataset.properties) || runs || whole {
+        if !is_older(&dataset.properties, self.before) || runs || whole {
             return None;
         }
         // A connection with another export, or of another cluster, may have things under the same parents.
@@ -97,16 +114,21 @@ impl Estate<'_> {
         let marked = properties.get(&PropertyName::MANAGED) == Some("true");
         let ours = lies_right && marked && self.owner.made_what_shows(properties);
         let whole = shows(PropertyName::CONTEXT) || shows(PropertyName::SUCCESS);
-        if !self.is_old(properties) || !helper || needed || !ours || !whole {
+        let before = if is_of_copy(&snapshot.name.leaf) {
+            self.before_of_copies
+        } else {
+            self.before
+        };
+        if !is_older(properties, before) || !helper || needed || !ours || !whole {
             return None;
         }
         let lock = self.layout.lock_of_helper(&snapshot.name)?;
         Some(Remains::Helper(snapshot.name.clone(), lock))
     }
+}
 
-    fn is_old(&self, properties: &Properties) -> bool {
-        created(properties).is_some_and(|created| created < self.before)
-    }
+fn is_older(properties: &Properties, before: SystemTime) -> bool {
+    created(properties).is_some_and(|created| created < before)
 }
 
 // === impl Remains ===

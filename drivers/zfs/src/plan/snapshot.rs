@@ -143,6 +143,16 @@ impl TakeSnapshot<'_> {
         Err(self.refused(Kind::Conflict).because(why))
     }
 
+    /// The same of a dataset, which says whose it is: its volume may be gone, and its name with
+    /// another connection by now. An attached one lies on its volume.
+    fn recognise_copy(&self, copy: &Dataset) -> Result<(), Error> {
+        if self.owner.is_another(copy) {
+            let why = format!("{} is of another driver or instance_id", copy.name);
+            return Err(self.refused(Kind::Conflict).because(why));
+        }
+        self.recognise(&copy.properties)
+    }
+
     fn attached<R>(&self, name: &SnapshotRef, pool: &Picture) -> Result<Outcome<Taken, R>, Error> {
         let mut plan = Plan::about(self.source.clone());
         match pool.snapshot(name) {
@@ -182,7 +192,7 @@ impl TakeSnapshot<'_> {
                 let why = format!("a copy into {name} is still running");
                 return Err(self.refused(Kind::Pending).because(why));
             }
-            self.recognise(&dataset.properties)?;
+            self.recognise_copy(dataset)?;
             let left = |s: &&Snapshot| !s.is_doomed() && s.csi_name().is_none();
             let seen = [&helper, &on_copy].map(|name| pool.snapshot(name));
             for left in seen.into_iter().flatten().filter(left) {
@@ -211,7 +221,6 @@ impl TakeSnapshot<'_> {
             from: helper.clone(),
             to: name.clone(),
             properties: self.properties.clone(),
-            mount: false,
         });
         plan.steps
             .extend([helper, on_copy].map(Step::DestroySnapshot));
@@ -225,7 +234,7 @@ impl TakeSnapshot<'_> {
             return false;
         };
         let copy = pool.dataset(name).filter(|copy| !copy.is_receiving());
-        copy.is_some_and(|copy| copy.is_managed() && self.recognise(&copy.properties).is_ok())
+        copy.is_some_and(|copy| copy.is_managed() && self.recognise_copy(copy).is_ok())
     }
 
     fn taken(&self, properties: &Properties) -> Taken {

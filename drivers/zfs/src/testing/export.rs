@@ -273,7 +273,7 @@ impl Export for MemoryExport {
         &self,
         _subject: &Subject<'_>,
         asset: &AssetName,
-        _facts: &MemoryAnswer,
+        _facts: Option<&MemoryAnswer>,
     ) -> Result<Vec<Act<MemoryRequest>>, Error> {
         let grow = || Act::Do(MemoryRequest::Grow(asset.to_string()));
         Ok(self.resizes.then(grow).into_iter().collect())
@@ -316,6 +316,17 @@ impl Export for MemoryExport {
         if self.coy && facts.target != Some(Some(subject.dataset.clone())) {
             return Ok(None);
         }
+        self.describe(subject, asset).map(Some)
+    }
+
+    fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {
+        let asset = self.naming.longest(longest)?;
+        self.describe(longest, &asset).ok()
+    }
+}
+
+impl MemoryExport {
+    fn describe(&self, subject: &Subject<'_>, asset: &AssetName) -> Result<Attachment, Error> {
         let text = match self.kind {
             VolumeKind::Filesystem => vec![
                 ("node_attach_driver", "nfs".to_owned()),
@@ -331,8 +342,6 @@ impl Export for MemoryExport {
         };
         let context: VolumeContext = text.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
         let attachment = Attachment::parse(&context);
-        attachment
-            .map(Some)
-            .map_err(|error| Error::new(Kind::Internal, "describe a target").because(error))
+        attachment.map_err(|error| Error::new(Kind::Internal, "describe a target").because(error))
     }
 }

@@ -28,9 +28,14 @@ pub struct MemoryPool {
     pub full: bool,
     /// Whether the login may do everything but destroy datasets.
     pub refuse_destruction: bool,
+    /// So many seconds later than the first pool all of it was made.
+    pub later: u64,
     /// The last transaction.
     txg: u64,
 }
+
+/// When the first pool was made, in seconds.
+const FIRST: u64 = 1_700_000_000;
 
 /// What there is of a dataset or snapshot, for comparing it with what there was.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +59,8 @@ struct Held {
     own: BTreeMap<PropertyName, String>,
     content: u64,
     used: u64,
+    /// Whether it is a filesystem that is mounted.
+    mounted: bool,
     /// Whether somebody has put files in it, however small.
     files: bool,
     block: u64,
@@ -108,6 +115,7 @@ impl MemoryPool {
             own: own(properties),
             content: self.txg,
             used: 1 << 10,
+            mounted: kind == VolumeKind::Filesystem,
             files: false,
             block: 16 << 10,
             receiving: false,
@@ -225,6 +233,11 @@ impl MemoryPool {
         }
     }
 
+    /// Whether a filesystem is mounted.
+    pub fn is_mounted(&self, name: &DatasetName) -> bool {
+        self.datasets.get(name).is_some_and(|held| held.mounted)
+    }
+
     /// What a dataset holds.
     pub fn content(&self, name: &DatasetName) -> Option<u64> {
         self.datasets.get(name).map(|held| held.content)
@@ -238,6 +251,10 @@ impl MemoryPool {
     /// What a snapshot holds.
     pub fn content_of(&self, name: &SnapshotRef) -> Option<u64> {
         self.snapshots.get(name).map(|cut| cut.content)
+    }
+
+    fn creation(&self, txg: u64) -> String {
+        (FIRST + self.later + txg).to_string()
     }
 
     /// Every dataset and snapshot with what it has of its own, without what differs from run to run:

@@ -71,7 +71,6 @@ fn parts(step: &Step<MemoryRequest>) -> Vec<Part> {
             from,
             to,
             properties,
-            ..
         } => {
             let (from, to) = (from.clone(), to.clone());
             let begin = Part::Begin {

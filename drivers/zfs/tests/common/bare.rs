@@ -92,4 +92,8 @@ impl Export for Bare {
             .map(Some)
             .map_err(|error| Error::new(Kind::Internal, "describe a dataset").because(error))
     }
+
+    fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {
+        self.attachment(longest, &(), &()).ok().flatten()
+    }
 }

@@ -1,7 +1,7 @@
 //! Whether exports are there is seen one by one, and what is lost is put back: of volumes of this
 //! connection only.
 
-use driver_core::{Driver, Kind};
+use driver_core::{CreateVolume, Driver, Kind, VolumeId};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 use driver_zfs::testing::MemoryHost;
@@ -90,4 +90,20 @@ fn a_volume_that_a_connection_with_another_export_or_of_another_cluster_made_is_
             }
         },
     );
+}
+
+#[test]
+fn no_way_to_a_volume_is_longer_than_the_longest_one() {
+    for kind in [VolumeKind::Filesystem, VolumeKind::Zvol] {
+        on_a_host(kind, MemoryHost::new().state().clone(), async |driver| {
+            let longest = driver.longest_attachment().expect("it is known");
+            let id = VolumeId::parse(&"x".repeat(driver_core::text::MAX_STRING)).unwrap();
+            let request = CreateVolume {
+                id,
+                ..request(0, &From::Nothing, false)
+            };
+            let made = driver.create_volume(&call(), &request).await.unwrap();
+            assert_eq!(made.attachment, longest);
+        });
+    }
 }

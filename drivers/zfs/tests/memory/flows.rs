@@ -1,5 +1,7 @@
 //! Volumes of one host that are filled from another one, cut wherever they can be cut.
 
+use std::time::{Duration, SystemTime};
+
 use driver_core::flow::{CopyTag, Outflow};
 use driver_core::{CreateVolume, Driver, Elsewhere, Error, Kind, OrphanKind, Source, Volume};
 use driver_zfs::observed::VolumeKind;
@@ -94,6 +96,8 @@ async fn a_copy_that_is_cut_at_either_end_goes_on_to_what_an_undisturbed_one_giv
                 let content =
                     |host: &MemoryDriver, id| host.backend().state().pool.content(&dataset(id));
                 assert_eq!(content(&hosts[1], 1), content(&hosts[0], 0));
+                let mounted = hosts[1].backend().state().pool.is_mounted(&dataset(1));
+                assert_eq!(mounted, kind == VolumeKind::Filesystem);
             }
         }
     }
@@ -183,5 +187,34 @@ async fn a_disk_is_never_smaller_than_what_it_is_filled_with() {
     };
     let refused = to.inflow(&call(), &limited, &*origin(&from)).await;
     assert_eq!(refused.unwrap_err().kind(), Kind::OutOfRange);
+    no_helper_is_left(&[from, to]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_copy_is_made_of_is_an_orphan_only_after_a_week_for_the_copy_may_rest() {
+    let [from, to] = hosts(VolumeKind::Zvol).await;
+    cut(&to, Some(4));
+    copied(&from, &to).await.unwrap_err();
+    let helper = orphans(&from, late()).await.remove(0);
+    assert_eq!(helper.kind, OrphanKind::Helper);
+    let age = |age: Duration| {
+        let born = SystemTime::now() - age;
+        let later = born.duration_since(helper.created).unwrap();
+        from.backend().state().pool.later = later.as_secs();
+    };
+    let hours = Duration::from_hours;
+    let hour_ago = || SystemTime::now() - hours(1);
+    age(hours(6 * 24));
+    assert_eq!(orphans(&from, hour_ago()).await, []);
+    let refused = from.remove_orphan(&call(), hour_ago(), &helper).await;
+    assert_eq!(refused.unwrap_err().kind(), Kind::Conflict);
+    age(hours(8 * 24));
+    assert_eq!(orphans(&from, hour_ago()).await.len(), 1);
+    // Whoever asks for more gets more.
+    let before = SystemTime::now() - hours(9 * 24);
+    assert_eq!(orphans(&from, before).await, []);
+    from.remove_orphan(&call(), hour_ago(), &helper)
+        .await
+        .unwrap();
     no_helper_is_left(&[from, to]);
 }

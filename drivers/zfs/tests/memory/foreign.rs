@@ -1,9 +1,10 @@
 //! What others have, and what only looks like ours, stays.
 
-use driver_core::{Kind, SnapshotName};
+use driver_core::{Effect, Kind, SnapshotName};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 use driver_zfs::step::Step;
+use driver_zfs::testing::{MemoryHost, State};
 
 use crate::short::*;
 use crate::world::*;
@@ -153,7 +154,6 @@ async fn a_copy_that_somebody_made_is_adopted_only_if_it_is_one_of_this_source()
                 from: attached(0, 0),
                 to: dataset(2),
                 properties: Vec::new(),
-                mount: true,
             };
             others_do(&mut state, &copy);
         }
@@ -164,5 +164,135 @@ async fn a_copy_that_somebody_made_is_adopted_only_if_it_is_one_of_this_source()
         well(&driver, &[copy(2, From::Snapshot(0, 0))]).await;
         assert_eq!(guid(&driver, "tank/csi/v/v2@s0"), None, "left behind");
         well(&driver, &[Verb::Delete(2)]).await;
+    }
+}
+
+/// A verb of one cluster was cut after some of its steps, or not; then another one that shares the pool
+/// asks for the same names.
+async fn is_told_of_a_conflict(kind: VolumeKind, before: &State, verb: &Verb, orders: &[Verb]) {
+    let whole = cluster("a", kind, before.clone());
+    well(&whole, orders).await;
+    let begin = whole.backend().state().clone();
+    well(&whole, std::slice::from_ref(verb)).await;
+    let steps = whole.backend().state().steps;
+    for at in begin.steps + 1..=steps {
+        for goes_on in [false, true] {
+            let theirs = cluster("a", kind, begin.clone());
+            if at < steps {
+                theirs.backend().state().cut_after = Some(at);
+                theirs.backend().state().goes_on = goes_on;
+            }
+            drop(run(&theirs, verb).await);
+            theirs.backend().state().cut_after = None;
+            theirs.backend().state().finish();
+            let left = theirs.backend().state().clone();
+            if left.pool.guid(&dataset(1).into()).is_none() {
+                continue;
+            }
+            let ours = cluster("b", kind, left.clone());
+            let what = format!("{kind}: {verb:?} cut after {at}");
+            let error = run(&ours, verb).await.expect_err(&what);
+            assert_eq!(error.kind(), Kind::Conflict, "{what}: {}", error.chain());
+            assert_eq!(error.effect(), Effect::None, "{what}");
+            let now = ours.backend().state().clone();
+            assert_eq!(now.pool.things(), left.pool.things(), "{what}");
+            assert_eq!(now.targets, left.targets, "{what}");
+            // Whoever began it gets it.
+            let theirs = cluster("a", kind, now);
+            well(&theirs, std::slice::from_ref(verb)).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_another_cluster_has_made_or_begun_is_not_taken_for_one_of_the_same_name() {
+    for kind in KINDS {
+        let empty = MemoryHost::new().state().clone();
+        let first = [create(0, From::Nothing)];
+        for verb in [
+            create(1, From::Nothing),
+            create(1, From::Volume(0)),
+            copy(1, From::Volume(0)),
+        ] {
+            is_told_of_a_conflict(kind, &empty, &verb, &first).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_copy_of_another_cluster_that_still_runs_is_a_conflict_too() {
+    let driver = fresh(VolumeKind::Filesystem);
+    well(&driver, &[create(0, From::Nothing), snapshot(0, 0)]).await;
+    {
+        let mut state = driver.backend().state();
+        let by = |instance| {
+            vec![
+                set(PropertyName::MANAGED, "true"),
+                set(PropertyName::INSTANCE, instance),
+            ]
+        };
+        let begun = state
+            .pool
+            .begin_copy(&attached(0, 0), &dataset(1), &by("another"));
+        begun.unwrap();
+    }
+    let words = "another driver or instance_id";
+    refused(&driver, &create(1, From::Nothing), Kind::Conflict, words).await;
+}
+
+#[tokio::test]
+async fn a_volume_without_marks_or_with_those_of_this_connection_is_taken_up_as_ever() {
+    for kind in KINDS {
+        let driver = fresh(kind);
+        for id in 0..2 {
+            legacy(&mut driver.backend().state(), kind, id, None);
+        }
+        let object = dataset(0).into();
+        let property = PropertyName::PROVISIONER;
+        let unmarked = Step::Inherit { object, property };
+        others_do(&mut driver.backend().state(), &unmarked);
+        let before = [0, 1].map(|id| guid(&driver, dataset(id).as_str()));
+        well(
+            &driver,
+            &[create(0, From::Nothing), create(1, From::Nothing)],
+        )
+        .await;
+        let after = [0, 1].map(|id| guid(&driver, dataset(id).as_str()));
+        assert_eq!(before, after);
+    }
+}
+
+#[tokio::test]
+async fn a_detached_snapshot_of_another_cluster_is_not_taken_for_one_of_the_same_name() {
+    for kind in KINDS {
+        let theirs = cluster("a", kind, MemoryHost::new().state().clone());
+        well(
+            &theirs,
+            &[
+                create(0, From::Nothing),
+                snapshot_detached(0, 0),
+                Verb::Delete(0),
+            ],
+        )
+        .await;
+        let ours = cluster("b", kind, theirs.backend().state().clone());
+        well(&ours, &[create(0, From::Nothing)]).await;
+        for half in [false, true] {
+            if half {
+                let object = detached(0, 0).into();
+                let property = PropertyName::SUCCESS;
+                let unmarked = Step::Inherit { object, property };
+                others_do(&mut ours.backend().state(), &unmarked);
+            }
+            let before = ours.backend().state().pool.things();
+            let words = "another driver or instance_id";
+            refused(&ours, &snapshot_detached(0, 0), Kind::Conflict, words).await;
+            assert_eq!(ours.backend().state().pool.things(), before);
+        }
+        // Of one that does not say whose it is, democratic-csi could be the maker.
+        legacy_detached(&mut ours.backend().state(), kind, 0, 1);
+        let before = guid(&ours, detached(0, 1).as_str());
+        well(&ours, &[snapshot_detached(0, 1)]).await;
+        assert_eq!(guid(&ours, detached(0, 1).as_str()), before);
     }
 }

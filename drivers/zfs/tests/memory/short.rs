@@ -1,10 +1,11 @@
 //! Verbs in few words.
 
 use driver_core::Kind;
+use driver_zfs::ZfsDriver;
 use driver_zfs::name::{DatasetName, Object, SnapshotRef};
 use driver_zfs::observed::{Guid, VolumeKind};
 use driver_zfs::step::Step;
-use driver_zfs::testing::{MemoryHost, State};
+use driver_zfs::testing::{MemoryExport, MemoryHost, State, settings};
 
 use crate::world::*;
 
@@ -13,6 +14,14 @@ pub(crate) const KINDS: [VolumeKind; 2] = [VolumeKind::Filesystem, VolumeKind::Z
 pub(crate) fn fresh(kind: VolumeKind) -> MemoryDriver {
     let state = MemoryHost::new().state().clone();
     driver(kind, false, state)
+}
+
+/// A cluster that shares the pool with others, which have other instance ids.
+pub(crate) fn cluster(instance: &str, kind: VolumeKind, state: State) -> MemoryDriver {
+    let mut settings = settings(kind, "").unwrap();
+    settings.policy.instance = Some(instance.to_owned());
+    let export = MemoryExport::new(kind);
+    ZfsDriver::new(settings, MemoryHost::from_state(state), export)
 }
 
 pub(crate) fn create(id: u8, source: From) -> Verb {

@@ -82,7 +82,7 @@ async fn what_is_larger_than_asked_for_is_not_made_smaller() {
 
 #[tokio::test]
 async fn a_name_that_a_template_gave_costs_no_exchange_of_an_expansion() {
-    for (resizes, most) in [(false, 2), (true, 3)] {
+    for resizes in [false, true] {
         let kind = VolumeKind::Zvol;
         let mut export = MemoryExport::new(kind);
         export.resizes = resizes;
@@ -91,8 +91,8 @@ async fn a_name_that_a_template_gave_costs_no_exchange_of_an_expansion() {
         let driver = ZfsDriver::new(settings(kind, "").unwrap(), MemoryHost::new(), export);
         for (verb, most) in [
             (create(0, From::Nothing), 3),
-            (Verb::Expand(0, 2), most),
-            (Verb::Expand(0, 2), most),
+            (Verb::Expand(0, 2), 2),
+            (Verb::Expand(0, 2), 2),
             (Verb::Delete(0), 3),
         ] {
             let before = driver.backend().state().exchanges;
@@ -106,5 +106,49 @@ async fn a_name_that_a_template_gave_costs_no_exchange_of_an_expansion() {
             }
         }
         assert!(driver.backend().state().targets.targets.is_empty());
+    }
+}
+
+/// What is kept free for a zvol, as it was set.
+fn reserved(state: &State, id: u8) -> Option<String> {
+    let things = state.pool.things();
+    let own = &things[&dataset(id).into()].own;
+    own.get(&PropertyName::REFRESERVATION).cloned()
+}
+
+#[tokio::test]
+async fn what_is_kept_free_for_new_zvols_is_kept_free_for_clones_and_copies_wherever_they_were_cut()
+{
+    let kind = VolumeKind::Zvol;
+    let given = "  zvolEnableReservation: true\n  datasetProperties: {refreservation: 1M}\n";
+    for (zfs, of_new, of_copy) in [
+        ("  zvolEnableReservation: true\n", None, Some("auto")),
+        ("", Some("0"), Some("0")),
+        (given, Some("1M"), Some("1M")),
+    ] {
+        let on = |state| {
+            let settings = settings(kind, zfs).unwrap();
+            let export = MemoryExport::new(kind);
+            ZfsDriver::new(settings, MemoryHost::from_state(state), export)
+        };
+        let driver = on(MemoryHost::new().state().clone());
+        well(&driver, &[create(0, From::Nothing)]).await;
+        let begin = driver.backend().state().clone();
+        assert_eq!(reserved(&begin, 0).as_deref(), of_new, "{zfs}");
+        for verb in [create(1, From::Volume(0)), copy(1, From::Volume(0))] {
+            let whole = on(begin.clone());
+            well(&whole, std::slice::from_ref(&verb)).await;
+            let whole = whole.backend().state().clone();
+            assert!(whole.exchanges <= begin.exchanges + 3, "{verb:?}");
+            for at in begin.steps..=whole.steps {
+                let driver = on(begin.clone());
+                driver.backend().state().cut_after = Some(at);
+                run(&driver, &verb).await.unwrap_err();
+                driver.backend().state().cut_after = None;
+                well(&driver, std::slice::from_ref(&verb)).await;
+                let state = driver.backend().state().clone();
+                assert_eq!(reserved(&state, 1).as_deref(), of_copy, "{verb:?}: {at}");
+            }
+        }
     }
 }

@@ -337,3 +337,33 @@ async fn small_files_where_snapshots_lie_are_kept_when_the_last_snapshot_goes() 
     assert!(guid(&driver, container.as_str()).is_some());
     assert!(guid(&driver, "tank/csi/s/v0/s0").is_none());
 }
+
+#[tokio::test]
+async fn every_filesystem_is_mounted_in_the_end_also_where_nothing_is_permitted_there() {
+    let kind = VolumeKind::Filesystem;
+    for zfs in ["", "  datasetPermissionsMode: '0770'\n"] {
+        let settings = driver_zfs::testing::settings(kind, zfs).unwrap();
+        let export = driver_zfs::testing::MemoryExport::new(kind);
+        let driver = driver_zfs::ZfsDriver::new(settings, MemoryHost::new(), export);
+        well(
+            &driver,
+            &[
+                create(0, From::Nothing),
+                snapshot(0, 0),
+                detached_snapshot(0, 1),
+            ],
+        )
+        .await;
+        for source in [From::Volume(0), From::Snapshot(0, 0), From::Detached(0, 1)] {
+            for verb in [create(1, source.clone()), copied(create(1, source))] {
+                let before = driver.backend().state().exchanges;
+                well(&driver, std::slice::from_ref(&verb)).await;
+                let took = driver.backend().state().exchanges - before;
+                assert!(took <= 3, "{verb:?} took {took} exchanges");
+                let mounted = driver.backend().state().pool.is_mounted(&dataset(1));
+                assert!(mounted, "{verb:?}");
+                well(&driver, &[Verb::Delete(1)]).await;
+            }
+        }
+    }
+}

@@ -66,11 +66,21 @@ impl<E: Export> Create<'_, E> {
         pool.snapshot(&self.name().at(leaf).ok()?)
     }
 
+    /// Refuses what another connection says that it made: equal names of two clusters that share a
+    /// parent are two volumes. compat: "ZFS".
+    pub(super) fn refuse_another(&self, dataset: &Dataset) -> Result<(), Error> {
+        if self.policy.owner().is_another(dataset) {
+            return Err(self.conflict("is of another driver or instance_id"));
+        }
+        Ok(())
+    }
+
     /// Whether what exists was made from this request; otherwise why not.
     pub(super) fn recognise(&self, dataset: &Dataset, pool: &Picture) -> Result<(), Error> {
         if dataset.kind != self.kind {
             return Err(self.conflict(format!("is a {}", dataset.kind)));
         }
+        self.refuse_another(dataset)?;
         if !dataset.is_managed() {
             // democratic-csi sets the properties of a copy after it; a crash can come between.
             let mark = self.from.as_ref().zip(self.mark(pool));
@@ -170,9 +180,16 @@ impl<E: Export> Create<'_, E> {
             let contract = self.policy.contract(self.request);
             properties.extend(contract.into_iter().filter(|property| !own(property)));
         }
-        if !properties.is_empty() {
-            let object = self.name().clone().into();
-            plan.step(Step::Set { object, properties });
+        let mut set = |properties: Vec<Property>| {
+            if !properties.is_empty() {
+                let object = self.name().clone().into();
+                plan.step(Step::Set { object, properties });
+            }
+        };
+        set(properties);
+        if !complete {
+            // By itself, after its size: ZFS makes a number of it.
+            set(self.reservation().into_iter().collect());
         }
         for left in self.leftovers(dataset, pool) {
             plan.guard(left.name.clone(), left.guid);
@@ -199,6 +216,15 @@ impl<E: Export> Create<'_, E> {
             self.reach.guard(&mut plan, dataset);
         }
         Ok(plan)
+    }
+
+    /// What a zvol that was not made of nothing lacks of what is kept free for it.
+    fn reservation(&self) -> Option<Property> {
+        let is_filled = self.from.is_some() || self.received.is_some();
+        let reserves = self.kind == VolumeKind::Zvol && is_filled;
+        reserves
+            .then(|| self.policy.reservation_of_copy())
+            .flatten()
     }
 
     /// A filesystem is mounted, and its root is what the configuration says. What is done to a

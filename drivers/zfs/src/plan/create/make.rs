@@ -65,7 +65,6 @@ impl<E: Export> Create<'_, E> {
                 from: origin,
                 to: dataset,
                 properties,
-                mount: true,
             }
         } else {
             Step::Clone {

@@ -149,6 +149,7 @@ impl MemoryPool {
             content: self.txg,
             used: 1 << 10,
             block,
+            mounted: kind == VolumeKind::Filesystem,
             files: false,
             receiving: false,
             arrived: None,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use driver_core::{Effect, Error, Kind};
+use node_utils::AbsolutePath;
 
 use super::{Cut, Held, MemoryPool};
 use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
@@ -71,7 +72,6 @@ impl MemoryPool {
                 from,
                 to,
                 properties,
-                ..
             } => {
                 self.begin_copy(from, to, properties)?;
                 self.end_copy(to, Some(from))
@@ -123,8 +123,24 @@ impl MemoryPool {
                 self.sweep();
                 Ok(())
             }
-            Step::Mount(_) | Step::Permit { .. } | Step::Settle(_) | Step::Export(_) => Ok(()),
+            Step::Mount(name) => {
+                let held = self.datasets.get_mut(name).ok_or_else(|| missing(name))?;
+                held.mounted = true;
+                Ok(())
+            }
+            Step::Permit { path, .. } => self.permit(path),
+            Step::Settle(_) | Step::Export(_) => Ok(()),
         }
+    }
+
+    /// What is set where nothing is mounted is lost.
+    fn permit(&self, path: &AbsolutePath) -> Result<(), Failed> {
+        let name = DatasetName::parse(path.as_str().trim_start_matches('/'));
+        if name.is_ok_and(|name| self.is_mounted(&name)) {
+            return Ok(());
+        }
+        let text = format!("nothing is mounted at {path}");
+        Err(refused(Next::Tell, Kind::Internal, text))
     }
 
     fn cut(&mut self, snapshot: &SnapshotRef, properties: &[Property]) -> Result<(), Failed> {
@@ -177,7 +193,7 @@ impl MemoryPool {
         }
         self.insert(to, kind, properties, None);
         if let Some(held) = self.datasets.get_mut(to) {
-            held.receiving = true;
+            (held.receiving, held.mounted) = (true, false);
         }
         Ok(())
     }

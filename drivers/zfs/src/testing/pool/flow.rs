@@ -116,7 +116,7 @@ impl MemoryPool {
         }
         self.insert(to, piece.kind, &incoming.properties, None);
         if let Some(held) = self.datasets.get_mut(to) {
-            held.receiving = true;
+            (held.receiving, held.mounted) = (true, false);
             held.arrived = Some((token, 0));
         }
         Ok(())

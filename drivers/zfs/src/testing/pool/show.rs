@@ -80,10 +80,7 @@ impl MemoryPool {
             );
         };
         fact(PropertyName::CREATETXG, held.txg.to_string());
-        fact(
-            PropertyName::CREATION,
-            (1_700_000_000 + held.txg).to_string(),
-        );
+        fact(PropertyName::CREATION, self.creation(held.txg));
         fact(PropertyName::REFERENCED, held.used.to_string());
         let receiving = u8::from(held.receiving).to_string();
         fact(PropertyName::INCONSISTENT, receiving);
@@ -97,7 +94,8 @@ impl MemoryPool {
         match held.kind {
             VolumeKind::Filesystem => {
                 fact(PropertyName::MOUNTPOINT, format!("/{name}"));
-                fact(PropertyName::MOUNTED, "yes".into());
+                let mounted = if held.mounted { "yes" } else { "no" };
+                fact(PropertyName::MOUNTED, mounted.into());
             }
             VolumeKind::Zvol => fact(PropertyName::VOLBLOCKSIZE, held.block.to_string()),
         }
@@ -122,10 +120,7 @@ impl MemoryPool {
             );
         };
         fact(PropertyName::CREATETXG, cut.txg.to_string());
-        fact(
-            PropertyName::CREATION,
-            (1_700_000_000 + cut.txg).to_string(),
-        );
+        fact(PropertyName::CREATION, self.creation(cut.txg));
         fact(PropertyName::REFERENCED, cut.used.to_string());
         fact(PropertyName::USERREFS, cut.holds.to_string());
         let doomed = if cut.doomed { "on" } else { "off" };
