@@ -20,6 +20,19 @@ pub use detach::detach;
 pub use namespace::{facts_of, rescan};
 
 use crate::attachment::{Nqn, Nsid, Nvmeof};
+use crate::error::{Error, Kind};
+use crate::kernel::Kernel;
+use crate::mount::MountTable;
+use host::HostIdentity;
+
+/// The name by which this machine introduces itself to subsystems that it is not connected to yet, unless
+/// a volume says another one.
+pub fn host_nqn(kernel: &Kernel) -> Result<String, Error> {
+    let doing = "find an NVMe name for this machine";
+    let mounts =
+        MountTable::read().map_err(|error| Error::new(Kind::Internal, doing).because(error))?;
+    Ok(HostIdentity::of_this_machine(kernel, &mounts)?.nqn)
+}
 
 /// What detaching has to know, and what a record of a staged volume keeps: one line of text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -16,6 +16,7 @@ use node_utils::Tools;
 use crate::args::CheckFlags;
 use crate::config_file::{self, ConfigFileError};
 use crate::connection::Connection;
+use crate::connections::ConnectionName;
 use crate::csi_version::CsiVersion;
 use crate::folder::Surveyed;
 use crate::node_identity::NodeIdConfig;
@@ -82,6 +83,7 @@ fn check(flags: &CheckFlags) -> Report {
             }
             let survey = folder.survey();
             report.all(survey.odd.into_iter().map(odd_folder));
+            report.all(survey.missing.into_iter().map(missing));
             let (found, reports) = survey.all.into_iter().map(of_connection).unzip();
             parts = reports;
             Vec::into_iter(found).flatten().collect::<Vec<_>>()
@@ -214,6 +216,15 @@ fn odd_folder(message: String) -> Finding {
     }
 }
 
+fn missing((key, name): (String, ConnectionName)) -> Finding {
+    Finding {
+        weight: Weight::Warning,
+        about: key,
+        message: format!("no file of a connection is called `{name}`"),
+        advice: Some("correct the name, or put its file into `proxy.configFolder`".to_owned()),
+    }
+}
+
 fn odd(finding: driver_core::config::Finding) -> Finding {
     let (weight, otherwise) = match finding.severity {
         Severity::UnknownKey => (Weight::Error, "remove it, or correct its name"),
@@ -239,7 +250,45 @@ fn of_storage(error: &Error) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    #[test]
+    fn a_name_in_the_main_file_that_no_file_has_is_a_warning() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (file, folder) = (dir.path().join("main.yaml"), dir.path().join("c"));
+        let flags = CheckFlags {
+            driver_config_file: file.clone(),
+            offline: true,
+            json: false,
+        };
+        let yaml = format!(
+            "{{driver: proxy, proxy: {{configFolder: {}, legacyConnection: old, \
+             aliases: {{old: nas, other: disk}}}}}}",
+            folder.display()
+        );
+        fs::write(&file, yaml).expect("a file");
+        let warned = || {
+            let findings = check(&flags).findings.into_iter();
+            let of_names = findings.filter(|finding| finding.weight == Weight::Warning);
+            of_names.map(|finding| finding.about).collect::<Vec<_>>()
+        };
+        assert!(
+            warned().is_empty(),
+            "of a folder that cannot be read nothing is known"
+        );
+        fs::create_dir(&folder).expect("a folder");
+        let keys = [
+            "proxy.legacyConnection",
+            "proxy.aliases.old",
+            "proxy.aliases.other",
+        ];
+        assert_eq!(warned(), keys);
+        // One that cannot be used is told as such.
+        fs::write(folder.join("nas.yaml"), "{}").expect("a file");
+        assert_eq!(warned(), keys[2..]);
+    }
 
     #[tokio::test]
     async fn a_finding_has_its_advice_apart_and_no_text_of_a_panic() {

@@ -5,6 +5,7 @@
 //! meanwhile goes when its last call has ended. Nothing here asks a backend.
 
 mod class;
+mod gone;
 mod handle;
 mod name;
 mod names;
@@ -15,11 +16,11 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Instant;
 
 use driver_core::{Error, Kind, SnapshotId, VolumeId};
 
 use crate::connection::Connection;
+use gone::Gone;
 use handle::{HandleError, Reading};
 
 pub(crate) use class::may_have_begun;
@@ -38,16 +39,13 @@ pub struct Connections {
 #[derive(Debug)]
 struct Inner {
     table: RwLock<Arc<Table>>,
-    /// The names of those that were served once.
-    gone: Mutex<Gone>,
+    gone: Gone,
     naming: Naming,
     /// Why others may exist that nobody knows.
     incomplete: Mutex<Option<String>>,
 }
 
 type Table = BTreeMap<ConnectionName, Arc<Slot>>;
-/// Names, and since when they are served no more.
-type Gone = BTreeMap<ConnectionName, Instant>;
 
 /// How connections are named by others.
 #[derive(Debug)]
@@ -66,8 +64,6 @@ const WHOSE_OR_NOBODYS: &str = "set `proxy.legacyConnection` to the connection t
 /// What helps where what is not known must not be forgotten either.
 const WHOSE_OR_GONE: &str = "set `proxy.legacyConnection` to the connection that made it; if that \
                              is gone for good, delete the object of the orchestrator by hand";
-/// So many names of connections that are gone are remembered.
-const MAX_GONE: usize = 10_000;
 
 // === impl Connections ===
 
@@ -88,7 +84,7 @@ impl Connections {
         Self {
             inner: Arc::new(Inner {
                 table,
-                gone: Mutex::default(),
+                gone: Gone::default(),
                 naming,
                 incomplete: Mutex::default(),
             }),
@@ -161,15 +157,9 @@ impl Connections {
     /// Serves the connection of that name no more.
     pub(crate) fn remove(&self, name: &ConnectionName) {
         // One whose file never could be used has nothing that could be missed.
-        if self.has(name) {
-            let gone = self.inner.gone.lock();
-            let mut gone = gone.unwrap_or_else(PoisonError::into_inner);
-            gone.insert(name.clone(), Instant::now());
-            if gone.len() > MAX_GONE {
-                let oldest = gone.iter().min_by_key(|(_, since)| **since);
-                let oldest = oldest.map(|(name, _)| name.clone());
-                oldest.map(|name| gone.remove(&name));
-            }
+        let slot = self.table().get(name).cloned();
+        if let Some(slot) = slot.filter(|slot| slot.kind().is_some()) {
+            self.inner.gone.add(name, slot.publishes());
         }
         self.forget(name);
     }
@@ -242,15 +232,29 @@ impl Connections {
     /// The name of the connection that a volume belongs to, if there is such a one: for logs and
     /// metrics of calls that need no connection.
     pub(crate) fn name_of(&self, handle: &VolumeHandle) -> ConnectionName {
+        let name = self.meant_by(handle);
+        name.filter(|name| self.has(name)).unwrap_or_default()
+    }
+
+    /// The connection that a volume belongs to, whether it is there or not.
+    fn meant_by(&self, handle: &VolumeHandle) -> Option<ConnectionName> {
         let Naming::Named(names) = &self.inner.naming else {
-            return ConnectionName::unnamed();
+            return None;
         };
-        let name = match handle.read() {
+        match handle.read() {
             Ok(Reading::At(name, _)) => Some(names.meant(&name).clone()),
             Ok(Reading::Bare(_)) => names.bare.owner().map(|name| names.meant(name).clone()),
             Err(_) => None,
+        }
+    }
+
+    /// Whether the connection of a volume is gone, and every node was let in there: nobody has to be
+    /// asked to let one in, or to shut it out.
+    pub(crate) fn is_of_one_that_was_open(&self, handle: &VolumeHandle) -> bool {
+        let Some(name) = self.meant_by(handle) else {
+            return false;
         };
-        name.filter(|name| self.has(name)).unwrap_or_default()
+        self.inner.gone.was_open(&name) && !self.table().contains_key(&name)
     }
 
     /// Where a volume is that is to be deleted or changed. One of which nothing says where it is may
@@ -276,6 +280,12 @@ impl Connections {
         self.of_snapshot(handle)
     }
 
+    /// Whether a handle names no connection, whosever such handles are.
+    pub(crate) fn is_bare_volume(&self, handle: &VolumeHandle) -> bool {
+        matches!(self.inner.naming, Naming::Named(_))
+            && matches!(handle.read(), Ok(Reading::Bare(_)))
+    }
+
     /// Whether a handle names no connection, and nothing says whose such handles are.
     pub(crate) fn is_stray_volume(&self, handle: &VolumeHandle) -> bool {
         self.is_stray(&handle.read())
@@ -291,9 +301,12 @@ impl Connections {
         bare && matches!(&self.inner.naming, Naming::Named(names) if names.bare.owner().is_none())
     }
 
-    /// Whether somebody has said that handles without a connection are nobody's.
-    pub(crate) fn strays_are_nobodys(&self) -> bool {
-        matches!(&self.inner.naming, Naming::Named(names) if names.bare == Bare::Nobodys)
+    /// Whose handles are that name no connection.
+    pub(crate) fn bare(&self) -> Bare {
+        match &self.inner.naming {
+            Naming::Named(names) => names.bare.clone(),
+            Naming::Unnamed => Bare::Unsaid,
+        }
     }
 
     /// What is said to whoever wants nodes shut out of a volume of which nothing says where it is.

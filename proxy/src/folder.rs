@@ -53,6 +53,8 @@ pub(crate) struct Survey {
     pub(crate) all: Vec<Surveyed>,
     /// What is no connection, and should be.
     pub(crate) odd: Vec<String>,
+    /// What the main file names, by its key, and no file is called; nothing if a folder cannot be read.
+    pub(crate) missing: Vec<(String, ConnectionName)>,
 }
 
 /// One file.
@@ -88,8 +90,17 @@ impl Folder {
             let opened = self.loader.read(&name, path.clone(), changed.text);
             Surveyed { name, path, opened }
         });
+        let all: Vec<_> = all.collect();
+        let missing = self
+            .loader
+            .missing(|name| all.iter().any(|one| one.name == *name));
         Survey {
-            all: all.collect(),
+            missing: if look.unread == 0 {
+                missing
+            } else {
+                Vec::new()
+            },
+            all,
             odd: look.odd,
         }
     }

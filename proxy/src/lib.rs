@@ -22,6 +22,7 @@ pub mod exports;
 pub mod folder;
 pub mod identity;
 mod inflight;
+mod initiators;
 pub mod liveness;
 pub mod metrics;
 mod node;

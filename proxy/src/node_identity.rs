@@ -1,8 +1,8 @@
 //! What a node calls itself, and what the backend of a connection calls it.
 //!
 //! One id serves all connections: it has parts, `n=` the name of the node, `h=` its host's, `i…=`
-//! and `v…=` what initiators call it, shortened by a table of prefixes. Each connection says which
-//! part its backend knows. compat: "Node ids of the proxy".
+//! and `v…=` what initiators call it, shortened by a table of prefixes. Each connection may say which
+//! part its backend knows; otherwise that is the name. compat: "Node ids of the proxy".
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,8 @@ use driver_core::template::Template;
 use driver_core::text::MAX_NODE_ID;
 use driver_core::{Error, NodeId};
 use serde::Deserialize;
+
+use crate::initiators::Initiators;
 
 /// `proxy.nodeId`.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -52,8 +54,12 @@ pub(crate) struct Mapping {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum NodeIdType {
-    /// The id as it is.
+    /// Nothing is said: the name of the node, which is what it was called before there was a proxy, and
+    /// what `nodes` of a configuration from that time lists. An id without a name is told as it is.
     #[default]
+    #[serde(skip)]
+    Unsaid,
+    /// The id as it is.
     Whole,
     NodeName,
     Hostname,
@@ -77,13 +83,6 @@ pub(crate) struct NodeIdentity {
     pub(crate) hostname: Option<String>,
     pub(crate) iqn: Option<String>,
     pub(crate) nqn: Option<String>,
-}
-
-/// Where initiators keep their names, on this machine.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Initiators<'a> {
-    pub(crate) iqn: &'a str,
-    pub(crate) nqn: &'a str,
 }
 
 // === impl Parts ===
@@ -159,7 +158,7 @@ impl NodeIdConfig {
         &self,
         node_name: &NodeId,
         hostname: &str,
-        initiators: Initiators<'_>,
+        initiators: &Initiators<'_>,
     ) -> Result<NodeId, ConfigError> {
         let mut identity = NodeIdentity::default();
         let parts = self.parts;
@@ -170,10 +169,10 @@ impl NodeIdConfig {
             identity.hostname = Some(hostname.to_owned());
         }
         if parts.iqn {
-            identity.iqn = Some(read_iqn(initiators.iqn)?);
+            identity.iqn = Some((initiators.iqn)()?);
         }
         if parts.nqn {
-            identity.nqn = Some(read_nqn(initiators.nqn)?);
+            identity.nqn = Some((initiators.nqn)()?);
         }
         let text = self.write(&identity)?;
         let problem = |why: String| ConfigError::at("proxy.nodeId", why);
@@ -252,32 +251,6 @@ fn shortened(mark: char, table: &[Prefix], value: &str, at: &str) -> Result<Stri
     }
 }
 
-/// The first `InitiatorName=` that is no comment.
-fn read_iqn(path: &str) -> Result<String, ConfigError> {
-    let text = read(path, "proxy.nodeId.parts.iqn")?;
-    let names = text.lines().filter_map(|line| {
-        let line = line.split('#').next().unwrap_or_default().trim();
-        line.strip_prefix("InitiatorName=")
-    });
-    let name = names.map(str::trim).find(|name| !name.is_empty());
-    name.map(str::to_owned).ok_or_else(|| {
-        ConfigError::at(
-            "proxy.nodeId.parts.iqn",
-            format!("{path} names no initiator"),
-        )
-    })
-}
-
-fn read_nqn(path: &str) -> Result<String, ConfigError> {
-    let text = read(path, "proxy.nodeId.parts.nqn")?;
-    Ok(text.trim_end().to_owned())
-}
-
-fn read(path: &str, at: &str) -> Result<String, ConfigError> {
-    std::fs::read_to_string(path)
-        .map_err(|error| ConfigError::at(at, format!("{path} cannot be read: {error}")))
-}
-
 // === impl Mapping ===
 
 impl Mapping {
@@ -301,8 +274,9 @@ impl Mapping {
                 .advise("see `proxy.nodeId.parts` and `proxy.perDriver.nodeIdType`")
         };
         let part = match self.kind {
+            NodeIdType::Unsaid if identity.node_name.is_none() => return Ok(id.clone()),
             NodeIdType::Whole => return Ok(id.clone()),
-            NodeIdType::NodeName => identity.node_name.clone(),
+            NodeIdType::Unsaid | NodeIdType::NodeName => identity.node_name.clone(),
             NodeIdType::Hostname => identity.hostname.clone(),
             NodeIdType::Iqn => identity.iqn.clone(),
             NodeIdType::Nqn => identity.nqn.clone(),

@@ -2,9 +2,11 @@
 
 use driver_core::config::ConfigError;
 use driver_core::{NodeId, Topology};
+use node_utils::kernel::Kernel;
 
 use crate::folder::ProxySettings;
-use crate::node_identity::{Initiators, NodeIdConfig};
+use crate::initiators::{self, Initiators};
+use crate::node_identity::NodeIdConfig;
 use crate::process;
 use crate::site::Surroundings;
 use crate::zones::{NodeTopology, Sources, read_file};
@@ -52,9 +54,13 @@ impl NodeInfo {
         let here = at.modes.is_none_or(|modes| modes.node);
         // What only nodes have is looked for on nodes.
         let id = if here && at.modes.is_some() {
+            let initiators = Initiators {
+                iqn: &|| initiators::iqn(&at.tools),
+                nqn: &|| initiators::nqn(&Kernel::here()),
+            };
             settings
                 .node_id
-                .of_this_node(&at.node, &hostname, INITIATORS)?
+                .of_this_node(&at.node, &hostname, &initiators)?
         } else {
             at.node.clone()
         };
@@ -92,9 +98,3 @@ impl NodeInfo {
         self.ids.as_ref()
     }
 }
-
-/// Where initiators keep their names, as in every distribution.
-const INITIATORS: Initiators<'static> = Initiators {
-    iqn: "/etc/iscsi/initiatorname.iscsi",
-    nqn: "/etc/nvme/hostnqn",
-};

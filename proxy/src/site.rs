@@ -178,6 +178,8 @@ pub(crate) fn honours_group(advertised: &Advertised, version: CsiVersion) -> boo
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use driver_core::config::NoEnvironment;
 
     use super::*;
@@ -221,6 +223,14 @@ mod tests {
         expands && pairs.into_iter().all(|(one, all)| all || !one)
     }
 
+    /// Those whose volumes are files and never disks.
+    const OF_FILES: [&str; 4] = [
+        "local-hostpath",
+        "zfs-generic-nfs",
+        "zfs-generic-smb",
+        "zfs-local-dataset",
+    ];
+
     #[test]
     fn what_any_driver_of_this_build_can_do_is_told_of_the_proxy() {
         let ground = Ground {
@@ -233,7 +243,16 @@ mod tests {
         };
         let texts = BUILT.map(|kind| (kind, least(kind)));
         let letting_in = LETTING_IN.map(|(kind, text)| (kind, text.to_owned()));
-        let mut publishing = Vec::new();
+        let root = "{driver: proxy, proxy: {configFolder: /none}}";
+        let root = Document::parse(root, &NoEnvironment).expect("yaml");
+        let at = Surroundings {
+            node: ground.node.clone(),
+            version: CsiVersion::minor(12),
+            tools: ground.tools.clone(),
+            modes: None,
+        };
+        let (_, site) = Site::open(root, &at).expect("a site");
+        let (mut publishing, mut grouping) = (Vec::new(), BTreeSet::new());
         for (kind, text) in texts.into_iter().chain(letting_in) {
             let document = Document::parse(&text, &NoEnvironment).expect("yaml");
             let name = ConnectionName::parse("one").expect("a name");
@@ -243,7 +262,19 @@ mod tests {
             if connection.can().publish {
                 publishing.push(kind);
             }
+            let (can, access) = (connection.can(), connection.access());
+            let config = document.common().expect("configuration");
+            let alone = Advertised::new(can, access, &config, at.version).node;
+            let told = |capability: &&NodeCapability| site.advertised.node.contains(capability);
+            // That would be a promise for all volumes of the process, those made by hand among them.
+            let untold: Vec<_> = alone.iter().filter(|one| !told(one)).collect();
+            match *untold {
+                [] => {}
+                [NodeCapability::VolumeMountGroup] => drop(grouping.insert(kind)),
+                _ => panic!("{kind}: {untold:?}"),
+            }
         }
+        assert_eq!(grouping, OF_FILES.into(), "as documented");
         assert_eq!(publishing, LETTING_IN.map(|(kind, _)| kind));
     }
 }

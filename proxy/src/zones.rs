@@ -5,8 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
 
-use driver_core::config::ConfigError;
+use driver_core::config::{ConfigError, MAX_BYTES};
 use driver_core::{NodeId, Topology};
 use regex::Regex;
 use serde::de::Error as _;
@@ -14,12 +16,17 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tracing::info;
 
+use crate::aside;
+use crate::config_file::read_regular;
 use crate::decode;
 use crate::places::{DEFAULT_PREFIX, TopologyKeys};
 
 mod rules;
 
 use rules::{RuleConfig, ZoneRule};
+
+/// How long a file of a rule may take to be read.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// `proxy.nodeTopology`.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -159,10 +166,21 @@ impl NodeTopology {
     }
 }
 
-/// The file as a rule reads it.
+/// The file as a rule reads it: one that does not answer is not waited for, so that a node registers and
+/// its process starts all the same.
 pub(crate) fn read_file(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path)
-        .map_err(|error| format!("{} cannot be read: {error}", path.display()))
+    let unread = |why: &str| format!("{} cannot be read: {why}", path.display());
+    let (done, outcome) = mpsc::channel();
+    let file = path.to_owned();
+    aside::begin(move || drop(done.send(read_regular(&file))))
+        .map_err(|error| unread(&error.to_string()))?;
+    match outcome.recv_timeout(PATIENCE) {
+        Ok(Ok(text)) if text.len() > MAX_BYTES => {
+            Err(unread(&format!("it has more than {MAX_BYTES} bytes")))
+        }
+        Ok(read) => read.map_err(|error| unread(&error.to_string())),
+        Err(_) => Err(unread(&format!("no answer within {PATIENCE:?}"))),
+    }
 }
 
 /// A regular expression that has to fit the whole text.

@@ -15,6 +15,18 @@ fn blocks() -> Vec<String> {
     texts.map(str::to_owned).collect()
 }
 
+/// The connections that a main file names.
+fn named(main: &str) -> Vec<String> {
+    let legacy = main.lines().filter_map(|line| {
+        let name = line.trim().strip_prefix("legacyConnection: ");
+        name.filter(|name| *name != "none")
+    });
+    let (_, aliases) = main.split_once("  aliases:\n").unwrap_or_default();
+    let aliases = aliases.lines().map_while(|line| line.strip_prefix("    "));
+    let new = aliases.filter_map(|line| Some(line.split_once(": ")?.1));
+    legacy.chain(new).map(str::to_owned).collect()
+}
+
 #[tokio::test]
 async fn files_of_the_page_pass_a_check_to_the_last_key() {
     let (mut mains, mut files) = (Vec::new(), Vec::new());
@@ -44,6 +56,11 @@ async fn files_of_the_page_pass_a_check_to_the_last_key() {
         let mut written = 0;
         for (name, text) in files.iter().filter(|(name, _)| !renamed(name)) {
             fs::write(folder.join(name), text).expect("a file");
+            written += 1;
+        }
+        // What it names has a file: that of another one will do.
+        for name in named(&main) {
+            fs::write(folder.join(format!("{name}.yaml")), &files[0].1).expect("a file");
             written += 1;
         }
         assert!(main.contains("/mnt/connections/"), "{main}");

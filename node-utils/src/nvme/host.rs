@@ -54,10 +54,7 @@ impl HostIdentity {
                 id: id.to_owned(),
             });
         }
-        let mut chosen = match Self::configured(kernel, mounts)? {
-            Some(configured) => configured,
-            None => Self::derived(kernel)?,
-        };
+        let mut chosen = Self::of_this_machine(kernel, mounts)?;
         // Somebody may have changed the file after another subsystem was connected to.
         let all = Controller::all(kernel)?;
         let mut hosts = all.iter().filter_map(Controller::host);
@@ -65,6 +62,14 @@ impl HostIdentity {
             id.clone_into(&mut chosen.id);
         }
         Ok(chosen)
+    }
+
+    /// As whom it introduces itself where it is not connected yet: the last three of these.
+    pub(super) fn of_this_machine(kernel: &Kernel, mounts: &MountTable) -> Result<Self, Error> {
+        match Self::configured(kernel, mounts)? {
+            Some(configured) => Ok(configured),
+            None => Self::derived(kernel),
+        }
     }
 
     fn configured(kernel: &Kernel, mounts: &MountTable) -> Result<Option<Self>, Error> {
@@ -227,6 +232,8 @@ mod tests {
         controller(&tree, "nqn.2026-11.lab:other", &shared, SHARED[1]);
         assert_eq!(choose(&tree, ""), derived);
         controller(&tree, NQN, &shared, SHARED[1]);
+        let told = HostIdentity::of_this_machine(&tree.kernel(), &MountTable::from_text(""));
+        assert_eq!(told.expect("identity"), derived, "as others will know it");
         let kept = choose(&tree, "");
         assert_eq!((kept.nqn, kept.id), (shared, SHARED[1].to_owned()));
     }

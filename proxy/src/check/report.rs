@@ -48,7 +48,7 @@ pub(super) struct Report {
     /// Whether a server could start with it.
     usable: bool,
     ok: bool,
-    findings: Vec<Finding>,
+    pub(super) findings: Vec<Finding>,
     /// The connection that this is about, if the file is one of several.
     #[serde(skip_serializing_if = "Option::is_none")]
     connection: Option<String>,

@@ -3,7 +3,7 @@
 //! One that this process never served is left out of several; one that it served, or that it is about to
 //! serve, may have begun the very volume, and is missed.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use driver_core::parameters::{CONNECTION, CONNECTIONS};
 use driver_core::{Effect, Error, Parameters};
@@ -79,7 +79,7 @@ impl Connections {
                     return Err(may_have_begun(missing_one(name, unknown_ones)));
                 }
                 // What was served may have begun the very volume.
-                None if self.has_gone(name) => return Err(missed(text)),
+                None if self.inner.gone.has(name) => return Err(missed(text)),
                 None => drop(missing.get_or_insert_with(|| not_there(&table, text))),
             }
         }
@@ -94,13 +94,6 @@ impl Connections {
             }
             None => Ok(found),
         }
-    }
-
-    /// Whether this process served a connection of that name, and does no more.
-    fn has_gone(&self, name: &ConnectionName) -> bool {
-        let gone = self.inner.gone.lock();
-        gone.unwrap_or_else(PoisonError::into_inner)
-            .contains_key(name)
     }
 }
 

@@ -47,4 +47,20 @@ impl Names {
     pub(super) fn meant<'a>(&'a self, name: &'a ConnectionName) -> &'a ConnectionName {
         self.aliases.get(name).unwrap_or(name)
     }
+
+    /// What is named, and is not there: each with its key.
+    pub(crate) fn missing(
+        &self,
+        is_there: impl Fn(&ConnectionName) -> bool,
+    ) -> Vec<(String, ConnectionName)> {
+        let aliases = self.aliases.iter();
+        let aliases = aliases.map(|(old, new)| (format!("proxy.aliases.{old}"), new));
+        let bare = self.bare.owner().map(|name| self.meant(name));
+        let bare = bare.map(|name| ("proxy.legacyConnection".to_owned(), name));
+        let missing = bare.into_iter().chain(aliases);
+        missing
+            .filter(|(_, name)| !is_there(name))
+            .map(|(key, name)| (key, name.clone()))
+            .collect()
+    }
 }

@@ -42,6 +42,7 @@ tokio::task_local! {
 pub(crate) struct Slot {
     name: ConnectionName,
     kind: Option<Arc<str>>,
+    publishes: bool,
     way: Way,
     built: Mutex<Built>,
 }
@@ -148,6 +149,7 @@ impl Slot {
         Self {
             name,
             kind: None,
+            publishes: false,
             way: Way::Missing(kind, why),
             built: Mutex::new(Built::new(None)),
         }
@@ -157,6 +159,7 @@ impl Slot {
         Self {
             name: connection.name().clone(),
             kind: Some(connection.driver().kind().into()),
+            publishes: connection.can().publish,
             way,
             built: Mutex::new(Built::new(Some(connection))),
         }
@@ -170,6 +173,11 @@ impl Slot {
     /// The kind of its driver; none while its file cannot be used.
     pub(crate) fn kind(&self) -> Option<&Arc<str>> {
         self.kind.as_ref()
+    }
+
+    /// Whether its driver lets nodes in one by one, also while that is let go.
+    pub(crate) fn publishes(&self) -> bool {
+        self.publishes
     }
 
     /// The connection, for a call. One whose driver has to be built is an error here; [`opened`] sees

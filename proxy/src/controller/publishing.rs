@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use csi_proto::v1;
 use driver_core::config::ControllerCapability;
-use driver_core::{Error, Kind, NodeId};
+use driver_core::{Effect, Error, Kind, NodeId, VolumeId};
 use tracing::debug;
 
 use super::{about_volume, offered, strays};
@@ -15,7 +15,7 @@ use crate::connection::Connection;
 use crate::decode::{ControllerPublishRequest, ControllerUnpublishRequest};
 use crate::inflight::{Hold, Keys, Object};
 use crate::node_identity::NodeIdentity;
-use crate::rpc::Job;
+use crate::rpc::{Job, Task};
 use crate::service::Plugin;
 
 pub(super) fn publish(
@@ -29,12 +29,15 @@ pub(super) fn publish(
             .advise("PUBLISH_READONLY is not supported by this driver"));
     }
     // Its nodes reach it as its context says. One that a driver has made has to be let in there.
-    if request.by_hand && plugin.connections.is_stray_volume(&request.volume) {
+    if request.by_hand && plugin.connections.is_bare_volume(&request.volume) {
         return Ok(strays::publish(plugin, &request.volume));
     }
+    if plugin.connections.is_of_one_that_was_open(&request.volume) {
+        return Ok(strays::of_one_that_was_open(&request.volume));
+    }
     let (connection, id) = plugin.connections.of_volume(&request.volume)?;
-    connection.allow(std::slice::from_ref(&request.capability))?;
     let node = if connection.can().publish {
+        connection.allow(std::slice::from_ref(&request.capability))?;
         Some(called(plugin, &connection, &request.node)?)
     } else {
         None
@@ -63,6 +66,10 @@ pub(super) fn unpublish(
     if plugin.connections.is_stray_volume(&request.volume) {
         return Ok(strays::unpublish(plugin, &request.volume));
     }
+    if plugin.connections.is_of_one_that_was_open(&request.volume) {
+        return Ok(strays::of_one_that_was_open(&request.volume));
+    }
+    let is_bare = plugin.connections.is_bare_volume(&request.volume);
     let (connection, id) = plugin.connections.of_volume(&request.volume)?;
     // A backend that lets every node in is not asked, whatever the node is called there.
     let node = match request.node.filter(|_| connection.can().publish) {
@@ -84,12 +91,18 @@ pub(super) fn unpublish(
                     let found = driver.find_volume(&task.call, &id);
                     match task.ask(&connection, "find_volume", found).await {
                         Err(gone) if gone.kind() == Kind::NotFound => None,
+                        Err(foreign) if is_bare && foreign.kind() == Kind::Invalid => None,
                         _ => return Err(error),
                     }
                 }
             };
             let removal = driver.unpublish_volume(&task.call, &id, node.as_ref());
-            task.ask(&connection, "unpublish_volume", removal).await?;
+            match task.ask(&connection, "unpublish_volume", removal).await {
+                Err(error) if is_bare && is_foreign(&task, &connection, &id, &error).await => {
+                    debug!("no driver of this connection has given out such an id");
+                }
+                ended => ended?,
+            }
         } else {
             debug!("every node may reach the volumes of this connection");
         }
@@ -112,6 +125,17 @@ fn nobody_knows(connection: &Connection, node: &NodeId, error: &Error) -> Error 
             "put its entry back in `proxy.perDriver.nodeIdMap`, or whatever named it when the volume was \
              published, until the volume is unpublished there",
         )
+}
+
+/// Whether a driver refuses an id that it cannot have given out: somebody has thought of it, for a volume
+/// made by hand, and of that nobody has to be shut out here.
+async fn is_foreign(task: &Task, connection: &Connection, id: &VolumeId, error: &Error) -> bool {
+    if (error.kind(), error.effect()) != (Kind::Invalid, Effect::None) {
+        return false;
+    }
+    let found = connection.driver().find_volume(&task.call, id);
+    let found = task.ask(connection, "find_volume", found).await;
+    found.is_err_and(|error| matches!(error.kind(), Kind::Invalid | Kind::NotFound))
 }
 
 /// Refuses a call that no orchestrator makes unless it was told to.

@@ -18,6 +18,7 @@ mod choice;
 mod hung;
 mod lacking;
 mod silent;
+mod slow;
 mod strays;
 
 fn name(text: &str) -> ConnectionName {

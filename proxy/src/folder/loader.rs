@@ -51,6 +51,14 @@ impl Loader {
         &self.connections
     }
 
+    /// What the main file names, by its key, and is not there.
+    pub(super) fn missing(
+        &self,
+        is_there: impl Fn(&ConnectionName) -> bool,
+    ) -> Vec<(String, ConnectionName)> {
+        self.names.missing(is_there)
+    }
+
     /// What a file makes. To be called where it may block for ever: nothing is served yet.
     pub(super) fn build(&self, changed: Changed) -> Built {
         let Changed {

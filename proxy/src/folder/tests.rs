@@ -9,6 +9,7 @@ use driver_core::{NodeId, VolumeId};
 use node_utils::Tools;
 use node_utils::blocking::ThreadPool;
 
+mod missing;
 mod model;
 
 use super::*;

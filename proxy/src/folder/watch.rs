@@ -64,7 +64,25 @@ impl Watch {
             tokio::time::sleep(EVERY).await;
             self.look(Instant::now(), loads::PATIENCE).await;
         }
+        self.say_what_is_missing();
         self.settle(2 * loads::PATIENCE).await;
+    }
+
+    /// What is named and has no file may be misspelt; or its file comes later.
+    fn say_what_is_missing(&self) {
+        let loader = &self.folder.loader;
+        let connections = loader.connections();
+        // Where not all are known it may be there.
+        if connections.unknown().is_some() {
+            return;
+        }
+        let table = connections.table();
+        let missing = loader.missing(|name| table.contains_key(name));
+        let told = missing.iter().map(|(key, name)| format!("{key}: {name}"));
+        let told: Vec<_> = told.collect();
+        if !told.is_empty() {
+            warn!(key = told.join(", "), "no file is called as these keys say");
+        }
     }
 
     /// Serves what has been found, as far as it is made in time.

@@ -16,30 +16,22 @@ nodeId:
   iqnPrefix: [{shortName: deb, prefix: 'iqn.1993-08.org.debian:01:'}]
   nqnPrefix: [{shortName: '1', prefix: 'nqn.2014-08.org.nvmexpress:uuid:'}]";
 
-fn written(yaml: &str, folder: &std::path::Path) -> Result<NodeId, ConfigError> {
+fn written(yaml: &str) -> Result<NodeId, ConfigError> {
     let config = config(yaml);
     config.check()?;
-    let (iqn, nqn) = (folder.join("iqn"), folder.join("nqn"));
-    std::fs::write(
-        &iqn,
-        "# InitiatorName=iqn.no\nInitiatorName=iqn.1993-08.org.debian:01:ab # x\n",
-    )
-    .expect("a file");
-    std::fs::write(&nqn, "nqn.2014-08.org.nvmexpress:uuid:77\n").expect("a file");
-    let initiators = Initiators {
-        iqn: iqn.to_str().expect("text"),
-        nqn: nqn.to_str().expect("text"),
-    };
     let name = NodeId::parse("node-1").expect("name");
-    config.of_this_node(&name, "host-1", initiators)
+    let initiators = Initiators {
+        iqn: &|| Ok("iqn.1993-08.org.debian:01:ab".to_owned()),
+        nqn: &|| Ok("nqn.2014-08.org.nvmexpress:uuid:77".to_owned()),
+    };
+    config.of_this_node(&name, "host-1", &initiators)
 }
 
 #[test]
 fn an_id_has_the_configured_parts_and_is_read_back_with_the_same_tables() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let plain = written("nodeId: {}", folder.path()).expect("an id");
+    let plain = written("nodeId: {}").expect("an id");
     assert_eq!(plain.as_str(), "n=node-1");
-    let id = written(ALL, folder.path()).expect("an id");
+    let id = written(ALL).expect("an id");
     assert_eq!(id.as_str(), "n=node-1/h=host-1/ideb=ab/v1=77");
     let read = config(ALL).read(&id).expect("ours");
     assert_eq!(read.iqn.as_deref(), Some("iqn.1993-08.org.debian:01:ab"));
@@ -55,7 +47,6 @@ fn an_id_has_the_configured_parts_and_is_read_back_with_the_same_tables() {
 
 #[test]
 fn tables_that_make_no_id_are_refused_with_their_key() {
-    let folder = tempfile::tempdir().expect("a folder");
     for (yaml, path) in [
         ("nodeId: {parts: {nodeName: false}}", "proxy.nodeId.parts"),
         ("nodeId: {parts: {iqn: true}}", IQN_PREFIX),
@@ -68,7 +59,7 @@ fn tables_that_make_no_id_are_refused_with_their_key() {
             NQN_PREFIX,
         ),
     ] {
-        let error = written(yaml, folder.path()).expect_err(path);
+        let error = written(yaml).expect_err(path);
         assert_eq!(error.path(), Some(path));
     }
 }
@@ -91,7 +82,8 @@ fn each_backend_is_told_the_part_that_it_knows() {
             .expect("a mapping");
         mapping.of(&id, &identity).map(|id| id.as_str().to_owned())
     };
-    assert_eq!(told("").expect("id"), id.as_str());
+    assert_eq!(told("").expect("id"), "node-1", "as without a proxy");
+    assert_eq!(told("nodeIdType: whole").expect("id"), id.as_str());
     assert_eq!(told("nodeIdType: hostname").expect("id"), "host-1");
     assert_eq!(told("nodeIdType: iqn").expect("id"), "iqn.a");
     assert_eq!(
@@ -108,4 +100,15 @@ fn each_backend_is_told_the_part_that_it_knows() {
         told(&format!("nodeIdType: local, {template}")).expect("id"),
         "host-1.example.org"
     );
+}
+
+#[test]
+fn an_id_without_the_name_of_a_node_is_told_as_it_is() {
+    let id = NodeId::parse("h=host-1").expect("id");
+    let identity = NodeIdentity {
+        hostname: Some("host-1".to_owned()),
+        ..NodeIdentity::default()
+    };
+    let told = Mapping::default().of(&id, &identity);
+    assert_eq!(told.expect("id"), id);
 }

@@ -1,3 +1,6 @@
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use tracing::{debug, error, info, info_span, trace, warn};
@@ -123,6 +126,83 @@ fn a_line_of_ours_that_lost_a_field_says_which() {
         .collect();
     assert_eq!(lines[0]["unlisted"], serde_json::json!(["secrets"]));
     assert_eq!(lines[1].get("unlisted"), None);
+}
+
+#[test]
+fn every_field_of_our_own_lines_is_on_the_list() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut sources = Vec::new();
+    for part in ["proxy/src", "drivers", "node-utils"] {
+        sources_below(&root.join(part), &mut sources);
+    }
+    let mut known = 0;
+    for (path, text) in sources {
+        for name in fields_of(&text) {
+            let is_listed = fields::ALLOWED.contains(&name.as_str());
+            assert!(is_listed, "{}: `{name}` is dropped", path.display());
+            known += 1;
+        }
+    }
+    assert!(known > 50, "{known} fields were found");
+}
+
+/// What is part of the program, without its tests.
+fn sources_below(folder: &Path, into: &mut Vec<(PathBuf, String)>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        if path.is_dir() && !["tests", "testing", "target"].contains(&name) {
+            sources_below(&path, into);
+        } else if path.extension().is_some_and(|end| end == "rs") && name != "tests.rs" {
+            let text = fs::read_to_string(&path).expect("a source");
+            let part = text.split("\nmod tests {").next().unwrap_or_default();
+            into.push((path.clone(), part.to_owned()));
+        }
+    }
+}
+
+/// The names of the fields that the macros of a source are given before the text of the line.
+fn fields_of(source: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for name in ["error", "warn", "info", "debug", "trace"] {
+        for opening in [format!("{name}!("), format!("{name}_span!(")] {
+            for call in source.split(&opening).skip(1) {
+                names.extend(words_of(call).filter_map(|word| field(&word)));
+            }
+        }
+    }
+    names
+}
+
+/// What stands between the commas of a call, up to its end or its first text.
+fn words_of(call: &str) -> impl Iterator<Item = String> {
+    let (mut words, mut word, mut depth) = (Vec::new(), String::new(), 0_i32);
+    for character in call.chars() {
+        match character {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            '"' if depth == 0 => break,
+            ',' if depth == 0 => {
+                words.push(std::mem::take(&mut word));
+                continue;
+            }
+            _ => {}
+        }
+        if depth < 0 {
+            words.push(std::mem::take(&mut word));
+            break;
+        }
+        word.push(character);
+    }
+    words.into_iter()
+}
+
+/// `name = value`, `%name` or `?name`; not what tells where a line is from.
+fn field(word: &str) -> Option<String> {
+    let (name, _) = word.split_once('=').unwrap_or((word, ""));
+    let name = name.trim().trim_start_matches(['%', '?']);
+    let is_field = !name.is_empty() && !name.contains(':');
+    is_field.then(|| name.to_owned())
 }
 
 #[test]

@@ -167,7 +167,7 @@ impl Filling {
             task,
         };
         info!(
-            from = %self.home.name(),
+            origin = %self.home.name(),
             to = %connection.name(),
             source = %self.object(),
             "a copy from another connection"
@@ -177,7 +177,7 @@ impl Filling {
         // The volume is whole, and that is what is told: what is left at the source is an orphan there.
         if let Err(error) = from.close(&task.call).await {
             warn!(
-                from = %self.home.name(),
+                origin = %self.home.name(),
                 error = %error.chain(),
                 "the volume is made; what was made at its source for that is left there"
             );

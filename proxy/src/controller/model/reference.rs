@@ -220,6 +220,14 @@ impl Reference {
         handle.at.is_none() && self.setup.bare != BareIs::Of
     }
 
+    /// Whether its connection is gone, and every node may have reached its volumes.
+    fn was_open_to_all(&self, handle: &Handle) -> bool {
+        let bare = (self.setup.bare == BareIs::Of).then_some("b");
+        handle.at.or(bare).map(meant).is_some_and(|name| {
+            self.gone.contains(name) && !self.served.contains_key(name) && !makes(name)
+        })
+    }
+
     /// What must never be, whatever was answered: a volume in two storages.
     pub(super) fn doubled(&self) -> Option<String> {
         let has = |id: &str| {

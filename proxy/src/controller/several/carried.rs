@@ -15,7 +15,7 @@ use driver_zfs::testing::{MemoryExport, MemoryHost, settings};
 use super::*;
 use crate::testing::several_of;
 
-type Host = Arc<ZfsDriver<MemoryHost, MemoryExport>>;
+pub(super) type Host = Arc<ZfsDriver<MemoryHost, MemoryExport>>;
 
 /// A connection whose volumes are directories below `base`.
 fn directories(base: &Path) -> Arc<dyn Driver> {
@@ -30,7 +30,7 @@ fn directories(base: &Path) -> Arc<dyn Driver> {
 }
 
 /// A host of its own.
-fn host(kind: VolumeKind) -> Host {
+pub(super) fn host(kind: VolumeKind) -> Host {
     let settings = settings(kind, "").expect("settings");
     Arc::new(ZfsDriver::new(
         settings,
@@ -39,11 +39,11 @@ fn host(kind: VolumeKind) -> Host {
     ))
 }
 
-fn dataset(id: &str) -> DatasetName {
+pub(super) fn dataset(id: &str) -> DatasetName {
     DatasetName::parse(&format!("tank/csi/v/{id}")).expect("a name")
 }
 
-fn of_volume(name: &str, connection: &str, source: &str) -> v1::CreateVolumeRequest {
+pub(super) fn of_volume(name: &str, connection: &str, source: &str) -> v1::CreateVolumeRequest {
     let mut request = create(name, &[("connection", connection)]);
     request.volume_content_source = Some(v1::VolumeContentSource {
         r#type: Some(Content::Volume(VolumeSource {

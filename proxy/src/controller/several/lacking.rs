@@ -1,8 +1,10 @@
 //! What each call answers where its connection lacks it: the table of the documentation.
 
+use csi_proto::v1::node_server::Node;
 use driver_core::Capabilities;
 
 use super::*;
+use crate::node::NodeService;
 use crate::testing::several_under;
 
 #[tokio::test]
@@ -48,9 +50,25 @@ async fn answers() -> BTreeMap<String, String> {
     let mut all = about_volumes(&service).await;
     all.extend(about_snapshots(&service).await);
     all.push(("GetCapacity", told(None)));
+    all.push(("NodeExpandVolume", expanded_on_node(&service).await));
     all.into_iter()
         .map(|(call, answer)| (call.to_owned(), answer))
         .collect()
+}
+
+/// To grow what has no device: here a filesystem of the kernel itself, which is no more of one than a share.
+async fn expanded_on_node(service: &ControllerService) -> String {
+    let request = v1::NodeExpandVolumeRequest {
+        volume_id: "v:a/v".into(),
+        volume_path: "/proc".into(),
+        capacity_range: Some(v1::CapacityRange {
+            required_bytes: 1 << 30,
+            limit_bytes: 0,
+        }),
+        ..Default::default()
+    };
+    let node = NodeService(service.0.clone());
+    told(node.node_expand_volume(Request::new(request)).await.err())
 }
 
 async fn about_volumes(s: &ControllerService) -> Vec<(&'static str, String)> {
@@ -144,7 +162,7 @@ async fn about_snapshots(s: &ControllerService) -> Vec<(&'static str, String)> {
     all.map(|(call, status)| (call, told(status))).to_vec()
 }
 
-fn publication(node: &str) -> v1::ControllerPublishVolumeRequest {
+pub(super) fn publication(node: &str) -> v1::ControllerPublishVolumeRequest {
     v1::ControllerPublishVolumeRequest {
         volume_id: "v:a/v".into(),
         node_id: node.into(),

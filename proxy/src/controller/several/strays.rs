@@ -1,9 +1,17 @@
 //! Handles that name no connection where none is configured for them.
 
-use driver_core::Capabilities;
+use std::time::Duration;
 
+use csi_proto::v1::volume_capability::BlockVolume;
+use driver_core::Capabilities;
+use driver_core::config::ConfigError;
+use node_utils::blocking::ThreadPool;
+use tokio::time::Instant;
+
+use super::lacking::publication;
 use super::*;
-use crate::connections::Slot;
+use crate::connections::{Blueprint, Slot};
+use crate::testing::among;
 
 fn one(names: Names) -> (ControllerService, Arc<Memory>) {
     let driver = Memory::new();
@@ -101,11 +109,13 @@ async fn what_belongs_to_a_connection_is_asked_for_nowhere_else() {
 async fn published(service: &ControllerService, context: &[(&str, &str)]) -> Code {
     let request = v1::ControllerPublishVolumeRequest {
         volume_id: "by-hand".into(),
-        node_id: "n=node-1".into(),
-        volume_capability: Some(mounted()),
         volume_context: parameters(context),
-        ..Default::default()
+        ..publication("n=node-1")
     };
+    publish(service, request).await
+}
+
+async fn publish(service: &ControllerService, request: v1::ControllerPublishVolumeRequest) -> Code {
     let published = service.controller_publish_volume(Request::new(request));
     published
         .await
@@ -118,8 +128,12 @@ async fn unpublished(service: &ControllerService) -> Code {
 }
 
 async fn unpublish(service: &ControllerService) -> Result<(), Status> {
+    unpublish_volume(service, "by-hand").await
+}
+
+async fn unpublish_volume(service: &ControllerService, volume: &str) -> Result<(), Status> {
     let request = v1::ControllerUnpublishVolumeRequest {
-        volume_id: "by-hand".into(),
+        volume_id: volume.into(),
         node_id: "n=node-1".into(),
         ..Default::default()
     };
@@ -197,4 +211,142 @@ async fn of_what_is_said_to_be_nobodys_nobody_is_asked_and_a_bad_file_hurts_nobo
         .await
         .expect_err("it may exist");
     assert_eq!(status.code(), Code::FailedPrecondition);
+}
+
+fn of_b() -> Names {
+    Names {
+        bare: Bare::Of(name("b")),
+        ..Names::default()
+    }
+}
+
+/// Made by hand, and used as a disk.
+fn disk_by_hand() -> v1::ControllerPublishVolumeRequest {
+    let mut request = v1::ControllerPublishVolumeRequest {
+        volume_id: "by-hand".into(),
+        volume_context: parameters(&[("node_attach_driver", "iscsi")]),
+        ..publication("n=node-1")
+    };
+    let capability = request.volume_capability.as_mut().expect("a capability");
+    capability.access_type = Some(AccessType::Block(BlockVolume {}));
+    request
+}
+
+#[tokio::test]
+async fn what_was_made_by_hand_is_attached_and_detached_beside_a_deployment_that_was_taken_over() {
+    let guarded = guarded();
+    let service = ControllerService(several(&[("b", &guarded, "")], of_b()));
+    // Its own driver has files only, and is not asked.
+    assert_eq!(publish(&service, disk_by_hand()).await, Code::Ok);
+    assert_eq!(guarded.asked(), 0);
+    // What that driver has made is its own.
+    let made = [
+        ("node_attach_driver", "nfs"),
+        ("provisioner_driver", "memory"),
+    ];
+    assert_eq!(published(&service, &made).await, Code::Ok);
+    assert_eq!(guarded.nodes(), ["+node-1"]);
+    // Nobody says of whom a volume is when it is detached; what is not there has nobody to be shut out.
+    assert_eq!(unpublished(&service).await, Code::Ok);
+    // Nor what no driver can have called so.
+    let foreign = || guarded.trouble(Trouble::Fail(Kind::Invalid, Effect::None));
+    foreign();
+    assert_eq!(unpublished(&service).await, Code::Ok);
+    foreign();
+    let named = unpublish_volume(&service, "v:b/by-hand").await;
+    assert_eq!(named.expect_err("no such id").code(), Code::InvalidArgument);
+    // Nor whatever the node is called.
+    let yaml = "proxy: {perDriver: {nodeIdType: iqn}}";
+    let by_iqn = ControllerService(several(&[("b", &guarded, yaml)], of_b()));
+    foreign();
+    assert_eq!(unpublished(&by_iqn).await, Code::Ok);
+    assert_eq!(guarded.nodes().last().map(String::as_str), Some("-*"));
+    // But not of one that is there.
+    guarded.fill(["by-hand".to_owned()], "/x");
+    foreign();
+    let refused = unpublish(&service).await.expect_err("it is there");
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    guarded.trouble(Trouble::Fail(Kind::Invalid, Effect::Possible));
+    let refused = unpublish(&service).await.expect_err("it may be half done");
+    assert_eq!(refused.code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn where_every_node_is_let_in_no_way_of_use_is_refused_and_nothing_is_asked() {
+    let plain = Memory::new();
+    let service = ControllerService(several(&[("b", &plain, "")], of_b()));
+    for volume in ["v:b/v", "by-hand"] {
+        let mut request = disk_by_hand();
+        request.volume_id = volume.into();
+        request.volume_context.clear();
+        assert_eq!(publish(&service, request).await, Code::Ok, "{volume}");
+        unpublish_volume(&service, volume).await.expect(volume);
+    }
+    assert_eq!(plain.asked(), 0);
+}
+
+#[tokio::test]
+async fn volumes_of_a_connection_that_is_gone_attach_and_detach_if_every_node_was_let_in() {
+    let (plain, guarded) = (Memory::new(), guarded());
+    let both = [("b", &plain, ""), ("c", &guarded, "")];
+    let service = ControllerService(several(&both, of_b()));
+    let connections = &service.0.connections;
+    let of = |volume: &str| v1::ControllerPublishVolumeRequest {
+        volume_id: volume.into(),
+        ..publication("n=node-1")
+    };
+    // Its driver was let go before, and what it could do is remembered.
+    let again = Blueprint::new(|| Err(ConfigError::new("its key is gone")));
+    let slot = Slot::new(among(&ThreadPool::new(1), "c", &guarded, ""), again);
+    assert!(slot.let_go(Duration::ZERO));
+    connections.put(slot);
+    for name_of_one in ["b", "c"] {
+        connections.remove(&name(name_of_one));
+    }
+    for volume in ["v:b/v", "by-hand"] {
+        assert_eq!(publish(&service, of(volume)).await, Code::Ok, "{volume}");
+        unpublish_volume(&service, volume).await.expect(volume);
+        let status = deleted(&service, volume).await.expect_err(volume);
+        assert_eq!(status.code(), Code::FailedPrecondition, "{volume}");
+    }
+    for volume in ["v:c/v", "v:never/v"] {
+        let refused = publish(&service, of(volume)).await;
+        assert_eq!(refused, Code::FailedPrecondition, "{volume}");
+        let refused = unpublish_volume(&service, volume).await.expect_err(volume);
+        assert_eq!(refused.code(), Code::FailedPrecondition, "{volume}");
+    }
+    assert_eq!((plain.asked(), guarded.asked()), (0, 0));
+    // One that is there again answers for itself.
+    connections.put(Slot::refused(name("b"), "a mistake in it"));
+    let refused = unpublish_volume(&service, "v:b/v").await;
+    assert_eq!(refused.expect_err("bad").code(), Code::FailedPrecondition);
+}
+
+#[tokio::test(start_paused = true)]
+async fn for_the_sake_of_advice_nobody_is_waited_for_long_and_no_driver_is_built() {
+    let drivers = [(); 3].map(|()| guarded());
+    let [a, b, c] = &drivers;
+    let all = [("a", a, ""), ("b", b, ""), ("c", c, "")];
+    let service = ControllerService(several(&all, Names::default()));
+    a.trouble(Trouble::Wait);
+    b.trouble(Trouble::Wait);
+    c.fill(["by-hand".to_owned()], "/x");
+    let rebuilt = guarded();
+    let threads = ThreadPool::new(1);
+    let again = {
+        let (rebuilt, threads) = (rebuilt.clone(), threads.clone());
+        Blueprint::new(move || Ok(among(&threads, "d", &rebuilt, "")))
+    };
+    let slot = Slot::new(among(&threads, "d", &rebuilt, ""), again);
+    assert!(slot.let_go(Duration::ZERO));
+    service.0.connections.put(slot);
+    let begun = Instant::now();
+    let status = unpublish(&service).await.expect_err("`c` has it");
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("connection `c` has something"));
+    assert_eq!(begun.elapsed(), Duration::from_secs(5));
+    assert_eq!(rebuilt.asked(), 0);
+    let slots = service.0.connections.all();
+    let d = slots.iter().find(|slot| slot.name() == &name("d"));
+    assert!(d.expect("there").peek().is_none(), "it was built for that");
 }

@@ -23,7 +23,12 @@ impl Reference {
                 let act = Act::Expand(handle.id.clone(), *size);
                 self.one(handle, true, act, Reader::Other, |size| size.to_string())
             }
-            Call::Publish(handle, _, by_hand) if *by_hand && self.is_stray(handle) => {
+            Call::Publish(handle, _, by_hand) if *by_hand && handle.at.is_none() => {
+                Expected::done("")
+            }
+            Call::Publish(handle, ..) | Call::Unpublish(handle, _)
+                if self.was_open_to_all(handle) =>
+            {
                 Expected::done("")
             }
             Call::Publish(handle, node, _) => {
