@@ -237,6 +237,10 @@ fn served() -> Vec<Cell> {
         })));
     }
     for served in [served::ALL[0], served::ALL[2]] {
+        let name = format!("served-{}-settings", served.name);
+        cells.push(seldom(cell(&name, move || {
+            served::settings::are_kept(served)
+        })));
         let name = format!("served-{}-orphans", served.name);
         cells.push(Cell {
             limit: Duration::from_mins(20),

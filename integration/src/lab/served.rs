@@ -13,6 +13,7 @@ pub mod login;
 pub mod orphans;
 pub mod proxied;
 pub mod sanity;
+pub mod settings;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -23,7 +23,7 @@ use super::remains::Remains;
 use super::served;
 use super::storage::cut::Cut;
 use super::supply::Supply;
-use crate::server::Launch;
+use crate::server::{Launch, log_of};
 use crate::volume;
 use class::{Class, DISKS, FILES, NAMESPACES, OTHER_FILES, SHARES, ZONED_DISKS};
 
@@ -39,9 +39,12 @@ const MUCH: usize = 96 << 20;
 /// Of so much somebody may say that the copy has begun.
 const BEGUN: u64 = 8 << 20;
 
+/// Nodes say besides what they log in as: some of the storage lets in by that, one by one.
 const MAIN: &str = "driver: proxy
 proxy:
   configFolder: /mnt/connections/
+  nodeId:
+    parts: {nodeName: true, iqn: true, nqn: true}
   nodeTopology:
     type: zone
     fromRegexp:
@@ -243,7 +246,7 @@ impl Cluster {
                 _ => {}
             }
             seen.push(self.digest(near, &file));
-            node.take_away(supply, &[&pod]).await;
+            self.taken_from(node, supply, &pod).await;
         }
         assert_eq!(seen[0], seen[1], "both nodes see the same bytes");
         assert_eq!(seen[0], digest_of(&bytes), "and those that were written");
@@ -252,9 +255,36 @@ impl Cluster {
     async fn used(&self, supply: &Supply, near: bool) -> (&Node, PathBuf) {
         let node = if near { &self.near } else { &self.far };
         let pod = node.pod("first");
+        self.attached(supply, node).await;
         node.stage(supply).await.expect("staged");
         node.publish(supply, &pod).await.expect("published");
         (node, pod)
+    }
+
+    async fn taken_from(&self, node: &Node, supply: &Supply, pod: &Path) {
+        node.take_away(supply, &[pod]).await;
+        let request = csi::ControllerUnpublishVolumeRequest {
+            volume_id: supply.volume.volume_id.clone(),
+            node_id: id_of(node).await,
+            ..csi::ControllerUnpublishVolumeRequest::default()
+        };
+        let mut controller = self.controller.server.client().controller;
+        let call = controller.controller_unpublish_volume(request);
+        within("unpublish", call).await.expect("nobody is in it");
+    }
+
+    /// As an attacher does, whatever the connection.
+    async fn attached(&self, supply: &Supply, node: &Node) {
+        let request = csi::ControllerPublishVolumeRequest {
+            volume_id: supply.volume.volume_id.clone(),
+            node_id: id_of(node).await,
+            volume_capability: Some(supply.capability.clone()),
+            volume_context: supply.volume.volume_context.clone(),
+            ..csi::ControllerPublishVolumeRequest::default()
+        };
+        let mut controller = self.controller.server.client().controller;
+        let call = controller.controller_publish_volume(request);
+        within("publish", call).await.expect("the node is let in");
     }
 
     fn digest(&self, near: bool, file: &Path) -> String {
@@ -271,7 +301,7 @@ impl Cluster {
         let (node, pod) = self.used(&source, true).await;
         fs::write(pod.join(FILE), content::bytes(9, MUCH)).expect("it can be written");
         let expected = digest(&pod.join(FILE));
-        node.take_away(&source, &[&pod]).await;
+        self.taken_from(node, &source, &pod).await;
         let from = volume::from_volume(&source.volume.volume_id);
 
         let mut client = self.controller.server.client().controller;
@@ -288,7 +318,9 @@ impl Cluster {
         let copy = self.made(OTHER_FILES, "copied", from).await;
         let (node, pod) = self.used(&copy, false).await;
         assert_eq!(self.other.digest(&pod.join(FILE)), expected, "the copy");
-        node.take_away(&copy, &[&pod]).await;
+        self.taken_from(node, &copy, &pod).await;
+        let log = log_of(&self.controller.place);
+        assert!(log.contains("\"goes_on\":true"), "it began anew: {log}");
         self.deleted(&source).await;
         self.deleted(&copy).await;
     }
@@ -340,13 +372,20 @@ impl Cluster {
         let cut = Cut::ports(&[3260]);
         let (node, pod) = self.used(&supply, false).await;
         self.other.write(&pod.join(FILE), b"written in its zone");
-        node.take_away(&supply, &[&pod]).await;
+        self.taken_from(node, &supply, &pod).await;
         let outcome = self.near.stage(&supply).await;
         outcome.expect_err("this node does not reach it");
         cut.mend();
         self.near.take_away(&supply, &[]).await;
         self.deleted(&supply).await;
     }
+}
+
+/// What a node calls itself, with all its parts.
+async fn id_of(node: &Node) -> String {
+    let mut client = node.server.client().node;
+    let info = within("info", client.node_get_info(csi::NodeGetInfoRequest {})).await;
+    info.expect("an answer").into_inner().node_id
 }
 
 fn in_zone(zone: &str) -> csi::Topology {

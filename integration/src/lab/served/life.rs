@@ -1,6 +1,7 @@
 //! The life of volumes that a driver makes: written, cut, restored, cloned, grown and deleted, with
 //! every byte compared on the node.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use csi_proto::v1 as csi;
@@ -31,6 +32,7 @@ pub async fn whole(served: Served) {
     step("make");
     let first = make(&node, served, "first", SIZE, None).await;
     lived(&node, served, &first).await;
+    copied(&node, served).await;
     // Node and storage host are one machine: its own mounts and zvols go with the volumes.
     Remains::back_to(&before.0, "the whole life").await;
     assert_eq!(storage(), before.1, "the storage is as before");
@@ -46,7 +48,7 @@ pub(in crate::lab) async fn lived(node: &Node, served: Served, first: &Supply) {
     write(first, &pod, &old);
 
     step("cut, and write again");
-    let cut = cut(node, first).await;
+    let cut = cut(node, first, &[]).await;
     write(first, &pod, &new);
 
     step("restore");
@@ -72,6 +74,31 @@ pub(in crate::lab) async fn lived(node: &Node, served: Served, first: &Supply) {
     delete(node, first).await;
 }
 
+/// Copies that stand on nothing: a snapshot that outlives its volume, and a volume of each sort of source.
+async fn copied(node: &Node, served: Served) {
+    step("copy in full");
+    let content = content::bytes(3, LENGTH);
+    let origin = make(node, served, "origin", SIZE, None).await;
+    let pod = used(node, &origin).await;
+    write(&origin, &pod, &content);
+    node.take_away(&origin, &[&pod]).await;
+    let kept = cut(node, &origin, &[("detachedSnapshots", "true")]).await;
+    let wishes = [
+        ("detachedVolumesFromVolumes", "true"),
+        ("detachedVolumesFromSnapshots", "true"),
+    ];
+    let source = volume::from_volume(&origin.volume.volume_id);
+    let of_volume = make_as(node, served, "of-volume", SIZE, source, &wishes).await;
+    delete(node, &origin).await;
+    let source = volume::from_snapshot(&kept);
+    let of_snapshot = make_as(node, served, "of-snapshot", SIZE, source, &wishes).await;
+    remove_snapshot(node, &kept).await;
+    for copy in [&of_volume, &of_snapshot] {
+        same(node, copy, &content, "a copy whose source is gone").await;
+        delete(node, copy).await;
+    }
+}
+
 /// A volume, asked for twice.
 pub(in crate::lab) async fn make(
     node: &Node,
@@ -80,12 +107,24 @@ pub(in crate::lab) async fn make(
     bytes: u64,
     source: Source,
 ) -> Supply {
+    make_as(node, served, name, bytes, source, &[]).await
+}
+
+/// The same of a class with these parameters.
+pub(super) async fn make_as(
+    node: &Node,
+    served: Served,
+    name: &str,
+    bytes: u64,
+    source: Source,
+    parameters: &[(&str, &str)],
+) -> Supply {
     let access = served.access;
     let request = csi::CreateVolumeRequest {
         capacity_range: volume::at_least(i64::try_from(bytes).expect("a size")),
         volume_capabilities: vec![capability(access, Mode::SingleNodeMultiWriter)],
         volume_content_source: source,
-        ..volume::create(&format!("pvc-{name}"), &[].into())
+        ..volume::create(&format!("pvc-{name}"), &of_class(parameters))
     };
     let mut controller = node.server.client().controller;
     let mut made = Vec::new();
@@ -114,8 +153,19 @@ pub(in crate::lab) async fn same(node: &Node, supply: &Supply, expected: &[u8], 
     node.take_away(supply, &[&pod]).await;
 }
 
-async fn cut(node: &Node, supply: &Supply) -> String {
-    let request = volume::snapshot("cut", &supply.volume.volume_id);
+/// What a class says.
+fn of_class(parameters: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let all = parameters.iter();
+    all.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
+/// A snapshot of a class with these parameters.
+pub(super) async fn cut(node: &Node, supply: &Supply, parameters: &[(&str, &str)]) -> String {
+    let request = csi::CreateSnapshotRequest {
+        parameters: of_class(parameters),
+        ..volume::snapshot("cut", &supply.volume.volume_id)
+    };
     let mut controller = node.server.client().controller;
     let reply = within("cut", controller.create_snapshot(request)).await;
     let snapshot = reply.expect("a snapshot").into_inner().snapshot;

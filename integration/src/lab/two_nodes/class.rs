@@ -48,7 +48,9 @@ pub(super) const DISKS: Class = Class {
     section: "iscsi:
   targetPortal: HOST:3260
   shareStrategy: lio
-  shareStrategyLio: {basename: iqn.2026-01.lab.pair}
+  shareStrategyLio: {basename: iqn.2026-01.lab.pair, nodes: {nameTemplate: '{{node}}'}}
+proxy:
+  perDriver: {nodeIdType: iqn}
 ",
     host: THERE,
 };
@@ -75,7 +77,12 @@ pub(super) const NAMESPACES: Class = Class {
     section: "nvmeof:
   transport: tcp://HOST:4420
   shareStrategy: nvmet
-  shareStrategyNvmet: {basename: nqn.2026-01.lab.pair, ports: [{id: 1, traddr: 0.0.0.0}]}
+  shareStrategyNvmet:
+    basename: nqn.2026-01.lab.pair
+    ports: [{id: 1, traddr: 0.0.0.0}]
+    nodes: {nameTemplate: '{{node}}'}
+proxy:
+  perDriver: {nodeIdType: nqn}
 ",
     host: HERE,
 };
