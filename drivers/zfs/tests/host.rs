@@ -14,7 +14,7 @@ use driver_core::{Effect, Kind};
 use driver_zfs::backend::Backend;
 use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::{Guid, Look, Question};
-use driver_zfs::property::{Property, PropertyName};
+use driver_zfs::property::{Property, PropertyName, PropertyValue};
 use driver_zfs::step::{Guard, Next, Plan, Step, Still};
 
 use exec::Runner as _;
@@ -55,6 +55,32 @@ async fn a_copy_that_fails_at_either_end_has_failed() {
         let done = cli.apply(&call(), &copying(), &Question::of([])).await;
         assert!(done.is_err(), "{killed} was killed");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clone_gets_all_that_may_be_set_later_how_acls_are_read_among_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = folder.path().join("words");
+    let script = format!("[ $1 = clone ] && echo \"$*\" >{}; exit 0", words.display());
+    let cli = host(folder.path(), &script);
+    let property = |name: &str, value: &str| {
+        let value = PropertyValue::parse(value).unwrap();
+        Property::new(PropertyName::parse(name).unwrap(), value)
+    };
+    let mut plan = Plan::about(dataset("tank/v/b"));
+    plan.step(Step::Clone {
+        origin: SnapshotRef::parse("tank/v/a@s").unwrap(),
+        dataset: dataset("tank/v/b"),
+        properties: vec![
+            property("acltype", "posix"),
+            property("casesensitivity", "mixed"),
+            property("aclmode", "passthrough"),
+        ],
+    });
+    cli.apply(&call(), &plan, &Question::of([])).await.unwrap();
+    let said = std::fs::read_to_string(words).unwrap();
+    let expected = "clone -p -o acltype=posix -o aclmode=passthrough tank/v/a@s tank/v/b\n";
+    assert_eq!(said, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -88,9 +88,6 @@ shift $n; exec \"$@\"";
 /// somebody else would fail for that, with all of the content there.
 const UNMOUNTED: &str = "-u";
 
-/// What democratic-csi does not give to clones either. compat: "ZFS".
-const NOT_FOR_CLONES: [&str; 3] = ["aclmode", "aclinherit", "acltype"];
-
 /// The guards of a plan, one command each, then its steps.
 pub(super) fn commands(tools: &ZfsTools, plan: &Plan<Command>) -> Vec<Command> {
     let guards = plan.guards.iter().map(|guard| guarded(tools, guard));
@@ -147,9 +144,7 @@ fn command(tools: &ZfsTools, step: &Step<Command>) -> Command {
             properties,
         } => {
             let mut arguments = vec!["clone".to_owned(), "-p".to_owned()];
-            options(&mut arguments, properties, |name| {
-                !name.is_for_new_only() && !NOT_FOR_CLONES.contains(&name.as_str())
-            });
+            options(&mut arguments, properties, |name| !name.is_for_new_only());
             arguments.extend([origin.to_string(), dataset.to_string()]);
             tools.zfs(arguments)
         }

@@ -18,14 +18,14 @@ const FILESYSTEM: &str = "  datasetEnableReservation: true
   datasetPermissionsUser: 1234
   datasetPermissionsGroup: 1235
   datasetPermissionsAcls: ['-m u:1236:rwx', '-m d:u:1236:r-x']
-  datasetProperties: {acltype: posix, xattr: sa, 'org.example:of': '{{name}} for {{parameters.team}}'}
+  datasetProperties: {acltype: posix, xattr: sa, 'org.example:of': 'for {{parameters.team}}'}
 ";
 /// Of zvols.
 const ZVOL: &str = "  zvolBlocksize: 32K
   zvolCompression: lz4
   zvolDedup: verify
   zvolEnableReservation: true
-  datasetProperties: {'org.example:of': '{{name}} for {{parameters.team}}'}
+  datasetProperties: {'org.example:of': 'for {{parameters.team}}'}
 ";
 const TEAM: (&str, &str) = ("team", "a & b");
 
