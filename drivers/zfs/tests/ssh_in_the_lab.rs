@@ -158,7 +158,7 @@ async fn without_sudo_zfs_allow_decides() {
     let error = create(&driver, "a", None).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Denied, "{}", error.chain());
     assert!(error.chain().contains("zfs allow"), "{}", error.chain());
-    let permissions = "create,destroy,mount,snapshot,clone,promote,rename,userprop,volsize,\
+    let permissions = "create,destroy,mount,snapshot,clone,promote,rename,userprop,canmount,volsize,\
                        volblocksize,refreservation,send,receive";
     sh(&format!("zfs allow csi {permissions} {}", ground.root));
     create(&driver, "a", None).await.unwrap();

@@ -59,10 +59,10 @@ const SUDO_OF_FILESYSTEMS: &str = "\
 csi ALL=(root) NOPASSWD: /usr/sbin/zfs, /usr/bin/chmod, /usr/bin/chown, /usr/bin/setfacl
 ";
 
-const ALLOW_ZVOLS: &str = "create,destroy,mount,snapshot,clone,promote,rename,userprop,volsize,\
+const ALLOW_ZVOLS: &str = "create,destroy,mount,snapshot,clone,promote,rename,userprop,canmount,volsize,\
 volblocksize,refreservation,send,receive";
 const ALLOW_FILESYSTEMS: &str = "create,destroy,mount,snapshot,clone,promote,rename,userprop,\
-mountpoint,refquota,refreservation,sharenfs,sharesmb,send,receive";
+canmount,mountpoint,refquota,refreservation,sharenfs,sharesmb,send,receive";
 
 // === impl Login ===
 
