@@ -45,6 +45,8 @@ proxy:
   configFolder: /mnt/connections/
   nodeId:
     parts: {nodeName: true, iqn: true, nqn: true}
+    iqnPrefix: [{shortName: d, prefix: 'iqn.1993-08.org.debian:01:'}]
+    nqnPrefix: [{shortName: u, prefix: 'nqn.2014-08.org.nvmexpress:uuid:'}]
   nodeTopology:
     type: zone
     fromRegexp:

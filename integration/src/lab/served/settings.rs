@@ -94,7 +94,6 @@ fn as_configured(served: Served, supply: &Supply) {
             ("refquota", size.as_str()),
             ("refreservation", &size),
             ("acltype", "posix"),
-            ("xattr", "sa"),
         ] {
             assert_eq!(shown(property, &dataset), value, "{property}");
         }
