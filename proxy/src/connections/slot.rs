@@ -204,16 +204,15 @@ impl Slot {
             return Ok(connection);
         }
         let under_way = self.lock().building.clone();
-        let building = match under_way {
-            Some(building) => building,
-            None => {
-                // Other tests of this process may keep the room, by clocks of their own.
-                #[cfg(test)]
-                let _still = crate::testing::standstill();
-                match timeout(PATIENCE, ROOM.acquire()).await {
-                    Ok(Ok(room)) => self.build(room)?,
-                    Ok(Err(_)) | Err(_) => return Err(self.late()),
-                }
+        let building = if let Some(building) = under_way {
+            building
+        } else {
+            // Other tests of this process may keep the room, by clocks of their own.
+            #[cfg(test)]
+            let _still = crate::testing::standstill();
+            match timeout(PATIENCE, ROOM.acquire()).await {
+                Ok(Ok(room)) => self.build(room)?,
+                Ok(Err(_)) | Err(_) => return Err(self.late()),
             }
         };
         match timeout_at(building.since + PATIENCE, building.outcome).await {
