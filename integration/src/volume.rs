@@ -40,6 +40,12 @@ pub fn at_least(bytes: i64) -> Option<CapacityRange> {
     })
 }
 
+/// What a class says.
+pub fn parameters(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    pairs.iter().map(pair).collect()
+}
+
 /// A new volume that one node mounts.
 pub fn create(name: &str, parameters: &BTreeMap<String, String>) -> CreateVolumeRequest {
     CreateVolumeRequest {

@@ -2,7 +2,6 @@
 //! keys, a Secret with two files, storage of one zone. Where they name a driver that this build does
 //! not have, local storage stands in, with the one key more that it needs.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -18,11 +17,6 @@ use integration::{tools, volume, wait};
 use tonic::{Code, Status};
 
 use super::{connections, put};
-
-fn class(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-    pairs.iter().map(pair).collect()
-}
 
 async fn made(client: &Client, request: CreateVolumeRequest) -> Result<Volume, Status> {
     let reply = client.controller.clone().create_volume(request).await?;
@@ -52,7 +46,7 @@ async fn two_keys_and_an_empty_folder_are_a_deployment_that_makes_nothing() {
     let mut client = server.client();
     let request = volume::create(
         "pvc-1",
-        &class(&[("connection", "example-nfs"), ("fsType", "nfs")]),
+        &volume::parameters(&[("connection", "example-nfs"), ("fsType", "nfs")]),
     );
     let refused = made(&client, request).await.expect_err("there is none");
     assert_eq!(refused.code(), Code::InvalidArgument);
@@ -124,8 +118,8 @@ async fn classes_with_other_names_than_their_connections_get_volumes_from_a_swap
     for name in ["example-nfs", "example-iscsi"] {
         told(&place, "\"added\"", name).await;
     }
-    let of_nfs = class(&[("connection", "example-nfs"), ("fsType", "nfs")]);
-    let of_iscsi = class(&[("connection", "example-iscsi"), ("fsType", "ext4")]);
+    let of_nfs = volume::parameters(&[("connection", "example-nfs"), ("fsType", "nfs")]);
+    let of_iscsi = volume::parameters(&[("connection", "example-iscsi"), ("fsType", "ext4")]);
     let one = made(&client, volume::create("pvc-1", &of_nfs)).await;
     assert_eq!(one.expect("made").volume_id, "v:example-nfs/pvc-1");
     let other = made(&client, volume::create("pvc-2", &of_iscsi)).await;
@@ -162,7 +156,7 @@ async fn files_of_volumes_made_by_hand_are_a_connection_too() {
     put(&place, "by-hand", "driver: node-manual\n");
     let mut server = Launch::new(main).start(&place).await;
     let client = server.client();
-    let request = volume::create("pvc-1", &class(&[("connection", "by-hand")]));
+    let request = volume::create("pvc-1", &volume::parameters(&[("connection", "by-hand")]));
     let refused = made(&client, request).await.expect_err("nobody makes them");
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(
@@ -242,7 +236,7 @@ async fn storage_of_one_zone_is_made_for_its_nodes_and_refused_for_others() {
     );
 
     let wanted = |name: &str, at: Option<&Topology>| {
-        let mut request = volume::create(name, &class(&[("connection", "c1")]));
+        let mut request = volume::create(name, &volume::parameters(&[("connection", "c1")]));
         request.accessibility_requirements = at.map(|at| TopologyRequirement {
             requisite: vec![at.clone()],
             preferred: vec![at.clone()],

@@ -245,11 +245,10 @@ async fn create(
     parameters: &[(&str, &str)],
 ) -> Result<String, Status> {
     // What is made of nothing is no property.
-    let parameters = [("carried", "plain")].iter().chain(parameters);
-    let parameters = parameters.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    let parameters = [&[("carried", "plain")], parameters].concat();
     let request = csi::CreateVolumeRequest {
         volume_capabilities: vec![capability(served.access, Mode::SingleNodeWriter)],
-        ..volume::create(name, &parameters.collect())
+        ..volume::create(name, &volume::parameters(&parameters))
     };
     let mut controller = node.server.client().controller;
     let reply = within("create", controller.create_volume(request)).await?;

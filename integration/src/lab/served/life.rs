@@ -1,7 +1,6 @@
 //! The life of volumes that a driver makes: written, cut, restored, cloned, grown and deleted, with
 //! every byte compared on the node.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use csi_proto::v1 as csi;
@@ -124,7 +123,7 @@ pub(super) async fn make_as(
         capacity_range: volume::at_least(i64::try_from(bytes).expect("a size")),
         volume_capabilities: vec![capability(access, Mode::SingleNodeMultiWriter)],
         volume_content_source: source,
-        ..volume::create(&format!("pvc-{name}"), &of_class(parameters))
+        ..volume::create(&format!("pvc-{name}"), &volume::parameters(parameters))
     };
     let mut controller = node.server.client().controller;
     let mut made = Vec::new();
@@ -153,17 +152,10 @@ pub(in crate::lab) async fn same(node: &Node, supply: &Supply, expected: &[u8], 
     node.take_away(supply, &[&pod]).await;
 }
 
-/// What a class says.
-fn of_class(parameters: &[(&str, &str)]) -> BTreeMap<String, String> {
-    let all = parameters.iter();
-    all.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-        .collect()
-}
-
 /// A snapshot of a class with these parameters.
 pub(super) async fn cut(node: &Node, supply: &Supply, parameters: &[(&str, &str)]) -> String {
     let request = csi::CreateSnapshotRequest {
-        parameters: of_class(parameters),
+        parameters: volume::parameters(parameters),
         ..volume::snapshot("cut", &supply.volume.volume_id)
     };
     let mut controller = node.server.client().controller;

@@ -122,7 +122,7 @@ async fn make(
     let mut controller = node.server.client().controller;
     if deed == Deed::Detach {
         let request = csi::CreateSnapshotRequest {
-            parameters: [("detachedSnapshots".to_owned(), "true".to_owned())].into(),
+            parameters: volume::parameters(&[("detachedSnapshots", "true")]),
             ..volume::snapshot(name, source)
         };
         let reply = within("cut", controller.create_snapshot(request)).await?;

@@ -125,12 +125,14 @@ impl Class {
         source: Option<csi::VolumeContentSource>,
     ) -> csi::CreateVolumeRequest {
         let parameters = [("connection", self.connection), ("fsType", self.filesystem)];
-        let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned()));
         csi::CreateVolumeRequest {
             capacity_range: volume::at_least(SIZE),
             volume_capabilities: vec![self.capability()],
             volume_content_source: source,
-            ..volume::create(&format!("{}-{name}", self.connection), &parameters.into())
+            ..volume::create(
+                &format!("{}-{name}", self.connection),
+                &volume::parameters(&parameters),
+            )
         }
     }
 
