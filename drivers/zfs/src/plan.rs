@@ -15,7 +15,7 @@ pub mod snapshot;
 use driver_core::{Error, Kind, VolumeId};
 
 use crate::export::{Act, Asked, Export, Subject};
-use crate::name::{DatasetName, Object};
+use crate::name::{DatasetName, Object, SnapshotRef};
 use crate::observed::{Dataset, Observed, Picture, Question};
 use crate::property::PropertyName;
 use crate::step::{Plan, Step};
@@ -210,6 +210,17 @@ impl<E: Export> Reach<'_, E> {
 /// compat: "ZFS": not all volumes of democratic-csi bear its other marks.
 pub fn is_complete(dataset: &Dataset) -> bool {
     dataset.properties.own(&PropertyName::CONTEXT).is_some()
+}
+
+/// The plan that goes on with a copy that was cut. Nothing comes after it: it may end the part instead.
+pub(crate) fn going_on<R>(lock: &DatasetName, part: &Dataset, from: &SnapshotRef) -> Plan<R> {
+    let mut plan = Plan::about(lock.clone());
+    plan.guard(part.name.clone(), part.guid);
+    plan.step(Step::GoOn {
+        from: from.clone(),
+        to: part.name.clone(),
+    });
+    plan
 }
 
 /// An error about something that stands in the way.

@@ -72,8 +72,8 @@ pub enum Step<R> {
         /// What it has from its first moment.
         properties: Vec<Property>,
     },
-    /// Makes a dataset with the content of a snapshot, and a snapshot of the same leaf on it. Whole
-    /// or not at all. A filesystem is not mounted by that.
+    /// Makes a dataset with the content of a snapshot, and a snapshot of the same leaf on it. What is
+    /// cut leaves a part, which can go on. A filesystem is not mounted by that.
     Copy {
         /// The snapshot.
         from: SnapshotRef,
@@ -81,6 +81,14 @@ pub enum Step<R> {
         to: DatasetName,
         /// What it has from its first moment.
         properties: Vec<Property>,
+    },
+    /// Goes on with a copy that was cut, from where it was; ends the part if that cannot be, because the
+    /// snapshot is gone or another one. What came to its end meanwhile is left as it is.
+    GoOn {
+        /// The snapshot.
+        from: SnapshotRef,
+        /// The part.
+        to: DatasetName,
     },
     /// Sets properties: each one or not, also where this fails. A plan compares all of them again.
     Set {
@@ -236,6 +244,7 @@ impl<R> fmt::Display for Step<R> {
                 origin, dataset, ..
             } => write!(f, "clone {origin} to {dataset}"),
             Self::Copy { from, to, .. } => write!(f, "copy {from} to {to}"),
+            Self::GoOn { from, to } => write!(f, "go on copying {from} to {to}"),
             Self::Set { object, .. } => write!(f, "set properties of {object}"),
             Self::Inherit { object, property } => write!(f, "clear {property} of {object}"),
             Self::Rename { snapshot, to } => write!(f, "rename {snapshot} to {to}"),

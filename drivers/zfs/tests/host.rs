@@ -57,6 +57,80 @@ async fn a_copy_that_fails_at_either_end_has_failed() {
     }
 }
 
+/// What a `zfs` was asked for that shows this token and says this about it, and whether all went well.
+async fn going_on(token: &str, said: &str, status: u8) -> (String, bool) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("said"), said).unwrap();
+    let script = format!(
+        "cd {}; echo \"$*\" >>asked\n\
+         case $* in get*) echo '{token}' ;; send\\ -nvt*) cat said; exit {status} ;;\n\
+         send*) echo rest ;; receive\\ -A*) ;; receive*) cat >>received ;; esac",
+        folder.path().display()
+    );
+    let cli = host(folder.path(), &script);
+    let mut plan = Plan::about(dataset("tank/v/b"));
+    plan.step(Step::GoOn {
+        from: SnapshotRef::parse("tank/v/a@s").unwrap(),
+        to: dataset("tank/v/b"),
+    });
+    let done = cli.apply(&call(), &plan, &Question::of([])).await;
+    let asked = std::fs::read_to_string(folder.path().join("asked")).unwrap();
+    let received = std::fs::read_to_string(folder.path().join("received"));
+    assert_eq!(received.is_ok(), asked.contains("receive -s"));
+    assert!(received.is_ok_and(|all| all == "rest\n") || !asked.contains("receive -s"));
+    let changes = asked.lines().filter(|line| {
+        let looks = ["get ", "send -nvt "];
+        !looks.iter().any(|look| line.starts_with(look))
+    });
+    let mut changes: Vec<_> = changes.collect();
+    changes.sort_unstable();
+    (changes.join("; "), done.is_ok())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_goes_on_only_with_the_snapshot_that_it_is_of() {
+    let contents = "resume token contents:\n\ttoname = tank/v/a@s\nfull send\n";
+    let on = "receive -s -u tank/v/b; send -t 1-ab";
+    let ended = "receive -A tank/v/b";
+    for (token, said, status, changes, well) in [
+        ("1-ab", contents, 0, on, true),
+        ("1-ab", "\ttoname = tank/v/a@s", 0, on, true),
+        // It came to its end before its turn.
+        ("-", "", 0, "", true),
+        ("", "", 0, "", true),
+        // Another one's, if by a letter.
+        ("1-ab", "\ttoname = tank/v/a@s2\n", 0, ended, true),
+        ("1-ab", "\ttoname = tank/v/A@s\n", 0, ended, true),
+        (
+            "1-ab",
+            "cannot resume send: 'tank/v/a@s' used in the initial send no longer exists\n",
+            1,
+            ended,
+            true,
+        ),
+        (
+            "1-ab",
+            "\ttoname = tank/v/a@s\ncannot resume send: 'tank/v/a@s' is no longer the same snapshot used in the initial send\n",
+            255,
+            ended,
+            true,
+        ),
+        // Nothing follows from what nobody knows.
+        (
+            "1-ab",
+            "cannot resume send: permission denied\n",
+            1,
+            "",
+            false,
+        ),
+        ("1-ab", "\ttoname = tank/v/a@s\n", 1, "", false),
+        ("1-ab", "", 0, "", false),
+    ] {
+        let seen = going_on(token, said, status).await;
+        assert_eq!(seen, (changes.to_owned(), well), "{token}: {said}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clone_gets_all_that_may_be_set_later_how_acls_are_read_among_it() {
     let folder = tempfile::tempdir().unwrap();

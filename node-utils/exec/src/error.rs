@@ -176,6 +176,12 @@ impl Said {
         Self(trimmed[start..].to_owned())
     }
 
+    /// The text without the lines that say nothing to whoever reads it.
+    pub fn without(&self, is_noise: impl Fn(&str) -> bool) -> Self {
+        let lines: Vec<&str> = self.0.lines().filter(|line| !is_noise(line)).collect();
+        Self(lines.join("\n"))
+    }
+
     /// The text, with its line ends.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -123,7 +123,9 @@ fn reason(said: &str) -> Option<&'static Reason> {
 /// text would hide what matters.
 fn describe(error: &RunError, doing: &str) -> String {
     match error {
-        RunError::Failed { status, stderr, .. } => format!("{doing}: {status}{stderr}"),
+        RunError::Failed { status, stderr, .. } => {
+            format!("{doing}: {status}{}", stderr.without(is_how_to_go_on))
+        }
         RunError::Deadline { after, .. } => format!("{doing}: no end within {after:?}"),
         RunError::OutputTooLarge { cap, .. } => format!("{doing}: more than {cap} bytes of output"),
         RunError::NoTurn { waited, .. } => format!("{doing}: no turn within {waited:?}"),
@@ -161,6 +163,13 @@ pub(super) fn is_only_absence(output: &Output) -> bool {
 
 fn is_absence(line: &str) -> bool {
     ABSENT.iter().any(|absent| line.contains(absent))
+}
+
+/// Whether a line says how somebody goes on with a copy that was cut: its retry does, and a token fills a
+/// screen.
+fn is_how_to_go_on(line: &str) -> bool {
+    let words = ["A resuming stream can be generated", "zfs send -t "];
+    words.iter().any(|word| line.trim().starts_with(word))
 }
 
 /// Whether a line says nothing about the question: `sudo` warns of a host that cannot resolve its own

@@ -57,6 +57,29 @@ ended=$( { { send \"$@\" 3>&- && echo . >&3; } | { receive \"$@\" 3>&- >&2 && ec
 set -- $ended
 [ $# -eq 2 ] || { echo \"copy: $# of 2 ends are done\" >&2; exit 1; }";
 
+/// `$1` is the snapshot, `$2` the part, the rest is `zfs`. Where it goes on is asked when its turn has
+/// come: whoever cut it may have left it running, and it is whole by now.
+const GO_ON: &str = "\
+from=$1; to=$2; shift 2
+line='
+'
+token=$(\"$@\" get -H -o value receive_resume_token \"$to\") || exit 1
+case $token in '' | -) exit 0 ;; esac
+if said=$(\"$@\" send -nvt \"$token\" 2>&1); then
+case $said$line in
+*\"toname = $from$line\"*) ;;
+*'toname = '*) exec \"$@\" receive -A \"$to\" ;;
+*) printf '%s\\n' \"$said\" >&2; exit 1 ;;
+esac
+else
+case $said in *'used in the initial send'*) exec \"$@\" receive -A \"$to\" ;; esac
+printf '%s\\n' \"$said\" >&2; exit 1
+fi
+ended=$( { { \"$@\" send -t \"$token\" 3>&- && echo . >&3; } |
+{ \"$@\" receive -s -u \"$to\" 3>&- >&2 && echo . >&3; }; } 3>&1 )
+set -- $ended
+[ $# -eq 2 ] || { echo \"copy: $# of 2 ends are done\" >&2; exit 1; }";
+
 /// `$1` is the device. It is made by the host after the zvol; an event where there is one.
 const SETTLE: &str = "\
 [ -e \"$1\" ] && exit 0
@@ -87,6 +110,11 @@ shift $n; exec \"$@\"";
 /// What is received is mounted by a step of its own: on Linux only root may, and a `zfs receive` of
 /// somebody else would fail for that, with all of the content there.
 const UNMOUNTED: &str = "-u";
+/// What came stays if the rest does not, and tells where it goes on.
+const RESUMABLE: &str = "-s";
+
+/// Only its call bounds a copy: there is no saying how much is copied.
+const COPYING: Duration = Duration::from_hours(48);
 
 /// The guards of a plan, one command each, then its steps.
 pub(super) fn commands(tools: &ZfsTools, plan: &Plan<Command>) -> Vec<Command> {
@@ -153,11 +181,16 @@ fn command(tools: &ZfsTools, step: &Step<Command>) -> Command {
             to,
             properties,
         } => {
-            let mut receive = vec!["receive".to_owned(), UNMOUNTED.to_owned()];
+            let mut receive = ["receive", UNMOUNTED, RESUMABLE]
+                .map(str::to_owned)
+                .to_vec();
             options(&mut receive, properties, |name| !name.is_for_new_only());
             receive.push(to.to_string());
             copy(tools, &from.to_string(), receive)
         }
+        Step::GoOn { from, to } => script(GO_ON, [from.to_string(), to.to_string()])
+            .args(tools.words())
+            .within(COPYING),
         Step::Set { object, properties } => {
             let mut arguments = vec!["set".to_owned()];
             arguments.extend(properties.iter().map(Property::to_string));
@@ -222,14 +255,14 @@ fn copy(tools: &ZfsTools, from: &str, receive: Vec<String>) -> Command {
         .args(send)
         .args(tools.words())
         .args(receive)
-        // Only its call bounds it: there is no saying how much is copied.
-        .within(Duration::from_hours(48))
+        .within(COPYING)
 }
 
-/// The command that receives what comes through its input. `-s` keeps what came if the rest does not;
-/// what goes on has its properties already.
+/// The command that receives what comes through its input. What goes on has its properties already.
 pub(super) fn receive(tools: &ZfsTools, incoming: &Incoming) -> Command {
-    let mut arguments = ["receive", UNMOUNTED, "-s"].map(str::to_owned).to_vec();
+    let mut arguments = ["receive", UNMOUNTED, RESUMABLE]
+        .map(str::to_owned)
+        .to_vec();
     if !incoming.goes_on {
         options(&mut arguments, &incoming.properties, |name| {
             !name.is_for_new_only()

@@ -166,9 +166,7 @@ impl<E: Export> Verb<E::Request, E::Answer> for Create<'_, E> {
             return Ok(Outcome::Do(self.make(&seen.pool)?));
         };
         if dataset.is_receiving() {
-            self.refuse_another(dataset)?;
-            let why = format!("a copy into {} is still running", self.name());
-            return Err(self.refused(Kind::Pending).because(why));
+            return self.arriving(dataset, &seen.pool).map(Outcome::Do);
         }
         let standing = self.reach.standing(asked, seen);
         let standing = standing.map_err(|error| match self.recognise(dataset, &seen.pool) {
@@ -192,8 +190,14 @@ impl<E: Export> Verb<E::Request, E::Answer> for Create<'_, E> {
     }
 
     fn left(&self, seen: &Picture) -> Left<E::Request> {
-        if seen.dataset(self.name()).is_some() {
-            return Left::Something;
+        if let Some(dataset) = seen.dataset(self.name()) {
+            // The part of a copy that found no room, and has nowhere to go on.
+            let part = dataset.is_receiving() && self.is_part(dataset, seen);
+            return if part {
+                Left::OnTheWay(given_up(dataset))
+            } else {
+                Left::Something
+            };
         }
         // Nobody but this verb takes it, and without the dataset nothing needs it.
         let helper = self.from.as_ref().filter(|from| from.helper);

@@ -18,7 +18,8 @@ use crate::observed::{Dataset, Guid, Look, Observed, Picture, Question, Snapshot
 use crate::property::{Properties, PropertyName};
 use crate::step::{Plan, Step};
 
-/// How long a copy in another connection may need its helper.
+/// How long a copy may rest, between connections or in one: before that neither its part nor the helper
+/// that it goes on from is an orphan.
 const COPYING: Duration = Duration::from_hours(7 * 24);
 
 /// Whose orphans are looked for.
@@ -30,8 +31,8 @@ pub struct Estate<'a> {
     pub owner: Owner<'a>,
     /// Only what was made before.
     pub before: SystemTime,
-    /// The same of helpers of copies in other connections. What reads them does not show here, and may
-    /// rest for long between two attempts.
+    /// The same of parts of copies, and of helpers of copies in other connections. What reads these does
+    /// not show here, and may rest for long between two attempts.
     pub before_of_copies: SystemTime,
 }
 
@@ -71,11 +72,15 @@ impl<'a> Estate<'a> {
     /// What a dataset is, if it is an orphan.
     pub fn dataset(&self, dataset: &Dataset) -> Option<Remains> {
         let own = |name| dataset.properties.own(&name);
-        // A copy that is still running may have begun long ago. One that could go on may be over; if it
-        // still runs, ZFS refuses to remove it.
-        let runs = dataset.is_receiving() && dataset.resumes().is_none();
+        // A copy that is still running may have begun long ago. One that can go on may rest for as long as
+        // what it is made of is kept; if it still runs after that, ZFS refuses to remove it.
+        let (before, runs) = match (dataset.is_receiving(), dataset.resumes()) {
+            (false, _) => (self.before, false),
+            (true, Some(_)) => (self.before_of_copies, false),
+            (true, None) => (self.before, true),
+        };
         let whole = is_complete(dataset) || own(PropertyName::SUCCESS).is_some();
-        if !is_older(&dataset.properties, self.before) || runs || whole {
+        if !is_older(&dataset.properties, before) || runs || whole {
             return None;
         }
         // A connection with another export, or of another cluster, may have things under the same parents.

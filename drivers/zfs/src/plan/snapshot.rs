@@ -9,7 +9,7 @@ use driver_core::{Error, Kind, SnapshotName};
 use super::create::take;
 use super::destroy::of_container;
 use super::owner::Owner;
-use super::{Outcome, Verb, is_complete};
+use super::{Outcome, Verb, going_on, is_complete};
 use crate::id::{self, At, Layout, SnapshotPlace};
 use crate::name::{DatasetName, NameError, Object, SnapshotRef};
 use crate::observed::{Dataset, Look, Observed, Picture, Question, Snapshot, VolumeKind};
@@ -189,8 +189,12 @@ impl TakeSnapshot<'_> {
         let mut plan = Plan::about(name.parent().unwrap_or_else(|| name.clone()));
         if let Some(dataset) = pool.dataset(name) {
             if dataset.is_receiving() {
-                let why = format!("a copy into {name} is still running");
-                return Err(self.refused(Kind::Pending).because(why));
+                if dataset.resumes().is_none() {
+                    let why = format!("a copy into {name} is still running");
+                    return Err(self.refused(Kind::Pending).because(why));
+                }
+                self.recognise_copy(dataset)?;
+                return Ok(Outcome::Do(going_on(&plan.lock, dataset, &helper)));
             }
             self.recognise_copy(dataset)?;
             let left = |s: &&Snapshot| !s.is_doomed() && s.csi_name().is_none();
@@ -228,12 +232,14 @@ impl TakeSnapshot<'_> {
         Ok(Outcome::Do(plan))
     }
 
-    /// Whether this very snapshot is a dataset that is whole, but for its mark.
-    fn is_copied(&self, pool: &Picture) -> bool {
+    /// Whether this very snapshot is a dataset that is whole, but for its mark, or a part that goes on or
+    /// is ended.
+    fn is_begun(&self, pool: &Picture) -> bool {
         let At::Detached(name) = &self.place.at else {
             return false;
         };
-        let copy = pool.dataset(name).filter(|copy| !copy.is_receiving());
+        let stays = |copy: &&Dataset| !copy.is_receiving() || copy.resumes().is_some();
+        let copy = pool.dataset(name).filter(stays);
         copy.is_some_and(|copy| copy.is_managed() && self.recognise_copy(copy).is_ok())
     }
 
@@ -296,8 +302,8 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
     ) -> Result<Outcome<Taken, R>, Error> {
         let there = |source: &&Dataset| is_complete(source) && source.kind == self.layout.kind;
         let is_there = seen.pool.dataset(&self.source).as_ref().is_some_and(there);
-        // One that an earlier call has copied needs its volume no more, and is nobody's until it is marked.
-        if !is_there && !self.is_copied(&seen.pool) {
+        // What an earlier call has copied needs its volume no more, and is nobody's until it is marked.
+        if !is_there && !self.is_begun(&seen.pool) {
             return Err(self
                 .refused(Kind::NotFound)
                 .because("there is no such volume"));

@@ -113,6 +113,7 @@ impl Targets {
     pub fn restart(&mut self) {
         let saved = &self.saved;
         self.targets.retain(|name, _| saved.contains(name));
+        self.inside.retain(|name, _| saved.contains(name));
     }
 
     /// Whether a target keeps a dataset open.

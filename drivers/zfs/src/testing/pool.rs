@@ -238,6 +238,26 @@ impl MemoryPool {
         self.datasets.get(name).is_some_and(|held| held.mounted)
     }
 
+    /// Whether a copy into a dataset is not over.
+    pub fn is_receiving(&self, name: &DatasetName) -> bool {
+        self.datasets.get(name).is_some_and(|held| held.receiving)
+    }
+
+    /// The snapshot that a part came from.
+    pub fn arrives_from(&self, name: &DatasetName) -> Option<SnapshotRef> {
+        let (token, _) = self.datasets.get(name)?.arrived.as_ref()?;
+        let is = |(name, cut): &(&SnapshotRef, &Cut)| flow::mark(cut, name) == *token;
+        self.snapshots.iter().find(is).map(|(name, _)| name.clone())
+    }
+
+    /// Takes a snapshot anew under its name: it is another one then.
+    pub fn take_again(&mut self, name: &SnapshotRef) {
+        self.txg += 1;
+        if let Some(cut) = self.snapshots.get_mut(name) {
+            cut.guid = self.txg;
+        }
+    }
+
     /// What a dataset holds.
     pub fn content(&self, name: &DatasetName) -> Option<u64> {
         self.datasets.get(name).map(|held| held.content)

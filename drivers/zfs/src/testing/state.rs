@@ -167,7 +167,7 @@ impl State {
         for part in std::mem::take(&mut self.running) {
             if self.part(&part).is_err() {
                 if let Part::End { to, .. } = &part {
-                    // Nothing of it stays, whatever is said about that.
+                    // What stays of it can go on, whatever is said about that.
                     let _ = self.pool.end_copy(to, None);
                 }
                 break;
@@ -182,7 +182,11 @@ impl State {
                 from,
                 to,
                 properties,
-            } => return self.pool.begin_copy(from, to, properties),
+            } => {
+                self.pool.begin_copy(from, to, properties)?;
+                self.pool.keep_part(to, from);
+                return Ok(());
+            }
             Part::End { from, to } => return self.pool.end_copy(to, Some(from)),
         };
         match step {

@@ -71,7 +71,12 @@ fn of_dataset(begin: &State, verb: &Verb, text: &str, thing: &Thing) -> Stays {
     let ours = ours.iter().any(|name| has(thing, name));
     match verb {
         Verb::Delete(id) if ours && text == dataset(*id).as_str() => Stays::Not,
-        Verb::Create { id, .. } | Verb::Expand(id, _) if text == dataset(*id).as_str() => {
+        Verb::Create { id, .. }
+        | Verb::Expand(id, _)
+        | Verb::Publish(id, _)
+        | Verb::Unpublish(id, _)
+            if text == dataset(*id).as_str() =>
+        {
             Stays::Itself
         }
         Verb::Snapshot {
@@ -127,6 +132,19 @@ pub(crate) fn assert_kept(begin: &State, now: &State, verb: &Verb) {
         _ => None,
     };
     assert_exported(begin, now, own.as_deref(), &format!("{verb:?}"));
+    let accessed = match verb {
+        Verb::Publish(id, _) | Verb::Unpublish(id, _) => Some(format!("v{id}")),
+        _ => own,
+    };
+    for (name, nodes) in &begin.targets.inside {
+        if accessed.as_ref() != Some(name) {
+            assert_eq!(
+                now.targets.inside.get(name),
+                Some(nodes),
+                "{verb:?}: {name}"
+            );
+        }
+    }
 }
 
 /// Fails if something is not exported any more, or not for good. `but` may be gone.

@@ -17,6 +17,7 @@ mod meanwhile;
 mod migrated;
 mod orphans;
 mod prefix;
+mod resumed;
 mod short;
 mod sizes;
 mod verbs;

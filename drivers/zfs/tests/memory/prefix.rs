@@ -34,6 +34,21 @@ fn check_content(begin: &State, end: &State, verb: &Verb) {
     assert_eq!(end.pool.content(&dataset(*id)), expected, "{verb:?}");
 }
 
+/// Who was published to gets in, and who was unpublished from does not.
+fn check_access(end: &State, verb: &Verb) {
+    let (id, of, wanted) = match verb {
+        Verb::Publish(id, of) => (id, Some(of), true),
+        Verb::Unpublish(id, of) => (id, of.as_ref(), false),
+        _ => return,
+    };
+    let inside = end.targets.inside.get(volume(*id).as_str());
+    let is_inside = match of {
+        Some(of) => inside.is_some_and(|nodes| nodes.contains(node(*of).as_str())),
+        None => inside.is_some_and(|nodes| !nodes.is_empty()),
+    };
+    assert_eq!(is_inside, wanted, "{verb:?}: {inside:?}");
+}
+
 /// Tries again, as whoever does not get an answer; what still runs comes to its end in the end.
 async fn retry(driver: &MemoryDriver, verb: &Verb) -> Result<(), Error> {
     let result = run(driver, verb).await;
@@ -69,6 +84,7 @@ async fn cut_everywhere(
     );
     if expected.is_ok() {
         check_content(begin, &end, verb);
+        check_access(&end, verb);
     }
     assert_kept(begin, &end, verb);
     if expected.is_err() {
@@ -94,6 +110,7 @@ async fn cut_everywhere(
             assert_kept(begin, &state, verb);
             if expected.is_ok() {
                 check_content(begin, &state, verb);
+                check_access(&state, verb);
             }
         }
     }
@@ -127,6 +144,8 @@ fn name_of(verb: &Verb) -> &'static str {
             detached: false, ..
         } => "delete snapshot",
         Verb::DeleteSnapshot { detached: true, .. } => "delete detached snapshot",
+        Verb::Publish(..) => "publish",
+        Verb::Unpublish(..) => "unpublish",
     }
 }
 
@@ -186,7 +205,7 @@ fn every_prefix_of_every_plan_leads_to_the_same_end() {
     });
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
     let tried = tried.into_inner();
-    assert_eq!(tried.verbs.len(), 9, "{tried:?}");
+    assert_eq!(tried.verbs.len(), 11, "{tried:?}");
     for (verb, (ended, cuts)) in &tried.verbs {
         assert!(*ended >= 5 && *cuts >= 5, "{verb} hardly ever: {tried:?}");
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use driver_core::{
-    Call, CreateSnapshot, CreateVolume, Driver, Error, Kind, Parameters, SizeRange, SnapshotId,
-    SnapshotName, Source, TopologyRequirement, VolumeId, VolumeName,
+    Call, CreateSnapshot, CreateVolume, Driver, Error, Kind, NodeId, Parameters, SizeRange,
+    SnapshotId, SnapshotName, Source, TopologyRequirement, VolumeId, VolumeName,
 };
 use driver_zfs::ZfsDriver;
 use driver_zfs::name::{DatasetName, Object, SnapshotRef};
@@ -48,11 +48,26 @@ pub(crate) enum Event {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Verb {
-    Create { id: u8, source: From, copy: bool },
+    Create {
+        id: u8,
+        source: From,
+        copy: bool,
+    },
     Delete(u8),
     Expand(u8, u8),
-    Snapshot { id: u8, name: u8, detached: bool },
-    DeleteSnapshot { id: u8, name: u8, detached: bool },
+    Snapshot {
+        id: u8,
+        name: u8,
+        detached: bool,
+    },
+    DeleteSnapshot {
+        id: u8,
+        name: u8,
+        detached: bool,
+    },
+    Publish(u8, u8),
+    /// From a node, or from all.
+    Unpublish(u8, Option<u8>),
 }
 
 #[derive(Debug, Clone)]
@@ -74,6 +89,10 @@ pub(crate) fn volume(id: u8) -> VolumeId {
 
 pub(crate) fn dataset(id: u8) -> DatasetName {
     DatasetName::parse(&format!("tank/csi/v/v{id}")).unwrap()
+}
+
+pub(crate) fn node(of: u8) -> NodeId {
+    NodeId::parse(&format!("node-{of}")).unwrap()
 }
 
 /// An attached snapshot.
@@ -148,6 +167,17 @@ pub(crate) async fn run(driver: &MemoryDriver, verb: &Verb) -> Result<(), Error>
         Verb::DeleteSnapshot { id, name, detached } => {
             let id = snapshot_id(*id, *name, *detached);
             driver.delete_snapshot(&call, &id).await
+        }
+        Verb::Publish(id, of) => {
+            let capability = &request(*id, &From::Nothing, false).capabilities[0];
+            let (id, node) = (volume(*id), node(*of));
+            driver.publish_volume(&call, &id, &node, capability).await
+        }
+        Verb::Unpublish(id, of) => {
+            let node = of.map(node);
+            driver
+                .unpublish_volume(&call, &volume(*id), node.as_ref())
+                .await
         }
     }
 }
@@ -294,7 +324,7 @@ pub(crate) async fn happen(driver: &MemoryDriver, kind: VolumeKind, event: &Even
 
 pub(crate) fn driver(kind: VolumeKind, coy: bool, state: State) -> MemoryDriver {
     let mut export = MemoryExport::new(kind);
-    export.coy = coy;
+    (export.coy, export.nodes) = (coy, true);
     let zfs = "  datasetEnableQuotas: true\n  datasetPermissionsMode: '0770'\n";
     ZfsDriver::new(
         settings(kind, zfs).unwrap(),
@@ -341,8 +371,10 @@ pub(crate) fn verb() -> impl Strategy<Value = Verb> {
         1 => (id.clone(), 1..4_u8).prop_map(|(id, factor)| Verb::Expand(id, factor)),
         3 => (id.clone(), name.clone(), any::<bool>())
             .prop_map(|(id, name, detached)| Verb::Snapshot { id, name, detached }),
-        2 => (id, name, any::<bool>())
+        2 => (id.clone(), name.clone(), any::<bool>())
             .prop_map(|(id, name, detached)| Verb::DeleteSnapshot { id, name, detached }),
+        2 => (id.clone(), name.clone()).prop_map(|(id, node)| Verb::Publish(id, node)),
+        1 => (id, prop::option::of(name)).prop_map(|(id, node)| Verb::Unpublish(id, node)),
     ]
 }
 

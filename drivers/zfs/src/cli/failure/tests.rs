@@ -77,6 +77,23 @@ fn a_failed_step_is_named_by_what_it_does_and_not_by_its_script() {
 }
 
 #[test]
+fn a_copy_that_was_cut_says_so_and_not_how_somebody_else_goes_on() {
+    // Captured, 2.3.
+    let said = "cannot receive new filesystem stream: checksum mismatch or incomplete stream.\n\
+        Partially received snapshot is saved.\n\
+        A resuming stream can be generated on the sending system by running:\n    \
+        zfs send -t 1-fb8f3c285-e8-789c63\ncopy: 0 of 2 ends are done\n";
+    let error = of(&failed(said), "copy it", Effect::Possible).error;
+    assert_eq!(
+        (error.kind(), error.effect()),
+        (Kind::Internal, Effect::Possible)
+    );
+    let told = error.chain();
+    assert!(told.contains("incomplete stream.\\nPartially received snapshot is saved.\\ncopy: 0"));
+    assert!(!told.contains("1-fb8f"), "{told}");
+}
+
+#[test]
 fn a_program_that_sudo_does_not_find_says_nothing_of_the_pool() {
     // Read in the sources of sudo; the other line is ours.
     let said = "sudo: zfs: command not found\nits pool cannot be looked at";

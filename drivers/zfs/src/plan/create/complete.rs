@@ -8,7 +8,7 @@ use crate::context;
 use crate::export::Export;
 use crate::name::DatasetName;
 use crate::observed::{Dataset, Picture, Snapshot, VolumeKind};
-use crate::plan::{Standing, is_complete};
+use crate::plan::{Standing, going_on, is_complete};
 use crate::property::{Property, PropertyName, PropertyValue};
 use crate::step::{Plan, Step};
 
@@ -107,6 +107,28 @@ impl<E: Export> Create<'_, E> {
             }
         }
         Ok(())
+    }
+
+    /// Whether it is the part of a copy that was made from this request, and can go on.
+    pub(super) fn is_part(&self, dataset: &Dataset, pool: &Picture) -> bool {
+        self.from.is_some() && dataset.resumes().is_some() && self.recognise(dataset, pool).is_ok()
+    }
+
+    /// The plan for what has not all of its content.
+    pub(super) fn arriving(
+        &self,
+        dataset: &Dataset,
+        pool: &Picture,
+    ) -> Result<Plan<E::Request>, Error> {
+        self.refuse_another(dataset)?;
+        if dataset.resumes().is_some() {
+            self.recognise(dataset, pool)?;
+            if let Some(from) = &self.from {
+                return Ok(going_on(self.name(), dataset, &from.origin));
+            }
+        }
+        let why = format!("a copy into {} is still running", self.name());
+        Err(self.refused(Kind::Pending).because(why))
     }
 
     /// What the size of what exists has to become.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use driver_core::{Effect, Error, Kind};
 use node_utils::AbsolutePath;
 
+use super::flow::mark;
 use super::{Cut, Held, MemoryPool};
 use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::VolumeKind;
@@ -76,6 +77,7 @@ impl MemoryPool {
                 self.begin_copy(from, to, properties)?;
                 self.end_copy(to, Some(from))
             }
+            Step::GoOn { from, to } => self.go_on(from, to),
             Step::Set { object, properties } => {
                 if let Some(fixed) = properties.iter().find(|p| p.name.is_for_new_only()) {
                     let text = format!("'{}' is readonly", fixed.name);
@@ -199,25 +201,45 @@ impl MemoryPool {
     }
 
     /// The content is there, too, and the snapshot that it came with, which is the one that was sent;
-    /// or the stream has ended early, and nothing of it stays.
+    /// or the stream has ended early, and what stays is a part that can go on, or nothing.
     pub fn end_copy(&mut self, to: &DatasetName, from: Option<&SnapshotRef>) -> Result<(), Failed> {
-        if self.full {
-            self.datasets.remove(to);
-            return Err(no_room(to));
-        }
+        let stays = |held: &Held| held.arrived.is_some();
         let sent = from.and_then(|from| self.source(from).ok());
-        let Some((_, sent)) = sent else {
-            self.datasets.remove(to);
-            return Ok(());
+        let (false, Some((_, sent))) = (self.full, sent) else {
+            if !self.datasets.get(to).is_some_and(stays) {
+                self.datasets.remove(to);
+            }
+            return if self.full { Err(no_room(to)) } else { Ok(()) };
         };
         if let Some(held) = self.datasets.get_mut(to) {
-            held.receiving = false;
+            (held.receiving, held.arrived) = (false, None);
             held.fill(&sent);
         }
         let mark = from.and_then(|from| to.at(&from.leaf).ok());
         if let (Some(mark), Some(from)) = (mark, from) {
             self.receive_snapshot(&mark, from);
         }
+        Ok(())
+    }
+
+    /// What has begun to arrive stays if the rest does not.
+    pub fn keep_part(&mut self, to: &DatasetName, from: &SnapshotRef) {
+        let token = self.snapshots.get(from).map(|cut| mark(cut, from));
+        if let (Some(held), Some(token)) = (self.datasets.get_mut(to), token) {
+            held.arrived = Some((token, 1));
+        }
+    }
+
+    fn go_on(&mut self, from: &SnapshotRef, to: &DatasetName) -> Result<(), Failed> {
+        let held = self.datasets.get(to).ok_or_else(|| missing(to))?;
+        let Some((token, _)) = held.arrived.as_ref().filter(|_| held.receiving) else {
+            return Ok(());
+        };
+        let sent = self.snapshots.get(from);
+        if sent.is_some_and(|sent| mark(sent, from) == *token) {
+            return self.end_copy(to, Some(from));
+        }
+        self.datasets.remove(to);
         Ok(())
     }
 

@@ -29,6 +29,11 @@ fn hex(text: &str) -> String {
     digits
 }
 
+/// What tells in a token of which snapshot it is.
+pub(super) fn mark(cut: &Cut, name: &SnapshotRef) -> String {
+    hex(&format!("{} {name}", cut.guid))
+}
+
 // === impl Piece ===
 
 impl Piece {
@@ -72,7 +77,7 @@ impl MemoryPool {
         let first = match token {
             None => 0,
             Some(token) => {
-                let of = format!("1-{}-", hex(&format!("{} {from}", cut.guid)));
+                let of = format!("1-{}-", mark(cut, from));
                 let number = token.strip_prefix(&of).and_then(|n| n.parse::<u64>().ok());
                 number.ok_or_else(|| missing("it is another one"))?
             }
@@ -95,7 +100,7 @@ impl MemoryPool {
         let to = &incoming.to.dataset;
         let refused =
             |kind, why: &str| Error::new(kind, format!("receive {to}")).because(why.to_owned());
-        let token = hex(&format!("{} {sent}", piece.cut.guid));
+        let token = mark(&piece.cut, sent);
         match self.datasets.get(to) {
             None if incoming.goes_on => return Err(refused(Kind::NotFound, "it is gone")),
             None => {}

@@ -1,0 +1,203 @@
+//! Copies inside a host that were cut: a part stays, and goes on.
+
+use std::time::{Duration, SystemTime};
+
+use driver_core::{Driver, Effect, Kind};
+use driver_zfs::name::{DatasetName, Object};
+use driver_zfs::observed::{Guid, VolumeKind};
+
+use crate::orphans::{call, orphans};
+use crate::short::*;
+use crate::world::*;
+
+/// What can be copied: verbs, and what they fill.
+fn copies() -> Vec<(Verb, DatasetName)> {
+    vec![
+        (copy(1, From::Volume(0)), dataset(1)),
+        (copy(1, From::Snapshot(0, 0)), dataset(1)),
+        (copy(1, From::Detached(0, 1)), dataset(1)),
+        (snapshot_detached(0, 2), detached(0, 2)),
+    ]
+}
+
+/// A host on which all of that can be copied.
+async fn with_sources(kind: VolumeKind) -> MemoryDriver {
+    let driver = fresh(kind);
+    let made = [
+        create(0, From::Nothing),
+        snapshot(0, 0),
+        snapshot_detached(0, 1),
+    ];
+    well(&driver, &made).await;
+    driver
+}
+
+fn part(driver: &MemoryDriver, of: &DatasetName) -> Option<Guid> {
+    let state = driver.backend().state();
+    let arrives = state.pool.is_receiving(of);
+    state
+        .pool
+        .guid(&Object::from(of.clone()))
+        .filter(|_| arrives)
+}
+
+/// Cuts a verb while its copy runs, and tells what there is of that.
+async fn cut_within(driver: &MemoryDriver, verb: &Verb, of: &DatasetName) -> Guid {
+    for parts in 1.. {
+        let before = driver.backend().state().clone();
+        driver.backend().state().cut_after = Some(before.steps + parts);
+        let outcome = run(driver, verb).await;
+        driver.backend().state().cut_after = None;
+        assert_eq!(outcome.unwrap_err().kind(), Kind::Unreachable);
+        if let Some(part) = part(driver, of) {
+            return part;
+        }
+        *driver.backend().state() = before;
+    }
+    unreachable!()
+}
+
+fn is_there(driver: &MemoryDriver, of: &DatasetName) -> bool {
+    guid(driver, of.as_str()).is_some()
+}
+
+#[tokio::test]
+async fn a_copy_that_was_cut_goes_on_where_it_was() {
+    for kind in KINDS {
+        for (verb, of) in copies() {
+            let driver = with_sources(kind).await;
+            let part = cut_within(&driver, &verb, &of).await;
+            well(&driver, std::slice::from_ref(&verb)).await;
+            assert_eq!(guid(&driver, of.as_str()), Some(part), "{verb:?}");
+            let state = driver.backend().state();
+            assert_eq!(state.pool.content(&of), state.pool.content(&dataset(0)));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_part_whose_source_is_gone_or_another_one_begins_again() {
+    for kind in KINDS {
+        for (verb, of) in copies() {
+            let driver = with_sources(kind).await;
+            let part = cut_within(&driver, &verb, &of).await;
+            {
+                let mut state = driver.backend().state();
+                let sent = state.pool.arrives_from(&of).unwrap();
+                state.pool.take_again(&sent);
+            }
+            well(&driver, std::slice::from_ref(&verb)).await;
+            assert_ne!(guid(&driver, of.as_str()), Some(part), "{verb:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_part_is_deleted_like_anything_half_made() {
+    for kind in KINDS {
+        let driver = with_sources(kind).await;
+        cut_within(&driver, &copy(1, From::Volume(0)), &dataset(1)).await;
+        well(&driver, &[Verb::Delete(1)]).await;
+        assert!(!is_there(&driver, &dataset(1)));
+        cut_within(&driver, &snapshot_detached(0, 2), &detached(0, 2)).await;
+        let delete = Verb::DeleteSnapshot {
+            id: 0,
+            name: 2,
+            detached: true,
+        };
+        well(&driver, &[delete]).await;
+        assert!(!is_there(&driver, &detached(0, 2)));
+    }
+}
+
+#[tokio::test]
+async fn a_part_of_what_is_gone_for_good_is_ended_and_that_is_said() {
+    for kind in KINDS {
+        let driver = with_sources(kind).await;
+        let verb = copy(1, From::Snapshot(0, 0));
+        cut_within(&driver, &verb, &dataset(1)).await;
+        well(&driver, &[delete_snapshot(0, 0)]).await;
+        refused(&driver, &verb, Kind::NotFound, "does not exist").await;
+        assert!(!is_there(&driver, &dataset(1)));
+
+        let verb = snapshot_detached(0, 2);
+        cut_within(&driver, &verb, &detached(0, 2)).await;
+        well(&driver, &[delete_snapshot(0, 0), Verb::Delete(0)]).await;
+        refused(&driver, &verb, Kind::NotFound, "no such volume").await;
+        assert!(!is_there(&driver, &detached(0, 2)));
+    }
+}
+
+#[tokio::test]
+async fn a_part_of_another_source_is_neither_taken_up_nor_ended() {
+    for kind in KINDS {
+        let driver = with_sources(kind).await;
+        well(&driver, &[create(2, From::Nothing)]).await;
+        let begun = cut_within(&driver, &copy(1, From::Volume(0)), &dataset(1)).await;
+        let other = copy(1, From::Volume(2));
+        refused(&driver, &other, Kind::Conflict, "something else").await;
+        let empty = create(1, From::Nothing);
+        refused(&driver, &empty, Kind::Conflict, "something else").await;
+        assert_eq!(part(&driver, &dataset(1)), Some(begun));
+    }
+}
+
+#[tokio::test]
+async fn a_part_that_finds_no_room_does_not_stay_so_that_another_storage_may_be_asked() {
+    for kind in KINDS {
+        let driver = with_sources(kind).await;
+        let verb = copy(1, From::Snapshot(0, 0));
+        cut_within(&driver, &verb, &dataset(1)).await;
+        driver.backend().state().pool.full = true;
+        let error = run(&driver, &verb).await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.effect()),
+            (Kind::OutOfSpace, Effect::None)
+        );
+        assert!(!is_there(&driver, &dataset(1)));
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_go_on_is_waited_for() {
+    for kind in KINDS {
+        let driver = with_sources(kind).await;
+        {
+            // As democratic-csi copies.
+            let mut state = driver.backend().state();
+            let marks = [set(driver_zfs::property::PropertyName::MANAGED, "true")];
+            let begun = state.pool.begin_copy(&attached(0, 0), &dataset(1), &marks);
+            begun.unwrap();
+        }
+        let verb = copy(1, From::Snapshot(0, 0));
+        refused(&driver, &verb, Kind::Pending, "still running").await;
+        refused(&driver, &Verb::Delete(1), Kind::Pending, "still running").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_is_an_orphan_only_after_a_week_for_the_copy_may_rest() {
+    let driver = with_sources(VolumeKind::Zvol).await;
+    cut_within(&driver, &copy(1, From::Volume(0)), &dataset(1)).await;
+    let hours = Duration::from_hours;
+    let hour_ago = || SystemTime::now() - hours(1);
+    let age = |age: Duration| {
+        let mut state = driver.backend().state();
+        let first = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let born = SystemTime::now() - age;
+        state.pool.later = born.duration_since(first).unwrap().as_secs();
+    };
+    age(hours(6 * 24));
+    assert_eq!(orphans(&driver, hour_ago()).await, []);
+    age(hours(8 * 24));
+    let found = orphans(&driver, hour_ago()).await;
+    let [half] = &found[..] else {
+        panic!("the part, with its helper: {found:?}");
+    };
+    assert_eq!(half.object, dataset(1).as_str());
+    driver
+        .remove_orphan(&call(), hour_ago(), half)
+        .await
+        .unwrap();
+    assert!(!is_there(&driver, &dataset(1)));
+}
