@@ -1,7 +1,7 @@
 //! What the script of shares sees and does, on a host that is a folder, with a `zfs` that pretends.
 //! The files are those that OpenZFS writes on Linux (`/etc/exports.d/zfs.exports`) and on FreeBSD
 //! (`/etc/zfs/exports`), and the table that `exportfs` keeps on Linux (`/var/lib/nfs/etab`); their form
-//! was read in `libshare` and in nfs-utils.
+//! was read in `libshare` and in nfs-utils. What `zfs share` says was read in the sources of OpenZFS.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -109,6 +109,7 @@ async fn sharing_what_is_shared_is_no_error_and_anything_else_is_told() {
     let shared = "cannot share 'tank/v/pvc-1': filesystem already shared\n";
     std::fs::write(host.path("answer"), shared).unwrap();
     let _ = run(&host, "make", "nfs").await.unwrap();
+    // Made up: `zfs` says it of what it shares only outside of the global zone.
     std::fs::write(
         host.path("answer"),
         "cannot share 'tank/v/pvc-1': permission denied\n",
@@ -121,7 +122,7 @@ async fn sharing_what_is_shared_is_no_error_and_anything_else_is_told() {
 #[tokio::test]
 async fn where_the_login_may_not_share_it_is_done_by_sudo() {
     let host = host("yes");
-    // As a user who is not root is answered on Linux.
+    // As a user who is not root is answered on Linux, from 2.0 on.
     let refused = "failed to create /etc/exports.d: Permission denied\n\
                    cannot share 'tank/v/pvc-1: system error': NFS share creation failed\n";
     std::fs::write(host.path("answer"), refused).unwrap();

@@ -287,7 +287,9 @@ where
             None => self.dataset_in_turn(call, id).await?,
             found => found,
         };
-        match found {
+        // What another one made of that name is refused when it is asked for, whoever asks.
+        let owner = self.settings.policy.owner();
+        match found.filter(|found| !owner.is_another(found)) {
             Some(found) if is_complete(&found) => self.volume(&found).map(|_| Found::Whole),
             // The host may still be at it: what was cut off goes on there.
             Some(found) if found.is_managed() => Ok(Found::Begun),

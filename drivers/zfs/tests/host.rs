@@ -57,14 +57,16 @@ async fn a_copy_that_fails_at_either_end_has_failed() {
     }
 }
 
-/// What a `zfs` was asked for that shows this token and says this about it, and whether all went well.
-async fn going_on(token: &str, said: &str, status: u8) -> (String, bool) {
+/// What a `zfs` was asked for that shows this token and says this about it, and this of a stream that it
+/// refuses, if it does, and whether all went well.
+async fn going_on(token: &str, said: &str, status: u8, refused: &str) -> (String, bool) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("said"), said).unwrap();
+    std::fs::write(folder.path().join("refused"), refused).unwrap();
     let script = format!(
         "cd {}; echo \"$*\" >>asked\n\
          case $* in get*) echo '{token}' ;; send\\ -nvt*) cat said; exit {status} ;;\n\
-         send*) echo rest ;; receive\\ -A*) ;; receive*) cat >>received ;; esac",
+         send*) echo rest ;; receive\\ -A*) ;; receive*) cat >>received; cat refused >&2; [ ! -s refused ] ;; esac",
         folder.path().display()
     );
     let cli = host(folder.path(), &script);
@@ -89,8 +91,10 @@ async fn going_on(token: &str, said: &str, status: u8) -> (String, bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_part_goes_on_only_with_the_snapshot_that_it_is_of() {
+    // All that is said of tokens was read in `libzfs_sendrecv.c` of OpenZFS 0.8 to 2.3; the contents are
+    // shortened.
     let contents = "resume token contents:\n\ttoname = tank/v/a@s\nfull send\n";
-    let on = "receive -s -u tank/v/b; send -t 1-ab";
+    let on = "receive -s -u tank/v/b@s; send -t 1-ab";
     let ended = "receive -A tank/v/b";
     for (token, said, status, changes, well) in [
         ("1-ab", contents, 0, on, true),
@@ -115,6 +119,14 @@ async fn a_part_goes_on_only_with_the_snapshot_that_it_is_of() {
             ended,
             true,
         ),
+        // It will never be a better one.
+        (
+            "1-ab",
+            "cannot resume send: resume token is corrupt (incorrect checksum)\n",
+            1,
+            ended,
+            true,
+        ),
         // Nothing follows from what nobody knows.
         (
             "1-ab",
@@ -126,9 +138,55 @@ async fn a_part_goes_on_only_with_the_snapshot_that_it_is_of() {
         ("1-ab", "\ttoname = tank/v/a@s\n", 1, "", false),
         ("1-ab", "", 0, "", false),
     ] {
-        let seen = going_on(token, said, status).await;
+        let seen = going_on(token, said, status, "").await;
         assert_eq!(seen, (changes.to_owned(), well), "{token}: {said}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_that_will_never_go_on_is_ended_and_one_that_was_cut_again_is_not() {
+    // Captured, 2.3.9, or read in the sources of 0.8 to 2.3.
+    for (refused, ends) in [
+        ("cannot receive resume stream: invalid backup stream", true),
+        (
+            "cannot receive resume stream: kernel modules must be upgraded to receive this stream.",
+            true,
+        ),
+        (
+            "cannot receive resume stream: checksum mismatch or incomplete stream.\nPartially received snapshot is saved.",
+            false,
+        ),
+        ("cannot receive resume stream: out of space", false),
+        ("cannot receive resume stream: dataset is busy", false),
+        (
+            "cannot receive resume stream: inherited key must be loaded",
+            false,
+        ),
+    ] {
+        let (changes, well) = going_on("1-ab", "toname = tank/v/a@s\n", 0, refused).await;
+        assert_eq!(changes.contains("receive -A"), ends, "{refused}: {changes}");
+        assert_eq!(well, ends, "{refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_that_receives_nothing_that_could_go_on_receives_it_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!(
+        "cd {}; echo \"$*\" >>asked; case $* in send*) echo stream ;;\n\
+         *\\ -s\\ *) cat >/dev/null; echo 'cannot receive new filesystem stream: pool must be upgraded to receive this stream.' >&2; exit 1 ;;\n\
+         *) cat >received ;; esac",
+        folder.path().display()
+    );
+    let cli = host(folder.path(), &script);
+    let done = cli.apply(&call(), &copying(), &Question::of([])).await;
+    assert!(done.is_ok(), "{done:?}");
+    let received = std::fs::read_to_string(folder.path().join("received")).unwrap();
+    assert_eq!(received, "stream\n");
+    let asked = std::fs::read_to_string(folder.path().join("asked")).unwrap();
+    let receives = asked.lines().filter(|line| line.starts_with("receive"));
+    let receives: Vec<_> = receives.collect();
+    assert_eq!(receives, ["receive -u -s tank/v/b", "receive -u tank/v/b"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -270,6 +328,7 @@ async fn whoever_gets_no_turn_at_a_target_stack_has_not_begun_and_tries_again() 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_zfs_calls_done_already_is_done() {
     let folder = tempfile::tempdir().unwrap();
+    // Captured from ZFS 2.3.9, or read in the sources of OpenZFS 0.8 to 2.3.
     for (complaint, step, fine) in [
         (
             "could not find any snapshots to destroy; check snapshot names.",
@@ -373,7 +432,10 @@ async fn what_held_snapshots_is_destroyed_only_if_it_is_seen_to_hold_no_files() 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_only_root_may_mount_is_mounted_and_destroyed_by_sudo_where_that_is_allowed() {
     let raised = "[ \"$1 $2\" = '-n --' ] || exit 9; shift 2; RAISED=yes exec \"$@\"";
+    // Read in the sources of sudo.
     let asks = "echo 'sudo: a password is required' >&2; exit 1";
+    // Captured from ZFS 2.3.9, or read in the sources of OpenZFS: `Insufficient privileges` in those of all
+    // versions, what cannot be unshared in those from 2.0 on.
     for (complaint, sudo, fine) in [
         (
             "cannot mount '/tank/v/a': Insufficient privileges",
@@ -387,7 +449,7 @@ async fn what_only_root_may_mount_is_mounted_and_destroyed_by_sudo_where_that_is
         ),
         ("cannot unmount '/tank/v/a': permission denied", asks, false),
         (
-            "failed to lock /etc/exports.d/zfs.exports.lock: Permission denied\ncannot unshare 'tank/v/a': system error",
+            "failed to lock /etc/exports.d/zfs.exports.lock: Permission denied\ncannot unshare 'tank/v/a': system error: NFS share removal failed",
             raised,
             true,
         ),

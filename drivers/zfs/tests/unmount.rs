@@ -49,22 +49,46 @@ impl Runner for Found {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_older_zfs_that_does_not_say_why_it_cannot_unmount_is_tried_by_sudo_unless_it_is_root() {
-    // As 2.0 says it of any reason, and 0.8 after what umount(8) has said.
-    let umount = "umount: /tank/v/a: must be superuser to unmount.\ncannot unmount '/tank/v/a': umount failed";
+async fn an_older_zfs_that_says_not_why_it_cannot_mount_or_unmount_is_tried_by_sudo_but_for_root() {
+    // Read in the sources: as 2.0 says it of any reason, and 0.8 after what umount(8), mount(8) of
+    // util-linux or its own mount.zfs have said.
     let unmount = "cannot unmount '/tank/v/a': unmount failed";
+    let umount = "umount: /tank/v/a: must be superuser to unmount.\ncannot unmount '/tank/v/a': umount failed";
+    let umount_type =
+        "umount: only root can use \"--types\" option\ncannot unmount '/tank/v/a': umount failed";
+    let mount = "mount: only root can use \"--no-canonicalize\" option\ncannot mount 'tank/v/a': Invalid argument";
+    let mount_zfs = "filesystem 'tank/v/a' can not be mounted: Operation not permitted\ncannot mount 'tank/v/a': Invalid argument";
+    let no_folder = "cannot mount '/tank/v/a': failed to create mountpoint";
     let busy = "umount: /tank/v/a: target is busy.\ncannot unmount '/tank/v/a': umount failed";
+    // What is only called so is not in use.
+    let called_busy = "umount: /tank/v/busy: must be superuser to unmount.\ncannot unmount '/tank/v/busy': umount failed";
+    let other = "mount: /tank/v/a: unknown filesystem type 'zfs'.\ncannot mount 'tank/v/a': No such device or address";
+    let read_only = "cannot mount '/tank/v/a': failed to create mountpoint: Read-only file system";
     let withheld =
         "cannot unmount '/tank/v/a': unmount failed\ncannot destroy 'tank/v/a': permission denied";
     for (complaint, user, fine) in [
         (unmount, 1000, true),
         (umount, 1000, true),
+        (umount_type, 1000, true),
+        (mount, 1000, true),
+        (mount_zfs, 1000, true),
+        (no_folder, 1000, true),
+        (called_busy, 1000, true),
         (unmount, 0, false),
+        (mount_zfs, 0, false),
+        (no_folder, 0, false),
         (busy, 1000, false),
+        (other, 1000, false),
+        (read_only, 1000, false),
         (withheld, 1000, false),
     ] {
-        let zfs = format!("[ -n \"$RAISED\" ] || {{ echo \"{complaint}\" >&2; exit 1; }}");
         let folder = tempfile::tempdir().unwrap();
+        let said = folder.path().join("said");
+        std::fs::write(&said, format!("{complaint}\n")).unwrap();
+        let zfs = format!(
+            "[ -n \"$RAISED\" ] || {{ cat {} >&2; exit 1; }}",
+            said.display()
+        );
         let raised = "shift 2; RAISED=yes exec \"$@\"";
         fake::program(folder.path(), "sudo", raised);
         fake::program(folder.path(), "id", &format!("echo {user}"));
@@ -77,10 +101,15 @@ async fn an_older_zfs_that_does_not_say_why_it_cannot_unmount_is_tried_by_sudo_u
         };
         let cli = Cli::new(runner, tools, BackendIdentity("test".into()));
         let cli = cli.locking_in(folder.path().to_str().unwrap());
-        let mut plan = Plan::about(dataset("tank/v/a"));
-        plan.step(Step::DestroyDataset(dataset("tank/v/a")));
-        let done = cli.apply(&call(), &plan, &Question::of([])).await;
-        assert_eq!(done.is_ok(), fine, "{user}: {complaint}");
+        for step in [
+            Step::Mount(dataset("tank/v/a")),
+            Step::DestroyDataset(dataset("tank/v/a")),
+        ] {
+            let mut plan = Plan::about(dataset("tank/v/a"));
+            plan.step(step);
+            let done = cli.apply(&call(), &plan, &Question::of([])).await;
+            assert_eq!(done.is_ok(), fine, "{user}: {complaint}");
+        }
     }
 }
 
@@ -97,7 +126,7 @@ impl Bytes for Nothing {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_received_by_a_login_that_may_not_mount_is_mounted_by_a_step_of_its_own() {
-    // As ZFS on Linux: all has arrived, and then it is not mounted.
+    // As ZFS on Linux, read in its sources: all has arrived, and then it is not mounted.
     let zfs = "[ $1 = receive ] || exit 0; cat >/dev/null
 case \" $* \" in *' -u '*) exit 0 ;; esac
 echo \"cannot mount '/tank/v/b': Insufficient privileges\" >&2; exit 1";

@@ -224,6 +224,17 @@ async fn copies_hold_what_was_there_and_depend_on_nothing() {
         );
     }
 
+    for (volume, stands) in [
+        ("copy", false),
+        ("clone", true),
+        ("restored", true),
+        ("whole", false),
+    ] {
+        let name = format!("{}/v/{volume}", ground.root);
+        let origin = zfs(&["get", "-H", "-o", "value", "origin", &name]);
+        assert_eq!(origin.trim() != "-", stands, "{volume}: {origin}");
+    }
+
     // What clones stand on goes all the same.
     driver
         .delete_volume(&call(), &VolumeId::parse("a").unwrap())

@@ -26,6 +26,7 @@ pub(super) const ALLOWED: &[&str] = &[
     "duration_ms",
     "elapsed",
     "elapsed_ms",
+    "ended",
     "ending",
     "error",
     "facts",
@@ -71,7 +72,6 @@ pub(super) const ALLOWED: &[&str] = &[
     "verbosity",
     "version",
     "volume",
-    "whole",
     "why",
 ];
 

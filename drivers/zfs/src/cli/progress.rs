@@ -64,7 +64,7 @@ async fn tell(runner: &impl Runner, tools: &ZfsTools, from: &SnapshotRef, to: &D
     };
     let whole = number("referenced", &from.to_string()).await;
     if let Some(bytes) = number("used", to.as_str()).await {
-        tracing::info!(source = %from, %to, bytes, of = whole.unwrap_or_default(), "copying");
+        tracing::info!(source = %from, %to, bytes, of = whole, "copying");
     } else {
         tracing::info!(source = %from, %to, "copying: nothing is there yet");
     }

@@ -1,4 +1,6 @@
 //! What `zfs get -Hp -o name,property,value,source` prints, as objects.
+//!
+//! Not JSON: only ZFS from 2.3 on has `-j`, and one form for all versions is one to get right.
 
 use std::collections::{BTreeMap, BTreeSet};
 

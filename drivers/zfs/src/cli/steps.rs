@@ -44,41 +44,70 @@ case $own in = | =-) own= ;; esac
 [ \"$own\" = \"$expected\" ] && exit 0
 printf '%s is not what it was when it was looked at\\n' \"$object\" >&2; exit 1";
 
-/// `$1` counts the words of the command that sends; those of the one that receives follow them. Each
-/// end says that it is done: a pipe tells of the last one only, and somebody who is killed is silent.
-const COPY: &str = "\
-n=$1; shift
+/// A stream from `send` to `receive`, which are functions. Each end says that it is done: a pipe tells of
+/// the last one only, and somebody who is killed is silent. What they complain about is in `said`.
+macro_rules! both_ends {
+    () => {
+        "\
+line='
+'
+both() {
+said=$( { { send \"$@\" 3>&- && echo .sent >&3; } |
+{ receive \"$@\" >&2 3>&- && echo .received >&3; }; } 3>&1 2>&1 )
+case $line$said$line in *\"$line.sent$line\"*)
+case $line$said$line in *\"$line.received$line\"*) return 0 ;; esac ;;
+esac
+said=\"$said${line}not both ends of the copy are done\"; return 1
+}
+"
+    };
+}
+
+/// `$1` counts the words of the command that sends; those of the one that receives follow them. Pools
+/// that were made by ZFS of before 2013 receive nothing that could go on: they receive it all the same.
+const COPY: &str = concat!(
+    both_ends!(),
+    "\
+n=$1; plain=; shift
 send() {
 i=0; while [ $i -lt $n ]; do word=$1; shift; set -- \"$@\" \"$word\"; i=$((i + 1)); done
 shift $(($# - n)); \"$@\"
 }
-receive() { shift $n; \"$@\"; }
-ended=$( { { send \"$@\" 3>&- && echo . >&3; } | { receive \"$@\" 3>&- >&2 && echo . >&3; }; } 3>&1 )
-set -- $ended
-[ $# -eq 2 ] || { echo \"copy: $# of 2 ends are done\" >&2; exit 1; }";
+receive() {
+shift $n
+[ -z \"$plain\" ] || for word; do shift; [ \"$word\" = -s ] || set -- \"$@\" \"$word\"; done
+\"$@\"
+}
+both \"$@\" && exit 0
+case $said in
+*'pool must be upgraded'*) plain=yes; both \"$@\" && exit 0 ;;
+esac
+printf '%s\\n' \"$said\" >&2; exit 1"
+);
 
 /// `$1` is the snapshot, `$2` the part, the rest is `zfs`. Where it goes on is asked when its turn has
-/// come: whoever cut it may have left it running, and it is whole by now.
-const GO_ON: &str = "\
+/// come: whoever cut it may have left it running, and it is whole by now. A part is ended that will
+/// never go on.
+const GO_ON: &str = concat!(
+    both_ends!(),
+    "\
 from=$1; to=$2; shift 2
-line='
-'
+send() { \"$@\" send -t \"$token\"; }
+receive() { \"$@\" receive -s -u \"$to@${from##*@}\"; }
 token=$(\"$@\" get -H -o value receive_resume_token \"$to\") || exit 1
 case $token in '' | -) exit 0 ;; esac
 if said=$(\"$@\" send -nvt \"$token\" 2>&1); then
 case $said$line in
-*\"toname = $from$line\"*) ;;
+*\"toname = $from$line\"*) both \"$@\" && exit 0 ;;
 *'toname = '*) exec \"$@\" receive -A \"$to\" ;;
-*) printf '%s\\n' \"$said\" >&2; exit 1 ;;
 esac
-else
-case $said in *'used in the initial send'*) exec \"$@\" receive -A \"$to\" ;; esac
-printf '%s\\n' \"$said\" >&2; exit 1
 fi
-ended=$( { { \"$@\" send -t \"$token\" 3>&- && echo . >&3; } |
-{ \"$@\" receive -s -u \"$to\" 3>&- >&2 && echo . >&3; }; } 3>&1 )
-set -- $ended
-[ $# -eq 2 ] || { echo \"copy: $# of 2 ends are done\" >&2; exit 1; }";
+case $said in
+*'used in the initial send'* | *'resume token is corrupt'* | *'invalid backup stream'* | *'must be upgraded'*)
+exec \"$@\" receive -A \"$to\" ;;
+esac
+printf '%s\\n' \"$said\" >&2; exit 1"
+);
 
 /// `$1` is the device. It is made by the host after the zvol; an event where there is one.
 const SETTLE: &str = "\

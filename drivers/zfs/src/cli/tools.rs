@@ -18,8 +18,9 @@ case $said in *\"$fine\"*|*\"$other\"*) exit 0 ;; esac
 printf '%s\\n' \"$said\" >&2; exit 1";
 
 /// The same, but `$3` is sudo: where the login may not mount, unmount or unshare, it is tried by that. On
-/// Linux only root does, whatever `zfs allow` says. ZFS before 2.1 does not say why it could not unmount;
-/// for a login that is not root it is that, unless it says more. Every other refusal stands: somebody
+/// Linux only root does, whatever `zfs allow` says. ZFS before 2.1 does not say why it could not unmount,
+/// and 0.8 not why it could not make a folder; for a login that is not root it is that, unless it says
+/// more. What mount(8) and umount(8) say comes before what 0.8 says. Every other refusal stands: somebody
 /// meant it.
 const RAISED: &str = "\
 fine=$1; other=$2; sudo=$3; shift 3
@@ -30,6 +31,9 @@ case $said in
 *'cannot destroy '*'ermission denied'*) ;;
 *'cannot mount '*'ermission denied'* | *'cannot unmount '*'ermission denied'* | *'cannot unshare '* | \
 *'cannot mount '*'nsufficient privileges'* | *'cannot unmount '*'nsufficient privileges'*) raise=yes ;;
+*'only root can '*'cannot '*'mount '* | *'must be superuser '*'cannot '*'mount '* | \
+*'peration not permitted'*'cannot mount '* | *'cannot mount '*'failed to create mountpoint')
+[ \"$(id -u)\" = 0 ] || raise=yes ;;
 *'cannot unmount '*'mount failed'*)
 case $said in *usy*) ;; *) [ \"$(id -u)\" = 0 ] || raise=yes ;; esac ;;
 esac

@@ -51,7 +51,11 @@ where
             Ok(seen) => {
                 let begun = match &place.at {
                     At::Attached(name) => seen.snapshot(name).is_some_and(|s| !s.is_doomed()),
-                    At::Detached(name) => seen.dataset(name).is_some(),
+                    At::Detached(name) => {
+                        let owner = self.settings.policy.owner();
+                        let ours = |begun: &&Dataset| !owner.is_another(begun);
+                        seen.dataset(name).filter(ours).is_some()
+                    }
                 };
                 let effect = if begun {
                     Effect::Possible

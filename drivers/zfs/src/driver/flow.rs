@@ -70,8 +70,8 @@ impl Bytes for Told {
         self.bytes += piece.as_ref().map_or(0, |piece| piece.len() as u64);
         if piece.is_none() || self.said.elapsed() >= EVERY {
             self.said = Instant::now();
-            let (bytes, of) = (self.bytes, self.whole.unwrap_or_default());
-            tracing::info!(to = %self.to, bytes, of, whole = piece.is_none(), "copying");
+            let (bytes, of) = (self.bytes, self.whole);
+            tracing::info!(to = %self.to, bytes, of, ended = piece.is_none(), "copying");
         }
         Ok(piece)
     }
@@ -276,7 +276,7 @@ where
             };
             let to = verb.reach.dataset;
             let mut told = Told::new(stream, to, whole);
-            tracing::info!(%to, of = told.whole.unwrap_or_default(), goes_on = part.is_some(), "copying");
+            tracing::info!(%to, of = told.whole, goes_on = part.is_some(), "copying");
             let incoming = Incoming {
                 to: to
                     .at(leaf)
@@ -295,6 +295,9 @@ where
                         self.done(call, &given_up(part)).await.map_err(in_call)?;
                         last = Some(failed.error);
                     }
+                    _ if failed.error.kind() == Kind::OutOfSpace => {
+                        return Err(self.given_room(call, verb, in_call(failed.error)).await);
+                    }
                     _ => return Err(in_call(failed.error)),
                 },
             }
@@ -304,6 +307,31 @@ where
             Some(last) => pending.because(last),
             None => pending,
         }))
+    }
+
+    /// Ends the part of what found no room: it would take that of others, and the caller may have the
+    /// volume made elsewhere if nothing of it is left.
+    async fn given_room(&self, call: &Call, verb: &Create<'_, E>, error: Error) -> Error {
+        let ended = async {
+            let pool = self.look(call, verb.looks_before()).await?;
+            match verb.arrival(&pool)? {
+                Arrival::Nothing => Ok(true),
+                Arrival::Part(part) => self.done(call, &given_up(&part)).await.map(|()| true),
+                Arrival::Content => Ok(false),
+            }
+        };
+        match ended.await {
+            Ok(true) => {
+                call.undone();
+                error.with_effect(Effect::None)
+            }
+            Ok(false) => error,
+            Err(unknown) => {
+                let why = unknown.chain();
+                tracing::warn!(to = %verb.reach.dataset, error = why, "it is not known what is left of it");
+                error
+            }
+        }
     }
 
     /// Does a plan of which nothing has to be seen but that it was done.

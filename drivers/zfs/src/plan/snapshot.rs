@@ -9,7 +9,7 @@ use driver_core::{Error, Kind, SnapshotName};
 use super::create::take;
 use super::destroy::of_container;
 use super::owner::Owner;
-use super::{Outcome, Verb, going_on, is_complete};
+use super::{Left, Outcome, Verb, going_on, is_complete};
 use crate::id::{self, At, Layout, SnapshotPlace};
 use crate::name::{DatasetName, NameError, Object, SnapshotRef};
 use crate::observed::{Dataset, Look, Observed, Picture, Question, Snapshot, VolumeKind};
@@ -41,6 +41,11 @@ pub struct Taken {
     pub place: SnapshotPlace,
     /// What is known of it.
     pub properties: Properties,
+}
+
+/// What is locked for a detached snapshot: what holds all those of its volume.
+fn lock_of(name: &DatasetName) -> DatasetName {
+    name.parent().unwrap_or_else(|| name.clone())
 }
 
 /// What says that a snapshot is ours. compat: "ZFS".
@@ -186,10 +191,10 @@ impl TakeSnapshot<'_> {
     fn detached<R>(&self, name: &DatasetName, pool: &Picture) -> Result<Outcome<Taken, R>, Error> {
         let helper = self.helper().map_err(self.too_long())?;
         let on_copy = name.at(&helper.leaf).map_err(self.too_long())?;
-        let mut plan = Plan::about(name.parent().unwrap_or_else(|| name.clone()));
+        let mut plan = Plan::about(lock_of(name));
         if let Some(dataset) = pool.dataset(name) {
             if dataset.is_receiving() {
-                if dataset.resumes().is_none() {
+                if dataset.resumes().is_none() && !self.owner.is_another(dataset) {
                     let why = format!("a copy into {name} is still running");
                     return Err(self.refused(Kind::Pending).because(why));
                 }
@@ -320,6 +325,39 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
         match &self.place.at {
             At::Attached(snapshot) => self.attached(snapshot, &seen.pool),
             At::Detached(dataset) => self.detached(dataset, &seen.pool),
+        }
+    }
+
+    fn turn(&self) -> Option<Plan<R>> {
+        match &self.place.at {
+            At::Attached(_) => None,
+            At::Detached(name) => Some(Plan::about(lock_of(name))),
+        }
+    }
+
+    fn left(&self, seen: &Picture) -> Left<R> {
+        let (At::Detached(name), Ok(helper)) = (&self.place.at, self.helper()) else {
+            return Left::Something;
+        };
+        let mut plan = Plan::about(lock_of(name));
+        if let Some(part) = seen.dataset(name) {
+            let ours = part.is_receiving() && part.resumes().is_some();
+            if !ours || self.recognise_copy(part).is_err() {
+                return Left::Something;
+            }
+            plan.guard(name.clone(), part.guid);
+            plan.step(Step::DestroyDataset(name.clone()));
+        }
+        // Nobody but this verb takes it.
+        let ours = |helper: &&Snapshot| !helper.is_doomed() && helper.csi_name().is_none();
+        if let Some(helper) = seen.snapshot(&helper).filter(ours) {
+            plan.guard(helper.name.clone(), helper.guid);
+            plan.step(Step::DestroySnapshot(helper.name.clone()));
+        }
+        if plan.is_empty() {
+            Left::Nothing
+        } else {
+            Left::OnTheWay(plan)
         }
     }
 }

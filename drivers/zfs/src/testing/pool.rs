@@ -26,6 +26,9 @@ pub struct MemoryPool {
     pub refuse_copies: bool,
     /// Whether there is no room for anything new.
     pub full: bool,
+    /// Whether there is no more room than what is written takes: what a snapshot keeps cannot be reserved
+    /// once more.
+    pub tight: bool,
     /// Whether the login may do everything but destroy datasets.
     pub refuse_destruction: bool,
     /// So many seconds later than the first pool all of it was made.

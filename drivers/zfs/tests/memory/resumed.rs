@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime};
 use driver_core::{Driver, Effect, Kind};
 use driver_zfs::name::{DatasetName, Object};
 use driver_zfs::observed::{Guid, VolumeKind};
+use driver_zfs::step::Step;
+use driver_zfs::testing::State;
 
 use crate::orphans::{call, orphans};
 use crate::short::*;
@@ -66,12 +68,70 @@ async fn a_copy_that_was_cut_goes_on_where_it_was() {
     for kind in KINDS {
         for (verb, of) in copies() {
             let driver = with_sources(kind).await;
+            let whole = with_sources(kind).await;
+            well(&whole, std::slice::from_ref(&verb)).await;
             let part = cut_within(&driver, &verb, &of).await;
             well(&driver, std::slice::from_ref(&verb)).await;
             assert_eq!(guid(&driver, of.as_str()), Some(part), "{verb:?}");
             let state = driver.backend().state();
             assert_eq!(state.pool.content(&of), state.pool.content(&dataset(0)));
+            // No helper is left, nor the snapshot that came with the copy.
+            let names = |state: &State| state.pool.things().into_keys().collect::<Vec<_>>();
+            assert_eq!(names(&state), names(&whole.backend().state()), "{verb:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_copy_may_be_cut_as_often_as_it_is_tried() {
+    for kind in KINDS {
+        for (verb, of) in copies() {
+            for goes_on in [false, true] {
+                let driver = with_sources(kind).await;
+                let part = cut_within(&driver, &verb, &of).await;
+                for _ in 0..3 {
+                    driver.backend().meanwhile(move |state| {
+                        state.cut_after = Some(state.steps);
+                        state.goes_on = goes_on;
+                    });
+                    let again = run(&driver, &verb).await.unwrap_err();
+                    assert_eq!(again.effect(), Effect::Possible, "{}", again.chain());
+                    driver.backend().state().cut_after = None;
+                    // What still runs is over when the next one has its turn.
+                    if goes_on {
+                        break;
+                    }
+                }
+                well(&driver, std::slice::from_ref(&verb)).await;
+                assert_eq!(guid(&driver, of.as_str()), Some(part), "{verb:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_begun_as_a_copy_stays_one_when_its_class_says_another_thing() {
+    for kind in KINDS {
+        for source in [From::Volume(0), From::Snapshot(0, 0), From::Detached(0, 1)] {
+            let driver = with_sources(kind).await;
+            let before = driver.backend().state().pool.things().len();
+            cut_within(&driver, &copy(1, source.clone()), &dataset(1)).await;
+            well(&driver, &[create(1, source.clone())]).await;
+            let after = driver.backend().state().pool.things().len();
+            assert_eq!(after, before + 1, "the volume, and no snapshot: {source:?}");
+            well(&driver, &[Verb::Delete(1)]).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_is_deleted_whose_copy_is_still_running_when_that_is_over() {
+    for kind in KINDS {
+        let driver = with_sources(kind).await;
+        driver.backend().state().goes_on = true;
+        cut_within(&driver, &copy(1, From::Snapshot(0, 0)), &dataset(1)).await;
+        well(&driver, &[Verb::Delete(1)]).await;
+        assert!(!is_there(&driver, &dataset(1)));
     }
 }
 
@@ -79,15 +139,41 @@ async fn a_copy_that_was_cut_goes_on_where_it_was() {
 async fn a_part_whose_source_is_gone_or_another_one_begins_again() {
     for kind in KINDS {
         for (verb, of) in copies() {
-            let driver = with_sources(kind).await;
-            let part = cut_within(&driver, &verb, &of).await;
-            {
-                let mut state = driver.backend().state();
-                let sent = state.pool.arrives_from(&of).unwrap();
-                state.pool.take_again(&sent);
+            for taken_again in [true, false] {
+                let driver = with_sources(kind).await;
+                let part = cut_within(&driver, &verb, &of).await;
+                let sent = {
+                    let mut state = driver.backend().state();
+                    let sent = state.pool.arrives_from(&of).unwrap();
+                    state.pool.write(&dataset(0));
+                    if taken_again {
+                        state.pool.take_again(&sent);
+                    }
+                    sent
+                };
+                if !taken_again {
+                    if sent == attached(0, 0) {
+                        // Nothing can be copied of what is gone for good.
+                        continue;
+                    }
+                    let gone = Step::<()>::DestroySnapshot(sent);
+                    driver.backend().state().pool.apply(&gone).unwrap();
+                }
+                well(&driver, std::slice::from_ref(&verb)).await;
+                assert_ne!(guid(&driver, of.as_str()), Some(part), "{verb:?}");
+                let state = driver.backend().state();
+                // What is copied of the volume itself has been written to.
+                let of_volume = matches!(
+                    verb,
+                    Verb::Snapshot { .. }
+                        | Verb::Create {
+                            source: From::Volume(_),
+                            ..
+                        }
+                );
+                let now = state.pool.content(&of) == state.pool.content(&dataset(0));
+                assert_eq!(now, of_volume, "{verb:?}");
             }
-            well(&driver, std::slice::from_ref(&verb)).await;
-            assert_ne!(guid(&driver, of.as_str()), Some(part), "{verb:?}");
         }
     }
 }
@@ -143,18 +229,26 @@ async fn a_part_of_another_source_is_neither_taken_up_nor_ended() {
 }
 
 #[tokio::test]
-async fn a_part_that_finds_no_room_does_not_stay_so_that_another_storage_may_be_asked() {
+async fn a_part_that_finds_no_room_does_not_stay_so_that_it_takes_none_from_others() {
     for kind in KINDS {
-        let driver = with_sources(kind).await;
-        let verb = copy(1, From::Snapshot(0, 0));
-        cut_within(&driver, &verb, &dataset(1)).await;
-        driver.backend().state().pool.full = true;
-        let error = run(&driver, &verb).await.unwrap_err();
-        assert_eq!(
-            (error.kind(), error.effect()),
-            (Kind::OutOfSpace, Effect::None)
-        );
-        assert!(!is_there(&driver, &dataset(1)));
+        for (verb, of) in copies() {
+            let driver = with_sources(kind).await;
+            let before = driver.backend().state().pool.things();
+            cut_within(&driver, &verb, &of).await;
+            driver.backend().state().pool.full = true;
+            let error = run(&driver, &verb).await.unwrap_err();
+            assert_eq!(
+                (error.kind(), error.effect()),
+                (Kind::OutOfSpace, Effect::None),
+                "{verb:?}"
+            );
+            let after = driver.backend().state().pool.things();
+            let left: Vec<_> = after
+                .keys()
+                .filter(|name| !before.contains_key(name))
+                .collect();
+            assert!(left.is_empty(), "{verb:?}: {left:?}");
+        }
     }
 }
 
@@ -200,4 +294,8 @@ async fn a_part_is_an_orphan_only_after_a_week_for_the_copy_may_rest() {
         .await
         .unwrap();
     assert!(!is_there(&driver, &dataset(1)));
+    // Then nothing needs the helper any more.
+    let found = orphans(&driver, hour_ago()).await;
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].object.ends_with("@volume-source-for-volume-v1"));
 }

@@ -133,7 +133,8 @@ async fn what_is_kept_free_for_new_zvols_is_kept_free_for_clones_and_copies_wher
         };
         let driver = on(MemoryHost::new().state().clone());
         well(&driver, &[create(0, From::Nothing)]).await;
-        let begin = driver.backend().state().clone();
+        let mut begin = driver.backend().state().clone();
+        begin.pool.tight = true;
         assert_eq!(reserved(&begin, 0).as_deref(), of_new, "{zfs}");
         for verb in [create(1, From::Volume(0)), copy(1, From::Volume(0))] {
             let whole = on(begin.clone());

@@ -324,7 +324,8 @@ pub(crate) async fn happen(driver: &MemoryDriver, kind: VolumeKind, event: &Even
 
 pub(crate) fn driver(kind: VolumeKind, coy: bool, state: State) -> MemoryDriver {
     let mut export = MemoryExport::new(kind);
-    (export.coy, export.nodes) = (coy, true);
+    // Each of these with and without the other one, but for one pair.
+    (export.coy, export.nodes) = (coy, !coy || kind == VolumeKind::Zvol);
     let zfs = "  datasetEnableQuotas: true\n  datasetPermissionsMode: '0770'\n";
     ZfsDriver::new(
         settings(kind, zfs).unwrap(),

@@ -22,7 +22,7 @@ use crate::lab::life::step;
 use crate::lab::storage::zfs::Zvol;
 use crate::place::Place;
 
-use deed::{Deed, OBJECT, Part, SOURCE, Scene};
+use deed::{Deed, OBJECT, Part, Scene};
 use host::{Host, Step, Stop};
 use picture::{difference, picture};
 
@@ -166,7 +166,7 @@ impl Trial {
             host.for_everybody();
         }
         let node = Node::start_with(launch).await;
-        let fill = || write(served, &content::bytes(1, LENGTH));
+        let fill = |id: &str| write(served, id, &content::bytes(1, LENGTH));
         let scene = Scene::set(node.server.client(), served.access, fill).await;
         Self {
             served,
@@ -257,7 +257,7 @@ impl Trial {
 
     fn has_its_content(&self, deed: Deed, what: &str) {
         if deed.copies() {
-            let found = read(self.served, OBJECT);
+            let found = read(self.served, &self.scene.id(OBJECT));
             content::same(&content::bytes(1, LENGTH), &found, what);
         }
     }
@@ -279,11 +279,11 @@ fn zvol(id: &str) -> Zvol {
 }
 
 /// On the storage side: no node is needed to see whether a copy is whole.
-fn write(served: Served, bytes: &[u8]) {
+fn write(served: Served, id: &str, bytes: &[u8]) {
     if served.is_device() {
-        zvol(SOURCE).put(0, bytes);
+        zvol(id).put(0, bytes);
     } else {
-        let path = format!("/{ROOT}/v/{SOURCE}/content");
+        let path = format!("/{ROOT}/v/{id}/content");
         fs::write(path, bytes).expect("it is mounted on the storage host");
     }
 }

@@ -7,6 +7,7 @@ use csi_proto::v1 as csi;
 use csi_proto::v1::volume_capability::access_mode::Mode;
 use tonic::Status;
 
+use super::settings::{dataset, shown};
 use super::{Served, storage};
 use crate::lab::calls::{Node, within};
 use crate::lab::content;
@@ -88,9 +89,11 @@ async fn copied(node: &Node, served: Served) {
     ];
     let source = volume::from_volume(&origin.volume.volume_id);
     let of_volume = make_as(node, served, "of-volume", SIZE, source, &wishes).await;
+    assert_eq!(shown("origin", &dataset(&of_volume)), "-");
     delete(node, &origin).await;
     let source = volume::from_snapshot(&kept);
     let of_snapshot = make_as(node, served, "of-snapshot", SIZE, source, &wishes).await;
+    assert_eq!(shown("origin", &dataset(&of_snapshot)), "-");
     remove_snapshot(node, &kept).await;
     for copy in [&of_volume, &of_snapshot] {
         same(node, copy, &content, "a copy whose source is gone").await;

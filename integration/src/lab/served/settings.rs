@@ -29,7 +29,7 @@ const ZVOL: &str = "  zvolBlocksize: 32K
 ";
 const TEAM: (&str, &str) = ("team", "a & b");
 
-/// Each key, on a volume, on its snapshot and on a clone; and a class that wants it otherwise, once.
+/// Each key, on a volume, on its snapshot, on a clone and on a full copy; and a class that wants it otherwise, once.
 ///
 /// # Panics
 /// At whatever is wrong in it.
@@ -39,7 +39,7 @@ pub async fn are_kept(served: Served) {
     let node = Node::start_with(served.launch_with(&place, &format!("{ALL}{of_kind}"))).await;
     let before = (Remains::read(), storage());
 
-    step("make, cut, clone");
+    step("make, cut, clone, copy");
     let first = make_as(&node, served, "first", SIZE, None, &[TEAM]).await;
     as_configured(served, &first);
     let cut = cut(&node, &first, &[TEAM]).await;
@@ -47,9 +47,12 @@ pub async fn are_kept(served: Served) {
     let snapshot = format!("{}@{leaf}", dataset(&first));
     assert_eq!(shown("org.example:cut", &snapshot), "for a &amp; b");
     let source = volume::from_snapshot(&cut);
-    let clone = make_as(&node, served, "clone", SIZE, source, &[TEAM]).await;
-    if !served.is_device() {
-        permitted(&clone);
+    let clone = make_as(&node, served, "clone", SIZE, source.clone(), &[TEAM]).await;
+    let whole = [TEAM, ("detachedVolumesFromSnapshots", "true")];
+    let copy = make_as(&node, served, "copy", SIZE, source, &whole).await;
+    assert_eq!(shown("origin", &dataset(&clone)), snapshot);
+    for other in [&clone, &copy] {
+        as_configured(served, other);
     }
 
     if served.is_device() {
@@ -65,7 +68,9 @@ pub async fn are_kept(served: Served) {
     }
 
     step("take away");
-    delete(&node, &clone).await;
+    for other in [&clone, &copy] {
+        delete(&node, other).await;
+    }
     remove_snapshot(&node, &cut).await;
     delete(&node, &first).await;
     Remains::back_to(&before.0, "the settings").await;
@@ -114,11 +119,12 @@ fn permitted(supply: &Supply) {
     }
 }
 
-fn dataset(supply: &Supply) -> String {
+pub(super) fn dataset(supply: &Supply) -> String {
     format!("{ROOT}/v/{}", supply.volume.volume_id)
 }
 
-fn shown(property: &str, object: &str) -> String {
+/// A property, as `zfs get` shows it.
+pub(super) fn shown(property: &str, object: &str) -> String {
     let words = ["zfs", "get", "-Hp", "-o", "value", property, object];
     run(&words).trim_end().to_owned()
 }

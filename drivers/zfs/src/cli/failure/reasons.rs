@@ -11,8 +11,16 @@ use crate::step::Next;
 pub(super) type Reason = (&'static str, Kind, Next, &'static str);
 
 const ALLOW: &str = "set zfs.cli.sudoEnabled, log in as root, or see `zfs allow`";
+const ROOT: &str = "set zfs.cli.sudoEnabled, or log in as root";
 const PROPERTIES: &str =
     "see zfs.datasetProperties and zfs.snapshotProperties in the configuration";
+const NAMES: &str = "shorten zfs.datasetParentName, or _private.csi.volume.idTemplate";
+const PART: &str = "somebody else receives into it: let that end, or end it by \
+                    `zfs receive -A` on the storage host";
+/// As many datasets or snapshots as a limit lets there be are no room to ZFS, too.
+const FULL: &str =
+    "the pool or a quota above is full, or a filesystem_limit or snapshot_limit above is reached";
+const MODULES: &str = "the storage host has not loaded ZFS";
 
 /// The first that fits counts: the longer pieces come first.
 pub(super) const OF_ZFS: &[Reason] = &[
@@ -28,17 +36,31 @@ pub(super) const OF_ZFS: &[Reason] = &[
         Next::Tell,
         "import the pool: see `zpool import` on the storage host",
     ),
+    // Before what the system says of it.
+    (
+        "modules are not loaded",
+        Kind::Unreachable,
+        Next::Tell,
+        MODULES,
+    ),
+    (
+        "modules cannot be auto-loaded",
+        Kind::Unreachable,
+        Next::Tell,
+        MODULES,
+    ),
+    (
+        "/proc/self/mounts are required",
+        Kind::Unreachable,
+        Next::Tell,
+        MODULES,
+    ),
+    ("Failed to load ", Kind::Unreachable, Next::Tell, MODULES),
     (
         "has children",
         Kind::Busy,
         Next::Observe,
         "something appeared on or below it just now",
-    ),
-    (
-        "has dependent clones",
-        Kind::Busy,
-        Next::Observe,
-        "something was cloned of it just now",
     ),
     (
         "snapshot is cloned",
@@ -77,10 +99,17 @@ pub(super) const OF_ZFS: &[Reason] = &[
         "something uses the dataset on the storage host",
     ),
     (
-        "partially-complete state",
+        "esource busy",
+        Kind::Busy,
+        Next::Wait,
+        "something uses the dataset on the storage host",
+    ),
+    ("partially-complete", Kind::Busy, Next::Tell, PART),
+    (
+        "on existing dataset without force",
         Kind::Busy,
         Next::Tell,
-        "somebody else receives into it: let that end, or end it by `zfs receive -A` on the storage host",
+        PART,
     ),
     ("dataset already exists", Kind::Conflict, Next::Observe, ""),
     (
@@ -89,7 +118,6 @@ pub(super) const OF_ZFS: &[Reason] = &[
         Next::Observe,
         "",
     ),
-    ("pool or dataset exists", Kind::Conflict, Next::Observe, ""),
     (
         "must specify -F to overwrite it",
         Kind::Conflict,
@@ -124,18 +152,8 @@ pub(super) const OF_ZFS: &[Reason] = &[
         Next::Tell,
         "the pool, or a quota above, has no room for it",
     ),
-    (
-        "out of space",
-        Kind::OutOfSpace,
-        Next::Tell,
-        "the pool, or a quota above, is full",
-    ),
-    (
-        "quota exceeded",
-        Kind::OutOfSpace,
-        Next::Tell,
-        "the pool, or a quota above, is full",
-    ),
+    ("out of space", Kind::OutOfSpace, Next::Tell, FULL),
+    ("uota exceeded", Kind::OutOfSpace, Next::Tell, FULL),
     (
         "o space left on device",
         Kind::OutOfSpace,
@@ -163,6 +181,12 @@ pub(super) const OF_ZFS: &[Reason] = &[
     ),
     (
         "I/O error",
+        Kind::Unreachable,
+        Next::Tell,
+        "see `zpool status` on the host",
+    ),
+    (
+        "nput/output error",
         Kind::Unreachable,
         Next::Tell,
         "see `zpool status` on the host",
@@ -197,12 +221,8 @@ pub(super) const OF_ZFS: &[Reason] = &[
         Next::Tell,
         "see the property readonly of the dataset on the storage host",
     ),
-    (
-        "may only be mounted by root",
-        Kind::Denied,
-        Next::Tell,
-        "set zfs.cli.sudoEnabled, or log in as root",
-    ),
+    ("only root can ", Kind::Denied, Next::Tell, ROOT),
+    ("must be superuser ", Kind::Denied, Next::Tell, ROOT),
     ("ermission denied", Kind::Denied, Next::Tell, ALLOW),
     ("nsufficient privileges", Kind::Denied, Next::Tell, ALLOW),
     ("peration not permitted", Kind::Denied, Next::Tell, ALLOW),
@@ -242,12 +262,6 @@ pub(super) const OF_ZFS: &[Reason] = &[
         Next::Tell,
         "the storage host makes no devices of zvols: see their property volmode, and its udev",
     ),
-    (
-        "modules are not loaded",
-        Kind::Unreachable,
-        Next::Tell,
-        "the storage host has not loaded ZFS",
-    ),
     ("invalid property", Kind::Invalid, Next::Tell, PROPERTIES),
     ("' must be ", Kind::Invalid, Next::Tell, PROPERTIES),
     ("' is readonly", Kind::Invalid, Next::Tell, PROPERTIES),
@@ -271,8 +285,87 @@ pub(super) const OF_ZFS: &[Reason] = &[
         Next::Tell,
         PROPERTIES,
     ),
+    (
+        "invalid numeric suffix '",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    (
+        "numeric value is too large",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    ("' is invalid", Kind::Invalid, Next::Tell, PROPERTIES),
+    ("' is too long", Kind::Invalid, Next::Tell, PROPERTIES),
+    ("' cannot be set", Kind::Invalid, Next::Tell, PROPERTIES),
+    (
+        "must be zero or a power of 2",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    (
+        "must be a multiple of volume block size",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    (
+        "volume size cannot be zero",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    (
+        "use 'none' to disable",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    (
+        "specified multiple times",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    (
+        "can not be modified for snapshots",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    ("invalid keylocation", Kind::Invalid, Next::Tell, PROPERTIES),
+    (
+        "Encryption feature not enabled",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    ("Keyformat required", Kind::Invalid, Next::Tell, PROPERTIES),
     ("cannot set property", Kind::Invalid, Next::Tell, PROPERTIES),
-    // Why is not said: on FreeBSD, and before 2.1 also on Linux.
+    ("name is too long", Kind::Invalid, Next::Tell, NAMES),
+    (
+        "maximum name nesting depth exceeded",
+        Kind::Invalid,
+        Next::Tell,
+        NAMES,
+    ),
+    (
+        "is not a filesystem",
+        Kind::Invalid,
+        Next::Tell,
+        "zfs.datasetParentName and zfs.detachedSnapshotsDatasetParentName have to be filesystems",
+    ),
+    (
+        "contains large microzaps",
+        Kind::Invalid,
+        Next::Tell,
+        "the source has had directories that no copy of ours takes (zap_micro_max_size, \
+         feature large_microzap of the pool): clone it",
+    ),
+    // Why is not said: before 2.1 never.
     (
         "umount failed",
         Kind::Busy,

@@ -20,6 +20,9 @@ struct Other {
     why: String,
 }
 
+/// What ZFS sets when a stream has ended: one that was cut and goes on does not bring it.
+const LATE: [PropertyName; 2] = [PropertyName::REFQUOTA, PropertyName::SHARESMB];
+
 /// The last mark.
 fn success() -> Property {
     Property::new(PropertyName::SUCCESS, PropertyValue::yes())
@@ -59,7 +62,10 @@ impl<E: Export> Create<'_, E> {
 
     /// What seems to be the snapshot that came with the copy, by its name.
     fn mark<'p>(&self, pool: &'p Picture) -> Option<&'p Snapshot> {
-        let from = self.from.as_ref().filter(|from| from.copy);
+        // One that was begun as a copy stays one, whatever its class says by now.
+        let begun = pool.dataset(self.name());
+        let begun = begun.is_some_and(|begun| begun.origin().is_none() && !is_complete(begun));
+        let from = self.from.as_ref().filter(|from| from.copy || begun);
         let leaf = from
             .map(|from| &from.origin.leaf)
             .or(self.received.as_ref())?;
@@ -201,23 +207,24 @@ impl<E: Export> Create<'_, E> {
         } else if !complete {
             let contract = self.policy.contract(self.request);
             properties.extend(contract.into_iter().filter(|property| !own(property)));
+            properties.extend(self.late(dataset, pool, standing)?);
         }
-        let mut set = |properties: Vec<Property>| {
-            if !properties.is_empty() {
-                let object = self.name().clone().into();
-                plan.step(Step::Set { object, properties });
-            }
-        };
-        set(properties);
-        if !complete {
-            // By itself, after its size: ZFS makes a number of it.
-            set(self.reservation().into_iter().collect());
+        if !properties.is_empty() {
+            let object = self.name().clone().into();
+            plan.step(Step::Set { object, properties });
         }
         for left in self.leftovers(dataset, pool) {
             plan.guard(left.name.clone(), left.guid);
             plan.step(Step::DestroySnapshot(left.name.clone()));
         }
         if !complete {
+            // After its size: ZFS makes a number of it. And after the snapshots: what they keep would have
+            // to be free once more.
+            plan.steps
+                .extend(self.reservation().map(|property| Step::Set {
+                    object: self.name().clone().into(),
+                    properties: vec![property],
+                }));
             plan.steps.extend(self.permitted(dataset)?);
         }
         let acts = self.reach.establish(pool, standing)?;
@@ -238,6 +245,28 @@ impl<E: Export> Create<'_, E> {
             self.reach.guard(&mut plan, dataset);
         }
         Ok(plan)
+    }
+
+    /// What the configuration gives to every volume, and a copy that was cut lacks. Sizes and exports are
+    /// seen to by themselves.
+    fn late(
+        &self,
+        dataset: &Dataset,
+        pool: &Picture,
+        standing: &Standing<E>,
+    ) -> Result<Vec<Property>, Error> {
+        let subject = self.reach.subject(pool);
+        let of_export = self.reach.export.properties(&subject, &standing.asset);
+        let sized = self.policy.quota && self.kind == VolumeKind::Filesystem;
+        let mut all = self.policy.of_volume(self.kind, self.request)?;
+        all.retain(|property| {
+            let name = &property.name;
+            LATE.contains(name)
+                && !(sized && *name == PropertyName::REFQUOTA)
+                && !of_export.iter().any(|other| other.name == *name)
+                && !dataset.properties.has(property)
+        });
+        Ok(all)
     }
 
     /// What a zvol that was not made of nothing lacks of what is kept free for it.

@@ -83,6 +83,15 @@ impl MemoryPool {
                     let text = format!("'{}' is readonly", fixed.name);
                     return Err(refused(Next::Tell, Kind::Invalid, text));
                 }
+                let reserves = |p: &Property| {
+                    p.name == PropertyName::REFRESERVATION && p.value.as_str() != "0"
+                };
+                if let Object::Dataset(name) = object {
+                    let kept = self.snapshots.keys().any(|kept| kept.dataset == *name);
+                    if self.tight && kept && properties.iter().any(reserves) {
+                        return Err(no_room(name));
+                    }
+                }
                 let own = self.own_mut(object)?;
                 own.extend(
                     properties

@@ -10,11 +10,11 @@ use crate::lab::calls::{until_done, within};
 use crate::lab::supply::{Access, capability};
 use crate::volume;
 
-/// The volume that others are made of; it stays.
+/// The name of the volume that others are made of; it stays.
 pub const SOURCE: &str = "pvc-source";
-/// The volume of a deed.
+/// That of the volume of a deed.
 pub const OBJECT: &str = "pvc-object";
-/// A clone that stands on the volume of a deed.
+/// That of a clone that stands on the volume of a deed.
 const STANDS_ON_IT: &str = "pvc-stands-on-it";
 const SIZE: i64 = 64 << 20;
 const NODE: &str = "node-a";
@@ -74,6 +74,8 @@ pub enum Part {
 pub struct Scene {
     client: Client,
     access: Access,
+    /// What ids of volumes have behind their names: drivers of a node mark whose they are.
+    mark: String,
     cut: String,
     detached: String,
 }
@@ -146,15 +148,18 @@ impl Part {
 
 impl Scene {
     /// Makes a volume, lets `fill` write to it, and makes its snapshots.
-    pub async fn set(client: Client, access: Access, fill: impl FnOnce()) -> Self {
+    pub async fn set(client: Client, access: Access, fill: impl FnOnce(&str)) -> Self {
         let mut scene = Self {
             client,
             access,
+            mark: String::new(),
             cut: String::new(),
             detached: String::new(),
         };
-        scene.create(SOURCE, None, None).await.expect("a source");
-        fill();
+        let source = scene.create(SOURCE, None, None).await.expect("a source");
+        let (_, mark) = source.split_at(SOURCE.len());
+        scene.mark = mark.to_owned();
+        fill(&source);
         scene.cut = scene.snapshot("cut", false).await.expect("a snapshot");
         scene.detached = scene.snapshot("detached", true).await.expect("a snapshot");
         scene
@@ -163,6 +168,15 @@ impl Scene {
     /// Speaks to a server that was started again.
     pub fn with(&mut self, client: Client) {
         self.client = client;
+    }
+
+    /// The id of the volume of this name.
+    pub fn id(&self, name: &str) -> String {
+        format!("{name}{}", self.mark)
+    }
+
+    fn from_volume(&self, name: &str) -> Option<csi::VolumeContentSource> {
+        volume::from_volume(&self.id(name))
     }
 
     /// Makes what the deed needs.
@@ -175,13 +189,13 @@ impl Scene {
                 self.make(OBJECT, None).await;
                 until_done("publish", || self.publish()).await;
             }
-            Deed::DeleteClone => self.make(OBJECT, volume::from_volume(SOURCE)).await,
+            Deed::DeleteClone => self.make(OBJECT, self.from_volume(SOURCE)).await,
             Deed::DeleteSnapshot => self.cut("second", false).await,
             Deed::DeleteDetached => self.cut("second", true).await,
             _ => {}
         }
         if deed == Deed::DeleteBelowClone {
-            self.make(STANDS_ON_IT, volume::from_volume(OBJECT)).await;
+            self.make(STANDS_ON_IT, self.from_volume(OBJECT)).await;
         }
     }
 
@@ -189,18 +203,17 @@ impl Scene {
     pub async fn act(&self, deed: Deed) -> Result<(), Status> {
         let from = |id: &str| volume::from_snapshot(id);
         match deed {
-            Deed::Create => self.create(OBJECT, None, None).await,
-            Deed::Restore => self.create(OBJECT, from(&self.cut), None).await,
-            Deed::RestoreDetached => self.create(OBJECT, from(&self.detached), None).await,
-            Deed::Clone => self.create(OBJECT, volume::from_volume(SOURCE), None).await,
+            Deed::Create => self.object(None, None).await,
+            Deed::Restore => self.object(from(&self.cut), None).await,
+            Deed::RestoreDetached => self.object(from(&self.detached), None).await,
+            Deed::Clone => self.object(self.from_volume(SOURCE), None).await,
             Deed::CopySnapshot => {
                 let how = Some("detachedVolumesFromSnapshots");
-                self.create(OBJECT, from(&self.cut), how).await
+                self.object(from(&self.cut), how).await
             }
             Deed::Copy => {
                 let how = Some("detachedVolumesFromVolumes");
-                let source = volume::from_volume(SOURCE);
-                self.create(OBJECT, source, how).await
+                self.object(self.from_volume(SOURCE), how).await
             }
             Deed::Snapshot => self.snapshot("second", false).await.map(drop),
             Deed::SnapshotDetached => self.snapshot("second", true).await.map(drop),
@@ -244,7 +257,8 @@ impl Scene {
     }
 
     async fn make(&self, name: &str, source: Option<csi::VolumeContentSource>) {
-        until_done("prepare", || self.create(name, source.clone(), None)).await;
+        let made = || async { self.create(name, source.clone(), None).await.map(drop) };
+        until_done("prepare", made).await;
     }
 
     async fn cut(&self, name: &str, detached: bool) {
@@ -252,15 +266,25 @@ impl Scene {
         until_done("prepare", taken).await;
     }
 
-    async fn remove(&self, id: &str) {
-        until_done("remove", || self.delete(id)).await;
+    async fn remove(&self, name: &str) {
+        until_done("remove", || self.delete(name)).await;
     }
 
     /// What the snapshot of a deed is called by its driver.
     fn second(&self, detached: bool) -> String {
         let like = if detached { &self.detached } else { &self.cut };
-        let (volume, _) = like.split_at(SOURCE.len());
+        let (volume, _) = like.split_at(self.id(SOURCE).len());
         format!("{volume}{}second", if detached { '/' } else { '@' })
+    }
+
+    async fn object(
+        &self,
+        source: Option<csi::VolumeContentSource>,
+        how: Option<&str>,
+    ) -> Result<(), Status> {
+        let made = self.create(OBJECT, source, how).await?;
+        assert_eq!(made, self.id(OBJECT));
+        Ok(())
     }
 
     async fn create(
@@ -268,7 +292,7 @@ impl Scene {
         name: &str,
         source: Option<csi::VolumeContentSource>,
         how: Option<&str>,
-    ) -> Result<(), Status> {
+    ) -> Result<String, Status> {
         let parameters = how.map(|how| (how.to_owned(), "true".to_owned()));
         let request = csi::CreateVolumeRequest {
             capacity_range: volume::at_least(SIZE),
@@ -279,14 +303,14 @@ impl Scene {
         let mut controller = self.client.controller.clone();
         let reply = within("create", controller.create_volume(request)).await?;
         let made = reply.into_inner().volume.expect("a volume");
-        assert_eq!(made.volume_id, name);
-        Ok(())
+        assert!(made.volume_id.starts_with(name), "{made:?}");
+        Ok(made.volume_id)
     }
 
     async fn snapshot(&self, name: &str, detached: bool) -> Result<String, Status> {
         let request = csi::CreateSnapshotRequest {
             parameters: [("detachedSnapshots".to_owned(), detached.to_string())].into(),
-            ..volume::snapshot(name, SOURCE)
+            ..volume::snapshot(name, &self.id(SOURCE))
         };
         let mut controller = self.client.controller.clone();
         let reply = within("snapshot", controller.create_snapshot(request)).await?;
@@ -295,9 +319,9 @@ impl Scene {
         Ok(snapshot.snapshot_id)
     }
 
-    async fn delete(&self, id: &str) -> Result<(), Status> {
+    async fn delete(&self, name: &str) -> Result<(), Status> {
         let mut controller = self.client.controller.clone();
-        let call = controller.delete_volume(volume::delete(id));
+        let call = controller.delete_volume(volume::delete(&self.id(name)));
         within("delete", call).await.map(drop)
     }
 
@@ -310,7 +334,7 @@ impl Scene {
     async fn expand(&self) -> Result<(), Status> {
         let request = csi::ControllerExpandVolumeRequest {
             volume_capability: Some(capability(self.access, Mode::SingleNodeMultiWriter)),
-            ..volume::expand(OBJECT, 2 * SIZE)
+            ..volume::expand(&self.id(OBJECT), 2 * SIZE)
         };
         let mut controller = self.client.controller.clone();
         let call = controller.controller_expand_volume(request);
@@ -321,7 +345,7 @@ impl Scene {
 
     async fn publish(&self) -> Result<(), Status> {
         let request = csi::ControllerPublishVolumeRequest {
-            volume_id: OBJECT.to_owned(),
+            volume_id: self.id(OBJECT),
             node_id: NODE.to_owned(),
             volume_capability: Some(capability(self.access, Mode::SingleNodeMultiWriter)),
             ..csi::ControllerPublishVolumeRequest::default()
@@ -333,7 +357,7 @@ impl Scene {
 
     async fn unpublish(&self) -> Result<(), Status> {
         let request = csi::ControllerUnpublishVolumeRequest {
-            volume_id: OBJECT.to_owned(),
+            volume_id: self.id(OBJECT),
             node_id: NODE.to_owned(),
             ..csi::ControllerUnpublishVolumeRequest::default()
         };
