@@ -401,8 +401,10 @@ impl Export for DiskExport {
             // After it is out: whoever is cut before that has to know whom to put out.
             acts.push(Nodes::remember(&leaving.left)?);
         }
-        // What those that stay need, whoever took it away.
-        if !leaving.left.is_empty() && subject.volume.is_some() && !facts.missing.is_empty() {
+        // What those that stay need, whoever took it away. Where it cannot be made they have to wait for
+        // somebody who puts that right, and whoever leaves has not.
+        let can_be_made = !facts.missing.is_empty() && facts.blocked.is_empty();
+        if !leaving.left.is_empty() && subject.volume.is_some() && can_be_made {
             let names = leaving.left.names();
             acts.push(self.make(subject, asset, facts, Some(&names)));
         }

@@ -10,6 +10,8 @@ use crate::nodes::NodeName;
 pub struct Facts {
     /// What is missing until all is as it is wanted.
     pub missing: Vec<String>,
+    /// What of that nobody can make before somebody has put the host right.
+    pub blocked: Vec<String>,
     /// What of it is there.
     pub present: Vec<String>,
     /// What has its name and is of somebody else.
@@ -36,6 +38,7 @@ impl Facts {
             let (word, name) = line.split_once(' ').unwrap_or((line, ""));
             let list = match word {
                 "missing" => &mut facts.missing,
+                "blocked" => &mut facts.blocked,
                 "present" => &mut facts.present,
                 "foreign" => &mut facts.foreign,
                 "allowed" => &mut facts.allowed,

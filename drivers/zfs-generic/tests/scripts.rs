@@ -365,41 +365,6 @@ async fn only_a_namespace_that_is_there_is_told_to_read_its_size_again() {
 }
 
 #[tokio::test]
-async fn a_port_that_somebody_has_put_elsewhere_is_told_and_left_there() {
-    let host = Host::new();
-    let (export, volume) = (host.export(NVMET), volume());
-    let port = host.path("cfg/nvmet/ports/1");
-    std::fs::create_dir_all(port.join("subsystems")).unwrap();
-    let address = [
-        ("trtype", "tcp"),
-        ("adrfam", "ipv4"),
-        ("traddr", "192.0.2.9"),
-        ("trsvcid", "4420"),
-    ];
-    for (field, text) in address {
-        std::fs::write(port.join(format!("addr_{field}")), format!("{text}\n")).unwrap();
-    }
-    let refused = host.establish(&export, &volume).await.unwrap().unwrap_err();
-    let told = "port 1 of the host is at tcp,192.0.2.9,4420, not at tcp,0.0.0.0,4420";
-    assert!(refused.to_string().contains(told), "{refused}");
-    for (field, text) in address {
-        let kept = std::fs::read_to_string(port.join(format!("addr_{field}"))).unwrap();
-        assert_eq!(kept.trim(), text);
-    }
-    assert_eq!(host.facts(&export, &volume).await.missing[0], "ports/1");
-    // Where it is put right, the retry goes on.
-    std::fs::write(port.join("addr_traddr"), "0.0.0.0\n").unwrap();
-    host.establish(&export, &volume).await.unwrap().unwrap();
-    assert_eq!(host.facts(&export, &volume).await.missing, [""; 0]);
-    // Nor is that of a port that was cut while it was made.
-    host.withdraw(&export, &volume).await.unwrap();
-    std::fs::write(port.join("addr_trsvcid"), "\n").unwrap();
-    host.establish(&export, &volume).await.unwrap().unwrap();
-    let number = std::fs::read_to_string(port.join("addr_trsvcid")).unwrap();
-    assert_eq!(number.trim(), "4420");
-}
-
-#[tokio::test]
 async fn targetcli_is_told_what_is_missing_and_believed_only_after_a_look() {
     let host = Host::new();
     let text = "driver: zfs-generic-iscsi

@@ -20,7 +20,7 @@ use driver_core::{BackendIdentity, Call, Effect, Error};
 
 pub use export::{MemoryAnswer, MemoryExport, MemoryRequest, Targets};
 pub use memory::settings;
-pub use pool::{MemoryPool, Thing};
+pub use pool::{MemoryPool, Room, Thing};
 pub use state::State;
 
 use crate::backend::{Backend, Incoming, Interrupted, ListQuery, Listed};

@@ -26,38 +26,45 @@ judge() {
     done
 }
 
-make_port() {
-    port=$root/ports/${1%%,*}
-    if [ ! -d "$port" ]; then
-        case $1 in
-        *,*) ;;
-        *)
-            [ "$mode" != look ] || { echo "missing ports/$1" && return; }
-            die "nvmet of the host has no port $1"
-            ;;
-        esac
-    fi
-    want_folder "$port" || return 0
-    case $1 in *,*) make_address "${1%%,*}" "${1#*,}" ;; esac
+# blocked NUMBER WHY: no link can be made there before somebody has put the port right. Whoever leaves
+# needs none, and is not kept for it.
+blocked() {
+    case $mode in
+    look) printf 'missing ports/%s\nblocked ports/%s\n' "$1" "$1" ;;
+    nodes) ;;
+    *) die "$2" ;;
+    esac
+    return 1
 }
 
-# make_address NUMBER TRTYPE,ADRFAM,TRADDR,TRSVCID: a port that has none gets it. One that somebody has
-# given another address is somebody's, and nodes would look for its disks where we say.
-make_address() {
-    here=
-    for field in trtype traddr trsvcid; do
-        get "$port/addr_$field"
-        here=$here,$it
-    done
-    here=${here#,} fields=$2
-    there=${fields%%,*},${fields#*,*,}
-    case $here in
-    "$there") return 0 ;;
-    *,?*,?*)
-        [ "$mode" != look ] || { echo "missing ports/$1" && return; }
-        die "port $1 of the host is at $here, not at $there: correct that, or take another port"
-        ;;
+# The port is there and can take a link. Fails if it cannot, or if it is missing in a look.
+make_port() {
+    port=$root/ports/${1%%,*}
+    case $1 in
+    *,*) want_folder "$port" && make_address "${1%%,*}" "${1#*,}" ;;
+    *) [ -d "$port" ] || blocked "$1" "nvmet of the host has no port $1" ;;
     esac
+}
+
+# make_address NUMBER TRTYPE,ADRFAM,TRADDR,TRSVCID: a port that has none gets it, and one that was cut
+# right here gets the rest. One with a word of another address is somebody's, and nodes would look for
+# its disks where we say. The family is not asked: it follows from the address.
+make_address() {
+    here= there= theirs=no fields=$2
+    for field in trtype adrfam traddr trsvcid; do
+        value=${fields%%,*} fields=${fields#*,}
+        [ $field != adrfam ] || continue
+        get "$port/addr_$field"
+        here=$here,${it:--} there=$there,$value
+        [ -z "$it" ] || [ "$it" = "$value" ] || theirs=yes
+    done
+    here=${here#,} there=${there#,}
+    [ "$here" != "$there" ] || return 0
+    if [ $theirs = yes ]; then
+        blocked "$1" "port $1 of the host is at $here, not at $there: correct that, or take another port"
+        return
+    fi
+    fields=$2
     for field in trtype adrfam traddr trsvcid; do
         want "$port/addr_$field" "${fields%%,*}"
         fields=${fields#*,}
@@ -87,13 +94,14 @@ make_links() {
         case $word in
         port=*)
             word=${word#*=}
-            make_port "$word"
             number=${word%%,*}
             link=$root/ports/$number/subsystems/$nqn
+            # A port that has it is used as it is, wherever that is: nodes are connected there.
             [ ! -L "$link" ] || continue
             if [ "$mode" = look ]; then
+                make_port "$word"
                 echo "missing ports/$number/subsystems"
-            else
+            elif make_port "$word"; then
                 ln -s "$subsystem" "$link" || die "port $number cannot listen"
             fi
             ;;
@@ -105,7 +113,11 @@ make_subsystem() {
     if [ ! -d "$root/subsystems" ] && [ "$mode" = make ]; then
         modprobe nvmet || die 'the kernel of the host has no nvmet'
     fi
-    want_folder "$subsystem" || return 0
+    want_folder "$subsystem" || {
+        # What is wrong with a port is to be known before anything is made.
+        make_links "$@"
+        return
+    }
     # A random one would change when the subsystem is made again. While it shows no disk, nobody has
     # seen the one that it has.
     if [ "$mode" = make ] && [ ! -d "$namespace" ] && [ -e "$subsystem/attr_serial" ]; then

@@ -90,7 +90,7 @@ await_sessions() {
 
 # Takes the subsystem off all its ports, which ends whatever is connected; waits for what is on its way
 # to the disk; and puts it back. A port that it was taken off by somebody who was cut right here is one
-# that is saved.
+# that is saved; what the words say of ports comes after this.
 cut_sessions() {
     numbers=
     for port in "$root"/ports/*; do
@@ -98,7 +98,10 @@ cut_sessions() {
         link=$port/subsystems/$nqn number=${port##*/}
         if [ -L "$link" ]; then
             numbers="$numbers $number"
-        elif [ -n "$save" ] && saved same "{\"ports\":[{\"portid\":$number,\"lists\":\"$nqn\"}]}"; then
+            continue
+        fi
+        case " $* " in *" port=$number "* | *" port=$number,"*) continue ;; esac
+        if [ -n "$save" ] && saved same "{\"ports\":[{\"portid\":$number,\"lists\":\"$nqn\"}]}"; then
             numbers="$numbers $number"
         fi
     done
@@ -137,7 +140,7 @@ put_out() {
         # waited for here, where all volumes of the host wait behind: see the mode `gone`.
         tell_sessions "$@"
     else
-        cut_sessions
+        cut_sessions "$@"
     fi
 }
 

@@ -54,7 +54,7 @@ where
                     At::Detached(name) => {
                         let owner = self.settings.policy.owner();
                         let ours = |begun: &&Dataset| !owner.is_another(begun);
-                        seen.dataset(name).filter(ours).is_some()
+                        seen.dataset(name).as_ref().is_some_and(ours)
                     }
                 };
                 let effect = if begun {

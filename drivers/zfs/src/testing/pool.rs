@@ -13,6 +13,18 @@ use crate::name::{DatasetName, Object, SnapshotRef};
 use crate::observed::{Guid, VolumeKind};
 use crate::property::{Property, PropertyName};
 
+/// How much room there is in a pool.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Room {
+    /// For everything.
+    #[default]
+    Enough,
+    /// No more than what is written takes: what a snapshot keeps cannot be reserved once more.
+    Tight,
+    /// For nothing new.
+    None,
+}
+
 /// A pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryPool {
@@ -24,11 +36,8 @@ pub struct MemoryPool {
     hidden: BTreeMap<SnapshotRef, String>,
     /// Whether copies fail as they do into a parent that does not exist.
     pub refuse_copies: bool,
-    /// Whether there is no room for anything new.
-    pub full: bool,
-    /// Whether there is no more room than what is written takes: what a snapshot keeps cannot be reserved
-    /// once more.
-    pub tight: bool,
+    /// How much room there is.
+    pub room: Room,
     /// Whether the login may do everything but destroy datasets.
     pub refuse_destruction: bool,
     /// So many seconds later than the first pool all of it was made.

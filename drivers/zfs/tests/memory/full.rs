@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use driver_core::{Call, Driver, Effect, Kind};
 use driver_zfs::observed::VolumeKind;
+use driver_zfs::testing::Room;
 
 use crate::short::*;
 use crate::world::*;
@@ -31,7 +32,7 @@ async fn a_volume_that_found_no_room_left_nothing_and_says_so() {
         ];
         well(&driver, &before).await;
         let shape = driver.backend().state().pool.shape();
-        driver.backend().state().pool.full = true;
+        driver.backend().state().pool.room = Room::None;
         for source in [
             From::Nothing,
             From::Volume(0),
@@ -47,7 +48,7 @@ async fn a_volume_that_found_no_room_left_nothing_and_says_so() {
                 assert_eq!(driver.backend().state().pool.shape(), shape, "{verb:?}");
             }
         }
-        driver.backend().state().pool.full = false;
+        driver.backend().state().pool.room = Room::Enough;
         well(&driver, &[create(1, From::Volume(0))]).await;
     }
 }
@@ -55,7 +56,7 @@ async fn a_volume_that_found_no_room_left_nothing_and_says_so() {
 #[tokio::test]
 async fn one_that_others_make_while_it_finds_no_room_is_not_made_elsewhere() {
     let driver = fresh(VolumeKind::Filesystem);
-    driver.backend().state().pool.full = true;
+    driver.backend().state().pool.room = Room::None;
     // What an earlier call has begun comes to its end when this one has failed.
     driver.backend().after_failing(|state| {
         let properties = [
@@ -73,7 +74,7 @@ async fn one_that_others_make_while_it_finds_no_room_is_not_made_elsewhere() {
 #[tokio::test]
 async fn a_look_that_fails_proves_nothing() {
     let driver = fresh(VolumeKind::Filesystem);
-    driver.backend().state().pool.full = true;
+    driver.backend().state().pool.room = Room::None;
     driver.backend().after_failing(|state| {
         state.cut_after = Some(0);
     });

@@ -6,7 +6,7 @@ use driver_core::{Driver, Effect, Kind};
 use driver_zfs::name::{DatasetName, Object};
 use driver_zfs::observed::{Guid, VolumeKind};
 use driver_zfs::step::Step;
-use driver_zfs::testing::State;
+use driver_zfs::testing::{Room, State};
 
 use crate::orphans::{call, orphans};
 use crate::short::*;
@@ -235,7 +235,7 @@ async fn a_part_that_finds_no_room_does_not_stay_so_that_it_takes_none_from_othe
             let driver = with_sources(kind).await;
             let before = driver.backend().state().pool.things();
             cut_within(&driver, &verb, &of).await;
-            driver.backend().state().pool.full = true;
+            driver.backend().state().pool.room = Room::None;
             let error = run(&driver, &verb).await.unwrap_err();
             assert_eq!(
                 (error.kind(), error.effect()),

@@ -4,7 +4,7 @@ use driver_core::{Call, Driver, SizeRange};
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
-use driver_zfs::testing::{MemoryExport, MemoryHost, State, settings};
+use driver_zfs::testing::{MemoryExport, MemoryHost, Room, State, settings};
 
 use crate::short::*;
 use crate::world::*;
@@ -134,7 +134,7 @@ async fn what_is_kept_free_for_new_zvols_is_kept_free_for_clones_and_copies_wher
         let driver = on(MemoryHost::new().state().clone());
         well(&driver, &[create(0, From::Nothing)]).await;
         let mut begin = driver.backend().state().clone();
-        begin.pool.tight = true;
+        begin.pool.room = Room::Tight;
         assert_eq!(reserved(&begin, 0).as_deref(), of_new, "{zfs}");
         for verb in [create(1, From::Volume(0)), copy(1, From::Volume(0))] {
             let whole = on(begin.clone());

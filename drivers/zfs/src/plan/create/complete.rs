@@ -261,10 +261,9 @@ impl<E: Export> Create<'_, E> {
         let mut all = self.policy.of_volume(self.kind, self.request)?;
         all.retain(|property| {
             let name = &property.name;
-            LATE.contains(name)
-                && !(sized && *name == PropertyName::REFQUOTA)
-                && !of_export.iter().any(|other| other.name == *name)
-                && !dataset.properties.has(property)
+            let of_size = sized && *name == PropertyName::REFQUOTA;
+            let elsewhere = of_size || of_export.iter().any(|other| other.name == *name);
+            LATE.contains(name) && !elsewhere && !dataset.properties.has(property)
         });
         Ok(all)
     }

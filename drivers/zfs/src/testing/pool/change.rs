@@ -6,7 +6,7 @@ use driver_core::{Effect, Error, Kind};
 use node_utils::AbsolutePath;
 
 use super::flow::mark;
-use super::{Cut, Held, MemoryPool};
+use super::{Cut, Held, MemoryPool, Room};
 use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::VolumeKind;
 use crate::property::{Property, PropertyName};
@@ -78,28 +78,7 @@ impl MemoryPool {
                 self.end_copy(to, Some(from))
             }
             Step::GoOn { from, to } => self.go_on(from, to),
-            Step::Set { object, properties } => {
-                if let Some(fixed) = properties.iter().find(|p| p.name.is_for_new_only()) {
-                    let text = format!("'{}' is readonly", fixed.name);
-                    return Err(refused(Next::Tell, Kind::Invalid, text));
-                }
-                let reserves = |p: &Property| {
-                    p.name == PropertyName::REFRESERVATION && p.value.as_str() != "0"
-                };
-                if let Object::Dataset(name) = object {
-                    let kept = self.snapshots.keys().any(|kept| kept.dataset == *name);
-                    if self.tight && kept && properties.iter().any(reserves) {
-                        return Err(no_room(name));
-                    }
-                }
-                let own = self.own_mut(object)?;
-                own.extend(
-                    properties
-                        .iter()
-                        .map(|p| (p.name.clone(), p.value.to_string())),
-                );
-                Ok(())
-            }
+            Step::Set { object, properties } => self.set(object, properties),
             Step::Inherit { object, property } => {
                 self.own_mut(object)?.remove(property);
                 Ok(())
@@ -176,7 +155,7 @@ impl MemoryPool {
         if self.datasets.contains_key(dataset) {
             return Ok(());
         }
-        if self.full {
+        if self.is_full() {
             return Err(no_room(dataset));
         }
         self.insert(dataset, kind, properties, None);
@@ -214,11 +193,15 @@ impl MemoryPool {
     pub fn end_copy(&mut self, to: &DatasetName, from: Option<&SnapshotRef>) -> Result<(), Failed> {
         let stays = |held: &Held| held.arrived.is_some();
         let sent = from.and_then(|from| self.source(from).ok());
-        let (false, Some((_, sent))) = (self.full, sent) else {
+        let (false, Some((_, sent))) = (self.is_full(), sent) else {
             if !self.datasets.get(to).is_some_and(stays) {
                 self.datasets.remove(to);
             }
-            return if self.full { Err(no_room(to)) } else { Ok(()) };
+            return if self.is_full() {
+                Err(no_room(to))
+            } else {
+                Ok(())
+            };
         };
         if let Some(held) = self.datasets.get_mut(to) {
             (held.receiving, held.arrived) = (false, None);
@@ -228,6 +211,32 @@ impl MemoryPool {
         if let (Some(mark), Some(from)) = (mark, from) {
             self.receive_snapshot(&mark, from);
         }
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.room == Room::None
+    }
+
+    fn set(&mut self, object: &Object, properties: &[Property]) -> Result<(), Failed> {
+        if let Some(fixed) = properties.iter().find(|p| p.name.is_for_new_only()) {
+            let text = format!("'{}' is readonly", fixed.name);
+            return Err(refused(Next::Tell, Kind::Invalid, text));
+        }
+        let reserves =
+            |p: &Property| p.name == PropertyName::REFRESERVATION && p.value.as_str() != "0";
+        if let Object::Dataset(name) = object {
+            let kept = self.snapshots.keys().any(|kept| kept.dataset == *name);
+            if self.room == Room::Tight && kept && properties.iter().any(reserves) {
+                return Err(no_room(name));
+            }
+        }
+        let own = self.own_mut(object)?;
+        own.extend(
+            properties
+                .iter()
+                .map(|p| (p.name.clone(), p.value.to_string())),
+        );
         Ok(())
     }
 
@@ -284,7 +293,7 @@ impl MemoryPool {
         if self.datasets.contains_key(dataset) {
             return Ok(());
         }
-        if self.full {
+        if self.is_full() {
             return Err(no_room(dataset));
         }
         match new {
