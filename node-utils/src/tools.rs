@@ -7,7 +7,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use exec::{Ending, HostSettings, InvalidHostSettings, Observation, Observer, Variable};
+pub use exec::{
+    Ending, HostSettings, InvalidHostSettings, Observation, Observer, Variable, resolve,
+};
 use exec::{Host, Local, Observed, Program, Runner, Way};
 
 /// A place where programs run.

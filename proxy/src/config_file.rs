@@ -49,11 +49,6 @@ pub(crate) fn read_regular(path: &Path) -> io::Result<String> {
         .read(true)
         .custom_flags(without_waiting)
         .open(path)?;
-    regular_text(file)
-}
-
-/// The same of one that was opened without waiting.
-pub(crate) fn regular_text(file: File) -> io::Result<String> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(
             ErrorKind::InvalidInput,

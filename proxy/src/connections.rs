@@ -154,14 +154,15 @@ impl Connections {
         });
     }
 
-    /// Serves the connection of that name no more.
-    pub(crate) fn remove(&self, name: &ConnectionName) {
+    /// Serves the connection of that name no more. What is returned is whether every node was let in there.
+    pub(crate) fn remove(&self, name: &ConnectionName) -> bool {
         // One whose file never could be used has nothing that could be missed.
         let slot = self.table().get(name).cloned();
         if let Some(slot) = slot.filter(|slot| slot.kind().is_some()) {
             self.inner.gone.add(name, slot.publishes());
         }
         self.forget(name);
+        self.inner.gone.was_open(name)
     }
 
     /// The same for one that was not served yet.

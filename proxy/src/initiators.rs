@@ -3,17 +3,16 @@
 //! `iscsid` has its name from a file of its own machine, which is the host where there is one around us;
 //! NVMe has the name that node-utils chooses. compat: "Node ids of the proxy".
 
-use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use driver_core::config::ConfigError;
 use node_utils::kernel::Kernel;
+use node_utils::mount::MountTable;
+use node_utils::tools::resolve;
 use node_utils::{Tools, nvme};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-use crate::config_file::regular_text;
+use crate::config_file::read_regular;
 
 /// Where `iscsid` looks for its name, below its own root: everywhere, and built from source.
 const FILES: [&str; 2] = [
@@ -29,20 +28,54 @@ pub(crate) struct Initiators<'a> {
     pub(crate) nqn: &'a dyn Fn() -> Result<String, ConfigError>,
 }
 
-/// The name of the initiator that `tools` log in with: first as its own machine has it, then as it may be
-/// mounted here.
-pub(crate) fn iqn(tools: &Tools) -> Result<String, ConfigError> {
-    let mut roots = Vec::new();
-    if let Some(way) = tools.iscsi_way() {
-        roots.extend(way.root());
-    }
-    roots.push(PathBuf::from("/"));
-    iqn_below(&roots)
+/// The machine that is logged in from.
+#[derive(Debug)]
+enum Machine {
+    /// This one: there is no container.
+    This,
+    /// A host that is not seen from here.
+    Unseen,
+    /// A host of which nothing is seen before its daemon runs.
+    Asleep,
+    /// A host, and where its root is.
+    Host(PathBuf),
 }
 
-fn iqn_below(roots: &[PathBuf]) -> Result<String, ConfigError> {
+/// The name of the initiator that `tools` log in with: first as its own machine has it, then as it may be
+/// mounted here. What an image has of its own is the same on every node, so it is used only where there is
+/// no host around us.
+pub(crate) fn iqn(tools: &Tools) -> Result<String, ConfigError> {
+    let mounts = MountTable::read().map_err(|error| {
+        ConfigError::at(IQN, format!("what is mounted here cannot be read: {error}"))
+    })?;
+    let machine = match tools.iscsi_way() {
+        None => Machine::This,
+        Some(way) => Machine::around(way.root()),
+    };
+    iqn_of(&machine, Path::new("/"), &mounts)
+}
+
+fn iqn_of(machine: &Machine, own: &Path, mounts: &MountTable) -> Result<String, ConfigError> {
+    let is_mounted = |file: &Path| {
+        let mut places = file.ancestors().take(2);
+        places.any(|place| mounts.layers(place).next().is_some())
+    };
     let mut problems = Vec::new();
-    for (root, file) in roots.iter().flat_map(|root| FILES.map(|file| (root, file))) {
+    let mut files = Vec::new();
+    let may_be_images = match machine {
+        Machine::This | Machine::Unseen => false,
+        Machine::Asleep => {
+            problems.push("the daemon `iscsid` does not run".to_owned());
+            true
+        }
+        Machine::Host(root) => {
+            files.extend(FILES.map(|file| (root.as_path(), file)));
+            true
+        }
+    };
+    let of_here = FILES.iter().map(|file| (own, *file));
+    files.extend(of_here.filter(|(_, file)| !may_be_images || is_mounted(&own.join(file))));
+    for (root, file) in files {
         let problem = match read_below(root, file) {
             Ok(text) => match name_in(&text) {
                 Some(name) => return Ok(name.to_owned()),
@@ -52,8 +85,13 @@ fn iqn_below(roots: &[PathBuf]) -> Result<String, ConfigError> {
         };
         problems.push(format!("{} {problem}", root.join(file).display()));
     }
-    Err(ConfigError::at(IQN, problems.join("; "))
-        .advise("mount the host's root at `/host`, or its `/etc/iscsi`"))
+    let advice = match machine {
+        Machine::This => "start `iscsid` once",
+        Machine::Unseen => "mount the host's root at `/host`, or its `/etc/iscsi`",
+        Machine::Asleep => "start `iscsid` on the host, or mount its `/etc/iscsi`",
+        Machine::Host(_) => "start `iscsid` once on the host: it is named then",
+    };
+    Err(ConfigError::at(IQN, problems.join("; ")).advise(advice))
 }
 
 /// The NQN that NVMe over fabrics connects with.
@@ -63,11 +101,24 @@ pub(crate) fn nqn(kernel: &Kernel) -> Result<String, ConfigError> {
 
 /// The text of a regular file; links lead no further than `root`, as they do for those who live there.
 fn read_below(root: &Path, file: &str) -> io::Result<String> {
-    let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let top = rustix::fs::open(root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    let opened: OwnedFd =
-        rustix::fs::openat2(top, file, how, Mode::empty(), ResolveFlags::IN_ROOT)?;
-    regular_text(File::from(opened))
+    let below = resolve(root, Path::new(file)).ok_or(io::ErrorKind::NotFound)?;
+    read_regular(&root.join(below))
+}
+
+// === impl Machine ===
+
+impl Machine {
+    /// The host that a container is in, by where its root is seen.
+    fn around(root: Option<PathBuf>) -> Self {
+        let Some(root) = root else {
+            return Self::Asleep;
+        };
+        // What may not be looked at is there.
+        match root.join("etc").try_exists() {
+            Ok(false) => Self::Unseen,
+            _ => Self::Host(root),
+        }
+    }
 }
 
 /// The first `InitiatorName=` that is no comment.
@@ -92,30 +143,62 @@ mod tests {
         fs::write(path, text).expect("a file");
     }
 
+    fn told(machine: &Machine, own: &Path, mounts: &str) -> Result<String, String> {
+        let mounts = MountTable::from_text(mounts);
+        iqn_of(machine, own, &mounts).map_err(|error| error.to_string())
+    }
+
     #[test]
-    fn the_host_that_logs_in_is_asked_for_its_name_before_the_container() {
+    fn the_host_that_logs_in_is_asked_for_its_name_and_not_the_image() {
         let folder = tempfile::tempdir().expect("a folder");
-        let roots = ["host", "own"].map(|root| folder.path().join(root));
-        let told = || iqn_below(&roots).map_err(|error| error.to_string());
-        let missing = told().expect_err("nothing is there");
-        for root in &roots {
-            let file = root.join(FILES[0]).display().to_string();
-            assert!(missing.contains(&file), "{missing}");
-        }
-        put(&roots[1], FILES[0], "InitiatorName=iqn.own\n");
-        assert_eq!(told().as_deref(), Ok("iqn.own"), "as it is mounted here");
+        let [host, own] = ["host", "own"].map(|root| folder.path().join(root));
+        put(&own, FILES[0], "InitiatorName=iqn.own\n");
         // Without a name yet, as Debian has it before the first start.
-        put(&roots[0], FILES[0], "GenerateName=yes\n");
-        assert_eq!(told().as_deref(), Ok("iqn.own"));
+        put(&host, FILES[0], "GenerateName=yes\n");
+        let at_host = Machine::around(Some(host.clone()));
+        let asleep = Machine::around(None);
+        for (machine, advice) in [(&at_host, "once on the host"), (&asleep, "on the host")] {
+            let unnamed = told(machine, &own, "").expect_err("nobody is named");
+            let advice = format!("start `iscsid` {advice}");
+            assert!(unnamed.contains(&advice), "{unnamed}");
+            assert!(!unnamed.contains("/host`"), "{unnamed}");
+            // As it is mounted here.
+            for place in ["etc/iscsi", FILES[0]] {
+                let place = own.join(place);
+                let place = place.display();
+                let mounted = format!("30 1 8:1 /x {place} rw - ext4 /dev/sda1 rw");
+                assert_eq!(told(machine, &own, &mounted).as_deref(), Ok("iqn.own"));
+            }
+        }
         let text = "# InitiatorName=iqn.no\n InitiatorName=iqn.host # x\n";
-        put(&roots[0], FILES[1], text);
-        assert_eq!(told().as_deref(), Ok("iqn.host"));
+        put(&host, FILES[1], text);
+        assert_eq!(told(&at_host, &own, "").as_deref(), Ok("iqn.host"));
         // A link of the host means a file of the host.
-        fs::remove_file(roots[0].join(FILES[1])).expect("removed");
-        fs::remove_file(roots[0].join(FILES[0])).expect("removed");
-        put(&roots[0], "store/name", "InitiatorName=iqn.linked");
-        symlink("/store/name", roots[0].join(FILES[0])).expect("a link");
-        assert_eq!(told().as_deref(), Ok("iqn.linked"));
+        fs::remove_file(host.join(FILES[1])).expect("removed");
+        fs::remove_file(host.join(FILES[0])).expect("removed");
+        put(&host, "store/name", "InitiatorName=iqn.linked");
+        symlink("/store/name", host.join(FILES[0])).expect("a link");
+        assert_eq!(told(&at_host, &own, "").as_deref(), Ok("iqn.linked"));
+    }
+
+    #[test]
+    fn without_a_host_around_it_a_process_has_its_own_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [host, own] = ["host", "own"].map(|root| folder.path().join(root));
+        for (machine, advice) in [
+            (Machine::This, "start `iscsid` once"),
+            (Machine::around(Some(host)), "mount the host's root"),
+        ] {
+            let missing = told(&machine, &own, "").expect_err("nothing is there");
+            let file = own.join(FILES[0]).display().to_string();
+            assert!(
+                missing.contains(&file) && missing.contains(advice),
+                "{missing}"
+            );
+            put(&own, FILES[0], "InitiatorName=iqn.own\n");
+            assert_eq!(told(&machine, &own, "").as_deref(), Ok("iqn.own"));
+            fs::remove_dir_all(&own).expect("removed");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::initiators::{self, Initiators};
 use crate::node_identity::NodeIdConfig;
 use crate::process;
 use crate::site::Surroundings;
-use crate::zones::{NodeTopology, Sources, read_file};
+use crate::zones::{Files, NodeTopology, Sources};
 
 /// What the orchestrator is told about this node.
 #[derive(Debug, Clone)]
@@ -33,6 +33,7 @@ struct Told {
     topology: NodeTopology,
     node: NodeId,
     hostname: String,
+    files: Files,
 }
 
 // === impl NodeInfo ===
@@ -70,6 +71,7 @@ impl NodeInfo {
                 topology: settings.topology.clone(),
                 node: at.node.clone(),
                 hostname,
+                files: Files::new(),
             })),
             ids: Some(settings.node_id.clone()),
         })
@@ -88,7 +90,7 @@ impl NodeInfo {
                 node: &told.node,
                 hostname: &told.hostname,
                 variable: &process::variable,
-                file: &read_file,
+                files: &told.files.read(told.topology.files()),
             }),
         }
     }

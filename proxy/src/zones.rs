@@ -5,10 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::time::Duration;
 
-use driver_core::config::{ConfigError, MAX_BYTES};
+use driver_core::config::ConfigError;
 use driver_core::{NodeId, Topology};
 use regex::Regex;
 use serde::de::Error as _;
@@ -16,17 +14,14 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tracing::info;
 
-use crate::aside;
-use crate::config_file::read_regular;
 use crate::decode;
 use crate::places::{DEFAULT_PREFIX, TopologyKeys};
 
+mod files;
 mod rules;
 
+pub(crate) use files::{Files, Texts};
 use rules::{RuleConfig, ZoneRule};
-
-/// How long a file of a rule may take to be read.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// `proxy.nodeTopology`.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -66,7 +61,8 @@ pub(crate) struct Sources<'a> {
     pub(crate) node: &'a NodeId,
     pub(crate) hostname: &'a str,
     pub(crate) variable: &'a dyn Fn(&str) -> Option<String>,
-    pub(crate) file: &'a dyn Fn(&Path) -> Result<String, String>,
+    /// All [files](NodeTopology::files) of the rules.
+    pub(crate) files: &'a Texts,
 }
 
 // === impl NodeTopologyConfig ===
@@ -139,6 +135,15 @@ impl NodeTopology {
         self.kinds.contains(&Kind::Node)
     }
 
+    /// The files that rules look at.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        let rules = self
+            .rules
+            .iter()
+            .filter(|_| self.kinds.contains(&Kind::Zone));
+        rules.filter_map(ZoneRule::file)
+    }
+
     /// The place of this node; `None` if nothing can be told.
     pub(crate) fn tell(&self, sources: &Sources<'_>) -> Option<Topology> {
         let mut segments = BTreeMap::new();
@@ -163,23 +168,6 @@ impl NodeTopology {
             }
         }
         (!segments.is_empty()).then(|| Topology::new(segments))
-    }
-}
-
-/// The file as a rule reads it: one that does not answer is not waited for, so that a node registers and
-/// its process starts all the same.
-pub(crate) fn read_file(path: &Path) -> Result<String, String> {
-    let unread = |why: &str| format!("{} cannot be read: {why}", path.display());
-    let (done, outcome) = mpsc::channel();
-    let file = path.to_owned();
-    aside::begin(move || drop(done.send(read_regular(&file))))
-        .map_err(|error| unread(&error.to_string()))?;
-    match outcome.recv_timeout(PATIENCE) {
-        Ok(Ok(text)) if text.len() > MAX_BYTES => {
-            Err(unread(&format!("it has more than {MAX_BYTES} bytes")))
-        }
-        Ok(read) => read.map_err(|error| unread(&error.to_string())),
-        Err(_) => Err(unread(&format!("no answer within {PATIENCE:?}"))),
     }
 }
 

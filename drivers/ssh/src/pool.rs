@@ -7,7 +7,6 @@
 //! time longer, so that a machine that starts again is not stormed and a wrong password locks nobody
 //! out. What the server allows is learnt from its refusals.
 
-use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, sleep_until};
+use tracing::Instrument as _;
 
 use crate::session::{ConnectError, Session};
 use crate::settings::Settings;
@@ -50,6 +50,18 @@ pub(crate) struct Turn {
 
 /// An attempt to connect. It is closed when it is over, and has left its error if it failed.
 type Attempt = watch::Receiver<Option<ConnectError>>;
+
+/// What opens a connection.
+trait Opening: Future<Output = Result<Session, ConnectError>> + Send + 'static {}
+
+impl<F> Opening for F where F: Future<Output = Result<Session, ConnectError>> + Send + 'static {}
+
+/// An attempt as long as it is under way.
+struct UnderWay {
+    pool: Arc<Pool>,
+    /// `None` once it has ended.
+    outcome: Option<watch::Sender<Option<ConnectError>>>,
+}
 
 /// What the search for a free turn found.
 enum Found {
@@ -130,29 +142,23 @@ impl Pool {
     /// It goes to its end even if nobody waits for it any more: the next call has use for it, and
     /// servers punish logins that are broken off.
     fn attempt(self: &Arc<Self>) -> Attempt {
+        let settings = Arc::clone(&self.settings);
+        self.begin(async move { Session::open(&settings).await })
+    }
+
+    fn begin(self: &Arc<Self>, opening: impl Opening) -> Attempt {
         let (outcome, attempt) = watch::channel(None);
         let pool = Arc::clone(self);
-        tokio::spawn(async move {
-            let opened = Session::open(&pool.settings).await;
-            // Whoever looks from now on finds what became of it, and nothing under way.
-            let mut state = pool.state();
-            match opened {
-                Ok(session) => {
-                    state.succeed(session);
-                    tracing::info!(place = pool.settings.place(), "connected");
-                }
-                Err(error) => {
-                    state.fail();
-                    if !state.sessions.is_empty() {
-                        // No call tells it.
-                        let error: &dyn Error = &error;
-                        tracing::info!(error, "the open connections have to do");
-                    }
-                    outcome.send_replace(Some(error));
-                }
-            }
-            drop(outcome);
-        });
+        let work = async move {
+            // Not before it runs: one that never does is dropped while the state is locked.
+            let under_way = UnderWay {
+                pool,
+                outcome: Some(outcome),
+            };
+            let opened = opening.await;
+            under_way.end(opened);
+        };
+        tokio::spawn(work.in_current_span());
         attempt
     }
 
@@ -187,6 +193,44 @@ impl More {
                 Ok(error) => error.clone().map_or(Ok(()), Err),
                 Err(_) => Ok(()),
             },
+        }
+    }
+}
+
+// === impl UnderWay ===
+
+impl UnderWay {
+    fn end(mut self, opened: Result<Session, ConnectError>) {
+        // Whoever looks from now on finds what became of it, and nothing under way.
+        let mut state = self.pool.state();
+        let outcome = self.outcome.take();
+        match opened {
+            Ok(session) => {
+                state.succeed(session);
+                tracing::info!(place = self.pool.settings.place(), "connected");
+            }
+            Err(error) => {
+                state.fail();
+                if !state.sessions.is_empty() {
+                    // No call tells it.
+                    tracing::info!(error = error.chain(), "the open connections have to do");
+                }
+                if let Some(outcome) = &outcome {
+                    outcome.send_replace(Some(error));
+                }
+            }
+        }
+        drop(outcome);
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        // It met a defect: the next one would meet it as well, and the next, without a pause.
+        if self.outcome.is_some() {
+            let mut state = self.pool.state();
+            state.fail();
+            self.outcome = None;
         }
     }
 }
@@ -250,6 +294,28 @@ impl Turn {
         } else {
             let pause = FIRST_PAUSE.saturating_mul(1 << (*refusals).min(8));
             sleep_until(Instant::now() + pause.min(LONGEST_PAUSE)).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_met_a_defect_has_failed_and_the_next_one_waits_longer() {
+        let pool = Arc::new(Pool::new(Settings::new("nas", "csi")));
+        for failures in 1..3 {
+            let mut attempt = pool.begin(async { panic!("a defect, on purpose") });
+            pool.state().attempt = Some(attempt.clone());
+            let ended = attempt.changed().await;
+            assert!(ended.is_err(), "there is nothing that it could tell");
+            let now = Instant::now();
+            let Found::Busy(_, More::After(time)) = pool.find() else {
+                panic!("the next attempt does not wait");
+            };
+            assert_eq!(time - now, FIRST_PAUSE * failures);
+            sleep_until(time).await;
         }
     }
 }

@@ -8,6 +8,7 @@ mod dial;
 mod stream;
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -138,6 +139,22 @@ impl Handler for Client {
             *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
         }
         Ok(accepted)
+    }
+}
+
+// === impl ConnectError ===
+
+impl ConnectError {
+    /// It and its causes in one line.
+    pub(crate) fn chain(&self) -> String {
+        let mut line = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            line.push_str(": ");
+            line.push_str(&error.to_string());
+            cause = error.source();
+        }
+        line
     }
 }
 

@@ -3,6 +3,8 @@
 
 #[allow(dead_code, reason = "shared with other tests")]
 mod common;
+#[path = "common/log.rs"]
+mod log;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
 use common::Sshd;
+use log::Log;
 
 const ECHO: Program = Program::constant("echo");
 const SH: Program = Program::constant("sh");
@@ -119,6 +122,27 @@ async fn a_server_that_admits_no_further_connection_serves_all_calls_over_the_fi
         all.expect("nobody waits for more than a turn");
         assert!(door.knocks() > 1, "no further connection was tried");
     }
+}
+
+#[tokio::test]
+async fn why_there_is_no_further_connection_is_said_with_its_causes() {
+    let Some(server) = Sshd::start("") else {
+        return;
+    };
+    let log = Log::default();
+    let _logs = tracing::subscriber::set_default(log.clone());
+    let door = Door::new(server.port, 1, Others::AreSentAway).await;
+    let mut settings = door.to(&server);
+    settings.sessions = 1;
+    let ssh = Ssh::new(settings);
+    assert_eq!(says(&ssh, &echo("first")).await, "first");
+    let slow = Command::new(SH).args(["-c", "sleep 1; echo slow"]);
+    let (slow, waits) = (slow.within(LONG), echo("waits"));
+    tokio::join!(says(&ssh, &slow), says(&ssh, &waits));
+    let lines = log.lines();
+    let told = lines.iter().find(|line| line.contains("have to do"));
+    let cause = format!("connect to 127.0.0.1:{}: no agreement", door.port);
+    assert!(told.is_some_and(|told| told.contains(&cause)), "{lines:?}");
 }
 
 #[tokio::test]

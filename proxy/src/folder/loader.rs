@@ -126,10 +126,15 @@ impl Loader {
     /// Serves a connection no more. Calls that have begun go on.
     pub(crate) fn remove(&self, name: &ConnectionName, states: &States, metrics: &Metrics) {
         let kind = self.connections.kind_of(name).unwrap_or_default();
-        self.connections.remove(name);
+        let was_open = self.connections.remove(name);
         states.forget(name);
         metrics.connection_gone(name.text(), &kind);
-        warn!(connection = %name, "removed: its volumes are mounted and unmounted, and nothing else");
+        let still = if was_open {
+            "attached, mounted, unmounted and detached"
+        } else {
+            "mounted and unmounted"
+        };
+        warn!(connection = %name, "removed: its volumes are {still}, and nothing else");
     }
 
     /// The connection that a file describes. No backend is touched.

@@ -13,9 +13,11 @@ mod missing;
 mod model;
 
 use super::*;
+use crate::connection::LETTING_IN;
 use crate::connections::{Bare, Names, VolumeHandle, opened};
 use crate::metrics::Metrics;
 use crate::places::TopologyKeys;
+use crate::testing::log;
 
 /// More than any look takes here.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -196,6 +198,25 @@ async fn files_are_served_swapped_and_gone_and_a_bad_one_keeps_the_last_good_one
             .expect("text")
             .contains("connection=\"a\"")
     );
+}
+
+#[tokio::test]
+async fn what_goes_on_without_a_connection_is_said_as_its_nodes_were_let_in() {
+    let mut place = Place::new(Names::default(), None);
+    let (_, one_by_one) = LETTING_IN[0];
+    place.write("one.yaml", one_by_one).await;
+    place.write("open.yaml", &hostpath("/open")).await;
+    for (name, still) in [
+        ("one", "mounted and unmounted, and"),
+        ("open", "attached, mounted, unmounted and detached, and"),
+    ] {
+        fs::remove_file(place.dir.path().join(format!("{name}.yaml"))).expect("removed");
+        log::listen();
+        place.grace().await;
+        let heard = log::heard();
+        let said = format!("its volumes are {still} nothing else connection={name}\n");
+        assert!(heard.contains(&said), "{heard}");
+    }
 }
 
 #[tokio::test]

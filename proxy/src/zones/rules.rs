@@ -1,6 +1,6 @@
 //! One rule: a source, what it has to look like, and what is made of it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use driver_core::Topology;
 use driver_core::config::ConfigError;
@@ -127,6 +127,14 @@ impl ZoneRule {
         &self.key
     }
 
+    /// The file that it looks at.
+    pub(super) fn file(&self) -> Option<&Path> {
+        match &self.source {
+            Source::File(path) | Source::Label(path, _) => Some(path),
+            Source::NodeName | Source::Hostname | Source::Variable(_) => None,
+        }
+    }
+
     /// What this rule makes of this node, or why it makes nothing.
     pub(super) fn tell(&self, sources: &Sources<'_>) -> Result<String, String> {
         let text = self.source.read(sources)?;
@@ -154,6 +162,10 @@ fn can_be_told(key: &str, value: &str) -> bool {
 
 impl Source {
     fn read(&self, sources: &Sources<'_>) -> Result<String, String> {
+        let text = |path: &Path| match sources.files.get(path) {
+            Some(read) => read.as_ref().map_err(Clone::clone),
+            None => Err(format!("{} was not read", path.display())),
+        };
         match self {
             Self::NodeName => Ok(sources.node.as_str().to_owned()),
             Self::Hostname => Ok(sources.hostname.to_owned()),
@@ -161,9 +173,9 @@ impl Source {
                 let value = (sources.variable)(name);
                 value.ok_or_else(|| format!("the variable `{name}` is not set"))
             }
-            Self::File(path) => (sources.file)(path),
+            Self::File(path) => text(path).cloned(),
             Self::Label(path, name) => {
-                let labels = (sources.file)(path)?;
+                let labels = text(path)?;
                 let mut pairs = labels.lines().filter_map(|line| line.split_once('='));
                 let value = pairs.find(|(key, _)| key.trim() == name);
                 let value = value.map(|(_, value)| value.trim().trim_matches('"').to_owned());

@@ -15,15 +15,17 @@ fn told(section: &str) -> Result<BTreeMap<String, String>, ConfigError> {
     let topology = NodeTopology::of(config, &keys)?;
     assert_eq!(document.findings(), []);
     let node = NodeId::parse("zone1-node-7").expect("name");
+    let read = |path: &Path| match path.to_str() {
+        Some("/etc/zone") => Ok("z4\n".to_owned()),
+        Some("/labels") => Ok("a=\"b\"\ntopology.kubernetes.io/zone=\"z5\"\n".to_owned()),
+        _ => Err("no such file".to_owned()),
+    };
+    let files = topology.files().map(|path| (path.to_owned(), read(path)));
     let sources = Sources {
         node: &node,
         hostname: "host.region2.example.org",
         variable: &|name| (name == "ZONE").then(|| "z3".to_owned()),
-        file: &|path| match path.to_str() {
-            Some("/etc/zone") => Ok("z4\n".to_owned()),
-            Some("/labels") => Ok("a=\"b\"\ntopology.kubernetes.io/zone=\"z5\"\n".to_owned()),
-            _ => Err("no such file".to_owned()),
-        },
+        files: &files.collect(),
     };
     let place = topology.tell(&sources);
     let segments = place
@@ -117,25 +119,4 @@ fn rules_that_could_never_fit_are_refused_with_their_key() {
     }
     assert!(told("type: zone").is_err());
     assert!(told("type: [zone, planet]").is_err());
-}
-
-#[test]
-fn a_file_is_a_regular_one_of_a_size_that_is_read_and_no_other_is_waited_for() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let at = |name: &str| folder.path().join(name);
-    let mode = rustix::fs::Mode::from_raw_mode(0o600);
-    let fifo = rustix::fs::FileType::Fifo;
-    rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), fifo, mode, 0).expect("a pipe");
-    std::fs::write(at("zone"), "z4\n").expect("a file");
-    std::fs::write(at("long"), "z".repeat(MAX_BYTES + 2)).expect("a file");
-    assert_eq!(read_file(&at("zone")).as_deref(), Ok("z4\n"));
-    for (name, why) in [
-        ("pipe", "not a regular file"),
-        ("long", "more than"),
-        ("none", "No such file"),
-    ] {
-        let problem = read_file(&at(name)).expect_err(name);
-        assert!(problem.contains(why), "{problem}");
-    }
-    assert!(read_file(Path::new("/dev/zero")).is_err(), "without an end");
 }

@@ -251,8 +251,10 @@ where
                 properties = verb.properties_of(&pool, measure.least)?;
                 whole = measure.bytes;
             }
-            if let Some(plan) = verb.parent(&pool) {
-                self.done(call, &plan).await.map_err(in_call)?;
+            if let Some(plan) = verb.parent(&pool)
+                && let Err(error) = self.done(call, &plan).await
+            {
+                return Err(self.given_room(call, verb, in_call(error)).await);
             }
             let stream = match (from.open(call, bookmark.as_ref()).await, &part) {
                 (Ok(Stream::Bytes(stream)), _) => stream,
@@ -295,10 +297,7 @@ where
                         self.done(call, &given_up(part)).await.map_err(in_call)?;
                         last = Some(failed.error);
                     }
-                    _ if failed.error.kind() == Kind::OutOfSpace => {
-                        return Err(self.given_room(call, verb, in_call(failed.error)).await);
-                    }
-                    _ => return Err(in_call(failed.error)),
+                    _ => return Err(self.given_room(call, verb, in_call(failed.error)).await),
                 },
             }
         }
@@ -310,8 +309,11 @@ where
     }
 
     /// Ends the part of what found no room: it would take that of others, and the caller may have the
-    /// volume made elsewhere if nothing of it is left.
+    /// volume made elsewhere if nothing of it is left. Every other error stays what it is.
     async fn given_room(&self, call: &Call, verb: &Create<'_, E>, error: Error) -> Error {
+        if error.kind() != Kind::OutOfSpace {
+            return error;
+        }
         let ended = async {
             let pool = self.look(call, verb.looks_before()).await?;
             match verb.arrival(&pool)? {

@@ -12,7 +12,7 @@ use driver_core::flow::{Bookmark, Bytes};
 use driver_core::{Effect, Error, Kind};
 
 use super::MemoryHost;
-use super::pool::Piece;
+use super::pool::{Piece, Room};
 use super::state::{self, State};
 use crate::backend::{Incoming, Interrupted};
 use crate::name::SnapshotRef;
@@ -99,6 +99,9 @@ pub(super) async fn receive(
             let began = state.pool.begin_receive(incoming, &piece, &snapshot);
             began.map_err(here)?;
             begun = true;
+        } else if state.pool.room == Room::None {
+            let full = Error::new(Kind::OutOfSpace, "receive a stream").because("it is full");
+            return Err(here(full));
         }
         state.pool.receive_piece(incoming, &piece);
         state.steps += 1;

@@ -3,10 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use driver_core::flow::{CopyTag, Outflow};
-use driver_core::{CreateVolume, Driver, Elsewhere, Error, Kind, OrphanKind, Source, Volume};
+use driver_core::{
+    CreateVolume, Driver, Effect, Elsewhere, Error, Kind, OrphanKind, Source, Volume,
+};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
-use driver_zfs::testing::{MemoryHost, State};
+use driver_zfs::testing::{MemoryHost, Room, State};
 
 use crate::orphans::{call, late, orphans, remove};
 use crate::world::*;
@@ -99,6 +101,32 @@ async fn a_copy_that_is_cut_at_either_end_goes_on_to_what_an_undisturbed_one_giv
                 let mounted = hosts[1].backend().state().pool.is_mounted(&dataset(1));
                 assert_eq!(mounted, kind == VolumeKind::Filesystem);
             }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_finds_no_room_leaves_nothing_there_however_much_of_it_has_come() {
+    for kind in KINDS {
+        for came in 0..3 {
+            let [from, to] = hosts(kind).await;
+            if came > 0 {
+                cut(&to, Some(came));
+                copied(&from, &to).await.unwrap_err();
+                cut(&to, None);
+            }
+            to.backend().state().pool.room = Room::None;
+            let error = copied(&from, &to).await.unwrap_err();
+            assert_eq!(
+                (error.kind(), error.effect()),
+                (Kind::OutOfSpace, Effect::None),
+                "{kind}: {came}"
+            );
+            let things = to.backend().state().pool.things();
+            assert!(!things.contains_key(&dataset(1).into()), "{kind}: {came}");
+            to.backend().state().pool.room = Room::Enough;
+            copied(&from, &to).await.unwrap();
+            no_helper_is_left(&[from, to]);
         }
     }
 }
