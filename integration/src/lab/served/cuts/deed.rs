@@ -175,7 +175,7 @@ impl Scene {
         format!("{name}{}", self.mark)
     }
 
-    fn from_volume(&self, name: &str) -> Option<csi::VolumeContentSource> {
+    fn of_volume(&self, name: &str) -> Option<csi::VolumeContentSource> {
         volume::from_volume(&self.id(name))
     }
 
@@ -189,13 +189,13 @@ impl Scene {
                 self.make(OBJECT, None).await;
                 until_done("publish", || self.publish()).await;
             }
-            Deed::DeleteClone => self.make(OBJECT, self.from_volume(SOURCE)).await,
+            Deed::DeleteClone => self.make(OBJECT, self.of_volume(SOURCE)).await,
             Deed::DeleteSnapshot => self.cut("second", false).await,
             Deed::DeleteDetached => self.cut("second", true).await,
             _ => {}
         }
         if deed == Deed::DeleteBelowClone {
-            self.make(STANDS_ON_IT, self.from_volume(OBJECT)).await;
+            self.make(STANDS_ON_IT, self.of_volume(OBJECT)).await;
         }
     }
 
@@ -206,14 +206,14 @@ impl Scene {
             Deed::Create => self.object(None, None).await,
             Deed::Restore => self.object(from(&self.cut), None).await,
             Deed::RestoreDetached => self.object(from(&self.detached), None).await,
-            Deed::Clone => self.object(self.from_volume(SOURCE), None).await,
+            Deed::Clone => self.object(self.of_volume(SOURCE), None).await,
             Deed::CopySnapshot => {
                 let how = Some("detachedVolumesFromSnapshots");
                 self.object(from(&self.cut), how).await
             }
             Deed::Copy => {
                 let how = Some("detachedVolumesFromVolumes");
-                self.object(self.from_volume(SOURCE), how).await
+                self.object(self.of_volume(SOURCE), how).await
             }
             Deed::Snapshot => self.snapshot("second", false).await.map(drop),
             Deed::SnapshotDetached => self.snapshot("second", true).await.map(drop),
