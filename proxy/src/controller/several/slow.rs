@@ -144,7 +144,7 @@ async fn a_copy_says_every_minute_how_far_it_is_and_one_that_takes_too_long_goes
     assert_eq!(begun.elapsed(), DEADLINE);
     let log = heard();
     let told = log.lines().filter(|line| line.contains("copying"));
-    let told = told.filter(|line| line.contains("bytes=") && line.contains("whole=false"));
+    let told = told.filter(|line| line.contains("bytes=") && line.contains("ended=false"));
     let minutes = usize::try_from(DEADLINE.as_secs() / 60).expect("a number");
     let told = told.count();
     assert!((minutes - 1..=minutes).contains(&told), "{told} lines");
