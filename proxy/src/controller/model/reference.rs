@@ -57,6 +57,8 @@ pub(super) struct Reference {
     hung: Vec<Hung>,
     /// Volumes that may be in two storages, because somebody said that one is not to be waited for.
     excused: BTreeSet<String>,
+    /// Those of which one that is not waited for, and did not say, may keep a part when they are forgotten.
+    unheard: BTreeSet<String>,
     armed: Option<(usize, Verb, Fault)>,
     leaves: bool,
     now: Duration,
@@ -79,6 +81,7 @@ impl Reference {
             doubts: BTreeSet::new(),
             hung: Vec::new(),
             excused: BTreeSet::new(),
+            unheard: BTreeSet::new(),
             armed: None,
             leaves: false,
             now: Duration::ZERO,
@@ -247,6 +250,9 @@ impl Reference {
             return None;
         };
         let id = VOLUMES[*volume];
+        if self.unheard.contains(id) {
+            return None;
+        }
         let of_class = self.setup.claims[*volume]
             .class
             .iter()
