@@ -55,10 +55,9 @@ pub(super) struct Reference {
     /// Of these this process does not know what became.
     doubts: BTreeSet<Object>,
     hung: Vec<Hung>,
-    /// Volumes that may be in two storages, because somebody said that one is not to be waited for.
+    /// Volumes that may be in two storages, or of which one may keep a part when they are forgotten: somebody
+    /// said that it is not to be waited for, or this process never served it.
     excused: BTreeSet<String>,
-    /// Those of which one that is not waited for, and did not say, may keep a part when they are forgotten.
-    unheard: BTreeSet<String>,
     armed: Option<(usize, Verb, Fault)>,
     leaves: bool,
     now: Duration,
@@ -81,7 +80,6 @@ impl Reference {
             doubts: BTreeSet::new(),
             hung: Vec::new(),
             excused: BTreeSet::new(),
-            unheard: BTreeSet::new(),
             armed: None,
             leaves: false,
             now: Duration::ZERO,
@@ -250,7 +248,7 @@ impl Reference {
             return None;
         };
         let id = VOLUMES[*volume];
-        if self.unheard.contains(id) {
+        if self.excused.contains(id) {
             return None;
         }
         let of_class = self.setup.claims[*volume]

@@ -104,7 +104,6 @@ impl Reference {
         }
         if !unheard.is_empty() && !may_finish {
             self.excused.insert(id.to_owned());
-            self.unheard.insert(id.to_owned());
         }
         let ordered = self.in_order(able, ask);
         let order: Vec<_> = ordered.into_iter().map(|one| (one, may_finish)).collect();
