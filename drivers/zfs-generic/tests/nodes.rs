@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Ask, Host, Volume, pair};
+use common::{Ask, Host, NVMET, Volume, pair};
 use driver_core::NodeId;
 use driver_core::config::{Document, NoEnvironment};
 use driver_zfs::export::Act;
@@ -22,17 +22,6 @@ iscsi:
     configPath: '{etc}/saved.json'
     tpg: {auth: {userid: me, password: 'a\"b\\c $(x) `y`'}}
     nodes: {nameTemplate: 'iqn.2004-10.org.example:{{node}}'}
-";
-
-const NVMET: &str = "driver: zfs-generic-nvmeof
-nvmeof:
-  transport: tcp://192.0.2.1:4420
-  shareStrategy: nvmet
-  shareStrategyNvmet:
-    basename: nqn.2003-01.org.example
-    configPath: '{etc}/saved.json'
-    ports: [{id: 1, traddr: 0.0.0.0}]
-    nodes: {nameTemplate: 'nqn.2014-08.org.example:{{node}}'}
 ";
 
 const GROUP: &str = "cfg/target/iscsi/iqn.2003-01.org.example:pvc-1/tpgt_1";

@@ -5,23 +5,12 @@
 
 mod common;
 
-use common::{Ask, Host, Volume};
+use common::{Ask, Host, NVMET, Volume};
 use driver_core::NodeId;
 use driver_zfs::Export;
 use driver_zfs::export::Act;
 use driver_zfs::property::PropertyName;
 use driver_zfs_generic::DiskExport;
-
-const NVMET: &str = "driver: zfs-generic-nvmeof
-nvmeof:
-  transport: tcp://192.0.2.1:4420
-  shareStrategy: nvmet
-  shareStrategyNvmet:
-    basename: nqn.2003-01.org.example
-    configPath: '{etc}/saved.json'
-    ports: [{id: 1, traddr: 0.0.0.0}]
-    nodes: {nameTemplate: 'nqn.2014-08.org.example:{{node}}'}
-";
 
 const NQN: &str = "nqn.2003-01.org.example:pvc-1";
 const LINK: &str = "cfg/nvmet/ports/1/subsystems/nqn.2003-01.org.example:pvc-1";

@@ -5,22 +5,11 @@
 
 mod common;
 
-use common::{Ask, Host, LIO, Volume, pair};
+use common::{Ask, Host, LIO, NVMET, Volume, pair};
 use driver_core::NodeId;
 use driver_zfs::property::PropertyName;
 use driver_zfs_generic::DiskExport;
 use serde_json::{Value, json};
-
-const NVMET: &str = "driver: zfs-generic-nvmeof
-nvmeof:
-  transport: tcp://192.0.2.1:4420
-  shareStrategy: nvmet
-  shareStrategyNvmet:
-    basename: nqn.2003-01.org.example
-    configPath: '{etc}/saved.json'
-    ports: [{id: 1, traddr: 0.0.0.0}]
-    nodes: {nameTemplate: 'nqn.2014-08.org.example:{{node}}'}
-";
 
 const NQN: &str = "nqn.2003-01.org.example:pvc-1";
 const SECOND: &str = "nqn.2003-01.org.example:pvc-2";

@@ -19,6 +19,18 @@ const PATH: Variable = Variable::constant("PATH");
 const COUNT: Variable = Variable::constant("COUNT");
 const CUT: Variable = Variable::constant("CUT");
 
+/// Subsystems that let in only the nodes that a volume was published to.
+pub(crate) const NVMET: &str = "driver: zfs-generic-nvmeof
+nvmeof:
+  transport: tcp://192.0.2.1:4420
+  shareStrategy: nvmet
+  shareStrategyNvmet:
+    basename: nqn.2003-01.org.example
+    configPath: '{etc}/saved.json'
+    ports: [{id: 1, traddr: 0.0.0.0}]
+    nodes: {nameTemplate: 'nqn.2014-08.org.example:{{node}}'}
+";
+
 /// What the kernel has when it starts.
 const TREES: [&str; 4] = [
     "cfg/target/core",
