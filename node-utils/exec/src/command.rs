@@ -19,6 +19,8 @@ pub use mask::CommandLine;
 pub(crate) use mask::{Secrets, printable};
 pub use program::{InvalidProgram, InvalidVariable, Program, Variable};
 
+const SH: Program = Program::constant("sh");
+
 /// How long a command may take unless it says otherwise.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
 
@@ -30,6 +32,7 @@ const DEFAULT_OUTPUT_CAP: usize = 8 << 20;
 pub struct Command {
     program: Program,
     arguments: Vec<Argument>,
+    script: Option<&'static str>,
     environment: Vec<(Variable, Argument)>,
     input: Input,
     hidden: Vec<SecretString>,
@@ -60,6 +63,7 @@ impl Command {
         Self {
             program,
             arguments: Vec::new(),
+            script: None,
             environment: Vec::new(),
             input: Input::Empty,
             hidden: Vec::new(),
@@ -67,6 +71,14 @@ impl Command {
             deadline: DEFAULT_DEADLINE,
             output_cap: DEFAULT_OUTPUT_CAP,
         }
+    }
+
+    /// A script of ours, as text, that `sh` runs with the arguments that follow. Where a shell runs a
+    /// list of commands anyway it runs this one, too, without another shell.
+    pub fn script(text: &'static str) -> Self {
+        let mut command = Self::new(SH).args(["-c", text, SH.as_str()]);
+        command.script = Some(text);
+        command
     }
 
     /// Adds one argument that anyone may read.
@@ -158,6 +170,12 @@ impl Command {
         &self.arguments
     }
 
+    /// The script that it is and its arguments, unless it is a program.
+    pub(crate) fn as_script(&self) -> Option<(&'static str, &[Argument])> {
+        // Behind the words by which `sh` is told the text.
+        Some((self.script?, self.arguments.get(3..)?))
+    }
+
     /// The additions to the clean environment, in order; a later one wins.
     pub fn environment(&self) -> &[(Variable, Argument)] {
         &self.environment
@@ -212,10 +230,25 @@ impl Command {
     pub(crate) fn wrapped(&self, wrapper: Program, prefix: Vec<String>, inner: String) -> Self {
         let mut wrapped = self.clone();
         wrapped.program = wrapper;
+        wrapped.script = None;
         wrapped.arguments = prefix.into_iter().map(Argument::Plain).collect();
         wrapped.arguments.push(Argument::Plain(inner));
         wrapped.arguments.extend(self.arguments.iter().cloned());
         wrapped
+    }
+
+    /// The same command run by a script, which is given these words before it.
+    pub(crate) fn within_script<'a>(
+        &self,
+        text: &'static str,
+        words: impl IntoIterator<Item = &'a String>,
+    ) -> Self {
+        let script = Self::script(text).args(words.into_iter().map(String::as_str));
+        let words = script.arguments.iter().map(|word| word.expose().to_owned());
+        let program = self.program.as_str().to_owned();
+        let mut within = self.wrapped(script.program.clone(), words.collect(), program);
+        within.script = script.script;
+        within
     }
 
     /// The same command without additions to the environment.

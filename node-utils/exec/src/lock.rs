@@ -26,28 +26,33 @@ const FILES: u64 = 1 << 16;
 /// What both tools exit with when the lock is not free in time.
 const NOT_FREE: i32 = 75;
 
-/// `$1` is the file, `$2` the seconds to wait, `$3` the folder, the rest is the command. Without a
-/// folder it is one that nobody else can write to. The `flock` of
-/// `BusyBox` cannot stop waiting; the deadline of the command does. A turn that did not come is said as
-/// well, for whoever sees it as the end of one command among others.
+/// `$1` is the file, `$2` the seconds to wait, `$3` the folder, `$4` the number by which the file is held,
+/// the rest is the command. Without a folder it is one that nobody else can write to: the root folder is
+/// that of root alone. The `flock` of `BusyBox` cannot stop waiting, and older ones have no code of their
+/// own for a turn that did not come; the deadline of the command ends that. Such a turn is said as well,
+/// for whoever sees it as the end of one command among others.
 const HOLD: &str = "\
 umask 077
-folder=$3
+file=$1; wait=$2; folder=$3; held=$4; shift 4
 if [ -n \"$folder\" ]; then :
-elif [ \"$(id -u)\" = 0 ]; then folder=/run; [ -d $folder ] || folder=/var/run; folder=$folder/omnibus-csi
+elif [ -O / ]; then folder=/run; [ -d $folder ] || folder=/var/run; folder=$folder/omnibus-csi
 elif [ -n \"$HOME\" ]; then folder=$HOME/.omnibus-csi
 else echo 'no folder for locks: HOME is not set' >&2; exit 73; fi
-mkdir -p \"$folder\" || { echo 'no folder for locks' >&2; exit 73; }
-file=$folder/$1; wait=$2; shift 3
+[ -d \"$folder\" ] || mkdir -p \"$folder\" || { echo 'no folder for locks' >&2; exit 73; }
+file=$folder/$file
+late() { printf 'no turn within %s s\\n' \"$wait\" >&2; exit 75; }
 if command -v flock >/dev/null 2>&1; then
-case $(flock --help 2>&1) in
-*--timeout*) flock -w \"$wait\" -E 75 \"$file\" \"$@\" ;;
-*) exec flock \"$file\" \"$@\" ;;
-esac
-elif command -v lockf >/dev/null 2>&1; then lockf -k -s -t \"$wait\" \"$file\" \"$@\"
-else echo 'neither flock nor lockf is installed' >&2; exit 69; fi
+case $held in 7) exec 7>>\"$file\" ;; *) exec 8>>\"$file\" ;; esac
+flock -w \"$wait\" -E 75 \"$held\" 2>/dev/null || {
+[ $? -ne 75 ] || late
+flock \"$held\" || exit 73
+}
+exec \"$@\"
+fi
+command -v lockf >/dev/null 2>&1 || { echo 'neither flock nor lockf is installed' >&2; exit 69; }
+lockf -k -s -t \"$wait\" \"$file\" \"$@\"
 code=$?
-[ $code -ne 75 ] || printf 'no turn within %s s\\n' \"$wait\" >&2
+[ $code -ne 75 ] || late
 exit $code";
 
 /// A lock of the machine where commands run.
@@ -55,6 +60,8 @@ exit $code";
 pub struct Lock {
     file: String,
     folder: String,
+    /// The number by which its file is held: whoever holds both kinds must lose neither.
+    held: u8,
     wait: Duration,
 }
 
@@ -80,6 +87,7 @@ impl Lock {
         Self {
             file: format!("object-{:04x}", hash % FILES),
             folder: String::new(),
+            held: 7,
             wait: Self::WAIT,
         }
     }
@@ -99,6 +107,7 @@ impl Lock {
         Self {
             file: format!("stack-{name}"),
             folder: String::new(),
+            held: 8,
             wait: Self::WAIT,
         }
     }
@@ -121,11 +130,10 @@ impl Lock {
     /// not free by then, it does not run, says `no turn within` and exits with 75.
     pub fn around(&self, command: &Command) -> Command {
         let seconds = self.wait.as_secs().max(1).to_string();
-        let prefix = ["-c", HOLD, "sh", &self.file, &seconds, &self.folder].map(str::to_owned);
-        let program = command.program().as_str().to_owned();
         let deadline = command.deadline() + self.wait;
+        let held = self.held.to_string();
         command
-            .wrapped(SH, prefix.to_vec(), program)
+            .within_script(HOLD, [&self.file, &seconds, &self.folder, &held])
             .within(deadline)
     }
 }
@@ -240,6 +248,57 @@ mod tests {
         let error = batch.into_outputs().unwrap_err();
         assert!(matches!(error.source, RunError::NoTurn { .. }), "{error:?}");
         holding.abort();
+    }
+
+    /// What is started in place of `flock`.
+    fn tool(folder: &tempfile::TempDir, text: &str) -> String {
+        use std::os::unix::fs::PermissionsExt as _;
+        let bin = folder.path().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        let flock = bin.join("flock");
+        std::fs::write(&flock, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&flock, std::fs::Permissions::from_mode(0o700)).unwrap();
+        format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_tool_that_cannot_stop_waiting_waits() {
+        const PATH: crate::Variable = crate::Variable::constant("PATH");
+        let folder = tempfile::tempdir().unwrap();
+        // As that of BusyBox.
+        let path = tool(
+            &folder,
+            "case $1 in -*) echo usage >&2; exit 1 ;; esac; exec /usr/bin/flock \"$@\"",
+        );
+        let file = folder.path().join("number");
+        std::fs::write(&file, "0").unwrap();
+        let all: Vec<_> = (0..8)
+            .map(|_| {
+                let command = lock(&folder).around(&count(&file).env(PATH, &*path));
+                tokio::spawn(async move { Local::new().run_checked(&command).await })
+            })
+            .collect();
+        for one in all {
+            assert_eq!(one.await.unwrap().unwrap().stderr, b"");
+        }
+        assert_eq!(std::fs::read_to_string(&file).unwrap().trim(), "8");
+    }
+
+    #[tokio::test]
+    async fn a_tool_that_cannot_lock_runs_nothing_and_is_heard() {
+        const PATH: crate::Variable = crate::Variable::constant("PATH");
+        let folder = tempfile::tempdir().unwrap();
+        let path = tool(&folder, "echo 'no locks here' >&2; exit 66");
+        let command = Command::new(SH)
+            .args(["-c", "echo never"])
+            .env(PATH, &*path);
+        let output = Local::new().run(&lock(&folder).around(&command)).await;
+        let output = output.unwrap();
+        assert_eq!(
+            (output.status, &*output.stdout),
+            (Status::Exit(73), &b""[..])
+        );
+        assert_eq!(output.stderr, b"no locks here\n");
     }
 
     #[tokio::test]

@@ -92,6 +92,60 @@ async fn a_list_answers_each_command_with_its_own_output() {
 }
 
 #[tokio::test]
+async fn a_script_in_a_list_has_its_own_arguments_and_leaves_nothing_behind() {
+    const FIRST: &str = "\
+left=behind; cd /usr; set -u; omnibus_left() { echo never; }; exec 6>&1; word=$1; shift
+printf '%s,' \"$word\" \"$@\"
+case $# in 2) exit 3 ;; esac # nothing after it";
+    const SECOND: &str =
+        "printf '%s:' \"${left-}\" \"$#\" \"$value\" \"$-\"; omnibus_left 2>/dev/null; cat";
+    const VALUE: Variable = Variable::constant("value");
+    for runner in runners() {
+        let commands = [
+            Command::script(FIRST)
+                .args(["a b", "it's", "$(id)\n"])
+                .accepting(Accept::Codes(vec![3])),
+            Command::script(SECOND)
+                .env(VALUE, "`id`")
+                .stdin("read\0%s")
+                .accepting(Accept::AnyExit),
+            Command::script("printf '%s' \"${value-}$PWD\"; exit \"$1\"").arg("4"),
+            sh("echo never"),
+        ];
+        let batch = runner.run_all(&commands).await;
+        let [
+            Step::Done(first),
+            Step::Done(second),
+            Step::Failed(third),
+            Step::NotStarted,
+        ] = batch.steps()
+        else {
+            panic!("{runner:?}: {batch:?}")
+        };
+        assert_eq!(first.text(), "a b,it's,$(id)\n,", "{runner:?}");
+        assert_eq!(first.status, Status::Exit(3), "{runner:?}");
+        let said = second.text();
+        assert!(said.starts_with(":0:`id`:"), "{runner:?}: {said}");
+        assert!(
+            !said.contains('u') && said.ends_with("read\0%s"),
+            "{runner:?}: {said}"
+        );
+        assert_eq!(third.exit_code(), Some(4), "{runner:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_shell_that_runs_a_list_runs_its_scripts_itself() {
+    let commands = [
+        Command::script("echo $$"),
+        Command::script("echo $$; exit 0"),
+    ];
+    let outputs = Shell::new(Local::new()).run_all(&commands).await;
+    let outputs = outputs.into_outputs().unwrap();
+    assert_eq!(outputs[0].text(), outputs[1].text());
+}
+
+#[tokio::test]
 async fn a_list_stops_at_the_first_failure_and_starts_nothing_after_it() {
     for runner in runners() {
         let folder = tempfile::tempdir().unwrap();

@@ -4,11 +4,10 @@ use exec::{Command, InvalidProgram, Program};
 
 use super::COMMAND;
 
-const SH: Program = Program::constant("sh");
-
-/// `$0` is sudo, the rest is the command. Whoever is root needs no sudo.
-const AS_ROOT: &str =
-    "if [ \"$(id -u)\" = 0 ]; then exec \"$@\"; else exec \"$0\" -n -- \"$@\"; fi";
+/// `$1` is sudo, the rest is the command. Whoever is root, as whom the root folder is, needs no sudo.
+const AS_ROOT: &str = "\
+sudo=$1; shift
+if [ -O / ]; then exec \"$@\"; else exec \"$sudo\" -n -- \"$@\"; fi";
 
 /// `$1` and `$2` are pieces of complaints after which all is well, the rest is the command.
 const TOLERANT: &str = "\
@@ -114,8 +113,9 @@ impl ZfsTools {
         program: &Program,
         arguments: impl IntoIterator<Item = A>,
     ) -> Command {
-        let words = ["-c", AS_ROOT, self.sudo.as_str(), program.as_str()];
-        Command::new(SH).args(words).args(arguments).within(COMMAND)
+        script(AS_ROOT, [self.sudo.as_str(), program.as_str()])
+            .args(arguments)
+            .within(COMMAND)
     }
 
     /// A command of `zfs` that mounts or unmounts, and is fine if it fails with one of these
@@ -144,5 +144,5 @@ pub(super) fn script<A: Into<String>>(
     text: &'static str,
     arguments: impl IntoIterator<Item = A>,
 ) -> Command {
-    Command::new(SH).args(["-c", text, "sh"]).args(arguments)
+    Command::script(text).args(arguments)
 }

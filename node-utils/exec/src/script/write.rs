@@ -15,13 +15,15 @@ use crate::search::{DIRECTORIES, path_variable};
 pub(super) fn script(commands: &[Command], marker: &Marker) -> Result<String, NulByte> {
     let mut text = String::new();
     // The server's own PATH comes first: where its tools lie is its business. Without a builtin
-    // printf the inputs would stand in the argument list of a process, so then nothing runs.
+    // printf the inputs would stand in the argument list of a process, so then nothing runs. It is tried
+    // where no program is: to ask for it takes a process.
     let _ = write!(
         text,
         "omnibus_steps() {{\n\
          LC_ALL=C; export LC_ALL\n\
-         PATH=\"${{PATH:+$PATH:}}{folders}\"; export PATH\n\
-         case $(type printf) in *builtin*) ;; *) echo 'this sh has no builtin printf' >&2; exit 126 ;; esac\n\
+         omnibus_path=\"${{PATH:+$PATH:}}{folders}\"; PATH=/dev/null\n\
+         printf '' 2>/dev/null || {{ echo 'this sh has no builtin printf' >&2; exit 126; }}\n\
+         PATH=$omnibus_path; export PATH\n\
          printf '%s\\n' {marker}:start; printf '%s\\n' {marker}:start >&2\n",
         folders = path_variable(&DIRECTORIES),
         marker = marker.0,
@@ -41,6 +43,12 @@ fn step(
     marker: &Marker,
 ) -> Result<(), NulByte> {
     let program = quote(command.program().as_str())?;
+    let words = |text: &mut String, arguments: &[Argument]| {
+        for argument in arguments.iter().map(Argument::expose) {
+            let _ = write!(text, " {}", quote(argument)?);
+        }
+        Ok(())
+    };
     // Looked for first, so that "not installed" is not mixed up with an exit code of 127.
     let _ = writeln!(text, "if command -v {program} >/dev/null 2>&1; then");
     match command.input() {
@@ -54,9 +62,13 @@ fn step(
     for (name, value) in command.environment() {
         let _ = write!(text, "{name}={}; export {name}; ", quote(value.expose())?);
     }
-    let _ = write!(text, "exec {program}");
-    for argument in command.arguments().iter().map(Argument::expose) {
-        let _ = write!(text, " {}", quote(argument)?);
+    if let Some((script, arguments)) = command.as_script() {
+        text.push_str("set --");
+        words(text, arguments)?;
+        let _ = write!(text, "\n{script}\n");
+    } else {
+        let _ = write!(text, "exec {program}");
+        words(text, command.arguments())?;
     }
     // Never the script's own standard input: the command would wait for the transport to end it.
     text.push_str(match command.input() {
