@@ -13,7 +13,7 @@ use driver_core::config::{ConfigError, Document};
 use driver_core::{AccessRules, Error, Kind, NodeId};
 use driver_zfs::Export;
 use driver_zfs::cli::ZfsTools;
-use driver_zfs::exec::{Command, Output, Program};
+use driver_zfs::exec::{Command, Output};
 use driver_zfs::export::{Act, Subject};
 use driver_zfs::name::DatasetName;
 use driver_zfs::observed::VolumeKind;
@@ -27,7 +27,6 @@ use crate::facts::Facts;
 use crate::nodes::{Nodes, NodesConfig};
 use access::Access;
 
-const SH: Program = Program::constant("sh");
 const SCRIPT: &str = include_str!("script/share.sh");
 
 /// The two ways.
@@ -178,13 +177,12 @@ impl ShareExport {
         let zfs = self.tools.zfs(["get"]);
         let words = zfs.arguments().iter().map(|word| word.expose().to_owned());
         let words: Vec<String> = words.take_while(|word| word != "get").collect();
-        Command::new(SH)
-            .args(["-s", mode, self.protocol.section()])
+        Command::script(SCRIPT)
+            .args([mode, self.protocol.section()])
             .args([dataset.as_str(), &Self::share_name(dataset)])
             .arg(self.tools.sudo.as_str())
             .arg(zfs.program().as_str())
             .args(words)
-            .stdin(SCRIPT)
     }
 }
 

@@ -22,8 +22,8 @@ const UNAME: Program = Program::constant("uname");
 /// command that looks for the pools; those of the look itself follow them.
 ///
 /// What is not there is an answer only if its pool is there, so whoever finds nothing looks for that
-/// too. Each part of the pipe says how it ended: a pipe tells of the last one only, and somebody who
-/// is killed is silent.
+/// too. A pipe tells of its last part only, so the look says at its end how it ended, in a line with a
+/// number that no value can guess; without that line somebody was killed.
 const LOOK: &str = concat!(
     "\
 filter=$1; n=$2; shift 2
@@ -32,15 +32,15 @@ i=0; while [ $i -lt $n ]; do word=$1; shift; set -- \"$@\" \"$word\"; i=$((i + 1
 shift $(($# - n)); \"$@\"
 }
 look() { shift $n; \"$@\"; }
-if [ -z \"$filter\" ]; then look \"$@\"; code=$?
+if [ -z \"$filter\" ]; then look \"$@\"
 else
-exec 4>&1
-ended=$( { { look \"$@\" 3>&- 4>&-; echo $? >&3; } |
-{ LC_ALL=C awk -F '\\t' \"$filter\" >&4 && echo awk >&3; }; } 3>&1 )
-code=3; filtered=
-for word in $ended; do case $word in awk) filtered=yes ;; *) code=$word ;; esac; done
-[ -n \"$filtered\" ] || code=3
+ended=.ended.$$.
+{ look \"$@\"; echo \"$ended$?\"; } | ended=$ended LC_ALL=C awk -F '\\t' \"
+index(\\$0, ENVIRON[\\\"ended\\\"]) == 1 { code = substr(\\$0, length(ENVIRON[\\\"ended\\\"]) + 1); next }
+$filter
+END { exit code == \\\"\\\" ? 3 : code }\"
 fi
+code=$?
 [ $code -eq 1 ] || exit $code
 said=$(pools \"$@\" 2>&1 >/dev/null) && exit 1
 ",

@@ -109,10 +109,12 @@ esac
 printf '%s\\n' \"$said\" >&2; exit 1"
 );
 
-/// `$1` is the device. It is made by the host after the zvol; an event where there is one.
+/// `$1` is the device. It is made by the host after the zvol; an event where there is one. While many
+/// zvols are made at once the events of all of them are in its way: as long as there are any it is
+/// waited for.
 const SETTLE: &str = "\
 [ -e \"$1\" ] && exit 0
-command -v udevadm >/dev/null 2>&1 && udevadm settle --timeout=10 --exit-if-exists=\"$1\"
+command -v udevadm >/dev/null 2>&1 && udevadm settle --timeout=90 --exit-if-exists=\"$1\"
 i=0; while [ ! -e \"$1\" ] && [ $i -lt 100 ]; do i=$((i + 1)); sleep 0.1; done
 [ -e \"$1\" ] || { printf '%s did not appear\\n' \"$1\" >&2; exit 1; }";
 

@@ -132,7 +132,14 @@ impl<E: Export> Verb<E::Request, E::Answer> for Create<'_, E> {
     }
 
     fn question(&self, pool: &Picture) -> Result<Question<E::Request>, Error> {
-        let mut looks = vec![Look::Family(self.name().clone())];
+        // What is made of nothing has no snapshots that are ours to end.
+        let alone = self.from.is_none() && self.received.is_none();
+        let name = self.name().clone();
+        let mut looks = vec![if alone {
+            Look::Dataset(name)
+        } else {
+            Look::Family(name)
+        }];
         if self.kind == VolumeKind::Zvol {
             looks.push(Look::System);
         }
