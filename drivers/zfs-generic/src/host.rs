@@ -6,10 +6,11 @@
 
 use std::time::Duration;
 
-use driver_zfs::exec::{Command, Lock, Program, quote};
+use driver_zfs::exec::{Command, Lock, Program, Variable, quote};
 
 const SH: Program = Program::constant("sh");
 const SUDO: Program = Program::constant("sudo");
+const SECRETS: Variable = Variable::constant("secrets");
 
 /// How long a script may take: a tool in Python on a slow host takes seconds for each call.
 const SCRIPT: Duration = Duration::from_mins(2);
@@ -82,7 +83,14 @@ impl Scripts {
     /// The script with these arguments, for a look. `secrets` are lines that it finds in a variable
     /// of that name.
     pub(crate) fn look(&self, arguments: Vec<String>, secrets: &str) -> Command {
-        self.run(&self.text(secrets), arguments)
+        if self.sudo || !secrets.is_empty() {
+            return self.run(&self.text(secrets), arguments);
+        }
+        // The shell that runs the list runs it.
+        Command::script(self.text)
+            .env(SECRETS, "")
+            .args(arguments)
+            .within(SCRIPT)
     }
 
     /// The script with these arguments, alone on its stack.

@@ -42,9 +42,14 @@ impl CommandLine {
             line.push(' ');
         }
         line.push_str(&word(command.program().as_str()));
+        // Nobody reads a script in a line; the words that differ are behind it.
+        let script = command.as_script().map(|(text, _)| text);
         for argument in command.arguments() {
             line.push(' ');
-            line.push_str(&show(argument));
+            match script.filter(|text| *text == argument.expose()) {
+                Some(text) => _ = write!(line, "(script of {} bytes)", text.len()),
+                None => line.push_str(&show(argument)),
+            }
         }
         match command.input() {
             Input::Empty => {}
