@@ -177,7 +177,7 @@ impl ShareExport {
         let zfs = self.tools.zfs(["get"]);
         let words = zfs.arguments().iter().map(|word| word.expose().to_owned());
         let words: Vec<String> = words.take_while(|word| word != "get").collect();
-        Command::script(SCRIPT)
+        Command::function(SCRIPT)
             .args([mode, self.protocol.section()])
             .args([dataset.as_str(), &Self::share_name(dataset)])
             .arg(self.tools.sudo.as_str())

@@ -20,6 +20,8 @@ pub(crate) use mask::{Secrets, printable};
 pub use program::{InvalidProgram, InvalidVariable, Program, Variable};
 
 const SH: Program = Program::constant("sh");
+/// What a function is called where a shell runs it.
+pub(crate) const FUNCTION: &str = "omnibus_function";
 
 /// How long a command may take unless it says otherwise.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
@@ -32,13 +34,22 @@ const DEFAULT_OUTPUT_CAP: usize = 8 << 20;
 pub struct Command {
     program: Program,
     arguments: Vec<Argument>,
-    script: Option<&'static str>,
+    script: Option<Script>,
     environment: Vec<(Variable, Argument)>,
     input: Input,
     hidden: Vec<SecretString>,
     accept: Accept,
     deadline: Duration,
     output_cap: usize,
+}
+
+/// A text that `sh` runs, as whoever renders a list needs to know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Script {
+    /// It may end the shell, or change it.
+    Whole(&'static str),
+    /// The body of a function.
+    Function(&'static str),
 }
 
 /// Which exit codes are an answer rather than a failure.
@@ -74,10 +85,21 @@ impl Command {
     }
 
     /// A script of ours, as text, that `sh` runs with the arguments that follow. Where a shell runs a
-    /// list of commands anyway it runs this one, too, without another shell.
+    /// list of commands anyway it runs this one, too, in a process of its own and without another shell.
     pub fn script(text: &'static str) -> Self {
+        Self::shell(Script::Whole(text), text)
+    }
+
+    /// The same for the body of a function, which takes no process of its own: it ends by `return`,
+    /// changes neither the shell nor its folder, and relies on no variable that it has not set.
+    pub fn function(body: &'static str) -> Self {
+        let text = format!("{FUNCTION}() {{\n{body}\n}}\n{FUNCTION} \"$@\"");
+        Self::shell(Script::Function(body), &text)
+    }
+
+    fn shell(script: Script, text: &str) -> Self {
         let mut command = Self::new(SH).args(["-c", text, SH.as_str()]);
-        command.script = Some(text);
+        command.script = Some(script);
         command
     }
 
@@ -171,7 +193,7 @@ impl Command {
     }
 
     /// The script that it is and its arguments, unless it is a program.
-    pub(crate) fn as_script(&self) -> Option<(&'static str, &[Argument])> {
+    pub(crate) fn as_script(&self) -> Option<(Script, &[Argument])> {
         // Behind the words by which `sh` is told the text.
         Some((self.script?, self.arguments.get(3..)?))
     }

@@ -1,7 +1,7 @@
 # Whether the host really shares a dataset, and shares it again.
 #
 # share.sh MODE PROTOCOL DATASET NAME SUDO ZFS... A host that does not say what it shares is believed; what
-# is not mounted is shared by none.
+# is not mounted is shared by none. It is the body of a function.
 mode=$1 protocol=$2 dataset=$3 name=$4 sudo=$5
 shift 5
 
@@ -42,45 +42,45 @@ zfs_says() {
 }
 
 if [ "$mode" = make ]; then
-    zfs_says share "$@" && exit 0
+    zfs_says share "$@" && return 0
     case $said in
     *'already shared'*)
-        forgotten "$@" || exit 0
+        forgotten "$@" || return 0
         # Nobody is in, so nobody is put out.
-        zfs_says unshare "$@" && zfs_says share "$@" && exit 0
+        zfs_says unshare "$@" && zfs_says share "$@" && return 0
         ;;
     esac
     printf '%s\n' "$said" >&2
-    exit 1
+    return 1
 fi
 set -- "$("$@" get -H -o value mountpoint,mounted "$dataset" 2>/dev/null)"
 case $1 in
 /*'
 yes') path=${1%?yes} ;;
 /*'
-no') echo "missing mount at ${1%?no}" && exit 0 ;;
-*) exit 0 ;;
+no') echo "missing mount at ${1%?no}" && return 0 ;;
+*) return 0 ;;
 esac
 case $protocol in
 nfs)
-    case $path in *[!A-Za-z0-9/._:-]*) exit 0 ;; esac
+    case $path in *[!A-Za-z0-9/._:-]*) return 0 ;; esac
     # What ZFS writes on Linux and on FreeBSD.
     list=/etc/exports.d/zfs.exports
     [ -r "$list" ] || list=/etc/zfs/exports
     for file in "$list" "$table"; do
         if [ -r "$file" ] && ! listed "$file" "$path"; then
             echo "missing export of $path"
-            exit 0
+            return 0
         fi
     done
     ;;
 smb)
     folder=/var/lib/samba/usershares
-    [ -x "$folder" ] || exit 0
+    [ -x "$folder" ] || return 0
     for file in "$folder/$name" "$folder/$(printf %s "$name" | tr '[:upper:]' '[:lower:]')"; do
-        [ ! -e "$file" ] || exit 0
+        [ ! -e "$file" ] || return 0
     done
     echo "missing usershare $name"
     ;;
 esac
-exit 0
+return 0

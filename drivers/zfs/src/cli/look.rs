@@ -11,7 +11,7 @@ use exec::{Accept, Command, Output, Program};
 use super::COMMAND;
 use super::failure::{self, Complaint};
 use super::rows::{COLUMNS, Rows, Scope};
-use super::tools::{ZfsTools, of_the_pool, script};
+use super::tools::{ZfsTools, of_the_pool};
 use crate::name::{DatasetName, Object};
 use crate::observed::{ALWAYS, Look, OF_MEMBERS, Observed, Question, System};
 use crate::property::PropertyName;
@@ -41,11 +41,11 @@ $filter
 END { exit code == \\\"\\\" ? 3 : code }\"
 fi
 code=$?
-[ $code -eq 1 ] || exit $code
-said=$(pools \"$@\" 2>&1 >/dev/null) && exit 1
+[ $code -eq 1 ] || return $code
+said=$(pools \"$@\" 2>&1 >/dev/null) && return 1
 ",
     of_the_pool!(),
-    "exit 4"
+    "return 4"
 );
 
 /// Names of objects whose property is `$wanted`. Both are compared as texts: awk takes `10` and `1e1`
@@ -87,7 +87,8 @@ fn look<A: Into<String>>(
     let mut root = tools.words();
     root.extend(["get", "-H", "-o", "name", "type"].map(str::to_owned));
     root.extend(pools.iter().map(|pool| (*pool).to_owned()));
-    script(LOOK, [filter.to_owned(), root.len().to_string()])
+    Command::function(LOOK)
+        .args([filter.to_owned(), root.len().to_string()])
         .args(root)
         .args(tools.words())
         .args(arguments)

@@ -29,20 +29,20 @@ pub(super) const STALE: &str = "is not what it was when it was looked at";
 /// `$1` is the identity that is expected, `$2` the object, the rest reads its identity.
 const GUARD: &str = "\
 expected=$1; object=$2; shift 2
-guid=$(\"$@\") || exit 1
-[ \"$guid\" = \"$expected\" ] && exit 0
-printf '%s is not what it was when it was looked at\\n' \"$object\" >&2; exit 1";
+guid=$(\"$@\") || return 1
+[ \"$guid\" = \"$expected\" ] && return 0
+printf '%s is not what it was when it was looked at\\n' \"$object\" >&2; return 1";
 
 /// `$1` is the text that is expected with `=` before it, or nothing; `$2` is the object, the rest reads
 /// the property and where its value comes from. The shell takes `-` for no value, as ZFS does.
 const GUARD_PROPERTY: &str = "\
 expected=$1; object=$2; shift 2
-seen=$(\"$@\") || exit 1
+seen=$(\"$@\") || return 1
 tab=$(printf '\\t'); own=
 case ${seen##*\"$tab\"} in local | received) own==${seen%\"$tab\"*} ;; esac
 case $own in = | =-) own= ;; esac
-[ \"$own\" = \"$expected\" ] && exit 0
-printf '%s is not what it was when it was looked at\\n' \"$object\" >&2; exit 1";
+[ \"$own\" = \"$expected\" ] && return 0
+printf '%s is not what it was when it was looked at\\n' \"$object\" >&2; return 1";
 
 /// A stream from `send` to `receive`, which are functions. Each end says that it is done: a pipe tells of
 /// the last one only, and somebody who is killed is silent. What they complain about is in `said`.
@@ -164,7 +164,8 @@ fn guarded(tools: &ZfsTools, guard: &Guard) -> Command {
             (GUARD_PROPERTY, expected, "value,source", name.clone())
         }
     };
-    script(text, [expected, object.clone()])
+    Command::function(text)
+        .args([expected, object.clone()])
         .args(tools.words())
         .args(["get", "-Hp", "-o", columns, property.as_str(), &object])
         .within(COMMAND)

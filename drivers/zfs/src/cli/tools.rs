@@ -7,14 +7,14 @@ use super::COMMAND;
 /// `$1` is sudo, the rest is the command. Whoever is root, as whom the root folder is, needs no sudo.
 const AS_ROOT: &str = "\
 sudo=$1; shift
-if [ -O / ]; then exec \"$@\"; else exec \"$sudo\" -n -- \"$@\"; fi";
+if [ -O / ]; then \"$@\"; else \"$sudo\" -n -- \"$@\"; fi";
 
 /// `$1` and `$2` are pieces of complaints after which all is well, the rest is the command.
 const TOLERANT: &str = "\
 fine=$1; other=$2; shift 2
-said=$(\"$@\" 2>&1) && exit 0
-case $said in *\"$fine\"*|*\"$other\"*) exit 0 ;; esac
-printf '%s\\n' \"$said\" >&2; exit 1";
+said=$(\"$@\" 2>&1) && return 0
+case $said in *\"$fine\"*|*\"$other\"*) return 0 ;; esac
+printf '%s\\n' \"$said\" >&2; return 1";
 
 /// The same, but `$3` is sudo: where the login may not mount, unmount or unshare, it is tried by that. On
 /// Linux only root does, whatever `zfs allow` says. ZFS before 2.1 does not say why it could not unmount,
@@ -23,10 +23,10 @@ printf '%s\\n' \"$said\" >&2; exit 1";
 /// meant it.
 const RAISED: &str = "\
 fine=$1; other=$2; sudo=$3; shift 3
-said=$(\"$@\" 2>&1) && exit 0
+said=$(\"$@\" 2>&1) && return 0
 raise=no
 case $said in
-*\"$fine\"* | *\"$other\"*) exit 0 ;;
+*\"$fine\"* | *\"$other\"*) return 0 ;;
 *'cannot destroy '*'ermission denied'*) ;;
 *'cannot mount '*'ermission denied'* | *'cannot unmount '*'ermission denied'* | *'cannot unshare '* | \
 *'cannot mount '*'nsufficient privileges'* | *'cannot unmount '*'nsufficient privileges'*) raise=yes ;;
@@ -37,11 +37,11 @@ case $said in
 case $said in *usy*) ;; *) [ \"$(id -u)\" = 0 ] || raise=yes ;; esac ;;
 esac
 if [ $raise = yes ] && command -v \"$sudo\" >/dev/null 2>&1; then
-by_sudo=$(\"$sudo\" -n -- \"$@\" 2>&1) && exit 0
-case $by_sudo in *\"$fine\"* | *\"$other\"*) exit 0 ;; esac
+by_sudo=$(\"$sudo\" -n -- \"$@\" 2>&1) && return 0
+case $by_sudo in *\"$fine\"* | *\"$other\"*) return 0 ;; esac
 said=\"$said; $by_sudo\"
 fi
-printf '%s\\n' \"$said\" >&2; exit 1";
+printf '%s\\n' \"$said\" >&2; return 1";
 
 /// What a script says of a pool that was looked for in vain; `$said` is what that look complained
 /// about. [`failure`](super::failure) knows these words.
@@ -113,7 +113,8 @@ impl ZfsTools {
         program: &Program,
         arguments: impl IntoIterator<Item = A>,
     ) -> Command {
-        script(AS_ROOT, [self.sudo.as_str(), program.as_str()])
+        Command::function(AS_ROOT)
+            .args([self.sudo.as_str(), program.as_str()])
             .args(arguments)
             .within(COMMAND)
     }
@@ -124,7 +125,8 @@ impl ZfsTools {
         if self.raise {
             return self.tolerant(fine, arguments);
         }
-        script(RAISED, fine)
+        Command::function(RAISED)
+            .args(fine)
             .args([self.sudo.as_str(), self.zfs.as_str()])
             .args(arguments.iter().copied())
             .within(COMMAND)
@@ -132,7 +134,8 @@ impl ZfsTools {
 
     /// A command of `zfs` that is fine if it fails with one of these complaints.
     pub(super) fn tolerant(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
-        script(TOLERANT, fine)
+        Command::function(TOLERANT)
+            .args(fine)
             .args(self.words())
             .args(arguments.iter().copied())
             .within(COMMAND)

@@ -43,13 +43,13 @@ impl CommandLine {
         }
         line.push_str(&word(command.program().as_str()));
         // Nobody reads a script in a line; the words that differ are behind it.
-        let script = command.as_script().map(|(text, _)| text);
-        for argument in command.arguments() {
+        let own = command.as_script().map(|(_, own)| own);
+        if own.is_some() {
+            line.push_str(" (script)");
+        }
+        for argument in own.unwrap_or_else(|| command.arguments()) {
             line.push(' ');
-            match script.filter(|text| *text == argument.expose()) {
-                Some(text) => _ = write!(line, "(script of {} bytes)", text.len()),
-                None => line.push_str(&show(argument)),
-            }
+            line.push_str(&show(argument));
         }
         match command.input() {
             Input::Empty => {}

@@ -7,7 +7,8 @@
 use std::fmt::Write as _;
 
 use super::{MISSING, Marker, SIGNALLED};
-use crate::command::{Accept, Argument, Command, Input};
+use crate::command::Script::{Function, Whole};
+use crate::command::{Accept, Argument, Command, FUNCTION, Input};
 use crate::quote::{NulByte, quote};
 use crate::search::{DIRECTORIES, path_variable};
 
@@ -43,14 +44,32 @@ fn step(
     marker: &Marker,
 ) -> Result<(), NulByte> {
     let program = quote(command.program().as_str())?;
-    let words = |text: &mut String, arguments: &[Argument]| {
-        for argument in arguments.iter().map(Argument::expose) {
-            let _ = write!(text, " {}", quote(argument)?);
-        }
-        Ok(())
-    };
     // Looked for first, so that "not installed" is not mixed up with an exit code of 127.
     let _ = writeln!(text, "if command -v {program} >/dev/null 2>&1; then");
+    let plain = command.environment().is_empty() && matches!(command.input(), Input::Empty);
+    // Never the script's own standard input: the command would wait for the transport to end it.
+    if let Some((Function(body), arguments)) = command.as_script()
+        && plain
+    {
+        let _ = write!(text, "{FUNCTION}() {{\n{body}\n}}\n{FUNCTION}");
+        words(text, arguments)?;
+        text.push_str(" </dev/null\n");
+    } else {
+        apart(text, command)?;
+    }
+    let _ = write!(
+        text,
+        "omnibus_status=$?; else omnibus_status={MISSING}; fi\n\
+         printf '\\n%s:%s\\n' {marker}:{index} \"$omnibus_status\"; printf '\\n%s\\n' {marker}:{index} >&2\n\
+         case $omnibus_status in {accepted}) ;; *) exit 0 ;; esac\n",
+        marker = marker.0,
+        accepted = pattern(command.accept()),
+    );
+    Ok(())
+}
+
+/// A command in a process of its own, which is that of the program if it is one.
+fn apart(text: &mut String, command: &Command) -> Result<(), NulByte> {
     match command.input() {
         Input::Empty => text.push_str("( "),
         input => {
@@ -62,27 +81,32 @@ fn step(
     for (name, value) in command.environment() {
         let _ = write!(text, "{name}={}; export {name}; ", quote(value.expose())?);
     }
-    if let Some((script, arguments)) = command.as_script() {
-        text.push_str("set --");
-        words(text, arguments)?;
-        let _ = write!(text, "\n{script}\n");
-    } else {
-        let _ = write!(text, "exec {program}");
-        words(text, command.arguments())?;
+    match command.as_script() {
+        Some((Whole(script), arguments)) => {
+            text.push_str("set --");
+            words(text, arguments)?;
+            let _ = write!(text, "\n{script}\n");
+        }
+        Some((Function(body), arguments)) => {
+            let _ = write!(text, "{FUNCTION}() {{\n{body}\n}}\n{FUNCTION}");
+            words(text, arguments)?;
+        }
+        None => {
+            let _ = write!(text, "exec {}", quote(command.program().as_str())?);
+            words(text, command.arguments())?;
+        }
     }
-    // Never the script's own standard input: the command would wait for the transport to end it.
     text.push_str(match command.input() {
         Input::Empty => " ) </dev/null\n",
         _ => " )\n",
     });
-    let _ = write!(
-        text,
-        "omnibus_status=$?; else omnibus_status={MISSING}; fi\n\
-         printf '\\n%s:%s\\n' {marker}:{index} \"$omnibus_status\"; printf '\\n%s\\n' {marker}:{index} >&2\n\
-         case $omnibus_status in {accepted}) ;; *) exit 0 ;; esac\n",
-        marker = marker.0,
-        accepted = pattern(command.accept()),
-    );
+    Ok(())
+}
+
+fn words(text: &mut String, arguments: &[Argument]) -> Result<(), NulByte> {
+    for argument in arguments.iter().map(Argument::expose) {
+        let _ = write!(text, " {}", quote(argument)?);
+    }
     Ok(())
 }
 
