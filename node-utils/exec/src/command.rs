@@ -22,6 +22,8 @@ pub use program::{InvalidProgram, InvalidVariable, Program, Variable};
 const SH: Program = Program::constant("sh");
 /// What a function is called where a shell runs it.
 pub(crate) const FUNCTION: &str = "omnibus_function";
+/// The variable with a list that a script is run around.
+pub(crate) const LIST: &str = "omnibus_list";
 
 /// How long a command may take unless it says otherwise.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
@@ -50,6 +52,8 @@ pub(crate) enum Script {
     Whole(&'static str),
     /// The body of a function.
     Function(&'static str),
+    /// The same as a whole one; the list that its command would read may stand in [`LIST`] instead.
+    Around(&'static str),
 }
 
 /// Which exit codes are an answer rather than a failure.
@@ -262,14 +266,14 @@ impl Command {
     /// The same command run by a script, which is given these words before it.
     pub(crate) fn within_script<'a>(
         &self,
-        text: &'static str,
-        words: impl IntoIterator<Item = &'a String>,
+        script: Script,
+        words: impl IntoIterator<Item = &'a str>,
     ) -> Self {
-        let script = Self::script(text).args(words.into_iter().map(String::as_str));
-        let words = script.arguments.iter().map(|word| word.expose().to_owned());
+        let outer = Self::shell(script, script.text()).args(words);
+        let words = outer.arguments.iter().map(|word| word.expose().to_owned());
         let program = self.program.as_str().to_owned();
-        let mut within = self.wrapped(script.program.clone(), words.collect(), program);
-        within.script = script.script;
+        let mut within = self.wrapped(SH, words.collect(), program);
+        within.script = Some(script);
         within
     }
 
@@ -311,6 +315,17 @@ impl fmt::Debug for Command {
             .field("deadline", &self.deadline)
             .field("output_cap", &self.output_cap)
             .finish_non_exhaustive()
+    }
+}
+
+// === impl Script ===
+
+impl Script {
+    /// The text.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Whole(text) | Self::Function(text) | Self::Around(text) => text,
+        }
     }
 }
 

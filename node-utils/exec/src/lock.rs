@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::command::{Command, Program};
+use crate::command::{Command, Program, Script};
 use crate::error::{Effect, RunError};
 use crate::output::{Output, Status};
 use crate::runner::{Batch, Runner};
-use crate::script::Script;
+use crate::script::Script as List;
 use crate::stream::Feed;
 
 const SH: Program = Program::constant("sh");
@@ -27,13 +27,15 @@ const FILES: u64 = 1 << 16;
 const NOT_FREE: i32 = 75;
 
 /// `$1` is the file, `$2` the seconds to wait, `$3` the folder, `$4` the number by which the file is held,
-/// the rest is the command. Without a folder it is one that nobody else can write to: the root folder is
-/// that of root alone. The `flock` of `BusyBox` cannot stop waiting, and older ones have no code of their
-/// own for a turn that did not come; the deadline of the command ends that. Such a turn is said as well,
-/// for whoever sees it as the end of one command among others.
+/// `$5` says whether the command, which is the rest, would read a list that the shell may have already.
+/// Without a folder it is one that nobody else can write to: the root folder is that of root alone. The
+/// `flock` of `BusyBox` cannot stop waiting, and older ones have no code of their own for a turn that did
+/// not come; the deadline of the command ends that. Such a turn is said as well, for whoever sees it as the
+/// end of one command among others.
 const HOLD: &str = "\
 umask 077
-file=$1; wait=$2; folder=$3; held=$4; shift 4
+file=$1; wait=$2; folder=$3; held=$4; reads=$5; shift 5
+[ \"$reads\" = list ] && [ -n \"${omnibus_list-}\" ] || omnibus_list=
 if [ -n \"$folder\" ]; then :
 elif [ -O / ]; then folder=/run; [ -d $folder ] || folder=/var/run; folder=$folder/omnibus-csi
 elif [ -n \"$HOME\" ]; then folder=$HOME/.omnibus-csi
@@ -47,10 +49,13 @@ flock -w \"$wait\" -E 75 \"$held\" 2>/dev/null || {
 [ $? -ne 75 ] || late
 flock \"$held\" || exit 73
 }
+[ -z \"$omnibus_list\" ] || { eval \"$omnibus_list\"; exit; }
 exec \"$@\"
 fi
 command -v lockf >/dev/null 2>&1 || { echo 'neither flock nor lockf is installed' >&2; exit 69; }
-lockf -k -s -t \"$wait\" \"$file\" \"$@\"
+hold() { lockf -k -s -t \"$wait\" \"$file\" \"$@\"; }
+if [ -n \"$omnibus_list\" ]; then printf '%s\\n' \"$omnibus_list\" | hold \"$@\"
+else hold \"$@\"; fi
 code=$?
 [ $code -ne 75 ] || late
 exit $code";
@@ -129,12 +134,21 @@ impl Lock {
     /// The same command, run while this lock is held. Its deadline grows by the wait; if the lock is
     /// not free by then, it does not run, says `no turn within` and exits with 75.
     pub fn around(&self, command: &Command) -> Command {
+        self.held_by(command, Script::Whole(HOLD), "-")
+    }
+
+    /// The same for a list, which the shell that runs it may run while it holds the lock by itself.
+    fn around_list(&self, list: &List<'_>) -> Command {
+        self.held_by(&list.command(), Script::Around(HOLD), "list")
+    }
+
+    fn held_by(&self, command: &Command, script: Script, reads: &str) -> Command {
         let seconds = self.wait.as_secs().max(1).to_string();
-        let deadline = command.deadline() + self.wait;
         let held = self.held.to_string();
+        let words = [&*self.file, &*seconds, &*self.folder, &*held, reads];
         command
-            .within_script(HOLD, [&self.file, &seconds, &self.folder, &held])
-            .within(deadline)
+            .within_script(script, words)
+            .within(command.deadline() + self.wait)
     }
 }
 
@@ -162,11 +176,11 @@ impl<R: Runner> Runner for Locked<R> {
 
     /// The whole list is one script within one hold of the lock.
     async fn run_all(&self, commands: &[Command]) -> Batch {
-        let script = match Script::of(commands) {
+        let script = match List::of(commands) {
             Ok(script) => script,
             Err(error) => return Batch::not_started(commands, error),
         };
-        match self.inner.run(&self.lock.around(&script.command())).await {
+        match self.inner.run(&self.lock.around_list(&script)).await {
             Ok(answer) if script.is_begun(&answer.stdout) => {
                 script.read(&answer.stdout, &answer.stderr, None)
             }

@@ -6,11 +6,13 @@
 )]
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use exec::script::{Script, Shell};
 use exec::{
-    Accept, Command, Effect, Limited, Local, Program, RunError, Runner, Status, Step, Variable,
+    Accept, Command, Effect, Limited, Local, Lock, Locked, Program, RunError, Runner, Status, Step,
+    Variable,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -39,6 +41,9 @@ impl Runner for Through {
     }
 }
 
+/// No test waits for a lock of another one.
+static LOCKS: AtomicU32 = AtomicU32::new(0);
+
 /// Every runner that is to keep the rules, and that can be had on this machine.
 fn runners() -> Vec<Box<dyn Runner>> {
     let mut runners: Vec<Box<dyn Runner>> = vec![
@@ -54,6 +59,13 @@ fn runners() -> Vec<Box<dyn Runner>> {
     for (shell, arguments) in shells {
         if Path::new(shell).exists() {
             runners.push(Box::new(Shell::new(Through(shell, arguments))));
+            let lock = Lock::object(&format!(
+                "{shell} {}",
+                LOCKS.fetch_add(1, Ordering::Relaxed)
+            ))
+            .within_folder(env!("CARGO_TARGET_TMPDIR"));
+            let through = Shell::new(Through(shell, arguments));
+            runners.push(Box::new(Locked::new(through, lock)));
         }
     }
     assert!(runners.len() >= 4, "too few shells to prove anything");

@@ -110,13 +110,17 @@ printf '%s\\n' \"$said\" >&2; exit 1"
 );
 
 /// `$1` is the device. It is made by the host after the zvol; an event where there is one. While many
-/// zvols are made at once the events of all of them are in its way: as long as there are any it is
-/// waited for.
+/// zvols are made at once it takes its time, and more of it the more often each of them is looked for.
 const SETTLE: &str = "\
-[ -e \"$1\" ] && exit 0
-command -v udevadm >/dev/null 2>&1 && udevadm settle --timeout=90 --exit-if-exists=\"$1\"
-i=0; while [ ! -e \"$1\" ] && [ $i -lt 100 ]; do i=$((i + 1)); sleep 0.1; done
-[ -e \"$1\" ] || { printf '%s did not appear\\n' \"$1\" >&2; exit 1; }";
+[ -e \"$1\" ] && return 0
+command -v udevadm >/dev/null 2>&1 && udevadm settle --timeout=30 --exit-if-exists=\"$1\"
+i=0; pause=0.1
+until [ -e \"$1\" ]; do
+[ $i -lt 30 ] || { printf '%s did not appear\\n' \"$1\" >&2; return 1; }
+sleep $pause
+i=$((i + 1))
+case $i in 1) pause=0.2 ;; 2) pause=0.5 ;; 3) pause=1 ;; 6) pause=2 ;; esac
+done";
 
 /// `$1` is a dataset, `$2` counts the words of `zfs`; those of what destroys it follow them. It stays
 /// unless it is seen to be empty: one that is never mounted is, another one if its folder is.
@@ -246,7 +250,9 @@ fn command(tools: &ZfsTools, step: &Step<Command>) -> Command {
             tools.mounting(["already mounted"; 2], &["mount", dataset.as_str()])
         }
         Step::Permit { path, permission } => permit(tools, path.as_str(), permission),
-        Step::Settle(dataset) => script(SETTLE, [dataset.device()]),
+        Step::Settle(dataset) => Command::function(SETTLE)
+            .arg(dataset.device())
+            .within(COMMAND),
         Step::Export(request) => request.clone(),
     }
 }

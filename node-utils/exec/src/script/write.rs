@@ -7,8 +7,8 @@
 use std::fmt::Write as _;
 
 use super::{MISSING, Marker, SIGNALLED};
-use crate::command::Script::{Function, Whole};
-use crate::command::{Accept, Argument, Command, FUNCTION, Input};
+use crate::command::Script::{Around, Function, Whole};
+use crate::command::{Accept, Argument, Command, FUNCTION, Input, LIST};
 use crate::quote::{NulByte, quote};
 use crate::search::{DIRECTORIES, path_variable};
 
@@ -70,19 +70,26 @@ fn step(
 
 /// A command in a process of its own, which is that of the program if it is one.
 fn apart(text: &mut String, command: &Command) -> Result<(), NulByte> {
-    match command.input() {
-        Input::Empty => text.push_str("( "),
-        input => {
-            text.push_str("printf ");
-            format_string(text, input.bytes());
-            text.push_str(" 2>/dev/null | ( ");
-        }
+    let script = command.as_script();
+    let list = match script {
+        Some((Around(_), _)) => std::str::from_utf8(command.input().bytes()).ok(),
+        _ => None,
+    };
+    let reads = list.is_none() && !matches!(command.input(), Input::Empty);
+    if reads {
+        text.push_str("printf ");
+        format_string(text, command.input().bytes());
+        text.push_str(" 2>/dev/null | ");
+    }
+    text.push_str("( ");
+    if let Some(list) = list {
+        let _ = write!(text, "{LIST}={}; ", quote(list)?);
     }
     for (name, value) in command.environment() {
         let _ = write!(text, "{name}={}; export {name}; ", quote(value.expose())?);
     }
-    match command.as_script() {
-        Some((Whole(script), arguments)) => {
+    match script {
+        Some((Whole(script) | Around(script), arguments)) => {
             text.push_str("set --");
             words(text, arguments)?;
             let _ = write!(text, "\n{script}\n");
@@ -96,10 +103,7 @@ fn apart(text: &mut String, command: &Command) -> Result<(), NulByte> {
             words(text, command.arguments())?;
         }
     }
-    text.push_str(match command.input() {
-        Input::Empty => " ) </dev/null\n",
-        _ => " )\n",
-    });
+    text.push_str(if reads { " )\n" } else { " ) </dev/null\n" });
     Ok(())
 }
 
