@@ -95,7 +95,7 @@ impl Scripts {
 
     /// The script with these arguments, alone on its stack.
     pub(crate) fn change(&self, arguments: Vec<String>, secrets: &str) -> Command {
-        self.alone(&self.look(arguments, secrets))
+        self.alone(&self.run(&self.text(secrets), arguments))
     }
 
     /// Tells a tool what to do, alone on its stack, then looks; see `tool.sh`. `tool` is what comes

@@ -430,6 +430,13 @@ pub(super) const OF_HOST: &[Reason] = &[
         Next::Tell,
         NOT_INSTALLED,
     ),
+    // ZFS opens no zvol while it makes others: it gives up, and so does whoever asked, also the kernel.
+    (
+        "it is busy, or not there",
+        Kind::Busy,
+        Next::Wait,
+        "see what else has it open on the storage host",
+    ),
     (
         NO_TURN,
         Kind::Pending,
