@@ -1,9 +1,10 @@
 //! Locks on the machine where commands run: two that hold the same one never run at the same time.
 //!
 //! An orphan of a cut connection goes on for a while, and other processes change the same machine;
-//! neither is seen from here. The lock is a file that `flock` (Linux) or `lockf` (FreeBSD) holds for
-//! as long as the command runs, so that nothing is left locked after a crash. Only what runs as the
-//! same user is kept apart. The truth is in flock(1) and lockf(1).
+//! neither is seen from here. The lock is a file: on Linux `flock` locks it for the shell that runs the
+//! command, which holds it as long as that runs, and so does the command, unless it closes what it was
+//! given, as sudo does; on FreeBSD `lockf` holds it. So nothing is left locked after a crash. Only what
+//! runs as the same user is kept apart. The truth is in flock(1) and lockf(1).
 
 use std::time::Duration;
 
@@ -49,8 +50,8 @@ flock -w \"$wait\" -E 75 \"$held\" 2>/dev/null || {
 [ $? -ne 75 ] || late
 flock \"$held\" || exit 73
 }
-[ -z \"$omnibus_list\" ] || { eval \"$omnibus_list\"; exit; }
-exec \"$@\"
+if [ -n \"$omnibus_list\" ]; then eval \"$omnibus_list\"; else \"$@\"; fi
+exit
 fi
 command -v lockf >/dev/null 2>&1 || { echo 'neither flock nor lockf is installed' >&2; exit 69; }
 hold() { lockf -k -s -t \"$wait\" \"$file\" \"$@\"; }
@@ -199,7 +200,7 @@ impl<R: Runner> Runner for Locked<R> {
         }
     }
 
-    /// What is fed is read by the command alone; the tool that holds the lock does not touch it.
+    /// What is fed is read by the command alone; whoever holds the lock does not touch it.
     async fn feed(&self, command: &Command, feed: &mut dyn Feed) -> Result<Output, RunError> {
         let output = self.inner.feed(&self.lock.around(command), feed).await?;
         if output.status == Status::Exit(NOT_FREE) {

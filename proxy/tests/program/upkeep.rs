@@ -39,7 +39,7 @@ case "$*" in
     for object; do
         case $object in
         *pvc-1) volume v/pvc-1 1 1000 ;;
-        *pvc-2) volume v/pvc-2 2 "$(date +%s)" ;;
+        *pvc-2) volume v/pvc-2 2 "$(($(date +%s) - 5))" ;;
         *@*)
             volume "${object#tank/}" 3 2000
             row "${object#tank/}" $success true 'inherited from tank/v/whole'

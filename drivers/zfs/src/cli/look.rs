@@ -22,8 +22,8 @@ const UNAME: Program = Program::constant("uname");
 /// command that looks for the pools; those of the look itself follow them.
 ///
 /// What is not there is an answer only if its pool is there, so whoever finds nothing looks for that
-/// too. A pipe tells of its last part only, so the look says at its end how it ended, in a line with a
-/// number that no value can guess; without that line somebody was killed.
+/// too. A pipe tells of its last part only, so the look says in its last line how it ended. Nothing that
+/// a value looks like can stand behind that one; without it somebody was killed.
 const LOOK: &str = concat!(
     "\
 filter=$1; n=$2; shift 2

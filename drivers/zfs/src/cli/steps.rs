@@ -112,11 +112,12 @@ printf '%s\\n' \"$said\" >&2; exit 1"
 /// `$1` is the device. It is made by the host after the zvol; an event where there is one. While many
 /// zvols are made at once it takes its time, and more of it the more often each of them is looked for.
 /// udev gives up a device that ZFS does not open meanwhile: once it has nothing to do, it is told again
-/// of those that it knows nothing of, where the login may.
+/// of those that it knows nothing of, where there is one and the login may.
 const SETTLE: &str = "\
 [ -e \"$1\" ] && return 0
 command -v udevadm >/dev/null 2>&1 && udevadm settle --timeout=30 --exit-if-exists=\"$1\"
 tell_again() {
+[ -d /run/udev/data ] && [ ! -e /run/udev/queue ] || return 0
 for zvol in /sys/block/zd*; do
 number=; read -r number <\"$zvol/dev\"
 [ -z \"$number\" ] || [ -e \"/run/udev/data/b$number\" ] || echo add >\"$zvol/uevent\"
@@ -128,8 +129,9 @@ until [ -e \"$1\" ]; do
 sleep $pause
 i=$((i + 1))
 case $i in 1) pause=0.2 ;; 2) pause=0.5 ;; 3) pause=1 ;; 6) pause=2 ;; esac
-case $i in 5 | 10 | 15 | 20 | 25) [ -e /run/udev/queue ] || tell_again 2>/dev/null ;; esac
-done";
+case $i in 5 | 10 | 15 | 20 | 25) tell_again 2>/dev/null ;; esac
+done
+return 0";
 
 /// `$1` is a dataset, `$2` counts the words of `zfs`; those of what destroys it follow them. It stays
 /// unless it is seen to be empty: one that is never mounted is, another one if its folder is.

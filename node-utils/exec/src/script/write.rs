@@ -2,7 +2,8 @@
 //!
 //! Every word that comes from a command goes through [`quote`]; the only other text is ours.
 //! Standard input goes through the shell's own `printf` and a pipe: a here-document could carry
-//! neither NUL bytes nor a last line without its end, and an argument would be seen by all.
+//! neither NUL bytes nor a last line without its end, and an argument would be seen by all. A list that
+//! is run under a lock stands in a variable.
 
 use std::fmt::Write as _;
 
@@ -53,13 +54,13 @@ fn step(
     {
         let _ = write!(text, "{FUNCTION}() {{\n{body}\n}}\n{FUNCTION}");
         words(text, arguments)?;
-        text.push_str(" </dev/null\n");
+        text.push_str(" </dev/null\nomnibus_status=$?\n");
     } else {
         apart(text, command)?;
     }
     let _ = write!(
         text,
-        "omnibus_status=$?; else omnibus_status={MISSING}; fi\n\
+        "else omnibus_status={MISSING}; fi\n\
          printf '\\n%s:%s\\n' {marker}:{index} \"$omnibus_status\"; printf '\\n%s\\n' {marker}:{index} >&2\n\
          case $omnibus_status in {accepted}) ;; *) exit 0 ;; esac\n",
         marker = marker.0,
@@ -68,7 +69,8 @@ fn step(
     Ok(())
 }
 
-/// A command in a process of its own, which is that of the program if it is one.
+/// A command in a process of its own, which is that of the program if it is one. Some shells tell the
+/// text of a process that a signal ended, with the secrets in it: the one that waits says nothing.
 fn apart(text: &mut String, command: &Command) -> Result<(), NulByte> {
     let script = command.as_script();
     let list = match script {
@@ -76,6 +78,7 @@ fn apart(text: &mut String, command: &Command) -> Result<(), NulByte> {
         _ => None,
     };
     let reads = list.is_none() && !matches!(command.input(), Input::Empty);
+    text.push_str("exec 3>&2 2>/dev/null\n");
     if reads {
         text.push_str("printf ");
         format_string(text, command.input().bytes());
@@ -103,7 +106,11 @@ fn apart(text: &mut String, command: &Command) -> Result<(), NulByte> {
             words(text, command.arguments())?;
         }
     }
-    text.push_str(if reads { " )\n" } else { " ) </dev/null\n" });
+    let input = if reads { "" } else { " </dev/null" };
+    let _ = writeln!(
+        text,
+        " ) 2>&3 3>&-{input}\nomnibus_status=$?; exec 2>&3 3>&-"
+    );
     Ok(())
 }
 

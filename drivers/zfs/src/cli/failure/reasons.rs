@@ -380,7 +380,7 @@ pub(super) const OF_ZFS: &[Reason] = &[
     ),
 ];
 
-/// What any command may be refused with, before it is begun.
+/// What any command may be refused with, whatever it is: mostly before it is begun.
 pub(super) const OF_HOST: &[Reason] = &[
     (
         "a password is required",
