@@ -61,11 +61,17 @@ pub(crate) trait Stack: Debug + Send + Sync {
     /// Looks, and prints what [`Facts`] read.
     fn look(&self, disk: &Disk<'_>) -> Command;
 
-    /// Makes what is missing, and saves it for the next start of the host.
+    /// Makes what is missing, and saves it for the next start of the host, unless `save` does.
     fn make(&self, disk: &Disk<'_>, facts: &Facts) -> Command;
 
-    /// Removes what is present, also from what is saved.
+    /// Removes what is present, also from what is saved, unless `save` does.
     fn remove(&self, disk: &Disk<'_>, facts: &Facts) -> Command;
+
+    /// Saves what was changed, with what was changed of other disks and waits for that; `None` where
+    /// whoever changes something saves it.
+    fn save(&self) -> Option<Command> {
+        None
+    }
 
     /// Lets in the nodes of the disk and nobody else, into a target that is there; `None` where the
     /// stack does not tell nodes apart.
@@ -173,6 +179,13 @@ impl DiskExport {
         ask(self.stack.as_ref(), &disk)
     }
 
+    /// A change, which is saved.
+    fn change(&self, change: Command) -> impl Iterator<Item = Act<Command>> {
+        std::iter::once(change)
+            .chain(self.stack.save())
+            .map(Act::Do)
+    }
+
     /// Makes what is missing, with these nodes let in.
     fn make(
         &self,
@@ -180,9 +193,22 @@ impl DiskExport {
         asset: &AssetName,
         facts: &Facts,
         nodes: Option<&[NodeName]>,
-    ) -> Act<Command> {
-        Act::Do(self.with(subject, asset, |stack, disk| {
+    ) -> impl Iterator<Item = Act<Command>> {
+        self.change(self.with(subject, asset, |stack, disk| {
             stack.make(&Disk { nodes, ..*disk }, facts)
+        }))
+    }
+
+    /// Removes what is present; these nodes have to be out.
+    fn remove(
+        &self,
+        subject: &Subject<'_>,
+        asset: &AssetName,
+        facts: &Facts,
+        out: &[NodeName],
+    ) -> impl Iterator<Item = Act<Command>> {
+        self.change(self.with(subject, asset, |stack, disk| {
+            stack.remove(&Disk { out, ..*disk }, facts)
         }))
     }
 
@@ -202,9 +228,10 @@ impl DiskExport {
                 out,
                 ..*disk
             };
-            let wait = (!out.is_empty()).then(|| stack.await_out(&disk));
-            let all = stack.let_in(&disk).into_iter().chain(wait.flatten());
-            all.map(Act::Do).collect()
+            let wait = (!out.is_empty()).then(|| stack.await_out(&disk)).flatten();
+            let changes = stack.let_in(&disk).into_iter();
+            let saved = changes.flat_map(|change| self.change(change));
+            saved.chain(wait.map(Act::Do)).collect()
         };
         self.with(subject, asset, ask)
     }
@@ -304,7 +331,7 @@ impl Export for DiskExport {
         let listed = self.listed(subject)?;
         let as_listed = listed.as_ref().is_none_or(|nodes| facts.lets_in(nodes));
         if !facts.missing.is_empty() || !as_listed {
-            acts.push(self.make(subject, asset, facts, listed.as_deref()));
+            acts.extend(self.make(subject, asset, facts, listed.as_deref()));
         }
         Ok(acts)
     }
@@ -320,10 +347,7 @@ impl Export for DiskExport {
         }
         let guests = self.nodes.as_ref().map(|nodes| nodes.remembered(subject));
         let out = guests.transpose()?.unwrap_or_default().names_of(None);
-        let remove = self.with(subject, asset, |stack, disk| {
-            stack.remove(&Disk { out: &out, ..*disk }, facts)
-        });
-        Ok(vec![Act::Do(remove)])
+        Ok(self.remove(subject, asset, facts, &out).collect())
     }
 
     fn resize(
@@ -391,8 +415,7 @@ impl Export for DiskExport {
         }
         if leaving.was_in && is_saved {
             // The host has lost it, and must not get it back with this node in it.
-            let remove = self.with(subject, asset, |stack, disk| stack.remove(disk, facts));
-            acts.push(Act::Do(remove));
+            acts.extend(self.remove(subject, asset, facts, &[]));
         }
         if is_there && leaving.is_in {
             acts.extend(self.let_in(subject, asset, &leaving.left, &leaving.out));
@@ -406,7 +429,7 @@ impl Export for DiskExport {
         let can_be_made = !facts.missing.is_empty() && facts.blocked.is_empty();
         if !leaving.left.is_empty() && subject.volume.is_some() && can_be_made {
             let names = leaving.left.names();
-            acts.push(self.make(subject, asset, facts, Some(&names)));
+            acts.extend(self.make(subject, asset, facts, Some(&names)));
         }
         Ok(acts)
     }

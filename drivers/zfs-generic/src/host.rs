@@ -75,6 +75,14 @@ impl Scripts {
         }
     }
 
+    /// The same for another script of that stack.
+    pub(crate) fn with(&self, text: &'static str) -> Self {
+        Self {
+            text,
+            ..self.clone()
+        }
+    }
+
     /// Where things are.
     pub(crate) fn places(&self) -> &Places {
         &self.places

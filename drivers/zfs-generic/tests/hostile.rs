@@ -232,14 +232,18 @@ async fn what_is_saved_is_for_root_alone_and_a_link_stays_a_link() {
 }
 
 #[tokio::test]
-async fn without_an_awk_nothing_is_said_of_what_is_saved() {
-    let host = Host::new();
-    let (export, volume) = (host.export(&lio("x")), Volume::new("tank/v", "pvc-1", 7));
-    host.program("awk", "#!/bin/sh\nexit 127\n");
-    let subject = volume.subject();
-    let asset = export.asset(&subject).unwrap();
-    for look in export.look(&subject, &asset) {
-        let error = host.run(&look).await.unwrap_err();
-        assert!(error.stderr().contains("awk"), "{error}");
+async fn without_a_tool_that_reads_it_nothing_is_said_of_what_is_saved() {
+    for tool in ["awk", "grep"] {
+        let host = Host::new();
+        let (export, volume) = (host.export(&lio("x")), Volume::new("tank/v", "pvc-1", 7));
+        host.establish(&export, &volume).await.unwrap().unwrap();
+        host.starts_again();
+        host.program(tool, "#!/bin/sh\nexit 127\n");
+        let subject = volume.subject();
+        let asset = export.asset(&subject).unwrap();
+        for look in export.look(&subject, &asset) {
+            let error = host.run(&look).await.unwrap_err();
+            assert!(error.stderr().contains(tool), "{error}");
+        }
     }
 }

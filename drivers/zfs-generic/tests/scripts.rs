@@ -60,7 +60,8 @@ async fn a_target_is_made_once_seen_and_removed_without_a_trace() {
     let (export, volume) = (host.export(&lio()), volume());
     let before = host.tree("cfg/target/core");
     assert_eq!(host.facts(&export, &volume).await.present, [""; 0]);
-    assert_eq!(host.establish(&export, &volume).await.unwrap().unwrap(), 1);
+    // It is made, and saved.
+    assert_eq!(host.establish(&export, &volume).await.unwrap().unwrap(), 2);
     let facts = host.facts(&export, &volume).await;
     assert_eq!(facts.missing, [""; 0]);
     assert_eq!(facts.present, ["backstore", "target", "saved"]);
@@ -97,7 +98,7 @@ async fn a_target_is_made_once_seen_and_removed_without_a_trace() {
         "/dev/zvol/tank/k8s v/pvc-1"
     );
 
-    assert_eq!(host.withdraw(&export, &volume).await.unwrap(), 1);
+    assert_eq!(host.withdraw(&export, &volume).await.unwrap(), 2);
     assert_eq!(host.withdraw(&export, &volume).await.unwrap(), 0);
     assert_eq!(host.tree("cfg/target/core"), before);
     assert_eq!(host.tree("cfg/target/iscsi"), []);
@@ -216,12 +217,13 @@ async fn whatever_is_cut_before_any_command_the_retry_leads_to_the_same_end() {
 
 #[tokio::test]
 async fn what_the_host_lost_is_made_again_with_the_same_identity() {
-    for (text, trees, file) in [
-        (lio(), ["target/core", "target/iscsi"], "saveconfig.json"),
+    for (text, trees, file, commands) in [
+        (lio(), ["target/core", "target/iscsi"], "saveconfig.json", 2),
         (
             NVMET.to_owned(),
             ["nvmet/subsystems", "nvmet/ports"],
             "config.json",
+            1,
         ),
     ] {
         let host = Host::new();
@@ -232,11 +234,13 @@ async fn what_the_host_lost_is_made_again_with_the_same_identity() {
             std::fs::remove_dir_all(host.path("cfg").join(tree)).unwrap();
             std::fs::create_dir(host.path("cfg").join(tree)).unwrap();
         }
-        assert_eq!(host.establish(&export, &volume).await.unwrap().unwrap(), 1);
+        let done = host.establish(&export, &volume).await.unwrap();
+        assert_eq!(done.unwrap(), commands);
         assert_eq!(host.text(&format!("etc/{file}")), before);
         std::fs::remove_file(host.path("etc").join(file)).unwrap();
         assert_eq!(host.facts(&export, &volume).await.missing, ["saved"]);
-        assert_eq!(host.establish(&export, &volume).await.unwrap().unwrap(), 1);
+        let done = host.establish(&export, &volume).await.unwrap();
+        assert_eq!(done.unwrap(), commands);
         assert_eq!(host.text(&format!("etc/{file}")), before);
         // The same name, used again by another dataset.
         let later = Volume::new("tank/k8s v", "pvc-1", 8);

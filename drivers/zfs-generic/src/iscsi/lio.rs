@@ -9,14 +9,25 @@ use crate::disk::{Disk, Stack};
 use crate::facts::Facts;
 use crate::host::{Places, Scripts};
 
-/// The script; `SAVED` is the program that it gives to `awk`.
-pub(super) const SCRIPT: &str = concat!(
-    "SAVED='",
-    include_str!("../script/saved.awk"),
-    "'\n",
-    include_str!("../script/common.sh"),
-    include_str!("../script/lio.sh"),
-);
+/// What all scripts of LIO begin with; `SAVED` is the program that they give to `awk`.
+macro_rules! script {
+    ($last:literal) => {
+        concat!(
+            "SAVED='",
+            include_str!("../script/saved.awk"),
+            "'\n",
+            include_str!("../script/common.sh"),
+            include_str!("../script/lio_shared.sh"),
+            include_str!($last),
+        )
+    };
+}
+
+/// Looks and changes.
+pub(super) const SCRIPT: &str = script!("../script/lio.sh");
+
+/// Saves what was changed.
+const SAVE: &str = script!("../script/lio_save.sh");
 
 /// The file of whatever `targetcli` the host has.
 pub(super) const WHEREVER: &str = "auto";
@@ -126,6 +137,13 @@ impl Stack for Lio {
 
     fn remove(&self, disk: &Disk<'_>, _facts: &Facts) -> Command {
         self.scripts.change(self.arguments("remove", disk), "")
+    }
+
+    fn save(&self) -> Option<Command> {
+        let arguments = [&self.save, &self.scripts.places().targetcli_lock].map(Clone::clone);
+        let save = self.scripts.with(SAVE).change(arguments.to_vec(), "");
+        // What is of other volumes is in it, too.
+        Some(self.wishes.hiding(save))
     }
 
     fn let_in(&self, disk: &Disk<'_>) -> Option<Command> {

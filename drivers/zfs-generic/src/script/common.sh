@@ -105,16 +105,21 @@ keep() {
     sync "$1" 2>/dev/null || sync
 }
 
-# Puts elements into the saved configuration, whole or not at all.
-store() {
-    [ -n "$save" ] || return 0
-    ! saved same "$1" || return 0
-    # What is a link stays one: where it leads to may be what survives a reboot.
+# The folder of the saved configuration is there. What is a link stays one: where it leads to may be
+# what survives a reboot.
+find_save() {
     if [ -L "$save" ]; then
         save=$(readlink -f "$save") && [ -n "$save" ] || die "$save leads nowhere"
     fi
     folder=${save%/*}
     [ -d "$folder" ] || mkdir -p "$folder" || die "cannot make $folder"
+}
+
+# Puts elements into the saved configuration, whole or not at all.
+store() {
+    [ -n "$save" ] || return 0
+    ! saved same "$1" || return 0
+    find_save
     # Not every awk says that a disk is full: what was written is read again.
     saved merge "$1" >"$save.omnibus" && saved same "$1" "$save.omnibus" || {
         rm -f "$save.omnibus"

@@ -5,35 +5,14 @@
 # those get in that `node=INITIATOR` names. SAVED is a file, `auto` for that of whatever targetcli there
 # is, `named` or `named:FILE` for a look that is content with the names in it, `-` for none. `$secrets`
 # are lines `FILE VALUE` for the folder `auth` of the portal group and of each node. The mode `nodes`
-# changes who gets into a target that is there.
+# changes who gets into a target that is there. What is changed waits until lio_save.sh saves it.
 mode=$1 root=$2/target save=$3 lock=$4 name=$5 iqn=$6 device=$7 serial=$8
 shift 8
 target=$root/iscsi/$iqn
 tpg=$target/tpgt_1
 lun=$tpg/lun/lun_0
 
-how=same
-case $save in
--) save= ;;
-named:*) how=named save=${save#*:} ;;
-named | auto)
-    [ "$save" = auto ] || how=named
-    save=/etc/target/saveconfig.json
-    [ ! -d /etc/rtslib-fb-target ] || save=/etc/rtslib-fb-target/saveconfig.json
-    ;;
-esac
-
-# targetcli holds this lock for as long as it runs.
-if [ "$mode" != look ] && [ -n "$lock" ] && command -v flock >/dev/null 2>&1; then
-    exec 9>"$lock" || exit 1
-    # Not every flock can wait for a time.
-    turns=20
-    until flock -n 9; do
-        turns=$((turns - 1))
-        [ $turns -gt 0 ] || die "targetcli runs on the host and keeps $lock: it is busy"
-        sleep 1
-    done
-fi
+share_lio
 
 store_of() {
     backstore=
@@ -147,6 +126,7 @@ note_portals() {
     done
     get "$tpg/enable"
     [ "$it" != 1 ] && [ -n "$save" ] || return 0
+    save_waiting
     portals=$portals$(saved portals "{\"targets\":[{\"fabric\":\"iscsi\",\"wwn\":\"$iqn\"}]}") || :
 }
 
@@ -376,6 +356,20 @@ remove_target() {
     [ ! -d "$target" ] || rmdir "$target" || die "$iqn is busy"
 }
 
+# Whether a file holds one of the names.
+names_us() {
+    [ -e "$1" ] || return 1
+    grep -qF -e "\"$name\"" -e "\"$iqn\"" "$1"
+    code=$?
+    [ $code -le 1 ] || die "cannot read $1, or cannot run grep"
+    return $code
+}
+
+# Whether one of the names is saved, or waits for that. The file is read as JSON only where it has them.
+is_saved() {
+    names_us "$waiting" || { names_us "$save" && ! saved named "$absences"; }
+}
+
 judge
 absences
 case $mode in
@@ -384,17 +378,18 @@ look)
     [ $foreign_target = no ] || echo 'foreign target'
     [ -z "$backstore" ] || [ $foreign_store = yes ] || echo 'present backstore'
     [ ! -d "$target" ] || [ $foreign_target = yes ] || echo 'present target'
-    [ -z "$save" ] || saved named "$absences" || echo 'present saved'
+    as_wanted=no
     if [ $foreign_store$foreign_target = nono ]; then
         missing=$(make_store "$@" && make_target "$@") || exit 1
         if [ -n "$missing" ]; then
             printf '%s\n' "$missing"
         elif [ -n "$save" ]; then
             elements "$@"
-            saved "$how" "$elements" || echo 'missing saved'
+            if saved "$how" "$elements"; then as_wanted=$how; else echo 'missing saved'; fi
         fi
         show_nodes
     fi
+    if [ $as_wanted = same ] || { [ -n "$save" ] && is_saved; }; then echo 'present saved'; fi
     ;;
 nodes)
     [ $foreign_store$foreign_target = nono ] && [ -n "$backstore" ] && [ -d "$tpg" ] ||
@@ -402,7 +397,7 @@ nodes)
     make_nodes "$@"
     if [ -n "$save" ]; then
         elements "$@"
-        store "$elements"
+        will_be_saved "$elements"
     fi
     ;;
 make)
@@ -412,7 +407,7 @@ make)
     make_target "$@"
     if [ -n "$save" ]; then
         elements "$@"
-        store "$elements"
+        will_be_saved "$elements"
     fi
     ;;
 remove)
@@ -421,7 +416,7 @@ remove)
         rmdir "$backstore" || die "backstore $name is busy: another LUN is made of it"
         rmdir "${backstore%/*}" 2>/dev/null || :
     fi
-    [ ! -e "$save" ] || store "$absences"
+    [ ! -e "$save" ] && [ ! -e "$waiting" ] || will_be_saved "$absences"
     ;;
 esac
 exit 0

@@ -1,7 +1,8 @@
 # Compares or merges elements of a saved configuration: JSON whose top level holds lists.
 #
-# The first file holds the elements that are wanted; one with a member "absent" must not be there, and
-# of one with a member "lists" it only counts that its "subsystems" have that name among them.
+# The first file holds the elements that are wanted, in one text or several, of which the last counts that
+# has an element of a name; one with a member "absent" must not be there, and of one with a member "lists"
+# it only counts that its "subsystems" have that name among them.
 # The second is what is saved. Everything else in it stays, in its order. `mode` is `same` (exit 0
 # if all that is wanted is there as it is wanted), `named` (the same, but only by name) or `merge`
 # (prints the new text), `listed` (prints what the wanted ports list, as it is saved) or `portals` (prints
@@ -86,7 +87,7 @@ function separate() {
 }
 
 function begin() {
-    if (depth == 0) { if (started) broken = 1; started = 1; return }
+    if (depth == 0) { if (started && document > 1) broken = 1; started = 1; return }
     if (expect[depth] != "value" && !(expect[depth] == "first" && kind[depth] == "[")) broken = 1
     if (kind[depth] == "[") {
         if (depth == 2 && listed) { buffer = pad(2); split("", member) }
@@ -169,6 +170,8 @@ function keep(    n, fields, i, id, name) {
     element[document, section, n] = buffer
     identity[document, section, n] = id
     if (document == 1) {
+        # Of the same name the last one counts.
+        if (id != "") { if (id in latest) delete element[1, section, latest[id]]; latest[id] = n }
         absent[n, section] = ("absent" in member)
         lists[n, section] = ("lists" in member) ? member["lists"] : ""
         for (name in member) if (name != "absent") wanted[n, section] = wanted[n, section] "\034" name "\035" member[name]
@@ -193,6 +196,7 @@ function compare(    s, n, name, at) {
     for (s = 1; s <= many[1]; s++) {
         name = sections[1, s]
         for (n = 1; n <= elements[1, name]; n++) {
+            if (!((1, name, n) in element)) continue
             at = (identity[1, name, n] in place) ? place[identity[1, name, n]] : 0
             if (absent[n, name]) { if (at && matches(name, n, at)) return 0 }
             else if (!at) return 0
@@ -208,7 +212,7 @@ function merge(    s, n, name, at, drop, replace, out, first, body) {
         name = sections[1, s]
         if (!((2, name) in known)) { known[2, name] = 1; sections[2, ++many[2]] = name; islist[2, name] = 1 }
         for (n = 1; n <= elements[1, name]; n++) {
-            if (lists[n, name] != "") continue
+            if (lists[n, name] != "" || !((1, name, n) in element)) continue
             at = (identity[1, name, n] in place) ? place[identity[1, name, n]] : 0
             if (absent[n, name]) { if (at && matches(name, n, at)) drop[name, at] = 1 }
             else if (at) element[2, name, at] = element[1, name, n]
