@@ -37,6 +37,15 @@ judge() {
     done
 }
 
+# What is missing of these, the outer ones first, by one process.
+make_folders() {
+    for folder; do
+        shift
+        [ -d "$folder" ] || set -- "$@" "$folder"
+    done
+    [ $# -eq 0 ] || mkdir "$@" || die "cannot make ${1#"$root"/}"
+}
+
 make_store() {
     if [ -z "$backstore" ]; then
         if [ "$mode" = look ]; then
@@ -55,14 +64,11 @@ make_store() {
         done
         number=0
         while [ -z "$adapter" ]; do
-            if [ ! -d "$root/core/iblock_$number" ]; then
-                adapter=$root/core/iblock_$number
-                mkdir "$adapter" || die 'cannot make an adapter of LIO'
-            fi
+            [ -d "$root/core/iblock_$number" ] || adapter=$root/core/iblock_$number
             number=$((number + 1))
         done
         backstore=$adapter/$name
-        mkdir "$backstore" || die "cannot make the backstore $name"
+        make_folders "$adapter" "$backstore"
     fi
     get "$backstore/enable"
     if [ "$it" != 1 ]; then
@@ -145,11 +151,25 @@ make_noted_portals() {
     set +f
 }
 
+# The portal group and all that it begins with, so that what follows only sets attributes.
+make_group() {
+    for word; do
+        shift
+        case $word in
+        portal=any) ;;
+        portal=*) set -- "$@" "$tpg/np/${word#*=}" ;;
+        esac
+    done
+    make_folders "$root/iscsi" "$target" "$tpg" "$lun" "$@"
+}
+
 make_target() {
     note_portals
-    want_folder "$root/iscsi" && want_folder "$target" || return 0
-    [ "$mode" = look ] || forget_others "$@"
-    want_folder "$tpg" || return 0
+    if [ "$mode" != look ]; then
+        [ ! -d "$target" ] || forget_others "$@"
+        make_group "$@"
+    fi
+    want_folder "$root/iscsi" && want_folder "$target" && want_folder "$tpg" || return 0
     for word; do
         case $word in
         tpg=*)
@@ -356,13 +376,14 @@ remove_target() {
     [ ! -d "$target" ] || rmdir "$target" || die "$iqn is busy"
 }
 
-# Whether a file holds one of the names.
+# Whether a file holds one of the names. What waits is saved, and gone, while it is read.
 names_us() {
     [ -e "$1" ] || return 1
-    grep -qF -e "\"$name\"" -e "\"$iqn\"" "$1"
+    grep -qsF -e "\"$name\"" -e "\"$iqn\"" "$1"
     code=$?
-    [ $code -le 1 ] || die "cannot read $1, or cannot run grep"
-    return $code
+    [ $code -gt 1 ] || return $code
+    [ ! -e "$1" ] || die "cannot read $1, or cannot run grep"
+    return 1
 }
 
 # Whether one of the names is saved, or waits for that. The file is read as JSON only where it has them.
