@@ -56,6 +56,14 @@ impl Default for Places {
     }
 }
 
+/// A script without its comments and indentation, as it travels with each call. No line of a text in it may
+/// begin with a number sign.
+pub(crate) fn bare(script: &str) -> String {
+    let lines = script.lines().map(str::trim_start);
+    let told = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    told.flat_map(|line| [line, "\n"]).collect()
+}
+
 /// A text as a word of the shell.
 fn quoted(text: &str) -> String {
     // What has a zero byte was refused when it was read.
@@ -140,6 +148,11 @@ impl Scripts {
         if let Some(folder) = &self.places.locks {
             lock = lock.within_folder(folder);
         }
-        lock.around(command)
+        // By sudo it is a process of its own.
+        if self.sudo {
+            lock.around(command)
+        } else {
+            lock.around_text(command)
+        }
     }
 }

@@ -7,6 +7,7 @@
 mod access;
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use driver_core::config::scalar::unless_falsy;
 use driver_core::config::{ConfigError, Document};
@@ -24,10 +25,11 @@ use serde::Deserialize;
 
 use crate::config::Scalar;
 use crate::facts::Facts;
+use crate::host::bare;
 use crate::nodes::{Nodes, NodesConfig};
 use access::Access;
 
-const SCRIPT: &str = include_str!("script/share.sh");
+static SCRIPT: LazyLock<String> = LazyLock::new(|| bare(include_str!("script/share.sh")));
 
 /// The two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,7 +179,7 @@ impl ShareExport {
         let zfs = self.tools.zfs(["get"]);
         let words = zfs.arguments().iter().map(|word| word.expose().to_owned());
         let words: Vec<String> = words.take_while(|word| word != "get").collect();
-        Command::function(SCRIPT)
+        Command::function(&SCRIPT)
             .args([mode, self.protocol.section()])
             .args([dataset.as_str(), &Self::share_name(dataset)])
             .arg(self.tools.sudo.as_str())

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::command::{Command, Program, Script};
+use crate::command::{Argument, Command, Program, Script};
 use crate::error::{Effect, RunError};
 use crate::output::{Output, Status};
 use crate::runner::{Batch, Runner};
@@ -28,7 +28,8 @@ const FILES: u64 = 1 << 16;
 const NOT_FREE: i32 = 75;
 
 /// `$1` is the file, `$2` the seconds to wait, `$3` the folder, `$4` the number by which the file is held,
-/// `$5` says whether the command, which is the rest, would read a list that the shell may have already.
+/// `$5` says whether the command, which is the rest, is `sh -s` and would read a text that the shell may have
+/// already.
 /// Without a folder it is one that nobody else can write to: the root folder is that of root alone. The
 /// `flock` of `BusyBox` cannot stop waiting, and older ones have no code of their own for a turn that did
 /// not come; the deadline of the command ends that. Such a turn is said as well, for whoever sees it as the
@@ -50,7 +51,7 @@ flock -w \"$wait\" -E 75 \"$held\" 2>/dev/null || {
 [ $? -ne 75 ] || late
 flock \"$held\" || exit 73
 }
-if [ -n \"$omnibus_list\" ]; then eval \"$omnibus_list\"; else \"$@\"; fi
+if [ -n \"$omnibus_list\" ]; then shift 2; eval \"$omnibus_list\"; else \"$@\"; fi
 exit
 fi
 command -v lockf >/dev/null 2>&1 || { echo 'neither flock nor lockf is installed' >&2; exit 69; }
@@ -138,9 +139,18 @@ impl Lock {
         self.held_by(command, Script::Whole(HOLD), "-")
     }
 
-    /// The same for a list, which the shell that runs it may run while it holds the lock by itself.
-    fn around_list(&self, list: &List<'_>) -> Command {
-        self.held_by(&list.command(), Script::Around(HOLD), "list")
+    /// The same for `sh -s` with a text as its input and arguments, which the shell that runs a list of commands
+    /// runs while it holds the lock by itself, without another shell.
+    ///
+    /// # Panics
+    /// If it is another command.
+    pub fn around_text(&self, command: &Command) -> Command {
+        let told = command.arguments().first().map(Argument::expose);
+        assert!(
+            *command.program() == SH && told == Some("-s"),
+            "{command} is no shell that reads a text"
+        );
+        self.held_by(command, Script::Around(HOLD), "list")
     }
 
     fn held_by(&self, command: &Command, script: Script, reads: &str) -> Command {
@@ -181,7 +191,11 @@ impl<R: Runner> Runner for Locked<R> {
             Ok(script) => script,
             Err(error) => return Batch::not_started(commands, error),
         };
-        match self.inner.run(&self.lock.around_list(&script)).await {
+        match self
+            .inner
+            .run(&self.lock.around_text(&script.command()))
+            .await
+        {
             Ok(answer) if script.is_begun(&answer.stdout) => {
                 script.read(&answer.stdout, &answer.stderr, None)
             }

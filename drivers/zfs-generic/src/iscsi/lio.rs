@@ -1,5 +1,7 @@
 //! Targets of LIO by its configfs: no tool, one script, saved as `targetcli` restores it.
 
+use std::sync::LazyLock;
+
 use driver_zfs::exec::Command;
 use node_utils::attachment::Portal;
 use secrecy::{ExposeSecret, SecretString};
@@ -7,27 +9,24 @@ use secrecy::{ExposeSecret, SecretString};
 use super::Wishes;
 use crate::disk::{Disk, Stack};
 use crate::facts::Facts;
-use crate::host::{Places, Scripts};
+use crate::host::{Places, Scripts, bare};
 
 /// What all scripts of LIO begin with; `SAVED` is the program that they give to `awk`.
-macro_rules! script {
-    ($last:literal) => {
-        concat!(
-            "SAVED='",
-            include_str!("../script/saved.awk"),
-            "'\n",
-            include_str!("../script/common.sh"),
-            include_str!("../script/lio_shared.sh"),
-            include_str!($last),
-        )
-    };
-}
+const SHARED: &str = concat!(
+    "SAVED='",
+    include_str!("../script/saved.awk"),
+    "'\n",
+    include_str!("../script/common.sh"),
+    include_str!("../script/lio_shared.sh"),
+);
 
 /// Looks and changes.
-pub(super) const SCRIPT: &str = script!("../script/lio.sh");
+pub(super) static SCRIPT: LazyLock<String> =
+    LazyLock::new(|| bare(&[SHARED, include_str!("../script/lio.sh")].concat()));
 
 /// Saves what was changed.
-const SAVE: &str = script!("../script/lio_save.sh");
+static SAVE: LazyLock<String> =
+    LazyLock::new(|| bare(&[SHARED, include_str!("../script/lio_save.sh")].concat()));
 
 /// The file of whatever `targetcli` the host has.
 pub(super) const WHEREVER: &str = "auto";
@@ -51,7 +50,7 @@ impl Lio {
         places: Places,
     ) -> Self {
         Self {
-            scripts: Scripts::new(SCRIPT, "lio", sudo, places),
+            scripts: Scripts::new(&SCRIPT, "lio", sudo, places),
             wishes,
             listen,
             save: save.unwrap_or_else(|| WHEREVER.to_owned()),
@@ -141,7 +140,7 @@ impl Stack for Lio {
 
     fn save(&self) -> Option<Command> {
         let arguments = [&self.save, &self.scripts.places().targetcli_lock].map(Clone::clone);
-        let save = self.scripts.with(SAVE).change(arguments.to_vec(), "");
+        let save = self.scripts.with(&SAVE).change(arguments.to_vec(), "");
         // What is of other volumes is in it, too.
         Some(self.wishes.hiding(save))
     }

@@ -43,7 +43,7 @@ impl TargetCli {
             }
         }
         Ok(Self {
-            scripts: Scripts::new(SCRIPT, "lio", sudo, places),
+            scripts: Scripts::new(&SCRIPT, "lio", sudo, places),
             wishes,
         })
     }

@@ -1,5 +1,7 @@
 //! Subsystems of nvmet by its configfs: no tool, one script, saved as `nvmetcli` restores it.
 
+use std::sync::LazyLock;
+
 use driver_core::config::ConfigError;
 use driver_zfs::exec::Command;
 
@@ -7,17 +9,19 @@ use super::{NvmetConfig, Port, SAVED};
 use crate::config::{Attributes, file};
 use crate::disk::{Disk, Stack};
 use crate::facts::Facts;
-use crate::host::{Places, Scripts};
+use crate::host::{Places, Scripts, bare};
 
 /// The script; `SAVED` is the program that it gives to `awk`.
-pub(super) const SCRIPT: &str = concat!(
-    "SAVED='",
-    include_str!("../script/saved.awk"),
-    "'\n",
-    include_str!("../script/common.sh"),
-    include_str!("../script/nvmet_nodes.sh"),
-    include_str!("../script/nvmet.sh"),
-);
+pub(super) static SCRIPT: LazyLock<String> = LazyLock::new(|| {
+    bare(concat!(
+        "SAVED='",
+        include_str!("../script/saved.awk"),
+        "'\n",
+        include_str!("../script/common.sh"),
+        include_str!("../script/nvmet_nodes.sh"),
+        include_str!("../script/nvmet.sh"),
+    ))
+});
 
 /// It knows no nodes. The same as in the examples of democratic-csi.
 const OPEN: [(&str, &str); 1] = [("allow_any_host", "1")];
@@ -74,7 +78,7 @@ impl Nvmet {
         };
         let save = file(config.config_path.as_deref(), &format!("{key}.configPath"))?;
         Ok(Self {
-            scripts: Scripts::new(SCRIPT, "nvmet", config.sudo_enabled, places),
+            scripts: Scripts::new(&SCRIPT, "nvmet", config.sudo_enabled, places),
             attributes: attributes.or(defaults),
             ports,
             save: save.unwrap_or_else(|| SAVED.to_owned()),

@@ -41,7 +41,7 @@ impl NvmetCli {
         let path =
             |text: &Option<String>, name: &str| file(text.as_deref(), &format!("{key}.{name}"));
         Ok(Self {
-            scripts: Scripts::new(SCRIPT, "nvmet", config.sudo_enabled, places),
+            scripts: Scripts::new(&SCRIPT, "nvmet", config.sudo_enabled, places),
             tool: program(
                 config.nvmetcli_path.as_deref(),
                 "nvmetcli",

@@ -116,9 +116,7 @@ find_save() {
 }
 
 # Puts elements into the saved configuration, whole or not at all.
-store() {
-    [ -n "$save" ] || return 0
-    ! saved same "$1" || return 0
+put() {
     find_save
     # Not every awk says that a disk is full: what was written is read again.
     saved merge "$1" >"$save.omnibus" && saved same "$1" "$save.omnibus" || {
@@ -128,4 +126,9 @@ store() {
     keep "$save.omnibus"
     mv -f "$save.omnibus" "$save" || die "cannot write $save"
     keep "$folder"
+}
+
+# The same where they are not there as they are wanted.
+store() {
+    [ -z "$save" ] || saved same "$1" || put "$1"
 }

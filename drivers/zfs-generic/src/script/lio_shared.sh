@@ -52,7 +52,7 @@ save_waiting() {
     [ -n "$save" ] && [ -s "$waiting" ] || return 0
     get /proc/sys/kernel/random/boot_id
     elements=$(sed -n "s/^$it \(.*\) \.\$/\1/p" "$waiting") || die "cannot read $waiting"
-    [ -z "$elements" ] || (store "$elements") || {
+    [ -z "$elements" ] || (put "$elements") || {
         forget_repetitions
         exit 1
     }

@@ -9,28 +9,19 @@
 # those of the wanted targets). Exit 3: not so. Exit 2: the second file is no such JSON; nothing is printed.
 # `drop` is a subsystem that no saved port may list, also one that the host does not have any more.
 #
-# Records end at quotes, so that every second one is the inside of a string; lines mean nothing.
+# Lines mean nothing, but that strings end in them. A line that holds one member of an element, as tools
+# write them, is read at once: most lines are such.
 
-BEGIN { RS = "\""; FS = "\001"; document = 0; broken = 0
+BEGIN { document = 0; broken = 0
     names["storage_objects"] = "plugin name"; names["targets"] = "fabric wwn"
     names["subsystems"] = "nqn"; names["ports"] = "portid"; names["hosts"] = "nqn" }
 
-FNR == 1 { finish(); document++; depth = 0; within = 0; started = 0; ended = 0 }
+FNR == 1 { finish(); document++; depth = 0; started = 0; ended = 0 }
 
-{
-    if (within) {
-        text = text_of_string $0
-        backslashes = text; sub(/.*[^\\]/, "", backslashes)
-        if (length(backslashes) % 2 == 1) { text_of_string = text "\""; next }
-        within = 0; text_of_string = ""
-        string("\"" text "\"")
-    } else {
-        piece = $0
-        gsub(/[ \t\r\n]+/, " ", piece)
-        plain(piece)
-        within = 1; text_of_string = ""
-    }
-}
+document == 2 && depth > 2 && kind[depth] == "{" && expect[depth] == "key" && \
+    /^ *"[^"\\]*": ("[^"\\]*"|[-+.0-9a-zA-Z]+),?$/ { one_member($0); next }
+
+{ pieces($0) }
 
 END {
     finish()
@@ -41,11 +32,41 @@ END {
 }
 
 function finish() {
-    # The last record is always outside of strings: what follows the last quote.
-    if (document > 0 && (depth != 0 || !within || (document > 1 && started && !ended))) broken = 1
+    if (document > 0 && (depth != 0 || (document > 1 && started && !ended))) broken = 1
+}
+
+# A line, from quote to quote: what is in strings and what is not.
+function pieces(line,    n, i, parts, inside, text, backslashes) {
+    n = split(line, parts, "\"")
+    for (i = 1; i <= n; i++) {
+        if (!inside) { if (parts[i] != "") plain(parts[i]); inside = 1; text = ""; continue }
+        # What follows the last quote is in no string.
+        if (i == n) { broken = 1; return }
+        text = text parts[i]
+        if (index(text, "\\")) {
+            backslashes = text; sub(/.*[^\\]/, "", backslashes)
+            if (length(backslashes) % 2 == 1) { text = text "\""; continue }
+        }
+        inside = 0
+        string("\"" text "\"")
+    }
+}
+
+# The same as its pieces would do.
+function one_member(line,    more, at, name, s) {
+    sub(/^ */, "", line)
+    if (more = (substr(line, length(line)) == ",")) line = substr(line, 1, length(line) - 1)
+    at = index(line, "\": ")
+    name = substr(line, 2, at - 2); s = substr(line, at + 3)
+    key[depth] = "\"" name "\""
+    if (depth == 7 && section == "targets" && key[5] == "\"portals\"") portal(key[7], s)
+    separate(); buffer = buffer line
+    if (depth == 3 && listed) member[name] = s
+    count[depth]++; expect[depth] = more ? "key" : "comma"
 }
 
 function plain(piece,    i, c, scalar) {
+    gsub(/[ \t\r\n]+/, " ", piece)
     scalar = ""
     for (i = 1; i <= length(piece); i++) {
         c = substr(piece, i, 1)
@@ -59,7 +80,7 @@ function plain(piece,    i, c, scalar) {
     if (scalar != "") value(scalar)
 }
 
-function pad(n,    s) { s = ""; while (n-- > 0) s = s "  "; return s }
+function pad(n) { if (!(n in pads)) pads[n] = n > 0 ? pad(n - 1) "  " : ""; return pads[n] }
 
 function string(s) {
     if (depth > 0 && kind[depth] == "{" && expect[depth] == "key") {
