@@ -25,6 +25,13 @@ const LICENSE: &str = "OBJECTIVEFS_LICENSE";
 /// The rest of a license is the key of its administrator, which no mount needs.
 const LICENSE_LENGTH: usize = 24;
 
+/// What files and directories of an SMB share that is given to a group show unless an option says otherwise:
+/// what mount.cifs(8) says, and the group may write.
+const GROUP_MODES: [([&str; 2], &str); 2] = [
+    (["file_mode=", "fmask="], "0775"),
+    (["dir_mode=", "dmask="], "02775"),
+];
+
 /// A command and where it runs.
 pub(super) struct Plan<'a> {
     pub(super) place: &'a dyn Runner,
@@ -144,6 +151,12 @@ fn smb<'a>(
     }
     if let Some(group) = wanted.access.group {
         rest.push(format!("gid={group}"));
+        for (names, mode) in GROUP_MODES {
+            let said = |flag| names.iter().any(|name| starts(flag, name));
+            if !wanted.access.flags.iter().any(said) {
+                rest.push(format!("{}{mode}", names[0]));
+            }
+        }
     }
     if let Some(domain) = &login.domain {
         rest.push(format!("domain={domain}"));

@@ -132,13 +132,25 @@ fn whoever_logs_in_to_an_smb_server_is_on_no_command_line() {
     let (line, env) = with(&["username=me", "password=\"a,b\""]);
     assert_eq!(line, format!("{head} defaults //nas/share/v/a STAGING"));
     assert_eq!(env, ["USER=me", "PASSWD=a,b"]);
-    let mut group = access(&["guest"]);
-    group.group = Some(1000);
-    assert!(
-        planned(&smb, &group, &none)
-            .0
-            .contains("guest,defaults,gid=1000 ")
-    );
+    for (flags, options) in [
+        (
+            &["guest"][..],
+            "guest,defaults,gid=1000,file_mode=0775,dir_mode=02775",
+        ),
+        (
+            &["guest", "dir_mode=0770"],
+            "guest,dir_mode=0770,defaults,gid=1000,file_mode=0775",
+        ),
+        (
+            &["guest", "dmask=0770", "file_mode=0660"],
+            "guest,dmask=0770,file_mode=0660,defaults,gid=1000",
+        ),
+    ] {
+        let mut group = access(flags);
+        group.group = Some(1000);
+        let line = planned(&smb, &group, &none).0;
+        assert!(line.contains(&format!("{options} ")), "{line}");
+    }
 }
 
 #[test]

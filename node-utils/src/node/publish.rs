@@ -75,7 +75,10 @@ fn plan<'a>(context: &Context, request: &'a PublishRequest) -> Result<Plan<'a>, 
         asked,
         added: added.attributes,
         exclusive: mode.has_one_target(),
-        group: access.group,
+        // A share of SMB shows whatever its mount says, and has been told.
+        group: access
+            .group
+            .filter(|_| !matches!(request.attachment, Attachment::Smb(_))),
     })
 }
 
