@@ -56,8 +56,8 @@ impl Default for Places {
     }
 }
 
-/// A script without its comments and indentation, as it travels with each call. No line of a text in it may
-/// begin with a number sign.
+/// A script without its comments, indentation and empty lines, as it travels with each call. No text in it may
+/// have a line that begins with a blank or a number sign.
 pub(crate) fn bare(script: &str) -> String {
     let lines = script.lines().map(str::trim_start);
     let told = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -80,14 +80,6 @@ impl Scripts {
             stack,
             sudo,
             places,
-        }
-    }
-
-    /// The same for another script of that stack.
-    pub(crate) fn with(&self, text: &'static str) -> Self {
-        Self {
-            text,
-            ..self.clone()
         }
     }
 

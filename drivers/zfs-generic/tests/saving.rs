@@ -4,8 +4,6 @@
 
 mod common;
 
-use std::io::Write as _;
-
 use common::{Host, LIO, Volume};
 use driver_zfs::Export as _;
 use driver_zfs::exec::Command;
@@ -42,89 +40,123 @@ async fn acts(host: &Host, export: &DiskExport, volume: &Volume, made: bool) -> 
     commands.collect::<Vec<_>>().try_into().unwrap()
 }
 
-/// The names of the targets that are saved.
+/// The names of the targets that are saved, in their order.
 fn saved(host: &Host) -> Vec<String> {
     let config: Value = serde_json::from_str(&host.text("etc/saved.json")).unwrap();
     let targets = config["targets"].as_array().unwrap().iter();
-    targets
+    let mut names: Vec<_> = targets
         .map(|target| target["wwn"].as_str().unwrap().to_owned())
         .map(|name| name.rsplit_once(':').unwrap().1.to_owned())
-        .collect()
+        .collect();
+    names.sort();
+    names
+}
+
+/// Adds to what waits.
+fn wait(host: &Host, text: &str) {
+    let before = std::fs::read_to_string(host.path(WAITING)).unwrap_or_default();
+    std::fs::write(host.path(WAITING), before + text).unwrap();
+}
+
+/// Makes it, and is cut before it is saved; says what saves it.
+async fn make(host: &Host, export: &DiskExport, volume: &Volume) -> Command {
+    let [make, save] = acts(host, export, volume, true).await;
+    drop(host.run(&make).await.unwrap());
+    save
+}
+
+/// Removes it, and is cut before that is saved.
+async fn remove(host: &Host, export: &DiskExport, volume: &Volume) {
+    let [remove, _] = acts(host, export, volume, false).await;
+    drop(host.run(&remove).await.unwrap());
 }
 
 #[tokio::test]
-async fn whoever_saves_saves_all_that_waits_and_the_last_change_counts() {
+async fn whoever_saves_saves_what_has_become_of_all_that_waits() {
     let host = Host::new();
     let export = host.export(&open());
     let mut saves = Vec::new();
-    for number in 1..=3 {
-        let [make, save] = acts(&host, &export, &volume(number), true).await;
-        drop(host.run(&make).await.unwrap());
-        saves.push(save);
+    for number in 1..=4 {
+        saves.push(make(&host, &export, &volume(number)).await);
     }
-    let [remove, _] = acts(&host, &export, &volume(2), false).await;
-    drop(host.run(&remove).await.unwrap());
-    let [remove, _] = acts(&host, &export, &volume(3), false).await;
-    drop(host.run(&remove).await.unwrap());
-    // Another dataset with the name of one that went.
-    let again = Volume::new("tank/w", "pvc-3", 4);
-    let [make, _] = acts(&host, &export, &again, true).await;
-    drop(host.run(&make).await.unwrap());
+    for number in 2..=4 {
+        remove(&host, &export, &volume(number)).await;
+    }
+    // Another dataset with the name of one that went, and the same one again.
+    let again = Volume::new("tank/w", "pvc-3", 5);
+    make(&host, &export, &again).await;
+    make(&host, &export, &volume(4)).await;
     assert!(!host.path("etc/saved.json").exists());
 
     drop(host.run(&saves[0]).await.unwrap());
-    assert_eq!(saved(&host), ["pvc-1", "pvc-3"]);
-    assert!(
-        host.text("etc/saved.json")
-            .contains("/dev/zvol/tank/w/pvc-3")
-    );
+    assert_eq!(saved(&host), ["pvc-1", "pvc-3", "pvc-4"]);
+    let text = host.text("etc/saved.json");
+    assert!(text.contains("/dev/zvol/tank/w/pvc-3") && !text.contains("/dev/zvol/tank/v/pvc-3"));
     assert!(!host.path(WAITING).exists());
     host.counted();
     // Nothing is left to do.
     drop(host.run(&saves[1]).await.unwrap());
     assert_eq!(host.counted(), 0);
-    assert_eq!(host.facts(&export, &volume(1)).await.missing, [""; 0]);
-    assert_eq!(host.facts(&export, &again).await.missing, [""; 0]);
+    for volume in [&volume(1), &again, &volume(4)] {
+        assert_eq!(host.facts(&export, volume).await.missing, [""; 0]);
+    }
+    remove(&host, &export, &again).await;
+    remove(&host, &export, &volume(1)).await;
+    drop(host.run(&saves[0]).await.unwrap());
+    assert_eq!(saved(&host), ["pvc-4"]);
 }
 
 #[tokio::test]
-async fn what_waits_when_somebody_is_cut_is_seen_and_is_for_root_alone() {
+async fn what_was_taken_away_since_it_was_noted_is_not_saved() {
     use std::os::unix::fs::PermissionsExt as _;
     let host = Host::new();
     let export = host.export(&open());
-    let [make, _] = acts(&host, &export, &volume(1), true).await;
-    drop(host.run(&make).await.unwrap());
+    make(&host, &export, &volume(1)).await;
     let mode = host.path(WAITING).metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    let facts = host.facts(&export, &volume(1)).await;
-    assert_eq!(facts.missing, ["saved"]);
-    // Whatever became of the target meanwhile, it would be saved by the next one.
+    assert_eq!(host.facts(&export, &volume(1)).await.missing, ["saved"]);
     host.starts_again();
-    let facts = host.facts(&export, &volume(1)).await;
-    assert_eq!(facts.present, ["saved"]);
-    host.withdraw(&export, &volume(1)).await.unwrap();
     assert_eq!(host.facts(&export, &volume(1)).await.present, [""; 0]);
     host.establish(&export, &volume(2)).await.unwrap().unwrap();
     assert_eq!(saved(&host), ["pvc-2"]);
 }
 
 #[tokio::test]
-async fn what_was_cut_while_it_was_written_and_what_is_of_an_earlier_start_count_for_nothing() {
+async fn what_is_saved_of_a_volume_stays_when_another_one_of_its_name_goes() {
     let host = Host::new();
     let export = host.export(&open());
-    let [make, _] = acts(&host, &export, &volume(1), true).await;
-    drop(host.run(&make).await.unwrap());
-    let whole = host.text(WAITING);
-    let line = whole.trim().to_owned();
-    let (boot, elements) = line.split_once(' ').unwrap();
-    let other = elements.replace("pvc-1", "pvc-8");
-    let earlier = format!("\n00000000-{} {other}\n", &boot[9..]);
-    let cut = format!("\n{boot} {}", &elements.replace("pvc-1", "pvc-9")[..200]);
-    let mut file = std::fs::File::options()
-        .append(true)
-        .open(host.path(WAITING))
-        .unwrap();
-    file.write_all((earlier + &cut).as_bytes()).unwrap();
+    make(&host, &export, &volume(1)).await;
+    let noted = host.text(WAITING);
+    let theirs = noted
+        .replace("|kept|", "|gone|")
+        .replace("tank/v", "tank/w");
+    wait(&host, &theirs);
+    host.establish(&export, &volume(2)).await.unwrap().unwrap();
+    assert_eq!(saved(&host), ["pvc-1", "pvc-2"]);
+    assert_eq!(host.facts(&export, &volume(1)).await.missing, [""; 0]);
+    // Nor does it when it was saved before.
+    wait(&host, &theirs);
+    host.establish(&export, &volume(3)).await.unwrap().unwrap();
+    assert_eq!(saved(&host), ["pvc-1", "pvc-2", "pvc-3"]);
+    assert_eq!(host.facts(&export, &volume(1)).await.missing, [""; 0]);
+}
+
+#[tokio::test]
+async fn what_was_cut_while_it_was_noted_and_what_is_of_an_earlier_start_count_for_nothing() {
+    let host = Host::new();
+    let export = host.export(&open());
+    make(&host, &export, &volume(8)).await;
+    let line = host.text(WAITING).trim().to_owned();
+    std::fs::remove_file(host.path(WAITING)).unwrap();
+    make(&host, &export, &volume(9)).await;
+    let cut = host
+        .text(WAITING)
+        .trim_end()
+        .trim_end_matches('.')
+        .to_owned();
+    std::fs::remove_file(host.path(WAITING)).unwrap();
+    make(&host, &export, &volume(1)).await;
+    wait(&host, &format!("\n00000000-{}\n{cut}", &line[9..]));
     host.establish(&export, &volume(2)).await.unwrap().unwrap();
     assert_eq!(saved(&host), ["pvc-1", "pvc-2"]);
 }
@@ -143,11 +175,43 @@ async fn what_cannot_be_saved_waits_once_however_often_it_is_tried() {
         }
         lengths.push(host.text(WAITING).lines().count());
     }
-    assert_eq!(lengths[1..], [lengths[0]; 3], "{lengths:?}");
+    assert_eq!(lengths, [lengths[0]; 4]);
     std::fs::remove_file(host.path("etc/saved.json")).unwrap();
     host.establish(&export, &volume(3)).await.unwrap().unwrap();
-    let mut all = saved(&host);
-    all.sort();
-    assert_eq!(all, ["pvc-1", "pvc-2", "pvc-3"]);
+    assert_eq!(saved(&host), ["pvc-1", "pvc-2", "pvc-3"]);
     assert!(!host.path(WAITING).exists());
+}
+
+#[tokio::test]
+async fn what_waits_lies_beside_the_file_that_a_link_leads_to() {
+    let host = Host::new();
+    let export = host.export(&open());
+    std::fs::create_dir(host.path("kept")).unwrap();
+    std::fs::write(host.path("kept/real.json"), "{}").unwrap();
+    std::os::unix::fs::symlink("../kept/real.json", host.path("etc/saved.json")).unwrap();
+    let save = make(&host, &export, &volume(1)).await;
+    assert!(!host.path(WAITING).exists());
+    assert!(host.path("kept/real.json.omnibus-waiting").exists());
+    drop(host.run(&save).await.unwrap());
+    assert_eq!(saved(&host), ["pvc-1"]);
+    assert!(!host.path("kept/real.json.omnibus-waiting").exists());
+}
+
+#[tokio::test]
+async fn a_disk_that_is_full_costs_nothing_that_was_saved() {
+    let host = Host::new();
+    let export = host.export(&open());
+    host.establish(&export, &volume(1)).await.unwrap().unwrap();
+    let before = host.text("etc/saved.json");
+    // Not every awk says that it could not write.
+    host.program(
+        "awk",
+        "#!/bin/sh\ncase $* in *mode=merge*) exit 0 ;; esac\nexec /usr/bin/awk \"$@\"\n",
+    );
+    let failed = host.withdraw(&export, &volume(1)).await;
+    assert!(failed.unwrap_err().stderr().contains("nothing was saved"));
+    assert_eq!(host.text("etc/saved.json"), before);
+    std::fs::remove_file(host.path("bin/awk")).unwrap();
+    host.withdraw(&export, &volume(1)).await.unwrap();
+    assert_eq!(saved(&host), [""; 0]);
 }

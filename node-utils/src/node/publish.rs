@@ -75,10 +75,7 @@ fn plan<'a>(context: &Context, request: &'a PublishRequest) -> Result<Plan<'a>, 
         asked,
         added: added.attributes,
         exclusive: mode.has_one_target(),
-        // A share of SMB shows whatever its mount says, and has been told.
-        group: access
-            .group
-            .filter(|_| !matches!(request.attachment, Attachment::Smb(_))),
+        group: access.group,
     })
 }
 
@@ -190,6 +187,13 @@ fn regroup(plan: &Plan<'_>, attributes: Attributes) -> Result<bool, Error> {
         return Ok(false);
     };
     let staging = &plan.request.staging;
+    if matches!(plan.request.attachment, Attachment::Smb(_)) {
+        // It shows whatever its mount says, which was told when it was staged.
+        if plan.staged.gid != group {
+            tracing::warn!(path = %staging, group, "the share was mounted for another group: unstage it first");
+        }
+        return Ok(false);
+    }
     if attributes.is_read_only() || flags(&plan.staged, staging.path())?.is_read_only() {
         return Ok(false);
     }

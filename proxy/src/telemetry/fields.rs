@@ -35,6 +35,7 @@ pub(super) const ALLOWED: &[&str] = &[
     "fingerprint",
     "goes_on",
     "grace",
+    "group",
     "host",
     "in_flight",
     "is_shared",

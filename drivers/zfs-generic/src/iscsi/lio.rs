@@ -11,22 +11,17 @@ use crate::disk::{Disk, Stack};
 use crate::facts::Facts;
 use crate::host::{Places, Scripts, bare};
 
-/// What all scripts of LIO begin with; `SAVED` is the program that they give to `awk`.
-const SHARED: &str = concat!(
-    "SAVED='",
-    include_str!("../script/saved.awk"),
-    "'\n",
-    include_str!("../script/common.sh"),
-    include_str!("../script/lio_shared.sh"),
-);
-
-/// Looks and changes.
-pub(super) static SCRIPT: LazyLock<String> =
-    LazyLock::new(|| bare(&[SHARED, include_str!("../script/lio.sh")].concat()));
-
-/// Saves what was changed.
-static SAVE: LazyLock<String> =
-    LazyLock::new(|| bare(&[SHARED, include_str!("../script/lio_save.sh")].concat()));
+/// The script; `SAVED` is the program that it gives to `awk`.
+pub(super) static SCRIPT: LazyLock<String> = LazyLock::new(|| {
+    bare(concat!(
+        "SAVED='",
+        include_str!("../script/saved.awk"),
+        "'\n",
+        include_str!("../script/common.sh"),
+        include_str!("../script/lio_saved.sh"),
+        include_str!("../script/lio.sh"),
+    ))
+});
 
 /// The file of whatever `targetcli` the host has.
 pub(super) const WHEREVER: &str = "auto";
@@ -139,8 +134,10 @@ impl Stack for Lio {
     }
 
     fn save(&self) -> Option<Command> {
-        let arguments = [&self.save, &self.scripts.places().targetcli_lock].map(Clone::clone);
-        let save = self.scripts.with(&SAVE).change(arguments.to_vec(), "");
+        let places = self.scripts.places();
+        let of_nobody = ["save", &places.configfs, &self.save, &places.targetcli_lock];
+        let arguments = of_nobody.into_iter().chain([""; 4]).map(str::to_owned);
+        let save = self.scripts.change(arguments.collect(), "");
         // What is of other volumes is in it, too.
         Some(self.wishes.hiding(save))
     }

@@ -1,4 +1,4 @@
-# What the scripts of all target stacks share. `$mode` is `look`, `make`, `resize` or `remove`.
+# What the scripts of all target stacks share. `$mode` is `look`, `make`, `remove` or another one of theirs.
 # A look changes nothing and prints what is missing, what is present and what is of somebody else;
 # the other modes are silent. One function wants a thing: it says so in a look, and does it in `make`.
 umask 077
@@ -119,7 +119,7 @@ find_save() {
 put() {
     find_save
     # Not every awk says that a disk is full: what was written is read again.
-    saved merge "$1" >"$save.omnibus" && saved same "$1" "$save.omnibus" || {
+    saved merge "$1" >"$save.omnibus" && [ -s "$save.omnibus" ] && saved same "$1" "$save.omnibus" || {
         rm -f "$save.omnibus"
         die "$save is not what it should be, or cannot be written: nothing was saved"
     }

@@ -5,37 +5,11 @@
 # those get in that `node=INITIATOR` names. SAVED is a file, `auto` for that of whatever targetcli there
 # is, `named` or `named:FILE` for a look that is content with the names in it, `-` for none. `$secrets`
 # are lines `FILE VALUE` for the folder `auth` of the portal group and of each node. The mode `nodes`
-# changes who gets into a target that is there. What is changed waits until lio_save.sh saves it.
-mode=$1 root=$2/target save=$3 lock=$4 name=$5 iqn=$6 device=$7 serial=$8
-shift 8
-target=$root/iscsi/$iqn
-tpg=$target/tpgt_1
-lun=$tpg/lun/lun_0
-
+# changes who gets into a target that is there. The mode `save`, of no volume, saves what was changed of all.
+mode=$1 root=$2/target save=$3 lock=$4
 share_lio
-
-store_of() {
-    backstore=
-    for found in "$root"/core/iblock_*/"$name"; do
-        [ ! -d "$found" ] || backstore=$found
-    done
-}
-
-# Whether what has our names is ours, or half made and nobody's.
-judge() {
-    store_of
-    foreign_store=no foreign_target=no
-    if [ -n "$backstore" ]; then
-        get "$backstore/udev_path"
-        [ -z "$it" ] || [ "$it" = "$device" ] || foreign_store=yes
-    fi
-    # What is linked to the backstore of somebody else is theirs; so is, then, what has no link.
-    if [ $foreign_store = yes ] && [ -d "$target" ]; then foreign_target=yes; fi
-    for link in "$target"/tpgt_*/lun/lun_*/*; do
-        [ -L "$link" ] || continue
-        { [ -n "$backstore" ] && [ "$link" -ef "$backstore" ]; } || foreign_target=yes
-    done
-}
+about "$5" "$6" "$7" "$8"
+shift 8
 
 # What is missing of these, the outer ones first, by one process.
 make_folders() {
@@ -132,7 +106,6 @@ note_portals() {
     done
     get "$tpg/enable"
     [ "$it" != 1 ] && [ -n "$save" ] || return 0
-    save_waiting
     portals=$portals$(saved portals "{\"targets\":[{\"fabric\":\"iscsi\",\"wwn\":\"$iqn\"}]}") || :
 }
 
@@ -261,101 +234,6 @@ show_nodes() {
     done
 }
 
-# The members of a group of attributes as they are set.
-members() {
-    comma= all=
-    kind=$1 from=$2
-    shift 2
-    for word; do
-        case $word in
-        "$kind"=*)
-            word=${word#*=}
-            get "$from/${word%%=*}"
-            case $it in
-            '' | *[!0-9]* | 0?*) quoted "$it" ;;
-            esac
-            all=$all$comma\"${word%%=*}\":$it
-            comma=,
-            ;;
-        esac
-    done
-}
-
-secret_member() {
-    quoted "$2"
-    case $1 in
-    userid) group="$group\"chap_userid\":$it," ;;
-    password) group="$group\"chap_password\":$it," ;;
-    userid_mutual) group="$group\"chap_mutual_userid\":$it," ;;
-    password_mutual) group="$group\"chap_mutual_password\":$it," ;;
-    esac
-}
-
-# The nodes that get in, as they are there: somebody else may have let them in.
-node_elements() {
-    accounts= between=
-    for account in "$tpg"/acls/*; do
-        [ -d "$account" ] || continue
-        group=
-        for key in userid password userid_mutual password_mutual; do
-            get "$account/auth/$key"
-            [ -z "$it" ] || secret_member $key "$it"
-        done
-        mapped= comma=
-        for number in "$account"/lun_*; do
-            for link in "$number"/*; do
-                [ -L "$link" ] || continue
-                get "$number/write_protect"
-                protected=false
-                [ "$it" != 1 ] || protected=true
-                mapped="$mapped$comma{\"alias\":\"${link##*/}\",\"index\":${number##*lun_},\
-\"tpg_lun\":0,\"write_protect\":$protected}"
-                comma=,
-            done
-        done
-        accounts="$accounts$between{$group\"mapped_luns\":[$mapped],\"node_wwn\":\"${account##*/}\"}"
-        between=,
-    done
-}
-
-elements() {
-    node_elements
-    get "$backstore/wwn/vpd_unit_serial"
-    unit=${it##*: }
-    unit=${unit##*:}
-    members block "$backstore/attrib" "$@"
-    stored="{\"attributes\":{$all},\"dev\":\"$device\",\"name\":\"$name\",\"plugin\":\"block\",\
-\"readonly\":false,\"write_back\":false,\"wwn\":\"$unit\"}"
-    members tpg "$tpg/attrib" "$@"
-    group="\"attributes\":{$all},"
-    each_secret secret_member
-    alias=
-    for link in "$lun"/*; do
-        [ ! -L "$link" ] || alias=${link##*/}
-    done
-    group="$group\"enable\":true,\"luns\":[{\"alias\":\"$alias\",\"index\":0,\
-\"storage_object\":\"/backstores/block/$name\"}],\"node_acls\":[$accounts],\"portals\":["
-    comma=
-    for portal in "$tpg"/np/*; do
-        [ -d "$portal" ] || continue
-        portal=${portal##*/}
-        group="$group$comma{\"ip_address\":\"${portal%:*}\",\"iser\":false,\"offload\":false,\
-\"port\":${portal##*:}}"
-        comma=,
-    done
-    elements="{\"storage_objects\":[$stored],\"targets\":[{\"fabric\":\"iscsi\",\"tpgs\":[{$group],\
-\"tag\":1}],\"wwn\":\"$iqn\"}]}"
-}
-
-# What must not be saved any more.
-absences() {
-    absences="\"storage_objects\":[{\"plugin\":\"block\",\"name\":\"$name\",\"dev\":\"$device\",\
-\"absent\":true}]"
-    [ $foreign_target = yes ] ||
-        absences="$absences,\"targets\":[{\"fabric\":\"iscsi\",\"wwn\":\"$iqn\",\"absent\":true}]"
-    absences="{$absences}"
-}
-
 # A portal group and all that is in it.
 remove_group() {
     # Ends its sessions. Some kernels refuse to disable what was never enabled.
@@ -376,21 +254,19 @@ remove_target() {
     [ ! -d "$target" ] || rmdir "$target" || die "$iqn is busy"
 }
 
-# Whether a file holds one of the names. What waits is saved, and gone, while it is read.
-names_us() {
-    [ -e "$1" ] || return 1
-    grep -qsF -e "\"$name\"" -e "\"$iqn\"" "$1"
-    code=$?
-    [ $code -gt 1 ] || return $code
-    [ ! -e "$1" ] || die "cannot read $1, or cannot run grep"
-    return 1
-}
-
-# Whether one of the names is saved, or waits for that. The file is read as JSON only where it has them.
+# Whether one of the names is saved. The file is read as JSON only where it has them.
 is_saved() {
-    names_us "$waiting" || { names_us "$save" && ! saved named "$absences"; }
+    [ -e "$save" ] || return 1
+    grep -qF -e "\"$name\"" -e "\"$iqn\"" "$save"
+    code=$?
+    [ $code -le 1 ] || die "cannot read $save, or cannot run grep"
+    [ $code = 0 ] && ! saved named "$absences"
 }
 
+if [ "$mode" = save ]; then
+    save_waiting
+    exit 0
+fi
 judge
 absences
 case $mode in
@@ -416,20 +292,14 @@ nodes)
     [ $foreign_store$foreign_target = nono ] && [ -n "$backstore" ] && [ -d "$tpg" ] ||
         die "$iqn is not there, or of another volume"
     make_nodes "$@"
-    if [ -n "$save" ]; then
-        elements "$@"
-        will_be_saved "$elements"
-    fi
+    will_be_saved kept "$@"
     ;;
 make)
     [ $foreign_store$foreign_target = nono ] || die "$name or $iqn is of another volume"
     [ -d "$root/core" ] || modprobe target_core_mod || die 'the kernel of the host has no LIO'
     make_store "$@"
     make_target "$@"
-    if [ -n "$save" ]; then
-        elements "$@"
-        will_be_saved "$elements"
-    fi
+    will_be_saved kept "$@"
     ;;
 remove)
     [ $foreign_target = yes ] || remove_target
@@ -437,7 +307,7 @@ remove)
         rmdir "$backstore" || die "backstore $name is busy: another LUN is made of it"
         rmdir "${backstore%/*}" 2>/dev/null || :
     fi
-    [ ! -e "$save" ] && [ ! -e "$waiting" ] || will_be_saved "$absences"
+    [ ! -e "$save" ] && [ ! -e "$waiting" ] || will_be_saved gone
     ;;
 esac
 exit 0

@@ -1,12 +1,12 @@
 # Compares or merges elements of a saved configuration: JSON whose top level holds lists.
 #
-# The first file holds the elements that are wanted, in one text or several, of which the last counts that
-# has an element of a name; one with a member "absent" must not be there, and of one with a member "lists"
-# it only counts that its "subsystems" have that name among them.
+# The first file holds the elements that are wanted, in one text or several; one with a member "absent" must
+# not be there, unless another one of its name is wanted, and of one with a member "lists" it only counts that
+# its "subsystems" have that name among them.
 # The second is what is saved. Everything else in it stays, in its order. `mode` is `same` (exit 0
 # if all that is wanted is there as it is wanted), `named` (the same, but only by name) or `merge`
 # (prints the new text), `listed` (prints what the wanted ports list, as it is saved) or `portals` (prints
-# those of the wanted targets). Exit 3: not so. Exit 2: the second file is no such JSON; nothing is printed.
+# those of the wanted targets). Exit 3: not so. Exit 2: a file is no such JSON; nothing is printed.
 # `drop` is a subsystem that no saved port may list, also one that the host does not have any more.
 #
 # Lines mean nothing, but that strings end in them. A line that holds one member of an element, as tools
@@ -191,9 +191,8 @@ function keep(    n, fields, i, id, name) {
     element[document, section, n] = buffer
     identity[document, section, n] = id
     if (document == 1) {
-        # Of the same name the last one counts.
-        if (id != "") { if (id in latest) delete element[1, section, latest[id]]; latest[id] = n }
         absent[n, section] = ("absent" in member)
+        if (id != "" && !absent[n, section]) chosen[id] = n
         lists[n, section] = ("lists" in member) ? member["lists"] : ""
         for (name in member) if (name != "absent") wanted[n, section] = wanted[n, section] "\034" name "\035" member[name]
     } else {
@@ -212,12 +211,18 @@ function matches(section, n, at,    parts, i, pair) {
     return 1
 }
 
+# Whether another one of its name is what is wanted.
+function is_superseded(section, n,    id) {
+    id = identity[1, section, n]
+    return id != "" && id in chosen && chosen[id] != n
+}
+
 function compare(    s, n, name, at) {
     if (dropped) return 0
     for (s = 1; s <= many[1]; s++) {
         name = sections[1, s]
         for (n = 1; n <= elements[1, name]; n++) {
-            if (!((1, name, n) in element)) continue
+            if (is_superseded(name, n)) continue
             at = (identity[1, name, n] in place) ? place[identity[1, name, n]] : 0
             if (absent[n, name]) { if (at && matches(name, n, at)) return 0 }
             else if (!at) return 0
@@ -233,7 +238,7 @@ function merge(    s, n, name, at, drop, replace, out, first, body) {
         name = sections[1, s]
         if (!((2, name) in known)) { known[2, name] = 1; sections[2, ++many[2]] = name; islist[2, name] = 1 }
         for (n = 1; n <= elements[1, name]; n++) {
-            if (lists[n, name] != "" || !((1, name, n) in element)) continue
+            if (lists[n, name] != "" || is_superseded(name, n)) continue
             at = (identity[1, name, n] in place) ? place[identity[1, name, n]] : 0
             if (absent[n, name]) { if (at && matches(name, n, at)) drop[name, at] = 1 }
             else if (at) element[2, name, at] = element[1, name, n]

@@ -1,0 +1,229 @@
+# What a target of LIO is, whose it is, and how it is saved as targetcli restores it: for one volume, and for
+# all that were changed.
+
+# The file that `$save` says, and how exactly a look wants it to be.
+share_lio() {
+    how=same
+    case $save in
+    -) save= ;;
+    named:*) how=named save=${save#*:} ;;
+    named | auto)
+        [ "$save" = auto ] || how=named
+        save=/etc/target/saveconfig.json
+        [ ! -d /etc/rtslib-fb-target ] || save=/etc/rtslib-fb-target/saveconfig.json
+        ;;
+    esac
+    # Beside the file itself, whatever links lead to it.
+    [ ! -L "$save" ] || [ "$mode" = look ] || find_save
+    waiting=$save.omnibus-waiting
+
+    # targetcli holds this lock for as long as it runs.
+    if [ "$mode" != look ] && [ -n "$lock" ] && command -v flock >/dev/null 2>&1; then
+        exec 9>"$lock" || exit 1
+        # Not every flock can wait for a time.
+        turns=20
+        until flock -n 9; do
+            turns=$((turns - 1))
+            [ $turns -gt 0 ] || die "targetcli runs on the host and keeps $lock: it is busy"
+            sleep 1
+        done
+    fi
+}
+
+# Which volume it is.
+about() {
+    name=$1 iqn=$2 device=$3 serial=$4
+    target=$root/iscsi/$iqn
+    tpg=$target/tpgt_1
+    lun=$tpg/lun/lun_0
+}
+
+store_of() {
+    backstore=
+    for found in "$root"/core/iblock_*/"$name"; do
+        [ ! -d "$found" ] || backstore=$found
+    done
+}
+
+# Whether what has our names is ours, or half made and nobody's.
+judge() {
+    store_of
+    foreign_store=no foreign_target=no
+    if [ -n "$backstore" ]; then
+        get "$backstore/udev_path"
+        [ -z "$it" ] || [ "$it" = "$device" ] || foreign_store=yes
+    fi
+    # What is linked to the backstore of somebody else is theirs; so is, then, what has no link.
+    if [ $foreign_store = yes ] && [ -d "$target" ]; then foreign_target=yes; fi
+    for link in "$target"/tpgt_*/lun/lun_*/*; do
+        [ -L "$link" ] || continue
+        { [ -n "$backstore" ] && [ "$link" -ef "$backstore" ]; } || foreign_target=yes
+    done
+}
+
+# The members of a group of attributes as they are set.
+members() {
+    comma= all=
+    kind=$1 from=$2
+    shift 2
+    for word; do
+        case $word in
+        "$kind"=*)
+            word=${word#*=}
+            get "$from/${word%%=*}"
+            case $it in
+            '' | *[!0-9]* | 0?*) quoted "$it" ;;
+            esac
+            all=$all$comma\"${word%%=*}\":$it
+            comma=,
+            ;;
+        esac
+    done
+}
+
+# The names and passwords of CHAP that a portal group or a node has, as members.
+chap_members() {
+    chap=
+    for key in userid password userid_mutual password_mutual; do
+        get "$1/auth/$key"
+        [ -n "$it" ] || continue
+        quoted "$it"
+        case $key in
+        userid) member=chap_userid ;;
+        password) member=chap_password ;;
+        userid_mutual) member=chap_mutual_userid ;;
+        password_mutual) member=chap_mutual_password ;;
+        esac
+        chap="$chap\"$member\":$it,"
+    done
+}
+
+# The nodes that get in, as they are there: somebody else may have let them in.
+node_elements() {
+    accounts= between=
+    for account in "$tpg"/acls/*; do
+        [ -d "$account" ] || continue
+        chap_members "$account"
+        mapped= comma=
+        for number in "$account"/lun_*; do
+            for link in "$number"/*; do
+                [ -L "$link" ] || continue
+                get "$number/write_protect"
+                protected=false
+                [ "$it" != 1 ] || protected=true
+                quoted "${link##*/}"
+                mapped="$mapped$comma{\"alias\":$it,\"index\":${number##*lun_},\
+\"tpg_lun\":0,\"write_protect\":$protected}"
+                comma=,
+            done
+        done
+        quoted "${account##*/}"
+        accounts="$accounts$between{$chap\"mapped_luns\":[$mapped],\"node_wwn\":$it}"
+        between=,
+    done
+}
+
+elements() {
+    node_elements
+    get "$backstore/wwn/vpd_unit_serial"
+    unit=${it##*: }
+    unit=${unit##*:}
+    members block "$backstore/attrib" "$@"
+    stored="{\"attributes\":{$all},\"dev\":\"$device\",\"name\":\"$name\",\"plugin\":\"block\",\
+\"readonly\":false,\"write_back\":false,\"wwn\":\"$unit\"}"
+    members tpg "$tpg/attrib" "$@"
+    chap_members "$tpg"
+    group="\"attributes\":{$all},$chap"
+    alias=
+    for link in "$lun"/*; do
+        [ ! -L "$link" ] || alias=${link##*/}
+    done
+    quoted "$alias"
+    group="$group\"enable\":true,\"luns\":[{\"alias\":$it,\"index\":0,\
+\"storage_object\":\"/backstores/block/$name\"}],\"node_acls\":[$accounts],\"portals\":["
+    comma=
+    for portal in "$tpg"/np/*; do
+        [ -d "$portal" ] || continue
+        portal=${portal##*/}
+        group="$group$comma{\"ip_address\":\"${portal%:*}\",\"iser\":false,\"offload\":false,\
+\"port\":${portal##*:}}"
+        comma=,
+    done
+    elements="{\"storage_objects\":[$stored],\"targets\":[{\"fabric\":\"iscsi\",\"tpgs\":[{$group],\
+\"tag\":1}],\"wwn\":\"$iqn\"}]}"
+}
+
+# What must not be saved any more.
+absences() {
+    absences="\"storage_objects\":[{\"plugin\":\"block\",\"name\":\"$name\",\"dev\":\"$device\",\
+\"absent\":true}]"
+    [ $foreign_target = yes ] ||
+        absences="$absences,\"targets\":[{\"fabric\":\"iscsi\",\"wwn\":\"$iqn\",\"absent\":true}]"
+    absences="{$absences}"
+}
+
+# To save is slow, and costs the same for one volume as for many. So whoever changes a volume notes here which
+# one that is, and lets others have their turn. Whoever has the next turn at saving saves what has become of all
+# of them until then, and who comes later finds it done. What was noted before the host started is of a kernel
+# that knew other targets. Who is cut while a line is written leaves one without its end, which counts for
+# nothing. No word has a `|` in it.
+will_be_saved() {
+    [ -n "$save" ] || return 0
+    get /proc/sys/kernel/random/boot_id
+    line="$it|$1|$name|$iqn|$device|$serial"
+    shift
+    for word; do
+        case $word in
+        tpg=* | block=*) line="$line|$word" ;;
+        esac
+    done
+    folder=${waiting%/*}
+    [ -d "$folder" ] || mkdir -p "$folder" || die "cannot make $folder"
+    # What cannot be saved is tried again and again.
+    [ ! -s "$waiting" ] || ! grep -qxF -e "$line|." "$waiting" || return 0
+    printf '\n%s|.\n' "$line" >>"$waiting" || die "cannot write $waiting"
+}
+
+# note_state kept|gone NAME IQN DEVICE SERIAL WORD...: adds to `$states` what has to be saved of it. What was made
+# and is not there any more was taken away by somebody else, who says what becomes of what is saved.
+note_state() {
+    way=$1
+    about "$2" "$3" "$4" "$5"
+    shift 5
+    judge
+    if [ "$way" = kept ]; then
+        [ -n "$backstore" ] && [ $foreign_store$foreign_target = nono ] && [ -d "$tpg" ] || return 0
+        elements "$@"
+        states=$states$elements$newline some=yes
+    elif [ -z "$backstore" ] || [ $foreign_store = yes ]; then
+        absences
+        states=$states$absences$newline
+    fi
+}
+
+# Saves what has become of all that waits. Nobody changes anything meanwhile.
+save_waiting() {
+    [ -n "$save" ] && [ -s "$waiting" ] || return 0
+    get /proc/sys/kernel/random/boot_id
+    boot=$it states='' some=no
+    while IFS= read -r line; do
+        case $line in
+        "$boot|"*'|.') ;;
+        *) continue ;;
+        esac
+        line=${line#*|}
+        set -f
+        fields=$IFS IFS='|'
+        # They are words again.
+        # shellcheck disable=SC2086
+        set -- ${line%|.}
+        IFS=$fields
+        set +f
+        note_state "$@"
+    done <"$waiting"
+    # Nothing has to be taken out of a file that nobody has.
+    if [ -e "$save" ] || [ $some = yes ]; then
+        [ -z "$states" ] || put "$states"
+    fi
+    rm -f "$waiting" || die "cannot remove $waiting"
+}
