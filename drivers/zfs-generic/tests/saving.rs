@@ -115,6 +115,15 @@ async fn what_was_taken_away_since_it_was_noted_is_not_saved() {
     let mode = host.path(WAITING).metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(host.facts(&export, &volume(1)).await.missing, ["saved"]);
+    // Half of it.
+    let enable = "cfg/target/iscsi/iqn.2003-01.org.example:pvc-3/tpgt_1/enable";
+    let save = make(&host, &export, &volume(3)).await;
+    std::fs::write(host.path(enable), "0\n").unwrap();
+    drop(host.run(&save).await.unwrap());
+    assert_eq!(saved(&host), ["pvc-1"]);
+    std::fs::remove_file(host.path("etc/saved.json")).unwrap();
+    // All of it.
+    make(&host, &export, &volume(1)).await;
     host.starts_again();
     assert_eq!(host.facts(&export, &volume(1)).await.present, [""; 0]);
     host.establish(&export, &volume(2)).await.unwrap().unwrap();

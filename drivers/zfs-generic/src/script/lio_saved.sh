@@ -185,14 +185,17 @@ will_be_saved() {
 }
 
 # note_state kept|gone NAME IQN DEVICE SERIAL WORD...: adds to `$states` what has to be saved of it. What was made
-# and is not there any more was taken away by somebody else, who says what becomes of what is saved.
+# and is not there any more was taken away by somebody else, who says what becomes of what is saved. What is not
+# enabled is half made, or half removed.
 note_state() {
     way=$1
     about "$2" "$3" "$4" "$5"
     shift 5
     judge
     if [ "$way" = kept ]; then
-        [ -n "$backstore" ] && [ $foreign_store$foreign_target = nono ] && [ -d "$tpg" ] || return 0
+        [ -n "$backstore" ] && [ $foreign_store$foreign_target = nono ] || return 0
+        get "$tpg/enable"
+        [ "$it" = 1 ] || return 0
         elements "$@"
         states=$states$elements$newline some=yes
     elif [ -z "$backstore" ] || [ $foreign_store = yes ]; then
