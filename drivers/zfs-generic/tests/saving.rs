@@ -4,7 +4,8 @@
 
 mod common;
 
-use common::{Host, LIO, Volume};
+use common::{Ask, Host, LIO, Volume};
+use driver_core::NodeId;
 use driver_zfs::Export as _;
 use driver_zfs::exec::Command;
 use driver_zfs::export::Act;
@@ -168,6 +169,51 @@ async fn what_was_cut_while_it_was_noted_and_what_is_of_an_earlier_start_count_f
     wait(&host, &format!("\n00000000-{}\n{cut}", &line[9..]));
     host.establish(&export, &volume(2)).await.unwrap().unwrap();
     assert_eq!(saved(&host), ["pvc-1", "pvc-2"]);
+    // Of a line that is whole nothing is missing but what ends it.
+    let save = make(&host, &export, &volume(3)).await;
+    let whole = host.text(WAITING).trim_end().to_owned();
+    std::fs::write(host.path(WAITING), whole).unwrap();
+    drop(host.run(&save).await.unwrap());
+    assert_eq!(saved(&host), ["pvc-1", "pvc-2", "pvc-3"]);
+}
+
+#[tokio::test]
+async fn who_was_put_out_of_what_is_half_made_is_not_saved() {
+    const GROUP: &str = "cfg/target/iscsi/iqn.2003-01.org.example:pvc-1/tpgt_1";
+    let host = Host::new();
+    let export = host.export(LIO);
+    let mut half = volume(1);
+    let [a, b] = ["a", "b"].map(|name| NodeId::parse(name).unwrap());
+    let hand_made = host.path(GROUP).join("np/192.0.2.9:3260");
+    host.settle(&export, &mut half, &Ask::Establish)
+        .await
+        .unwrap();
+    std::fs::create_dir(&hand_made).unwrap();
+    for node in [a, b] {
+        let allow = Ask::Allow(node);
+        host.settle(&export, &mut half, &allow).await.unwrap();
+    }
+    assert!(host.text("etc/saved.json").contains("org.example:a"));
+    // Somebody was cut.
+    std::fs::write(host.path(GROUP).join("enable"), "0\n").unwrap();
+    std::fs::remove_dir_all(&hand_made).unwrap();
+    host.settle(&export, &mut half, &Ask::Revoke(None))
+        .await
+        .unwrap();
+    let config: Value = serde_json::from_str(&host.text("etc/saved.json")).unwrap();
+    let group = &config["targets"][0]["tpgs"][0];
+    assert_eq!(group["node_acls"], serde_json::json!([]));
+    assert_eq!(group["enable"], false);
+    assert_eq!(group["luns"][0]["index"], 0);
+    // It is put right with the portals that it had.
+    host.settle(&export, &mut half, &Ask::Establish)
+        .await
+        .unwrap();
+    assert!(hand_made.exists());
+    let config: Value = serde_json::from_str(&host.text("etc/saved.json")).unwrap();
+    let group = &config["targets"][0]["tpgs"][0];
+    assert_eq!(group["enable"], true);
+    assert_eq!(group["portals"].as_array().unwrap().len(), 2);
 }
 
 #[tokio::test]

@@ -109,7 +109,8 @@ keep() {
 # what survives a reboot.
 find_save() {
     if [ -L "$save" ]; then
-        save=$(readlink -f "$save") && [ -n "$save" ] || die "$save leads nowhere"
+        real=$(readlink -f "$save") && [ -n "$real" ] || die "$save leads nowhere"
+        save=$real
     fi
     folder=${save%/*}
     [ -d "$folder" ] || mkdir -p "$folder" || die "cannot make $folder"

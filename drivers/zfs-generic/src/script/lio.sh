@@ -96,19 +96,6 @@ forget_others() {
     remove_group "$tpg"
 }
 
-# The portals that a group has to have when it is made anew, also those that somebody else gave it. A
-# target whose group is not enabled is one at which somebody was cut: what it had is saved.
-note_portals() {
-    portals=
-    [ "$mode" != look ] && [ -d "$target" ] || return 0
-    for portal in "$tpg"/np/*; do
-        [ ! -d "$portal" ] || portals=$portals${portal##*/}$newline
-    done
-    get "$tpg/enable"
-    [ "$it" != 1 ] && [ -n "$save" ] || return 0
-    portals=$portals$(saved portals "{\"targets\":[{\"fabric\":\"iscsi\",\"wwn\":\"$iqn\"}]}") || :
-}
-
 # An address that the host does not have any more is no reason to fail.
 make_noted_portals() {
     # Addresses of IPv6 stand in brackets, which mean files, too.
@@ -137,8 +124,8 @@ make_group() {
 }
 
 make_target() {
-    note_portals
     if [ "$mode" != look ]; then
+        note_portals
         [ ! -d "$target" ] || forget_others "$@"
         make_group "$@"
     fi

@@ -70,6 +70,7 @@ members() {
         case $word in
         "$kind"=*)
             word=${word#*=}
+            [ -e "$from/${word%%=*}" ] || continue
             get "$from/${word%%=*}"
             case $it in
             '' | *[!0-9]* | 0?*) quoted "$it" ;;
@@ -123,8 +124,34 @@ node_elements() {
     done
 }
 
+# The portals that the group has, also those that somebody else gave it. One that is not enabled is one at which
+# somebody was cut: what it had is saved.
+note_portals() {
+    portals=
+    for portal in "$tpg"/np/*; do
+        [ ! -d "$portal" ] || portals=$portals${portal##*/}$newline
+    done
+    [ -d "$target" ] || return 0
+    get "$tpg/enable"
+    [ "$it" != 1 ] && [ -n "$save" ] || return 0
+    old=$(saved portals "{\"targets\":[{\"fabric\":\"iscsi\",\"wwn\":\"$iqn\"}]}") || return 0
+    while [ -n "$old" ]; do
+        portal=${old%%"$newline"*}
+        old=${old#"$portal"}
+        old=${old#"$newline"}
+        case $newline$portals in
+        *"$newline$portal$newline"*) ;;
+        *) portals=$portals$portal$newline ;;
+        esac
+    done
+}
+
+# elements WORD...: of a target that is as it is wanted, or of one that is not enabled, to be saved so.
 elements() {
     node_elements
+    get "$tpg/enable"
+    enabled=false
+    [ "$it" != 1 ] || enabled=true
     get "$backstore/wwn/vpd_unit_serial"
     unit=${it##*: }
     unit=${unit##*:}
@@ -134,17 +161,23 @@ elements() {
     members tpg "$tpg/attrib" "$@"
     chap_members "$tpg"
     group="\"attributes\":{$all},$chap"
-    alias=
+    disks=
     for link in "$lun"/*; do
-        [ ! -L "$link" ] || alias=${link##*/}
+        [ -L "$link" ] || continue
+        quoted "${link##*/}"
+        disks="{\"alias\":$it,\"index\":0,\"storage_object\":\"/backstores/block/$name\"}"
     done
-    quoted "$alias"
-    group="$group\"enable\":true,\"luns\":[{\"alias\":$it,\"index\":0,\
-\"storage_object\":\"/backstores/block/$name\"}],\"node_acls\":[$accounts],\"portals\":["
+    group="$group\"enable\":$enabled,\"luns\":[$disks],\"node_acls\":[$accounts],\"portals\":["
     comma=
-    for portal in "$tpg"/np/*; do
-        [ -d "$portal" ] || continue
-        portal=${portal##*/}
+    note_portals
+    fields=$IFS IFS=$newline
+    set -f
+    # Lines are words here; addresses of IPv6 stand in brackets, which mean files, too.
+    # shellcheck disable=SC2086
+    set -- $portals
+    IFS=$fields
+    set +f
+    for portal; do
         group="$group$comma{\"ip_address\":\"${portal%:*}\",\"iser\":false,\"offload\":false,\
 \"port\":${portal##*:}}"
         comma=,
@@ -179,14 +212,18 @@ will_be_saved() {
     done
     folder=${waiting%/*}
     [ -d "$folder" ] || mkdir -p "$folder" || die "cannot make $folder"
-    # What cannot be saved is tried again and again.
-    [ ! -s "$waiting" ] || ! grep -qxF -e "$line|." "$waiting" || return 0
+    # What cannot be saved is tried again and again, and noted once.
+    if [ -s "$waiting" ]; then
+        before=$(grep -F -e "|$name|$iqn|$device|" "$waiting") || :
+        [ "${before##*"$newline"}" != "$line|." ] || return 0
+    fi
     printf '\n%s|.\n' "$line" >>"$waiting" || die "cannot write $waiting"
 }
 
 # note_state kept|gone NAME IQN DEVICE SERIAL WORD...: adds to `$states` what has to be saved of it. What was made
 # and is not there any more was taken away by somebody else, who says what becomes of what is saved. What is not
-# enabled is half made, or half removed.
+# enabled is half made, or half removed: if it is saved already, it is saved as that, with those alone who get
+# into it by now.
 note_state() {
     way=$1
     about "$2" "$3" "$4" "$5"
@@ -194,8 +231,9 @@ note_state() {
     judge
     if [ "$way" = kept ]; then
         [ -n "$backstore" ] && [ $foreign_store$foreign_target = nono ] || return 0
+        [ -d "$target" ] || return 0
         get "$tpg/enable"
-        [ "$it" = 1 ] || return 0
+        [ "$it" = 1 ] || saved named "{\"targets\":[{\"fabric\":\"iscsi\",\"wwn\":\"$iqn\"}]}" || return 0
         elements "$@"
         states=$states$elements$newline some=yes
     elif [ -z "$backstore" ] || [ $foreign_store = yes ]; then
@@ -209,7 +247,7 @@ save_waiting() {
     [ -n "$save" ] && [ -s "$waiting" ] || return 0
     get /proc/sys/kernel/random/boot_id
     boot=$it states='' some=no
-    while IFS= read -r line; do
+    while IFS= read -r line || [ -n "$line" ]; do
         case $line in
         "$boot|"*'|.') ;;
         *) continue ;;
@@ -222,8 +260,8 @@ save_waiting() {
         set -- ${line%|.}
         IFS=$fields
         set +f
-        note_state "$@"
-    done <"$waiting"
+        [ $# -lt 5 ] || note_state "$@"
+    done <"$waiting" || die "cannot read $waiting"
     # Nothing has to be taken out of a file that nobody has.
     if [ -e "$save" ] || [ $some = yes ]; then
         [ -z "$states" ] || put "$states"
