@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use exec::Status;
-use exec::script::{Frame, Framed, REMOTE_COMMAND};
+use exec::script::{Frame, Framed, REMOTE_COMMAND, Told};
 use russh::client::{self, Handler, Msg};
 use russh::keys::Algorithm;
 use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Disconnect, Sig};
@@ -83,6 +83,8 @@ struct Waiting(oneshot::Sender<oneshot::Sender<Ends>>);
 struct Ends {
     reader: ChannelReadHalf,
     line: Line,
+    /// What the shell knows by now.
+    told: Told,
 }
 
 /// What became of a script.
@@ -314,7 +316,7 @@ struct Heard {
 /// Sends the script and reads until it has ended. The two go side by side: a shell that answers before
 /// it has read everything must not block itself.
 async fn exchange(ends: &mut Ends, has_shell: bool, script: &Framed, heard: &mut Heard) -> Ran {
-    let Ends { reader, line } = ends;
+    let Ends { reader, line, told } = ends;
     if !has_shell && line.begin().await.is_err() {
         return Ran::Gone;
     }
@@ -323,7 +325,7 @@ async fn exchange(ends: &mut Ends, has_shell: bool, script: &Framed, heard: &mut
     };
     let send = async {
         // If it cannot be sent, the reading half hears why.
-        let _ = writer.data(script.expose()).await;
+        let _ = writer.data(&script.expose_to(told)[..]).await;
         std::future::pending::<Ran>().await
     };
     tokio::select! {
@@ -400,13 +402,17 @@ impl Ends {
     fn of(channel: Channel<Msg>) -> Self {
         let (reader, writer) = channel.split();
         let line = Line(Some(writer));
-        Self { reader, line }
+        Self {
+            reader,
+            line,
+            told: Told::default(),
+        }
     }
 
     /// Closes the channel; a script that still runs is asked to stop. Nobody reads any more, so that the
     /// connection does not wait for somebody who does.
     async fn give_up(self) {
-        let Self { reader, line } = self;
+        let Self { reader, line, .. } = self;
         drop(reader);
         line.give_up().await;
     }

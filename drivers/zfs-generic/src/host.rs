@@ -92,7 +92,7 @@ impl Scripts {
     /// of that name.
     pub(crate) fn look(&self, arguments: Vec<String>, secrets: &str) -> Command {
         if self.sudo || !secrets.is_empty() {
-            return self.run(&self.text(secrets), arguments);
+            return self.told(secrets, arguments);
         }
         // The shell that runs the list runs it.
         Command::script(self.text)
@@ -103,7 +103,7 @@ impl Scripts {
 
     /// The script with these arguments, alone on its stack.
     pub(crate) fn change(&self, arguments: Vec<String>, secrets: &str) -> Command {
-        self.alone(&self.run(&self.text(secrets), arguments))
+        self.alone(&self.told(secrets, arguments))
     }
 
     /// Tells a tool what to do, alone on its stack, then looks; see `tool.sh`. `tool` is what comes
@@ -123,6 +123,16 @@ impl Scripts {
 
     fn text(&self, secrets: &str) -> String {
         format!("secrets={}\n{}", quoted(secrets), self.text)
+    }
+
+    /// The script, on standard input.
+    fn told(&self, secrets: &str, arguments: Vec<String>) -> Command {
+        if self.sudo {
+            return self.run(&self.text(secrets), arguments);
+        }
+        let secrets = format!("secrets={}\n", quoted(secrets));
+        let told = Command::script_behind(&secrets, self.text);
+        told.args(arguments).within(SCRIPT)
     }
 
     fn run(&self, text: &str, arguments: Vec<String>) -> Command {

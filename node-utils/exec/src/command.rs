@@ -8,22 +8,28 @@
 mod argument;
 mod mask;
 mod program;
+mod routine;
 
 use std::fmt;
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::quote::NulByte;
+
 pub use argument::{Argument, Input, InvalidCommand};
 pub use mask::CommandLine;
 pub(crate) use mask::{Secrets, printable};
 pub use program::{InvalidProgram, InvalidVariable, Program, Variable};
+pub(crate) use routine::{Calls, Routine};
 
 const SH: Program = Program::constant("sh");
 /// What a function is called where a shell runs it.
 pub(crate) const FUNCTION: &str = "omnibus_function";
 /// The variable with a list that a script is run around.
 pub(crate) const LIST: &str = "omnibus_list";
+/// The variable with the names of the routines that this list calls.
+pub(crate) const ROUTINES: &str = "omnibus_routines";
 
 /// How long a command may take unless it says otherwise.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
@@ -39,6 +45,8 @@ pub struct Command {
     script: Option<Script>,
     environment: Vec<(Variable, Argument)>,
     input: Input,
+    /// What of the input a shell may have been told before.
+    calls: Option<Calls>,
     hidden: Vec<SecretString>,
     accept: Accept,
     deadline: Duration,
@@ -81,6 +89,7 @@ impl Command {
             script: None,
             environment: Vec::new(),
             input: Input::Empty,
+            calls: None,
             hidden: Vec::new(),
             accept: Accept::Success,
             deadline: DEFAULT_DEADLINE,
@@ -99,6 +108,29 @@ impl Command {
     pub fn function(body: &'static str) -> Self {
         let text = format!("{FUNCTION}() {{\n{body}\n}}\n{FUNCTION} \"$@\"");
         Self::shell(Script::Function(body), &text)
+    }
+
+    /// `sh -s` that reads a script of ours and runs it with the arguments that follow, after some `lines` for
+    /// it to find its variables in. A shell that has read the script before only reads the lines.
+    ///
+    /// # Panics
+    /// If the script holds a NUL byte.
+    pub fn script_behind(lines: &str, text: &'static str) -> Self {
+        let routine = Routine::new(text);
+        let lines = format!("{lines}{} \"$@\"\n", routine.name());
+        let told = Calls::text(vec![routine], &lines);
+        let (calls, text) = told.expect("a script of ours has no NUL byte");
+        let mut command = Self::new(SH).arg("-s").stdin(text);
+        command.calls = Some(calls);
+        command
+    }
+
+    /// `sh -s` that reads lines which nobody may see, and before them the routines that they call.
+    pub(crate) fn secret_list(routines: Vec<Routine>, lines: &str) -> Result<Self, NulByte> {
+        let (calls, text) = Calls::text(routines, lines)?;
+        let mut command = Self::new(SH).arg("-s").secret_stdin(text);
+        command.calls = Some(calls);
+        Ok(command)
     }
 
     fn shell(script: Script, text: &str) -> Self {
@@ -147,6 +179,7 @@ impl Command {
     #[must_use]
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.input = Input::Plain(bytes.into());
+        self.calls = None;
         self
     }
 
@@ -154,6 +187,7 @@ impl Command {
     #[must_use]
     pub fn secret_stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.input = Input::Secret(bytes.into().into());
+        self.calls = None;
         self
     }
 
@@ -210,6 +244,20 @@ impl Command {
     /// What the command reads.
     pub fn input(&self) -> &Input {
         &self.input
+    }
+
+    /// Whether it is a shell that reads lines of ours, and routines which these call.
+    pub(crate) fn is_told(&self) -> bool {
+        self.calls.is_some() && self.program == SH
+    }
+
+    /// The routines that the input calls, and what it is without them.
+    pub(crate) fn calls(&self) -> (&[Routine], &[u8]) {
+        let input = self.input.bytes();
+        match &self.calls {
+            Some(calls) => (calls.routines(), calls.own(input)),
+            None => (&[], input),
+        }
     }
 
     /// Which exit codes are answers.

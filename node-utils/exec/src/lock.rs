@@ -56,7 +56,13 @@ exit
 fi
 command -v lockf >/dev/null 2>&1 || { echo 'neither flock nor lockf is installed' >&2; exit 69; }
 hold() { lockf -k -s -t \"$wait\" \"$file\" \"$@\"; }
-if [ -n \"$omnibus_list\" ]; then printf '%s\\n' \"$omnibus_list\" | hold \"$@\"
+told() {
+for name in $omnibus_routines; do printf '%s() {\\n' \"$name\"; eval \"printf '%s\\n}\\n' \\\"\\$$name\\\"\"; done
+printf '%s\\n' \"$omnibus_list\"
+}
+if [ -n \"$omnibus_list\" ]; then
+for name in $omnibus_routines; do export \"$name\"; done
+told | hold \"$@\"
 else hold \"$@\"; fi
 code=$?
 [ $code -ne 75 ] || late
@@ -328,6 +334,43 @@ mod tests {
             (Status::Exit(73), &b""[..])
         );
         assert_eq!(output.stderr, b"no locks here\n");
+    }
+
+    #[tokio::test]
+    async fn where_another_process_holds_the_lock_a_list_is_told_to_another_shell() {
+        const PATH: crate::Variable = crate::Variable::constant("PATH");
+        const SAY: &str = "printf '%s:%s\\n' \"$word\" \"$1\"";
+        let folder = tempfile::tempdir().unwrap();
+        // As on a host that has lockf alone.
+        let hold: &'static str = HOLD
+            .replace("command -v flock", "command -v no-flock")
+            .leak();
+        let program =
+            "[ \"$1 $2 $3\" = '-k -s -t' ] || exit 64; shift 3; exec /usr/bin/flock -w \"$@\"";
+        let path = tool(&folder, program);
+        std::fs::rename(
+            folder.path().join("bin/flock"),
+            folder.path().join("bin/lockf"),
+        )
+        .unwrap();
+        let (object, stack) = (lock(&folder), Lock::stack("lio"));
+        let stack = stack.within_folder(folder.path().to_str().unwrap());
+        let say = Command::script_behind("word='it'\\''s'\n", SAY).arg("a 'b' $c");
+        let around =
+            |lock: &Lock, command: &Command| lock.held_by(command, Script::Around(hold), "list");
+        let commands = [around(&stack, &say), around(&stack, &say), say.clone()];
+        let list = List::of(&commands).unwrap();
+        let whole = around(&object, &list.command()).env(PATH, &*path);
+        for runner in [
+            Box::new(Local::new()) as Box<dyn Runner>,
+            Box::new(crate::script::Shell::new(Local::new())),
+        ] {
+            let answer = runner.run_checked(&whole).await.unwrap();
+            let outputs = list.read(&answer.stdout, &answer.stderr, None);
+            for output in outputs.into_outputs().unwrap() {
+                assert_eq!(output.stdout, b"it's:a 'b' $c\n");
+            }
+        }
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@
 //! - Statuses are told by marker lines with a random number that no output can guess. A status
 //!   whose marker is missing is [`Step::Unknown`], never success.
 //! - Nothing runs before the whole script has arrived: it is one function, called by the last
-//!   line. A connection cut in between runs nothing.
+//!   line, and others before it for what commands have in common. A connection cut in between runs nothing.
 //! - A shell reports a signal as exit code 128 + n; codes 129 to 192 are read as signals.
 //! - The deadlines of the commands are added up; keeping the sum is the transport's part, and so
 //!   is a lock against an orphan of a cut connection. If the transport closes its pipes, the
@@ -30,7 +30,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::command::{Accept, Command, Program};
 use crate::error::RunError;
 
-pub use framed::{Frame, Framed};
+pub use framed::{Frame, Framed, Told};
 pub use shell::Shell;
 pub use streamed::{Beginning, Begun, REMOTE_STREAM, Streamed};
 
@@ -52,7 +52,8 @@ const MISSING: &str = "missing";
 pub struct Script<'a> {
     commands: &'a [Command],
     marker: Marker,
-    text: String,
+    /// The shell that reads it.
+    shell: Command,
 }
 
 /// The beginning of every line by which the script, and nothing it runs, speaks.
@@ -79,20 +80,20 @@ impl<'a> Script<'a> {
             .first()
             .map_or_else(|| Command::new(SH), Clone::clone);
         let marker = Marker::for_command(&first)?;
-        let text = write::script(commands, &marker).map_err(|_| RunError::Spawn {
+        let shell = write::script(commands, &marker).map_err(|_| RunError::Spawn {
             command: first.masked(),
             source: std::io::Error::other("a NUL byte"),
         })?;
         Ok(Self {
             commands,
             marker,
-            text,
+            shell,
         })
     }
 
     /// The script itself. It holds the commands' secrets.
-    pub fn expose(&self) -> &str {
-        &self.text
+    pub fn expose(&self) -> &[u8] {
+        self.shell.input().bytes()
     }
 
     /// How long the whole list may take.
@@ -112,9 +113,8 @@ impl<'a> Script<'a> {
 
     /// The script as a command for a runner that can run `sh`.
     pub fn command(&self) -> Command {
-        Command::new(SH)
-            .arg("-s")
-            .secret_stdin(self.text.as_bytes())
+        self.shell
+            .clone()
             .accepting(Accept::AnyExit)
             .within(self.deadline())
             .printing_at_most(self.output_cap())

@@ -147,6 +147,54 @@ case $# in 2) exit 3 ;; esac # nothing after it";
 }
 
 #[tokio::test]
+async fn a_script_finds_the_lines_before_it_alone_and_below_a_lock() {
+    const SAY: &str =
+        "printf '%s:%s:%s\\n' \"$word\" \"$1\" \"$#\"; cat; sh -c 'echo \"${word-}\"'";
+    for runner in runners() {
+        let lock = LOCKS.fetch_add(1, Ordering::Relaxed);
+        let lock = Lock::object(&format!("nested {lock}"))
+            .waiting(Duration::from_secs(2))
+            .within_folder(env!("CARGO_TARGET_TMPDIR"));
+        // Whoever holds one of an object may take that of a stack.
+        let stack = Lock::stack("lists").within_folder(env!("CARGO_TARGET_TMPDIR"));
+        let say = |word: &str| {
+            let lines = format!("word={}\n", exec::quote(word).unwrap());
+            Command::script_behind(&lines, SAY).args(["it's $1", ""])
+        };
+        let commands = [
+            say("a 'b'"),
+            stack.around_text(&say("c\n%s")),
+            stack.around(&say("d")),
+        ];
+        let list = Script::of(&commands).unwrap();
+        let outputs = [
+            runner.run_all(&commands).await.into_outputs().unwrap(),
+            vec![
+                runner
+                    .run(&lock.around_text(&list.command()))
+                    .await
+                    .unwrap(),
+            ],
+        ];
+        let said: Vec<_> = outputs[0]
+            .iter()
+            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+            .collect();
+        // What another process finds in its environment is not among it.
+        let expected = [
+            "a 'b':it's $1:2\n\n",
+            "c\n%s:it's $1:2\n\n",
+            "d:it's $1:2\n\n",
+        ];
+        assert_eq!(said, expected, "{runner:?}");
+        let all = String::from_utf8_lossy(&outputs[1][0].stdout).into_owned();
+        for said in expected {
+            assert!(all.contains(said), "{runner:?}: {all}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_shell_that_runs_a_list_runs_its_scripts_itself() {
     let commands = [
         Command::script("echo $$"),
@@ -326,7 +374,7 @@ async fn no_prefix_of_a_script_runs_anything() {
     let commands = [Command::new(Program::constant("touch")).arg(file.to_str().unwrap())];
     let script = Script::of(&commands).unwrap();
     // Without the last line end the last line is whole, so that is where the prefixes stop.
-    let whole = script.expose().trim_end();
+    let whole = std::str::from_utf8(script.expose()).unwrap().trim_end();
     for length in (0..whole.len())
         .rev()
         .take(40)
@@ -366,7 +414,7 @@ fn neither_a_script_nor_its_command_shows_a_secret() {
     let script = Script::of(&commands).unwrap();
     let shown = format!("{script:?} {} {:?}", script.command(), script.command());
     assert!(!shown.contains("s3cret"), "{shown}");
-    assert!(script.expose().contains("arg-s3cret"));
+    assert!(String::from_utf8_lossy(script.expose()).contains("arg-s3cret"));
 }
 
 #[test]

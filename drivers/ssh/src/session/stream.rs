@@ -131,7 +131,7 @@ impl Streams {
         let refused = || unreachable(command, NotOpened::Session(place.clone()));
         let begun = async {
             let channel = session.handle.channel_open_session().await.ok()?;
-            let Ends { reader, line } = Ends::of(channel);
+            let Ends { reader, line, .. } = Ends::of(channel);
             let writer = line.0.as_ref()?;
             writer.exec(true, REMOTE_STREAM).await.ok()?;
             Some((reader, line))

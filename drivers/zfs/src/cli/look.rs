@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use driver_core::{Error, Kind};
-use exec::{Accept, Command, Output, Program};
+use exec::{Accept, Command, Output};
 
 use super::COMMAND;
 use super::failure::{self, Complaint};
@@ -16,7 +16,10 @@ use crate::name::{DatasetName, Object};
 use crate::observed::{ALWAYS, Look, OF_MEMBERS, Observed, Question, System};
 use crate::property::PropertyName;
 
-const UNAME: Program = Program::constant("uname");
+/// What `uname -sr` says, on Linux without a process.
+const SYSTEM: &str = "\
+if [ -d /sys/module ] && read -r release 2>/dev/null </proc/sys/kernel/osrelease; then printf 'Linux %s\\n' \"$release\"
+else uname -sr; fi";
 
 /// `$1` is a program of awk that filters what is printed, or nothing. `$2` counts the words of the
 /// command that looks for the pools; those of the look itself follow them.
@@ -130,7 +133,7 @@ fn of_look(tools: &ZfsTools, look: &Look, wanted: &str) -> Command {
             let arguments: Vec<_> = std::iter::once(wanted).chain(names).collect();
             get(tools, name, "", &arguments)
         }
-        Look::System => Command::new(UNAME).arg("-sr"),
+        Look::System => Command::function(SYSTEM),
     }
 }
 

@@ -4,21 +4,28 @@
 //! runs in a subshell of one that stays, so that none changes anything for the next one, and is told
 //! apart by a line behind it on either output, with a random number that no output can guess. It is one
 //! compound command, so that the shell begins it only when all of it has arrived. What a script leaves
-//! running may still print: a shell that said anything after its script is not to be used again.
+//! running may still print: a shell that said anything after its script is not to be used again. The routines
+//! that a script calls are told to the shell itself, once.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::Marker;
 use super::read::{find, status};
-use crate::command::Command;
+use crate::command::{Command, Routine};
 use crate::error::RunError;
 use crate::output::Status;
 
 /// A script for a shell that stays.
 pub struct Framed {
     marker: Marker,
+    routines: Vec<Routine>,
     text: Vec<u8>,
 }
+
+/// What a shell that stays was told already.
+#[derive(Debug, Default)]
+pub struct Told(BTreeSet<String>);
 
 /// What was printed behind the script before, and where it ends.
 #[derive(Debug)]
@@ -43,7 +50,7 @@ impl Framed {
     /// [`REMOTE_COMMAND`]: super::REMOTE_COMMAND
     pub fn of(command: &Command) -> Result<Self, RunError> {
         let marker = Marker::for_command(command)?;
-        let script = command.input().bytes();
+        let (routines, script) = command.calls();
         let mut frame = String::new();
         // A shell tells the text of a subshell that a signal ended, with the secrets in it: bash does. So
         // the one that waits says nothing meanwhile.
@@ -54,12 +61,23 @@ impl Framed {
             marker = marker.0
         );
         let text = [b"exec 3>&2 2>/dev/null\n(\n", script, frame.as_bytes()].concat();
-        Ok(Self { marker, text })
+        let routines = routines.to_vec();
+        Ok(Self {
+            marker,
+            routines,
+            text,
+        })
     }
 
-    /// What the shell is told. It holds the secrets of the script.
-    pub fn expose(&self) -> &[u8] {
-        &self.text
+    /// What a shell has to be told that was told these before; afterwards it was told all of it. It holds the
+    /// secrets of the script.
+    pub fn expose_to(&self, told: &mut Told) -> Vec<u8> {
+        let mut new = self.routines.clone();
+        new.retain(|routine| told.0.insert(routine.name()));
+        // What cannot be told was refused when the script was written.
+        let mut text = Routine::tell(&new).unwrap_or_default().into_bytes();
+        text.extend_from_slice(&self.text);
+        text
     }
 
     /// How its end is recognised.
@@ -132,7 +150,7 @@ mod tests {
     use super::*;
     use crate::script::{REMOTE_COMMAND, SH};
 
-    struct Shell(Child);
+    struct Shell(Child, Told);
 
     impl Shell {
         /// Each `sh` that this machine has.
@@ -152,16 +170,23 @@ mod tests {
                     .stdin(Stdio::piped())
                     .stdout(Stdio::piped())
                     .stderr(Stdio::piped());
-                command.spawn().ok().map(Self)
+                let child = command.spawn().ok()?;
+                Some(Self(child, Told::default()))
             };
             shells.iter().filter_map(start).collect()
         }
 
         fn run(&mut self, script: &str) -> (Status, String, String) {
-            let command = Command::new(SH).secret_stdin(script.as_bytes());
-            let framed = Framed::of(&command).unwrap();
+            self.read(&Command::new(SH).secret_stdin(script.as_bytes()))
+                .0
+        }
+
+        /// What it says to that, and how much it was told.
+        fn read(&mut self, command: &Command) -> ((Status, String, String), usize) {
+            let framed = Framed::of(command).unwrap();
             let input = self.0.stdin.as_mut().unwrap();
-            input.write_all(framed.expose()).unwrap();
+            let told = framed.expose_to(&mut self.1);
+            input.write_all(&told).unwrap();
             let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
             // Each is read to its own end.
             let until = |pipe: &mut dyn std::io::Read, text: &mut Vec<u8>| {
@@ -185,7 +210,7 @@ mod tests {
                 .end(&mut stdout, &mut stderr)
                 .expect("an end");
             let text = |bytes| String::from_utf8(bytes).unwrap();
-            (status, text(stdout), text(stderr))
+            ((status, text(stdout), text(stderr)), told.len())
         }
     }
 
@@ -219,6 +244,33 @@ mod tests {
     }
 
     #[test]
+    fn a_shell_is_told_each_routine_once() {
+        const FIRST: &str =
+            "# It's long, for a script that is told once.\nprintf 'one %s' \"$word\"; exit 3";
+        const SECOND: &str =
+            "# It's long, for a script that is told once.\nprintf 'two %s' \"$word\"; exit 4";
+        for mut shell in Shell::all() {
+            let mut lengths = Vec::new();
+            for (text, said, code) in [
+                (FIRST, "one a", 3),
+                (FIRST, "one a", 3),
+                (SECOND, "two a", 4),
+                (FIRST, "one a", 3),
+                (SECOND, "two a", 4),
+            ] {
+                let (answer, told) = shell.read(&Command::script_behind("word=a\n", text));
+                assert_eq!(answer, (Status::Exit(code), said.to_owned(), String::new()));
+                lengths.push(told);
+            }
+            let [first, again, second, third, last] = lengths[..] else {
+                panic!("{lengths:?}");
+            };
+            assert!(again + FIRST.len() < first && again + SECOND.len() < second);
+            assert_eq!((third, last), (again, again));
+        }
+    }
+
+    #[test]
     fn a_script_that_is_killed_is_not_told_to_anybody() {
         for mut shell in Shell::all() {
             let secret = "tell() { printf 'pa\\055ss'; }\nsh -c 'kill -9 $PPID'\necho on\n";
@@ -235,7 +287,7 @@ mod tests {
             let command = Command::new(SH).secret_stdin(&b"echo began\necho ended\n"[..]);
             let framed = Framed::of(&command).unwrap();
             let mut input = shell.0.stdin.take().unwrap();
-            let whole = std::str::from_utf8(framed.expose()).unwrap();
+            let whole = String::from_utf8(framed.expose_to(&mut Told::default())).unwrap();
             let cut = whole.find("\n)").expect("its end");
             input.write_all(&whole.as_bytes()[..cut]).unwrap();
             drop(input);

@@ -3,19 +3,20 @@
 //! Every word that comes from a command goes through [`quote`]; the only other text is ours.
 //! Standard input goes through the shell's own `printf` and a pipe: a here-document could carry
 //! neither NUL bytes nor a last line without its end, and an argument would be seen by all. A list that
-//! is run under a lock stands in a variable.
+//! is run under a lock stands in a variable. Scripts are routines, and stand before the list.
 
 use std::fmt::Write as _;
 
 use super::{MISSING, Marker, SIGNALLED};
-use crate::command::Script::{Around, Function, Whole};
-use crate::command::{Accept, Argument, Command, FUNCTION, Input, LIST};
+use crate::command::Script::{Around, Function};
+use crate::command::{Accept, Argument, Command, Input, LIST, ROUTINES, Routine};
 use crate::quote::{NulByte, quote};
 use crate::search::{DIRECTORIES, path_variable};
 
-/// Renders the whole list.
-pub(super) fn script(commands: &[Command], marker: &Marker) -> Result<String, NulByte> {
+/// Renders the whole list, as the shell that reads it.
+pub(super) fn script(commands: &[Command], marker: &Marker) -> Result<Command, NulByte> {
     let mut text = String::new();
+    let mut routines = Vec::new();
     // The server's own PATH comes first: where its tools lie is its business. Without a builtin
     // printf the inputs would stand in the argument list of a process, so then nothing runs. It is tried
     // where no program is: to ask for it takes a process.
@@ -32,10 +33,27 @@ pub(super) fn script(commands: &[Command], marker: &Marker) -> Result<String, Nu
     );
     for (index, command) in commands.iter().enumerate() {
         step(&mut text, index, command, marker)?;
+        if let Some((script, _)) = command.as_script() {
+            Routine::add(&mut routines, [Routine::new(script.text())]);
+        }
+        if lines_within(command).is_some() {
+            Routine::add(&mut routines, command.calls().0.iter().copied());
+        }
     }
     // The shell ends here, not at the end of its input: a transport may keep that open.
     text.push_str("exit 0\n}\nomnibus_steps\n");
-    Ok(text)
+    Command::secret_list(routines, &text)
+}
+
+/// The lines that the shell of the list runs itself where another one would be told them.
+fn lines_within(command: &Command) -> Option<&str> {
+    let is_read_here = match command.as_script() {
+        Some((Around(_), _)) => true,
+        Some(_) => false,
+        None => command.is_told(),
+    };
+    let lines = std::str::from_utf8(command.calls().1);
+    lines.ok().filter(|_| is_read_here)
 }
 
 fn step(
@@ -52,7 +70,7 @@ fn step(
     if let Some((Function(body), arguments)) = command.as_script()
         && plain
     {
-        let _ = write!(text, "{FUNCTION}() {{\n{body}\n}}\n{FUNCTION}");
+        text.push_str(&Routine::new(body).name());
         words(text, arguments)?;
         text.push_str(" </dev/null\nomnibus_status=$?\n");
     } else {
@@ -72,12 +90,8 @@ fn step(
 /// A command in a process of its own, which is that of the program if it is one. Some shells tell the
 /// text of a process that a signal ended, with the secrets in it: the one that waits says nothing.
 fn apart(text: &mut String, command: &Command) -> Result<(), NulByte> {
-    let script = command.as_script();
-    let list = match script {
-        Some((Around(_), _)) => std::str::from_utf8(command.input().bytes()).ok(),
-        _ => None,
-    };
-    let reads = list.is_none() && !matches!(command.input(), Input::Empty);
+    let lines = lines_within(command);
+    let reads = lines.is_none() && !matches!(command.input(), Input::Empty);
     text.push_str("exec 3>&2 2>/dev/null\n");
     if reads {
         text.push_str("printf ");
@@ -85,23 +99,25 @@ fn apart(text: &mut String, command: &Command) -> Result<(), NulByte> {
         text.push_str(" 2>/dev/null | ");
     }
     text.push_str("( ");
-    if let Some(list) = list {
-        let _ = write!(text, "{LIST}={}; ", quote(list)?);
-    }
     for (name, value) in command.environment() {
         let _ = write!(text, "{name}={}; export {name}; ", quote(value.expose())?);
     }
-    match script {
-        Some((Whole(script) | Around(script), arguments)) => {
+    match (command.as_script(), lines) {
+        (Some((script, arguments)), lines) => {
+            if let Some(list) = lines {
+                let names = Routine::names(command.calls().0);
+                let _ = write!(text, "{LIST}={}; {ROUTINES}='{names}'; ", quote(list)?);
+            }
+            text.push_str(&Routine::new(script.text()).name());
+            words(text, arguments)?;
+        }
+        (None, Some(lines)) => {
+            // Behind its `-s`.
             text.push_str("set --");
-            words(text, arguments)?;
-            let _ = write!(text, "\n{script}\n");
+            words(text, command.arguments().get(1..).unwrap_or_default())?;
+            let _ = write!(text, "\n{lines}");
         }
-        Some((Function(body), arguments)) => {
-            let _ = write!(text, "{FUNCTION}() {{\n{body}\n}}\n{FUNCTION}");
-            words(text, arguments)?;
-        }
-        None => {
+        (None, None) => {
             let _ = write!(text, "exec {}", quote(command.program().as_str())?);
             words(text, command.arguments())?;
         }
