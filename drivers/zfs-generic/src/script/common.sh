@@ -16,13 +16,20 @@ get() {
     [ "$it" != NULL ] || it=
 }
 
+# Says in a look what is missing, unless it is only counted.
+lacking=no counted=no
+lacks() {
+    lacking=yes
+    [ $counted = yes ] || printf 'missing %s\n' "$1"
+}
+
 # want FILE VALUE [ADVICE]: the file holds the value. The value may be a secret, so no message has it;
 # the advice is for somebody whom the kernel refuses it.
 want() {
     get "$1"
     [ "$it" != "$2" ] || return 0
     if [ "$mode" = look ]; then
-        printf 'missing %s\n' "${1#"$root"/}"
+        lacks "${1#"$root"/}"
         return 0
     fi
     printf '%s' "$2" >"$1" || die "the kernel refuses what ${1##*/} is set to${3:+: $3}"
@@ -34,7 +41,7 @@ want() {
 want_folder() {
     [ ! -d "$1" ] || return 0
     if [ "$mode" = look ]; then
-        printf 'missing %s\n' "${1#"$root"/}"
+        lacks "${1#"$root"/}"
         return 1
     fi
     mkdir "$1" || die "cannot make ${1#"$root"/}"

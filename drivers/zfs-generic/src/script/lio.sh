@@ -23,7 +23,7 @@ make_folders() {
 make_store() {
     if [ -z "$backstore" ]; then
         if [ "$mode" = look ]; then
-            echo 'missing backstore'
+            lacks backstore
             return 0
         fi
         # One adapter for each backstore, as rtslib does it. One that is empty was left behind by
@@ -47,7 +47,7 @@ make_store() {
     get "$backstore/enable"
     if [ "$it" != 1 ]; then
         if [ "$mode" = look ]; then
-            echo 'missing backstore'
+            lacks backstore
             return 0
         fi
         # Before it is enabled, so that nothing that is enabled lacks it.
@@ -147,7 +147,7 @@ make_target() {
     done
     if [ $linked = no ]; then
         if [ "$mode" = look ]; then
-            echo 'missing lun'
+            lacks lun
             return 0
         fi
         ln -s "$backstore" "$lun/${serial##*-}" || die 'cannot make the LUN'
@@ -156,7 +156,7 @@ make_target() {
         case $word in
         portal=any)
             for portal in "$tpg"/np/*; do
-                [ -d "$portal" ] || echo 'missing portal'
+                [ -d "$portal" ] || lacks portal
             done
             ;;
         portal=*) want_folder "$tpg/np/${word#*=}" || : ;;
@@ -189,7 +189,7 @@ make_node() {
         [ ! -L "$link" ] || return 0
     done
     if [ "$mode" = look ]; then
-        echo 'missing LUN'
+        lacks LUN
     else
         ln -s "$lun" "$account/lun_0/${serial##*-}" || die "cannot give the LUN to $1"
     fi
@@ -212,8 +212,10 @@ make_nodes() {
 show_nodes() {
     for node in "$tpg"/acls/*; do
         [ -d "$node" ] || continue
-        half=$(make_node "${node##*/}") || exit 1
-        if [ -z "$half" ]; then
+        counted=yes lacking=no
+        make_node "${node##*/}"
+        counted=no
+        if [ $lacking = no ]; then
             printf 'allowed %s\n' "${node##*/}"
         else
             printf 'partial %s\n' "${node##*/}"
@@ -264,12 +266,10 @@ look)
     [ ! -d "$target" ] || [ $foreign_target = yes ] || echo 'present target'
     as_wanted=no
     if [ $foreign_store$foreign_target = nono ]; then
-        missing=$(make_store "$@" && make_target "$@") || exit 1
-        if [ -n "$missing" ]; then
-            printf '%s\n' "$missing"
-        elif [ -n "$save" ]; then
+        make_store "$@" && make_target "$@" || exit 1
+        if [ $lacking = no ] && [ -n "$save" ]; then
             elements "$@"
-            if saved "$how" "$elements"; then as_wanted=$how; else echo 'missing saved'; fi
+            if saved "$how" "$elements"; then as_wanted=$how; else lacks saved; fi
         fi
         show_nodes
     fi

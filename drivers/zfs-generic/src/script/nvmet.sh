@@ -30,7 +30,10 @@ judge() {
 # needs none, and is not kept for it.
 blocked() {
     case $mode in
-    look) printf 'missing ports/%s\nblocked ports/%s\n' "$1" "$1" ;;
+    look)
+        lacks "ports/$1"
+        echo "blocked ports/$1"
+        ;;
     nodes) ;;
     *) die "$2" ;;
     esac
@@ -76,7 +79,7 @@ make_namespace() {
     get "$namespace/enable"
     [ "$it" != 1 ] || return 0
     if [ "$mode" = look ]; then
-        echo 'missing namespace'
+        lacks namespace
         return 0
     fi
     printf '%s' "$device" >"$namespace/device_path" || die "nvmet cannot use $device"
@@ -100,7 +103,7 @@ make_links() {
             [ ! -L "$link" ] || continue
             if [ "$mode" = look ]; then
                 make_port "$word"
-                echo "missing ports/$number/subsystems"
+                lacks "ports/$number/subsystems"
             elif make_port "$word"; then
                 ln -s "$subsystem" "$link" || die "port $number cannot listen"
             fi
@@ -290,12 +293,10 @@ look)
         drop=$nqn
         [ -z "$save" ] || [ $others = yes ] || saved named "$absence" || echo 'present saved'
         drop=
-        missing=$(make_subsystem "$@") || exit 1
-        if [ -n "$missing" ]; then
-            printf '%s\n' "$missing"
-        elif [ -n "$save" ]; then
+        make_subsystem "$@" || exit 1
+        if [ $lacking = no ] && [ -n "$save" ]; then
             elements
-            saved "$how" "$elements" || echo 'missing saved'
+            saved "$how" "$elements" || lacks saved
         fi
         for host in "$subsystem"/allowed_hosts/*; do
             [ ! -L "$host" ] || printf 'allowed %s\n' "${host##*/}"
