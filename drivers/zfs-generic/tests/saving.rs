@@ -10,7 +10,7 @@ use driver_zfs::Export as _;
 use driver_zfs::exec::Command;
 use driver_zfs::export::Act;
 use driver_zfs_generic::DiskExport;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const WAITING: &str = "etc/saved.json.omnibus-waiting";
 
@@ -269,4 +269,53 @@ async fn a_disk_that_is_full_costs_nothing_that_was_saved() {
     std::fs::remove_file(host.path("bin/awk")).unwrap();
     host.withdraw(&export, &volume(1)).await.unwrap();
     assert_eq!(saved(&host), [""; 0]);
+}
+
+#[tokio::test]
+async fn what_others_saved_stays_as_it_is_and_is_not_taken_for_whole_where_it_was_cut() {
+    let host = Host::new();
+    let export = host.export(&open());
+    let odd = [
+        "plain", "}", "{ [", "a\"b\\", "\": \"", "    },", "\\\\\"", ": ",
+    ];
+    let stores: Vec<_> = (1..)
+        .zip(odd)
+        .map(|(number, text)| {
+            json!({"alua_tpgs": [{"name": text, "preferred": 0}], "attributes": {},
+                "dev": "/dev/sdx", "name": format!("theirs-{number}"), "plugin": "block"})
+        })
+        .collect();
+    let targets: Vec<_> = (1..)
+        .zip(odd)
+        .map(|(number, text)| {
+            json!({"fabric": "iscsi", "parameters": {}, "tpgs": [{"node_acls": [
+                {"chap_password": text, "node_wwn": "iqn.2003-01.org.example:x"}], "tag": 1}],
+                "wwn": format!("iqn.2003-01.org.example:theirs-{number}")})
+        })
+        .collect();
+    let theirs = json!({"fabric_modules": [], "storage_objects": stores, "targets": targets});
+    let before = format!("{theirs:#}\n");
+    // As a tool writes it, in one line, and with what somebody changed by hand.
+    let by_hand = before.replace("\"tag\": 1\n", "\"tag\" :1 \n");
+    for text in [&before, &theirs.to_string(), &by_hand] {
+        std::fs::write(host.path("etc/saved.json"), text).unwrap();
+        host.establish(&export, &volume(1)).await.unwrap().unwrap();
+        assert_eq!(saved(&host).len(), odd.len() + 1);
+        host.withdraw(&export, &volume(1)).await.unwrap();
+        assert_eq!(host.text("etc/saved.json"), before);
+    }
+    for end in [
+        "\"attributes\": {}",
+        "\"name\": \"theirs-3\"",
+        "\n    }",
+        "\"tag\": 1",
+    ] {
+        let (start, _) = before.split_once(end).unwrap();
+        let cut = format!("{start}{end}");
+        std::fs::write(host.path("etc/saved.json"), &cut).unwrap();
+        let done = host.establish(&export, &volume(2)).await.unwrap();
+        let error = done.unwrap_err();
+        assert!(error.stderr().contains("nothing was saved"), "{error}");
+        assert_eq!(host.text("etc/saved.json"), cut);
+    }
 }

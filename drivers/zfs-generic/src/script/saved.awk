@@ -10,7 +10,8 @@
 # `drop` is a subsystem that no saved port may list, also one that the host does not have any more.
 #
 # Lines mean nothing, but that strings end in them. A line that holds one member of an element, as tools
-# write them, is read at once: most lines are such.
+# write them, is read at once. Most elements are such that nobody asks for, and laid out as they are printed
+# here: those are passed over.
 
 BEGIN { document = 0; broken = 0
     names["storage_objects"] = "plugin name"; names["targets"] = "fabric wwn"
@@ -18,8 +19,10 @@ BEGIN { document = 0; broken = 0
 
 FNR == 1 { finish(); document++; depth = 0; started = 0; ended = 0 }
 
-document == 2 && depth > 2 && kind[depth] == "{" && expect[depth] == "key" && \
-    /^ *"[^"\\]*": ("[^"\\]*"|[-+.0-9a-zA-Z]+),?$/ { one_member($0); next }
+document == 2 && depth > 2 { of_element($0); next }
+
+document == 2 && depth == 2 && listed && $0 == "    {" && (expect[2] == "value" || expect[2] == "first") && \
+    (drop == "" || section != "ports") { pass_over(); next }
 
 { pieces($0) }
 
@@ -33,6 +36,93 @@ END {
 
 function finish() {
     if (document > 0 && (depth != 0 || (document > 1 && started && !ended))) broken = 1
+}
+
+# A line of an element.
+function of_element(line) {
+    if (kind[depth] == "{" && expect[depth] == "key" && line ~ /^ *"[^"\\]*": ("[^"\\]*"|[-+.0-9a-zA-Z]+),?$/)
+        one_member(line)
+    else pieces(line)
+}
+
+# An element that is laid out as it would be printed, and that nobody asks for, stays as it is. It is read from
+# one "}" to the next: elements have in common most of what is between these, or all but the strings in it, and
+# where that leads is found out once. Any other element is read again, line by line.
+function pass_over(    text, part, state, rest, lines, n, i) {
+    text = "    {"; state = "{ "; RS = "}"
+    while (length(state) > 1 && (getline part) > 0) {
+        if (state == "{ ") part = "\n" part
+        text = text part "}"
+        state = after(state, part)
+    }
+    RS = "\n"
+    # Something has to follow, whatever this was.
+    if (length(state) > 1 || (getline rest) <= 0) { broken = 1; return }
+    if (state == "." && (rest == "" || rest == ",") && !(known_by(text) in asked)) {
+        count[2]++; expect[2] = rest == "," ? "value" : "comma"
+        i = ++elements[2, section]
+        if (mode == "merge") element[2, section, i] = text
+        return
+    }
+    n = split(text rest, lines, "\n")
+    for (i = 1; i <= n; i++) if (depth > 2) of_element(lines[i]); else pieces(lines[i])
+}
+
+# Where a part leads. A state is the brackets that are open within the list, and what is due: the first in the
+# last of them (" "), after a comma the next one (","), or a comma or its end ("."). There is none where a part is
+# laid out otherwise.
+function after(state, part,    now, like, lines, n, i) {
+    now = leads[state part]
+    if (now != "") return now
+    like = part
+    # Most strings are values: here they go. A match that is no such string leaves a quote right after the end of
+    # one, which leads nowhere.
+    gsub(/": "[^"\\\n]*"/, "\": \"\"", like)
+    now = leads[state like]
+    if (now == "") {
+        now = state
+        n = split(like, lines, "\n")
+        if (n < 2) return ""
+        if (lines[1] == ",") now = substr(now, 1, length(now) - 1) ","
+        else if (lines[1] != "") return ""
+        lines[n] = lines[n] "}"
+        for (i = 2; i <= n && now != ""; i++) now = after_line(now, lines[i])
+    }
+    return leads[state part] = leads[state like] = now
+}
+
+function after_line(state, line,    within, due, start) {
+    within = substr(state, 1, length(state) - 1)
+    due = line ~ /,$/ ? "," : "."
+    start = pad(length(within) + 1)
+    if (state ~ /[.]$/) {
+        start = start (within ~ /[{]$/ ? "}" : "]")
+        return (line == start || line == (start ",")) ? substr(within, 1, length(within) - 1) due : ""
+    }
+    start = start "  "
+    if (substr(line, 1, length(start)) != start) return ""
+    line = substr(line, length(start) + 1)
+    if (within ~ /[{]$/) {
+        if (!match(line, /^"([^"\\]|\\.)*": /)) return ""
+        line = substr(line, RLENGTH + 1)
+    }
+    if (line == "{" || line == "[") return length(within) < 32 ? within line " " : ""
+    return line ~ /^("([^"\\]|\\.)*"|[-+.0-9a-zA-Z]+|\[\]|[{][}]),?$/ ? within due : ""
+}
+
+# What such an element is known by: of two members with one name the last one counts.
+function known_by(text,    fields, i, start, rest, at, s) {
+    if (!(section in names)) return ""
+    split("", member); split(names[section], fields, " ")
+    for (i = 1; i in fields; i++) {
+        start = "\n      \"" fields[i] "\": "; rest = text
+        while (at = index(rest, start)) {
+            rest = substr(rest, at + length(start))
+            s = substr(rest, 1, index(rest, "\n") - 1)
+            if (s !~ /[]}[{],?$/) { sub(/,$/, "", s); member[fields[i]] = s }
+        }
+    }
+    return identify()
 }
 
 # A line, from quote to quote: what is in strings and what is not.
@@ -181,16 +271,13 @@ function close_(c) {
 }
 
 # An element of a list of the top level is whole.
-function keep(    n, fields, i, id, name) {
+function keep(    n, id, name) {
     n = ++elements[document, section]
-    if (kind[3] != "{" || !(section in names)) id = ""
-    else {
-        split(names[section], fields, " "); id = section
-        for (i = 1; i in fields; i++) id = id "\034" member[fields[i]]
-    }
+    id = kind[3] == "{" ? identify() : ""
     element[document, section, n] = buffer
     identity[document, section, n] = id
     if (document == 1) {
+        if (id != "") asked[id] = 1
         absent[n, section] = ("absent" in member)
         if (id != "" && !absent[n, section]) chosen[id] = n
         lists[n, section] = ("lists" in member) ? member["lists"] : ""
@@ -199,6 +286,14 @@ function keep(    n, fields, i, id, name) {
         if (id != "") place[id] = n
         for (name in member) members[section, n, name] = member[name]
     }
+}
+
+# What an element is known by, if it can be.
+function identify(    fields, i, id) {
+    if (!(section in names)) return ""
+    split(names[section], fields, " "); id = section
+    for (i = 1; i in fields; i++) id = id "\034" member[fields[i]]
+    return id
 }
 
 # Whether a saved element is the one that must not be there: all that was said of it is so.
