@@ -20,6 +20,7 @@ pub struct Call {
 
 #[derive(Debug)]
 struct State {
+    began: Instant,
     deadline: Instant,
     changed: AtomicBool,
 }
@@ -29,13 +30,20 @@ struct State {
 impl Call {
     /// A call that has to end within `time`.
     pub fn within(time: Duration) -> Self {
+        let began = Instant::now();
         let state = State {
-            deadline: Instant::now() + time,
+            began,
+            deadline: began + time,
             changed: AtomicBool::new(false),
         };
         Self {
             state: Arc::new(state),
         }
+    }
+
+    /// When it began.
+    pub fn began(&self) -> Instant {
+        self.state.began
     }
 
     /// When the work has to be over.

@@ -5,7 +5,10 @@
 //! connection makes calls slower, and fails none. Only where no connection is open, the error of the
 //! attempt is that of everybody who waited for it. After a failure the next attempt has to wait, each
 //! time longer, so that a machine that starts again is not stormed and a wrong password locks nobody
-//! out. What the server allows is learnt from its refusals.
+//! out. What the server allows is learnt from its refusals. Where all turns are in use one is free in a moment;
+//! only if none is for a while, because of scripts that take long, one more connection is opened.
+
+mod line;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,6 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::Instrument as _;
 
+use self::line::Line;
 use crate::session::{ConnectError, Session};
 use crate::settings::Settings;
 
@@ -23,6 +27,8 @@ use crate::settings::Settings;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// So long nobody had a turn before there is one more connection.
+const CROWDED: Duration = Duration::from_secs(1);
 /// So many refusals of its last turn in one call, and a connection is replaced.
 const PATIENCE: u32 = 3;
 
@@ -30,7 +36,10 @@ const PATIENCE: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct Pool {
     settings: Arc<Settings>,
+    line: Line,
     state: Mutex<State>,
+    /// Changes whenever an attempt to connect begins.
+    attempts: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -85,7 +94,9 @@ impl Pool {
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
             settings: Arc::new(settings),
+            line: Line::default(),
             state: Mutex::default(),
+            attempts: watch::Sender::default(),
         }
     }
 
@@ -93,10 +104,18 @@ impl Pool {
         &self.settings
     }
 
-    /// Waits for a turn on any connection. The caller bounds the wait.
-    pub(crate) async fn turn(self: &Arc<Self>) -> Result<Turn, ConnectError> {
+    /// Waits for a turn on any connection, behind those that began earlier. The caller bounds the wait.
+    pub(crate) async fn turn(self: &Arc<Self>, since: Instant) -> Result<Turn, ConnectError> {
+        let place = self.line.join(since);
+        tokio::select! {
+            biased;
+            // Before anybody begins another attempt.
+            error = self.unreachable() => return Err(error),
+            () = place.first() => {}
+        }
+        let first_since = Instant::now();
         loop {
-            let (sessions, more) = match self.find() {
+            let (sessions, more) = match self.find(first_since) {
                 Found::Turn(turn) => return Ok(turn),
                 Found::Busy(sessions, more) => (sessions, more),
             };
@@ -119,8 +138,32 @@ impl Pool {
         }
     }
 
-    /// A free turn, or what to wait for; begins an attempt if one more connection would do.
-    fn find(self: &Arc<Self>) -> Found {
+    /// Ends when an attempt fails while no connection is open.
+    async fn unreachable(&self) -> ConnectError {
+        let mut attempts = self.attempts.subscribe();
+        loop {
+            let attempt = self.state().under_way();
+            if let Some(mut attempt) = attempt
+                && let Ok(error) = attempt.wait_for(Option::is_some).await
+                && let Some(error) = error.clone()
+                && self
+                    .state()
+                    .sessions
+                    .iter()
+                    .all(|session| session.is_closed())
+            {
+                return error;
+            }
+            if attempts.changed().await.is_err() {
+                // It is of this pool.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// A free turn, or what to wait for; begins an attempt if one more connection would do. `since` is when
+    /// whoever looks became the first in the line.
+    fn find(self: &Arc<Self>, since: Instant) -> Found {
         let mut state = self.state();
         if let Some(turn) = state.free() {
             return Found::Turn(turn);
@@ -131,8 +174,12 @@ impl Pool {
             More::Attempt(attempt)
         } else if let Some(time) = state.not_before.filter(|time| *time > Instant::now()) {
             More::After(time)
+        } else if !state.sessions.is_empty() && since.elapsed() < CROWDED {
+            More::After(since + CROWDED)
         } else {
-            More::Attempt(state.attempt.insert(self.attempt()).clone())
+            let attempt = state.attempt.insert(self.attempt()).clone();
+            self.attempts.send_replace(());
+            More::Attempt(attempt)
         };
         Found::Busy(state.sessions.clone(), more)
     }
@@ -311,7 +358,7 @@ mod tests {
             let ended = attempt.changed().await;
             assert!(ended.is_err(), "there is nothing that it could tell");
             let now = Instant::now();
-            let Found::Busy(_, More::After(time)) = pool.find() else {
+            let Found::Busy(_, More::After(time)) = pool.find(now) else {
                 panic!("the next attempt does not wait");
             };
             assert_eq!(time - now, FIRST_PAUSE * failures);

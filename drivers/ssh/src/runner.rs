@@ -80,7 +80,8 @@ impl Wire {
 
     /// A turn on a connection, or why there is none.
     async fn turn(&self, command: &Command, deadline: Instant) -> Result<Turn, RunError> {
-        match timeout_at(deadline, self.0.turn()).await {
+        let since = command.since().unwrap_or_else(Instant::now);
+        match timeout_at(deadline, self.0.turn(since)).await {
             Ok(Ok(turn)) => Ok(turn),
             Ok(Err(error)) => Err(unreachable(command, error)),
             Err(_) => Err(unreachable(

@@ -18,6 +18,7 @@ use futures_util::future::join_all;
 use secrecy::SecretString;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 
 use common::Sshd;
 use log::Log;
@@ -112,14 +113,19 @@ async fn a_server_that_admits_no_further_connection_serves_all_calls_over_the_fi
         let mut settings = door.to(&server);
         settings.sessions = 2;
         let ssh = Ssh::new(settings);
-        let calls = (0..12).map(|n| {
-            let script = format!("sleep 0.1; echo {n}");
-            let command = Command::new(SH).args(["-c", &script]).within(LONG);
-            let ssh = &ssh;
-            async move { assert_eq!(says(ssh, &command).await, n.to_string()) }
-        });
-        let all = tokio::time::timeout(PATIENCE, join_all(calls)).await;
-        all.expect("nobody waits for more than a turn");
+        let calls = async |seconds: f64, count: u32| {
+            let calls = (0..count).map(|n| {
+                let script = format!("sleep {seconds}; echo {n}");
+                let command = Command::new(SH).args(["-c", &script]).within(LONG);
+                let ssh = &ssh;
+                async move { assert_eq!(says(ssh, &command).await, n.to_string()) }
+            });
+            let all = tokio::time::timeout(PATIENCE, join_all(calls)).await;
+            all.expect("nobody waits for more than a turn");
+        };
+        calls(0.1, 12).await;
+        assert_eq!(door.knocks(), 1, "turns come often enough");
+        calls(1.3, 5).await;
         assert!(door.knocks() > 1, "no further connection was tried");
     }
 }
@@ -136,7 +142,7 @@ async fn why_there_is_no_further_connection_is_said_with_its_causes() {
     settings.sessions = 1;
     let ssh = Ssh::new(settings);
     assert_eq!(says(&ssh, &echo("first")).await, "first");
-    let slow = Command::new(SH).args(["-c", "sleep 1; echo slow"]);
+    let slow = Command::new(SH).args(["-c", "sleep 5; echo slow"]);
     let (slow, waits) = (slow.within(LONG), echo("waits"));
     tokio::join!(says(&ssh, &slow), says(&ssh, &waits));
     let lines = log.lines();
@@ -197,4 +203,30 @@ async fn an_attempt_that_nobody_waits_for_serves_those_who_come_later() {
     assert!(ssh.run(&echo("gone")).now_or_never().is_none());
     assert_eq!(says(&ssh, &echo("later")).await, "later");
     assert_eq!(door.knocks(), 1);
+}
+
+#[tokio::test]
+async fn where_turns_are_few_a_call_that_began_earlier_has_the_next_one() {
+    let Some(server) = Sshd::start("") else {
+        return;
+    };
+    let mut settings = server.settings();
+    (settings.sessions, settings.connections) = (1, 1);
+    let ssh = Ssh::new(settings);
+    let began = Instant::now() + Duration::from_millis(1);
+    let slow = Command::new(SH).args(["-c", "sleep 0.5"]).within(LONG);
+    let slow = slow.asked_since(Instant::now());
+    let ended = std::sync::Mutex::new(Vec::new());
+    // Those that come first began last.
+    let others = (0..6).rev().map(|n| {
+        let since = began + Duration::from_millis(n);
+        let (command, ssh, ended) = (echo("").within(LONG).asked_since(since), &ssh, &ended);
+        async move {
+            drop(ssh.run_checked(&command).await.unwrap());
+            ended.lock().unwrap().push(n);
+        }
+    });
+    let (first, _) = tokio::join!(ssh.run_checked(&slow), join_all(others));
+    drop(first.unwrap());
+    assert_eq!(ended.into_inner().unwrap(), [0, 1, 2, 3, 4, 5]);
 }

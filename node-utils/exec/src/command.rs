@@ -14,6 +14,7 @@ use std::fmt;
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
+use tokio::time::Instant;
 
 use crate::quote::NulByte;
 
@@ -51,6 +52,7 @@ pub struct Command {
     accept: Accept,
     deadline: Duration,
     output_cap: usize,
+    since: Option<Instant>,
 }
 
 /// A text that `sh` runs, as whoever renders a list needs to know it.
@@ -94,6 +96,7 @@ impl Command {
             accept: Accept::Success,
             deadline: DEFAULT_DEADLINE,
             output_cap: DEFAULT_OUTPUT_CAP,
+            since: None,
         }
     }
 
@@ -220,6 +223,14 @@ impl Command {
         self
     }
 
+    /// Says when the call began that it is for: where commands wait for their turn, those for an earlier one
+    /// have theirs first.
+    #[must_use]
+    pub fn asked_since(mut self, began: Instant) -> Self {
+        self.since = Some(began);
+        self
+    }
+
     /// The program.
     pub fn program(&self) -> &Program {
         &self.program
@@ -273,6 +284,11 @@ impl Command {
     /// How many bytes of standard output the command may print.
     pub fn output_cap(&self) -> usize {
         self.output_cap
+    }
+
+    /// When the call began that it is for, if that was said.
+    pub fn since(&self) -> Option<Instant> {
+        self.since
     }
 
     /// The command as it may be shown to people.

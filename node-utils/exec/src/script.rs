@@ -113,8 +113,12 @@ impl<'a> Script<'a> {
 
     /// The script as a command for a runner that can run `sh`.
     pub fn command(&self) -> Command {
-        self.shell
-            .clone()
+        let shell = self.shell.clone();
+        let shell = match self.commands.iter().filter_map(Command::since).min() {
+            Some(began) => shell.asked_since(began),
+            None => shell,
+        };
+        shell
             .accepting(Accept::AnyExit)
             .within(self.deadline())
             .printing_at_most(self.output_cap())
