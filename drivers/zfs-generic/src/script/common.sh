@@ -16,6 +16,9 @@ get() {
     [ "$it" != NULL ] || it=
 }
 
+# Whether something was made that was not there.
+changed=no
+
 # Says in a look what is missing, unless it is only counted.
 lacking=no counted=no
 lacks() {

@@ -17,32 +17,49 @@ make_folders() {
         shift
         [ -d "$folder" ] || set -- "$@" "$folder"
     done
-    [ $# -eq 0 ] || mkdir "$@" || die "cannot make ${1#"$root"/}"
+    [ $# -gt 0 ] || return 0
+    mkdir "$@" || die "cannot make ${1#"$root"/}"
+    changed=yes
+}
+
+# Where the backstore goes that is not there yet. One adapter for each, as rtslib does it. One that is empty was
+# left behind by somebody who was cut right here.
+find_adapter() {
+    adapter=
+    for found in "$root"/core/iblock_*; do
+        used=no
+        for other in "$found"/*; do
+            [ ! -d "$other" ] || used=yes
+        done
+        [ $used = yes ] || [ ! -d "$found" ] || adapter=$found
+    done
+    number=0
+    while [ -z "$adapter" ]; do
+        [ -d "$root/core/iblock_$number" ] || adapter=$root/core/iblock_$number
+        number=$((number + 1))
+    done
+    backstore=$adapter/$name
+}
+
+# Everything that a volume has, so that what follows only sets attributes.
+make_all_folders() {
+    note_portals
+    [ ! -d "$target" ] || forget_others "$@"
+    for word; do
+        shift
+        case $word in
+        portal=any) ;;
+        portal=*) set -- "$@" "$tpg/np/${word#*=}" ;;
+        esac
+    done
+    [ -n "$backstore" ] || find_adapter
+    make_folders "${backstore%/*}" "$backstore" "$root/iscsi" "$target" "$tpg" "$lun" "$@"
 }
 
 make_store() {
     if [ -z "$backstore" ]; then
-        if [ "$mode" = look ]; then
-            lacks backstore
-            return 0
-        fi
-        # One adapter for each backstore, as rtslib does it. One that is empty was left behind by
-        # somebody who was cut right here.
-        adapter=
-        for found in "$root"/core/iblock_*; do
-            used=no
-            for other in "$found"/*; do
-                [ ! -d "$other" ] || used=yes
-            done
-            [ $used = yes ] || [ ! -d "$found" ] || adapter=$found
-        done
-        number=0
-        while [ -z "$adapter" ]; do
-            [ -d "$root/core/iblock_$number" ] || adapter=$root/core/iblock_$number
-            number=$((number + 1))
-        done
-        backstore=$adapter/$name
-        make_folders "$adapter" "$backstore"
+        lacks backstore
+        return 0
     fi
     get "$backstore/enable"
     if [ "$it" != 1 ]; then
@@ -111,24 +128,7 @@ make_noted_portals() {
     set +f
 }
 
-# The portal group and all that it begins with, so that what follows only sets attributes.
-make_group() {
-    for word; do
-        shift
-        case $word in
-        portal=any) ;;
-        portal=*) set -- "$@" "$tpg/np/${word#*=}" ;;
-        esac
-    done
-    make_folders "$root/iscsi" "$target" "$tpg" "$lun" "$@"
-}
-
 make_target() {
-    if [ "$mode" != look ]; then
-        note_portals
-        [ ! -d "$target" ] || forget_others "$@"
-        make_group "$@"
-    fi
     want_folder "$root/iscsi" && want_folder "$target" && want_folder "$tpg" || return 0
     for word; do
         case $word in
@@ -284,6 +284,7 @@ nodes)
 make)
     [ $foreign_store$foreign_target = nono ] || die "$name or $iqn is of another volume"
     [ -d "$root/core" ] || modprobe target_core_mod || die 'the kernel of the host has no LIO'
+    make_all_folders "$@"
     make_store "$@"
     make_target "$@"
     will_be_saved kept "$@"

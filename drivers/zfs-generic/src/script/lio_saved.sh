@@ -213,7 +213,7 @@ will_be_saved() {
     folder=${waiting%/*}
     [ -d "$folder" ] || mkdir -p "$folder" || die "cannot make $folder"
     # What cannot be saved is tried again and again, and noted once.
-    if [ -s "$waiting" ]; then
+    if [ $changed = no ] && [ -s "$waiting" ]; then
         before=$(grep -F -e "|$name|$iqn|$device|" "$waiting") || :
         [ "${before##*"$newline"}" != "$line|." ] || return 0
     fi
