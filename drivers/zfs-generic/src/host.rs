@@ -56,7 +56,7 @@ impl Default for Places {
     }
 }
 
-/// A script without its comments, indentation and empty lines, as it travels with each call. No text in it may
+/// A script without its comments, indentation and empty lines, as it travels. No text in it may
 /// have a line that begins with a blank or a number sign.
 pub(crate) fn bare(script: &str) -> String {
     let lines = script.lines().map(str::trim_start);
@@ -92,7 +92,7 @@ impl Scripts {
     /// of that name.
     pub(crate) fn look(&self, arguments: Vec<String>, secrets: &str) -> Command {
         if self.sudo || !secrets.is_empty() {
-            return self.told(secrets, arguments);
+            return self.on_stdin(secrets, arguments);
         }
         // The shell that runs the list runs it.
         Command::script(self.text)
@@ -103,7 +103,7 @@ impl Scripts {
 
     /// The script with these arguments, alone on its stack.
     pub(crate) fn change(&self, arguments: Vec<String>, secrets: &str) -> Command {
-        self.alone(&self.told(secrets, arguments))
+        self.alone(&self.on_stdin(secrets, arguments))
     }
 
     /// Tells a tool what to do, alone on its stack, then looks; see `tool.sh`. `tool` is what comes
@@ -126,7 +126,7 @@ impl Scripts {
     }
 
     /// The script, on standard input.
-    fn told(&self, secrets: &str, arguments: Vec<String>) -> Command {
+    fn on_stdin(&self, secrets: &str, arguments: Vec<String>) -> Command {
         if self.sudo {
             return self.run(&self.text(secrets), arguments);
         }

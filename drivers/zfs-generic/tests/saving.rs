@@ -13,6 +13,8 @@ use driver_zfs_generic::DiskExport;
 use serde_json::{Value, json};
 
 const WAITING: &str = "etc/saved.json.omnibus-waiting";
+/// The portal group of the first volume.
+const GROUP: &str = "cfg/target/iscsi/iqn.2003-01.org.example:pvc-1/tpgt_1";
 
 /// Everybody gets in.
 fn open() -> String {
@@ -177,9 +179,91 @@ async fn what_was_cut_while_it_was_noted_and_what_is_of_an_earlier_start_count_f
     assert_eq!(saved(&host), ["pvc-1", "pvc-2", "pvc-3"]);
 }
 
+/// A target with two nodes that is half there.
+async fn half(host: &Host, export: &DiskExport, lost: &str) -> Volume {
+    let mut half = volume(1);
+    host.settle(export, &mut half, &Ask::Establish)
+        .await
+        .unwrap();
+    for node in ["a", "b"] {
+        let allow = Ask::Allow(NodeId::parse(node).unwrap());
+        host.settle(export, &mut half, &allow).await.unwrap();
+    }
+    std::fs::write(host.path(GROUP).join("enable"), "0\n").unwrap();
+    if !lost.is_empty() {
+        std::fs::remove_dir_all(host.path(lost)).unwrap();
+    }
+    half
+}
+
+#[tokio::test]
+async fn who_has_to_be_out_is_put_out_whatever_is_missing() {
+    for lost in ["", GROUP, "cfg/target/core/iblock_0"] {
+        let host = Host::new();
+        let export = host.export(LIO);
+        let mut half = half(&host, &export, lost).await;
+        if lost.starts_with("cfg/target/core") {
+            // What leads to a disk that is gone is gone.
+            for lun in ["lun/lun_0", "acls/iqn.2004-10.org.example:a/lun_0"] {
+                for link in std::fs::read_dir(host.path(GROUP).join(lun)).unwrap() {
+                    let link = link.unwrap();
+                    if link.file_type().unwrap().is_symlink() {
+                        std::fs::remove_file(link.path()).unwrap();
+                    }
+                }
+            }
+        }
+        let all = Ask::Revoke(None);
+        host.settle(&export, &mut half, &all).await.unwrap();
+        let text = host.text("etc/saved.json");
+        assert!(
+            !text.contains("org.example:a") && !text.contains("org.example:b"),
+            "{lost}: {text}"
+        );
+        let config: Value = serde_json::from_str(&text).unwrap();
+        // Its disk is known by what it was known by.
+        let uuid = config["storage_objects"][0]["wwn"].as_str().unwrap();
+        assert_eq!(uuid.len(), 36, "{lost}: {uuid}");
+        host.settle(&export, &mut half, &Ask::Establish)
+            .await
+            .unwrap();
+        assert_eq!(host.facts(&export, &half).await.missing, [""; 0], "{lost}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_half_made_waits_where_the_saved_file_cannot_be_read() {
+    let host = Host::new();
+    let export = host.export(LIO);
+    let mut half = half(&host, &export, "").await;
+    let before = host.text("etc/saved.json");
+    std::fs::write(host.path("etc/saved.json"), "{\"targets\":[").unwrap();
+    let all = Ask::Revoke(None);
+    let failed = host.settle(&export, &mut half, &all).await;
+    assert!(failed.unwrap_err().stderr().contains("nothing was saved"));
+    std::fs::write(host.path("etc/saved.json"), before).unwrap();
+    // Whoever saves next saves that as well.
+    host.establish(&export, &volume(2)).await.unwrap().unwrap();
+    assert!(!host.text("etc/saved.json").contains("org.example:a"));
+}
+
+#[tokio::test]
+async fn portals_that_cannot_be_read_are_not_lost() {
+    let host = Host::new();
+    let export = host.export(LIO);
+    let mut half = half(&host, &export, "").await;
+    let before = host.text("etc/saved.json");
+    host.program(
+        "awk",
+        "#!/bin/sh\ncase $* in *mode=portals*) kill -9 $$ ;; esac\nexec /usr/bin/awk \"$@\"\n",
+    );
+    let failed = host.settle(&export, &mut half, &Ask::Revoke(None)).await;
+    assert!(failed.unwrap_err().stderr().contains("awk"));
+    assert_eq!(host.text("etc/saved.json"), before);
+}
+
 #[tokio::test]
 async fn who_was_put_out_of_what_is_half_made_is_not_saved() {
-    const GROUP: &str = "cfg/target/iscsi/iqn.2003-01.org.example:pvc-1/tpgt_1";
     let host = Host::new();
     let export = host.export(LIO);
     let mut half = volume(1);
@@ -202,7 +286,7 @@ async fn who_was_put_out_of_what_is_half_made_is_not_saved() {
         .unwrap();
     let config: Value = serde_json::from_str(&host.text("etc/saved.json")).unwrap();
     let group = &config["targets"][0]["tpgs"][0];
-    assert_eq!(group["node_acls"], serde_json::json!([]));
+    assert_eq!(group["node_acls"], json!([]));
     assert_eq!(group["enable"], false);
     assert_eq!(group["luns"][0]["index"], 0);
     // It is put right with the portals that it had.

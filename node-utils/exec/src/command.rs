@@ -25,8 +25,8 @@ pub use program::{InvalidProgram, InvalidVariable, Program, Variable};
 pub(crate) use routine::{Calls, Routine};
 
 const SH: Program = Program::constant("sh");
-/// What a function is called where a shell runs it.
-pub(crate) const FUNCTION: &str = "omnibus_function";
+/// What a function is called by a shell that was started for it.
+const FUNCTION: &str = "omnibus_function";
 /// The variable with a list that a script is run around.
 pub(crate) const LIST: &str = "omnibus_list";
 /// The variable with the names of the routines that this list calls.
@@ -114,13 +114,15 @@ impl Command {
     }
 
     /// `sh -s` that reads a script of ours and runs it with the arguments that follow, after some `lines` for
-    /// it to find its variables in. A shell that has read the script before only reads the lines.
+    /// it to find its variables in. A shell that has read the script before only reads the lines. Variables of
+    /// others may be set there: whatever else the script reads it sets first.
     ///
     /// # Panics
     /// If the script holds a NUL byte.
     pub fn script_behind(lines: &str, text: &'static str) -> Self {
         let routine = Routine::new(text);
-        let lines = format!("{lines}{} \"$@\"\n", routine.name());
+        // Whole or not at all: without the words behind it, it would be another call.
+        let lines = format!("{lines}{{\n{} \"$@\"\n}}\n", routine.name());
         let told = Calls::text(vec![routine], &lines);
         let (calls, text) = told.expect("a script of ours has no NUL byte");
         let mut command = Self::new(SH).arg("-s").stdin(text);

@@ -33,7 +33,8 @@ const NOT_FREE: i32 = 75;
 /// Without a folder it is one that nobody else can write to: the root folder is that of root alone. The
 /// `flock` of `BusyBox` cannot stop waiting, and older ones have no code of their own for a turn that did
 /// not come; the deadline of the command ends that. Such a turn is said as well, for whoever sees it as the
-/// end of one command among others.
+/// end of one command among others. `lockf` runs another shell, which is told the functions that the list calls,
+/// and finds their texts in its environment, for one more lock within.
 const HOLD: &str = "\
 umask 077
 file=$1; wait=$2; folder=$3; held=$4; reads=$5; shift 5
@@ -51,7 +52,8 @@ flock -w \"$wait\" -E 75 \"$held\" 2>/dev/null || {
 [ $? -ne 75 ] || late
 flock \"$held\" || exit 73
 }
-if [ -n \"$omnibus_list\" ]; then shift 2; eval \"$omnibus_list\"; else \"$@\"; fi
+if [ -n \"$omnibus_list\" ]; then shift 2; eval \"omnibus_list=
+$omnibus_list\"; else \"$@\"; fi
 exit
 fi
 command -v lockf >/dev/null 2>&1 || { echo 'neither flock nor lockf is installed' >&2; exit 69; }
@@ -345,6 +347,7 @@ mod tests {
         let hold: &'static str = HOLD
             .replace("command -v flock", "command -v no-flock")
             .leak();
+        assert_ne!(hold, HOLD);
         let program =
             "[ \"$1 $2 $3\" = '-k -s -t' ] || exit 64; shift 3; exec /usr/bin/flock -w \"$@\"";
         let path = tool(&folder, program);

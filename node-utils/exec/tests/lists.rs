@@ -371,7 +371,12 @@ async fn an_empty_list_is_done() {
 async fn no_prefix_of_a_script_runs_anything() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("made");
-    let commands = [Command::new(Program::constant("touch")).arg(file.to_str().unwrap())];
+    let touched = file.to_str().unwrap();
+    let commands = [
+        Command::new(Program::constant("touch")).arg(touched),
+        Command::script_behind("word=1\n", "touch \"$1\"").arg(touched),
+        Command::function("touch \"$1\"").arg(touched),
+    ];
     let script = Script::of(&commands).unwrap();
     // Without the last line end the last line is whole, so that is where the prefixes stop.
     let whole = std::str::from_utf8(script.expose()).unwrap().trim_end();

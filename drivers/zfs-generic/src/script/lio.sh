@@ -88,6 +88,14 @@ make_store() {
     done
 }
 
+# Whether the LUN is a disk.
+is_linked() {
+    for link in "$lun"/*; do
+        [ ! -L "$link" ] || return 0
+    done
+    return 1
+}
+
 want_secret() {
     want "$account/auth/$1" "$2"
 }
@@ -141,11 +149,7 @@ make_target() {
     account=$tpg
     each_secret want_secret
     want_folder "$lun" || return 0
-    linked=no
-    for link in "$lun"/*; do
-        [ ! -L "$link" ] || linked=yes
-    done
-    if [ $linked = no ]; then
+    if ! is_linked; then
         if [ "$mode" = look ]; then
             lacks lun
             return 0
@@ -195,12 +199,14 @@ make_node() {
     fi
 }
 
-# Lets in the nodes that are listed and nobody else, if that is how it is wanted.
+# Lets in the nodes that are listed and nobody else, if that is how it is wanted. Where there is no disk nobody is
+# let in, and whoever has to be out is put out all the same.
 make_nodes() {
     among nodes listed "$@" || return 0
     for account in "$tpg"/acls/*; do
         [ ! -d "$account" ] || among node "${account##*/}" "$@" || remove_node "$account"
     done
+    is_linked || return 0
     for word; do
         case $word in
         node=*) make_node "${word#*=}" ;;
@@ -276,7 +282,7 @@ look)
     if [ $as_wanted = same ] || { [ -n "$save" ] && is_saved; }; then echo 'present saved'; fi
     ;;
 nodes)
-    [ $foreign_store$foreign_target = nono ] && [ -n "$backstore" ] && [ -d "$tpg" ] ||
+    [ $foreign_store$foreign_target = nono ] && [ -d "$target" ] ||
         die "$iqn is not there, or of another volume"
     make_nodes "$@"
     will_be_saved kept "$@"

@@ -36,6 +36,7 @@ about() {
     target=$root/iscsi/$iqn
     tpg=$target/tpgt_1
     lun=$tpg/lun/lun_0
+    only_target="{\"targets\":[{\"fabric\":\"iscsi\",\"wwn\":\"$iqn\"}]}"
 }
 
 store_of() {
@@ -134,7 +135,13 @@ note_portals() {
     [ -d "$target" ] || return 0
     get "$tpg/enable"
     [ "$it" != 1 ] && [ -n "$save" ] || return 0
-    old=$(saved portals "{\"targets\":[{\"fabric\":\"iscsi\",\"wwn\":\"$iqn\"}]}") || return 0
+    old=$(saved portals "$only_target")
+    case $? in
+    0) ;;
+    # What is no JSON is refused by whoever writes it.
+    2) return 0 ;;
+    *) exit 1 ;;
+    esac
     while [ -n "$old" ]; do
         portal=${old%%"$newline"*}
         old=${old#"$portal"}
@@ -146,7 +153,7 @@ note_portals() {
     done
 }
 
-# elements WORD...: of a target that is as it is wanted, or of one that is not enabled, to be saved so.
+# elements WORD...: of a target that is as it is wanted, or of what there is of one that is not.
 elements() {
     node_elements
     get "$tpg/enable"
@@ -154,10 +161,12 @@ elements() {
     [ "$it" != 1 ] || enabled=true
     get "$backstore/wwn/vpd_unit_serial"
     unit=${it##*: }
-    unit=${unit##*:}
+    # The kernel shows none of a backstore that is not enabled yet.
+    unit=${unit##*:} unit=${unit:-$serial}
     members block "$backstore/attrib" "$@"
     stored="{\"attributes\":{$all},\"dev\":\"$device\",\"name\":\"$name\",\"plugin\":\"block\",\
 \"readonly\":false,\"write_back\":false,\"wwn\":\"$unit\"}"
+    [ -n "$backstore" ] || stored=
     members tpg "$tpg/attrib" "$@"
     chap_members "$tpg"
     group="\"attributes\":{$all},$chap"
@@ -220,20 +229,27 @@ will_be_saved() {
     printf '\n%s|.\n' "$line" >>"$waiting" || die "cannot write $waiting"
 }
 
+# Whether a target that is saved is there, but not whole: half made, or half removed. A tool that restores all of
+# them disables each for a moment.
+is_half() {
+    saved named "$only_target"
+    # What is no JSON is refused by whoever writes it.
+    [ $? != 3 ] || return 1
+    [ -z "$backstore" ] || sleep 1
+}
+
 # note_state kept|gone NAME IQN DEVICE SERIAL WORD...: adds to `$states` what has to be saved of it. What was made
-# and is not there any more was taken away by somebody else, who says what becomes of what is saved. What is not
-# enabled is half made, or half removed: if it is saved already, it is saved as that, with those alone who get
-# into it by now.
+# and is not there any more was taken away by somebody else, who says what becomes of what is saved. What is half
+# there is saved as that, with those alone who get into it by now, and only if it was saved before.
 note_state() {
     way=$1
     about "$2" "$3" "$4" "$5"
     shift 5
     judge
     if [ "$way" = kept ]; then
-        [ -n "$backstore" ] && [ $foreign_store$foreign_target = nono ] || return 0
-        [ -d "$target" ] || return 0
+        [ -d "$target" ] && [ $foreign_store$foreign_target = nono ] || return 0
         get "$tpg/enable"
-        [ "$it" = 1 ] || saved named "{\"targets\":[{\"fabric\":\"iscsi\",\"wwn\":\"$iqn\"}]}" || return 0
+        { [ "$it" = 1 ] && [ -n "$backstore" ]; } || is_half || return 0
         elements "$@"
         states=$states$elements$newline some=yes
     elif [ -z "$backstore" ] || [ $foreign_store = yes ]; then
@@ -261,6 +277,7 @@ save_waiting() {
         IFS=$fields
         set +f
         [ $# -lt 5 ] || note_state "$@"
+        :
     done <"$waiting" || die "cannot read $waiting"
     # Nothing has to be taken out of a file that nobody has.
     if [ -e "$save" ] || [ $some = yes ]; then
