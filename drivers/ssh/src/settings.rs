@@ -29,7 +29,7 @@ pub struct Settings {
     pub keepalive: Duration,
     /// Sessions at once on one connection. A server that allows fewer is noticed.
     pub sessions: usize,
-    /// Connections at once, opened when the sessions of the others are all in use.
+    /// Connections at once, opened when the sessions of the others are all in use for a while.
     pub connections: usize,
 }
 
