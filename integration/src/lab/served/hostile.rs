@@ -235,7 +235,8 @@ fn is_refused(launch: &Launch, place: &Place) -> bool {
     std::fs::write(place.config(), &launch.config).expect("a file in a new folder");
     let config = format!("--driver-config-file={}", place.config().display());
     let program = crate::binary::omnibus_csi().display().to_string();
-    attempt(&[&program, "check", "--offline", &config]).is_err()
+    // Where a variable is set, its value is what is checked.
+    attempt(&["env", "-i", &program, "check", "--offline", &config]).is_err()
 }
 
 async fn create(
