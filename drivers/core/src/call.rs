@@ -41,6 +41,19 @@ impl Call {
         }
     }
 
+    /// A part of it that may take `time` and has changed nothing yet.
+    #[must_use]
+    pub fn part(&self, time: Duration) -> Self {
+        let state = State {
+            began: self.began(),
+            deadline: Instant::now() + time,
+            changed: AtomicBool::new(false),
+        };
+        Self {
+            state: Arc::new(state),
+        }
+    }
+
     /// When it began.
     pub fn began(&self) -> Instant {
         self.state.began

@@ -6,7 +6,7 @@
 //! attempt is that of everybody who waited for it. After a failure the next attempt has to wait, each
 //! time longer, so that a machine that starts again is not stormed and a wrong password locks nobody
 //! out. What the server allows is learnt from its refusals. Where all turns are in use one is free in a moment;
-//! only if none is for a while, because of scripts that take long, one more connection is opened.
+//! only if none is for a while, or somebody has waited for long, one more connection is opened.
 
 mod line;
 
@@ -29,6 +29,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// So long nobody had a turn before there is one more connection.
 const CROWDED: Duration = Duration::from_secs(1);
+/// Nor does anybody wait for longer than this before there is one.
+const LATE: Duration = Duration::from_secs(5);
 /// So many refusals of its last turn in one call, and a connection is replaced.
 const PATIENCE: u32 = 3;
 
@@ -106,6 +108,7 @@ impl Pool {
 
     /// Waits for a turn on any connection, behind those that began earlier. The caller bounds the wait.
     pub(crate) async fn turn(self: &Arc<Self>, since: Instant) -> Result<Turn, ConnectError> {
+        let joined = Instant::now();
         let place = self.line.join(since);
         tokio::select! {
             biased;
@@ -113,9 +116,9 @@ impl Pool {
             error = self.unreachable() => return Err(error),
             () = place.first() => {}
         }
-        let first_since = Instant::now();
+        let crowded_at = (Instant::now() + CROWDED).min(joined + LATE);
         loop {
-            let (sessions, more) = match self.find(first_since) {
+            let (sessions, more) = match self.find(crowded_at) {
                 Found::Turn(turn) => return Ok(turn),
                 Found::Busy(sessions, more) => (sessions, more),
             };
@@ -144,8 +147,8 @@ impl Pool {
         loop {
             let attempt = self.state().under_way();
             if let Some(mut attempt) = attempt
-                && let Ok(error) = attempt.wait_for(Option::is_some).await
-                && let Some(error) = error.clone()
+                // A copy: what is looked at is locked.
+                && let Ok(Some(error)) = attempt.wait_for(Option::is_some).await.map(|it| it.clone())
                 && self
                     .state()
                     .sessions
@@ -161,9 +164,9 @@ impl Pool {
         }
     }
 
-    /// A free turn, or what to wait for; begins an attempt if one more connection would do. `since` is when
-    /// whoever looks became the first in the line.
-    fn find(self: &Arc<Self>, since: Instant) -> Found {
+    /// A free turn, or what to wait for; begins an attempt if one more connection would do. From `crowded_at`
+    /// on it would.
+    fn find(self: &Arc<Self>, crowded_at: Instant) -> Found {
         let mut state = self.state();
         if let Some(turn) = state.free() {
             return Found::Turn(turn);
@@ -174,8 +177,8 @@ impl Pool {
             More::Attempt(attempt)
         } else if let Some(time) = state.not_before.filter(|time| *time > Instant::now()) {
             More::After(time)
-        } else if !state.sessions.is_empty() && since.elapsed() < CROWDED {
-            More::After(since + CROWDED)
+        } else if !state.sessions.is_empty() && Instant::now() < crowded_at {
+            More::After(crowded_at)
         } else {
             let attempt = state.attempt.insert(self.attempt()).clone();
             self.attempts.send_replace(());

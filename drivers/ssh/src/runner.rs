@@ -79,8 +79,12 @@ impl Wire {
     }
 
     /// A turn on a connection, or why there is none.
-    async fn turn(&self, command: &Command, deadline: Instant) -> Result<Turn, RunError> {
-        let since = command.since().unwrap_or_else(Instant::now);
+    async fn turn(
+        &self,
+        command: &Command,
+        since: Instant,
+        deadline: Instant,
+    ) -> Result<Turn, RunError> {
         match timeout_at(deadline, self.0.turn(since)).await {
             Ok(Ok(turn)) => Ok(turn),
             Ok(Err(error)) => Err(unreachable(command, error)),
@@ -118,9 +122,10 @@ impl Runner for Wire {
         let script = Framed::of(command)?;
         // Waiting for a turn has the time of the script, and the script has its own from then on.
         let patience = Instant::now() + command.deadline();
+        let since = command.since().unwrap_or_else(Instant::now);
         let mut refusals = 0;
         for _ in 0..TRIES {
-            let turn = self.turn(command, patience).await?;
+            let turn = self.turn(command, since, patience).await?;
             let deadline = Instant::now() + command.deadline();
             let ran = turn
                 .session

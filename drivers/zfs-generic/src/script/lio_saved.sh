@@ -235,7 +235,8 @@ is_half() {
     saved named "$only_target"
     # What is no JSON is refused by whoever writes it.
     [ $? != 3 ] || return 1
-    [ -z "$backstore" ] || sleep 1
+    [ -z "$backstore" ] || [ $waited = yes ] || sleep 1
+    waited=yes
 }
 
 # note_state kept|gone NAME IQN DEVICE SERIAL WORD...: adds to `$states` what has to be saved of it. What was made
@@ -249,7 +250,12 @@ note_state() {
     if [ "$way" = kept ]; then
         [ -d "$target" ] && [ $foreign_store$foreign_target = nono ] || return 0
         get "$tpg/enable"
-        { [ "$it" = 1 ] && [ -n "$backstore" ]; } || is_half || return 0
+        if [ "$it" != 1 ] || [ -z "$backstore" ]; then
+            is_half || return 0
+            # It may be another one by now.
+            judge
+            [ -d "$target" ] && [ $foreign_store$foreign_target = nono ] || return 0
+        fi
         elements "$@"
         states=$states$elements$newline some=yes
     elif [ -z "$backstore" ] || [ $foreign_store = yes ]; then
@@ -262,7 +268,7 @@ note_state() {
 save_waiting() {
     [ -n "$save" ] && [ -s "$waiting" ] || return 0
     get /proc/sys/kernel/random/boot_id
-    boot=$it states='' some=no
+    boot=$it states='' some=no waited=no
     while IFS= read -r line || [ -n "$line" ]; do
         case $line in
         "$boot|"*'|.') ;;

@@ -25,7 +25,7 @@ where
         let dataset = self.layout().volume(id)?;
         let question = Question::of([Look::Dataset(dataset.clone())]);
         // Nothing is changed, and the call has not begun to.
-        let call = &Call::within(call.remaining());
+        let call = &call.part(call.remaining());
         let plan = Plan::about(dataset.clone());
         let seen = self.backend.apply(call, &plan, &question).await;
         let seen = seen.map_err(|failed| failed.error.with_effect(Effect::None))?;

@@ -129,7 +129,7 @@ where
         let end = self.rounds(call, verb, &mut course).await;
         let Err(error) = end else { return end };
         if V::REGRETS && course.changed && !course.unseen {
-            self.regret(verb, &course.asked).await;
+            self.regret(call, verb, &course.asked).await;
         }
         if error.kind() == Kind::OutOfSpace
             && error.effect() == Effect::Possible
@@ -251,8 +251,11 @@ where
 
     /// Puts right what a call that fails has changed. If that fails, too, the next call that asks for
     /// the object does it.
-    async fn regret<V: Verb<B::Request, B::Answer>>(&self, verb: &V, asked: &Picture) {
-        let call = &Call::within(REGRET);
+    async fn regret<V>(&self, call: &Call, verb: &V, asked: &Picture)
+    where
+        V: Verb<B::Request, B::Answer>,
+    {
+        let call = &call.part(REGRET);
         let regretted = async {
             let question = verb.question(asked)?;
             loop {
