@@ -14,6 +14,8 @@ const SECRETS: Variable = Variable::constant("secrets");
 
 /// How long a script may take: a tool in Python on a slow host takes seconds for each call.
 const SCRIPT: Duration = Duration::from_mins(2);
+/// How long a script may wait for the lock that it takes by itself.
+const TURN: Duration = Duration::from_secs(30);
 
 /// Tells a tool that is a shell of its own what to do; see there.
 const TOOL: &str = include_str!("script/tool.sh");
@@ -104,6 +106,11 @@ impl Scripts {
     /// The script with these arguments, alone on its stack.
     pub(crate) fn change(&self, arguments: Vec<String>, secrets: &str) -> Command {
         self.alone(&self.on_stdin(secrets, arguments))
+    }
+
+    /// The script with these arguments, which takes a lock by itself.
+    pub(crate) fn change_by_itself(&self, arguments: Vec<String>, secrets: &str) -> Command {
+        self.on_stdin(secrets, arguments).within(SCRIPT + TURN)
     }
 
     /// Tells a tool what to do, alone on its stack, then looks; see `tool.sh`. `tool` is what comes

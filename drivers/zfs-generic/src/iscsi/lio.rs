@@ -125,18 +125,22 @@ impl Stack for Lio {
     fn make(&self, disk: &Disk<'_>, _facts: &Facts) -> Command {
         let arguments = self.arguments("make", disk);
         let secrets = self.wishes.secrets();
-        let make = self.scripts.change(arguments, secrets.expose_secret());
+        let make = self
+            .scripts
+            .change_by_itself(arguments, secrets.expose_secret());
         self.wishes.hiding(make)
     }
 
     fn remove(&self, disk: &Disk<'_>, _facts: &Facts) -> Command {
-        self.scripts.change(self.arguments("remove", disk), "")
+        let arguments = self.arguments("remove", disk);
+        self.scripts.change_by_itself(arguments, "")
     }
 
     fn save(&self) -> Option<Command> {
         let places = self.scripts.places();
         let of_nobody = ["save", &places.configfs, &self.save, &places.targetcli_lock];
         let arguments = of_nobody.into_iter().chain([""; 4]).map(str::to_owned);
+        // Alone among those that save: one of them at a time stands among those that change something.
         let save = self.scripts.change(arguments.collect(), "");
         // What is of other volumes is in it, too.
         Some(self.wishes.hiding(save))
@@ -145,7 +149,9 @@ impl Stack for Lio {
     fn let_in(&self, disk: &Disk<'_>) -> Option<Command> {
         let secrets = self.wishes.secrets();
         let arguments = self.arguments("nodes", disk);
-        let change = self.scripts.change(arguments, secrets.expose_secret());
+        let change = self
+            .scripts
+            .change_by_itself(arguments, secrets.expose_secret());
         Some(self.wishes.hiding(change))
     }
 }

@@ -258,10 +258,22 @@ is_saved() {
     [ $code = 0 ] && ! saved named "$absences"
 }
 
-if [ "$mode" = save ]; then
+case $mode in
+look) ;;
+save)
+    # Somebody may have saved all of it by now.
+    [ -n "$save" ] && [ -s "$waiting" ] || exit 0
+    take_turn
     save_waiting
     exit 0
-fi
+    ;;
+make)
+    # Nobody else waits for ZFS, which lets a zvol be opened for the first time while it makes no other.
+    { command exec 6<"$device"; } 2>/dev/null || :
+    take_turn
+    ;;
+*) take_turn ;;
+esac
 judge
 absences
 case $mode in

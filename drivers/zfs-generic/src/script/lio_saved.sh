@@ -16,18 +16,24 @@ share_lio() {
     # Beside the file itself, whatever links lead to it.
     [ ! -L "$save" ] || [ "$mode" = look ] || find_save
     waiting=$save.omnibus-waiting
+}
 
-    # targetcli holds this lock for as long as it runs.
-    if [ "$mode" != look ] && [ -n "$lock" ] && command -v flock >/dev/null 2>&1; then
-        exec 9>"$lock" || exit 1
-        # Not every flock can wait for a time.
-        turns=20
-        until flock -n 9; do
-            turns=$((turns - 1))
-            [ $turns -gt 0 ] || die "targetcli runs on the host and keeps $lock: it is busy"
-            sleep 1
-        done
-    fi
+# Waits until nobody else changes the target stack, and keeps everybody out until this ends. It is the lock that
+# targetcli holds for as long as it runs.
+take_turn() {
+    [ -n "$lock" ] || return 0
+    command -v flock >/dev/null 2>&1 || die 'flock is not installed'
+    exec 9>"$lock" || exit 1
+    late="another process, such as targetcli, keeps $lock: it is busy"
+    flock -w 30 -E 75 9 2>/dev/null && return 0
+    [ $? -ne 75 ] || die "$late"
+    # Not every flock can wait for a time.
+    turns=30
+    until flock -n 9; do
+        turns=$((turns - 1))
+        [ $turns -gt 0 ] || die "$late"
+        sleep 1
+    done
 }
 
 # Which volume it is.
