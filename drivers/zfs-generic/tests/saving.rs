@@ -403,3 +403,55 @@ async fn what_others_saved_stays_as_it_is_and_is_not_taken_for_whole_where_it_wa
         assert_eq!(host.text("etc/saved.json"), cut);
     }
 }
+
+#[tokio::test]
+async fn who_gets_no_turn_changes_nothing_and_says_who_has_it() {
+    let host = Host::new();
+    let export = host.export(&open());
+    let [make, _] = acts(&host, &export, &volume(1), true).await;
+    let before = host.tree("cfg");
+    host.program("flock", "#!/bin/sh\n[ \"$1\" != -w ] || exit 75\n");
+    let error = host.run(&make).await.unwrap_err();
+    assert!(
+        error.stderr().contains("targetcli.lock: it is busy"),
+        "{error}"
+    );
+    assert_eq!(host.tree("cfg"), before);
+}
+
+#[tokio::test]
+async fn a_tool_that_cannot_wait_for_a_turn_asks_for_it_again() {
+    let host = Host::new();
+    let export = host.export(&open());
+    // As that of BusyBox, where somebody else has the first turn.
+    let tried = host.path("tried");
+    host.program(
+        "flock",
+        &format!(
+            "#!/bin/sh\n\
+             case $1 in\n\
+             -n) [ -e {tried} ] || {{ : >{tried}; exit 1; }} ;;\n\
+             -*) echo usage >&2; exit 1 ;;\n\
+             esac\n\
+             exec /usr/bin/flock \"$@\"\n",
+            tried = tried.display()
+        ),
+    );
+    host.establish(&export, &volume(1)).await.unwrap().unwrap();
+    assert!(tried.exists());
+    assert_eq!(saved(&host), ["pvc-1"]);
+}
+
+#[tokio::test]
+async fn all_that_save_at_once_save_all_of_it() {
+    let host = Host::new();
+    let export = host.export(&open());
+    let mut saves = Vec::new();
+    for number in 1..=3 {
+        saves.push(make(&host, &export, &volume(number)).await);
+    }
+    let [one, two, three] = [0, 1, 2].map(|number| host.run(&saves[number]));
+    tokio::try_join!(one, two, three).unwrap();
+    assert_eq!(saved(&host), ["pvc-1", "pvc-2", "pvc-3"]);
+    assert!(!host.path(WAITING).exists());
+}

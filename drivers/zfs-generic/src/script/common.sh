@@ -105,7 +105,7 @@ saved() {
     printf '%s\n' "$2" | LC_ALL=C awk -v mode="$1" -v drop="$drop" "$SAVED" - "$file"
     code=$?
     case $code in
-    0 | 2 | 3) return $code ;;
+    0 | 3 | 4) return $code ;;
     esac
     die 'cannot run awk, or it was killed'
 }

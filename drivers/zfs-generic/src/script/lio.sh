@@ -18,8 +18,11 @@ make_folders() {
         [ -d "$folder" ] || set -- "$@" "$folder"
     done
     [ $# -gt 0 ] || return 0
-    mkdir "$@" || die "cannot make ${1#"$root"/}"
     changed=yes
+    mkdir "$@" && return 0
+    for folder; do
+        [ -d "$folder" ] || die "cannot make ${folder#"$root"/}"
+    done
 }
 
 # Where the backstore goes that is not there yet. One adapter for each, as rtslib does it. One that is empty was

@@ -6,7 +6,8 @@
 # The second is what is saved. Everything else in it stays, in its order. `mode` is `same` (exit 0
 # if all that is wanted is there as it is wanted), `named` (the same, but only by name) or `merge`
 # (prints the new text), `listed` (prints what the wanted ports list, as it is saved) or `portals` (prints
-# those of the wanted targets). Exit 3: not so. Exit 2: a file is no such JSON; nothing is printed.
+# those of the wanted targets). Exit 3: not so. Exit 4: a file is no such JSON; nothing is printed. Any other
+# end is that of an awk which failed.
 # `drop` is a subsystem that no saved port may list, also one that the host does not have any more.
 #
 # Lines mean nothing, but that strings end in them. A line that holds one member of an element, as tools
@@ -28,7 +29,7 @@ document == 2 && depth == 2 && listed && $0 == "    {" && (expect[2] == "value" 
 
 END {
     finish()
-    if (broken) exit 2
+    if (broken) exit 4
     if (mode == "merge") merge()
     else if (mode == "listed" || mode == "portals") show()
     else exit compare() ? 0 : 3
