@@ -177,18 +177,20 @@ async fn has(
 async fn known(task: &Task, candidates: Vec<Candidate>) -> Result<Known, Error> {
     let looks = candidates.iter().map(|candidate| candidate.has(task));
     let found = in_turns(looks).await;
-    let (mut owners, mut begun, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut owners, mut others) = (Vec::new(), Vec::new());
+    let (mut begun, mut in_doubt) = (Vec::new(), Vec::new());
     let (mut silent, mut unheard) = (None, None);
     for (mut candidate, found) in candidates.into_iter().zip(found) {
         match found {
             Ok(Some(Found::Whole)) => owners.push(candidate),
             Ok(found) => {
                 // That nothing is there yet is no proof that nothing will be.
-                candidate.is_begun = found.is_some() || task.is_in_doubt(&candidate.keys);
-                let likewise = if candidate.is_begun {
-                    &mut begun
-                } else {
-                    &mut others
+                let is_in_doubt = task.is_in_doubt(&candidate.keys);
+                candidate.is_begun = found.is_some() || is_in_doubt;
+                let likewise = match found {
+                    Some(_) => &mut begun,
+                    None if is_in_doubt => &mut in_doubt,
+                    None => &mut others,
                 };
                 likewise.push(candidate);
             }
@@ -206,7 +208,8 @@ async fn known(task: &Task, candidates: Vec<Candidate>) -> Result<Known, Error> 
     if let Some(error) = silent {
         return Err(error);
     }
-    if !begun.is_empty() {
+    // What is there weighs more than what may come to be: the doubt may be one of another call.
+    if let Some(begun) = [begun, in_doubt].into_iter().find(|all| !all.is_empty()) {
         return finishing(begun).map(Known::Nowhere);
     }
     match (able(others), unheard) {

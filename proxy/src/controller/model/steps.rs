@@ -203,19 +203,26 @@ const CLASSES: [&[&str]; 14] = [
 
 /// A stream of numbers that follow from a seed.
 #[derive(Debug, Clone)]
-pub(super) struct Dice(u64);
+pub(super) struct Dice {
+    at: u64,
+    /// The snapshot that was asked for last: what asks for any seldom meets one that is there.
+    taken: Option<Handle>,
+}
 
 // === impl Dice ===
 
 impl Dice {
     pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self {
+            at: seed,
+            taken: None,
+        }
     }
 
     /// `SplitMix64`.
     pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        self.at = self.at.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.at ^ (self.at >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         word ^ (word >> 31)
     }
@@ -243,9 +250,9 @@ impl Dice {
     }
 
     fn snapshot(&mut self) -> Handle {
-        let volume = self.handle();
-        let id = format!("{}@{}", volume.id, self.one(&SNAPSHOTS));
-        Handle { id, ..volume }
+        let (volume, name) = (self.handle(), self.one(&SNAPSHOTS));
+        let last = self.taken.clone().filter(|_| self.percent(50));
+        last.unwrap_or_else(|| snapshot_of(&volume, name))
     }
 
     pub(super) fn setup(&mut self) -> Setup {
@@ -357,8 +364,9 @@ impl Dice {
                 (Call::Unpublish(self.handle(), node), Verb::UnpublishVolume)
             }
             70..77 => {
-                let name = self.one(&SNAPSHOTS);
-                (Call::Snapshot(name, self.handle()), Verb::CreateSnapshot)
+                let (name, volume) = (self.one(&SNAPSHOTS), self.handle());
+                self.taken = Some(snapshot_of(&volume, name));
+                (Call::Snapshot(name, volume), Verb::CreateSnapshot)
             }
             77..81 => (Call::DeleteSnapshot(self.snapshot()), Verb::DeleteSnapshot),
             81..84 => (Call::Get(self.handle()), Verb::GetVolume),
@@ -421,6 +429,13 @@ impl Dice {
             9 => Fault::Hang(did),
             _ => Fault::Fail(passing),
         }
+    }
+}
+
+fn snapshot_of(volume: &Handle, name: &str) -> Handle {
+    Handle {
+        at: volume.at,
+        id: format!("{}@{name}", volume.id),
     }
 }
 

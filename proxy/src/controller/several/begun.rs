@@ -65,6 +65,21 @@ async fn what_a_storage_says_that_it_has_begun_is_finished_there_by_a_process_th
 }
 
 #[tokio::test]
+async fn what_is_there_weighs_more_than_a_doubt_that_any_call_has_left() {
+    let (service, [a, b]) = closed();
+    a.begin("v");
+    b.trouble(Trouble::Fail(Kind::Unreachable, Effect::Possible));
+    let status = deleted(&service, "v:b/v").await.expect_err("cut");
+    assert_eq!(status.code(), Code::Unavailable);
+    let volume = made(&service, create("v", &BOTH)).await.expect("finished");
+    assert_eq!(
+        volume.volume_id, "v:a/v",
+        "which makes no new ones, and is asked last"
+    );
+    assert!(!b.has("v"));
+}
+
+#[tokio::test]
 async fn what_was_begun_is_no_volume_yet_for_who_asks_about_it() {
     let (service, [a, _]) = two();
     a.begin("v");

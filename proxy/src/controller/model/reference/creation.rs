@@ -59,13 +59,13 @@ impl Reference {
         {
             return self.make(id, &[(only, false)], ask, keys);
         }
-        let (mut owners, mut begun, mut others) = (vec![], vec![], vec![]);
+        let (mut owners, mut begun, mut in_doubt, mut others) = (vec![], vec![], vec![], vec![]);
         let (mut silent, mut unheard) = (vec![], vec![]);
         for one in &all {
             match self.find(one.at, id) {
                 Ok(Found::Whole) => owners.push(one),
                 Ok(Found::Begun) => begun.push(one),
-                Ok(Found::Nothing) if self.doubts.contains(&one.object) => begun.push(one),
+                Ok(Found::Nothing) if self.doubts.contains(&one.object) => in_doubt.push(one),
                 Ok(Found::Nothing) => others.push(one),
                 // It is not to be waited for.
                 Err(kind @ (Kind::Timeout | Kind::Unreachable)) if one.content.closed => {
@@ -79,6 +79,10 @@ impl Reference {
         }
         if !silent.is_empty() {
             return Expected::failed(&silent);
+        }
+        // Where nothing is found, what is remembered counts.
+        if begun.is_empty() {
+            begun = in_doubt;
         }
         let may_finish = !begun.is_empty();
         let (able, unable): (Vec<_>, Vec<_>) = if may_finish {
