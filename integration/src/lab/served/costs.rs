@@ -2,13 +2,15 @@
 //!
 //! A round trip is what a longer way to the host costs: the time of a call over a way with a delay,
 //! less its time over one without, over the delay. No name for an exchange can flatter that. Calls at
-//! once are measured beside the bare commands of ZFS that they come to, in the same run.
+//! once are measured beside the bare commands of ZFS that they come to, in the same run; what is a disk
+//! also beside those and a target for each, which nothing saves.
 #![expect(
     clippy::print_stderr,
     reason = "a bench prints its figures; that is all it is for"
 )]
 
-use std::sync::Arc;
+use std::fs::File;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use csi_proto::v1 as csi;
@@ -22,7 +24,9 @@ use super::cuts::host::{Host, Step};
 use super::login::Road;
 use crate::client::Client;
 use crate::lab::calls::{Node, within};
-use crate::lab::command::attempt;
+use crate::lab::command::{attempt, until};
+use crate::lab::storage::lio::Target;
+use crate::lab::storage::zfs::Zvol;
 use crate::lab::supply::capability;
 use crate::place::Place;
 use crate::relay::Relay;
@@ -225,19 +229,32 @@ async fn many(served: Served) {
         .expect("connected");
     delete(&client, counted).await;
     let (mut ours, mut bare) = (Duration::MAX, Duration::MAX);
+    let is_disk = served.name.ends_with("iscsi");
+    let mut with_targets = is_disk.then_some(Duration::MAX);
     for _ in 0..2 {
-        bare = bare.min(bare_commands(&commands, counted).await);
+        bare = bare.min(bare_commands(&commands, counted, false).await);
+        if let Some(took) = &mut with_targets {
+            *took = (*took).min(bare_commands(&commands, counted, true).await);
+        }
         ours = ours.min(volumes(&client, served).await);
     }
     node.end().await;
-    let ratio = bare.as_secs_f64() / ours.as_secs_f64();
-    let met = if ratio >= RATIO { "met" } else { "MISSED" };
+    let over = |bare: Duration| bare.as_secs_f64() / ours.as_secs_f64();
+    let met = if over(bare) >= RATIO { "met" } else { "MISSED" };
     eprintln!(
-        "| {} | {AT_ONCE} at once: {ours:.1?} | {} bare commands each: {bare:.1?} | {ratio:.2} | \
+        "| {} | {AT_ONCE} at once: {ours:.1?} | {} bare commands each: {bare:.1?} | {:.2} | \
          {RATIO}: {met} |",
         served.name,
-        commands.len()
+        commands.len(),
+        over(bare)
     );
+    if let Some(bare) = with_targets {
+        let ratio = over(bare);
+        eprintln!(
+            "| {} | the same and a target each: {bare:.1?} | {ratio:.2} |",
+            served.name
+        );
+    }
 }
 
 /// Makes them and takes them away; how long the making took.
@@ -265,14 +282,18 @@ async fn delete(client: &Client, id: &str) {
     within("delete", call).await.expect("deleted");
 }
 
-/// The same with bare commands, one after the other for each volume.
-async fn bare_commands(commands: &[Step], counted: &str) -> Duration {
+/// The same with bare commands, one after the other for each volume, and a target of it, if it shall have one.
+async fn bare_commands(commands: &[Step], counted: &str, exported: bool) -> Duration {
     let commands = Arc::new(commands.to_vec());
-    let dataset = format!("{}/v/{counted}", super::ROOT);
+    let turn = Arc::new(Mutex::new(()));
+    let zvol = |number: usize| Zvol {
+        name: format!("{}/v/pvc-{number}", super::ROOT),
+    };
     let began = Instant::now();
     let mut all = JoinSet::new();
     for number in 0..AT_ONCE {
         let (commands, counted) = (Arc::clone(&commands), counted.to_owned());
+        let (turn, zvol) = (Arc::clone(&turn), zvol(number));
         all.spawn(async move {
             let volume = format!("pvc-{number}");
             let work = spawn_blocking(move || {
@@ -283,17 +304,34 @@ async fn bare_commands(commands: &[Step], counted: &str) -> Duration {
                     // A look finds nothing before the volume is there.
                     assert!(outcome.is_ok() || !command.changes(), "{text}: {outcome:?}");
                 }
+                exported.then(|| (target(&volume, &zvol, &turn), zvol))
             });
-            work.await.expect("bare commands");
+            work.await.expect("bare commands")
         });
     }
-    all.join_all().await;
+    let targets = all.join_all().await;
     let took = began.elapsed();
+    for (target, zvol) in targets.into_iter().flatten() {
+        target.detach(0, &zvol);
+        target.remove();
+    }
     for number in 0..AT_ONCE {
-        let name = dataset.replace(counted, &format!("pvc-{number}"));
+        let name = zvol(number).name;
         // A zvol is busy for as long as udev looks at it.
         let destroyed = (0..20).any(|_| attempt(&["zfs", "destroy", "-r", &name]).is_ok());
         assert!(destroyed, "{name} does not go");
     }
     took
+}
+
+/// A target of the zvol, made by the kernel alone, without a process. Everybody has a turn at it: ZFS lets a zvol
+/// be opened for the first time while it makes no other, so that is waited for before.
+fn target(volume: &str, zvol: &Zvol, turn: &Mutex<()>) -> Target {
+    let device = zvol.device();
+    let opened = until(Duration::from_mins(1), || File::open(&device).ok());
+    let _opened = opened.unwrap_or_else(|| panic!("{} does not come", device.display()));
+    let _turn = turn.lock().expect("nobody panicked");
+    let target = Target::create(volume, &["0.0.0.0:3260"], None);
+    target.attach(0, zvol);
+    target
 }

@@ -1,14 +1,21 @@
 //! Folders, attributes and links of configfs.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Mutex;
 
 use crate::lab::command;
 
-/// Loads a module of the kernel.
-pub fn module(name: &str) {
-    command::run(&["modprobe", name]);
+/// Loads a module of the kernel, if this process has not done so.
+pub fn module(name: &'static str) {
+    static LOADED: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+    let mut loaded = LOADED.lock().expect("nobody panicked");
+    if !loaded.contains(name) {
+        command::run(&["modprobe", name]);
+        loaded.insert(name);
+    }
 }
 
 /// Makes a folder, which in configfs makes an object.
