@@ -26,7 +26,7 @@ use crate::client::Client;
 use crate::lab::calls::{Node, within};
 use crate::lab::command::{attempt, until};
 use crate::lab::storage::lio::Target;
-use crate::lab::storage::zfs::Zvol;
+use crate::lab::storage::zfs::{Zvol, tell_udev_again};
 use crate::lab::supply::capability;
 use crate::place::Place;
 use crate::relay::Relay;
@@ -328,7 +328,13 @@ async fn bare_commands(commands: &[Step], counted: &str, exported: bool) -> Dura
 /// be opened for the first time while it makes no other, so that is waited for before.
 fn target(volume: &str, zvol: &Zvol, turn: &Mutex<()>) -> Target {
     let device = zvol.device();
-    let opened = until(Duration::from_mins(1), || File::open(&device).ok());
+    let opened = until(Duration::from_mins(1), || {
+        let opened = File::open(&device).ok();
+        if opened.is_none() {
+            tell_udev_again();
+        }
+        opened
+    });
     let _opened = opened.unwrap_or_else(|| panic!("{} does not come", device.display()));
     let _turn = turn.lock().expect("nobody panicked");
     let target = Target::create(volume, &["0.0.0.0:3260"], None);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
+use super::configfs;
 use crate::lab::command;
 
 /// Below which everything is made.
@@ -133,4 +134,20 @@ fn with_mount<T>(what: &[&str], work: impl FnOnce(&Path) -> T) -> T {
     let result = work(folder.path());
     command::run(&["umount", &point]);
     result
+}
+
+/// Tells udev, once it has nothing to do, of the zvols that it gave up because ZFS did not open them.
+pub fn tell_udev_again() {
+    if Path::new("/run/udev/queue").exists() {
+        return;
+    }
+    for device in configfs::names(Path::new("/sys/block")) {
+        let device = Path::new("/sys/block").join(device);
+        let number = fs::read_to_string(device.join("dev")).unwrap_or_default();
+        let known = format!("/run/udev/data/b{}", number.trim());
+        if device.to_string_lossy().contains("/zd") && !Path::new(&known).exists() {
+            // It may be gone by now.
+            let _ = fs::write(device.join("uevent"), "add");
+        }
+    }
 }
