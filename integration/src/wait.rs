@@ -1,5 +1,6 @@
 //! Waiting for conditions, each with a deadline and a name; nothing here waits for the clock alone.
 
+use std::thread;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -36,5 +37,27 @@ pub async fn until_answered<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<
         }
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The same on a thread that may block, for a condition that others are kept from becoming true by each look at it:
+/// the pauses grow.
+///
+/// # Panics
+/// If that takes longer than [`PATIENCE`].
+pub fn until_blocking<T>(what: &str, mut condition: impl FnMut(Duration) -> Option<T>) -> T {
+    let began = Instant::now();
+    let mut pause = Duration::from_millis(100);
+    loop {
+        if let Some(value) = condition(began.elapsed()) {
+            return value;
+        }
+        assert!(began.elapsed() < PATIENCE, "waited in vain for {what}");
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the thread is there to be blocked"
+        )]
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_secs(2));
     }
 }

@@ -14,7 +14,7 @@ const SECRETS: Variable = Variable::constant("secrets");
 
 /// How long a script may take: a tool in Python on a slow host takes seconds for each call.
 const SCRIPT: Duration = Duration::from_mins(2);
-/// How long a script may wait for the lock that it takes by itself.
+/// How long a script may wait for the lock that it takes by itself: `patience` in `lio_saved.sh`.
 const TURN: Duration = Duration::from_secs(30);
 
 /// Tells a tool that is a shell of its own what to do; see there.
@@ -111,6 +111,11 @@ impl Scripts {
     /// The script with these arguments, which takes a lock by itself.
     pub(crate) fn change_by_itself(&self, arguments: Vec<String>, secrets: &str) -> Command {
         self.on_stdin(secrets, arguments).within(SCRIPT + TURN)
+    }
+
+    /// The same, alone on its stack among those that are run so.
+    pub(crate) fn save_by_itself(&self, arguments: Vec<String>) -> Command {
+        self.alone(&self.change_by_itself(arguments, ""))
     }
 
     /// Tells a tool what to do, alone on its stack, then looks; see `tool.sh`. `tool` is what comes

@@ -325,6 +325,23 @@ async fn whoever_gets_no_turn_at_a_target_stack_has_not_begun_and_tries_again() 
     holding.abort();
 }
 
+#[tokio::test]
+async fn a_script_that_waits_for_its_turn_by_itself_says_so_in_the_same_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let cli = host(folder.path(), "exit 0");
+    for (said, next) in [
+        ("no turn within 30 s: others keep it", Next::Queue),
+        ("others keep it", Next::Tell),
+    ] {
+        let text = format!("echo '{said}' >&2; exit 1");
+        let mut plan = Plan::about(dataset("tank/v/a"));
+        let sh = exec::Command::new(exec::Program::constant("sh"));
+        plan.step(Step::Export(sh.args(["-c", &text])));
+        let done = cli.apply(&call(), &plan, &Question::of([])).await;
+        assert_eq!(done.unwrap_err().next, next, "{said}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_zfs_calls_done_already_is_done() {
     let folder = tempfile::tempdir().unwrap();

@@ -5,11 +5,6 @@
 )]
 
 use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
-
-/// Between two looks.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Runs a command to its end and gives what it printed.
 ///
@@ -36,16 +31,4 @@ pub fn attempt(words: &[&str]) -> Result<String, String> {
         text(&output.stdout),
         text(&output.stderr)
     ))
-}
-
-/// What a look gives in the end, which is had again and again for so long.
-pub fn until<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let began = Instant::now();
-    loop {
-        let seen = look();
-        if seen.is_some() || began.elapsed() > limit {
-            return seen;
-        }
-        sleep(PAUSE);
-    }
 }

@@ -1,8 +1,8 @@
 //! Making a volume: which connections may, which of them does, and what it is filled with.
 //!
 //! A class may name several connections. A volume that one of them has is that one's, even if it would
-//! not be made there today; otherwise the one where an earlier attempt may have begun it is the only one,
-//! and without such a one the place decides, and the room. What was begun elsewhere and never became a
+//! not be made there today; otherwise the one where an earlier attempt has begun it, or may have, is the only
+//! one, and without such a one the place decides, and the room. What was begun elsewhere and never became a
 //! volume is left to its driver: nothing is deleted here. compat: "The proxy".
 
 mod choice;
@@ -35,6 +35,8 @@ struct Candidate {
     able: Result<Option<Filling>, Error>,
     /// Whether an attempt before this one may have begun it there.
     is_begun: bool,
+    /// Whether another one may have begun it, too.
+    is_begun_elsewhere: bool,
 }
 
 pub(super) fn create(
@@ -102,7 +104,11 @@ async fn make(
         };
         // What is remembered if nobody hears how it ended.
         task.changes_only(&candidate.keys);
-        let object = (&wanted.id, &candidate.keys);
+        let object = choice::Sought {
+            id: &wanted.id,
+            keys: &candidate.keys,
+            is_begun_elsewhere: candidate.is_begun_elsewhere,
+        };
         if several {
             info!(connection = %connection.name(), "chosen for the volume");
         }
@@ -186,6 +192,7 @@ impl Candidate {
             keys,
             able,
             is_begun: false,
+            is_begun_elsewhere: false,
         })
     }
 }

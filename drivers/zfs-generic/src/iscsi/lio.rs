@@ -141,7 +141,7 @@ impl Stack for Lio {
         let of_nobody = ["save", &places.configfs, &self.save, &places.targetcli_lock];
         let arguments = of_nobody.into_iter().chain([""; 4]).map(str::to_owned);
         // Alone among those that save: one of them at a time stands among those that change something.
-        let save = self.scripts.change(arguments.collect(), "");
+        let save = self.scripts.save_by_itself(arguments.collect());
         // What is of other volumes is in it, too.
         Some(self.wishes.hiding(save))
     }

@@ -271,8 +271,12 @@ save)
     exit 0
     ;;
 make)
-    # Nobody else waits for ZFS, which lets a zvol be opened for the first time while it makes no other.
-    { command exec 6<"$device"; } 2>/dev/null || :
+    # ZFS lets a zvol be opened for the first time while it makes no other, and waits a second for that. So
+    # nobody else waits meanwhile.
+    tries=5
+    until { command exec 6<"$device"; } 2>/dev/null || [ $tries = 0 ]; do
+        tries=$((tries - 1))
+    done
     take_turn
     ;;
 *) take_turn ;;

@@ -19,19 +19,18 @@ share_lio() {
 }
 
 # Waits until nobody else changes the target stack, and keeps everybody out until this ends. It is the lock that
-# targetcli holds for as long as it runs.
+# targetcli holds for as long as it runs. Whose turn does not come has not begun, and says so as the locks of ours do.
 take_turn() {
-    [ -n "$lock" ] || return 0
     command -v flock >/dev/null 2>&1 || die 'flock is not installed'
     exec 9>"$lock" || exit 1
-    late="another process, such as targetcli, keeps $lock: it is busy"
-    flock -w 30 -E 75 9 2>/dev/null && return 0
+    patience=30
+    late="no turn within $patience s: others, or a targetcli, keep $lock"
+    flock -w $patience -E 75 9 2>/dev/null && return 0
     [ $? -ne 75 ] || die "$late"
     # Not every flock can wait for a time.
-    turns=30
     until flock -n 9; do
-        turns=$((turns - 1))
-        [ $turns -gt 0 ] || die "$late"
+        patience=$((patience - 1))
+        [ $patience -gt 0 ] || die "$late"
         sleep 1
     done
 }

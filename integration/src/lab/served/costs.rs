@@ -24,13 +24,14 @@ use super::cuts::host::{Host, Step};
 use super::login::Road;
 use crate::client::Client;
 use crate::lab::calls::{Node, within};
-use crate::lab::command::{attempt, until};
+use crate::lab::command::{attempt, run};
 use crate::lab::storage::lio::Target;
 use crate::lab::storage::zfs::{Zvol, tell_udev_again};
 use crate::lab::supply::capability;
 use crate::place::Place;
 use crate::relay::Relay;
 use crate::volume;
+use crate::wait::until_blocking;
 
 /// The delay: long beside what an emulated machine is late by.
 const FAR: Duration = Duration::from_secs(2);
@@ -38,6 +39,8 @@ const FAR: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 2;
 /// So many volumes are made at once.
 const AT_ONCE: usize = 64;
+/// A zvol that is not there by then is one that udev has given up.
+const LATE: Duration = Duration::from_secs(5);
 /// What the program should reach of the throughput of the bare commands.
 const RATIO: f64 = 0.8;
 const SIZE: i64 = 64 << 20;
@@ -184,7 +187,7 @@ async fn create(
 }
 
 /// Makes many volumes of a kind at once, and the same with the bare commands of ZFS that one of them
-/// came to: what an export has besides is not in them.
+/// came to: what an export has besides is not in them. What is a disk is compared with these and a target, too.
 ///
 /// # Panics
 /// If one is not made.
@@ -257,10 +260,20 @@ async fn many(served: Served) {
     }
 }
 
+/// A beginning, when the machine is done with what was removed before.
+async fn from_rest() -> Instant {
+    let rest = spawn_blocking(|| {
+        run(&["zpool", "sync"]);
+        run(&["udevadm", "settle"]);
+    });
+    rest.await.expect("at rest");
+    Instant::now()
+}
+
 /// Makes them and takes them away; how long the making took.
 async fn volumes(client: &Client, served: Served) -> Duration {
     let name = |number: usize| format!("pvc-{number}");
-    let began = Instant::now();
+    let began = from_rest().await;
     let mut all = JoinSet::new();
     for number in 0..AT_ONCE {
         let client = client.clone();
@@ -289,7 +302,7 @@ async fn bare_commands(commands: &[Step], counted: &str, exported: bool) -> Dura
     let zvol = |number: usize| Zvol {
         name: format!("{}/v/pvc-{number}", super::ROOT),
     };
-    let began = Instant::now();
+    let began = from_rest().await;
     let mut all = JoinSet::new();
     for number in 0..AT_ONCE {
         let (commands, counted) = (Arc::clone(&commands), counted.to_owned());
@@ -328,14 +341,13 @@ async fn bare_commands(commands: &[Step], counted: &str, exported: bool) -> Dura
 /// be opened for the first time while it makes no other, so that is waited for before.
 fn target(volume: &str, zvol: &Zvol, turn: &Mutex<()>) -> Target {
     let device = zvol.device();
-    let opened = until(Duration::from_mins(1), || {
+    let _opened = until_blocking("a zvol that can be opened", |waited| {
         let opened = File::open(&device).ok();
-        if opened.is_none() {
+        if opened.is_none() && waited > LATE {
             tell_udev_again();
         }
         opened
     });
-    let _opened = opened.unwrap_or_else(|| panic!("{} does not come", device.display()));
     let _turn = turn.lock().expect("nobody panicked");
     let target = Target::create(volume, &["0.0.0.0:3260"], None);
     target.attach(0, zvol);

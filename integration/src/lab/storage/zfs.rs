@@ -138,7 +138,7 @@ fn with_mount<T>(what: &[&str], work: impl FnOnce(&Path) -> T) -> T {
 
 /// Tells udev, once it has nothing to do, of the zvols that it gave up because ZFS did not open them.
 pub fn tell_udev_again() {
-    if Path::new("/run/udev/queue").exists() {
+    if !Path::new("/run/udev/data").exists() || Path::new("/run/udev/queue").exists() {
         return;
     }
     for device in configfs::names(Path::new("/sys/block")) {

@@ -1,8 +1,8 @@
 //! Which connection of a class makes a volume.
 //!
 //! All are asked whether they have it before any makes it: a second volume would lose the first. One
-//! that may have begun it is the only one that makes it, until that is known, whatever its file says by
-//! then and whatever room it has.
+//! that has begun it, or, where none has a part of it, may have, is the only one that makes it, until that is
+//! known, whatever its file says by then and whatever room it has.
 //! compat: "The proxy".
 
 use std::cmp::Reverse;
@@ -25,8 +25,17 @@ use crate::status;
 enum Known {
     /// It is in this one.
     There(Box<Candidate>),
-    /// It is in none, and these may make it: those that may have begun it, if there are such.
+    /// It is in none, and these may make it: those that have begun it, or else may have, if there are such.
     Nowhere(Vec<Candidate>),
+}
+
+/// What is looked for where a volume was not made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sought<'a> {
+    pub(super) id: &'a VolumeId,
+    pub(super) keys: &'a Keys,
+    /// Whether another connection may have begun it: to forget the volume would be to forget that, too.
+    pub(super) is_begun_elsewhere: bool,
 }
 
 /// What is known of the room of a connection, the better first.
@@ -115,7 +124,7 @@ pub(super) fn of_a_whole_one(refusal: Error) -> Error {
 pub(super) async fn unless_begun(
     task: &Task,
     connection: &Arc<Connection>,
-    (id, keys): (&VolumeId, &Keys),
+    sought: Sought<'_>,
     error: Error,
 ) -> Error {
     let is_refusal = match error.kind() {
@@ -136,9 +145,12 @@ pub(super) async fn unless_begun(
     if !is_refusal || !is_final {
         return error;
     }
-    match has_begun(task, connection, id).await {
+    if sought.is_begun_elsewhere {
+        return error.with_effect(Effect::Possible);
+    }
+    match has_begun(task, connection, sought.id).await {
         // It may be there a moment later.
-        None if task.is_in_doubt(keys) => error.with_effect(Effect::Possible),
+        None if task.is_in_doubt(sought.keys) => error.with_effect(Effect::Possible),
         None => error,
         Some(Found::Whole) => of_a_whole_one(error),
         Some(Found::Begun) => error.with_effect(Effect::Possible),
@@ -208,8 +220,12 @@ async fn known(task: &Task, candidates: Vec<Candidate>) -> Result<Known, Error> 
     if let Some(error) = silent {
         return Err(error);
     }
+    let many = begun.len() + in_doubt.len();
     // What is there weighs more than what may come to be: the doubt may be one of another call.
-    if let Some(begun) = [begun, in_doubt].into_iter().find(|all| !all.is_empty()) {
+    if let Some(mut begun) = [begun, in_doubt].into_iter().find(|all| !all.is_empty()) {
+        for candidate in &mut begun {
+            candidate.is_begun_elsewhere = many > 1;
+        }
         return finishing(begun).map(Known::Nowhere);
     }
     match (able(others), unheard) {

@@ -57,7 +57,7 @@ impl Reference {
         if let [only] = &*all
             && !only.content.closed
         {
-            return self.make(id, &[(only, false)], ask, keys);
+            return self.make(id, &[(only, 0)], ask, keys);
         }
         let (mut owners, mut begun, mut in_doubt, mut others) = (vec![], vec![], vec![], vec![]);
         let (mut silent, mut unheard) = (vec![], vec![]);
@@ -80,6 +80,7 @@ impl Reference {
         if !silent.is_empty() {
             return Expected::failed(&silent);
         }
+        let many = begun.len() + in_doubt.len();
         // Where nothing is found, what is remembered counts.
         if begun.is_empty() {
             begun = in_doubt;
@@ -110,7 +111,7 @@ impl Reference {
             self.excused.insert(id.to_owned());
         }
         let ordered = self.in_order(able, ask);
-        let order: Vec<_> = ordered.into_iter().map(|one| (one, may_finish)).collect();
+        let order: Vec<_> = ordered.into_iter().map(|one| (one, many)).collect();
         self.make(id, &order, ask, keys)
     }
 
@@ -128,7 +129,7 @@ impl Reference {
         }
         let able = owners.iter().find(|one| one.refusals.is_empty());
         match able {
-            Some(owner) => self.make(id, &[(*owner, false)], ask, keys),
+            Some(owner) => self.make(id, &[(*owner, 0)], ask, keys),
             None => refused(&first.refusals, Some(Found::Whole)),
         }
     }
@@ -260,11 +261,11 @@ impl Reference {
         ordered.into_iter().map(|(_, one)| one).collect()
     }
 
-    /// Makes it in the first that has room, or in the one that may have begun it.
+    /// Makes it in the first that has room, or in the one that may have begun it; so many may have.
     fn make(
         &mut self,
         id: &str,
-        order: &[(&Candidate, bool)],
+        order: &[(&Candidate, usize)],
         ask: &Ask,
         keys: (&[Object], &[Object]),
     ) -> Expected {
@@ -278,7 +279,7 @@ impl Reference {
             let made = match self.change(one.at, act, &one.object, keys) {
                 Err(Failure::Of(kind, false)) if is_judged_anew(kind) => {
                     let is_full = kind == Kind::OutOfSpace;
-                    let possible = if is_full && *begun {
+                    let possible = if *begun > 1 || (is_full && *begun > 0) {
                         true
                     } else {
                         match self.find(one.at, id) {
