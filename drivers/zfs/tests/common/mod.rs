@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use exec::{Batch, Command, Output, RunError, Runner};
+use exec::{Batch, Command, Feed, Flow, Output, RunError, Runner};
 
 /// Counts exchanges.
 #[derive(Debug)]
@@ -37,5 +37,15 @@ impl<R: Runner> Runner for Counting<R> {
     async fn run_all(&self, commands: &[Command]) -> Batch {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.inner.run_all(commands).await
+    }
+
+    async fn pour(&self, command: &Command) -> Result<Box<dyn Flow>, RunError> {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.inner.pour(command).await
+    }
+
+    async fn feed(&self, command: &Command, feed: &mut dyn Feed) -> Result<Output, RunError> {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.inner.feed(command, feed).await
     }
 }
