@@ -31,22 +31,20 @@ impl Call {
     /// A call that has to end within `time`.
     pub fn within(time: Duration) -> Self {
         let began = Instant::now();
-        let state = State {
-            began,
-            deadline: began + time,
-            changed: AtomicBool::new(false),
-        };
-        Self {
-            state: Arc::new(state),
-        }
+        Self::new(began, began + time)
     }
 
     /// A part of it that may take `time` and has changed nothing yet.
     #[must_use]
     pub fn part(&self, time: Duration) -> Self {
+        Self::new(self.began(), Instant::now() + time)
+    }
+
+    /// One that has changed nothing yet.
+    fn new(began: Instant, deadline: Instant) -> Self {
         let state = State {
-            began: self.began(),
-            deadline: Instant::now() + time,
+            began,
+            deadline,
             changed: AtomicBool::new(false),
         };
         Self {

@@ -57,6 +57,15 @@ impl Lio {
         let words = listen.chain(self.wishes.words()).chain(disk.node_words());
         arguments(mode, &self.scripts, &self.save, disk, words)
     }
+
+    /// A change that sets the secrets of CHAP.
+    fn change(&self, mode: &str, disk: &Disk<'_>) -> Command {
+        let (arguments, secrets) = (self.arguments(mode, disk), self.wishes.secrets());
+        let change = self
+            .scripts
+            .change_by_itself(arguments, secrets.expose_secret());
+        self.wishes.hiding(change)
+    }
 }
 
 /// The arguments of the script.
@@ -123,12 +132,7 @@ impl Stack for Lio {
     }
 
     fn make(&self, disk: &Disk<'_>, _facts: &Facts) -> Command {
-        let arguments = self.arguments("make", disk);
-        let secrets = self.wishes.secrets();
-        let make = self
-            .scripts
-            .change_by_itself(arguments, secrets.expose_secret());
-        self.wishes.hiding(make)
+        self.change("make", disk)
     }
 
     fn remove(&self, disk: &Disk<'_>, _facts: &Facts) -> Command {
@@ -147,11 +151,6 @@ impl Stack for Lio {
     }
 
     fn let_in(&self, disk: &Disk<'_>) -> Option<Command> {
-        let secrets = self.wishes.secrets();
-        let arguments = self.arguments("nodes", disk);
-        let change = self
-            .scripts
-            .change_by_itself(arguments, secrets.expose_secret());
-        Some(self.wishes.hiding(change))
+        Some(self.change("nodes", disk))
     }
 }

@@ -110,6 +110,17 @@ saved() {
     die 'cannot run awk, or it was killed'
 }
 
+# What is told of these elements as they are saved, in `$told`: nothing of what is no JSON, which whoever writes it
+# refuses.
+tell_saved() {
+    told=$(saved "$1" "$2")
+    case $? in
+    0) ;;
+    4) told= ;;
+    *) exit 1 ;;
+    esac
+}
+
 # A file, or the names in a folder, as they survive a loss of power.
 keep() {
     sync "$1" 2>/dev/null || sync

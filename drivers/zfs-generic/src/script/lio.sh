@@ -265,7 +265,7 @@ case $mode in
 look) ;;
 save)
     # Somebody may have saved all of it by now.
-    [ -n "$save" ] && [ -s "$waiting" ] || exit 0
+    something_waits || exit 0
     take_turn
     save_waiting
     exit 0
@@ -301,8 +301,7 @@ look)
     if [ $as_wanted = same ] || { [ -n "$save" ] && is_saved; }; then echo 'present saved'; fi
     ;;
 nodes)
-    [ $foreign_store$foreign_target = nono ] && [ -d "$target" ] ||
-        die "$iqn is not there, or of another volume"
+    is_ours || die "$iqn is not there, or of another volume"
     make_nodes "$@"
     will_be_saved kept "$@"
     ;;

@@ -67,6 +67,11 @@ judge() {
     done
 }
 
+# Whether there is a target, and all of it is ours.
+is_ours() {
+    [ -d "$target" ] && [ $foreign_store$foreign_target = nono ]
+}
+
 # The members of a group of attributes as they are set.
 members() {
     comma= all=
@@ -140,13 +145,8 @@ note_portals() {
     [ -d "$target" ] || return 0
     get "$tpg/enable"
     [ "$it" != 1 ] && [ -n "$save" ] || return 0
-    old=$(saved portals "$only_target")
-    case $? in
-    0) ;;
-    # What is no JSON is refused by whoever writes it.
-    4) return 0 ;;
-    *) exit 1 ;;
-    esac
+    tell_saved portals "$only_target"
+    old=$told
     while [ -n "$old" ]; do
         portal=${old%%"$newline"*}
         old=${old#"$portal"}
@@ -234,6 +234,10 @@ will_be_saved() {
     printf '\n%s|.\n' "$line" >>"$waiting" || die "cannot write $waiting"
 }
 
+something_waits() {
+    [ -n "$save" ] && [ -s "$waiting" ]
+}
+
 # Whether a target that is saved is there, but not whole: half made, or half removed. A tool that restores all of
 # them disables each for a moment.
 is_half() {
@@ -253,13 +257,13 @@ note_state() {
     shift 5
     judge
     if [ "$way" = kept ]; then
-        [ -d "$target" ] && [ $foreign_store$foreign_target = nono ] || return 0
+        is_ours || return 0
         get "$tpg/enable"
         if [ "$it" != 1 ] || [ -z "$backstore" ]; then
             is_half || return 0
             # It may be another one by now.
             judge
-            [ -d "$target" ] && [ $foreign_store$foreign_target = nono ] || return 0
+            is_ours || return 0
         fi
         elements "$@"
         states=$states$elements$newline some=yes
@@ -271,7 +275,7 @@ note_state() {
 
 # Saves what has become of all that waits. Nobody changes anything meanwhile.
 save_waiting() {
-    [ -n "$save" ] && [ -s "$waiting" ] || return 0
+    something_waits || return 0
     get /proc/sys/kernel/random/boot_id
     boot=$it states='' some=no waited=no
     while IFS= read -r line || [ -n "$line" ]; do

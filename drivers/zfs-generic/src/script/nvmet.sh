@@ -166,13 +166,8 @@ port_list() {
         comma=,
     done
     [ -n "$save" ] || return 0
-    known=$(saved listed "{\"ports\":[{\"portid\":${1##*/},\"lists\":\"\"}]}")
-    case $? in
-    0) ;;
-    # What is no JSON is refused by whoever writes it.
-    4) known= ;;
-    *) exit 1 ;;
-    esac
+    tell_saved listed "{\"ports\":[{\"portid\":${1##*/},\"lists\":\"\"}]}"
+    known=$told
     # Names may hold what means files, too.
     set -f
     fields=$IFS IFS=$newline

@@ -12,9 +12,8 @@ use crate::lab::command;
 pub fn module(name: &'static str) {
     static LOADED: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     let mut loaded = LOADED.lock().expect("nobody panicked");
-    if !loaded.contains(name) {
+    if loaded.insert(name) {
         command::run(&["modprobe", name]);
-        loaded.insert(name);
     }
 }
 

@@ -141,11 +141,12 @@ pub fn tell_udev_again() {
     if !Path::new("/run/udev/data").exists() || Path::new("/run/udev/queue").exists() {
         return;
     }
-    for device in configfs::names(Path::new("/sys/block")) {
+    let devices = configfs::names(Path::new("/sys/block"));
+    for device in devices.iter().filter(|device| device.starts_with("zd")) {
         let device = Path::new("/sys/block").join(device);
         let number = fs::read_to_string(device.join("dev")).unwrap_or_default();
         let known = format!("/run/udev/data/b{}", number.trim());
-        if device.to_string_lossy().contains("/zd") && !Path::new(&known).exists() {
+        if !Path::new(&known).exists() {
             // It may be gone by now.
             let _ = fs::write(device.join("uevent"), "add");
         }

@@ -192,16 +192,14 @@ async fn known(task: &Task, candidates: Vec<Candidate>) -> Result<Known, Error> 
     let (mut owners, mut others) = (Vec::new(), Vec::new());
     let (mut begun, mut in_doubt) = (Vec::new(), Vec::new());
     let (mut silent, mut unheard) = (None, None);
-    for (mut candidate, found) in candidates.into_iter().zip(found) {
+    for (candidate, found) in candidates.into_iter().zip(found) {
         match found {
             Ok(Some(Found::Whole)) => owners.push(candidate),
             Ok(found) => {
-                // That nothing is there yet is no proof that nothing will be.
-                let is_in_doubt = task.is_in_doubt(&candidate.keys);
-                candidate.is_begun = found.is_some() || is_in_doubt;
                 let likewise = match found {
                     Some(_) => &mut begun,
-                    None if is_in_doubt => &mut in_doubt,
+                    // That nothing is there yet is no proof that nothing will be.
+                    None if task.is_in_doubt(&candidate.keys) => &mut in_doubt,
                     None => &mut others,
                 };
                 likewise.push(candidate);
@@ -224,6 +222,7 @@ async fn known(task: &Task, candidates: Vec<Candidate>) -> Result<Known, Error> 
     // What is there weighs more than what may come to be: the doubt may be one of another call.
     if let Some(mut begun) = [begun, in_doubt].into_iter().find(|all| !all.is_empty()) {
         for candidate in &mut begun {
+            candidate.is_begun = true;
             candidate.is_begun_elsewhere = many > 1;
         }
         return finishing(begun).map(Known::Nowhere);
