@@ -78,7 +78,7 @@ fn kill(supply: &Supply) {
             let folder = folder(supply);
             shares::no_nfs(&folder, client);
             let name = dataset(supply);
-            run(&["exportfs", "-f"]);
+            shares::nfsd_lets_go();
             run(&["zfs", "rename", "-f", &name, &format!("{name}-away")]);
             run(&["zfs", "create", &name]);
             shares::nfs(&folder, 99, client);
@@ -97,7 +97,7 @@ fn revive(supply: &Supply) {
         Export::Nfs(client) => {
             let (folder, name) = (folder(supply), dataset(supply));
             shares::no_nfs(&folder, client);
-            run(&["exportfs", "-f"]);
+            shares::nfsd_lets_go();
             run(&["zfs", "destroy", &name]);
             run(&["zfs", "rename", &format!("{name}-away"), &name]);
             let _ = attempt(&["zfs", "mount", &name]);

@@ -3,8 +3,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::lab::command;
+use crate::wait::until_blocking;
 
 /// The SMB user that the provisioning scripts make, and the password.
 pub const SMB_USER: (&str, &str) = ("csi", "lab-password");
@@ -32,6 +34,21 @@ fn nfs_options(number: u32) -> String {
 /// Takes an export back.
 pub fn no_nfs(folder: &Path, client: &str) {
     command::run(&["exportfs", "-u", &format!("{client}:{}", folder.display())]);
+}
+
+/// Lets nfsd forget what it exported, which keeps a filesystem busy. The kernel lets each change of an export
+/// take a second of its own for that, also before that second has come, and forgets nothing until then.
+///
+/// # Panics
+/// If nobody may see what nfsd does.
+pub fn nfsd_lets_go() {
+    until_blocking("the second in which nfsd forgets", |_| {
+        let clock = fs::read_to_string("/proc/net/rpc/nfsd.export/flush").expect("nfsd runs");
+        let taken = clock.trim().parse().map(Duration::from_secs);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        (now.expect("a clock") >= taken.expect("a time") + Duration::from_secs(1)).then_some(())
+    });
+    command::run(&["exportfs", "-f"]);
 }
 
 /// Shares a directory by SMB, with guests or without.
