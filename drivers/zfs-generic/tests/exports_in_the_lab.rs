@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
@@ -270,6 +270,59 @@ async fn nfs_by_zfs() {
     assert_eq!(
         (&*context["server"], &*context["share"]),
         ("127.0.0.1", &*path)
+    );
+}
+
+/// So many seconds nfsd forgets nothing.
+fn nfsd_is_ahead() -> u64 {
+    let second = std::fs::read_to_string("/proc/net/rpc/nfsd.export/flush").unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    (second.trim().parse::<u64>().unwrap() + 1).saturating_sub(now.as_secs())
+}
+
+#[tokio::test]
+#[ignore = "changes shares: for the lab"]
+async fn what_nfsd_keeps_is_waited_for_and_not_tried_before() {
+    let driver = volume(NFS).await;
+    let path = format!("127.0.0.1:/{ROOT}/v/pvc-1");
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().to_str().unwrap();
+    for _ in 0..6 {
+        run("exportfs", &["-f"]);
+    }
+    run("mount", &["-t", "nfs", &path, at]);
+    run("ls", &[at]);
+    run("umount", &[at]);
+    let ahead = nfsd_is_ahead();
+    assert!(ahead >= 4, "{ahead}");
+    // As ZFS says it.
+    let name = format!("{ROOT}/v/pvc-1");
+    let busy = Command::new("zfs").args(["destroy", &name]).output();
+    let busy = busy.unwrap();
+    assert!(!busy.status.success(), "nothing keeps it");
+
+    let id = VolumeId::parse("pvc-1").unwrap();
+    let ahead = nfsd_is_ahead();
+    let short = Call::within(Duration::from_secs(3));
+    let error = driver.delete_volume(&short, &id).await.unwrap_err();
+    assert!(
+        error.chain().contains("nfsd keeps it for"),
+        "{}",
+        error.chain()
+    );
+    assert!(nfsd_is_ahead() <= ahead, "it was not tried");
+
+    let began = Instant::now();
+    let ahead = Duration::from_secs(nfsd_is_ahead());
+    remove(&driver).await;
+    let took = began.elapsed();
+    assert!(
+        took + Duration::from_secs(2) > ahead,
+        "{took:?} of {ahead:?}"
+    );
+    assert!(
+        took < ahead + Duration::from_secs(5),
+        "{took:?} of {ahead:?}"
     );
 }
 

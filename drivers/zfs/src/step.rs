@@ -5,6 +5,7 @@
 //! is a prefix of a plan, and what comes after it is found by observing and planning again.
 
 use std::fmt;
+use std::time::Duration;
 
 use node_utils::AbsolutePath;
 
@@ -181,6 +182,8 @@ pub enum Next {
     Observe,
     /// Something is in use: wait, then observe and plan again.
     Wait,
+    /// It is known for how long something is in use: wait for that, then observe and plan again.
+    WaitFor(Duration),
     /// Others were at what all volumes share for as long as was waited: observe, plan and wait again.
     Queue,
     /// Nothing: the caller has to know.

@@ -10,6 +10,7 @@ mod tests;
 mod words;
 
 use std::fmt;
+use std::time::Duration;
 
 use driver_core::{Effect, Error, Kind};
 use exec::{Output, RunError};
@@ -20,6 +21,9 @@ use crate::step::{Failed, Next};
 
 /// What a lock says whose turn did not come in time. Then what it is around has not begun.
 const NO_TURN: &str = "no turn within ";
+
+/// What we say of a filesystem that nfsd keeps busy; the seconds follow.
+const KEPT: &str = "nfsd keeps it for ";
 
 /// What our looks say where it is not known either whether the pool is there.
 const UNKNOWN_POOL: &Reason = &(
@@ -45,12 +49,19 @@ pub(super) struct Complaint(String);
 
 /// What it means that a command of ours failed while it was `doing` something.
 pub(super) fn of(error: &RunError, doing: &str, effect: Effect) -> Failed {
-    read(
-        error,
-        effect,
-        reason(error.stderr()),
-        describe(error, doing),
-    )
+    let said = error.stderr();
+    let mut failed = read(error, effect, reason(said), describe(error, doing));
+    if let (Next::Wait, Some(known)) = (failed.next, kept_for(said)) {
+        failed.next = Next::WaitFor(known);
+    }
+    failed
+}
+
+/// How long nfsd keeps a filesystem busy, if that is said.
+fn kept_for(said: &str) -> Option<Duration> {
+    let (_, rest) = said.split_once(KEPT)?;
+    let (seconds, _) = rest.split_once(' ')?;
+    seconds.parse().ok().map(Duration::from_secs)
 }
 
 /// What a failed command of an export means. The words of its tools are not known here, and may be

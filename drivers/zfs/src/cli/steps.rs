@@ -270,7 +270,7 @@ fn command(tools: &ZfsTools, step: &Step<Command>) -> Command {
 
 /// `fine` is one more complaint after which all is well.
 fn destroy(tools: &ZfsTools, dataset: &DatasetName, fine: &str) -> Command {
-    tools.mounting([ABSENT, fine], &["destroy", "-f", dataset.as_str()])
+    tools.destroying([ABSENT, fine], &["destroy", "-f", dataset.as_str()])
 }
 
 fn destroy_empty(tools: &ZfsTools, dataset: &DatasetName) -> Command {

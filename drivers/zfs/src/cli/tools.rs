@@ -9,19 +9,46 @@ const AS_ROOT: &str = "\
 sudo=$1; shift
 if [ -O / ]; then \"$@\"; else \"$sudo\" -n -- \"$@\"; fi";
 
+/// The last word is a dataset to be destroyed. On Linux nfsd keeps a filesystem busy that a client has just
+/// used, until a second in which it forgets. Each change of an export, of whatever dataset, takes such a second
+/// of its own, ahead of the clock if others have taken this one; so does each `zfs destroy` that fails, twice.
+/// Many of them would run after that second for ever. So nothing is tried before it has come.
+/// [`failure`](super::failure) knows these words. Only root sees when; others try, and wait.
+macro_rules! unless_nfsd_keeps_it {
+    () => {
+        "\
+for name; do :; done
+second=; { read -r second </proc/net/rpc/nfsd.export/flush; } 2>/dev/null
+case $second in '' | *[!0-9]*) second=0 ;; *) second=$((second + 1 - $(date +%s))) ;; esac
+if [ $second -gt 0 ] && dataset=$name awk '
+FNR == NR { if ($1 == ENVIRON[\"dataset\"] && $3 == \"zfs\") mounted[$2]; next }
+{ sub(/^# */, \"\") } $1 in mounted { kept = 1 }
+END { exit !kept }' /proc/self/mounts /proc/net/rpc/nfsd.export/content; then
+printf 'cannot unmount %s: nfsd keeps it for %s s\\n' \"$name\" $second >&2; return 1
+fi
+"
+    };
+}
+
 /// `$1` and `$2` are pieces of complaints after which all is well, the rest is the command.
-const TOLERANT: &str = "\
+macro_rules! tolerant {
+    () => {
+        "\
 fine=$1; other=$2; shift 2
 said=$(\"$@\" 2>&1) && return 0
 case $said in *\"$fine\"*|*\"$other\"*) return 0 ;; esac
-printf '%s\\n' \"$said\" >&2; return 1";
+printf '%s\\n' \"$said\" >&2; return 1"
+    };
+}
 
 /// The same, but `$3` is sudo: where the login may not mount, unmount or unshare, it is tried by that. On
 /// Linux only root does, whatever `zfs allow` says. ZFS before 2.1 does not say why it could not unmount,
 /// and 0.8 not why it could not make a folder; for a login that is not root it is that, unless it says
 /// more. What mount(8) and umount(8) say comes before what 0.8 says. Every other refusal stands: somebody
 /// meant it.
-const RAISED: &str = "\
+macro_rules! raised {
+    () => {
+        "\
 fine=$1; other=$2; sudo=$3; shift 3
 said=$(\"$@\" 2>&1) && return 0
 raise=no
@@ -41,7 +68,15 @@ by_sudo=$(\"$sudo\" -n -- \"$@\" 2>&1) && return 0
 case $by_sudo in *\"$fine\"* | *\"$other\"*) return 0 ;; esac
 said=\"$said; $by_sudo\"
 fi
-printf '%s\\n' \"$said\" >&2; return 1";
+printf '%s\\n' \"$said\" >&2; return 1"
+    };
+}
+
+const TOLERANT: &str = tolerant!();
+const RAISED: &str = raised!();
+/// What destroys, by a login that is raised anyhow, and by one that is raised where it has to be.
+const DESTROY: &str = concat!(unless_nfsd_keeps_it!(), tolerant!());
+const DESTROY_RAISED: &str = concat!(unless_nfsd_keeps_it!(), raised!());
 
 /// What a script says of a pool that was looked for in vain; `$said` is what that look complained
 /// about. [`failure`](super::failure) knows these words.
@@ -119,24 +154,42 @@ impl ZfsTools {
             .within(COMMAND)
     }
 
-    /// A command of `zfs` that mounts or unmounts, and is fine if it fails with one of these
-    /// complaints.
+    /// A command of `zfs` that mounts, and is fine if it fails with one of these complaints.
     pub(super) fn mounting(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
         if self.raise {
-            return self.tolerant(fine, arguments);
+            self.told(TOLERANT, fine, arguments)
+        } else {
+            self.raised(RAISED, fine, arguments)
         }
-        Command::function(RAISED)
-            .args(fine)
-            .args([self.sudo.as_str(), self.zfs.as_str()])
-            .args(arguments.iter().copied())
-            .within(COMMAND)
+    }
+
+    /// A command of `zfs` whose last argument is a dataset that it destroys, and that is fine if it fails with
+    /// one of these complaints.
+    pub(super) fn destroying(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
+        if self.raise {
+            self.told(DESTROY, fine, arguments)
+        } else {
+            self.raised(DESTROY_RAISED, fine, arguments)
+        }
     }
 
     /// A command of `zfs` that is fine if it fails with one of these complaints.
     pub(super) fn tolerant(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
-        Command::function(TOLERANT)
+        self.told(TOLERANT, fine, arguments)
+    }
+
+    fn told(&self, text: &'static str, fine: [&str; 2], arguments: &[&str]) -> Command {
+        Command::function(text)
             .args(fine)
             .args(self.words())
+            .args(arguments.iter().copied())
+            .within(COMMAND)
+    }
+
+    fn raised(&self, text: &'static str, fine: [&str; 2], arguments: &[&str]) -> Command {
+        Command::function(text)
+            .args(fine)
+            .args([self.sudo.as_str(), self.zfs.as_str()])
             .args(arguments.iter().copied())
             .within(COMMAND)
     }

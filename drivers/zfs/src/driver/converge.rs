@@ -2,9 +2,10 @@
 //!
 //! What was changed in the meantime is observed and planned again, a bounded number of times. What is
 //! in use is waited for, with growing pauses, for as long as the call may take and no longer than
-//! half a minute; for its turn at what all volumes share a call waits as long as it may. One that has
-//! changed something and fails puts back what callers would miss; one that found no room says so for
-//! good only where nothing of it is there. An end that was not seen is an error, and never done twice.
+//! half a minute; until it is free, where that is known; for its turn at what all volumes share a call
+//! waits as long as it may. One that has changed something and fails puts back what callers would miss;
+//! one that found no room says so for good only where nothing of it is there. An end that was not seen
+//! is an error, and never done twice.
 
 use std::time::Duration;
 
@@ -96,9 +97,14 @@ impl Wait {
                 self.sleep(call, self.pause).await;
                 Then::Again(failed.error)
             }
+            // Another try before its end would be in vain.
+            Next::WaitFor(known) if known < call.remaining() => {
+                tokio::time::sleep(known).await;
+                Then::Again(failed.error)
+            }
             // It has waited there already.
             Next::Queue if !over => Then::Again(failed.error),
-            Next::Wait | Next::Queue | Next::Tell => Then::Tell(failed.error),
+            Next::Wait | Next::WaitFor(_) | Next::Queue | Next::Tell => Then::Tell(failed.error),
         }
     }
 

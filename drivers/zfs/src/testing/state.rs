@@ -5,6 +5,7 @@
 //! with its name and its properties, long before its content is.
 
 use driver_core::{Effect, Error, Kind};
+use tokio::time::Instant;
 
 use super::export::{MemoryAnswer, MemoryRequest, Targets};
 use super::pool::MemoryPool;
@@ -29,6 +30,8 @@ pub struct State {
     pub without_tool: bool,
     /// So many changes of an export get no turn at their target stack, each after half a minute.
     pub queued: usize,
+    /// Until when no dataset is destroyed, as is known to who tries.
+    pub kept_until: Option<Instant>,
     /// How many parts of steps were done.
     pub steps: usize,
     /// How many exchanges there were.
@@ -210,6 +213,18 @@ impl State {
                 next: Next::Wait,
                 error: Error::new(Kind::Busy, format!("destroy {name}")),
             }),
+            Step::DestroyDataset(name) => {
+                let kept = self
+                    .kept_until
+                    .map(|until| until.duration_since(Instant::now()));
+                match kept.filter(|kept| !kept.is_zero()) {
+                    Some(kept) => Err(Failed {
+                        next: Next::WaitFor(kept),
+                        error: Error::new(Kind::Busy, format!("destroy {name}")),
+                    }),
+                    None => self.pool.apply(step),
+                }
+            }
             other => self.pool.apply(other),
         }
     }

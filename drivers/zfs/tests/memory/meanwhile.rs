@@ -1,12 +1,15 @@
 //! What happens between a look and a plan, and while a plan is done: by others, and by what a cut
 //! connection left running.
 
+use std::time::Duration;
+
 use driver_core::{Call, Driver, Effect, Kind, NodeId};
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 use driver_zfs::step::Step;
 use driver_zfs::testing::{MemoryExport, MemoryHost, settings};
+use tokio::time::Instant;
 
 use crate::short::*;
 use crate::world::*;
@@ -159,6 +162,31 @@ async fn a_volume_that_stays_in_use_keeps_its_export() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_known_to_be_free_later_is_waited_for_that_long_and_not_at_all_if_the_call_ends_before()
+ {
+    let driver = fresh(VolumeKind::Filesystem);
+    well(&driver, &[create(0, From::Nothing)]).await;
+    let began = Instant::now();
+    let long = Duration::from_secs(70);
+    driver.backend().state().kept_until = Some(began + long);
+
+    let short = Call::within(Duration::from_secs(15));
+    let error = driver.delete_volume(&short, &volume(0)).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Busy, "{}", error.chain());
+    assert_eq!(began.elapsed(), Duration::ZERO);
+
+    let before = driver.backend().state().exchanges;
+    well(&driver, &[Verb::Delete(0)]).await;
+    assert_eq!(began.elapsed(), long);
+    let exchanges = driver.backend().state().exchanges - before;
+    assert!(
+        exchanges <= 5,
+        "one more look and one more try: {exchanges}"
+    );
+    assert_eq!(guid(&driver, "tank/csi/v/v0"), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn however_a_deletion_fails_the_volume_keeps_its_export() {
     type Break = fn(&mut driver_zfs::testing::State);
     let auto = |state: &mut driver_zfs::testing::State| {
@@ -237,7 +265,7 @@ async fn publish(driver: &MemoryDriver, node: &str) {
 }
 
 fn minute() -> Call {
-    Call::within(std::time::Duration::from_mins(1))
+    Call::within(Duration::from_mins(1))
 }
 
 fn id(node: &str) -> NodeId {
@@ -309,7 +337,7 @@ async fn a_turn_at_what_all_volumes_share_is_waited_for_as_long_as_the_call_may_
 #[tokio::test]
 async fn a_plan_that_did_nothing_proves_nothing_for_the_one_before_it() {
     let driver = fresh(VolumeKind::Zvol);
-    let call = Call::within(std::time::Duration::from_mins(1));
+    let call = Call::within(Duration::from_mins(1));
     well(&driver, &[create(0, From::Nothing)]).await;
     driver.backend().state().targets = driver_zfs::testing::Targets::default();
     driver.backend().state().without_tool = true;

@@ -4,7 +4,7 @@
 
 use driver_core::Kind;
 
-use super::{NO_TURN, NOT_INSTALLED};
+use super::{KEPT, NO_TURN, NOT_INSTALLED};
 use crate::step::Next;
 
 /// A piece of a complaint, what it means, what can be done by us, and what by others.
@@ -85,6 +85,12 @@ pub(super) const OF_ZFS: &[Reason] = &[
         Kind::Busy,
         Next::Tell,
         "a hold (zfs holds) keeps a snapshot",
+    ),
+    (
+        KEPT,
+        Kind::Busy,
+        Next::Wait,
+        "exports were changed there so often that nfsd is late to forget this one",
     ),
     (
         "is busy",

@@ -30,6 +30,14 @@ fn an_end_that_was_not_seen_is_never_an_answer() {
 }
 
 #[test]
+fn what_nfsd_keeps_is_free_when_it_says() {
+    let said = failed("cannot unmount tank/a: nfsd keeps it for 7 s");
+    let failed = of(&said, "destroy tank/a", Effect::Possible);
+    assert_eq!(failed.error.kind(), Kind::Busy);
+    assert_eq!(failed.next, Next::WaitFor(Duration::from_secs(7)));
+}
+
+#[test]
 fn absence_is_an_answer_only_if_nothing_else_was_complained_about() {
     let output = |code, stderr: &str| Output {
         status: Status::Exit(code),

@@ -446,6 +446,11 @@ const OURS: &[Word] = &[
         Denied,
         Tell,
     ),
+    (
+        "cannot unmount tank/q: nfsd keeps it for some time",
+        Busy,
+        Wait,
+    ),
     ("/dev/zvol/tank/z did not appear", Internal, Tell),
     ("some new words", Internal, Tell),
     ("", Internal, Tell),
