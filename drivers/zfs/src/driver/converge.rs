@@ -229,8 +229,8 @@ where
                         Err(failed) => failed,
                     };
                     course.failed(&failed.error);
-                    if failed.next == Next::Queue {
-                        // Nothing was planned in vain: it was not its turn. The call's time ends that.
+                    if matches!(failed.next, Next::Queue | Next::WaitFor(_)) {
+                        // Nothing was planned in vain: it was too early. The call's time ends that.
                         rounds -= 1;
                     }
                     // A plan that provably did nothing proves nothing for those before it.
