@@ -1,5 +1,8 @@
 //! The programs of a host with ZFS, and how they are started there.
 
+#[cfg(test)]
+mod tests;
+
 use exec::{Command, InvalidProgram, Program};
 
 use super::COMMAND;
@@ -11,9 +14,11 @@ if [ -O / ]; then \"$@\"; else \"$sudo\" -n -- \"$@\"; fi";
 
 /// The last word is a dataset to be destroyed. On Linux nfsd keeps a filesystem busy that a client has just
 /// used, until a second in which it forgets. Each change of an export, of whatever dataset, takes such a second
-/// of its own, ahead of the clock if others have taken this one; so does each `zfs destroy` that fails, twice.
-/// Many of them would run after that second for ever. So nothing is tried before it has come.
-/// [`failure`](super::failure) knows these words. Only root sees when; others try, and wait.
+/// of its own, and a later one than the last: faster changes than one in a second run ahead of the clock, and
+/// nothing is forgotten before it is past the last of them. A `zfs destroy` that fails is two more changes, so
+/// that many of them would chase that second; nothing is tried before it has come.
+/// [`failure`](super::failure) knows these words. Only root sees when; others try, and wait. An export of a
+/// folder inside the filesystem is not recognised either.
 macro_rules! unless_nfsd_keeps_it {
     () => {
         "\
@@ -21,9 +26,10 @@ for name; do :; done
 second=; { read -r second </proc/net/rpc/nfsd.export/flush; } 2>/dev/null
 case $second in '' | *[!0-9]*) second=0 ;; *) second=$((second + 1 - $(date +%s))) ;; esac
 if [ $second -gt 0 ] && dataset=$name awk '
-FNR == NR { if ($1 == ENVIRON[\"dataset\"] && $3 == \"zfs\") mounted[$2]; next }
+BEGIN { dataset = ENVIRON[\"dataset\"]; gsub(/ /, \"\\\\040\", dataset) }
+FNR == NR { if ($1 == dataset && $3 == \"zfs\") mounted[$2]; next }
 { sub(/^# */, \"\") } $1 in mounted { kept = 1 }
-END { exit !kept }' /proc/self/mounts /proc/net/rpc/nfsd.export/content; then
+END { exit !kept }' /proc/self/mounts /proc/net/rpc/nfsd.export/content 2>/dev/null; then
 printf 'cannot unmount %s: nfsd keeps it for %s s\\n' \"$name\" $second >&2; return 1
 fi
 "
@@ -73,10 +79,14 @@ printf '%s\\n' \"$said\" >&2; return 1"
 }
 
 const TOLERANT: &str = tolerant!();
-const RAISED: &str = raised!();
-/// What destroys, by a login that is raised anyhow, and by one that is raised where it has to be.
-const DESTROY: &str = concat!(unless_nfsd_keeps_it!(), tolerant!());
-const DESTROY_RAISED: &str = concat!(unless_nfsd_keeps_it!(), raised!());
+
+/// What mounts, and what destroys: for a login that is raised anyhow, and for one that is raised where it has
+/// to be.
+const MOUNT: [&str; 2] = [TOLERANT, raised!()];
+const DESTROY: [&str; 2] = [
+    concat!(unless_nfsd_keeps_it!(), tolerant!()),
+    concat!(unless_nfsd_keeps_it!(), raised!()),
+];
 
 /// What a script says of a pool that was looked for in vain; `$said` is what that look complained
 /// about. [`failure`](super::failure) knows these words.
@@ -156,40 +166,37 @@ impl ZfsTools {
 
     /// A command of `zfs` that mounts, and is fine if it fails with one of these complaints.
     pub(super) fn mounting(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
-        if self.raise {
-            self.told(TOLERANT, fine, arguments)
-        } else {
-            self.raised(RAISED, fine, arguments)
-        }
+        self.raised_where_it_has_to_be(MOUNT, fine, arguments)
     }
 
     /// A command of `zfs` whose last argument is a dataset that it destroys, and that is fine if it fails with
     /// one of these complaints.
     pub(super) fn destroying(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
-        if self.raise {
-            self.told(DESTROY, fine, arguments)
-        } else {
-            self.raised(DESTROY_RAISED, fine, arguments)
-        }
+        self.raised_where_it_has_to_be(DESTROY, fine, arguments)
     }
 
     /// A command of `zfs` that is fine if it fails with one of these complaints.
     pub(super) fn tolerant(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
-        self.told(TOLERANT, fine, arguments)
+        Self::told(TOLERANT, fine, &self.words(), arguments)
     }
 
-    fn told(&self, text: &'static str, fine: [&str; 2], arguments: &[&str]) -> Command {
-        Command::function(text)
-            .args(fine)
-            .args(self.words())
-            .args(arguments.iter().copied())
-            .within(COMMAND)
+    fn raised_where_it_has_to_be(
+        &self,
+        [anyhow, raised]: [&'static str; 2],
+        fine: [&str; 2],
+        arguments: &[&str],
+    ) -> Command {
+        if self.raise {
+            return Self::told(anyhow, fine, &self.words(), arguments);
+        }
+        let words = [&self.sudo, &self.zfs].map(|program| program.as_str().to_owned());
+        Self::told(raised, fine, &words, arguments)
     }
 
-    fn raised(&self, text: &'static str, fine: [&str; 2], arguments: &[&str]) -> Command {
+    fn told(text: &'static str, fine: [&str; 2], words: &[String], arguments: &[&str]) -> Command {
         Command::function(text)
             .args(fine)
-            .args([self.sudo.as_str(), self.zfs.as_str()])
+            .args(words)
             .args(arguments.iter().copied())
             .within(COMMAND)
     }

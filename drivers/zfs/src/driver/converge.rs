@@ -99,6 +99,8 @@ impl Wait {
             }
             // Another try before its end would be in vain.
             Next::WaitFor(known) if known < call.remaining() => {
+                let error = failed.error.chain();
+                tracing::info!(error, "waiting until it is free");
                 tokio::time::sleep(known).await;
                 Then::Again(failed.error)
             }

@@ -4,8 +4,9 @@
 //! A step is one part where ZFS does it whole. Properties are set one by one, and a copy is there,
 //! with its name and its properties, long before its content is.
 
+use std::time::Duration;
+
 use driver_core::{Effect, Error, Kind};
-use tokio::time::Instant;
 
 use super::export::{MemoryAnswer, MemoryRequest, Targets};
 use super::pool::MemoryPool;
@@ -30,8 +31,8 @@ pub struct State {
     pub without_tool: bool,
     /// So many changes of an export get no turn at their target stack, each after half a minute.
     pub queued: usize,
-    /// Until when no dataset is destroyed, as is known to who tries.
-    pub kept_until: Option<Instant>,
+    /// For how long no dataset is destroyed, as each one who tries is told: the last one first.
+    pub kept: Vec<Duration>,
     /// How many parts of steps were done.
     pub steps: usize,
     /// How many exchanges there were.
@@ -213,18 +214,13 @@ impl State {
                 next: Next::Wait,
                 error: Error::new(Kind::Busy, format!("destroy {name}")),
             }),
-            Step::DestroyDataset(name) => {
-                let kept = self
-                    .kept_until
-                    .map(|until| until.duration_since(Instant::now()));
-                match kept.filter(|kept| !kept.is_zero()) {
-                    Some(kept) => Err(Failed {
-                        next: Next::WaitFor(kept),
-                        error: Error::new(Kind::Busy, format!("destroy {name}")),
-                    }),
-                    None => self.pool.apply(step),
-                }
-            }
+            Step::DestroyDataset(name) => match self.kept.pop() {
+                Some(known) => Err(Failed {
+                    next: Next::WaitFor(known),
+                    error: Error::new(Kind::Busy, format!("destroy {name}")),
+                }),
+                None => self.pool.apply(step),
+            },
             other => self.pool.apply(other),
         }
     }
