@@ -170,3 +170,14 @@ impl Scripts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_has_the_time_that_it_may_wait_for_its_lock() {
+        let patience = format!("\n    patience={}\n", TURN.as_secs());
+        assert!(include_str!("script/lio_saved.sh").contains(&patience));
+    }
+}
