@@ -289,7 +289,7 @@ async fn what_nfsd_keeps_is_waited_for_and_not_tried_before() {
     let name = format!("{ROOT}/v/pvc-1");
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().to_str().unwrap();
-    for _ in 0..12 {
+    for _ in 0..25 {
         run("exportfs", &["-f"]);
     }
     run("mount", &["-t", "nfs", &format!("127.0.0.1:/{name}"), at]);
@@ -316,7 +316,7 @@ async fn what_nfsd_keeps_is_waited_for_and_not_tried_before() {
     driver.delete_volume(&call(), &id).await.unwrap();
     let took = began.elapsed();
     assert!(
-        took >= away && took < away + Duration::from_secs(5),
+        took >= away && took < away + Duration::from_secs(20),
         "{took:?} of {away:?}"
     );
     remove(&driver).await;
