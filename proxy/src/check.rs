@@ -66,7 +66,15 @@ fn check(flags: &CheckFlags) -> Report {
             return report;
         }
     };
-    report.all(document.findings().into_iter().map(odd));
+    let alone = site.folder.is_none();
+    let odd_here = |finding| {
+        if alone {
+            odd_alone(finding)
+        } else {
+            odd(finding)
+        }
+    };
+    report.all(document.findings().into_iter().map(odd_here));
     report.driver(&site.kind);
     let mut parts = Vec::new();
     let connections = match site.folder {
@@ -239,6 +247,19 @@ fn odd(finding: driver_core::config::Finding) -> Finding {
     }
 }
 
+/// The same in a file that may be meant to be that of a connection.
+fn odd_alone(finding: driver_core::config::Finding) -> Finding {
+    if finding.severity != Severity::UnknownKey || finding.path != "proxy" {
+        return odd(finding);
+    }
+    Finding {
+        weight: Weight::Warning,
+        about: finding.path,
+        message: "it counts only where a proxy serves this file as one of its connections".into(),
+        advice: Some("check the file of the proxy: that reads this one, too, with this key".into()),
+    }
+}
+
 fn of_storage(error: &Error) -> Finding {
     Finding {
         weight: Weight::Error,
@@ -288,6 +309,26 @@ mod tests {
         // One that cannot be used is told as such.
         fs::write(folder.join("nas.yaml"), "{}").expect("a file");
         assert_eq!(warned(), keys[2..]);
+    }
+
+    #[test]
+    fn what_a_connection_tells_the_proxy_is_no_mistake_where_its_file_is_checked_alone() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let flags = CheckFlags {
+            driver_config_file: file.path().to_owned(),
+            offline: true,
+            json: false,
+        };
+        let yaml = "{driver: node-manual, proxy: {perDriver: {newVolumes: false}}, prxy: 1}";
+        fs::write(file.path(), yaml).expect("a file");
+        let found = check(&flags).findings.into_iter();
+        let mut found: Vec<_> = found.map(|found| (found.about, found.weight)).collect();
+        found.sort();
+        let expected = [("proxy", Weight::Warning), ("prxy", Weight::Error)];
+        assert_eq!(
+            found,
+            expected.map(|(about, weight)| (about.to_owned(), weight))
+        );
     }
 
     #[tokio::test]
