@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::accounts;
+use crate::base::Creation;
 
 /// The one driver of snapshots in this build.
 pub(crate) const FILECOPY: &str = "filecopy";
@@ -24,6 +25,9 @@ pub struct HostpathConfig {
     pub share_base_path: String,
     /// The same directory as the controller sees it.
     pub controller_base_path: String,
+    /// Whether the base directory is created if it does not exist; without it, if it was never used.
+    #[serde(default)]
+    pub create_base: Option<bool>,
     /// The mode of new volumes; without it 0755 less the umask, or that of the source.
     #[serde(default, deserialize_with = "mode")]
     pub dir_permissions_mode: Option<Mode>,
@@ -53,6 +57,8 @@ pub struct Layout {
     pub share: AbsolutePath,
     /// The same directory as this process sees it.
     pub base: AbsolutePath,
+    /// When the base is created.
+    pub creation: Creation,
     /// What new volumes look like.
     pub permissions: Permissions,
 }
@@ -131,6 +137,11 @@ impl HostpathConfig {
         Ok(Layout {
             share: path("shareBasePath", &self.share_base_path)?,
             base: path("controllerBasePath", &self.controller_base_path)?,
+            creation: match self.create_base {
+                None => Creation::IfNeverUsed,
+                Some(true) => Creation::Always,
+                Some(false) => Creation::Never,
+            },
             permissions: Permissions {
                 mode: self.dir_permissions_mode.map(Mode::bits),
                 user: account(

@@ -15,6 +15,7 @@ use driver_core::{
 };
 use node_utils::AbsolutePath;
 
+use crate::base::{Base, Creation, MARKER};
 use crate::config::{Layout, Permissions};
 use crate::reach::Reach;
 use crate::stop::testing::{passed, stop_at};
@@ -36,10 +37,11 @@ const VERBS: [(&str, &str, &str); 7] = [
 fn directories(base: &Path) -> Directories {
     let base = AbsolutePath::parse(base.to_str().expect("text")).expect("path");
     Directories {
-        store: Store::new(base.clone()),
+        store: Store::new(Base::new(base.clone(), Creation::IfNeverUsed, None)),
         layout: Layout {
             share: base.clone(),
             base,
+            creation: Creation::IfNeverUsed,
             permissions: Permissions {
                 mode: Some(0o770),
                 user: None,
@@ -173,7 +175,7 @@ fn conflict(on: &Directories) -> Result<(), Error> {
             Err(error) => return Err(error),
         }
     }
-    let report = on.store.base.as_path().join(format!("won-{own}"));
+    let report = on.store.base.path().as_path().join(format!("won-{own}"));
     std::fs::write(report, won).expect("report");
     Ok(())
 }
@@ -305,6 +307,25 @@ fn a_process_killed_at_any_step_leaves_nothing_that_looks_ready_and_a_retry_conv
             }
         }
     }
+}
+
+#[test]
+fn a_process_killed_while_it_makes_the_base_leaves_one_that_the_next_volume_completes() {
+    let mut number = 1;
+    loop {
+        let dir = tempfile::tempdir().expect("folder");
+        let base = dir.path().join("base");
+        let finished = run(&base, "create", number).success();
+        act(&base, "create").unwrap_or_else(|error| panic!("at {number}: {}", error.chain()));
+        act(&base, "delete created").expect("deleted");
+        assert!(base.join(MARKER).exists(), "at {number}");
+        assert_eq!(leftovers(&base), Vec::<PathBuf>::new(), "at {number}");
+        if finished {
+            break;
+        }
+        number += 1;
+    }
+    assert!(number > 5, "the base is made in several steps");
 }
 
 #[test]

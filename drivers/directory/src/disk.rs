@@ -58,6 +58,12 @@ pub(crate) fn is_dir(parent: BorrowedFd<'_>, name: &CStr, listed: FileType) -> b
     }
 }
 
+/// Whether nothing has that name.
+pub(crate) fn is_absent(parent: impl AsFd, name: impl Arg) -> bool {
+    let found = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
+    found.is_err_and(|errno| errno == Errno::NOENT)
+}
+
 /// Renames without replacing anything.
 pub(crate) fn rename_new(
     from: (BorrowedFd<'_>, &str),

@@ -14,8 +14,9 @@ use driver_core::{
     VolumeName,
 };
 
-use node_utils::Attachment;
+use node_utils::{AbsolutePath, Attachment};
 
+use crate::base::Base;
 use crate::config::{FILECOPY, HostpathConfig};
 use crate::flow;
 use crate::reach::Reach;
@@ -49,6 +50,16 @@ impl LocalHostpath {
         document: &Document,
         node: &NodeId,
     ) -> Result<DirectoryDriver, ConfigError> {
+        Self::with_records(document, node, None)
+    }
+
+    /// The same for a process that has a directory in which things are kept over restarts. There the
+    /// driver records which base directories are in use.
+    pub fn with_records(
+        document: &Document,
+        node: &NodeId,
+        records: Option<&AbsolutePath>,
+    ) -> Result<DirectoryDriver, ConfigError> {
         // First of all: an error in another key changes nothing about these.
         document.without_effect(&[
             ("node.format", "a directory is never formatted"),
@@ -60,12 +71,13 @@ impl LocalHostpath {
         let layout = document
             .section::<HostpathConfig>(HostpathConfig::SECTION)?
             .layout()?;
+        let base = Base::new(layout.base.clone(), layout.creation, records.cloned());
         Ok(DirectoryDriver {
             kind: Self::KIND,
             instance: common.instance_id.clone(),
             naming: VolumeNaming::new(&common),
             directories: Arc::new(Directories {
-                store: Store::new(layout.base.clone()),
+                store: Store::new(base),
                 layout,
                 reach: Reach::Hostpath,
                 place: Some(Topology::node(node.as_str())),
@@ -147,7 +159,8 @@ impl Driver for DirectoryDriver {
         let node = nodes.cloned().collect::<String>();
         BackendIdentity(format!(
             "{}:{node}:{}",
-            self.kind, self.directories.store.base
+            self.kind,
+            self.directories.store.base.path()
         ))
     }
 

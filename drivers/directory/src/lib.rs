@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod accounts;
+mod base;
 pub mod config;
 mod copy;
 #[cfg(test)]
@@ -25,5 +26,6 @@ mod store;
 mod volumes;
 mod workshop;
 
+pub use base::BaseError;
 pub use config::HostpathConfig;
 pub use driver::{DirectoryDriver, LocalHostpath};

@@ -18,7 +18,7 @@ use crate::disk;
 use crate::failure::failed;
 use crate::id::{NamePart, SnapshotDir, VolumeDir};
 use crate::page;
-use crate::record::{self, SnapshotRecord};
+use crate::record::{self, SnapshotRecord, VolumeRecord};
 use crate::stop;
 use crate::store::{Shelf, Store};
 use crate::volumes::Directories;
@@ -84,7 +84,8 @@ impl Directories {
         let record = SnapshotRecord {
             name: name.as_str().to_owned(),
             source: volume.clone(),
-            size: copied.allocated,
+            // Claims are made as large as this: not what its files occupy, but the volume's size.
+            size: VolumeRecord::read(source).map_or(copied.allocated, |record| record.capacity),
             created,
         };
         record.write(aside.dir()).map_err(fail)?;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use driver_core::config::IdRoom;
 use driver_core::{
     Call, Capacity, CapacityQuery, CreateVolume, Error, Expanded, Kind, Page, PageRequest,
-    SizeRange, Source, Topology, Volume, VolumeId,
+    SizeRange, Source, Topology, TopologyRequirement, Volume, VolumeId,
 };
 use node_utils::Attachment;
 use rustix::fs::{Gid, Mode, Uid};
@@ -129,15 +129,18 @@ impl Directories {
         request: &CreateVolume,
     ) -> Result<Volume, Error> {
         let wanted = self.wanted(request)?;
-        let shelf = self.store.shelf_or_make(Shelf::Volumes)?;
         let Some(source) = &wanted.record.source else {
+            let shelf = self.store.shelf_or_make(Shelf::Volumes)?;
             let made = self.make_empty(call, &shelf, &wanted);
             return self.outcome(call, &shelf, wanted, made);
         };
-        if let Some(found) = Store::find(&shelf, Shelf::Volumes, wanted.dir.as_str())? {
+        if let Some(found) = self.store.look_for(Shelf::Volumes, wanted.dir.as_str())? {
             return self.existing(&wanted, &found);
         }
-        let filling = self.filling(source)?;
+        let filling = self
+            .filling(source)
+            .map_err(|error| self.elsewhere(error, &request.topology))?;
+        let shelf = self.store.shelf_or_make(Shelf::Volumes)?;
         let is_still = || {
             self.store
                 .is_still(filling.shelf, &filling.name, &filling.dir)
@@ -149,6 +152,19 @@ impl Directories {
             called: filling.called(),
         };
         self.make_of(call, &shelf, wanted, &content)
+    }
+
+    /// What to say about a source that this node does not have. It may be on another node: if the
+    /// request names a place, this error makes the scheduler choose another one, while "not found"
+    /// would keep the volume here for ever. compat: "local-hostpath".
+    fn elsewhere(&self, error: Error, topology: &TopologyRequirement) -> Error {
+        let names_a_place = !topology.requisite.is_empty() || !topology.preferred.is_empty();
+        if error.kind() != Kind::NotFound || self.place.is_none() || !names_a_place {
+            return error;
+        }
+        Error::new(Kind::OutOfSpace, error.to_string())
+            .because("it does not exist on this node")
+            .advise("volumes are copied on the node of their source only")
     }
 
     /// Makes a volume with a content.

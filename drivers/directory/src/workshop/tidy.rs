@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use driver_core::{Call, Effect, Error, Kind};
 use node_utils::beneath::{BeneathError, BeneathErrorKind};
-use node_utils::{AbsolutePath, Component, Root};
+use node_utils::{Component, Root};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::{Bench, LockFile, MAKERS, MAKING, PASSING, PRIVATE, TRASH, Workshop, trash_prefix};
+use crate::base::Base;
 use crate::disk;
 use crate::failure::failed;
 use crate::stop;
@@ -22,15 +23,17 @@ impl Workshop {
     /// Removes leftovers, if there can be any, for about that long: those in the trash, and what is
     /// in the making by a process that is dead. What time does not suffice for waits for the next
     /// call; what cannot be removed, for the next start.
-    pub(crate) fn tidy(&self, base: &AbsolutePath, time: Duration) {
+    pub(crate) fn tidy(&self, base: &Base, time: Duration) {
         if !self.untidy.swap(false, Ordering::AcqRel) {
             return;
         }
         let until = Instant::now() + time;
-        let tidied = Root::open(base)
-            .map_err(|error| Error::new(Kind::Unreachable, "removing leftovers").because(error))
-            .and_then(|base| self.remove_leftovers(&base, until));
-        match tidied {
+        let Ok(Some(root)) = base.open() else {
+            self.untidy.store(true, Ordering::Release);
+            return;
+        };
+        let base = base.path();
+        match self.remove_leftovers(&root, until) {
             Ok(()) => {}
             Err(error) if error.kind() == Kind::Timeout => {
                 self.untidy.store(true, Ordering::Release);

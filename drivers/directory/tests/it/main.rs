@@ -1,0 +1,10 @@
+//! The driver on real directories.
+
+mod base;
+mod common;
+mod contract;
+mod copies;
+mod fidelity;
+mod refused;
+mod snapshots;
+mod volumes;
