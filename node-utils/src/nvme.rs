@@ -8,7 +8,7 @@ mod attach;
 mod connect;
 mod controller;
 mod detach;
-mod host;
+mod host_identity;
 mod namespace;
 #[cfg(test)]
 mod tests;
@@ -23,7 +23,7 @@ use crate::kernel::Kernel;
 use crate::mount::MountTable;
 use csi_types::attachment::{Nqn, Nsid, Nvmeof};
 use csi_types::error::{Error, Kind};
-use host::HostIdentity;
+use host_identity::HostIdentity;
 
 /// The name by which this machine introduces itself to subsystems that it is not connected to yet, unless
 /// a volume says another one.

@@ -43,7 +43,7 @@ pub(super) async fn write(
     deadline: Instant,
 ) -> Result<(), Error> {
     let doing = format!("write the secrets of {} at {portal}", facts.iqn());
-    let way = tools.iscsi_way().cloned();
+    let way = tools.iscsi_access().cloned();
     let (target, portal) = (facts.iqn().as_str().to_owned(), portal.clone());
     let work = {
         let doing = doing.clone();

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 use super::NvmeFacts;
 use super::connect::{Resolved, ready};
 use super::controller::{Controller, State};
-use super::host::HostIdentity;
+use super::host_identity::HostIdentity;
 use super::namespace::{Namespace, ask_all};
 use crate::device::{Attached, BlockDevice, look, multipath, turn, unreadable, until};
 use crate::kernel::Kernel;

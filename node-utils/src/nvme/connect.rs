@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::NvmeFacts;
 use super::controller::{Controller, State, ip, option};
-use super::host::HostIdentity;
+use super::host_identity::HostIdentity;
 use crate::blocking;
 use crate::device::{look, until};
 use crate::kernel::Kernel;

@@ -1,7 +1,6 @@
-//! The program of a command.
+//! A validated program of a command.
 //!
-//! Whether the program exists is the runner's question, not answered here. The constants of a
-//! tool wrapper are checked by the compiler through `constant`.
+//! Whether the program exists is checked by the runner. Constants are checked at compile time by `constant`.
 
 use std::borrow::Cow;
 use std::fmt;
