@@ -18,9 +18,10 @@
 use std::fmt::Write as _;
 use std::os::fd::AsFd;
 
+use csi_types::AbsolutePath;
 use driver_core::{Error, Kind};
 use node_utils::beneath::{BeneathErrorKind, Mounts, open_beneath};
-use node_utils::{AbsolutePath, Root};
+use node_utils::Root;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};

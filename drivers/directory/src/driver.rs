@@ -14,7 +14,7 @@ use driver_core::{
     VolumeName,
 };
 
-use node_utils::{AbsolutePath, Attachment};
+use csi_types::{AbsolutePath, Attachment};
 
 use crate::base::Base;
 use crate::config::{FILECOPY, HostpathConfig};

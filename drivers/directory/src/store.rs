@@ -302,7 +302,7 @@ impl Store {
 mod tests {
     use super::*;
     use crate::base::Creation;
-    use node_utils::AbsolutePath;
+    use csi_types::AbsolutePath;
 
     #[test]
     fn an_object_that_was_replaced_is_no_longer_the_one_that_was_opened() {

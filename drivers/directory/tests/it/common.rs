@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use csi_types::{AbsolutePath, Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
     Call, CreateSnapshot, CreateVolume, Driver, Error, NodeId, Parameters, SizeRange, Snapshot,
@@ -10,7 +11,6 @@ use driver_core::{
 };
 use driver_directory::{DirectoryDriver, LocalHostpath};
 pub(crate) use node_utils::requirement::this_test_could_not_run as cannot;
-use node_utils::{AbsolutePath, Access, AccessMode, MountAccess, VolumeCapability};
 
 pub(crate) struct Place {
     pub(crate) dir: tempfile::TempDir,

@@ -83,7 +83,7 @@ fn read(error: &RunError, effect: Effect, reason: Option<&Reason>, said: String)
             (Kind::Unreachable, Next::Tell, "")
         }
         (RunError::Deadline { .. }, _) => (Kind::Timeout, Next::Tell, ""),
-        (RunError::NoTurn { .. }, _) => {
+        (RunError::QueueTimeout { .. }, _) => {
             let advice = "another change of the same volume is not over yet";
             (Kind::Pending, Next::Tell, advice)
         }
@@ -139,7 +139,7 @@ fn describe(error: &RunError, doing: &str) -> String {
         }
         RunError::Deadline { after, .. } => format!("{doing}: no end within {after:?}"),
         RunError::OutputTooLarge { cap, .. } => format!("{doing}: more than {cap} bytes of output"),
-        RunError::NoTurn { waited, .. } => format!("{doing}: no turn within {waited:?}"),
+        RunError::QueueTimeout { waited, .. } => format!("{doing}: no turn within {waited:?}"),
         RunError::NotFound { .. } => format!("{doing}: {error}"),
         RunError::Lost { .. } => with_causes(format!("{doing}: its end was not seen"), error),
         RunError::Unreachable { .. } => with_causes(format!("{doing}: not begun"), error),

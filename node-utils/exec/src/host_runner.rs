@@ -1,11 +1,12 @@
 //! Runs a command on the host instead of in the container.
 //!
-//! A tool whose daemon and database live on the host (iscsiadm, multipath) or whose version must
-//! match the host's kernel module (zfs) has to be the host's. The program is found first and only
-//! then entered for, so that a missing one is an error of its own and not an exit code of
-//! `chroot`. The truth is in chroot(1), nsenter(1) and `docs/compatibility.md`.
+//! Some tools must be the host's: their daemon and database live there (iscsiadm, multipath), or their version must
+//! match the host's kernel module (zfs). The program is looked up first, so that a missing program is an error of
+//! its own and not an exit code of `chroot`.
+//!
+//! Reference: chroot(1), nsenter(1), `docs/compatibility.md`.
 
-mod process;
+mod find_daemon;
 mod settings;
 
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use crate::error::RunError;
 use crate::output::Output;
 use crate::runner::{Batch, Runner};
 use crate::search::{self, DIRECTORIES};
-use crate::stream::{Feed, Flow};
+use crate::stream::{InputStream, OutputStream};
 
 pub use settings::{HostSettings, InvalidHostSettings};
 
@@ -27,7 +28,7 @@ const PATH: Variable = Variable::constant("PATH");
 
 /// How the host is entered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
+pub enum HostAccess {
     /// `chroot` into the host's root filesystem, mounted here.
     Chroot {
         /// Where it is mounted; `/host` in the image.
@@ -52,10 +53,10 @@ pub enum Way {
 #[derive(Debug, Clone)]
 pub struct Host<R> {
     inner: R,
-    way: Way,
+    way: HostAccess,
 }
 
-/// A way in, found to be open.
+/// A program found on the host, and how to enter.
 struct Entry {
     wrapper: Program,
     prefix: Vec<String>,
@@ -67,7 +68,7 @@ struct Entry {
 
 impl<R: Runner> Host<R> {
     /// Enters the host by `way`; `inner` runs here.
-    pub fn new(inner: R, way: Way) -> Self {
+    pub fn new(inner: R, way: HostAccess) -> Self {
         Self { inner, way }
     }
 
@@ -81,7 +82,7 @@ impl<R: Runner> Host<R> {
             place: self.way.place(),
         })?;
         let mut inside = command.wrapped(entry.wrapper, entry.prefix, entry.program);
-        // The host's own tools call others by name. Ours is the search path of the search.
+        // Tools of the host start others by name, so they get the same search path.
         if !command.environment().iter().any(|(name, _)| *name == PATH) {
             inside = inside.env(PATH, search::path_variable(&DIRECTORIES));
         }
@@ -107,18 +108,24 @@ impl<R: Runner> Runner for Host<R> {
         self.inner.run_all(&inside).await
     }
 
-    async fn pour(&self, command: &Command) -> Result<Box<dyn Flow>, RunError> {
-        self.inner.pour(&self.enter(command).await?).await
+    async fn stream_output(&self, command: &Command) -> Result<Box<dyn OutputStream>, RunError> {
+        self.inner.stream_output(&self.enter(command).await?).await
     }
 
-    async fn feed(&self, command: &Command, feed: &mut dyn Feed) -> Result<Output, RunError> {
-        self.inner.feed(&self.enter(command).await?, feed).await
+    async fn run_with_input(
+        &self,
+        command: &Command,
+        input: &mut dyn InputStream,
+    ) -> Result<Output, RunError> {
+        self.inner
+            .run_with_input(&self.enter(command).await?, input)
+            .await
     }
 }
 
-// === impl Way ===
+// === impl HostAccess ===
 
-impl Way {
+impl HostAccess {
     /// By the host's root filesystem at `/host`.
     pub fn chroot() -> Self {
         Self::Chroot {
@@ -141,13 +148,13 @@ impl Way {
         }
     }
 
-    /// The root filesystem inside, as it is seen from here; `None` if the daemon does not run.
-    /// Links below it are to be followed with [`crate::resolve`].
+    /// The root filesystem of the host as a path of this process; `None` if the daemon does not run. Resolve links
+    /// below it with [`crate::resolve`].
     pub fn root(&self) -> Option<PathBuf> {
         match self {
             Self::Chroot { root } => Some(root.clone()),
             Self::Daemon { name, proc } => {
-                let pid = process::oldest(proc, name)?;
+                let pid = find_daemon::oldest(proc, name)?;
                 Some(proc.join(pid.to_string()).join("root"))
             }
             Self::Init { proc } => Some(proc.join("1/root")),
@@ -163,7 +170,7 @@ impl Way {
                 prefix: vec![root.to_str()?.to_owned()],
             }),
             Self::Daemon { name, proc } => {
-                let pid = process::oldest(proc, name)?;
+                let pid = find_daemon::oldest(proc, name)?;
                 namespaces(proc, pid, &["mnt", "net"], program)
             }
             Self::Init { proc } => namespaces(proc, 1, &["mnt"], program),

@@ -1,7 +1,7 @@
 //! Finds a daemon of the host by its name.
 //!
-//! It does what `pgrep --exact --oldest` does, without starting it. The truth is in proc(5): the
-//! name is `comm`, the age is field 22 of `stat`.
+//! Does the same as `pgrep --exact --oldest`, without starting a process. Reference: proc(5); the name is `comm`,
+//! the start time is field 22 of `stat`.
 
 use std::fs;
 use std::path::Path;
@@ -25,10 +25,10 @@ pub(super) fn oldest(proc: &Path, name: &str) -> Option<u32> {
 /// Name and start time of a process.
 fn parse(stat: &str) -> Option<(&str, u64)> {
     let open = stat.find('(')?;
-    // A name may hold parentheses and spaces; nothing behind it does.
+    // A name may hold parentheses and spaces; the fields after it do not.
     let close = stat.rfind(')')?;
     let comm = stat.get(open + 1..close)?;
-    // Field 3 comes first behind the name.
+    // The first field after the name is field 3.
     let started = stat
         .get(close + 1..)?
         .split_ascii_whitespace()

@@ -10,7 +10,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use exec::{
-    Command, DIRECTORIES, Effect, Host, Local, Program, RunError, Runner, Step, Variable, Way,
+    Command, DIRECTORIES, Effect, Host, HostAccess, Local, Program, RunError, Runner, Step,
+    Variable,
 };
 
 const ISCSIADM: Program = Program::constant("iscsiadm");
@@ -59,7 +60,7 @@ async fn chroot_is_given_the_absolute_path_the_arguments_the_input_and_the_hosts
     install(host.path(), "/usr/sbin/iscsiadm", "");
     let runner = Host::new(
         local,
-        Way::Chroot {
+        HostAccess::Chroot {
             root: host.path().to_owned(),
         },
     );
@@ -88,7 +89,7 @@ async fn nsenter_enters_the_daemons_namespaces_and_finds_the_program_there() {
     fs::create_dir_all(proc.path().join("77")).unwrap();
     fs::write(proc.path().join("77/stat"), stat).unwrap();
     install(&proc.path().join("77/root"), "/usr/local/sbin/iscsiadm", "");
-    let way = Way::Daemon {
+    let way = HostAccess::Daemon {
         name: "iscsid".into(),
         proc: proc.path().to_owned(),
     };
@@ -109,14 +110,14 @@ async fn nsenter_enters_the_daemons_namespaces_and_finds_the_program_there() {
 async fn a_program_or_a_host_that_is_missing_is_an_error_without_effect() {
     let nowhere = PathBuf::from("/no/such/host");
     let ways = [
-        Way::Chroot {
+        HostAccess::Chroot {
             root: nowhere.clone(),
         },
-        Way::Daemon {
+        HostAccess::Daemon {
             name: "no-such-daemon".into(),
             proc: PathBuf::from("/proc"),
         },
-        Way::Init { proc: nowhere },
+        HostAccess::Init { proc: nowhere },
     ];
     for way in ways {
         let runner = Host::new(Local::new(), way);
@@ -133,7 +134,7 @@ async fn a_list_with_a_missing_program_starts_nothing_of_the_list() {
     install(host.path(), "/usr/bin/there", "");
     let runner = Host::new(
         local,
-        Way::Chroot {
+        HostAccess::Chroot {
             root: host.path().to_owned(),
         },
     );
@@ -156,7 +157,7 @@ async fn a_command_may_bring_its_own_path() {
     install(host.path(), "/bin/zfs", "");
     let runner = Host::new(
         local,
-        Way::Chroot {
+        HostAccess::Chroot {
             root: host.path().to_owned(),
         },
     );
@@ -176,7 +177,7 @@ async fn the_real_chroot_runs_the_program_or_says_that_it_may_not() {
     let root = Local::new().run_checked(&id).await.unwrap().text().trim() == "0";
     let runner = Host::new(
         Local::new(),
-        Way::Chroot {
+        HostAccess::Chroot {
             root: PathBuf::from("/"),
         },
     );

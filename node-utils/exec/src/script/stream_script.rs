@@ -1,9 +1,9 @@
-//! One command of a stream over a remote shell: its standard input or output is the stream.
+//! One streamed command over a remote shell: its standard input or output is the stream.
 //!
-//! A script on standard input would have to end where the stream begins, and not every shell stops
-//! reading there. `read` does, POSIX demands it: so the script is one line that nobody but `printf`
-//! takes apart, and what follows that line is the command's. The remote command is a constant, as for
-//! other scripts; between single quotes even csh leaves it as it is.
+//! A script on standard input would have to end where the stream starts, and not every shell stops reading there.
+//! `read` does, as POSIX requires. So the script is a single line, decoded by `printf`, and the bytes after it
+//! belong to the command. The remote command is a constant, as for other scripts. It is single-quoted, which even csh
+//! leaves unchanged.
 
 use std::fmt::Write as _;
 
@@ -15,43 +15,43 @@ use crate::quote::{NulByte, quote};
 use crate::search::{DIRECTORIES, path_variable};
 use crate::stream;
 
-/// What the remote side is asked to run for a stream, whatever the command is.
+/// The remote command for every stream.
 pub const REMOTE_STREAM: &str =
     r#"sh -c 'IFS= read -r omnibus_line && eval "$(printf "$omnibus_line")"'"#;
 
-/// How much a login may print before the command begins.
+/// The bytes that a login may print before the command starts.
 const NOISE: usize = 64 << 10;
 
 /// A command of a stream, rendered.
-pub struct Streamed {
+pub struct StreamScript {
     line: String,
     marker: Marker,
 }
 
-/// Finds where the output of the command begins.
+/// Finds where the output of the command starts.
 #[derive(Debug)]
-pub struct Beginning {
+pub struct StartDetector {
     start: Vec<u8>,
     missing: Vec<u8>,
     head: Vec<u8>,
 }
 
-/// What is known of the beginning.
+/// What the output so far shows.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Begun {
-    /// Nothing yet.
-    NotYet,
-    /// The command runs, and this is the first of what it printed.
-    Runs(Vec<u8>),
+pub enum StartState {
+    /// Not started yet.
+    Pending,
+    /// The command runs; this is the first chunk of its output.
+    Running(Vec<u8>),
     /// Its program is not installed.
     Missing,
-    /// Something else speaks there, without end.
+    /// Other output that does not end.
     Noise,
 }
 
-// === impl Streamed ===
+// === impl StreamScript ===
 
-impl Streamed {
+impl StreamScript {
     /// Renders a command. One with secrets is refused: a `printf` that is no builtin would show them.
     pub fn of(command: &Command) -> Result<Self, RunError> {
         stream::check(command)?;
@@ -71,20 +71,20 @@ impl Streamed {
         let text = text(command, &marker).map_err(|error| refused(&error.to_string()))?;
         let mut line = String::with_capacity(text.len() + text.len() / 4);
         format_string(&mut line, text.as_bytes());
-        // The quotes are for a word in a script; here it is a line of its own.
+        // The quotes belong to a word in a script; here it is a line by itself.
         let line = format!("{}\n", line.trim_matches('\''));
         Ok(Self { line, marker })
     }
 
-    /// What is sent before the stream.
+    /// The line that is sent before the stream.
     pub fn line(&self) -> &[u8] {
         self.line.as_bytes()
     }
 
-    /// To be asked about what comes back.
-    pub fn beginning(&self) -> Beginning {
+    /// Finds the start of the command in the output.
+    pub fn start_detector(&self) -> StartDetector {
         let marker = &self.marker.0;
-        Beginning {
+        StartDetector {
             start: format!("{marker}:start\n").into_bytes(),
             missing: format!("{marker}:{MISSING}\n").into_bytes(),
             head: Vec::new(),
@@ -112,29 +112,29 @@ fn text(command: &Command, marker: &Marker) -> Result<String, NulByte> {
     Ok(text)
 }
 
-// === impl Beginning ===
+// === impl StartDetector ===
 
-impl Beginning {
-    /// Takes the next of what came back, until the command has begun.
-    pub fn hear(&mut self, said: &[u8]) -> Begun {
-        self.head.extend_from_slice(said);
+impl StartDetector {
+    /// Adds a chunk of output, until the command has started.
+    pub fn push(&mut self, output: &[u8]) -> StartState {
+        self.head.extend_from_slice(output);
         let find = |what: &[u8]| self.head.windows(what.len()).position(|seen| seen == what);
         if let Some(at) = find(&self.start) {
-            return Begun::Runs(self.head.split_off(at + self.start.len()));
+            return StartState::Running(self.head.split_off(at + self.start.len()));
         }
         if find(&self.missing).is_some() {
-            return Begun::Missing;
+            return StartState::Missing;
         }
         if self.head.len() > NOISE {
-            return Begun::Noise;
+            return StartState::Noise;
         }
-        Begun::NotYet
+        StartState::Pending
     }
 }
 
-impl std::fmt::Debug for Streamed {
+impl std::fmt::Debug for StreamScript {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Streamed").finish_non_exhaustive()
+        f.debug_struct("StreamScript").finish_non_exhaustive()
     }
 }
 
@@ -146,12 +146,12 @@ mod tests {
     use super::*;
     use crate::Program;
 
-    /// Runs what the remote side would, in a shell, with this behind the line.
+    /// Runs the remote command in a shell, with `rest` after the line.
     #[expect(
         clippy::disallowed_methods,
         reason = "the shell of the other side is started as a server would"
     )]
-    fn remote(shell: &str, streamed: &Streamed, rest: &[u8]) -> Option<Output> {
+    fn remote(shell: &str, streamed: &StreamScript, rest: &[u8]) -> Option<Output> {
         let mut child = std::process::Command::new(shell)
             .args(["-c", REMOTE_STREAM])
             .stdin(Stdio::piped())
@@ -169,8 +169,8 @@ mod tests {
         output
     }
 
-    fn streamed(command: &Command) -> Streamed {
-        Streamed::of(command).expect("a command without secrets")
+    fn streamed(command: &Command) -> StreamScript {
+        StreamScript::of(command).expect("a command without secrets")
     }
 
     #[test]
@@ -184,8 +184,11 @@ mod tests {
             };
             shells += 1;
             assert!(output.status.success(), "{shell}: {output:?}");
-            let mut beginning = cat.beginning();
-            assert_eq!(beginning.hear(&output.stdout), Begun::Runs(data.clone()));
+            let mut beginning = cat.start_detector();
+            assert_eq!(
+                beginning.push(&output.stdout),
+                StartState::Running(data.clone())
+            );
         }
         assert!(shells > 0, "there is no shell here");
     }
@@ -207,8 +210,12 @@ mod tests {
                 continue;
             };
             shells += 1;
-            let begun = command.beginning().hear(&output.stdout);
-            assert_eq!(begun, Begun::Runs(expected.clone().into_bytes()), "{shell}");
+            let begun = command.start_detector().push(&output.stdout);
+            assert_eq!(
+                begun,
+                StartState::Running(expected.clone().into_bytes()),
+                "{shell}"
+            );
             assert_eq!(output.status.code(), Some(5), "{shell}");
         }
         assert!(shells > 0, "there is no shell here");
@@ -218,19 +225,25 @@ mod tests {
     fn a_program_that_is_not_there_and_noise_before_it_are_told() {
         let gone = streamed(&Command::new(Program::constant("omnibus-is-not-there")));
         let output = remote("sh", &gone, b"x").expect("a shell");
-        assert_eq!(gone.beginning().hear(&output.stdout), Begun::Missing);
-        let mut beginning = gone.beginning();
-        assert_eq!(beginning.hear(b"welcome\n"), Begun::NotYet);
+        assert_eq!(
+            gone.start_detector().push(&output.stdout),
+            StartState::Missing
+        );
+        let mut beginning = gone.start_detector();
+        assert_eq!(beginning.push(b"welcome\n"), StartState::Pending);
         let start = beginning.start.clone();
-        assert_eq!(beginning.hear(&start[..9]), Begun::NotYet);
-        assert_eq!(beginning.hear(&start[9..]), Begun::Runs(Vec::new()));
-        assert_eq!(gone.beginning().hear(&vec![b'x'; NOISE + 1]), Begun::Noise);
+        assert_eq!(beginning.push(&start[..9]), StartState::Pending);
+        assert_eq!(beginning.push(&start[9..]), StartState::Running(Vec::new()));
+        assert_eq!(
+            gone.start_detector().push(&vec![b'x'; NOISE + 1]),
+            StartState::Noise
+        );
     }
 
     #[test]
     fn a_secret_does_not_travel_in_a_line() {
         let command = Command::new(Program::constant("cat"))
             .secret_arg(secrecy::SecretString::from("hunter2"));
-        assert!(Streamed::of(&command).is_err());
+        assert!(StreamScript::of(&command).is_err());
     }
 }

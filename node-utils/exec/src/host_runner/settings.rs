@@ -1,9 +1,9 @@
-//! Which tools are the host's: the environment variables of democratic-csi's image.
+//! Selects the tools that run on the host, from the environment variables of democratic-csi's image.
 //!
-//! The variables are read through a function given by the caller, once, at the start; nothing
-//! here touches the process's own environment. compat: "Programs of the host".
+//! The caller passes a lookup function; nothing here reads the process's own environment.
+//! compat: "Programs of the host".
 
-use super::Way;
+use super::HostAccess;
 use crate::command::{InvalidProgram, Program};
 
 const STRATEGY: &str = "ISCSIADM_HOST_STRATEGY";
@@ -17,8 +17,8 @@ const MOUNTED_BY_THE_HOST: [&str; 2] = ["lustre", "onedata"];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostSettings {
     iscsiadm: Program,
-    /// The way that a variable asks for.
-    iscsi_way: Option<Way>,
+    /// The access that a variable selects.
+    iscsi_access: Option<HostAccess>,
     mount_tools: MountTools,
     /// Whether there is a container around this process, and so a host to be entered.
     contained: bool,
@@ -41,7 +41,7 @@ pub enum InvalidHostSettings {
     /// There are two strategies.
     #[error("environment variable {STRATEGY}: {value:?} is neither `chroot` nor `nsenter`")]
     Strategy {
-        /// What it says.
+        /// Its value.
         value: String,
     },
     /// The path cannot be a program.
@@ -59,11 +59,11 @@ impl HostSettings {
     /// Reads the variables through `lookup`; an empty one counts as unset.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, InvalidHostSettings> {
         let set = |name: &str| lookup(name).filter(|value| !value.is_empty());
-        let iscsi_way = match set(STRATEGY).as_deref() {
+        let iscsi_access = match set(STRATEGY).as_deref() {
             None => None,
-            Some("chroot") => Some(Way::chroot()),
+            Some("chroot") => Some(HostAccess::chroot()),
             // iscsid, not process 1: on Talos the daemon and iscsiadm live in a container.
-            Some("nsenter") => Some(Way::daemon("iscsid")),
+            Some("nsenter") => Some(HostAccess::daemon("iscsid")),
             Some(other) => {
                 return Err(InvalidHostSettings::Strategy {
                     value: other.to_owned(),
@@ -83,14 +83,14 @@ impl HostSettings {
         };
         Ok(Self {
             iscsiadm,
-            iscsi_way,
+            iscsi_access,
             mount_tools,
             contained: true,
         })
     }
 
-    /// Says whether there is a container around this process. Without one only what a variable asks
-    /// for is done elsewhere than here.
+    /// Sets whether this process runs in a container. Without a container only what a variable selects runs on the
+    /// host.
     #[must_use]
     pub fn contained(mut self, contained: bool) -> Self {
         self.contained = contained;
@@ -103,20 +103,20 @@ impl HostSettings {
     }
 
     /// How `iscsiadm` is reached; `None` is here.
-    pub fn iscsi_way(&self) -> Option<Way> {
-        self.iscsi_way.clone().or_else(|| self.host_way())
+    pub fn iscsi_access(&self) -> Option<HostAccess> {
+        self.iscsi_access.clone().or_else(|| self.host_access())
     }
 
     /// How the host's own programs are reached; `None` is here.
-    pub fn host_way(&self) -> Option<Way> {
-        self.contained.then(Way::chroot)
+    pub fn host_access(&self) -> Option<HostAccess> {
+        self.contained.then(HostAccess::chroot)
     }
 
     /// How `mount` and `umount` are reached for a filesystem; `None` is the container's own.
     ///
     /// Unmounting names no filesystem there, so it uses the container's tool unless the host's
     /// is asked for.
-    pub fn mount_way(&self, filesystem: Option<&str>) -> Option<Way> {
+    pub fn mount_access(&self, filesystem: Option<&str>) -> Option<HostAccess> {
         let host = match self.mount_tools {
             MountTools::Host => true,
             MountTools::Container => false,
@@ -124,14 +124,14 @@ impl HostSettings {
                 self.contained && filesystem.is_some_and(|name| MOUNTED_BY_THE_HOST.contains(&name))
             }
         };
-        host.then(Way::chroot)
+        host.then(HostAccess::chroot)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{HostSettings, InvalidHostSettings};
-    use crate::Way;
+    use crate::HostAccess;
 
     fn read(variables: &[(&str, &str)]) -> Result<HostSettings, InvalidHostSettings> {
         HostSettings::read(|name| {
@@ -147,9 +147,9 @@ mod tests {
             read(&[("USE_HOST_MOUNT_TOOLS", "")]).unwrap(),
         ] {
             assert_eq!(settings.iscsiadm().as_str(), "iscsiadm");
-            assert_eq!(settings.iscsi_way(), Some(Way::chroot()));
-            assert_eq!(settings.mount_way(Some("ext4")), None);
-            assert_eq!(settings.mount_way(None), None);
+            assert_eq!(settings.iscsi_access(), Some(HostAccess::chroot()));
+            assert_eq!(settings.mount_access(Some("ext4")), None);
+            assert_eq!(settings.mount_access(None), None);
         }
     }
 
@@ -157,17 +157,23 @@ mod tests {
     fn some_filesystems_are_mounted_by_the_host_unless_forbidden() {
         for filesystem in ["lustre", "onedata"] {
             let unset = read(&[]).unwrap();
-            assert_eq!(unset.mount_way(Some(filesystem)), Some(Way::chroot()));
+            assert_eq!(
+                unset.mount_access(Some(filesystem)),
+                Some(HostAccess::chroot())
+            );
             let never = read(&[("USE_HOST_MOUNT_TOOLS", "0")]).unwrap();
-            assert_eq!(never.mount_way(Some(filesystem)), None);
+            assert_eq!(never.mount_access(Some(filesystem)), None);
         }
     }
 
     #[test]
     fn the_hosts_mount_tools_can_be_asked_for() {
         let always = read(&[("USE_HOST_MOUNT_TOOLS", "1")]).unwrap();
-        assert_eq!(always.mount_way(Some("ext4")), Some(Way::chroot()));
-        assert_eq!(always.mount_way(None), Some(Way::chroot()));
+        assert_eq!(
+            always.mount_access(Some("ext4")),
+            Some(HostAccess::chroot())
+        );
+        assert_eq!(always.mount_access(None), Some(HostAccess::chroot()));
     }
 
     #[test]
@@ -177,24 +183,24 @@ mod tests {
             ("ISCSIADM_HOST_PATH", "/usr/local/sbin/iscsiadm"),
         ])
         .unwrap();
-        assert_eq!(talos.iscsi_way(), Some(Way::daemon("iscsid")));
+        assert_eq!(talos.iscsi_access(), Some(HostAccess::daemon("iscsid")));
         assert_eq!(talos.iscsiadm().as_str(), "/usr/local/sbin/iscsiadm");
     }
 
     #[test]
     fn without_a_container_only_what_is_asked_for_enters_a_host() {
         let here = read(&[]).unwrap().contained(false);
-        assert_eq!(here.iscsi_way(), None);
-        assert_eq!(here.host_way(), None);
-        assert_eq!(here.mount_way(Some("lustre")), None);
+        assert_eq!(here.iscsi_access(), None);
+        assert_eq!(here.host_access(), None);
+        assert_eq!(here.mount_access(Some("lustre")), None);
         let asked = read(&[
             ("ISCSIADM_HOST_STRATEGY", "chroot"),
             ("USE_HOST_MOUNT_TOOLS", "1"),
         ]);
         let asked = asked.unwrap().contained(false);
-        assert_eq!(asked.iscsi_way(), Some(Way::chroot()));
-        assert_eq!(asked.mount_way(None), Some(Way::chroot()));
-        assert_eq!(asked.host_way(), None);
+        assert_eq!(asked.iscsi_access(), Some(HostAccess::chroot()));
+        assert_eq!(asked.mount_access(None), Some(HostAccess::chroot()));
+        assert_eq!(asked.host_access(), None);
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! Several scripts through one shell, one after another.
 //!
-//! To start a shell costs two round trips, and on the other machine a handful of processes. Each script
-//! runs in a subshell of one that stays, so that none changes anything for the next one, and is told
-//! apart by a line behind it on either output, with a random number that no output can guess. It is one
-//! compound command, so that the shell begins it only when all of it has arrived. What a script leaves
-//! running may still print: a shell that said anything after its script is not to be used again. The routines
-//! that a script calls are told to the shell itself, once.
+//! Starting a shell costs two round trips and several processes on the other machine. So the shell stays open, and
+//! each script runs in a subshell, which cannot change anything for the next one. A marker line with a random
+//! number on both outputs ends each script. The script is one compound command, so the shell starts it only when
+//! all of it has arrived. Background processes of a script may still print: a shell that prints anything after the
+//! end marker must not be used again. The routines that a script calls are sent to the shell itself, once.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -17,34 +16,34 @@ use crate::error::RunError;
 use crate::output::Status;
 
 /// A script for a shell that stays.
-pub struct Framed {
+pub struct FramedScript {
     marker: Marker,
     routines: Vec<Routine>,
     text: Vec<u8>,
 }
 
-/// What a shell that stays was told already.
+/// The routines that an open shell has already.
 #[derive(Debug, Default)]
-pub struct Told(BTreeSet<String>);
+pub struct KnownRoutines(BTreeSet<String>);
 
-/// What was printed behind the script before, and where it ends.
+/// Finds the end of a script in both outputs.
 #[derive(Debug)]
-pub struct Frame {
-    stdout: Seeker,
-    stderr: Seeker,
+pub struct EndMarker {
+    stdout: MarkerSearch,
+    stderr: MarkerSearch,
 }
 
-/// How far an output was searched for the line behind a script.
+/// The search for the end marker in one output.
 #[derive(Debug)]
-struct Seeker {
-    wanted: String,
+struct MarkerSearch {
+    marker_line: String,
     searched: usize,
     found: Option<usize>,
 }
 
-// === impl Framed ===
+// === impl FramedScript ===
 
-impl Framed {
+impl FramedScript {
     /// Frames the script that `command`, which has to be [`REMOTE_COMMAND`], has on its standard input.
     ///
     /// [`REMOTE_COMMAND`]: super::REMOTE_COMMAND
@@ -52,8 +51,8 @@ impl Framed {
         let marker = Marker::for_command(command)?;
         let (routines, script) = command.calls();
         let mut frame = String::new();
-        // A shell tells the text of a subshell that a signal ended, with the secrets in it: bash does. So
-        // the one that waits says nothing meanwhile.
+        // bash prints the text of a subshell that a signal ended, with the secrets in it. So the waiting shell's
+        // standard error is closed until then.
         let _ = write!(
             frame,
             "\n) 2>&3 3>&- </dev/null\nomnibus_status=$?; exec 2>&3 3>&-\n\
@@ -69,42 +68,42 @@ impl Framed {
         })
     }
 
-    /// What a shell has to be told that was told these before; afterwards it was told all of it. It holds the
-    /// secrets of the script.
-    pub fn expose_to(&self, told: &mut Told) -> Vec<u8> {
+    /// The text to send to a shell that knows these routines; adds the new ones. It holds the secrets of the
+    /// script.
+    pub fn expose_for(&self, known: &mut KnownRoutines) -> Vec<u8> {
         let mut new = self.routines.clone();
-        new.retain(|routine| told.0.insert(routine.name()));
-        // What cannot be told was refused when the script was written.
-        let mut text = Routine::tell(&new).unwrap_or_default().into_bytes();
+        new.retain(|routine| known.0.insert(routine.name()));
+        // A NUL byte was refused when the script was rendered.
+        let mut text = Routine::declare(&new).unwrap_or_default().into_bytes();
         text.extend_from_slice(&self.text);
         text
     }
 
-    /// How its end is recognised.
-    pub fn frame(&self) -> Frame {
-        Frame {
-            stdout: Seeker::of(format!("\n{}:", self.marker.0)),
-            stderr: Seeker::of(format!("\n{}\n", self.marker.0)),
+    /// The markers that end it.
+    pub fn frame(&self) -> EndMarker {
+        EndMarker {
+            stdout: MarkerSearch::of(format!("\n{}:", self.marker.0)),
+            stderr: MarkerSearch::of(format!("\n{}\n", self.marker.0)),
         }
     }
 }
 
-impl std::fmt::Debug for Framed {
+impl std::fmt::Debug for FramedScript {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Framed").finish_non_exhaustive()
+        f.debug_struct("FramedScript").finish_non_exhaustive()
     }
 }
 
-// === impl Frame ===
+// === impl EndMarker ===
 
-impl Frame {
-    /// What a frame adds to what a script prints, at most.
+impl EndMarker {
+    /// The bytes that the end markers add to the output, at most.
     pub const LENGTH: usize = 128;
 
-    /// How the script ended, once both its outputs have. What stands behind their ends is taken off.
+    /// The status of the script, once both outputs have ended. Cuts the outputs at their end markers.
     pub fn end(&mut self, stdout: &mut Vec<u8>, stderr: &mut Vec<u8>) -> Option<Status> {
         let at = self.stdout.find(stdout)?;
-        let word = &stdout[at + self.stdout.wanted.len()..];
+        let word = &stdout[at + self.stdout.marker_line.len()..];
         // Without its line end the status itself may be cut.
         let end = word.iter().position(|byte| *byte == b'\n')?;
         let status = status(&word[..end])?;
@@ -115,12 +114,12 @@ impl Frame {
     }
 }
 
-// === impl Seeker ===
+// === impl MarkerSearch ===
 
-impl Seeker {
-    fn of(wanted: String) -> Self {
+impl MarkerSearch {
+    fn of(marker_line: String) -> Self {
         Self {
-            wanted,
+            marker_line,
             searched: 0,
             found: None,
         }
@@ -129,10 +128,10 @@ impl Seeker {
     /// Where it is. What was searched once is not searched again.
     fn find(&mut self, text: &[u8]) -> Option<usize> {
         if self.found.is_none() {
-            let found = find(&text[self.searched..], self.wanted.as_bytes());
+            let found = find(&text[self.searched..], self.marker_line.as_bytes());
             self.found = found.map(|at| self.searched + at);
             // Its beginning may be there already.
-            self.searched = text.len().saturating_sub(self.wanted.len() - 1);
+            self.searched = text.len().saturating_sub(self.marker_line.len() - 1);
         }
         self.found
     }
@@ -150,7 +149,7 @@ mod tests {
     use super::*;
     use crate::script::{REMOTE_COMMAND, SH};
 
-    struct Shell(Child, Told);
+    struct Shell(Child, KnownRoutines);
 
     impl Shell {
         /// Each `sh` that this machine has.
@@ -160,7 +159,7 @@ mod tests {
                 &["dash", "-s"],
                 &["bash", "-s"],
                 &["busybox", "sh", "-s"],
-                // As the server of SSH starts it for somebody whose login shell that is.
+                // As an SSH server starts it for a user with that login shell.
                 &["csh", "-c", REMOTE_COMMAND],
             ];
             let start = |words: &&[&str]| {
@@ -171,7 +170,7 @@ mod tests {
                     .stdout(Stdio::piped())
                     .stderr(Stdio::piped());
                 let child = command.spawn().ok()?;
-                Some(Self(child, Told::default()))
+                Some(Self(child, KnownRoutines::default()))
             };
             shells.iter().filter_map(start).collect()
         }
@@ -181,12 +180,12 @@ mod tests {
                 .0
         }
 
-        /// What it says to that, and how much it was told.
+        /// Its result, and how many bytes it was sent.
         fn read(&mut self, command: &Command) -> ((Status, String, String), usize) {
-            let framed = Framed::of(command).unwrap();
+            let framed = FramedScript::of(command).unwrap();
             let input = self.0.stdin.as_mut().unwrap();
-            let told = framed.expose_to(&mut self.1);
-            input.write_all(&told).unwrap();
+            let sent = framed.expose_for(&mut self.1);
+            input.write_all(&sent).unwrap();
             let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
             // Each is read to its own end.
             let until = |pipe: &mut dyn std::io::Read, text: &mut Vec<u8>| {
@@ -210,7 +209,7 @@ mod tests {
                 .end(&mut stdout, &mut stderr)
                 .expect("an end");
             let text = |bytes| String::from_utf8(bytes).unwrap();
-            ((status, text(stdout), text(stderr)), told.len())
+            ((status, text(stdout), text(stderr)), sent.len())
         }
     }
 
@@ -244,23 +243,26 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_is_told_each_routine_once() {
+    fn each_routine_is_sent_to_a_shell_once() {
         const FIRST: &str =
-            "# It's long, for a script that is told once.\nprintf 'one %s' \"$word\"; exit 3";
+            "# It's long, for a script that is sent once.\nprintf 'one %s' \"$word\"; exit 3";
         const SECOND: &str =
-            "# It's long, for a script that is told once.\nprintf 'two %s' \"$word\"; exit 4";
+            "# It's long, for a script that is sent once.\nprintf 'two %s' \"$word\"; exit 4";
         for mut shell in Shell::all() {
             let mut lengths = Vec::new();
-            for (text, said, code) in [
+            for (text, printed, code) in [
                 (FIRST, "one a", 3),
                 (FIRST, "one a", 3),
                 (SECOND, "two a", 4),
                 (FIRST, "one a", 3),
                 (SECOND, "two a", 4),
             ] {
-                let (answer, told) = shell.read(&Command::script_behind("word=a\n", text));
-                assert_eq!(answer, (Status::Exit(code), said.to_owned(), String::new()));
-                lengths.push(told);
+                let (answer, sent) = shell.read(&Command::script_with_prelude("word=a\n", text));
+                assert_eq!(
+                    answer,
+                    (Status::Exit(code), printed.to_owned(), String::new())
+                );
+                lengths.push(sent);
             }
             let [first, again, second, third, last] = lengths[..] else {
                 panic!("{lengths:?}");
@@ -285,9 +287,10 @@ mod tests {
     fn a_script_that_did_not_arrive_whole_does_not_begin() {
         for mut shell in Shell::all() {
             let command = Command::new(SH).secret_stdin(&b"echo began\necho ended\n"[..]);
-            let framed = Framed::of(&command).unwrap();
+            let framed = FramedScript::of(&command).unwrap();
             let mut input = shell.0.stdin.take().unwrap();
-            let whole = String::from_utf8(framed.expose_to(&mut Told::default())).unwrap();
+            let whole =
+                String::from_utf8(framed.expose_for(&mut KnownRoutines::default())).unwrap();
             let cut = whole.find("\n)").expect("its end");
             input.write_all(&whole.as_bytes()[..cut]).unwrap();
             drop(input);
@@ -306,20 +309,20 @@ mod tests {
     #[test]
     fn no_prefix_of_the_outputs_is_an_end() {
         let command = Command::new(SH).secret_stdin(&b"true"[..]);
-        let framed = Framed::of(&command).unwrap();
+        let framed = FramedScript::of(&command).unwrap();
         let m = &framed.marker.0;
         let stdout = format!("one\n\n{m}:130\n");
         let stderr = format!("two\n{m}\n");
         let mut frame = framed.frame();
         for cut in 0..stdout.len() {
-            let mut said = stdout.as_bytes()[..cut].to_vec();
-            assert_eq!(frame.end(&mut said, &mut stderr.clone().into_bytes()), None);
+            let mut text = stdout.as_bytes()[..cut].to_vec();
+            assert_eq!(frame.end(&mut text, &mut stderr.clone().into_bytes()), None);
         }
         let mut frame = framed.frame();
         let mut stdout = stdout.into_bytes();
         for cut in 0..stderr.len() {
-            let mut said = stderr.as_bytes()[..cut].to_vec();
-            assert_eq!(frame.end(&mut stdout, &mut said), None);
+            let mut text = stderr.as_bytes()[..cut].to_vec();
+            assert_eq!(frame.end(&mut stdout, &mut text), None);
         }
         let mut stderr = stderr.into_bytes();
         let status = frame.end(&mut stdout, &mut stderr);
