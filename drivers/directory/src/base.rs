@@ -20,18 +20,18 @@ use std::os::fd::AsFd;
 
 use csi_types::AbsolutePath;
 use driver_core::{Error, Kind};
-use node_utils::beneath::{BeneathErrorKind, Mounts, open_beneath};
 use node_utils::Root;
+use node_utils::beneath::{BeneathErrorKind, Mounts, open_beneath};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest, Sha256};
 
+use crate::crash_points;
 use crate::disk;
 use crate::failure::failed;
-use crate::stop;
-use crate::store::Shelf;
-use crate::workshop::LockFile;
+use crate::staging_area::LockFile;
+use crate::store::Collection;
 
 /// The name of the marker in the base.
 pub(crate) const MARKER: &str = ".omnibus-csi-base";
@@ -187,7 +187,7 @@ impl Base {
         let fail = |errno| failed(format!("creating the base directory {}", self.path), errno);
         std::fs::create_dir_all(self.path.as_path())
             .map_err(|error| fail(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
-        stop::mark("make base");
+        crash_points::mark("make base");
         let root = Root::open(&self.path)
             .map_err(|error| Error::new(Kind::Unreachable, self.doing()).because(error))?;
         let id = self.mark(&root).map_err(fail)?;
@@ -213,7 +213,7 @@ impl Base {
             (None, Some(expected)) if !always => {
                 Err(self.refuse(BaseError::NotMounted(expected.0)))
             }
-            (None, _) if root.is_some_and(has_shelves) => Ok(true),
+            (None, _) if root.is_some_and(has_collections) => Ok(true),
             (None, _) if self.creation == Creation::Never => Err(self.refuse(BaseError::Empty)),
             (None, _) => Ok(false),
         }
@@ -243,9 +243,9 @@ impl Base {
         }
         let id = BaseId::random()?;
         write_new(root.as_fd(), MARKER_NEW, &format!("{VERSION} {}\n", id.0))?;
-        stop::mark("write marker");
+        crash_points::mark("write marker");
         rustix::fs::renameat(root, MARKER_NEW, root, MARKER)?;
-        stop::mark("name marker");
+        crash_points::mark("name marker");
         disk::open_dir(root, ".").and_then(rustix::fs::fsync)?;
         Ok(id)
     }
@@ -348,7 +348,7 @@ impl Base {
             (BaseError::Empty, _) => format!(
                 "mount the filesystem of the base; if it is new, make the directory {}/{}",
                 self.path,
-                Shelf::Volumes.dir()
+                Collection::Volumes.dir()
             ),
             (BaseError::Damaged(path), _) => format!("compare {path} with a backup, or remove it"),
             _ => "mount the filesystem of the base; if nothing is ever mounted there, set \
@@ -364,12 +364,12 @@ impl Base {
 }
 
 /// Whether there are directories of volumes or snapshots, of this driver or of democratic-csi.
-fn has_shelves(root: &Root) -> bool {
-    let shelves = [Shelf::Volumes, Shelf::Snapshots];
+fn has_collections(root: &Root) -> bool {
+    let collections = [Collection::Volumes, Collection::Snapshots];
     // Also one that is no directory: it is an error for the call that opens it, and no empty base.
-    shelves
+    collections
         .iter()
-        .any(|shelf| !disk::is_absent(root, shelf.dir()))
+        .any(|collection| !disk::is_absent(root, collection.dir()))
 }
 
 fn read(dir: impl AsFd, name: &str) -> Result<Vec<u8>, Errno> {

@@ -16,11 +16,11 @@ use driver_core::{
 
 use csi_types::{AbsolutePath, Attachment};
 
+use crate::attachment::AttachmentKind;
 use crate::base::Base;
 use crate::config::{FILECOPY, HostpathConfig};
-use crate::flow;
-use crate::reach::Reach;
 use crate::store::Store;
+use crate::transfer;
 use crate::volumes::Directories;
 
 /// The kind `local-hostpath`: directories of the node that this process runs on.
@@ -36,7 +36,7 @@ pub struct DirectoryDriver {
     pub(crate) directories: Arc<Directories>,
 }
 
-/// Why a section of another driver of snapshots does nothing, as long as nobody asks for it.
+/// Why a section of another driver of snapshots does nothing, as long as no request asks for it.
 const ONLY_FILECOPY: &str = "this build makes snapshots with filecopy only";
 
 // === impl LocalHostpath ===
@@ -79,8 +79,8 @@ impl LocalHostpath {
             directories: Arc::new(Directories {
                 store: Store::new(base),
                 layout,
-                reach: Reach::Hostpath,
-                place: Some(Topology::node(node.as_str())),
+                attachment_kind: AttachmentKind::Hostpath,
+                topology: Some(Topology::node(node.as_str())),
                 id_room: common.id_room,
             }),
         })
@@ -90,7 +90,7 @@ impl LocalHostpath {
 // === impl DirectoryDriver ===
 
 impl DirectoryDriver {
-    /// Runs `work` where it may block; it ends even if nobody waits any more.
+    /// Runs `work` where it may block; it goes on to its end if the caller leaves.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         call: &Call,
@@ -143,7 +143,7 @@ impl Driver for DirectoryDriver {
             clones: true,
             expand: Expansion::Controller,
             publish: false,
-            topology: self.directories.place.is_some(),
+            topology: self.directories.topology.is_some(),
             orphans: false,
             exports: false,
         }
@@ -184,15 +184,15 @@ impl Driver for DirectoryDriver {
     }
 
     fn gives(&self) -> &'static [Form] {
-        flow::FORMS
+        transfer::FORMS
     }
 
     fn takes(&self) -> &'static [Form] {
-        flow::FORMS
+        transfer::FORMS
     }
 
     fn outflow(&self, source: &Source, _: &CopyTag) -> Result<Box<dyn Outflow + '_>, Error> {
-        Ok(Box::new(flow::Origin::new(self, source.clone())))
+        Ok(Box::new(transfer::ExportSource::new(self, source.clone())))
     }
 
     async fn inflow(
@@ -296,6 +296,6 @@ impl Driver for DirectoryDriver {
     }
 
     fn node_topology(&self) -> Option<Topology> {
-        self.directories.place.clone()
+        self.directories.topology.clone()
     }
 }

@@ -7,24 +7,24 @@
 #![forbid(unsafe_code)]
 
 mod accounts;
+mod attachment;
 mod base;
 pub mod config;
 mod copy;
+mod crash_points;
 #[cfg(test)]
 mod crash_tests;
 mod disk;
 mod driver;
 mod failure;
-mod flow;
 pub mod id;
 mod page;
-mod reach;
 mod record;
 mod snapshots;
-mod stop;
+mod staging_area;
 mod store;
+mod transfer;
 mod volumes;
-mod workshop;
 
 pub use base::BaseError;
 pub use config::HostpathConfig;

@@ -1,6 +1,6 @@
-//! The two shelves in the base directory: `v` for volumes, `s` for snapshots.
+//! The two collections in the base directory: `v` for volumes, `s` for snapshots.
 //!
-//! Every call opens the base and a shelf anew, so that the base may be unmounted and mounted between
+//! Every call opens the base and a collection anew, so that the base may be unmounted and mounted between
 //! calls; see [`crate::base`]. Reading never makes anything in the base. The first call that makes
 //! something makes what is missing.
 
@@ -15,18 +15,18 @@ use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat};
 use rustix::io::Errno;
 
 use crate::base::Base;
+use crate::crash_points;
 use crate::disk;
 use crate::failure::{change, failed};
 use crate::record::ATTRIBUTE;
-use crate::stop;
-use crate::workshop::{PRIVATE, Workshop};
+use crate::staging_area::{PRIVATE, StagingArea};
 
 /// The time that a call gives to the leftovers of others.
-const TIDY_TIME: Duration = Duration::from_secs(1);
+const CLEANUP_TIME: Duration = Duration::from_secs(1);
 
 /// Where objects of one sort lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shelf {
+pub(crate) enum Collection {
     Volumes,
     Snapshots,
 }
@@ -35,12 +35,12 @@ pub(crate) enum Shelf {
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) base: Base,
-    pub(crate) workshop: Workshop,
+    pub(crate) staging_area: StagingArea,
 }
 
-// === impl Shelf ===
+// === impl Collection ===
 
-impl Shelf {
+impl Collection {
     /// Its directory in the base.
     pub(crate) fn dir(self) -> &'static str {
         match self {
@@ -64,7 +64,7 @@ impl Store {
     pub(crate) fn new(base: Base) -> Self {
         Self {
             base,
-            workshop: Workshop::new(),
+            staging_area: StagingArea::new(),
         }
     }
 
@@ -76,15 +76,20 @@ impl Store {
         })
     }
 
-    /// Opens a shelf; `None` if there is none yet.
-    pub(crate) fn shelf(&self, shelf: Shelf) -> Result<Option<OwnedFd>, Error> {
+    /// Opens a collection; `None` if there is none yet.
+    pub(crate) fn collection(&self, collection: Collection) -> Result<Option<OwnedFd>, Error> {
         let base = self.base.open()?;
-        base.map_or(Ok(None), |base| Self::shelf_in(&base, shelf))
+        base.map_or(Ok(None), |base| Self::collection_in(&base, collection))
     }
 
-    fn shelf_in(base: &Root, shelf: Shelf) -> Result<Option<OwnedFd>, Error> {
-        let fail = |errno| failed(format!("opening {}", base.path().child(shelf.dir())), errno);
-        match disk::open_path(base, shelf.dir()) {
+    fn collection_in(base: &Root, collection: Collection) -> Result<Option<OwnedFd>, Error> {
+        let fail = |errno| {
+            failed(
+                format!("opening {}", base.path().child(collection.dir())),
+                errno,
+            )
+        };
+        match disk::open_path(base, collection.dir()) {
             Ok(fd) => Ok(Some(fd)),
             Err(Errno::NOENT) => Ok(None),
             Err(errno @ (Errno::NOTDIR | Errno::LOOP)) => {
@@ -94,38 +99,54 @@ impl Store {
         }
     }
 
-    /// Opens a shelf for making something on it. What is missing is made; an empty base and an empty
-    /// shelf are no objects, so this is not yet a change.
-    pub(crate) fn shelf_or_make(&self, shelf: Shelf) -> Result<OwnedFd, Error> {
+    /// Opens a collection for making something in it. What is missing is made; an empty base and an empty
+    /// collection are no objects, so this is not yet a change.
+    pub(crate) fn open_or_create(&self, collection: Collection) -> Result<OwnedFd, Error> {
         let base = self.base.open_or_create()?;
-        if let Some(fd) = Self::shelf_in(&base, shelf)? {
+        if let Some(fd) = Self::collection_in(&base, collection)? {
             return Ok(fd);
         }
-        let fail = |errno| failed(format!("making {}", base.path().child(shelf.dir())), errno);
-        disk::ensure_dir(&base, shelf.dir(), 0o755).map_err(fail)?;
-        stop::mark("make shelf");
-        Self::shelf_in(&base, shelf)?.ok_or_else(|| fail(Errno::NOENT))
+        let fail = |errno| {
+            failed(
+                format!("making {}", base.path().child(collection.dir())),
+                errno,
+            )
+        };
+        disk::ensure_dir(&base, collection.dir(), 0o755).map_err(fail)?;
+        crash_points::mark("make collection");
+        Self::collection_in(&base, collection)?.ok_or_else(|| fail(Errno::NOENT))
     }
 
     /// Opens an object for reading. `None` if there is none, or something else than a directory.
-    pub(crate) fn find(on: impl AsFd, shelf: Shelf, name: &str) -> Result<Option<OwnedFd>, Error> {
+    pub(crate) fn find(
+        on: impl AsFd,
+        collection: Collection,
+        name: &str,
+    ) -> Result<Option<OwnedFd>, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         match open_beneath(on, name, flags, Mounts::Enter) {
             Ok(dir) => Ok(Some(dir)),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-            Err(errno) => Err(failed(format!("opening {} {name}", shelf.noun()), errno)),
+            Err(errno) => Err(failed(
+                format!("opening {} {name}", collection.noun()),
+                errno,
+            )),
         }
     }
 
-    /// The same where the shelf is not open yet.
-    pub(crate) fn look_for(&self, shelf: Shelf, name: &str) -> Result<Option<OwnedFd>, Error> {
-        self.shelf(shelf)?
-            .map_or(Ok(None), |on| Self::find(&on, shelf, name))
+    /// The same where the collection is not open yet.
+    pub(crate) fn look_for(
+        &self,
+        collection: Collection,
+        name: &str,
+    ) -> Result<Option<OwnedFd>, Error> {
+        self.collection(collection)?
+            .map_or(Ok(None), |on| Self::find(&on, collection, name))
     }
 
     /// Whether the open object still is the one with that name.
-    pub(crate) fn is_still(&self, shelf: Shelf, name: &str, dir: &OwnedFd) -> bool {
-        let Ok(Some(on)) = self.shelf(shelf) else {
+    pub(crate) fn still_exists(&self, collection: Collection, name: &str, dir: &OwnedFd) -> bool {
+        let Ok(Some(on)) = self.collection(collection) else {
             return false;
         };
         let now = rustix::fs::statat(&on, name, AtFlags::SYMLINK_NOFOLLOW);
@@ -147,13 +168,13 @@ impl Store {
 
     /// What is said when a name to delete is taken by no directory. compat: "local-hostpath": behind a
     /// link there may be the data of the volume, and to say that they are deleted would be wrong.
-    fn undeletable(on: &OwnedFd, shelf: Shelf, name: &str) -> Error {
+    fn undeletable(on: &OwnedFd, collection: Collection, name: &str) -> Error {
         let why = match rustix::fs::readlinkat(on, name, Vec::new()) {
             Ok(_) => "it is a symbolic link, which is never followed",
             Err(_) => "it is not a directory",
         };
-        let entry = format!("{}/{name}", shelf.dir());
-        Error::new(Kind::Busy, format!("deleting {} {name}", shelf.noun()))
+        let entry = format!("{}/{name}", collection.dir());
+        Error::new(Kind::Busy, format!("deleting {} {name}", collection.noun()))
             .because(why)
             .advise(format!(
                 "nothing was deleted: remove the data by hand, then `{entry}` in the base directory"
@@ -161,53 +182,61 @@ impl Store {
     }
 
     /// Removes an object. One that is not there is removed.
-    pub(crate) fn remove(&self, call: &Call, shelf: Shelf, name: &str) -> Result<(), Error> {
-        let removed = self.try_remove(call, shelf, name);
-        self.tidy(TIDY_TIME);
+    pub(crate) fn remove(
+        &self,
+        call: &Call,
+        collection: Collection,
+        name: &str,
+    ) -> Result<(), Error> {
+        let removed = self.try_remove(call, collection, name);
+        self.clean_up(CLEANUP_TIME);
         removed
     }
 
-    fn try_remove(&self, call: &Call, shelf: Shelf, name: &str) -> Result<(), Error> {
+    fn try_remove(&self, call: &Call, collection: Collection, name: &str) -> Result<(), Error> {
         let fail = |errno| {
-            let error = failed(format!("deleting {} {name}", shelf.noun()), errno);
+            let error = failed(format!("deleting {} {name}", collection.noun()), errno);
             error.with_effect(call.effect())
         };
         let Some(base) = self.base.open_to_delete()? else {
             return Ok(());
         };
-        let Some(on) = Self::shelf_in(&base, shelf)? else {
+        let Some(on) = Self::collection_in(&base, collection)? else {
             return Ok(());
         };
         // Most volumes that are deleted are empty: then this one call is all.
         match change(call, || rustix::fs::unlinkat(&on, name, AtFlags::REMOVEDIR)) {
             Ok(()) => {
-                stop::mark("remove empty");
+                crash_points::mark("remove empty");
                 return Ok(());
             }
-            Err(Errno::NOTDIR) => return Err(Self::undeletable(&on, shelf, name)),
+            Err(Errno::NOTDIR) => return Err(Self::undeletable(&on, collection, name)),
             Err(Errno::NOTEMPTY | Errno::EXIST) => {
-                let bench = self.workshop.open(&base)?;
-                match change(call, || bench.to_trash(on.as_fd(), name, shelf.dir())) {
+                let staging = self.staging_area.open(&base)?;
+                match change(call, || {
+                    staging.to_trash(on.as_fd(), name, collection.dir())
+                }) {
                     Ok(()) | Err(Errno::NOENT) => {}
                     Err(errno) => return Err(fail(errno)),
                 }
             }
             // It was moved away; perhaps an earlier call did not get to the end.
             Err(Errno::NOENT) => {}
-            // Whoever may not write is told so before anybody looks whether there is anything.
+            // The kernel checks for permission to write before it looks whether there is anything.
             Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) if disk::is_absent(&on, name) => {}
             Err(errno) => return Err(fail(errno)),
         }
         if disk::open_path(&base, PRIVATE).is_err() {
             return Ok(());
         }
-        let bench = self.workshop.open(&base)?;
-        bench.finish_removal(call, shelf.dir(), name)
+        let staging = self.staging_area.open(&base)?;
+        staging.finish_removal(call, collection.dir(), name)
     }
 
     /// Removes leftovers of earlier work, if there can be any.
-    pub(crate) fn tidy(&self, time: Duration) {
-        self.workshop.tidy(&self.base, time.max(TIDY_TIME));
+    pub(crate) fn clean_up(&self, time: Duration) {
+        self.staging_area
+            .clean_up(&self.base, time.max(CLEANUP_TIME));
     }
 
     /// Free bytes for a process without privileges. Where the base does not exist yet, those of the
@@ -312,15 +341,15 @@ mod tests {
         let path = top.path().join("v/one");
         std::fs::create_dir_all(&path).expect("folders");
         let find = || {
-            let found = store.look_for(Shelf::Volumes, "one");
+            let found = store.look_for(Collection::Volumes, "one");
             found.expect("found").expect("one")
         };
         let first = find();
-        assert!(store.is_still(Shelf::Volumes, "one", &first));
+        assert!(store.still_exists(Collection::Volumes, "one", &first));
         std::fs::rename(&path, top.path().join("v/two")).expect("rename");
-        assert!(!store.is_still(Shelf::Volumes, "one", &first));
+        assert!(!store.still_exists(Collection::Volumes, "one", &first));
         std::fs::create_dir(&path).expect("folder");
-        assert!(!store.is_still(Shelf::Volumes, "one", &first));
-        assert!(store.is_still(Shelf::Volumes, "one", &find()));
+        assert!(!store.still_exists(Collection::Volumes, "one", &first));
+        assert!(store.still_exists(Collection::Volumes, "one", &find()));
     }
 }

@@ -126,8 +126,8 @@ async fn while_the_disk_is_not_mounted_nothing_is_made_deleted_or_reported_as_go
     for driver in [driver, disk.driver("")] {
         for (verb, outcome) in outcomes(&driver).await {
             let error = outcome.expect_err(verb);
-            let told = (error.kind(), error.effect());
-            assert_eq!(told, (Kind::Unreachable, Effect::None), "{verb}");
+            let seen = (error.kind(), error.effect());
+            assert_eq!(seen, (Kind::Unreachable, Effect::None), "{verb}");
             assert!(matches!(cause(&error), BaseError::NotMounted(_)), "{verb}");
             let advice = error.advice().expect(verb);
             assert!(advice.contains("mount the filesystem"), "{verb}: {advice}");
@@ -221,7 +221,7 @@ async fn the_configuration_can_say_that_nothing_is_ever_mounted_there() {
     let driver = disk.driver("  createBase: true\n");
     delete(&driver, "v1").await.expect("absent");
     create(&driver, "v1").await.expect("made");
-    // Somebody empties it: the operator has said that it is no mount.
+    // It is emptied: the operator has said that nothing is mounted there.
     disk.unmount();
     delete(&driver, "v1").await.expect("absent");
     create(&driver, "v2").await.expect("made anew");

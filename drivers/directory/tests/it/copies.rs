@@ -11,7 +11,7 @@ use crate::fidelity::{Image, describe, plant};
 use driver_core::{Driver, Kind, Source};
 use rustix::fs::{Mode, OFlags};
 
-/// A driver on `base`, which belongs to somebody else.
+/// A driver on `base`, which belongs to another user.
 async fn copies_are_whole_on(base: &Path, reflink: bool) {
     let driver = driver(base, "");
     driver
@@ -192,7 +192,7 @@ async fn a_tree_deeper_than_any_path_is_copied_and_removed() {
     assert!(leftovers(&place.base()).is_empty());
 }
 
-/// Makes, moves and removes files and directories until it is told to stop.
+/// Makes, moves and removes files and directories until it is to stop.
 fn churn(top: &Path, stop: &AtomicBool) {
     for number in 0_u64.. {
         if stop.load(Ordering::Relaxed) {

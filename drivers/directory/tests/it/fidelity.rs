@@ -108,7 +108,7 @@ pub(crate) fn plant(top: &Path) -> usize {
     }
     std::fs::create_dir_all(at("other/a/b/c")).expect("folders");
     write("empty", b"", 0o644);
-    // Only root can read, and so copy, what nobody may.
+    // Only root can read, and so copy, a file without any permission.
     let root = rustix::process::geteuid().is_root();
     write("secret", b"s", if root { 0 } else { 0o400 });
     write("program", b"#!", 0o4755);

@@ -75,9 +75,9 @@ async fn on_a_read_only_filesystem_nothing_is_in_doubt() {
     image.read_only(true);
     for (verb, call, result) in outcomes(&driver).await {
         let error = result.expect_err(verb);
-        let told = (error.kind(), error.effect(), call.effect());
+        let seen = (error.kind(), error.effect(), call.effect());
         let wanted = (Kind::Denied, Effect::None, Effect::None);
-        assert_eq!(told, wanted, "{verb}: {}", error.chain());
+        assert_eq!(seen, wanted, "{verb}: {}", error.chain());
         assert!(error.advice().is_some(), "{verb}");
     }
     let there = driver.create_volume(&call(), &request("empty")).await;
@@ -114,8 +114,8 @@ async fn what_cannot_be_removed_does_not_keep_what_can() {
     }
     let error = driver.delete_volume(&call(), &id("pvc-1")).await;
     let error = error.expect_err("an immutable file");
-    let told = (error.kind(), error.effect());
-    assert_eq!(told, (Kind::Denied, Effect::Possible));
+    let seen = (error.kind(), error.effect());
+    assert_eq!(seen, (Kind::Denied, Effect::Possible));
     assert!(
         error
             .advice()

@@ -8,14 +8,14 @@ use crate::id::VolumeDir;
 
 /// The way to a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum AttachmentKind {
     /// It is a directory of the node itself.
     Hostpath,
 }
 
-// === impl Reach ===
+// === impl AttachmentKind ===
 
-impl Reach {
+impl AttachmentKind {
     /// The attachment of a volume below `share`. compat: "Volume context".
     pub(crate) fn attachment(self, share: &AbsolutePath, dir: &VolumeDir) -> Attachment {
         let path = share.child("v").child(dir.as_str());
