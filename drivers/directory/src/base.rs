@@ -12,11 +12,14 @@
 //! | a marker with another id, or none | an id | error, unless the base may always be created |
 //! | nothing of ours, or no directory | nothing | never used, or an error if the base may not be created |
 //!
+//! Where the base is on a share, it counts without a marker only if its filesystem is that of a share.
+//!
 //! A base with volumes but without a marker was used by an earlier release or by democratic-csi. It is in
 //! use, and gets its marker by the next call that changes something.
 
 use std::fmt::Write as _;
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use csi_types::AbsolutePath;
 use driver_core::{Error, Kind};
@@ -30,6 +33,7 @@ use sha2::{Digest, Sha256};
 use crate::crash_points;
 use crate::disk;
 use crate::failure::failed;
+use crate::kind::DirectoryKind;
 use crate::staging_area::LockFile;
 use crate::store::Collection;
 
@@ -74,6 +78,9 @@ pub enum BaseError {
         /// The id in the base.
         found: String,
     },
+    /// There is no marker, and the filesystem is that of this machine.
+    #[error("it has no marker, and is not on a mounted share")]
+    NoShare,
     /// There is nothing of this driver, and the base is not to be created.
     #[error("it has neither a marker nor volumes; its filesystem may not be mounted")]
     Empty,
@@ -88,6 +95,7 @@ pub enum BaseError {
 /// The base directory of one driver.
 #[derive(Debug)]
 pub(crate) struct Base {
+    kind: DirectoryKind,
     path: AbsolutePath,
     creation: Creation,
     /// Where this node keeps its records, if there is such a place.
@@ -131,11 +139,13 @@ fn hex(bytes: &[u8]) -> String {
 
 impl Base {
     pub(crate) fn new(
+        kind: DirectoryKind,
         path: AbsolutePath,
         creation: Creation,
         records: Option<AbsolutePath>,
     ) -> Self {
         Self {
+            kind,
             path,
             creation,
             records,
@@ -213,9 +223,36 @@ impl Base {
             (None, Some(expected)) if !always => {
                 Err(self.refuse(BaseError::NotMounted(expected.0)))
             }
+            (None, _) if !always && !self.is_on_share(root)? => {
+                Err(self.refuse(BaseError::NoShare))
+            }
             (None, _) if root.is_some_and(has_collections) => Ok(true),
             (None, _) if self.creation == Creation::Never => Err(self.refuse(BaseError::Empty)),
             (None, _) => Ok(false),
+        }
+    }
+
+    /// Whether the base is on the filesystem of a share, if it has to be.
+    fn is_on_share(&self, root: Option<&Root>) -> Result<bool, Error> {
+        let Some(types) = self.kind.mounted_types() else {
+            return Ok(true);
+        };
+        let stat = match root {
+            Some(root) => rustix::fs::fstatfs(root),
+            None => self.nearest(|path| rustix::fs::statfs(path)),
+        };
+        let stat = stat.map_err(|errno| failed(self.doing(), errno))?;
+        Ok(u64::try_from(stat.f_type).is_ok_and(|found| types.contains(&found)))
+    }
+
+    /// Asks about the base or, if it does not exist, about the directory in which it would be made.
+    pub(crate) fn nearest<T>(&self, ask: impl Fn(&Path) -> Result<T, Errno>) -> Result<T, Errno> {
+        let mut path = self.path.as_path();
+        loop {
+            match (ask(path), path.parent()) {
+                (Err(Errno::NOENT), Some(parent)) => path = parent,
+                (done, _) => return done,
+            }
         }
     }
 
@@ -349,6 +386,10 @@ impl Base {
                 "mount the filesystem of the base; if it is new, make the directory {}/{}",
                 self.path,
                 Collection::Volumes.dir()
+            ),
+            (BaseError::NoShare, _) => format!(
+                "mount the share at {}; if this is the server itself, set `createBase: true`",
+                self.path
             ),
             (BaseError::Damaged(path), _) => format!("compare {path} with a backup, or remove it"),
             _ => "mount the filesystem of the base; if nothing is ever mounted there, set \

@@ -15,10 +15,10 @@ use driver_core::{
     SnapshotName, Source, TopologyRequirement, VolumeId, VolumeName,
 };
 
-use crate::attachment::AttachmentKind;
 use crate::base::{Base, Creation, MARKER};
 use crate::config::{Layout, Permissions};
 use crate::crash_points::testing::{passed, stop_at};
+use crate::kind::{DirectoryKind, Location};
 use crate::store::Store;
 use crate::volumes::Directories;
 
@@ -37,9 +37,14 @@ const VERBS: [(&str, &str, &str); 7] = [
 fn directories(base: &Path) -> Directories {
     let base = AbsolutePath::parse(base.to_str().expect("text")).expect("path");
     Directories {
-        store: Store::new(Base::new(base.clone(), Creation::IfNeverUsed, None)),
+        store: Store::new(Base::new(
+            DirectoryKind::LocalHostpath,
+            base.clone(),
+            Creation::IfNeverUsed,
+            None,
+        )),
         layout: Layout {
-            share: base.clone(),
+            location: Location::Hostpath(base.clone()),
             base,
             creation: Creation::IfNeverUsed,
             permissions: Permissions {
@@ -48,7 +53,6 @@ fn directories(base: &Path) -> Directories {
                 group: None,
             },
         },
-        attachment_kind: AttachmentKind::Hostpath,
         topology: None,
         id_room: driver_core::config::IdRoom::default(),
     }

@@ -1,4 +1,4 @@
-//! Volumes that are directories: democratic-csi's client-common family, here local-hostpath.
+//! Volumes that are directories: local-hostpath, nfs-client, smb-client and lustre-client.
 //!
 //! One algorithm, [`DirectoryDriver`], makes, copies and removes directories below a base; a kind
 //! adds its section of the configuration and the attachment by which a node reaches a directory.
@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 mod accounts;
-mod attachment;
 mod base;
 pub mod config;
 mod copy;
@@ -18,6 +17,7 @@ mod disk;
 mod driver;
 mod failure;
 pub mod id;
+mod kind;
 mod page;
 mod record;
 mod snapshots;
@@ -27,5 +27,6 @@ mod transfer;
 mod volumes;
 
 pub use base::BaseError;
-pub use config::HostpathConfig;
-pub use driver::{DirectoryDriver, LocalHostpath};
+pub use config::DirectoryConfig;
+pub use driver::{DirectoryDriver, LocalHostpath, from_document};
+pub use kind::{DirectoryKind, Location};

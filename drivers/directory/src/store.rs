@@ -5,7 +5,6 @@
 //! something makes what is missing.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::time::Duration;
 
 use driver_core::{Call, Error, Kind};
@@ -249,21 +248,11 @@ impl Store {
         let space = match self.base.open()? {
             Some(base) => rustix::fs::fstatvfs(&base).map_err(fail)?,
             None => self
+                .base
                 .nearest(|path| rustix::fs::statvfs(path))
                 .map_err(fail)?,
         };
         Ok(space.f_bavail.saturating_mul(space.f_frsize))
-    }
-
-    /// Asks about the base or, if it does not exist, about the directory in which it would be made.
-    fn nearest<T>(&self, ask: impl Fn(&Path) -> Result<T, Errno>) -> Result<T, Errno> {
-        let mut path = self.base.path().as_path();
-        loop {
-            match (ask(path), path.parent()) {
-                (Err(Errno::NOENT), Some(parent)) => path = parent,
-                (done, _) => return done,
-            }
-        }
     }
 
     /// What stands in the way of using the base, found out without changing anything in it.
@@ -274,7 +263,9 @@ impl Store {
             Ok(None) => {
                 self.base.warn_without_record();
                 let access = Access::WRITE_OK | Access::EXEC_OK;
-                let made = self.nearest(|path| accessat(CWD, path, access, AtFlags::EACCESS));
+                let made = self
+                    .base
+                    .nearest(|path| accessat(CWD, path, access, AtFlags::EACCESS));
                 let doing = || format!("creating the base directory {}", self.base.path());
                 return made
                     .err()
@@ -331,13 +322,19 @@ impl Store {
 mod tests {
     use super::*;
     use crate::base::Creation;
+    use crate::kind::DirectoryKind;
     use csi_types::AbsolutePath;
 
     #[test]
     fn an_object_that_was_replaced_is_no_longer_the_one_that_was_opened() {
         let top = tempfile::tempdir().expect("folder");
         let base = AbsolutePath::parse(top.path().to_str().expect("text")).expect("path");
-        let store = Store::new(Base::new(base, Creation::IfNeverUsed, None));
+        let store = Store::new(Base::new(
+            DirectoryKind::LocalHostpath,
+            base,
+            Creation::IfNeverUsed,
+            None,
+        ));
         let path = top.path().join("v/one");
         std::fs::create_dir_all(&path).expect("folders");
         let find = || {

@@ -15,7 +15,6 @@ use driver_core::{
 use rustix::fs::{Gid, Mode, Uid};
 use rustix::io::Errno;
 
-use crate::attachment::AttachmentKind;
 use crate::config::{Layout, Permissions};
 use crate::copy;
 use crate::crash_points;
@@ -33,7 +32,6 @@ const ATTEMPTS: usize = 5;
 pub(crate) struct Directories {
     pub(crate) store: Store,
     pub(crate) layout: Layout,
-    pub(crate) attachment_kind: AttachmentKind,
     pub(crate) topology: Option<Topology>,
     pub(crate) id_room: IdRoom,
 }
@@ -80,14 +78,14 @@ impl Directories {
 
     pub(crate) fn longest_attachment(&self) -> Attachment {
         let dir = VolumeDir::longest(self.id_room.bytes());
-        self.attachment_kind.attachment(&self.layout.share, &dir)
+        self.layout.location.attachment(&dir)
     }
 
     fn volume(&self, dir: &VolumeDir, capacity: Option<u64>, source: Option<Source>) -> Volume {
         Volume {
             id: dir.id(),
             capacity,
-            attachment: self.attachment_kind.attachment(&self.layout.share, dir),
+            attachment: self.layout.location.attachment(dir),
             source,
             topology: self.topology(),
         }

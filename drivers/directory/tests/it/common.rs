@@ -9,7 +9,7 @@ use driver_core::{
     Call, CreateSnapshot, CreateVolume, Driver, Error, NodeId, Parameters, SizeRange, Snapshot,
     SnapshotId, SnapshotName, Source, TopologyRequirement, Volume, VolumeId, VolumeName,
 };
-use driver_directory::{DirectoryDriver, LocalHostpath};
+use driver_directory::{DirectoryDriver, from_document};
 pub(crate) use node_utils::requirement::this_test_could_not_run as cannot;
 
 pub(crate) struct Place {
@@ -35,7 +35,7 @@ pub(crate) fn driver_with_records(
     let node = NodeId::parse("node-1").expect("node");
     let text = |path: &Path| AbsolutePath::parse(path.to_str().expect("text")).expect("path");
     let records = records.map(text);
-    LocalHostpath::with_records(&document, &node, records.as_ref()).expect("driver")
+    from_document(&document, &node, records.as_ref()).expect("driver")
 }
 
 pub(crate) fn call() -> Call {

@@ -1,6 +1,7 @@
 //! The driver on real directories.
 
 mod base;
+mod clients;
 mod common;
 mod contract;
 mod copies;
