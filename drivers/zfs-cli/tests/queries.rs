@@ -387,11 +387,11 @@ esac"#;
 async fn of_what_nobody_may_own_the_host_leaves_out_what_is_whole_or_holds_something() {
     let folder = tempfile::tempdir().unwrap();
     let cli = host(folder.path(), HALF_MADE);
-    let scope = |parent, depth, kind, wanted| ListScope {
+    let scope = |parent, depth, kind, filter| ListScope {
         parent: dataset(parent),
         depth,
         kind,
-        wanted,
+        filter,
     };
     let kind = Some(VolumeKind::Filesystem);
     let half = ListFilter::Lacking(PropertyName::VOLUME_NAME, PropertyName::SUCCESS);

@@ -186,7 +186,7 @@ exec \"$@\"
         );
         let subject = volume.subject();
         let export_name = driver_zfs::Export::export_name(&export, &subject).unwrap();
-        for look in driver_zfs::Export::look(&export, &subject, &export_name) {
+        for look in driver_zfs::Export::observe(&export, &subject, &export_name) {
             let error = host.run(&look).await.unwrap_err();
             assert!(error.stderr().contains("password"), "{error}");
         }
