@@ -26,7 +26,7 @@ impl Observer for Heard {
         self.0
             .lock()
             .unwrap()
-            .push((observation.commands.len(), observation.ending));
+            .push((observation.commands.len(), observation.outcome));
     }
 }
 
