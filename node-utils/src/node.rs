@@ -38,13 +38,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::attachment::{AbsolutePath, Attachment};
 use crate::blocking::{self, Doing, Terms};
-use crate::capability::{Access, MountAccess, VolumeCapability};
-use crate::error::{Error, Kind};
 use crate::kernel::Kernel;
 use crate::mount::{MountError, Place};
 use crate::tools::Tools;
+use csi_types::attachment::{AbsolutePath, Attachment};
+use csi_types::capability::{Access, MountAccess, VolumeCapability};
+use csi_types::error::{Error, Kind};
 use devices::Devices;
 use order::Order;
 use stuck::Stuck;

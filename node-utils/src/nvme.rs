@@ -19,10 +19,10 @@ pub use attach::attach;
 pub use detach::detach;
 pub use namespace::{facts_of, rescan};
 
-use crate::attachment::{Nqn, Nsid, Nvmeof};
-use crate::error::{Error, Kind};
 use crate::kernel::Kernel;
 use crate::mount::MountTable;
+use csi_types::attachment::{Nqn, Nsid, Nvmeof};
+use csi_types::error::{Error, Kind};
 use host_identity::HostIdentity;
 
 /// The name by which this machine introduces itself to subsystems that it is not connected to yet, unless

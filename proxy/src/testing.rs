@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
+use csi_types::attachment::Hostpath;
+use csi_types::{AbsolutePath, Attachment, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
@@ -23,8 +25,7 @@ use driver_core::{
     PageRequest, PageToken, Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source,
     Topology, Volume, VolumeId, VolumeName,
 };
-use node_utils::attachment::Hostpath;
-use node_utils::{AbsolutePath, Attachment, Node, NodeConfig, VolumeCapability};
+use node_utils::{Node, NodeConfig};
 use tokio::sync::Notify;
 
 use crate::advertise::Advertised;

@@ -4,9 +4,9 @@
 //! driver-core's; here are the keys, their defaults and their meaning. [`Layout`] is the checked
 //! form that the driver works with.
 
+use csi_types::AbsolutePath;
 use driver_core::config::ConfigError;
 use driver_core::config::scalar::{Mode, Owner, unless_falsy};
-use node_utils::AbsolutePath;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::Duration;
 
+use csi_types::AbsolutePath;
 use driver_core::{
     Call, CreateSnapshot, CreateVolume, Error, Kind, Parameters, SizeRange, SnapshotId,
     SnapshotName, Source, TopologyRequirement, VolumeId, VolumeName,
 };
-use node_utils::AbsolutePath;
 
 use crate::config::{Layout, Permissions};
 use crate::reach::Reach;

@@ -14,7 +14,7 @@ use driver_core::{
     VolumeName,
 };
 
-use node_utils::Attachment;
+use csi_types::Attachment;
 
 use crate::config::{FILECOPY, HostpathConfig};
 use crate::flow;

@@ -1,8 +1,8 @@
 //! How a node reaches a directory: the one thing besides the configuration that tells the kinds of
 //! this family apart.
 
-use node_utils::attachment::Hostpath;
-use node_utils::{AbsolutePath, Attachment};
+use csi_types::attachment::Hostpath;
+use csi_types::{AbsolutePath, Attachment};
 
 use crate::id::VolumeDir;
 

@@ -6,9 +6,10 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use csi_types::AbsolutePath;
 use driver_core::{Call, Error, Kind};
+use node_utils::Root;
 use node_utils::beneath::{BeneathError, BeneathErrorKind, Mounts, open_beneath};
-use node_utils::{AbsolutePath, Root};
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 

@@ -6,12 +6,12 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
+use csi_types::Attachment;
 use driver_core::config::IdRoom;
 use driver_core::{
     Call, Capacity, CapacityQuery, CreateVolume, Error, Expanded, Kind, Page, PageRequest,
     SizeRange, Source, Topology, Volume, VolumeId,
 };
-use node_utils::Attachment;
 use rustix::fs::{Gid, Mode, Uid};
 use rustix::io::Errno;
 

@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use common::{Place, call, id, leftovers, parameters, request};
+use csi_types::Attachment;
 use driver_core::topology::NODE_KEY;
 use driver_core::{
     CapacityQuery, Driver, Kind, PageRequest, PageToken, SizeRange, Source, Topology,
     TopologyRequirement,
 };
-use node_utils::Attachment;
 
 #[tokio::test]
 async fn a_volume_is_made_once_and_found_again() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use driver_ssh::Ssh;
-use exec::stream::Cut;
+use exec::stream::InputAborted;
 use exec::{Command, InputStream, OutputStream, Program, RunError, Runner, Status};
 
 use common::{Sshd, WireTo};
@@ -24,10 +24,10 @@ struct Pieces(usize, bool);
 
 #[async_trait]
 impl InputStream for Pieces {
-    async fn next(&mut self) -> Result<Option<Vec<u8>>, Cut> {
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, InputAborted> {
         match self.0.checked_sub(1) {
             Some(left) => self.0 = left,
-            None if self.1 => return Err(Cut),
+            None if self.1 => return Err(InputAborted),
             None => return Ok(None),
         }
         Ok(Some(vec![b'\n'; 100_000]))

@@ -9,8 +9,8 @@ mod asset;
 
 use std::fmt::Debug;
 
+use csi_types::Attachment;
 use driver_core::{AccessRules, Error, NodeId, Parameters, VolumeId, VolumeName};
-use node_utils::Attachment;
 
 pub use asset::{AssetName, AssetNaming};
 

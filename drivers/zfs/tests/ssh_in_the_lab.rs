@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use bare::{Bare, settings};
 use common::Counting;
+use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::{
     BackendIdentity, Call, CreateVolume, Driver, Error, Kind, Parameters, SizeRange, Source,
     TopologyRequirement, Volume, VolumeId, VolumeName,
@@ -29,7 +30,6 @@ use driver_ssh::{Key, Settings, Ssh};
 use driver_zfs::cli::ZfsTools;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::{Cli, ZfsDriver};
-use node_utils::{Access, AccessMode, MountAccess, VolumeCapability};
 
 const HOME: &str = "/home/csi";
 

@@ -18,9 +18,10 @@ use tokio::time::Instant;
 use crate::quote::NulByte;
 
 pub use argument::{Argument, Input, InvalidCommand};
+pub use csi_types::{InvalidVariable, Variable};
 pub use mask::CommandLine;
 pub(crate) use mask::{Secrets, printable};
-pub use program::{InvalidProgram, InvalidVariable, Program, Variable};
+pub use program::{InvalidProgram, Program};
 pub(crate) use routine::{Routine, RoutineCalls};
 
 const SH: Program = Program::constant("sh");

@@ -7,8 +7,8 @@
 use std::path::{Path, PathBuf};
 
 use super::request::PublishRequest;
-use crate::error::{Error, Kind};
 use crate::mount::{MountEntry, MountTable, Place};
+use csi_types::error::{Error, Kind};
 
 use rustix::io::Errno;
 

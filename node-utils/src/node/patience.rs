@@ -15,10 +15,10 @@ use tokio::time::Instant;
 use super::exclusive::is_seen_again;
 use super::mount_failed;
 use super::slot::is_lost;
-use crate::attachment::AbsolutePath;
 use crate::blocking::{self, Doing, Terms};
-use crate::error::{Error, Kind};
 use crate::mount::{self, MountEntry, MountTable, Place, as_listed};
+use csi_types::attachment::AbsolutePath;
+use csi_types::error::{Error, Kind};
 
 /// More layers than anybody stacks.
 const LAYERS: usize = 64;

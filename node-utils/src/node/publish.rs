@@ -13,10 +13,10 @@ use super::mounted::{Behind, behind};
 use super::request::{PublishRequest, StagingPath};
 use super::slot::{Shape, Slot};
 use super::{Context, mount_access, mount_failed, share};
-use crate::attachment::{AbsolutePath, Attachment};
-use crate::capability::Access;
-use crate::error::{Effect, Error, Kind};
 use crate::mount::{self, Attributes, MountOptions, Place, Way};
+use csi_types::attachment::{AbsolutePath, Attachment};
+use csi_types::capability::Access;
+use csi_types::error::{Effect, Error, Kind};
 
 /// Everything that is decided before the target is touched.
 struct Plan<'a> {

@@ -11,9 +11,9 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use super::devices::Facts;
-use crate::attachment::AbsolutePath;
-use crate::error::{Error, Kind};
 use crate::mount;
+use csi_types::attachment::AbsolutePath;
+use csi_types::error::{Error, Kind};
 
 /// Only root sees the first; filesystems without it may have the second.
 const NAMES: [&str; 2] = ["trusted.omnibus-csi", "user.omnibus-csi"];

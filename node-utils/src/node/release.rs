@@ -7,10 +7,10 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::{Context, mount_failed};
-use crate::attachment::AbsolutePath;
-use crate::error::{Effect, Error, Kind};
 use crate::loops::{Label, Loop};
 use crate::mount::{self, Place};
+use csi_types::attachment::AbsolutePath;
+use csi_types::error::{Effect, Error, Kind};
 
 /// More layers than anybody stacks.
 const LAYERS: usize = 1000;

@@ -12,10 +12,10 @@ use rustix::io::Errno;
 
 use super::mount_failed;
 use super::mounted::{self, Behind, behind};
-use crate::attachment::AbsolutePath;
-use crate::error::{Effect, Error, Kind};
 use crate::kernel::Kernel;
 use crate::mount::{self, Place};
+use csi_types::attachment::AbsolutePath;
+use csi_types::error::{Effect, Error, Kind};
 
 /// More dead layers than a restart leaves.
 const DEAD_LAYERS: usize = 64;

@@ -29,13 +29,13 @@ pub(super) use crash::Stops;
 use shelf::Shelf;
 
 use super::*;
-use crate::attachment::{Attachment, Hostpath};
-use crate::capability::{Access, AccessMode, MountAccess, MountFlags, VolumeCapability};
-use crate::error::Effect;
 use crate::loops::Loop;
 use crate::mount::{MountTable, is_mounted};
-use crate::secrets::StageSecrets;
 use crate::testing::{bind_plainly, with_own_mounts};
+use csi_types::attachment::{Attachment, Hostpath};
+use csi_types::capability::{Access, AccessMode, MountAccess, MountFlags, VolumeCapability};
+use csi_types::error::Effect;
+use csi_types::secrets::StageSecrets;
 
 /// A node and what is around it.
 struct Bench {

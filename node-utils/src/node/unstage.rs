@@ -16,11 +16,11 @@ use super::raw::BLOCK_DEVICE;
 use super::release::release;
 use super::request::StagingPath;
 use super::{Context, mount_failed, record};
-use crate::attachment::AbsolutePath;
 use crate::blocking::{self, Doing, Terms};
-use crate::error::{Effect, Error, Kind};
 use crate::loops::Loop;
 use crate::mount::{self, Place};
+use csi_types::attachment::AbsolutePath;
+use csi_types::error::{Effect, Error, Kind};
 
 /// More layers than anybody stacks.
 const LAYERS: usize = 1000;

@@ -11,11 +11,11 @@ use std::path::Path;
 use sha2::{Digest as _, Sha256};
 
 use super::controller::Controller;
-use crate::attachment::Nqn;
 use crate::device::unreadable;
-use crate::error::{Error, Kind};
 use crate::kernel::{self, Kernel};
 use crate::mount::MountTable;
+use csi_types::attachment::Nqn;
+use csi_types::error::{Error, Kind};
 
 const PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 

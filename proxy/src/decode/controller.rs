@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use csi_proto::v1;
 use csi_proto::v1::volume_content_source::Type as Content;
+use csi_types::VolumeCapability;
 use driver_core::volume::Secrets;
 use driver_core::{
     CapacityQuery, NodeId, PageRequest, Parameters, SizeRange, SnapshotName, TopologyRequirement,
     VolumeName,
 };
 use driver_node_manual::NodeManual;
-use node_utils::VolumeCapability;
 
 use super::{DecodeError, capability, maps, page, present, size, snapshot_handle, volume_handle};
 use crate::connections::{SnapshotHandle, VolumeHandle};

@@ -4,9 +4,10 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use csi_types::AbsolutePath;
 use driver_core::{Call, Effect, Error, Kind};
 use node_utils::beneath::{BeneathError, BeneathErrorKind};
-use node_utils::{AbsolutePath, Component, Root};
+use node_utils::{Component, Root};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
     Call, CreateSnapshot, CreateVolume, Driver, Error, NodeId, Parameters, SizeRange, Snapshot,
@@ -19,7 +20,6 @@ use driver_core::{
 };
 use driver_directory::{DirectoryDriver, LocalHostpath};
 pub use node_utils::requirement::this_test_could_not_run as cannot;
-use node_utils::{Access, AccessMode, MountAccess, VolumeCapability};
 
 pub struct Place {
     pub dir: tempfile::TempDir,

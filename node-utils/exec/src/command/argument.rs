@@ -7,7 +7,7 @@ use std::fmt;
 
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
 
-use super::program::Variable;
+use csi_types::Variable;
 
 /// One argument, or the value of one environment variable.
 #[derive(Clone)]

@@ -11,11 +11,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use exec::{Argument, Command, HostAccess, Output, RunError, Runner, Status};
 
-use crate::attachment::{Iqn, Iscsi, Listed, Lun};
 use crate::device::BlockDevice;
 use crate::kernel::Kernel;
 use crate::kernel::testing::Tree;
 use crate::tools::Tools;
+use csi_types::attachment::{Iqn, Iscsi, Listed, Lun};
 
 /// How a portal answers.
 #[derive(Debug, Clone, Copy)]

@@ -17,12 +17,12 @@ use super::super::unstage;
 use super::super::{Context, mount_failed, record, stats};
 use super::{UNDOING, local};
 use crate::blocking::{self, Doing, Terms};
-use crate::capability::Access;
 use crate::device::{Attached, BlockDevice};
-use crate::error::{Effect, Error, Kind};
 use crate::filesystem;
 use crate::mount::{self, MountEntry, MountTable, Place};
 use crate::node::StageRequest;
+use csi_types::capability::Access;
+use csi_types::error::{Effect, Error, Kind};
 
 /// What is at the staging path before anything is attached.
 enum Found {

@@ -1,7 +1,7 @@
 //! The further plans of a new volume: what exists is recognised, completed and marked.
 
+use csi_types::AbsolutePath;
 use driver_core::{Effect, Error, Kind};
-use node_utils::AbsolutePath;
 
 use super::{Create, Original};
 use crate::context;

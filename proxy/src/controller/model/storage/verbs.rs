@@ -1,6 +1,7 @@
 //! The verbs of a storage: those of the driver in memory, with what a fault makes of them.
 
 use async_trait::async_trait;
+use csi_types::VolumeCapability;
 use driver_core::contract::fake::Verb;
 use driver_core::flow::{CopyTag, Form, Outflow};
 use driver_core::{
@@ -9,7 +10,6 @@ use driver_core::{
     Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Volume, VolumeId,
     VolumeName,
 };
-use node_utils::VolumeCapability;
 
 use super::copies::Given;
 use super::{Storage, inner};

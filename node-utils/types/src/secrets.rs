@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use exec::Variable;
+use crate::Variable;
 use secrecy::SecretString;
 
 /// What a stage secret says.

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::WordError;
-use super::words::check;
+use super::FieldError;
+use super::field::check;
 
 /// An address or a name, and a port: `10.0.0.1:3260`, `[fe80::1%eth0]:3260`, `nas.lan:3260`.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -33,12 +33,12 @@ impl Portal {
     pub const ISCSI: u16 = 3260;
 
     /// Reads `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address.
-    pub fn parse(text: &str, default_port: u16) -> Result<Self, WordError> {
+    pub fn parse(text: &str, default_port: u16) -> Result<Self, FieldError> {
         let (host, port) = if let Some(rest) = text.strip_prefix('[') {
-            let (host, rest) = rest.split_once(']').ok_or(WordError::Character('['))?;
+            let (host, rest) = rest.split_once(']').ok_or(FieldError::Character('['))?;
             let port = match rest {
                 "" => None,
-                rest => Some(rest.strip_prefix(':').ok_or(WordError::Character(']'))?),
+                rest => Some(rest.strip_prefix(':').ok_or(FieldError::Character(']'))?),
             };
             (Host::v6(host)?, port)
         } else if text.matches(':').count() > 1 {
@@ -57,11 +57,11 @@ impl Portal {
     }
 }
 
-fn number(port: &str) -> Result<u16, WordError> {
+fn number(port: &str) -> Result<u16, FieldError> {
     let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     match port.parse() {
         Ok(port) if digits && port != 0 => Ok(port),
-        _ => Err(WordError::Form("a port")),
+        _ => Err(FieldError::Form("a port")),
     }
 }
 
@@ -86,7 +86,7 @@ impl fmt::Debug for Portal {
 
 impl Host {
     /// Reads an IPv4 address or a name.
-    pub fn parse(text: &str) -> Result<Self, WordError> {
+    pub fn parse(text: &str) -> Result<Self, FieldError> {
         if let Ok(ip) = text.parse::<Ipv4Addr>() {
             return Ok(Self::Ip(ip.into()));
         }
@@ -97,8 +97,8 @@ impl Host {
     }
 
     /// Reads an IPv6 address, with or without the interface that it counts on.
-    pub fn v6(text: &str) -> Result<Self, WordError> {
-        const FORM: WordError = WordError::Form("an IPv6 address");
+    pub fn v6(text: &str) -> Result<Self, FieldError> {
+        const FORM: FieldError = FieldError::Form("an IPv6 address");
         let (address, zone) = match text.split_once('%') {
             Some((address, zone)) => (address, Some(zone)),
             None => (text, None),

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
+use super::field::{check, plain, word};
 use super::iscsi::device_id;
-use super::words::{check, plain, word};
-use super::{ContextError, DeviceId, Keys, Listed, Portal, WordError};
+use super::{ContextError, DeviceId, FieldError, Keys, Listed, Portal};
 
 /// A namespace of an NVMe-oF subsystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Listed<Transport> {
     pub fn transports<'a>(
         one: &'a str,
         many: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Self, WordError> {
+    ) -> Result<Self, FieldError> {
         Self::checked(one, many, Transport::parse)
     }
 }
@@ -117,12 +117,12 @@ impl Listed<Transport> {
 
 impl Nqn {
     /// Checks a name.
-    pub fn parse(text: &str) -> Result<Self, WordError> {
+    pub fn parse(text: &str) -> Result<Self, FieldError> {
         check(text, 223, plain)?;
         if text.starts_with("nqn.") && text.len() > 4 {
             Ok(Self(text.to_owned()))
         } else {
-            Err(WordError::Form("the name of a subsystem (nqn.)"))
+            Err(FieldError::Form("the name of a subsystem (nqn.)"))
         }
     }
 }
@@ -131,12 +131,12 @@ impl Nqn {
 
 impl Nsid {
     /// Reads a number.
-    pub fn parse(text: &str) -> Result<Self, WordError> {
+    pub fn parse(text: &str) -> Result<Self, FieldError> {
         let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         match text.parse() {
             // Zero and all ones mean none and all.
             Ok(number) if plain && number != 0 && number != u32::MAX => Ok(Self(number)),
-            _ => Err(WordError::Form("the number of a namespace")),
+            _ => Err(FieldError::Form("the number of a namespace")),
         }
     }
 
@@ -169,13 +169,13 @@ impl Fabric {
 
 impl Transport {
     /// Reads `tcp://host[:port][?option=value&…]`, `rdma://…` or `fc://[nn-0x…:pn-0x…]`.
-    pub fn parse(text: &str) -> Result<Self, WordError> {
-        const FORM: WordError = WordError::Form("an address of the form tcp://host:port");
+    pub fn parse(text: &str) -> Result<Self, FieldError> {
+        const FORM: FieldError = FieldError::Form("an address of the form tcp://host:port");
         let (scheme, rest) = text.split_once("://").ok_or(FORM)?;
         let fabric = [Fabric::Tcp, Fabric::Rdma, Fabric::Fc]
             .into_iter()
             .find(|fabric| fabric.as_str() == scheme)
-            .ok_or(WordError::Form("an address of tcp://, rdma:// or fc://"))?;
+            .ok_or(FieldError::Form("an address of tcp://, rdma:// or fc://"))?;
         let (place, query) = match rest.split_once('?') {
             Some((place, query)) => (place, query),
             None => (rest, ""),
@@ -220,7 +220,7 @@ impl fmt::Debug for Transport {
 
 impl ConnectOption {
     /// Reads `name=value` or `name`, with or without dashes before the name.
-    pub fn parse(text: &str) -> Result<Self, WordError> {
+    pub fn parse(text: &str) -> Result<Self, FieldError> {
         let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name, value),
             None => (text, ""),
@@ -231,13 +231,13 @@ impl ConnectOption {
         })?;
         // Programs take the beginning of a long option for the whole.
         if name.len() < 2 || NOT_OPTIONS.iter().any(|not| not.starts_with(name)) {
-            return Err(WordError::Form("an option that may be set"));
+            return Err(FieldError::Form("an option that may be set"));
         }
         if !value.is_empty() {
             // Numbers may be negative: -1 is "for ever".
             check(value.strip_prefix('-').unwrap_or(value), 1024, plain)?;
             if value.starts_with('-') && value.parse::<i64>().is_err() {
-                return Err(WordError::Dash);
+                return Err(FieldError::Dash);
             }
         }
         Ok(Self {

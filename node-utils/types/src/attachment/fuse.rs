@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use exec::Variable;
+use crate::Variable;
 
-use super::words::{check, plain, word};
-use super::{ContextError, Hidden, Keys, Server, WordError};
+use super::field::{check, plain, word};
+use super::{ContextError, FieldError, Hidden, Keys, Server};
 
 /// An `ObjectiveFS` filesystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,12 +49,12 @@ impl Objectivefs {
             };
             let name = Variable::parse(name).map_err(|_| ContextError::Word {
                 key: "env.*",
-                reason: WordError::Form("the name of a variable"),
+                reason: FieldError::Form("the name of a variable"),
             })?;
             if value.contains('\0') {
                 return Err(ContextError::Word {
                     key: "env.*",
-                    reason: WordError::Character('\0'),
+                    reason: FieldError::Character('\0'),
                 });
             }
             env.insert(name, Hidden::new(value.as_str()));
@@ -80,15 +80,15 @@ impl Objectivefs {
 
 impl ObjectivefsName {
     /// Checks a name.
-    pub fn parse(text: &str) -> Result<Self, WordError> {
+    pub fn parse(text: &str) -> Result<Self, FieldError> {
         check(text, 1024, plain)?;
         let (store, rest) = text.split_once("://").unwrap_or(("s3", text));
         let letters = |c: char| c.is_ascii_alphanumeric();
         if store.is_empty() || !store.chars().all(letters) || rest.is_empty() {
-            return Err(WordError::Form("the name of a filesystem"));
+            return Err(FieldError::Form("the name of a filesystem"));
         }
         if rest.starts_with('-') {
-            return Err(WordError::Dash);
+            return Err(FieldError::Dash);
         }
         Ok(Self(text.to_owned()))
     }
@@ -113,7 +113,7 @@ impl Oneclient {
                 check(name, 256, |c| !c.is_control() && c != ',')?;
                 Ok(name.to_owned())
             };
-            let names: Result<Vec<String>, WordError> = keys.list(key).map(checked).collect();
+            let names: Result<Vec<String>, FieldError> = keys.list(key).map(checked).collect();
             names.map_err(|reason| ContextError::Word { key, reason })
         };
         Ok(Self {

@@ -71,6 +71,6 @@ impl fmt::Debug for OptionWord {
 }
 
 /// The arguments as text.
-pub(super) fn words(options: &[OptionWord]) -> impl Iterator<Item = &str> {
+pub fn as_args(options: &[OptionWord]) -> impl Iterator<Item = &str> {
     options.iter().map(OptionWord::as_str)
 }

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::ops::Deref;
 
-use super::{ContextError, Keys, WordError};
+use super::{ContextError, FieldError, Keys};
 
 /// At least one address, each once and in order, and how the two keys say it.
 #[derive(Clone, PartialEq, Eq)]
@@ -21,12 +21,12 @@ pub struct Listed<T> {
 
 impl<T: PartialEq> Listed<T> {
     /// Checks what stands in the key, which may be empty, and in its plural. Nothing at all is
-    /// [`WordError::Empty`].
+    /// [`FieldError::Empty`].
     pub(super) fn checked<'a>(
         one: &'a str,
         many: impl IntoIterator<Item = &'a str>,
-        parse: impl Fn(&str) -> Result<T, WordError>,
-    ) -> Result<Self, WordError> {
+        parse: impl Fn(&str) -> Result<T, FieldError>,
+    ) -> Result<Self, FieldError> {
         let trimmed = |text: &'a str| Some(text.trim()).filter(|text| !text.is_empty());
         let one = trimmed(one);
         let many: Vec<&str> = many.into_iter().filter_map(trimmed).collect();
@@ -38,7 +38,7 @@ impl<T: PartialEq> Listed<T> {
             }
         }
         if all.is_empty() {
-            return Err(WordError::Empty);
+            return Err(FieldError::Empty);
         }
         Ok(Self {
             all,
@@ -51,7 +51,7 @@ impl<T: PartialEq> Listed<T> {
         keys: Keys<'_>,
         one: &'static str,
         many: &'static str,
-        parse: impl Fn(&str) -> Result<T, WordError>,
+        parse: impl Fn(&str) -> Result<T, FieldError>,
     ) -> Result<Self, ContextError> {
         let all = keys.entries(one, many, parse)?;
         let text = |key| keys.list(key).collect::<Vec<_>>().join(",");

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Why a text is refused. What it says is not repeated: it may be of any length and hold anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum WordError {
+pub enum FieldError {
     /// There is nothing.
     #[error("is empty")]
     Empty,
@@ -32,18 +32,18 @@ pub(super) fn check(
     text: &str,
     max: usize,
     allowed: impl Fn(char) -> bool,
-) -> Result<(), WordError> {
+) -> Result<(), FieldError> {
     if text.is_empty() {
-        return Err(WordError::Empty);
+        return Err(FieldError::Empty);
     }
     if text.len() > max {
-        return Err(WordError::TooLong(max));
+        return Err(FieldError::TooLong(max));
     }
     if text.starts_with('-') {
-        return Err(WordError::Dash);
+        return Err(FieldError::Dash);
     }
     match text.chars().find(|c| !allowed(*c)) {
-        Some(c) => Err(WordError::Character(c)),
+        Some(c) => Err(FieldError::Character(c)),
         None => Ok(()),
     }
 }
@@ -57,7 +57,7 @@ pub(super) fn plain(c: char) -> bool {
 
 impl DeviceId {
     /// Checks an identity. A T10 one may hold blanks, as the kernel prints it.
-    pub fn parse(text: &str) -> Result<Self, WordError> {
+    pub fn parse(text: &str) -> Result<Self, FieldError> {
         const FORMS: [&str; 5] = ["naa.", "eui.", "uuid.", "t10.", "nvme."];
         check(text, 256, |c| c == ' ' || plain(c))?;
         if FORMS
@@ -66,7 +66,7 @@ impl DeviceId {
         {
             return Ok(Self(text.to_owned()));
         }
-        Err(WordError::Form(
+        Err(FieldError::Form(
             "the identity of a disk (naa., eui., uuid., t10., nvme.)",
         ))
     }

@@ -1,7 +1,7 @@
 //! What a server offers over NFS, SMB or Lustre.
 
-use super::words::{check, plain, word};
-use super::{ContextError, Keys, WordError};
+use super::field::{check, plain, word};
+use super::{ContextError, FieldError, Keys};
 
 /// A share of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl NetworkShare {
 
 impl Server {
     /// Checks a server. A bare IPv6 address gets its brackets.
-    pub fn parse(text: &str) -> Result<Self, WordError> {
+    pub fn parse(text: &str) -> Result<Self, FieldError> {
         check(text, 1024, |c| (plain(c) || c == ',') && c != '/')?;
         if text.parse::<std::net::Ipv6Addr>().is_ok() {
             return Ok(Self(format!("[{text}]")));
@@ -76,7 +76,7 @@ impl Server {
 
 impl Share {
     /// Checks a share. Blanks and letters of any alphabet are right in one.
-    pub fn parse(text: &str) -> Result<Self, WordError> {
+    pub fn parse(text: &str) -> Result<Self, FieldError> {
         check(text, 4096, |c| {
             !c.is_control() && c != '\u{2028}' && c != '\u{2029}'
         })?;

@@ -4,6 +4,7 @@
 //! carries its text, the node reads it back; nobody else interprets these keys. The keys are those
 //! that democratic-csi writes, see `docs/compatibility.md`, "Volume context".
 
+mod field;
 mod fuse;
 mod hidden;
 mod iscsi;
@@ -14,11 +15,11 @@ mod portal;
 mod share;
 #[cfg(test)]
 mod tests;
-mod words;
 mod zfs;
 
 use std::collections::BTreeMap;
 
+pub use field::{DeviceId, FieldError};
 pub use fuse::{Objectivefs, ObjectivefsName, Oneclient};
 pub use hidden::Hidden;
 pub use iscsi::{Interface, Iqn, Iscsi, Lun};
@@ -27,7 +28,6 @@ pub use nvmeof::{ConnectOption, Fabric, Nqn, Nsid, Nvmeof, Transport};
 pub use path::{AbsolutePath, PathError};
 pub use portal::{Host, Portal};
 pub use share::{NetworkShare, Server, Share};
-pub use words::{DeviceId, WordError};
 pub use zfs::{DatasetName, ZfsLocal};
 
 /// A volume context as text, as the orchestrator stores it.
@@ -89,7 +89,7 @@ pub enum ContextError {
         /// The key.
         key: &'static str,
         /// What is wrong with its value.
-        reason: WordError,
+        reason: FieldError,
     },
 }
 
@@ -203,7 +203,7 @@ impl<'a> Keys<'a> {
     fn word<T>(
         self,
         key: &'static str,
-        parse: impl FnOnce(&str) -> Result<T, WordError>,
+        parse: impl FnOnce(&str) -> Result<T, FieldError>,
     ) -> Result<T, ContextError> {
         parse(self.text(key)?).map_err(|reason| ContextError::Word { key, reason })
     }
@@ -219,7 +219,7 @@ impl<'a> Keys<'a> {
         self,
         one: &'static str,
         many: &'static str,
-        parse: impl Fn(&str) -> Result<T, WordError>,
+        parse: impl Fn(&str) -> Result<T, FieldError>,
     ) -> Result<Vec<T>, ContextError> {
         let mut found = Vec::new();
         for key in [one, many] {

@@ -1,7 +1,7 @@
 //! A dataset or zvol of the node itself.
 
-use super::words::{check, word};
-use super::{ContextError, Keys, WordError};
+use super::field::{check, word};
+use super::{ContextError, FieldError, Keys};
 
 /// A dataset or zvol of the node itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl ZfsLocal {
 impl DatasetName {
     /// Checks a name: components of letters, digits, blanks and `-_.:`, none of them empty; no
     /// snapshot and no bookmark.
-    pub fn parse(text: &str) -> Result<Self, WordError> {
+    pub fn parse(text: &str) -> Result<Self, FieldError> {
         check(text, 255, |c| {
             c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | ' ' | '/' | '%')
         })?;
@@ -40,7 +40,7 @@ impl DatasetName {
         if text.split('/').all(well_formed) {
             Ok(Self(text.to_owned()))
         } else {
-            Err(WordError::Form("the name of a dataset"))
+            Err(FieldError::Form("the name of a dataset"))
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::words::{check, plain, word};
-use super::{ContextError, DeviceId, Keys, Listed, Portal, WordError};
+use super::field::{check, plain, word};
+use super::{ContextError, DeviceId, FieldError, Keys, Listed, Portal};
 
 /// A disk of an iSCSI target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Listed<Portal> {
     pub fn portals<'a>(
         one: &'a str,
         many: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Self, WordError> {
+    ) -> Result<Self, FieldError> {
         Self::checked(one, many, |text| Portal::parse(text, Portal::ISCSI))
     }
 }
@@ -93,7 +93,7 @@ impl Listed<Portal> {
 
 impl Interface {
     /// Checks a name.
-    pub fn parse(text: &str) -> Result<Self, WordError> {
+    pub fn parse(text: &str) -> Result<Self, FieldError> {
         check(text, 64, |c| plain(c) && c != '/')?;
         Ok(Self(text.to_owned()))
     }
@@ -103,7 +103,7 @@ impl Interface {
 
 impl Iqn {
     /// Checks a name. Its letters are kept as they are: some targets are particular about them.
-    pub fn parse(text: &str) -> Result<Self, WordError> {
+    pub fn parse(text: &str) -> Result<Self, FieldError> {
         check(text, 223, |c| plain(c) && c != '/')?;
         let known = ["iqn.", "eui.", "naa."].iter().any(|form| {
             let (head, rest) = text.split_at_checked(form.len()).unwrap_or(("", ""));
@@ -112,7 +112,7 @@ impl Iqn {
         if known {
             Ok(Self(text.to_owned()))
         } else {
-            Err(WordError::Form("the name of a target (iqn., eui., naa.)"))
+            Err(FieldError::Form("the name of a target (iqn., eui., naa.)"))
         }
     }
 }
@@ -121,12 +121,12 @@ impl Iqn {
 
 impl Lun {
     /// Reads a number.
-    pub fn parse(text: &str) -> Result<Self, WordError> {
+    pub fn parse(text: &str) -> Result<Self, FieldError> {
         // 14 bits are all that a flat LUN has.
         let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         match text.parse() {
             Ok(number) if plain && number < 1 << 14 => Ok(Self(number)),
-            _ => Err(WordError::Form("a LUN, 0 to 16383")),
+            _ => Err(FieldError::Form("a LUN, 0 to 16383")),
         }
     }
 
