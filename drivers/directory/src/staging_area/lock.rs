@@ -1,7 +1,7 @@
 //! Locks that are files: held as long as their process lives, and gone with it.
 //!
-//! Whoever holds one takes its file away when done; only a kill leaves a file. Nobody removes a
-//! file without holding its lock, and nobody trusts a lock whose file has no name any more: so two
+//! The holder removes the file when it is done; only a kill leaves a file. A file is removed only by a
+//! process that holds its lock, and a lock whose file has no name any more does not count. So two
 //! processes never hold locks of one name at the same time.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-use crate::stop;
+use crate::crash_points;
 
 /// A lock that is held.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct LockFile {
 // === impl LockFile ===
 
 impl LockFile {
-    /// Takes the lock `name` in `dir`; waits for whoever holds it.
+    /// Takes the lock `name` in `dir`; waits for its holder.
     pub(crate) fn take(dir: BorrowedFd<'_>, name: &str) -> Result<Self, Errno> {
         let kept = rustix::io::fcntl_dupfd_cloexec(dir, 0)?;
         loop {
@@ -34,11 +34,11 @@ impl LockFile {
                 Err(Errno::INTR) => continue,
                 done => done?,
             }
-            // Whoever held it before us took the file away.
+            // The holder before us removed the file.
             if rustix::fs::fstat(&file)?.st_nlink == 0 {
                 continue;
             }
-            stop::mark("lock");
+            crash_points::mark("lock");
             return Ok(Self {
                 dir: kept,
                 name: name.to_owned(),
@@ -47,12 +47,12 @@ impl LockFile {
         }
     }
 
-    /// Whether somebody holds the lock.
+    /// Whether the lock is held.
     pub(crate) fn is_held(dir: impl AsFd, name: impl Arg + Copy) -> Result<bool, Errno> {
         Ok(matches!(Self::try_take(dir, name)?, Tried::Held))
     }
 
-    /// Removes the file of a lock that nobody holds.
+    /// Removes the file of a lock that is not held.
     pub(crate) fn remove_unheld(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
         match Self::try_take(dir, name)? {
             Tried::Free(file) => remove_own(dir, name, &file),
@@ -100,7 +100,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn a_lock_is_held_by_one_at_a_time_whoever_removes_files_meanwhile() {
+    fn a_lock_is_held_by_one_at_a_time_while_others_remove_files() {
         let top = tempfile::tempdir().expect("folder");
         let dir = std::fs::File::open(top.path()).expect("open");
         let (inside, entered) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_late_with_the_file_of_before_does_not_remove_that_of_now() {
+    fn a_late_removal_of_an_old_lock_file_does_not_remove_the_new_one() {
         let top = tempfile::tempdir().expect("folder");
         let path = top.path().join("one");
         let dir = std::fs::File::open(top.path()).expect("open");

@@ -1,15 +1,13 @@
 //! Volumes: made once, found again, listed in pages, grown, removed.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-use common::{Place, call, id, leftovers, parameters, request};
+use crate::common::{Place, call, id, leftovers, parameters, request, snapshot_id};
 use csi_types::Attachment;
 use driver_core::topology::NODE_KEY;
 use driver_core::{
-    CapacityQuery, Driver, Kind, PageRequest, PageToken, SizeRange, Source, Topology,
+    CapacityQuery, Driver, Effect, Kind, PageRequest, PageToken, SizeRange, Source, Topology,
     TopologyRequirement,
 };
 
@@ -64,7 +62,7 @@ async fn mode_and_owner_are_those_of_the_configuration() {
     let extra = "  dirPermissionsMode: \"2770\"\n  dirPermissionsUser: 1234\n  \
                  dirPermissionsGroup: 4321\n";
     if !rustix::process::geteuid().is_root() {
-        common::cannot("changing owners needs root");
+        crate::common::cannot("changing owners needs root");
         return;
     }
     let place = Place::with(extra);
@@ -122,11 +120,14 @@ async fn what_is_not_a_directory_is_never_taken_for_a_volume() {
         assert_eq!(found.expect_err("no volume").kind(), Kind::NotFound);
         let made = place.create(&request(name)).await;
         assert_eq!(made.expect_err("taken").kind(), Kind::Conflict);
-        place
-            .driver
-            .delete_volume(&call(), &id(name))
-            .await
-            .expect("no such volume");
+        let deleted = place.driver.delete_volume(&call(), &id(name)).await;
+        let error = deleted.expect_err("it would not be deleted");
+        assert_eq!((error.kind(), error.effect()), (Kind::Busy, Effect::None));
+        assert!(
+            error
+                .advice()
+                .is_some_and(|advice| advice.contains("by hand"))
+        );
         assert!(shelf.join(name).symlink_metadata().is_ok(), "{name} stays");
     }
     let page = place
@@ -304,49 +305,46 @@ async fn only_a_volume_that_this_node_can_reach_is_made() {
 }
 
 #[tokio::test]
-async fn reading_makes_nothing_and_a_missing_base_is_said() {
+async fn a_copy_of_what_another_node_has_is_refused_so_that_the_scheduler_chooses_again() {
     let place = Place::new();
-    assert!(
-        place
-            .driver
-            .capacity(&call(), &CapacityQuery::default())
-            .await
-            .expect("free")
-            .available
-            > 0
-    );
-    let problems = place.driver.probe(&call()).await;
-    assert_eq!(
-        problems
-            .iter()
-            .map(driver_core::Error::kind)
-            .collect::<Vec<_>>(),
-        [Kind::Unreachable]
-    );
-    let gone = place
-        .driver
-        .delete_volume(&call(), &id("pvc-1"))
-        .await
-        .expect_err("no base");
-    assert_eq!(
-        gone.kind(),
-        Kind::Unreachable,
-        "an unmounted base is not an empty one"
-    );
-    assert!(!place.base().exists());
-    std::fs::create_dir(place.base()).expect("folder");
-    assert!(place.driver.probe(&call()).await.is_empty());
-    place
-        .driver
-        .delete_volume(&call(), &id("pvc-1"))
-        .await
-        .expect("there is none");
-    let listed = place
-        .driver
-        .list_volumes(&call(), &PageRequest::default())
-        .await
-        .expect("list");
-    assert!(listed.entries.is_empty());
+    let mut wanted = request("pvc-1");
+    for source in [
+        Source::Volume(id("elsewhere")),
+        Source::Snapshot(snapshot_id("elsewhere-s")),
+    ] {
+        wanted.source = Some(source);
+        wanted.topology = TopologyRequirement::default();
+        let error = place.create(&wanted).await.expect_err("no place is named");
+        assert_eq!(error.kind(), Kind::NotFound);
+        let here = vec![Topology::node("node-1")];
+        for (requisite, preferred) in [(here.clone(), vec![]), (vec![], here.clone())] {
+            wanted.topology = TopologyRequirement {
+                requisite,
+                preferred,
+            };
+            let error = place.create(&wanted).await.expect_err("not on this node");
+            assert_eq!(error.kind(), Kind::OutOfSpace, "{}", error.chain());
+            assert_eq!(error.effect(), Effect::None);
+        }
+        assert!(!place.base().exists(), "nothing was made");
+    }
+}
+
+#[tokio::test]
+async fn reading_makes_nothing() {
+    let place = Place::new();
+    for exists in [false, true] {
+        if exists {
+            std::fs::create_dir(place.base()).expect("folder");
+        }
+        let (call, query, page) = (call(), CapacityQuery::default(), PageRequest::default());
+        let free = place.driver.capacity(&call, &query).await;
+        assert!(free.expect("free").available > 0);
+        assert!(place.driver.probe(&call).await.is_empty());
+        let listed = place.driver.list_volumes(&call, &page).await;
+        assert!(listed.expect("list").entries.is_empty());
+        assert_eq!(place.base().exists(), exists);
+    }
     assert_eq!(std::fs::read_dir(place.base()).expect("list").count(), 0);
 }
 

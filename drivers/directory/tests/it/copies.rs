@@ -1,20 +1,17 @@
 //! What a snapshot keeps, attribute by attribute, on every filesystem that can be had here.
 
-mod common;
-mod fidelity;
-
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Place, call, cannot, driver, id, leftovers, request};
+use crate::common::{Place, call, cannot, driver, id, leftovers, request};
+use crate::fidelity::{Image, describe, plant};
 use driver_core::{Driver, Kind, Source};
-use fidelity::{Image, describe, plant};
 use rustix::fs::{Mode, OFlags};
 
-/// A driver on `base`, which belongs to somebody else.
+/// A driver on `base`, which belongs to another user.
 async fn copies_are_whole_on(base: &Path, reflink: bool) {
     let driver = driver(base, "");
     driver
@@ -31,7 +28,7 @@ async fn copies_are_whole_on(base: &Path, reflink: bool) {
             &driver_core::CreateSnapshot {
                 name: driver_core::SnapshotName::parse("s").expect("name"),
                 source: id("pvc-1"),
-                parameters: common::parameters(&[]),
+                parameters: crate::common::parameters(&[]),
                 secrets: std::collections::BTreeMap::new(),
             },
         )
@@ -118,7 +115,7 @@ async fn a_full_disk_fails_the_copy_and_the_copy_alone() {
         .await
         .expect("volume");
     let file = base.join("v/pvc-1/large");
-    let size = usize::try_from(fidelity::IMAGE_SIZE * 6 / 10).expect("size");
+    let size = usize::try_from(crate::fidelity::IMAGE_SIZE * 6 / 10).expect("size");
     std::fs::write(&file, vec![1_u8; size]).expect("file");
     let mut wanted = request("pvc-2");
     wanted.source = Some(Source::Volume(id("pvc-1")));
@@ -186,7 +183,7 @@ async fn a_tree_deeper_than_any_path_is_copied_and_removed() {
         .delete_volume(&call(), &id("pvc-1"))
         .await
         .expect("delete");
-    let snapshot = common::snapshot_id("pvc-1-s");
+    let snapshot = crate::common::snapshot_id("pvc-1-s");
     place
         .driver
         .delete_snapshot(&call(), &snapshot)
@@ -195,7 +192,7 @@ async fn a_tree_deeper_than_any_path_is_copied_and_removed() {
     assert!(leftovers(&place.base()).is_empty());
 }
 
-/// Makes, moves and removes files and directories until it is told to stop.
+/// Makes, moves and removes files and directories until it is to stop.
 fn churn(top: &Path, stop: &AtomicBool) {
     for number in 0_u64.. {
         if stop.load(Ordering::Relaxed) {
@@ -239,18 +236,26 @@ async fn a_volume_that_changes_while_it_is_copied_is_copied_all_the_same() {
 }
 
 #[tokio::test]
-async fn the_size_of_a_snapshot_is_what_its_files_occupy() {
+async fn the_size_of_a_snapshot_is_that_of_its_volume_so_that_claims_of_it_are_large_enough() {
     let place = Place::new();
-    let path = place.volume("pvc-1").await;
+    let mut wanted = request("pvc-1");
+    wanted.size = driver_core::SizeRange::new(5 << 30, 0).expect("range");
+    place.create(&wanted).await.expect("volume");
+    let path = place.base().join("v/pvc-1");
     let hole = std::fs::File::create(path.join("hole")).expect("file");
     hole.set_len(1 << 40).expect("hole");
     std::fs::write(path.join("data"), vec![1_u8; 3 << 20]).expect("file");
     let taken = place.snapshot("pvc-1", "s").await.expect("snapshot");
-    assert!((3 << 20..4 << 20).contains(&taken.size), "{}", taken.size);
+    assert_eq!(taken.size, 5 << 30);
     let copy = place
         .base()
         .join("s/pvc-1-s/hole")
         .metadata()
         .expect("hole");
     assert_eq!((copy.len(), copy.blocks()), (1 << 40, 0));
+    // Of a volume of democratic-csi no size is known.
+    std::fs::create_dir(place.base().join("v/theirs")).expect("folder");
+    std::fs::write(place.base().join("v/theirs/data"), vec![1_u8; 3 << 20]).expect("file");
+    let taken = place.snapshot("theirs", "t").await.expect("snapshot");
+    assert!((3 << 20..4 << 20).contains(&taken.size), "{}", taken.size);
 }

@@ -1,67 +1,68 @@
 //! A driver on a temporary base, and shorthands for requests.
-#![allow(
-    dead_code,
-    unused_imports,
-    unreachable_pub,
-    missing_docs,
-    missing_debug_implementations,
-    reason = "each test program uses its part"
-)]
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
+use csi_types::{AbsolutePath, Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
     Call, CreateSnapshot, CreateVolume, Driver, Error, NodeId, Parameters, SizeRange, Snapshot,
     SnapshotId, SnapshotName, Source, TopologyRequirement, Volume, VolumeId, VolumeName,
 };
-use driver_directory::{DirectoryDriver, LocalHostpath};
-pub use node_utils::requirement::this_test_could_not_run as cannot;
+use driver_directory::{DirectoryDriver, from_document};
+pub(crate) use node_utils::requirement::this_test_could_not_run as cannot;
 
-pub struct Place {
-    pub dir: tempfile::TempDir,
-    pub driver: DirectoryDriver,
+pub(crate) struct Place {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) driver: DirectoryDriver,
 }
 
-pub fn driver(base: &Path, extra: &str) -> DirectoryDriver {
+pub(crate) fn driver(base: &Path, extra: &str) -> DirectoryDriver {
+    driver_with_records(base, extra, None)
+}
+
+pub(crate) fn driver_with_records(
+    base: &Path,
+    extra: &str,
+    records: Option<&Path>,
+) -> DirectoryDriver {
     let base = base.display();
     let text = format!(
         "driver: local-hostpath\nlocal-hostpath:\n  shareBasePath: {base}\n  \
          controllerBasePath: {base}\n{extra}"
     );
     let document = Document::parse(&text, &NoEnvironment).expect("document");
-    LocalHostpath::from_document(&document, &NodeId::parse("node-1").expect("node"))
-        .expect("driver")
+    let node = NodeId::parse("node-1").expect("node");
+    let text = |path: &Path| AbsolutePath::parse(path.to_str().expect("text")).expect("path");
+    let records = records.map(text);
+    from_document(&document, &node, records.as_ref()).expect("driver")
 }
 
-pub fn call() -> Call {
+pub(crate) fn call() -> Call {
     Call::within(Duration::from_mins(1))
 }
 
-pub fn capability() -> VolumeCapability {
+pub(crate) fn capability() -> VolumeCapability {
     VolumeCapability {
         access: Access::Mount(MountAccess::default()),
         mode: AccessMode::SingleNodeWriter,
     }
 }
 
-pub fn parameters(pairs: &[(&str, &str)]) -> Parameters {
+pub(crate) fn parameters(pairs: &[(&str, &str)]) -> Parameters {
     let own = |(k, v): &(&str, &str)| ((*k).to_owned(), (*v).to_owned());
     Parameters::new(pairs.iter().map(own).collect::<BTreeMap<_, _>>())
 }
 
-pub fn id(text: &str) -> VolumeId {
+pub(crate) fn id(text: &str) -> VolumeId {
     VolumeId::parse(text).expect("text")
 }
 
-pub fn snapshot_id(text: &str) -> SnapshotId {
+pub(crate) fn snapshot_id(text: &str) -> SnapshotId {
     SnapshotId::parse(text).expect("text")
 }
 
-pub fn request(name: &str) -> CreateVolume {
+pub(crate) fn request(name: &str) -> CreateVolume {
     CreateVolume {
         name: VolumeName::parse(name).expect("name"),
         id: id(name),
@@ -75,30 +76,30 @@ pub fn request(name: &str) -> CreateVolume {
 }
 
 impl Place {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with("")
     }
 
-    pub fn with(extra: &str) -> Self {
+    pub(crate) fn with(extra: &str) -> Self {
         let dir = tempfile::tempdir().expect("folder");
         let driver = driver(&dir.path().join("base"), extra);
         Self { dir, driver }
     }
 
-    pub fn base(&self) -> PathBuf {
+    pub(crate) fn base(&self) -> PathBuf {
         self.dir.path().join("base")
     }
 
-    pub async fn create(&self, request: &CreateVolume) -> Result<Volume, Error> {
+    pub(crate) async fn create(&self, request: &CreateVolume) -> Result<Volume, Error> {
         self.driver.create_volume(&call(), request).await
     }
 
-    pub async fn volume(&self, name: &str) -> PathBuf {
+    pub(crate) async fn volume(&self, name: &str) -> PathBuf {
         self.create(&request(name)).await.expect("volume");
         self.base().join("v").join(name)
     }
 
-    pub async fn snapshot(&self, volume: &str, name: &str) -> Result<Snapshot, Error> {
+    pub(crate) async fn snapshot(&self, volume: &str, name: &str) -> Result<Snapshot, Error> {
         let request = CreateSnapshot {
             name: SnapshotName::parse(name).expect("name"),
             source: id(volume),
@@ -108,7 +109,7 @@ impl Place {
         self.driver.create_snapshot(&call(), &request).await
     }
 
-    pub async fn restore(&self, snapshot: &SnapshotId, name: &str) -> Result<Volume, Error> {
+    pub(crate) async fn restore(&self, snapshot: &SnapshotId, name: &str) -> Result<Volume, Error> {
         let mut request = request(name);
         request.source = Some(Source::Snapshot(snapshot.clone()));
         self.create(&request).await
@@ -116,7 +117,7 @@ impl Place {
 }
 
 /// Every path below `root` with type, mode, owner, size and time, sorted.
-pub fn tree(root: &Path) -> Vec<String> {
+pub(crate) fn tree(root: &Path) -> Vec<String> {
     use std::os::unix::fs::MetadataExt;
     let mut lines = Vec::new();
     let mut pending = vec![root.to_path_buf()];
@@ -143,7 +144,7 @@ pub fn tree(root: &Path) -> Vec<String> {
 }
 
 /// What is being made, deleted or locked, by whatever name: has to be nothing after every test.
-pub fn leftovers(base: &Path) -> Vec<PathBuf> {
+pub(crate) fn leftovers(base: &Path) -> Vec<PathBuf> {
     let private = ["making", "trash", "makers"].map(|name| base.join(".omnibus-csi").join(name));
     let shelves = ["v", "s"].map(|name| base.join(name));
     let entries = |dir: &PathBuf| std::fs::read_dir(dir).ok();

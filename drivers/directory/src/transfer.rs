@@ -1,7 +1,7 @@
 //! Copies between two connections whose volumes are directories of this machine.
 //!
 //! Both are local, so nothing is written as a stream: the source gives an open directory, and the target
-//! walks it as it walks one of its own. Whoever takes it, the work runs on threads of the target; one
+//! walks it as it walks one of its own. The work runs on threads of the target; one
 //! that was cut leaves nothing under the volume's name, and begins again. compat: "The proxy".
 
 use std::sync::Arc;
@@ -12,36 +12,36 @@ use driver_core::{Call, CreateVolume, Error, Source, Volume};
 
 use crate::driver::DirectoryDriver;
 use crate::failure::failed;
-use crate::store::{Shelf, Store};
-use crate::volumes::{Content, Directories, Wanted};
+use crate::store::{Collection, Store};
+use crate::volumes::{Content, Directories, VolumeSpec};
 
 /// The only form that directories come in.
 pub(crate) const FORMS: &[Form] = &[Form::Tree];
 
 /// A volume or a snapshot of one connection, for a copy in another one.
 #[derive(Debug)]
-pub(crate) struct Origin<'a> {
+pub(crate) struct ExportSource<'a> {
     driver: &'a DirectoryDriver,
     source: Source,
 }
 
-// === impl Origin ===
+// === impl ExportSource ===
 
-impl<'a> Origin<'a> {
+impl<'a> ExportSource<'a> {
     pub(crate) fn new(driver: &'a DirectoryDriver, source: Source) -> Self {
         Self { driver, source }
     }
 }
 
 #[async_trait]
-impl Outflow for Origin<'_> {
+impl Outflow for ExportSource<'_> {
     async fn measure(&self, call: &Call) -> Result<Measure, Error> {
         let source = self.source.clone();
-        let look = move |directories: &Directories, _: &Call| directories.filling(&source);
-        let filling = self.driver.run(call, "looking at a source", look).await?;
+        let look = move |directories: &Directories, _: &Call| directories.copy_source(&source);
+        let copy_source = self.driver.run(call, "looking at a source", look).await?;
         Ok(Measure {
             form: Form::Tree,
-            least: filling.least,
+            least: copy_source.least,
             // To count it would be to walk it.
             bytes: None,
         })
@@ -50,13 +50,17 @@ impl Outflow for Origin<'_> {
     async fn open(&self, call: &Call, _: Option<&Bookmark>) -> Result<Stream, Error> {
         let (source, owner) = (self.source.clone(), Arc::clone(&self.driver.directories));
         let open = move |directories: &Directories, _: &Call| {
-            let filling = directories.filling(&source)?;
-            let known = filling.dir.try_clone().map_err(|error| {
+            let copy_source = directories.copy_source(&source)?;
+            let known = copy_source.dir.try_clone().map_err(|error| {
                 let errno = rustix::io::Errno::from_io_error(&error);
                 failed("opening a source", errno.unwrap_or(rustix::io::Errno::IO))
             })?;
-            let is_still = move || owner.store.is_still(filling.shelf, &filling.name, &known);
-            Ok(Tree::new(filling.dir, is_still))
+            let still_exists = move || {
+                owner
+                    .store
+                    .still_exists(copy_source.collection, &copy_source.name, &known)
+            };
+            Ok(Tree::new(copy_source.dir, still_exists))
         };
         let tree = self.driver.run(call, "opening a source", open).await?;
         Ok(Stream::Tree(tree))
@@ -78,7 +82,7 @@ impl DirectoryDriver {
     ) -> Result<Volume, Error> {
         let asked = request.clone();
         let known = self.run(call, "looking for a volume", move |directories, _| {
-            directories.known(&directories.wanted(&asked)?)
+            directories.known(&directories.spec(&asked)?)
         });
         if let Some(known) = known.await? {
             return Ok(known);
@@ -91,36 +95,43 @@ impl DirectoryDriver {
             );
         };
         let asked = request.clone();
-        self.run(call, "filling a volume", move |directories, call| {
-            directories.fill(call, directories.wanted(&asked)?, &tree, least)
+        self.run(call, "copy_source a volume", move |directories, call| {
+            directories.fill(call, directories.spec(&asked)?, &tree, least)
         })
         .await
     }
 }
 
 impl Directories {
-    /// A volume that is there already, if it is what is wanted.
-    fn known(&self, wanted: &Wanted) -> Result<Option<Volume>, Error> {
-        let shelf = self.store.shelf_or_make(Shelf::Volumes)?;
-        let found = Store::find(&shelf, Shelf::Volumes, wanted.dir.as_str())?;
-        found.map(|found| self.existing(wanted, &found)).transpose()
+    /// A volume that exists already, if it matches the request.
+    fn known(&self, spec: &VolumeSpec) -> Result<Option<Volume>, Error> {
+        let found = self
+            .store
+            .look_for(Collection::Volumes, spec.dir.as_str())?;
+        found.map(|found| self.existing(spec, &found)).transpose()
     }
 
-    fn fill(&self, call: &Call, wanted: Wanted, tree: &Tree, least: u64) -> Result<Volume, Error> {
-        let shelf = self.store.shelf_or_make(Shelf::Volumes)?;
-        if let Some(found) = Store::find(&shelf, Shelf::Volumes, wanted.dir.as_str())? {
-            return self.existing(&wanted, &found);
+    fn fill(
+        &self,
+        call: &Call,
+        spec: VolumeSpec,
+        tree: &Tree,
+        least: u64,
+    ) -> Result<Volume, Error> {
+        let collection = self.store.open_or_create(Collection::Volumes)?;
+        if let Some(found) = Store::find(&collection, Collection::Volumes, spec.dir.as_str())? {
+            return self.existing(&spec, &found);
         }
-        let called = match &wanted.record.source {
+        let description = match &spec.record.source {
             Some(Source::Elsewhere(source)) => source.to_string(),
             _ => "another connection".to_owned(),
         };
         let content = Content {
             dir: tree.dir(),
-            is_still: &|| tree.is_still_there(),
+            still_exists: &|| tree.is_still_there(),
             least,
-            called,
+            description,
         };
-        self.make_of(call, &shelf, wanted, &content)
+        self.make_of(call, &collection, spec, &content)
     }
 }

@@ -1,12 +1,4 @@
 //! A tree with one of everything, a description that misses nothing, and filesystems in files.
-#![allow(
-    unreachable_pub,
-    missing_docs,
-    missing_debug_implementations,
-    dead_code,
-    reason = "each test program uses its part"
-)]
-
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,16 +9,16 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
 /// Large enough for xfs, which wants 300 MB; the file is sparse.
-pub const IMAGE_SIZE: u64 = 400 << 20;
+pub(crate) const IMAGE_SIZE: u64 = 400 << 20;
 
 /// A filesystem in a file, mounted until it is dropped.
-pub struct Image {
+pub(crate) struct Image {
     dir: tempfile::TempDir,
 }
 
 impl Image {
     /// Why not, if it cannot be had here.
-    pub fn mount(kind: &str, mkfs: &[&str]) -> Result<Self, String> {
+    pub(crate) fn mount(kind: &str, mkfs: &[&str]) -> Result<Self, String> {
         if !rustix::process::geteuid().is_root() {
             return Err(format!("mounting {kind} needs root"));
         }
@@ -46,11 +38,11 @@ impl Image {
         Ok(Self { dir })
     }
 
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.dir.path().join("mount/base")
     }
 
-    pub fn read_only(&self, on: bool) {
+    pub(crate) fn read_only(&self, on: bool) {
         let how = if on { "remount,ro" } else { "remount,rw" };
         let mount = self.dir.path().join("mount");
         run("mount", &["-o", how, text(&mount)]).expect("remount");
@@ -99,7 +91,7 @@ fn acl() -> Vec<u8> {
 }
 
 /// Fills `top`; gives the number of entries.
-pub fn plant(top: &Path) -> usize {
+pub(crate) fn plant(top: &Path) -> usize {
     let at = |name: &str| top.join(name);
     let write = |name: &str, content: &[u8], mode: u32| {
         std::fs::write(at(name), content).expect("file");
@@ -116,7 +108,7 @@ pub fn plant(top: &Path) -> usize {
     }
     std::fs::create_dir_all(at("other/a/b/c")).expect("folders");
     write("empty", b"", 0o644);
-    // Only root can read, and so copy, what nobody may.
+    // Only root can read, and so copy, a file without any permission.
     let root = rustix::process::geteuid().is_root();
     write("secret", b"s", if root { 0 } else { 0o400 });
     write("program", b"#!", 0o4755);
@@ -196,7 +188,7 @@ fn adorn(top: &Path) {
 }
 
 /// Everything that can be seen of each entry, by its path below `top`.
-pub fn describe(top: &Path) -> BTreeMap<PathBuf, String> {
+pub(crate) fn describe(top: &Path) -> BTreeMap<PathBuf, String> {
     let mut described = BTreeMap::new();
     let mut first_names: HashMap<u64, PathBuf> = HashMap::new();
     let mut pending = vec![PathBuf::new()];

@@ -19,16 +19,16 @@ async fn node_manual_keeps_the_contract_of_a_driver_without_volumes() {
 }
 
 #[tokio::test]
-async fn whoever_asks_for_a_controller_is_told_what_to_do() {
+async fn calls_of_the_controller_are_refused_with_advice() {
     let (_, driver) = from("driver: node-manual");
     let call = Call::within(std::time::Duration::from_mins(1));
     let id = VolumeId::parse("some/volume of mine").expect("an id");
     let listed = driver.list_volumes(&call, &PageRequest::default()).await;
     let deleted = driver.delete_volume(&call, &id).await;
     for error in [listed.expect_err("no list"), deleted.expect_err("no end")] {
-        let told = error.chain();
-        assert!(told.contains("not supported"), "{told}");
-        assert!(told.contains("write a PersistentVolume"), "{told}");
+        let text = error.chain();
+        assert!(text.contains("not supported"), "{text}");
+        assert!(text.contains("write a PersistentVolume"), "{text}");
     }
 }
 

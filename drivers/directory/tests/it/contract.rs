@@ -1,7 +1,5 @@
 //! The contract that every driver keeps, on directories.
 
-mod common;
-
 use std::sync::Arc;
 
 use driver_core::contract::{Fresh, keep_contract};
@@ -10,10 +8,10 @@ use driver_core::contract::{Fresh, keep_contract};
 async fn local_hostpath_keeps_the_contract_of_a_driver() {
     keep_contract(|| async {
         let dir = tempfile::tempdir().expect("folder");
-        // The suite also reads before it makes anything, so the base is there.
         let base = dir.path().join("base");
-        std::fs::create_dir(&base).expect("base");
-        Fresh::new(Arc::new(common::driver(&base, "")), dir)
+        // The suite also deletes before it makes anything.
+        let driver = crate::common::driver(&base, "  createBase: true\n");
+        Fresh::new(Arc::new(driver), dir)
     })
     .await;
 }

@@ -1,12 +1,10 @@
 //! Snapshots, restores and clones; ids that lead nowhere.
 
-mod common;
-
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Place, call, id, leftovers, parameters, request, snapshot_id, tree};
+use crate::common::{Place, call, id, leftovers, parameters, request, snapshot_id, tree};
 use driver_core::{
     Call, CreateSnapshot, Driver, Effect, Kind, PageRequest, SizeRange, SnapshotFilter,
     SnapshotName, Source,

@@ -4,37 +4,41 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use csi_types::AbsolutePath;
 use driver_core::{Call, Effect, Error, Kind};
 use node_utils::beneath::{BeneathError, BeneathErrorKind};
 use node_utils::{Component, Root};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::{Bench, LockFile, MAKERS, MAKING, PASSING, PRIVATE, TRASH, Workshop, trash_prefix};
+use super::{
+    LOCKS, LockFile, MAKING, OpenStagingArea, PRIVATE, StagingArea, TEMPORARY, TRASH, trash_prefix,
+};
+use crate::base::Base;
+use crate::crash_points;
 use crate::disk;
 use crate::failure::failed;
-use crate::stop;
-use crate::store::Shelf;
+use crate::store::Collection;
 
-// === impl Workshop ===
+// === impl StagingArea ===
 
-impl Workshop {
+impl StagingArea {
     /// Removes leftovers, if there can be any, for about that long: those in the trash, and what is
     /// in the making by a process that is dead. What time does not suffice for waits for the next
     /// call; what cannot be removed, for the next start.
-    pub(crate) fn tidy(&self, base: &AbsolutePath, time: Duration) {
-        if !self.untidy.swap(false, Ordering::AcqRel) {
+    pub(crate) fn clean_up(&self, base: &Base, time: Duration) {
+        if !self.needs_cleanup.swap(false, Ordering::AcqRel) {
             return;
         }
         let until = Instant::now() + time;
-        let tidied = Root::open(base)
-            .map_err(|error| Error::new(Kind::Unreachable, "removing leftovers").because(error))
-            .and_then(|base| self.remove_leftovers(&base, until));
-        match tidied {
+        let Ok(Some(root)) = base.open() else {
+            self.needs_cleanup.store(true, Ordering::Release);
+            return;
+        };
+        let base = base.path();
+        match self.remove_leftovers(&root, until) {
             Ok(()) => {}
             Err(error) if error.kind() == Kind::Timeout => {
-                self.untidy.store(true, Ordering::Release);
+                self.needs_cleanup.store(true, Ordering::Release);
                 tracing::info!(base = %base, "leftovers of earlier work remain for the next call");
             }
             Err(error) => tracing::warn!(
@@ -51,56 +55,56 @@ impl Workshop {
             Err(Errno::NOENT) => None,
             done => Some(done.map_err(fail)?),
         };
-        let makers = private.map(|private| disk::open_path(private, MAKERS));
-        let makers = match makers {
+        let locks = private.map(|private| disk::open_path(private, LOCKS));
+        let locks = match locks {
             None | Some(Err(Errno::NOENT)) => None,
             Some(done) => Some(done.map_err(fail)?),
         };
-        let is_left = |name: &str| {
-            let maker = name.split('.').next().unwrap_or(name);
-            let held = makers
+        let is_leftover = |name: &str| {
+            let instance = name.split('.').next().unwrap_or(name);
+            let held = locks
                 .as_ref()
-                .is_some_and(|makers| LockFile::is_held(makers, maker) != Ok(false));
-            maker != self.maker && !held
+                .is_some_and(|locks| LockFile::is_held(locks, instance) != Ok(false));
+            instance != self.instance && !held
         };
-        remove_passing(base, &is_left).map_err(fail)?;
-        if makers.is_none() {
+        remove_temporary(base, &is_leftover).map_err(fail)?;
+        if locks.is_none() {
             return Ok(());
         }
-        let bench = self.open(base)?;
-        bench.clear_making(&is_left).map_err(fail)?;
-        bench.remove_dead_locks().map_err(fail)?;
-        bench.empty_trash("", &|| Instant::now() >= until)
+        let staging = self.open(base)?;
+        staging.clear_making(&is_leftover).map_err(fail)?;
+        staging.remove_dead_locks().map_err(fail)?;
+        staging.empty_trash("", &|| Instant::now() >= until)
     }
 }
 
-/// Removes empty volumes that nobody gave a name. One that a living process is just making is made
-/// again by it at once.
-fn remove_passing(base: &Root, is_left: &dyn Fn(&str) -> bool) -> Result<(), Errno> {
-    let shelf = match disk::open_dir(base, Shelf::Volumes.dir()) {
+/// Removes empty volumes that never got their name. If a running process is just making one, it makes
+/// it again.
+fn remove_temporary(base: &Root, is_leftover: &dyn Fn(&str) -> bool) -> Result<(), Errno> {
+    let collection = match disk::open_dir(base, Collection::Volumes.dir()) {
         Err(Errno::NOENT) => return Ok(()),
         done => done?,
     };
-    for (name, _) in disk::entries(shelf.as_fd())? {
-        let passing = name
+    for (name, _) in disk::entries(collection.as_fd())? {
+        let temporary = name
             .to_str()
             .ok()
-            .and_then(|name| name.strip_prefix(PASSING));
-        if passing.is_some_and(is_left) {
-            let _ = rustix::fs::unlinkat(&shelf, name.as_c_str(), AtFlags::REMOVEDIR);
+            .and_then(|name| name.strip_prefix(TEMPORARY));
+        if temporary.is_some_and(is_leftover) {
+            let _ = rustix::fs::unlinkat(&collection, name.as_c_str(), AtFlags::REMOVEDIR);
         }
     }
     Ok(())
 }
 
-// === impl Bench ===
+// === impl OpenStagingArea ===
 
-impl Bench<'_> {
-    fn clear_making(&self, is_left: &dyn Fn(&str) -> bool) -> Result<(), Errno> {
+impl OpenStagingArea<'_> {
+    fn clear_making(&self, is_leftover: &dyn Fn(&str) -> bool) -> Result<(), Errno> {
         let making = disk::open_dir(&self.private, MAKING)?;
-        // The list comes first: whose lock is free after that has nothing in it that lives.
+        // The list comes first. A process whose lock is free after that has no work in it any more.
         for (name, _) in disk::entries(making.as_fd())? {
-            let Some(name) = name.to_str().ok().filter(|name| is_left(name)) else {
+            let Some(name) = name.to_str().ok().filter(|name| is_leftover(name)) else {
                 continue;
             };
             match self.to_trash(making.as_fd(), name, MAKING) {
@@ -112,18 +116,25 @@ impl Bench<'_> {
     }
 
     fn remove_dead_locks(&self) -> Result<(), Errno> {
-        let makers = disk::open_dir(&self.private, MAKERS)?;
-        for (name, _) in disk::entries(makers.as_fd())? {
+        let locks = disk::open_dir(&self.private, LOCKS)?;
+        for (name, _) in disk::entries(locks.as_fd())? {
             if let Ok(name) = name.to_str() {
-                LockFile::remove_unheld(makers.as_fd(), name)?;
+                LockFile::remove_unheld(locks.as_fd(), name)?;
             }
         }
         Ok(())
     }
 
-    /// Takes apart what was `name` on `shelf`, including what an earlier call did not finish.
-    pub(crate) fn finish_removal(&self, call: &Call, shelf: &str, name: &str) -> Result<(), Error> {
-        self.empty_trash(&trash_prefix(shelf, name), &|| call.remaining().is_zero())
+    /// Takes apart what was `name` on `collection`, including what an earlier call did not finish.
+    pub(crate) fn finish_removal(
+        &self,
+        call: &Call,
+        collection: &str,
+        name: &str,
+    ) -> Result<(), Error> {
+        self.empty_trash(&trash_prefix(collection, name), &|| {
+            call.remaining().is_zero()
+        })
     }
 
     /// Takes apart what in the trash begins with `prefix`. What cannot be removed does not keep the
@@ -151,7 +162,7 @@ impl Bench<'_> {
                 continue;
             }
             let stop = || {
-                stop::mark("remove");
+                crash_points::mark("remove");
                 stop()
             };
             match trash.remove_tree(&name, &stop) {

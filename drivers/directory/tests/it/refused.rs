@@ -1,16 +1,13 @@
 //! A base that cannot be written: every verb says so once and for all, and nothing is in doubt.
 
-mod common;
-mod fidelity;
-
 use std::path::Path;
 
-use common::{call, cannot, driver, id, parameters, request};
+use crate::common::{call, cannot, driver, id, parameters, request};
+use crate::fidelity::Image;
 use driver_core::{
     Call, CreateSnapshot, Driver, Effect, Error, Kind, SizeRange, SnapshotName, Source,
 };
 use driver_directory::DirectoryDriver;
-use fidelity::Image;
 use rustix::fs::{IFlags, Mode, OFlags};
 
 fn snapshot(name: &str) -> CreateSnapshot {
@@ -28,7 +25,7 @@ async fn outcomes(driver: &DirectoryDriver) -> Vec<(&'static str, Call, Result<(
     let mut clone = request("copy");
     clone.source = Some(Source::Volume(id("pvc-1")));
     let size = SizeRange::new(1 << 40, 0).expect("range");
-    let taken = common::snapshot_id("pvc-1-old");
+    let taken = crate::common::snapshot_id("pvc-1-old");
     let create = driver.create_volume(&calls[0], &request("new")).await;
     let copy = driver.create_volume(&calls[1], &clone).await;
     let expand = driver.expand_volume(&calls[2], &id("pvc-1"), size).await;
@@ -78,9 +75,9 @@ async fn on_a_read_only_filesystem_nothing_is_in_doubt() {
     image.read_only(true);
     for (verb, call, result) in outcomes(&driver).await {
         let error = result.expect_err(verb);
-        let told = (error.kind(), error.effect(), call.effect());
+        let seen = (error.kind(), error.effect(), call.effect());
         let wanted = (Kind::Denied, Effect::None, Effect::None);
-        assert_eq!(told, wanted, "{verb}: {}", error.chain());
+        assert_eq!(seen, wanted, "{verb}: {}", error.chain());
         assert!(error.advice().is_some(), "{verb}");
     }
     let there = driver.create_volume(&call(), &request("empty")).await;
@@ -92,7 +89,7 @@ async fn on_a_read_only_filesystem_nothing_is_in_doubt() {
         result.unwrap_or_else(|error| panic!("{verb}: {}", error.chain()));
         assert_eq!(call.effect(), Effect::Possible, "{verb}");
     }
-    assert!(common::leftovers(&image.path()).is_empty());
+    assert!(crate::common::leftovers(&image.path()).is_empty());
 }
 
 /// Sets or clears the flag that keeps even root from changing a directory or file.
@@ -109,7 +106,7 @@ fn immutable(path: &Path, on: bool) -> Result<(), rustix::io::Errno> {
 
 #[tokio::test]
 async fn what_cannot_be_removed_does_not_keep_what_can() {
-    let place = common::Place::new();
+    let place = crate::common::Place::new();
     let (driver, base) = (set_up(&place.base()).await, place.base());
     let file = base.join("v/pvc-1/file");
     if let Err(errno) = immutable(&file, true) {
@@ -117,8 +114,8 @@ async fn what_cannot_be_removed_does_not_keep_what_can() {
     }
     let error = driver.delete_volume(&call(), &id("pvc-1")).await;
     let error = error.expect_err("an immutable file");
-    let told = (error.kind(), error.effect());
-    assert_eq!(told, (Kind::Denied, Effect::Possible));
+    let seen = (error.kind(), error.effect());
+    assert_eq!(seen, (Kind::Denied, Effect::Possible));
     assert!(
         error
             .advice()
@@ -131,12 +128,12 @@ async fn what_cannot_be_removed_does_not_keep_what_can() {
         std::fs::create_dir_all(trash.join(name).join("sub")).expect("folders");
     }
     // A process that starts finds all three.
-    let next = common::driver(&base, "");
+    let next = crate::common::driver(&base, "");
     let made = next.create_volume(&call(), &request("later")).await;
     made.expect("volume");
     assert_eq!(std::fs::read_dir(&trash).expect("list").count(), 1);
     immutable(&stuck.join("file"), false).expect("flag");
     let again = driver.delete_volume(&call(), &id("pvc-1")).await;
     again.expect("a retry ends it");
-    assert!(common::leftovers(&base).is_empty());
+    assert!(crate::common::leftovers(&base).is_empty());
 }
