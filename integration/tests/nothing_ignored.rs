@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use integration::observe::Seen;
 use integration::place::Place;
 use integration::{keys, requirement, tools};
-use omnibus_csi::args::{Effect, VARIABLES};
+use omnibus_csi::cli::args::{Effect, VARIABLES};
 use settings::{Change, SETTINGS, Setting, apply};
 
 /// What `--help` and `version --environment` have besides settings.

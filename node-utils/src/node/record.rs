@@ -24,6 +24,9 @@ const UNFINISHED: [&str; 2] = [
     "user.omnibus-csi.unfinished",
 ];
 
+/// Says that this driver uses the directory or file as a mount point.
+const MARK: [&str; 2] = ["trusted.omnibus-csi.target", "user.omnibus-csi.target"];
+
 /// More than any record: a few lines.
 const ROOM: usize = 16 * 1024;
 
@@ -72,6 +75,33 @@ fn remove(names: [&str; 2], directory: impl AsFd) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Marks an opened directory or file as a mount point of this driver. `true` if it was not marked before.
+/// Filesystems without extended attributes keep no mark.
+pub(super) fn mark(place: impl AsFd) -> Result<bool, Error> {
+    let path = link(&place);
+    for name in MARK {
+        match rustix::fs::setxattr(&path, name, b"1", XattrFlags::CREATE) {
+            Ok(()) => return Ok(true),
+            Err(Errno::EXIST) => return Ok(false),
+            Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS | Errno::ROFS) => {}
+            Err(errno) => return Err(failed("mark", errno)),
+        }
+    }
+    Ok(false)
+}
+
+/// Removes the mark.
+pub(super) fn unmark(place: impl AsFd) -> Result<(), Error> {
+    remove(MARK, place)
+}
+
+/// Whether an opened directory or file is marked as a mount point of this driver.
+pub(super) fn is_marked(place: impl AsFd) -> bool {
+    let path = link(&place);
+    MARK.iter()
+        .any(|name| rustix::fs::getxattr(&path, *name, &mut [0; 8]).is_ok())
 }
 
 /// Marks a stage as unfinished, before the mount covers the opened directory.

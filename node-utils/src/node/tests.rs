@@ -7,7 +7,9 @@ mod block;
 mod crash;
 mod device;
 mod group;
+mod kubelet;
 mod life;
+mod ownership;
 mod publish;
 mod share;
 mod shelf;
@@ -95,6 +97,14 @@ fn node(config: NodeConfig, shelf: &Shelf, children: &Arc<AtomicUsize>) -> Node 
     let runner = Counted(Arc::clone(children), exec::Local::new());
     let tools = Tools::all_through(Arc::new(runner));
     Node::with(config, tools, Kernel::here(), Box::new(shelf.clone()))
+        .with_dirs(OrchestratorDirs::with([kubelet_dir(shelf)]))
+}
+
+/// The folder `k` beside the shelf.
+fn kubelet_dir(shelf: &Shelf) -> AbsolutePath {
+    let shelf = shelf.file("");
+    let base = shelf.parent().expect("base");
+    AbsolutePath::parse(base.join("k").to_str().expect("text")).expect("path")
 }
 
 impl Drop for Bench {

@@ -169,8 +169,8 @@ fn note(attached: &mut Vec<Facts>, facts: Facts) {
     }
 }
 
-/// After a stage that failed and detached everything: clears the record and removes what may be of
-/// that call. What is mounted there by now, or not empty, stays.
+/// After a failed stage that detached everything: clears the record and removes what that call made. What is
+/// mounted there by now, or not empty, stays.
 pub(super) fn clean_up(path: &AbsolutePath, directory: bool) -> Result<(), Error> {
     forget(path)?;
     let failed =
@@ -180,6 +180,8 @@ pub(super) fn clean_up(path: &AbsolutePath, directory: bool) -> Result<(), Error
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(failed(errno)),
         }
+    } else if let Ok(place) = Place::open(path.as_path()) {
+        record::unmark(&place)?;
     }
     Ok(())
 }

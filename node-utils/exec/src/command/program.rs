@@ -1,4 +1,4 @@
-//! A validated program of a command.
+//! The validated name of a program.
 //!
 //! Whether the program exists is checked by the runner. Constants are checked at compile time by `constant`.
 
