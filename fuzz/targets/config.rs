@@ -5,7 +5,7 @@
 #![no_main]
 
 use driver_core::config::{ConfigError, Document};
-use driver_directory::HostpathConfig;
+use driver_directory::{DirectoryConfig, DirectoryKind};
 use fuzz::{SECRET, one_line, presentable};
 use libfuzzer_sys::{Corpus, fuzz_target};
 
@@ -73,8 +73,8 @@ fn read(text: &str) -> Vec<String> {
         Ok(_) => assert!(document.driver().is_ok()),
         Err(error) => said.push(said_of(&error)),
     }
-    let section = document.section::<HostpathConfig>(HostpathConfig::SECTION);
-    match section.map(|section| section.layout()) {
+    let section = document.section::<DirectoryConfig>(DirectoryKind::LocalHostpath.section());
+    match section.map(|section| section.layout(DirectoryKind::LocalHostpath)) {
         Ok(Ok(layout)) => {
             for path in [&layout.share, &layout.base] {
                 assert!(fuzz::is_plain_path(path.as_str()), "{path:?}");
