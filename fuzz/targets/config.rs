@@ -5,7 +5,7 @@
 #![no_main]
 
 use driver_core::config::{ConfigError, Document};
-use driver_directory::{DirectoryConfig, DirectoryKind};
+use driver_directory::{DirectoryConfig, DirectoryKind, Location};
 use fuzz::{SECRET, one_line, presentable};
 use libfuzzer_sys::{Corpus, fuzz_target};
 
@@ -76,7 +76,10 @@ fn read(text: &str) -> Vec<String> {
     let section = document.section::<DirectoryConfig>(DirectoryKind::LocalHostpath.section());
     match section.map(|section| section.layout(DirectoryKind::LocalHostpath)) {
         Ok(Ok(layout)) => {
-            for path in [&layout.share, &layout.base] {
+            let Location::Hostpath(share) = &layout.location else {
+                panic!("a directory of the node is no share");
+            };
+            for path in [share, &layout.base] {
                 assert!(fuzz::is_plain_path(path.as_str()), "{path:?}");
             }
             assert!(layout.permissions.mode.is_none_or(|mode| mode <= 0o7777));
