@@ -238,9 +238,9 @@ mod tests {
     /// Those whose volumes are files and never disks.
     const OF_FILES: [&str; 7] = [
         "local-hostpath",
+        "lustre-client",
         "nfs-client",
         "smb-client",
-        "lustre-client",
         "zfs-generic-nfs",
         "zfs-generic-smb",
         "zfs-local-dataset",
