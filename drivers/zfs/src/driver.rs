@@ -27,7 +27,7 @@ use driver_core::{
 use node_utils::{Attachment, VolumeCapability};
 use tokio::time::Instant;
 
-use crate::backend::{Backend, ListFilter, ListScope};
+use crate::backend::{Backend, Entry, ListFilter, ListScope};
 use crate::export::Export;
 use crate::id::{At, Layout};
 use crate::name::DatasetName;
@@ -70,6 +70,8 @@ pub struct Settings {
     pub layout: Layout,
     /// How they are wanted.
     pub policy: Policy,
+    /// Whether a volume with snapshots that this driver did not take is kept.
+    pub keep_foreign_snapshots: bool,
     /// Whether deleted volumes stay.
     pub retain: bool,
     /// Where volumes are reachable; `None` means everywhere.
@@ -283,6 +285,7 @@ where
         let verb = DeleteVolume {
             layout: self.layout(),
             export_ref: self.export_ref(id, &dataset),
+            keep_foreign: self.settings.keep_foreign_snapshots,
         };
         self.converge(call, &verb).await
     }
@@ -384,6 +387,7 @@ where
         let verb = DeleteSnapshot {
             layout: self.layout(),
             place,
+            keep_foreign: self.settings.keep_foreign_snapshots,
         };
         self.converge(call, &verb).await
     }
@@ -411,9 +415,16 @@ where
         filter: &SnapshotFilter,
         page: &PageRequest,
     ) -> Result<Page<Snapshot>, Error> {
-        let scopes = self.snapshot_scopes(filter.source.as_ref())?;
-        self.page(call, "s", scopes, page, |entry| self.listed_snapshot(entry))
-            .await
+        let source = filter.source.as_ref();
+        let show = |entry: &Entry| self.listed_snapshot(entry);
+        let scopes = self.snapshot_scopes(source, true)?;
+        match self.page(call, "s", scopes, page, show).await {
+            Err(error) if self.misses_detached_pool(&error) => {
+                let scopes = self.snapshot_scopes(source, false)?;
+                self.page(call, "s", scopes, page, show).await
+            }
+            listed => listed,
+        }
     }
 
     async fn publish_volume(
