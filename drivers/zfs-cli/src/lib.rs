@@ -120,7 +120,7 @@ fn bounded(call: &Call, commands: Vec<Command>) -> Vec<Command> {
     let part = (most.as_secs_f64() / all.as_secs_f64().max(1.0)).min(1.0);
     let bound = |command: Command| {
         let deadline = own(&command).mul_f64(part).max(SHORTEST);
-        command.within(deadline).asked_since(call.began())
+        command.within(deadline).with_call_start(call.began())
     };
     commands.into_iter().map(bound).collect()
 }

@@ -49,7 +49,7 @@ pub(super) fn command(tools: &ZfsTools, query: &ListQuery) -> Command {
         .env(AFTER, after)
         .env(HELPER, id::HELPER)
         .accepting(Accept::Codes(vec![1]))
-        .printing_at_most(OUTPUT)
+        .with_output_cap(OUTPUT)
         .within(COMMAND)
 }
 

@@ -96,7 +96,7 @@ fn look<A: Into<String>>(
         .args(tools.words())
         .args(arguments)
         .accepting(Accept::Codes(vec![1]))
-        .printing_at_most(OUTPUT)
+        .with_output_cap(OUTPUT)
         .within(COMMAND)
 }
 

@@ -9,8 +9,8 @@ use std::fmt;
 use async_trait::async_trait;
 use driver_core::flow::{Bookmark, Bytes};
 use driver_core::{Call, Effect, Error, Kind};
-use exec::stream::Cut;
-use exec::{Command, Feed, Flow, Lock, Locked, RunError, Runner};
+use exec::stream::InputAborted;
+use exec::{Command, InputStream, Lock, Locked, OutputStream, RunError, Runner};
 
 use super::steps::receive;
 use super::{Cli, failure};
@@ -19,7 +19,7 @@ use driver_zfs::name::SnapshotRef;
 
 /// What is sent, as this process reads it.
 struct Sent {
-    flow: Box<dyn Flow>,
+    flow: Box<dyn OutputStream>,
     snapshot: SnapshotRef,
 }
 
@@ -46,11 +46,11 @@ impl Bytes for Sent {
 }
 
 #[async_trait]
-impl Feed for Fed<'_> {
-    async fn next(&mut self) -> Result<Option<Vec<u8>>, Cut> {
+impl InputStream for Fed<'_> {
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, InputAborted> {
         self.stream.next().await.map_err(|error| {
             self.error = Some(error);
-            Cut
+            InputAborted
         })
     }
 }
@@ -80,7 +80,10 @@ impl<R: Runner> Cli<R> {
                 self.tools.zfs(["send", "-t", token.as_str()])
             }
         };
-        let flow = self.runner.pour(&command.within(call.remaining())).await;
+        let flow = self
+            .runner
+            .stream_output(&command.within(call.remaining()))
+            .await;
         Ok(Box::new(Sent {
             flow: flow.map_err(|error| sending(&error, from))?,
             snapshot: from.clone(),
@@ -131,7 +134,7 @@ impl<R: Runner> Cli<R> {
             error: None,
         };
         let locked = Locked::new(&self.runner, lock);
-        let received = locked.feed(&command, &mut fed).await;
+        let received = locked.run_with_input(&command, &mut fed).await;
         if let Some(error) = fed.error {
             return Err(Interrupted::Source(error));
         }

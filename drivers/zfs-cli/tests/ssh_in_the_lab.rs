@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use bare::{Bare, settings};
 use common::Counting;
+use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::{
     BackendIdentity, Call, CreateVolume, Driver, Error, Kind, Parameters, SizeRange, Source,
     TopologyRequirement, Volume, VolumeId, VolumeName,
@@ -30,7 +31,6 @@ use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs_cli::Cli;
 use driver_zfs_cli::ZfsTools;
-use node_utils::{Access, AccessMode, MountAccess, VolumeCapability};
 
 const HOME: &str = "/home/csi";
 

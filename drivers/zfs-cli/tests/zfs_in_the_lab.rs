@@ -22,13 +22,13 @@ mod running;
 
 use std::time::Duration;
 
+use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::{
     Call, CreateSnapshot, CreateVolume, Driver, Kind, PageRequest, Parameters, SizeRange,
     SnapshotName, Source, TopologyRequirement, VolumeId, VolumeName,
 };
 use driver_zfs::observed::VolumeKind;
 use ground::{Ground, zfs};
-use node_utils::{Access, AccessMode, MountAccess, VolumeCapability};
 
 fn call() -> Call {
     Call::within(Duration::from_mins(5))

@@ -321,7 +321,7 @@ pub(crate) fn program(
 /// A file of the host at `key`.
 pub(crate) fn file(given: Option<&str>, key: &str) -> Result<Option<String>, ConfigError> {
     let Some(text) = given else { return Ok(None) };
-    let path = node_utils::AbsolutePath::parse(text)
+    let path = csi_types::AbsolutePath::parse(text)
         .map_err(|error| ConfigError::at(key, error.to_string()))?;
     // It becomes a word of a tool, too.
     Word::parse(path.as_str()).map_err(|error| ConfigError::at(key, error.to_string()))?;

@@ -9,16 +9,16 @@ mod uuid;
 
 use std::fmt::Debug;
 
+use csi_types::attachment::{
+    FieldError, Interface, Iqn, Iscsi, Listed, Lun, Nqn, Nsid, Nvmeof, Portal, Transport,
+};
+use csi_types::{AccessMode, Attachment};
 use driver_core::{AccessRules, Error, Kind, NodeId};
 use driver_zfs::Export;
 use driver_zfs::export::{Act, ExportName, ExportNaming, Subject};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 use driver_zfs_cli::exec::{Command, Output};
-use node_utils::attachment::{
-    Interface, Iqn, Iscsi, Listed, Lun, Nqn, Nsid, Nvmeof, Portal, Transport, WordError,
-};
-use node_utils::{AccessMode, Attachment};
 
 use crate::config::Basename;
 use crate::facts::Facts;
@@ -246,7 +246,7 @@ impl DiskExport {
         self.nodes.as_ref().map(names).transpose()
     }
 
-    fn attach(&self, export_name: &ExportName) -> Result<Attachment, WordError> {
+    fn attach(&self, export_name: &ExportName) -> Result<Attachment, FieldError> {
         let target = self.target(export_name);
         Ok(match &self.way {
             Way::Iscsi(portals, interface) => Attachment::Iscsi(Iscsi {

@@ -9,10 +9,10 @@ mod targetcli;
 
 use std::collections::BTreeMap;
 
+use csi_types::attachment::{FieldError, Interface, Listed, Portal};
 use driver_core::config::scalar::unless_falsy;
 use driver_core::config::{ConfigError, Document};
 use driver_zfs::export::ExportNaming;
-use node_utils::attachment::{Interface, Listed, Portal, WordError};
 use serde::Deserialize;
 
 use crate::config::{Attributes, Basename, Chap, Scalar, SecretScalar};
@@ -163,7 +163,7 @@ impl IscsiConfig {
             "iscsi.targetPortal"
         };
         Listed::portals(one, many).map_err(|error| match error {
-            WordError::Empty => ConfigError::at(
+            FieldError::Empty => ConfigError::at(
                 "iscsi.targetPortal",
                 "is needed: no node could reach a volume",
             ),

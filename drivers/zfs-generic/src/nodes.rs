@@ -9,12 +9,12 @@ mod access_list;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use csi_types::attachment::{Host, Iqn, Nqn};
 use driver_core::config::{ConfigError, scalar::unless_falsy};
 use driver_core::template::Template;
 use driver_core::{Error, Kind, NodeId};
 use driver_zfs::export::{Act, Subject};
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
-use node_utils::attachment::{Host, Iqn, Nqn};
 use serde::{Deserialize, Serialize};
 
 use access_list::GuestId;

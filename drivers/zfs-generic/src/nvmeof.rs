@@ -10,10 +10,10 @@ mod spdk;
 
 use std::collections::BTreeMap;
 
+use csi_types::attachment::{FieldError as FormError, Listed, Transport};
 use driver_core::config::scalar::unless_falsy;
 use driver_core::config::{ConfigError, Document};
 use driver_zfs::export::ExportNaming;
-use node_utils::attachment::{Listed, Transport, WordError as FormError};
 use serde::Deserialize;
 
 use crate::config::{Attributes, Basename, Scalar, Word, WordError};

@@ -148,7 +148,7 @@ impl Scripts {
             return self.run(&self.text(secrets), arguments);
         }
         let secrets = format!("secrets={}\n", quoted(secrets));
-        let told = Command::script_behind(&secrets, self.text);
+        let told = Command::script_with_prelude(&secrets, self.text);
         told.args(arguments).within(SCRIPT)
     }
 
@@ -171,7 +171,7 @@ impl Scripts {
         if self.sudo {
             lock.around(command)
         } else {
-            lock.around_text(command)
+            lock.around_script(command)
         }
     }
 }

@@ -9,6 +9,8 @@ mod access;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use csi_types::Attachment;
+use csi_types::attachment::{FieldError, NetworkShare, Server, Share};
 use driver_core::config::scalar::unless_falsy;
 use driver_core::config::{ConfigError, Document};
 use driver_core::{AccessRules, Error, Kind, NodeId};
@@ -19,8 +21,6 @@ use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 use driver_zfs_cli::ZfsTools;
 use driver_zfs_cli::exec::{Command, Output};
-use node_utils::Attachment;
-use node_utils::attachment::{NetworkShare, Server, Share, WordError};
 use serde::Deserialize;
 
 use crate::config::Scalar;
@@ -164,7 +164,7 @@ impl ShareExport {
         dataset.as_str().replace(['/', '-'], "_")
     }
 
-    fn attach(&self, share: &str) -> Result<Attachment, WordError> {
+    fn attach(&self, share: &str) -> Result<Attachment, FieldError> {
         let share = NetworkShare {
             server: self.server.clone(),
             share: Share::parse(share)?,

@@ -7,6 +7,7 @@
 mod common;
 
 use common::{Host, Volume};
+use csi_types::VolumeContext;
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::text::MAX_MAP;
 use driver_zfs::export::Act;
@@ -14,7 +15,6 @@ use driver_zfs::property::PropertyName;
 use driver_zfs::{Export, ZfsConfig, context};
 use driver_zfs_cli::ZfsTools;
 use driver_zfs_generic::{Facts, Protocol, ShareExport};
-use node_utils::VolumeContext;
 use serde_json::{Value, json};
 
 /// A section, what is in `csi_share_volume_context`, and the name in the property of the export_name.

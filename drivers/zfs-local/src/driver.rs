@@ -8,6 +8,7 @@ mod adopted;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
+use csi_types::Attachment;
 use driver_core::flow::{CopyTag, Form, Outflow};
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
@@ -21,7 +22,6 @@ use driver_zfs::name::DatasetName;
 use driver_zfs::observed::{Dataset, Query, Request, State};
 use driver_zfs::property::PropertyName;
 use driver_zfs::{Settings, ZfsDriver};
-use node_utils::Attachment;
 use tracing::warn;
 
 use crate::export::NodeExport;

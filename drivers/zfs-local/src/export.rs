@@ -6,12 +6,12 @@
 use std::fmt::Debug;
 use std::marker::PhantomData;
 
+use csi_types::attachment::{DatasetName, ZfsLocal};
+use csi_types::{AccessMode, Attachment};
 use driver_core::{AccessRules, Error};
 use driver_zfs::Export;
 use driver_zfs::export::{Act, Subject};
 use driver_zfs::observed::VolumeKind;
-use node_utils::attachment::{DatasetName, ZfsLocal};
-use node_utils::{AccessMode, Attachment};
 
 /// The filesystems that a zvol can be asked to hold. compat: "ZFS of the node".
 const ON_ZVOL: &[&str] = &[

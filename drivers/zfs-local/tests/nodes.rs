@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
     Call, CapacityQuery, CreateSnapshot, CreateVolume, Driver, Effect, Kind, NodeId, PageRequest,
@@ -18,7 +19,7 @@ use driver_zfs::property::{Property, PropertyName, PropertyValue};
 use driver_zfs::step::Step;
 use driver_zfs::testing::{HostState, MemoryHost, settings};
 use driver_zfs_local::{KINDS, NodeMark, NodeZfs, from_document};
-use node_utils::{Access, AccessMode, MountAccess, Tools, VolumeCapability};
+use node_utils::Tools;
 
 type Local = NodeZfs<MemoryHost>;
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::{
     Call, CreateVolume, Driver, Found, Kind, NodeId, Parameters, SizeRange, TopologyRequirement,
     VolumeId, VolumeName,
@@ -15,7 +16,6 @@ use driver_zfs::observed::VolumeKind;
 use driver_zfs::step::Step;
 use driver_zfs::testing::{HostState, MemoryHost, settings};
 use driver_zfs_local::{NodeMark, NodeZfs};
-use node_utils::{Access, AccessMode, MountAccess, VolumeCapability};
 
 type Local = NodeZfs<MemoryHost>;
 

@@ -15,6 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use csi_types::{Attachment, VolumeCapability};
 use driver_core::config::IdRoom;
 use driver_core::flow::{CopyTag, Form, Outflow};
 use driver_core::naming::VolumeNaming;
@@ -24,7 +25,6 @@ use driver_core::{
     PageRequest, Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Topology,
     Volume, VolumeId, VolumeName,
 };
-use node_utils::{Attachment, VolumeCapability};
 use tokio::time::Instant;
 
 use crate::backend::{Backend, Entry, ListFilter, ListScope};

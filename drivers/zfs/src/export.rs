@@ -9,8 +9,8 @@ mod name;
 
 use std::fmt::Debug;
 
+use csi_types::Attachment;
 use driver_core::{AccessRules, Error, NodeId, Parameters, VolumeId, VolumeName};
-use node_utils::Attachment;
 
 pub use name::{ExportName, ExportNaming};
 

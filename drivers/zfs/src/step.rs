@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use node_utils::AbsolutePath;
+use csi_types::AbsolutePath;
 
 use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::{Dataset, Guid};

@@ -1,12 +1,12 @@
 //! A driver without exports: datasets that their own machine mounts.
 
+use csi_types::{AccessMode, Attachment, VolumeContext};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{AccessRules, Error, Kind};
 use driver_zfs::export::{Act, Subject};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::{Export, Settings, ZfsConfig};
 use exec::{Command, Output};
-use node_utils::{AccessMode, Attachment, VolumeContext};
 
 /// No export at all: datasets that their own machine mounts.
 #[derive(Debug)]

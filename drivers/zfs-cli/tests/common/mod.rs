@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use exec::{Batch, Command, Feed, Flow, Output, RunError, Runner};
+use exec::{Batch, Command, InputStream, Output, OutputStream, RunError, Runner};
 
 /// Counts exchanges.
 #[derive(Debug)]
@@ -39,13 +39,17 @@ impl<R: Runner> Runner for Counting<R> {
         self.inner.run_all(commands).await
     }
 
-    async fn pour(&self, command: &Command) -> Result<Box<dyn Flow>, RunError> {
+    async fn stream_output(&self, command: &Command) -> Result<Box<dyn OutputStream>, RunError> {
         self.count.fetch_add(1, Ordering::Relaxed);
-        self.inner.pour(command).await
+        self.inner.stream_output(command).await
     }
 
-    async fn feed(&self, command: &Command, feed: &mut dyn Feed) -> Result<Output, RunError> {
+    async fn run_with_input(
+        &self,
+        command: &Command,
+        input: &mut dyn InputStream,
+    ) -> Result<Output, RunError> {
         self.count.fetch_add(1, Ordering::Relaxed);
-        self.inner.feed(command, feed).await
+        self.inner.run_with_input(command, input).await
     }
 }

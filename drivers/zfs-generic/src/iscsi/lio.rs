@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
+use csi_types::attachment::Portal;
 use driver_zfs_cli::exec::Command;
-use node_utils::attachment::Portal;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::Wishes;

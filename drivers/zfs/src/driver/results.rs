@@ -2,11 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
+use csi_types::Attachment;
 use driver_core::{
     Call, Elsewhere, Error, Kind, Page, PageRequest, PageToken, Snapshot, SnapshotId, Source,
     Volume, VolumeId,
 };
-use node_utils::Attachment;
 
 use super::ZfsDriver;
 use crate::backend::{Backend, Cursor, Entry, ListFilter, ListQuery, ListScope};

@@ -1,7 +1,7 @@
 //! Letting a node reach a volume, and stopping it.
 
+use csi_types::Attachment;
 use driver_core::{Error, NodeId};
-use node_utils::Attachment;
 
 use super::owner::Owner;
 use super::{ExportRef, Outcome, Verb, blocked, is_complete};

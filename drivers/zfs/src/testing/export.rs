@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use csi_types::{AccessMode, Attachment, VolumeContext};
 use driver_core::{AccessRules, Error, Kind, NodeId};
-use node_utils::{AccessMode, Attachment, VolumeContext};
 
 use crate::export::{Act, Export, ExportName, ExportNaming, Subject};
 use crate::name::DatasetName;

@@ -71,9 +71,7 @@ async fn what_was_made_to_hold_detached_snapshots_goes_with_the_last_of_them_and
             assert!(guid(&driver, "tank/csi/s/v0").is_some());
             assert!(guid(&driver, "tank/csi/s/v0/s1").is_some());
             well(&driver, &[delete_detached(0, 1)]).await;
-            // One without a mark may hold a few notes of somebody.
-            let stays = guid(&driver, "tank/csi/s/v0").is_some();
-            assert_eq!(stays, legacy);
+            assert_eq!(guid(&driver, "tank/csi/s/v0"), None, "legacy: {legacy}");
             assert!(guid(&driver, "tank/csi/s").is_some());
             assert_eq!(guid(&driver, "tank/csi/s/v0/s1"), None);
 

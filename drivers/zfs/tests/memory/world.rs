@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::{
     Call, CreateSnapshot, CreateVolume, Driver, Error, Kind, NodeId, Parameters, SizeRange,
     SnapshotId, SnapshotName, Source, TopologyRequirement, VolumeId, VolumeName,
@@ -13,7 +14,6 @@ use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 use driver_zfs::step::Step;
 use driver_zfs::testing::{HostState, MemoryExport, MemoryHost, Targets, settings};
-use node_utils::{Access, AccessMode, MountAccess, VolumeCapability};
 use proptest::prelude::*;
 
 pub(crate) type MemoryDriver = ZfsDriver<MemoryHost, MemoryExport>;

@@ -1,7 +1,7 @@
 //! The further plans of a new volume: what exists is recognised, completed and marked.
 
+use csi_types::{AbsolutePath, Attachment};
 use driver_core::{Effect, Error, Kind};
-use node_utils::{AbsolutePath, Attachment};
 
 use super::{Create, Original};
 use crate::context;

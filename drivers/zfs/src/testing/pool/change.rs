@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use csi_types::AbsolutePath;
 use driver_core::{Effect, Error, Kind};
-use node_utils::AbsolutePath;
 
 use super::transfer::mark;
 use super::{Cut, Held, MemoryPool, Room};
