@@ -43,7 +43,7 @@ fn of_snapshot(begin: &HostState, verb: &Verb, name: &SnapshotRef, thing: &Thing
         Object::Snapshot(other) => {
             other.dataset == name.dataset
                 && !thing.doomed
-                && (thing.holds > 0 || has(thing, &PropertyName::SNAPSHOT_NAME))
+                && (thing.held || has(thing, &PropertyName::SNAPSHOT_NAME))
         }
         Object::Dataset(other) => other.parent().as_ref() == Some(&name.dataset),
     };
