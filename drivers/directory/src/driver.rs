@@ -129,7 +129,7 @@ impl Driver for DirectoryDriver {
             list_snapshots: true,
             get_snapshot: true,
             clones: true,
-            expand: Expansion::Controller,
+            expand: Expansion::Node,
             publish: false,
             topology: self.directories.place.is_some(),
             orphans: false,
@@ -276,6 +276,10 @@ impl Driver for DirectoryDriver {
             directories.list_snapshots(&filter, &page)
         })
         .await
+    }
+
+    fn check_attachment(&self, id: &VolumeId, attachment: &Attachment) -> Result<(), Error> {
+        self.directories.check_attachment(id, attachment)
     }
 
     fn longest_attachment(&self) -> Option<Attachment> {

@@ -83,6 +83,26 @@ impl Directories {
         self.reach.attachment(&self.layout.share, &dir)
     }
 
+    /// Refuses an attachment of another volume, or of something that is no volume of this driver.
+    pub(crate) fn check_attachment(
+        &self,
+        id: &VolumeId,
+        attachment: &Attachment,
+    ) -> Result<(), Error> {
+        let dir = VolumeDir::parse(id)?;
+        let own = self.reach.attachment(&self.layout.share, &dir);
+        if *attachment == own {
+            return Ok(());
+        }
+        let volumes = self.layout.share.child("v");
+        Err(
+            Error::invalid(format!("attach volume `{id}` as its context says")).advise(format!(
+                "this driver attaches it as the directory `{volumes}/{dir}`; if the base was moved, keep \
+                 `shareBasePath` as it was with a bind mount"
+            )),
+        )
+    }
+
     fn volume(&self, dir: &VolumeDir, capacity: Option<u64>, source: Option<Source>) -> Volume {
         Volume {
             id: dir.id(),

@@ -12,9 +12,9 @@ use csi_types::Attachment;
 use driver_core::flow::{CopyTag, Form, Outflow};
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
-    CreateVolume, Driver, Error, Expanded, Found, Kind, NodeId, Orphan, Page, PageRequest,
-    Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Topology, Volume,
-    VolumeId, VolumeName,
+    CreateVolume, Driver, Error, Expanded, Expansion, Found, Kind, NodeId, Orphan, Page,
+    PageRequest, Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Topology,
+    Volume, VolumeId, VolumeName,
 };
 use driver_zfs::backend::Backend;
 use driver_zfs::id::{At, Layout};
@@ -149,6 +149,7 @@ impl<B: Backend> Driver for NodeZfs<B> {
         Capabilities {
             // The node has the dataset: nothing is exported that could be lost.
             exports: false,
+            expand: Expansion::Node,
             ..self.driver.capabilities()
         }
     }
@@ -346,6 +347,17 @@ impl<B: Backend> Driver for NodeZfs<B> {
         orphan: &Orphan,
     ) -> Result<(), Error> {
         self.driver.remove_orphan(call, before, orphan).await
+    }
+
+    fn check_attachment(&self, id: &VolumeId, attachment: &Attachment) -> Result<(), Error> {
+        let own = self.layout.volume(id)?;
+        match attachment {
+            Attachment::ZfsLocal(zfs) if zfs.asset.as_str() == own.as_str() => Ok(()),
+            _ => Err(
+                Error::invalid(format!("attach volume `{id}` as its context says"))
+                    .advise(format!("this driver attaches it as the dataset `{own}`")),
+            ),
+        }
     }
 
     fn longest_attachment(&self) -> Option<Attachment> {
