@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use driver_core::config::ConfigError;
-use driver_zfs::exec::Program;
+use driver_zfs_cli::exec::Program;
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};

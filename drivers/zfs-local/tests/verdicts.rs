@@ -14,12 +14,12 @@ use driver_core::{
 use driver_zfs::name::DatasetName;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::step::Step;
-use driver_zfs::testing::{MemoryHost, State, settings};
+use driver_zfs::testing::{HostState, MemoryHost, settings};
 use driver_zfs_local::{NodeMark, NodeZfs};
 
 type Local = NodeZfs<MemoryHost>;
 
-fn on(node: &str, state: State) -> Local {
+fn on(node: &str, state: HostState) -> Local {
     let settings = settings(VolumeKind::Filesystem, "").unwrap();
     let node = NodeId::parse(node).unwrap();
     NodeZfs::new(settings, MemoryHost::from_state(state), &node)

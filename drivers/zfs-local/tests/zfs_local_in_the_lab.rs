@@ -70,7 +70,7 @@ impl Ground {
         from_document(&document, &node, &Tools::of_this_machine()).unwrap()
     }
 
-    fn left(&self) -> String {
+    fn leftover(&self) -> String {
         let root = &self.root;
         run(
             "zfs",
@@ -260,7 +260,7 @@ async fn lives(kind: &str, fs_type: &str) {
     for _ in 0..2 {
         driver.delete_volume(&call(), &volume.id).await.unwrap();
     }
-    assert!(!ground.left().contains("pvc-"), "{}", ground.left());
+    assert!(!ground.leftover().contains("pvc-"), "{}", ground.leftover());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use csi_types::AbsolutePath;
 use driver_core::{Effect, Error, Kind};
 
-use super::flow::mark;
+use super::transfer::mark;
 use super::{Cut, Held, MemoryPool, Room};
 use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::VolumeKind;
