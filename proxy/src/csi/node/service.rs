@@ -162,12 +162,10 @@ impl NodeService {
         id: &VolumeId,
         sent: &VolumeContext,
     ) -> Result<Attachment, Error> {
-        let invalid = |error: Error| Error::invalid(format!("volume `{id}`")).because(error);
         let attachment = Attachment::parse(self.context_of(id, sent))
             .map_err(|error| Error::invalid(format!("volume `{id}`")).because(error))?;
         if !sent.is_empty() {
-            let judged = self.judge.check_attachment(id, &attachment);
-            judged.map_err(invalid)?;
+            self.judge.check_attachment(id, &attachment)?;
         }
         Ok(attachment)
     }

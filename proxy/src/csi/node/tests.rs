@@ -11,9 +11,9 @@ use node_utils::Tools;
 use tonic::Code;
 
 use super::*;
-use crate::controller::ControllerService;
-use crate::csi_version::CsiVersion;
-use crate::site::{Site, Surroundings};
+use crate::app::{App, Environment};
+use crate::csi::controller::ControllerHandler;
+use crate::csi::spec_version::CsiVersion;
 use crate::testing::log::{heard, listen};
 use crate::testing::{Memory, plugin, serve};
 
@@ -288,7 +288,7 @@ async fn storage_of_the_node_is_grown_by_the_node() {
         "{{driver: local-hostpath, local-hostpath: {{shareBasePath: {base}, controllerBasePath: {base}}}}}"
     );
     let plugin = local(&yaml);
-    let controller = ControllerService(plugin.clone());
+    let controller = ControllerHandler(plugin.clone());
     let create = v1::CreateVolumeRequest {
         name: "v".into(),
         capacity_range: Some(range(1 << 20)),
@@ -304,7 +304,7 @@ async fn storage_of_the_node_is_grown_by_the_node() {
         ..Default::default()
     };
     // Nothing is mounted here, which needs root; the size is written before that is looked at.
-    let reply = NodeService(plugin)
+    let reply = NodeHandler(plugin)
         .node_expand_volume(Request::new(expand))
         .await;
     assert_eq!(reply.expect_err("nothing mounted").code(), Code::NotFound);
@@ -326,16 +326,16 @@ fn range(bytes: i64) -> v1::CapacityRange {
 /// A process with that configuration.
 fn local(yaml: &str) -> Arc<Plugin> {
     let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
-    let at = Surroundings {
+    let at = Environment {
         node: NodeId::parse("node-1").expect("node"),
         version: CsiVersion::NEWEST,
         tools: Tools::of_this_machine(),
         modes: None,
     };
-    let (_, site) = Site::open(document, &at)
+    let (_, app) = App::open(document, &at)
         .map_err(|refused| refused.error)
-        .expect("site");
-    serve(site)
+        .expect("app");
+    serve(app)
 }
 
 #[tokio::test]

@@ -250,11 +250,8 @@ fn a_directory_is_attached_only_as_that_volume_below_the_base() {
     ] {
         let error = at(path).expect_err(path);
         assert_eq!(error.kind(), driver_core::Kind::Invalid, "{path}");
-        assert!(
-            error.chain().contains("/data/csi/v/pvc-1"),
-            "{}",
-            error.chain()
-        );
+        let advice = error.advice().expect("advice");
+        assert!(advice.contains("/data/csi/v/pvc-1"), "{advice}");
     }
 }
 
