@@ -91,6 +91,9 @@ fn say_what_is_ignored(serve: &Serve) {
 }
 
 fn open(serve: &Serve, metrics: &Metrics) -> Option<Opened> {
+    if let Some(socket) = &serve.socket {
+        process::keep_state_beside(&socket.path);
+    }
     let at = Environment {
         node: serve.node_id.clone(),
         version: serve.version,

@@ -5,7 +5,8 @@ use std::path::Path;
 use crate::common::{call, cannot, driver, id, parameters, request};
 use crate::fidelity::Image;
 use driver_core::{
-    Call, CreateSnapshot, Driver, Effect, Error, Kind, SizeRange, SnapshotName, Source,
+    Call, CreateSnapshot, Driver, Effect, Error, Expander as _, Kind, SizeRange, SnapshotName,
+    Snapshots as _, Source,
 };
 use driver_directory::DirectoryDriver;
 use rustix::fs::{IFlags, Mode, OFlags};

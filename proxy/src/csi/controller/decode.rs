@@ -45,6 +45,7 @@ pub(crate) struct ControllerPublishRequest {
     pub(crate) node: NodeId,
     pub(crate) capability: VolumeCapability,
     pub(crate) readonly: bool,
+    pub(crate) secrets: Secrets,
     /// Whether its context was written by hand: no driver has made the volume.
     pub(crate) by_hand: bool,
 }
@@ -167,7 +168,6 @@ impl TryFrom<v1::ControllerPublishVolumeRequest> for ControllerPublishRequest {
     type Error = DecodeError;
 
     fn try_from(request: v1::ControllerPublishVolumeRequest) -> Result<Self, DecodeError> {
-        maps::secrets(request.secrets)?;
         let context = maps::map("volume_context", request.volume_context)?;
         let maker = context.get("provisioner_driver").map(String::as_str);
         Ok(Self {
@@ -175,6 +175,7 @@ impl TryFrom<v1::ControllerPublishVolumeRequest> for ControllerPublishRequest {
             node: node(&request.node_id)?.ok_or(DecodeError::missing("node_id"))?,
             capability: capability::required(request.volume_capability)?,
             readonly: request.readonly,
+            secrets: maps::secrets(request.secrets)?,
             by_hand: context.contains_key("node_attach_driver")
                 && matches!(maker, None | Some(NodeManual::KIND)),
         })

@@ -31,10 +31,6 @@ impl Driver for Slow {
         "slow"
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::NONE
-    }
-
     fn access_rules(&self) -> AccessRules {
         AccessRules::filesystem(&[])
     }
@@ -57,6 +53,10 @@ impl Driver for Slow {
         }
         let sick = self.bad.then(|| Error::new(Kind::Unreachable, "reach it"));
         sick.into_iter().collect()
+    }
+
+    fn makes_volumes(&self) -> bool {
+        false
     }
 
     async fn create_volume(&self, _: &Call, _: &CreateVolume) -> Result<Volume, Error> {

@@ -8,8 +8,8 @@ use super::{Fresh, call, expect, expect_kind};
 use crate::call::Call;
 use crate::driver::Driver;
 use crate::error::{Error, Kind};
-use crate::flow::{Bookmark, Bytes, CopyTag, Form, Measure, Outflow, Stream};
 use crate::text::VolumeId;
+use crate::transfer::{Bookmark, Bytes, CopyTag, ExportInfo, ExportStream, Stream, TransferFormat};
 use crate::volume::{CreateVolume, Elsewhere, Source, Volume};
 
 /// How often a cut flow is tried again before it is a defect that it does not come to its end.
@@ -22,7 +22,7 @@ struct Silent;
 /// A source that fails after so many pieces.
 #[derive(Debug)]
 struct Cut<'a> {
-    inner: Box<dyn Outflow + 'a>,
+    inner: Box<dyn ExportStream + 'a>,
     left: AtomicUsize,
 }
 
@@ -34,8 +34,8 @@ struct CutBytes {
 }
 
 #[async_trait]
-impl Outflow for Silent {
-    async fn measure(&self, _: &Call) -> Result<Measure, Error> {
+impl ExportStream for Silent {
+    async fn info(&self, _: &Call) -> Result<ExportInfo, Error> {
         Err(Error::not_found("a source that is gone"))
     }
 
@@ -53,9 +53,9 @@ fn cut() -> Error {
 }
 
 #[async_trait]
-impl Outflow for Cut<'_> {
-    async fn measure(&self, call: &Call) -> Result<Measure, Error> {
-        self.inner.measure(call).await
+impl ExportStream for Cut<'_> {
+    async fn info(&self, call: &Call) -> Result<ExportInfo, Error> {
+        self.inner.info(call).await
     }
 
     async fn open(&self, call: &Call, from: Option<&Bookmark>) -> Result<Stream, Error> {
@@ -98,21 +98,25 @@ fn tag(name: &str) -> CopyTag {
 }
 
 /// What the driver gives of a volume of its own.
-fn given<'a>(driver: &'a dyn Driver, id: &VolumeId, name: &str) -> Box<dyn Outflow + 'a> {
-    let outflow = driver.outflow(&Source::Volume(id.clone()), &tag(name));
+fn given<'a>(driver: &'a dyn Driver, id: &VolumeId, name: &str) -> Box<dyn ExportStream + 'a> {
+    let outflow = driver.export(&Source::Volume(id.clone()), &tag(name));
     expect("give a volume", outflow)
 }
 
 /// Whether there is something to be tried: a form that the driver both gives and takes.
 fn flows(fresh: &Fresh) -> bool {
-    let takes = fresh.driver.takes();
-    fresh.driver.gives().iter().any(|form| takes.contains(form))
+    let takes = fresh.driver.import_formats();
+    fresh
+        .driver
+        .export_formats()
+        .iter()
+        .any(|form| takes.contains(form))
 }
 
 async fn taken(fresh: &Fresh, name: &str, of: &VolumeId) -> Result<Volume, Error> {
     let from = given(&*fresh.driver, of, name);
     let request = wanted(fresh, name, of);
-    let made = fresh.driver.inflow(&call(), &request, &*from).await?;
+    let made = fresh.driver.import(&call(), &request, &*from).await?;
     expect("close the source", from.close(&call()).await);
     Ok(made)
 }
@@ -120,13 +124,13 @@ async fn taken(fresh: &Fresh, name: &str, of: &VolumeId) -> Result<Volume, Error
 pub(super) async fn advertised_forms_are_those_that_are_there(fresh: &Fresh) {
     let driver = &fresh.driver;
     let missing = fresh.id("contract-missing");
-    let outflow = driver.outflow(&Source::Volume(missing.clone()), &tag("x"));
+    let outflow = driver.export(&Source::Volume(missing.clone()), &tag("x"));
     let refused = matches!(&outflow, Err(error) if error.kind() == Kind::Unsupported);
-    assert_eq!(refused, driver.gives().is_empty(), "{outflow:?}");
+    assert_eq!(refused, driver.export_formats().is_empty(), "{outflow:?}");
     if let Ok(outflow) = outflow {
         expect_kind(
             "measure nothing",
-            outflow.measure(&call()).await,
+            outflow.info(&call()).await,
             &[Kind::NotFound, Kind::Invalid],
         );
         expect_kind(
@@ -138,8 +142,8 @@ pub(super) async fn advertised_forms_are_those_that_are_there(fresh: &Fresh) {
         expect("close nothing", outflow.close(&call()).await);
     }
     let request = wanted(fresh, "contract-inflow", &missing);
-    let taken = driver.inflow(&call(), &request, &Silent).await;
-    let kind = if driver.takes().is_empty() {
+    let taken = driver.import(&call(), &request, &Silent).await;
+    let kind = if driver.import_formats().is_empty() {
         Kind::Unsupported
     } else {
         Kind::NotFound
@@ -150,8 +154,12 @@ pub(super) async fn advertised_forms_are_those_that_are_there(fresh: &Fresh) {
     let kinds = [Kind::Invalid, Kind::Unsupported];
     expect_kind("make of what is elsewhere", made, &kinds);
     assert!(!fresh.exists(&request.id).await, "made of nothing");
-    let all = [Form::Tree, Form::ZfsFilesystem, Form::ZfsVolume];
-    for forms in [driver.gives(), driver.takes()] {
+    let all = [
+        TransferFormat::Tree,
+        TransferFormat::ZfsFilesystem,
+        TransferFormat::ZfsVolume,
+    ];
+    for forms in [driver.export_formats(), driver.import_formats()] {
         assert!(forms.iter().all(|form| all.contains(form)));
     }
 }
@@ -167,10 +175,10 @@ pub(super) async fn what_flows_in_is_a_volume_that_stands_on_its_own(fresh: &Fre
     assert!(made.capacity >= source.capacity, "smaller than its source");
     // The source may be gone by then, and is not asked.
     let request = wanted(fresh, "contract-copy", &source.id);
-    let again = fresh.driver.inflow(&call(), &request, &Silent).await;
+    let again = fresh.driver.import(&call(), &request, &Silent).await;
     assert_eq!(expect("the same again", again), made);
     let other = wanted(fresh, "contract-copy", &fresh.id("contract-other"));
-    let other = fresh.driver.inflow(&call(), &other, &Silent).await;
+    let other = fresh.driver.import(&call(), &other, &Silent).await;
     expect_kind("of another source", other, &[Kind::Conflict]);
     // Nothing of the copy keeps the source, and nothing of the source the copy.
     fresh.delete(&source.id).await;
@@ -188,7 +196,7 @@ pub(super) async fn a_flow_that_is_cut_leaves_nothing_that_is_ready(fresh: &Fres
     let request = wanted(fresh, "contract-copy", &source.id);
     let late = Call::within(std::time::Duration::ZERO);
     let from = given(&*fresh.driver, &source.id, "contract-copy");
-    let outcome = fresh.driver.inflow(&late, &request, &*from).await;
+    let outcome = fresh.driver.import(&late, &request, &*from).await;
     expect_kind("without time", outcome, &[Kind::Timeout]);
     assert!(!fresh.exists(&request.id).await);
     drop(from);
@@ -197,7 +205,7 @@ pub(super) async fn a_flow_that_is_cut_leaves_nothing_that_is_ready(fresh: &Fres
             inner: given(&*fresh.driver, &source.id, "contract-copy"),
             left: AtomicUsize::new(pieces),
         };
-        match fresh.driver.inflow(&call(), &request, &from).await {
+        match fresh.driver.import(&call(), &request, &from).await {
             Ok(made) => {
                 assert!(pieces > 0, "made of a source that did not open");
                 assert_eq!(made.id, request.id);
@@ -228,7 +236,7 @@ pub(super) async fn what_is_given_up_is_deleted(fresh: &Fresh) {
             left: AtomicUsize::new(pieces),
         };
         let request = wanted(fresh, "contract-copy", &source.id);
-        drop(fresh.driver.inflow(&call(), &request, &from).await);
+        drop(fresh.driver.import(&call(), &request, &from).await);
         fresh.delete(&request.id).await;
         let found = fresh.driver.find_volume(&call(), &request.id).await;
         expect_kind("find what was deleted", found, &[Kind::NotFound]);

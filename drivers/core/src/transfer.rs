@@ -1,8 +1,8 @@
-//! Content on its way from one connection to another: what a source gives, and how a target takes it.
+//! Content on its way from one connection to another: how a source exports it and a target imports it.
 //!
-//! Content has a form, and only what one gives and the other takes in the same form can be copied. The
-//! target asks, the source answers: so a target that holds a part already says from where it goes on.
-//! Neither knows the other one; whoever has both brings them together. compat: "The proxy".
+//! Content has a format, and a copy needs one that the source exports and the target imports. The
+//! target pulls, so a target that already holds a part says where to resume. Neither knows the other;
+//! the proxy connects them. compat: "The proxy".
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -13,9 +13,9 @@ use crate::call::Call;
 use crate::error::Error;
 use crate::text::{TextError, check_text};
 
-/// The form of content on its way.
+/// The format of content on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum TransferFormat {
     /// A tree of files that this process can walk.
     Tree,
     /// A filesystem, as `zfs send` writes it.
@@ -24,67 +24,67 @@ pub enum Form {
     ZfsVolume,
 }
 
-/// What tells one copy from all others: for whom the source is opened. Equal for every attempt at it.
+/// Identifies one copy at its source. Equal for every attempt at it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CopyTag(String);
 
-/// A place in a stream of bytes, by which its source finds it again. A target reads it from its storage.
+/// A position in a stream of bytes, from which its source can resume. A target reads it from its storage.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bookmark(String);
 
 /// What there is to be copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Measure {
-    /// In which form it comes.
-    pub form: Form,
-    /// A volume that holds it is at least so large.
-    pub least: u64,
-    /// About so many bytes come, if that is known: for the log.
+pub struct ExportInfo {
+    /// Its format.
+    pub format: TransferFormat,
+    /// The size that a volume of it needs at least.
+    pub minimum_size: u64,
+    /// About how many bytes come, if known: for the log.
     pub bytes: Option<u64>,
 }
 
-/// The source of one copy. To have it costs nothing and touches nothing.
+/// The source of one copy. Creating it costs nothing and touches nothing.
 #[async_trait]
-pub trait Outflow: Send + Sync + fmt::Debug {
+pub trait ExportStream: Send + Sync + fmt::Debug {
     /// What there is to be copied. `NotFound`.
-    async fn measure(&self, call: &Call) -> Result<Measure, Error>;
+    async fn info(&self, call: &Call) -> Result<ExportInfo, Error>;
 
-    /// Opens it, from the beginning or from where an earlier attempt was cut. It is the content of one
-    /// moment as far as the storage can keep one, and the same one for every later place in it.
-    /// `NotFound`: there is no source, or no longer the moment that the bookmark is of.
+    /// Opens it, from the start or where an earlier attempt was interrupted. It is the content of one
+    /// moment as far as the storage can keep one, and of the same moment whenever it is resumed.
+    /// `NotFound`: there is no source, or it no longer has the moment of the bookmark.
     async fn open(&self, call: &Call, from: Option<&Bookmark>) -> Result<Stream, Error>;
 
-    /// Removes what was made at the source for this copy's sake. What is not there is removed. Called
-    /// when the copy is whole, or was given up for good; what is left by others is an orphan.
+    /// Removes what was made at the source for this copy. Idempotent. Called when the copy is
+    /// complete or was abandoned; what is left otherwise is an orphan.
     async fn close(&self, call: &Call) -> Result<(), Error>;
 }
 
 /// Content that was opened.
 #[derive(Debug)]
 pub enum Stream {
-    /// In the form [`Form::Tree`].
+    /// In the format [`TransferFormat::Tree`].
     Tree(Tree),
-    /// In any other form.
+    /// In any other format.
     Bytes(Box<dyn Bytes>),
 }
 
-/// A directory, and whether it still is what it was.
+/// A directory, and whether it still exists.
 pub struct Tree {
     dir: OwnedFd,
-    is_still_there: Box<dyn Fn() -> bool + Send + Sync>,
+    still_exists: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
-/// Content piece by piece. Whoever does not ask gets nothing, so that nothing piles up.
+/// Content piece by piece, on demand, so that nothing piles up.
 #[async_trait]
 pub trait Bytes: Send + fmt::Debug {
-    /// The next piece, never an empty one. `None` only when all of it was given and the source has said
-    /// that it was all; what comes after an error is not defined.
+    /// The next piece, never empty. `None` only after the source confirmed that it sent everything;
+    /// undefined after an error.
     async fn next(&mut self) -> Result<Option<Vec<u8>>, Error>;
 }
 
-// === impl Form ===
+// === impl TransferFormat ===
 
-impl Form {
+impl TransferFormat {
     /// Whether it is a disk, not files.
     pub fn is_block(self) -> bool {
         match self {
@@ -94,7 +94,7 @@ impl Form {
     }
 }
 
-impl fmt::Display for Form {
+impl fmt::Display for TransferFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tree => "directories",
@@ -159,12 +159,12 @@ impl fmt::Debug for Bookmark {
 // === impl Tree ===
 
 impl Tree {
-    /// An open directory. `is_still_there` tells whether it has its name still: had it been deleted
-    /// while it was read, files would be missing. It may block.
-    pub fn new(dir: OwnedFd, is_still_there: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+    /// An open directory. `still_exists` reports whether it still has its name: files are missing if
+    /// it was deleted while it was read. It may block.
+    pub fn new(dir: OwnedFd, still_exists: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self {
             dir,
-            is_still_there: Box::new(is_still_there),
+            still_exists: Box::new(still_exists),
         }
     }
 
@@ -173,9 +173,9 @@ impl Tree {
         &self.dir
     }
 
-    /// Whether it has its name still.
-    pub fn is_still_there(&self) -> bool {
-        (self.is_still_there)()
+    /// Whether it still has its name.
+    pub fn still_exists(&self) -> bool {
+        (self.still_exists)()
     }
 }
 
