@@ -34,7 +34,7 @@ use sys_mount::{Mount, MountFlags, UnmountFlags};
 
 use crate::sys;
 
-/// More layers than anybody stacks; what is still there then comes back as fast as it goes.
+/// An upper bound of stacked mounts; beyond it something mounts as fast as we unmount.
 const LAYERS: usize = 1000;
 
 /// A failed mount or unmount.
@@ -46,9 +46,9 @@ pub struct MountError {
     source: std::io::Error,
 }
 
-/// Somebody who merely looks at a mount, for statistics, keeps it busy for microseconds, and a child
-/// that inherited a descriptor until it becomes another program. Whoever uses the mount is still
-/// there after as many attempts, the pause before each twice the one before: 127 ms in all.
+/// A process that only reads statistics keeps a mount busy for microseconds; so does a child with an inherited
+/// descriptor, until it executes its program. A real user is still there after this many attempts, each pause
+/// twice the one before: 127 ms in all.
 const GLANCES: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 
@@ -75,7 +75,7 @@ impl MountError {
         }
     }
 
-    /// Whether somebody is using what was to be unmounted.
+    /// Whether it is in use.
     pub fn is_busy(&self) -> bool {
         self.errno == Errno::BUSY
     }
@@ -219,14 +219,13 @@ pub fn unmount(path: &Path) -> Result<bool, MountError> {
     unmount_with(path, no_follow())
 }
 
-/// Takes the topmost mount at `path` out of sight, although it is in use: for mounts whose
-/// directory is gone, which nobody can ever release.
+/// Detaches the topmost mount at `path`, although it is in use: for mounts whose directory is gone, which can
+/// never become idle.
 pub(crate) fn unmount_dead(path: &Path) -> Result<bool, MountError> {
     unmount_with(path, no_follow() | UnmountFlags::DETACH)
 }
 
-/// As [`unmount_dead`], for a filesystem whose server does not answer: what waits for it is told
-/// that it failed.
+/// As [`unmount_dead`], for a server that does not respond: processes that wait for it get an error.
 pub(crate) fn unmount_silent(path: &Path) -> Result<bool, MountError> {
     let flags = no_follow() | UnmountFlags::DETACH | UnmountFlags::FORCE;
     unmount_with(path, flags)
