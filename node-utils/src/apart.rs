@@ -1,8 +1,7 @@
-//! Leaving the mounts of the machine for a copy of them that nobody else sees.
+//! Moves this process into a mount namespace of its own.
 //!
-//! What a process mounts after that vanishes with it, however it ends. Mount namespaces belong to
-//! threads, so this is for a process that has only one yet; whether to do it at all is the caller's
-//! to decide.
+//! Mounts made after that vanish with the process, however it ends. Mount namespaces belong to threads, so the process
+//! must still have a single thread. Whether to do it is the caller's decision.
 #![expect(
     clippy::disallowed_methods,
     reason = "this crate is where mounts are made"
@@ -34,15 +33,15 @@ pub fn leave_mounts() -> Result<(), ApartError> {
     make_private()
 }
 
-/// Gives this process mounts of its own in a user namespace where it passes for root: it may then
-/// make bind mounts, and nothing more than before outside. After an error the process may be
-/// nobody at all; it should only say so and end.
+/// Gives this process mounts of its own in a user namespace where it is root: it may make bind mounts, and nothing
+/// else that it could not do before. After an error the process may have lost its user; it should report the error
+/// and end.
 pub fn leave_user_and_mounts() -> Result<(), ApartError> {
     check_single_thread()?;
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     sys::unshare_mounts(true).map_err(of("get a user namespace"))?;
     as_dumpable(|| {
-        // Without this the kernel lets nobody but root write the map of groups.
+        // Without this only root may write the group map.
         write("/proc/self/setgroups", "deny")?;
         write("/proc/self/uid_map", &format!("0 {uid} 1\n"))?;
         write("/proc/self/gid_map", &format!("0 {gid} 1\n"))
@@ -54,7 +53,7 @@ pub fn leave_user_and_mounts() -> Result<(), ApartError> {
 fn as_dumpable(work: impl FnOnce() -> Result<(), ApartError>) -> Result<(), ApartError> {
     let doing = of("be the owner of its own files in /proc");
     let before = match dumpable_behavior().map_err(&doing)? {
-        // What the kernel sets by itself and nobody may ask for; the nearest is stricter.
+        // Only the kernel sets this value; the nearest one that can be set is stricter.
         DumpableBehavior::DumpableReadableOnlyByRoot => DumpableBehavior::NotDumpable,
         before => before,
     };

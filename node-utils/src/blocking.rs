@@ -30,7 +30,7 @@ const GLANCE: Duration = Duration::from_micros(50);
 /// The work that is being done now.
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
-/// With one processor, whoever stays awake keeps the work from being done.
+/// On one processor, a busy wait would only delay the work.
 static STAYS_AWAKE: LazyLock<bool> =
     LazyLock::new(|| std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1));
 
@@ -45,8 +45,8 @@ pub struct Terms {
     hold: Hold,
 }
 
-/// Something that is released by being dropped: the in-flight guard of a volume. Nobody locks the
-/// mutex; it lets several threads keep one guard.
+/// The value released at the end of the work: the in-flight guard of a volume. The mutex is never locked; it lets
+/// several threads share one guard.
 #[derive(Clone)]
 struct Hold(Option<Arc<Mutex<dyn Any + Send>>>);
 
@@ -73,7 +73,7 @@ impl Terms {
         self.deadline
     }
 
-    /// The same, but waiting until `deadline` if that is later: to undo what was begun.
+    /// The same, but waiting until `deadline` if that is later: for undoing.
     #[must_use]
     pub(crate) fn at_least_until(&self, deadline: Instant) -> Self {
         Self {
@@ -192,7 +192,7 @@ pub(crate) async fn run<T: Send + 'static>(
     }
     let (in_the_end, now) = match doing.effect {
         Effect::Possible => (hold, Hold(None)),
-        // Whoever wants to take a mount away that does not answer must not wait for a look at it.
+        // Unmounting a filesystem that does not respond must not wait for a look at it.
         Effect::None => (Hold(None), hold),
     };
     let begun = spawn_on_account(&doing.text, move || {
@@ -208,7 +208,7 @@ pub(crate) async fn run<T: Send + 'static>(
     drop(now);
     match waited {
         Ok(Ok(result)) => result,
-        // The text of a panic may hold anything; the panic hook has told the log.
+        // The text of a panic may hold secrets; the panic hook has logged it.
         Ok(Err(error)) => {
             #[cfg(test)]
             let error = pass_on_kill(error);

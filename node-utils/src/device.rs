@@ -273,7 +273,7 @@ impl BlockDevice {
         Ok(devices)
     }
 
-    /// The error of somebody who needs the device although it is gone.
+    /// The error for a device that is gone.
     pub(crate) fn is_gone(&self, doing: &str) -> Error {
         Error::new(Kind::Unreachable, format!("{doing} {self}"))
             .advise("the device has disappeared; a retry attaches it again")

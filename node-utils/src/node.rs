@@ -103,8 +103,7 @@ impl Node {
         }
     }
 
-    /// The same node, for volumes about which the operator decided otherwise: what is stuck and what
-    /// has to keep its order is known to both.
+    /// The same node with another configuration. Both share the locks and the list of overdue looks.
     #[must_use]
     pub fn with_config(&self, config: NodeConfig) -> Self {
         let context = &*self.context;

@@ -188,6 +188,10 @@ impl Driver for DirectoryDriver {
         Some(self)
     }
 
+    fn check_attachment(&self, id: &VolumeId, attachment: &Attachment) -> Result<(), Error> {
+        self.directories.check_attachment(id, attachment)
+    }
+
     fn longest_attachment(&self) -> Option<Attachment> {
         Some(self.directories.longest_attachment())
     }
@@ -244,6 +248,10 @@ impl Lister for DirectoryDriver {
 impl Expander for DirectoryDriver {
     fn node_expands(&self) -> bool {
         false
+    }
+
+    fn is_node_local(&self) -> bool {
+        self.directories.topology.is_some()
     }
 
     async fn expand_volume(

@@ -68,6 +68,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     set("--log-format", Flag("text"), Flag("json"), "log form"),
     set("--metrics-address", Flag("127.0.0.1:{admin}"), Absent, "metrics"),
     set("--shutdown-grace", Flag("0"), Flag("60"), "copy"),
+    set("--kubelet-dir", Flag("/data/kubelet"), Flag("data/kubelet"), "exit"),
 
     set("DEMOCRATIC_CSI_DRIVER_CONFIG_FILE", Env("{place}/config.yaml"), Env("{place}/absent.yaml"), "exit"),
     set("DEMOCRATIC_CSI_CSI_VERSION", Env("1.13.0"), Env("1.2.0"), "controller capabilities"),
@@ -81,6 +82,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     set("DEMOCRATIC_CSI_LOG_FORMAT", Env("text"), Env("json"), "log form"),
     set("DEMOCRATIC_CSI_METRICS_ADDRESS", Env("127.0.0.1:{admin}"), Env(""), "metrics"),
     set("DEMOCRATIC_CSI_SHUTDOWN_GRACE", Env("0"), Env("60"), "copy"),
+    set("DEMOCRATIC_CSI_KUBELET_DIR", Env("/data/kubelet"), Env("data/kubelet"), "exit"),
+    set("OMNIBUS_CSI_KUBELET_DIR", Env("/data/kubelet"), Env("data/kubelet"), "exit"),
     set("OMNIBUS_CSI_LOG_FORMAT", Env("text"), Env("json"), "log form"),
     set("OMNIBUS_CSI_METRICS_ADDRESS", Env("127.0.0.1:{admin}"), Env(""), "metrics"),
     set("OMNIBUS_CSI_SHUTDOWN_GRACE", Env("0"), Env("60"), "copy"),

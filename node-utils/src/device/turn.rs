@@ -1,7 +1,7 @@
-//! One after the other: what attaches and detaches volumes of one target.
+//! Locks per target: attaching and detaching volumes of one target happen one after the other.
 //!
-//! Volumes may share a session or a connection; whether the last of them has gone can only be seen
-//! while nobody adds another one. Only this process is ordered, which is the only one that acts.
+//! Volumes may share a session or a connection. Whether the last one is gone can only be determined while no other is
+//! added. Only this process takes part.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
@@ -15,17 +15,17 @@ type Place = tokio::sync::Mutex<()>;
 
 static TURNS: LazyLock<Mutex<HashMap<String, Weak<Place>>>> = LazyLock::new(Mutex::default);
 
-/// The turn at one target, until it is dropped.
+/// The lock of one target, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
     _guard: OwnedMutexGuard<()>,
 }
 
-/// Waits for the turn at the target of this name.
+/// Waits for the lock of this target.
 pub(crate) async fn turn(target: &str, deadline: Instant) -> Result<Turn, Error> {
     let place = {
         let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
-        // Targets come and go; those nobody waits at are forgotten.
+        // Drops the locks of targets without work.
         turns.retain(|_, place| place.strong_count() > 0);
         let known = turns.get(target).and_then(Weak::upgrade);
         known.unwrap_or_else(|| {

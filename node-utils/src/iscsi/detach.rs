@@ -39,7 +39,8 @@ pub async fn detach(
     let _turn = turn(facts.iqn().as_str(), deadline).await?;
     let (seen, map) = look_around(kernel, facts, &doing, deadline).await?;
     if let Some(map) = map {
-        // Before its last path goes: it would keep its writes, and whoever waits for them.
+        // Done before the last path goes: the map would keep its writes, and block the processes that wait for
+        // them.
         multipath::remove(tools.host(), kernel, &map, deadline).await?;
     }
     let tool = Tool::new(tools, facts, deadline);
@@ -146,7 +147,7 @@ impl Seen {
             if self.other.is_some() {
                 break;
             }
-            // Of another volume that nobody uses, or whose user came just now.
+            // A volume without users, or one that was just attached.
             if let Err(error) = multipath::remove(tools.host(), kernel, &map, deadline).await {
                 self.other = Some(error.chain());
             }

@@ -68,7 +68,7 @@ impl Seeker<'_> {
             let Some((session, disk)) = self.look(sid, &doing).await? else {
                 return Err(Error::new(Kind::Unreachable, doing).advise("the session has ended"));
             };
-            // Whoever asks a disk whose session has no connection waits until it has one again.
+            // A query to a disk whose session has no connection waits until it has one again.
             if session.state == State::LoggedIn {
                 match disk {
                     Some(disk) if asked => return Ok(disk),
@@ -166,7 +166,7 @@ impl Seeker<'_> {
         Ok(shows)
     }
 
-    /// Takes away a disk that shows what is no longer there, unless somebody uses it.
+    /// Removes a disk that shows what is no longer there, unless it is in use.
     async fn discard(&self, disk: &BlockDevice, shows: &Shows) -> Result<(), Error> {
         let doing = format!("take away the old {disk} of {}", self.facts);
         let of = disk.clone();

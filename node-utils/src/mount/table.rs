@@ -230,7 +230,7 @@ impl<'a> MountEntry<'a> {
         text(decode(self.fs_type))
     }
 
-    /// Whether its filesystem waits for somebody else to answer: a server, or a process.
+    /// Whether its filesystem depends on a server or a process.
     pub(crate) fn is_remote(&self) -> bool {
         let name = self.fs_type();
         SERVERS.contains(&&*name) || name.starts_with("fuse")

@@ -120,7 +120,7 @@ async fn wait(
     })
 }
 
-/// Lets the read-only faces of the device grow, too; the size of the device.
+/// Lets the read-only loop devices grow, too; returns the size of the device.
 fn refresh(context: &Context, device: &BlockDevice) -> Result<u64, Error> {
     for face in Loop::all_over(&context.kernel, device)? {
         face.refresh(&context.kernel)?;

@@ -53,8 +53,8 @@ pub(super) fn behind(kernel: &Kernel, place: &Place) -> Result<Behind, Error> {
     }
 }
 
-/// Whether the whole filesystem is mounted there, not one of its directories: nobody's volume is
-/// the disk below a directory.
+/// Whether the whole filesystem is mounted there, not one of its directories. The disk below a directory is not a
+/// volume.
 pub(super) fn is_whole(place: &Place) -> Result<bool, Error> {
     if place.block_device().is_some() {
         return Ok(true);

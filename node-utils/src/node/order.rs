@@ -1,8 +1,8 @@
-//! The order among volumes that share a target.
+//! Locks per iSCSI target or NVMe subsystem.
 //!
-//! A device that was just attached is not in use until it is mounted: whoever logs out of the
-//! target in between takes it away. So stages of volumes of one target may run side by side, and a
-//! detach runs alone. Nothing is remembered of a target that nobody works on.
+//! A device that was just attached is not in use until it is mounted. A logout from its target in between would remove
+//! it. So stages of volumes of one target may run in parallel, and a detach runs alone. No state is kept for a target
+//! without work.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -12,14 +12,14 @@ use tokio::time::Instant;
 
 use csi_types::error::{Error, Kind};
 
-/// The targets that somebody works on.
+/// One lock per target with work.
 #[derive(Debug, Default)]
 pub(super) struct Order(Mutex<HashMap<String, Weak<RwLock<()>>>>);
 
 // === impl Order ===
 
 impl Order {
-    /// For a stage: beside others, while nobody detaches.
+    /// For a stage: together with other stages.
     pub(super) async fn beside(
         &self,
         target: &str,
@@ -31,7 +31,7 @@ impl Order {
             .map_err(|_| busy(target))
     }
 
-    /// For a detach: while nobody stages and nobody else detaches.
+    /// For a detach: alone.
     pub(super) async fn alone(
         &self,
         target: &str,

@@ -1,12 +1,10 @@
-//! Unmounting what may not answer.
+//! Unmounting filesystems that may not respond.
 //!
-//! An unmount, or a look at what is mounted, can wait for a server for ever. It gets a share of the
-//! time; then, if the mount table says that the filesystem depends on somebody else, what waits for
-//! it is told that it failed and the mount is taken out of sight, and the work is tried again. The
-//! same is done if somebody uses it who will never come back from there, as our own looks do. Where
-//! the same filesystem is mounted elsewhere nobody is told anything: others use it there. One on a
-//! device always answers in the end, and is never treated so. Whoever works on other volumes is on
-//! other threads.
+//! An unmount, or a look at a mount, can wait for a server forever. It gets a share of the time. After that, if the
+//! mount table shows a remote filesystem, processes that wait for it get an error, the mount is detached, and the work
+//! is tried again. The same is done if it is busy because of processes that will never return from it, such as our own
+//! looks. If the same filesystem is mounted elsewhere it is only detached, because others use it there. A filesystem on
+//! a device always responds in the end and is never treated like this. Work on other volumes uses other threads.
 
 use std::time::Duration;
 
@@ -19,7 +17,7 @@ use crate::mount::{self, MountEntry, MountTable, Place, as_listed};
 use csi_types::attachment::AbsolutePath;
 use csi_types::error::{Error, Kind};
 
-/// More layers than anybody stacks.
+/// An upper bound of stacked mounts.
 const LAYERS: usize = 64;
 
 /// Runs `work`, which unmounts what is at or directly below `path`.
@@ -43,7 +41,7 @@ pub(super) async fn patiently<T: Send + 'static>(
         return Err(error);
     }
     let silent = path.clone();
-    // The kernel says goodbye to a server of NFS 4 even then, for minutes if that is silent.
+    // The kernel waits for a server of NFS 4 even then, for minutes if that does not respond.
     let soon = terms.no_later_than(Instant::now() + share);
     let forced = run(&soon, doing, move || take_away(&silent)).await?;
     if forced == 0 {
@@ -60,8 +58,7 @@ async fn run<T: Send + 'static>(
     blocking::run(terms.clone(), Doing::changing(doing.to_owned()), work).await
 }
 
-/// Whether whatever is mounted at `path` lets itself be looked at. What depends on nobody else is not
-/// even asked.
+/// Whether the filesystem mounted at `path` responds. Local filesystems are not asked.
 async fn answers(terms: &Terms, path: &AbsolutePath) -> bool {
     let (look, doing) = (path.clone(), format!("look at `{path}`"));
     let work = move || {
@@ -82,8 +79,7 @@ async fn answers(terms: &Terms, path: &AbsolutePath) -> bool {
     answered.unwrap_or(false)
 }
 
-/// Takes every filesystem at `path` that depends on somebody else out of sight, from the top; says
-/// how many there were.
+/// Detaches every remote filesystem at `path`, from the top; returns how many.
 fn take_away(path: &AbsolutePath) -> Result<usize, Error> {
     let point = as_listed(path.as_path());
     for count in 0..LAYERS {
@@ -93,7 +89,7 @@ fn take_away(path: &AbsolutePath) -> Result<usize, Error> {
         let Some(top) = table.layers(&point).last().filter(MountEntry::is_remote) else {
             return Ok(count);
         };
-        // Volumes of one share are one filesystem: what waits for the others goes on waiting.
+        // Volumes of one share are one filesystem: processes that use the others must not be interrupted.
         let is_shared = table
             .entries()
             .any(|other| other.device == top.device && !table.is_same_mount(&other, &top));

@@ -182,15 +182,15 @@ fn show(plan: &Plan<'_>, target: &Place) -> Result<(), Error> {
     })
 }
 
-/// Gives the volume to the group of the request, unless nobody is going to write through this
-/// publication or nobody can; says whether anything may have changed.
+/// Gives the volume to the group of the request, unless this publication is read-only or the volume is. Returns
+/// whether anything may have changed.
 fn regroup(plan: &Plan<'_>, attributes: Attributes) -> Result<bool, Error> {
     let Some(group) = plan.group else {
         return Ok(false);
     };
     let staging = &plan.request.staging;
     if matches!(plan.request.attachment, Attachment::Smb(_)) {
-        // It shows whatever its mount says, which was told when it was staged.
+        // The group of an SMB share was set when it was mounted.
         if plan.staged.gid != group {
             tracing::warn!(path = %staging, group, "the share was mounted for another group: unstage it first");
         }

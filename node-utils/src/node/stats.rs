@@ -1,8 +1,7 @@
 //! Space, files and health of a mounted volume.
 //!
-//! Everything comes from the filesystem of the path itself; no other mount is looked at, so that a
-//! dead one costs nobody else anything. A filesystem that does not answer is an unhealthy volume,
-//! not a failed call.
+//! Everything is read from the filesystem of the path itself. No other mount is looked at, so a dead one affects no
+//! other volume. A filesystem that does not respond is an unhealthy volume, not a failed call.
 
 use rustix::fs::{StatVfs, StatVfsMountFlags};
 use rustix::io::Errno;

@@ -1,9 +1,8 @@
-//! Paths that were looked at and have not answered.
+//! Paths with a look that is overdue.
 //!
-//! Orchestrators ask for statistics every minute and for ever, and for growth again and again. Each
-//! look at a filesystem that does not answer keeps a thread, and there are only so many; so while one
-//! look at a path is overdue, the next is refused at once. Nothing is remembered of looks that came
-//! back.
+//! Orchestrators ask for statistics every minute and retry growth again and again. Each look at a filesystem that does
+//! not respond blocks a thread, and threads are limited. So while one look at a path is overdue, the next is refused at
+//! once. Looks that returned are not remembered.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -1,9 +1,8 @@
-//! Undoing a stage: everything is unmounted, what was attached is detached, and the staging path is
-//! deleted, in this order.
+//! Undoing a stage: unmounts everything, detaches what was attached, deletes the staging path, in this order.
 //!
-//! What to detach is known from two sides: the record of the staging directory, and what sysfs says
-//! of the devices that were mounted. The directory goes last, so that the record is there as long
-//! as anything is attached. A directory of the node has neither, and is done in one hop.
+//! What to detach is known from two sources: the record of the staging directory, and sysfs for the devices that were
+//! mounted. The directory is deleted last, so that the record exists as long as anything is attached. A directory of
+//! the node has neither and needs one step.
 
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ use crate::mount::{self, Place};
 use csi_types::attachment::AbsolutePath;
 use csi_types::error::{Effect, Error, Kind};
 
-/// More layers than anybody stacks.
+/// An upper bound of stacked mounts.
 const LAYERS: usize = 1000;
 
 pub(super) async fn unstage(
@@ -60,7 +59,7 @@ pub(super) async fn unstage(
     finished.map_err(|error| error.with_effect(Effect::Possible))
 }
 
-/// Detaches everything that can be; the first failure is told.
+/// Detaches everything that can be; returns the first failure.
 pub(super) async fn detach(
     context: &Context,
     terms: &Terms,
@@ -81,8 +80,7 @@ pub(super) async fn detach(
     result
 }
 
-/// Unmounts the filesystem or the device node of the volume, all layers; says what there is to
-/// detach.
+/// Unmounts the filesystem or the device node of the volume, all layers; returns what has to be detached.
 fn uncover(context: &Context, path: &AbsolutePath) -> Result<Vec<Facts>, Error> {
     let mut attached = Vec::new();
     let mut effect = Effect::None;
@@ -120,7 +118,7 @@ fn unmount(
                 Some(place)
             }
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-            // It does not let itself be looked at; the mount table still knows its device.
+            // It does not respond; the mount table still knows its device.
             Err(_) => {
                 if let Some(Behind::Device(device)) = mounted::topmost(&context.kernel, path)?
                     && mounted::is_whole_at(path)?
@@ -147,7 +145,7 @@ fn note_device(context: &Context, place: &Place, attached: &mut Vec<Facts>) -> R
     let Behind::Device(device) = behind(&context.kernel, place)? else {
         return Ok(());
     };
-    // A read-only face that a killed publication left would keep the device open.
+    // A read-only loop device that a killed publication left would keep the device open.
     if place.block_device().is_some() {
         for face in Loop::all_over(&context.kernel, &device)? {
             if !face.is_shown(&context.kernel)? {

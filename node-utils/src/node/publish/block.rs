@@ -34,7 +34,7 @@ pub(super) fn publish(context: &Context, request: &PublishRequest) -> Result<(),
         if mode.has_one_target() {
             check_alone(context, request, &staged, &device, &slot.place)?;
         }
-        // A device that is read-only by itself needs no face.
+        // A read-only device needs no loop device.
         if wants_read_only && !device.read_only(kernel)? {
             show_read_only(context, request, &device, &slot.place)
         } else {
@@ -96,7 +96,7 @@ fn compare(
     ))
 }
 
-/// Fails if the device is shown to anybody at another path.
+/// Fails if the device is published at another path.
 fn check_alone(
     context: &Context,
     request: &PublishRequest,
@@ -122,7 +122,7 @@ fn check_alone(
     Ok(())
 }
 
-/// Shows the read-only face of the device; one that cannot be shown is taken away again.
+/// Publishes the read-only loop device; removes it again if that fails.
 fn show_read_only(
     context: &Context,
     request: &PublishRequest,

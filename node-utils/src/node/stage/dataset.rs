@@ -43,13 +43,13 @@ pub(super) async fn stage(
     };
     match staged {
         Ok(()) => Ok(()),
-        // Nobody knows what is still going on: the next call looks.
+        // The outcome is unknown: the next call looks.
         Err(error) if error.kind() == Kind::Timeout => Err(error.with_effect(Effect::Possible)),
         Err(error) => Err(share::take_back(&terms, &request, made, error).await),
     }
 }
 
-/// Whether this machine shows a disk of that name: then nobody has to be asked.
+/// Whether this machine has a disk of that name; then no command is needed.
 async fn is_disk(context: &Arc<Context>, terms: &Terms, zfs: &ZfsLocal) -> Result<bool, Error> {
     let seen = {
         let (context, zfs) = (Arc::clone(context), zfs.clone());
@@ -171,7 +171,7 @@ async fn mount(
         let (context, zfs, request) = (Arc::clone(context), zfs.clone(), Arc::clone(request));
         move || mount_at(&context, &zfs, request.staging.path(), &options)
     };
-    // A pool that is suspended lets nobody mount and says nothing.
+    // A suspended pool blocks every mount without an error.
     let patience = context.tools.timeouts().mount;
     let terms = terms.no_later_than(Instant::now() + patience);
     let done = blocking::run(terms, doing, work).await;

@@ -29,7 +29,7 @@ enum Found {
     Staged,
     /// This very volume, which has not grown to the size of its device yet.
     Unfinished(BlockDevice),
-    /// This very volume, with a filesystem that gave up and that nobody else uses.
+    /// This volume, with a filesystem that turned read-only after an error and is not used elsewhere.
     GaveUp(Begun),
     /// A place for it.
     Empty(Begun),
@@ -74,7 +74,7 @@ pub(super) async fn stage(
     drop(beside);
     match staged {
         Ok(()) => Ok(()),
-        // Nobody knows what is still going on: the record is for the next call.
+        // The outcome is unknown: the record is for the next call.
         Err(error) if error.kind() == Kind::Timeout => Err(error.with_effect(Effect::Possible)),
         Err(error) => Err(take_back(context, &terms, &request, facts, begun, error).await),
     }
@@ -197,7 +197,8 @@ fn look_at(context: &Context, request: &StageRequest, slot: &Slot<'_>) -> Result
     }
 }
 
-/// The volume is mounted. If its filesystem gave up and nobody uses it, it is mounted anew.
+/// The volume is mounted. If its filesystem turned read-only after an error and is not used elsewhere, it is
+/// mounted again.
 fn mounted(
     request: &StageRequest,
     slot: &Slot<'_>,
@@ -301,8 +302,8 @@ async fn take_back(
     let terms = terms.at_least_until(Instant::now() + UNDOING);
     let path = request.staging.path().clone();
     let doing = Doing::reading(format!("read what is recorded at `{path}`"));
-    // The record goes as a whole, so all of it has to be detached: an earlier call may have been
-    // told of another way to the volume.
+    // The record is deleted as a whole, so all of it has to be detached: an earlier call may have had other
+    // portals.
     let recorded = blocking::run(terms.clone(), doing, move || unstage::recorded(&path)).await;
     let Ok(mut attached) = recorded else {
         return error.with_effect(Effect::Possible);

@@ -48,8 +48,8 @@ pub(super) async fn stage(
     Ok(())
 }
 
-/// Grows the filesystem to the size of its device, and notes that this was done. Where it cannot be
-/// done the volume can be used as it is, and whoever wants it larger asks for it.
+/// Grows the filesystem to the size of its device, and records that. If it fails, the volume is usable as it is;
+/// an expansion request reports the error.
 pub(super) async fn finish(
     context: &Arc<Context>,
     terms: &Terms,

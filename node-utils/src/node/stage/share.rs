@@ -83,8 +83,8 @@ fn look_at(context: &Context, request: &StageRequest) -> Result<Found, Error> {
     Err(error.advise("another volume is mounted there; unstage it first"))
 }
 
-/// Removes what a failed call made. A mount whose outcome is not known is undone: nobody uses it
-/// before the stage has succeeded.
+/// Removes what a failed call made. A mount with an unknown outcome is undone: it is not used before the stage has
+/// succeeded.
 pub(super) async fn take_back(
     terms: &Terms,
     request: &Arc<StageRequest>,

@@ -92,7 +92,12 @@ pub(super) const DEMOCRATIC: [&str; 9] = [
 ];
 
 /// The flags that democratic-csi does not have.
-pub(super) const OURS: [&str; 3] = ["log-format", "metrics-address", "shutdown-grace"];
+pub(super) const OURS: [&str; 4] = [
+    "log-format",
+    "metrics-address",
+    "shutdown-grace",
+    "kubelet-dir",
+];
 
 /// The flags of `bin/liveness-probe`, and one of ours.
 pub(super) const LIVENESS: [&str; 3] = ["csi-version", "csi-address", "timeout"];
@@ -167,6 +172,15 @@ pub struct ServeFlags {
         help_heading = "Running"
     )]
     pub shutdown_grace: String,
+    /// The folder of the kubelet, or where else the orchestrator asks for volumes; repeat it for several. Needed
+    /// only for another orchestrator than Kubernetes and Nomad
+    #[arg(
+        long,
+        value_name = "PATH",
+        value_delimiter = ',',
+        help_heading = "Running"
+    )]
+    pub kubelet_dir: Vec<String>,
 }
 
 /// What to log, and how.

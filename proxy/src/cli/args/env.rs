@@ -49,6 +49,8 @@ pub const VARIABLES: &[Variable] = &[
     flag("OMNIBUS_CSI_LOG_FORMAT", "log-format"),
     flag("OMNIBUS_CSI_METRICS_ADDRESS", "metrics-address"),
     flag("OMNIBUS_CSI_SHUTDOWN_GRACE", "shutdown-grace"),
+    flag("DEMOCRATIC_CSI_KUBELET_DIR", "kubelet-dir"),
+    flag("OMNIBUS_CSI_KUBELET_DIR", "kubelet-dir"),
     flag("DEMOCRATIC_CSI_LIVENESS_PROBE_CSI_VERSION", "csi-version"),
     flag("DEMOCRATIC_CSI_LIVENESS_PROBE_CSI_ADDRESS", "csi-address"),
     flag("DEMOCRATIC_CSI_LIVENESS_PROBE_TIMEOUT", "timeout"),

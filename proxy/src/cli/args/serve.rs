@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use csi_types::AbsolutePath;
 use driver_core::NodeId;
+use node_utils::node::OrchestratorDirs;
 
 use super::{Lookup, ServeFlags};
 use crate::csi::identity::PluginName;
@@ -39,6 +41,8 @@ pub struct Serve {
     pub metrics: Option<SocketAddr>,
     /// How long calls may go on after a signal.
     pub shutdown_grace: Duration,
+    /// The folders in which the orchestrator asks for volumes.
+    pub dirs: OrchestratorDirs,
     /// The programs that the node runs.
     pub programs: Programs,
     /// What was ignored on the command line, for the log.
@@ -107,6 +111,8 @@ impl Serve {
         let metrics = flags.metrics_address.as_deref().map(metrics_address);
         let metrics = metrics.and_then(|address| problems.check("--metrics-address", address));
         let grace = problems.check("--shutdown-grace", seconds(&flags.shutdown_grace));
+        let dirs = flags.kubelet_dir.iter().map(|dir| AbsolutePath::parse(dir));
+        let dirs = problems.check("--kubelet-dir", dirs.collect::<Result<Vec<_>, _>>());
         let programs = Programs::read(env);
         let programs = programs.map_err(|wrong| problems.0.extend(wrong)).ok();
         let node_id = set("CSI_NODE_ID").or_else(host_name).unwrap_or_default();
@@ -137,6 +143,7 @@ impl Serve {
                 log_format: flags.log.log_format.or_json(production),
                 metrics,
                 shutdown_grace,
+                dirs: OrchestratorDirs::with(dirs.unwrap_or_default()),
                 programs,
                 warnings,
             }),

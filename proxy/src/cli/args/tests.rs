@@ -78,6 +78,9 @@ const FLAGS: [Row; 12] = [
     ("shutdown-grace", "1.5", |s| {
         s.shutdown_grace == Duration::from_millis(1500)
     }),
+    ("kubelet-dir", "/data/kubelet", |s| {
+        format!("{:?}", s.dirs).contains("/data/kubelet")
+    }),
 ];
 
 /// A whole command line without `flag`, so that only its own value can have the effect.

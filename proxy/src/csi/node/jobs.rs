@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use csi_proto::v1;
 use csi_types::{AbsolutePath, Attachment};
 use driver_core::config::NodeCapability;
-use driver_core::{Error, Kind, VolumeId};
+use driver_core::{Error, Expansion, Kind, VolumeId};
 use node_utils::{Terms, blocking, node};
 use tracing::info;
 
@@ -27,7 +27,7 @@ pub(super) fn stage(
     let request = StageRequest::try_from(request)?;
     let (node, id) = (&plugin.node, request.volume.on_node());
     let context = node.context_of(&id, &request.context);
-    let attachment = node.attachment(&id, context)?;
+    let attachment = node.attachment(&id, &request.context)?;
     node.allow_attached(&attachment, &request.capability)?;
     let verbs = node.verbs_for(&id, context)?;
     let secret = node.secret_flags(context, &request.secrets)?;
@@ -84,7 +84,7 @@ pub(super) fn publish(
     let request = PublishRequest::try_from(request)?;
     let (node, id) = (&plugin.node, request.volume.on_node());
     let context = node.context_of(&id, &request.context);
-    let attachment = node.attachment(&id, context)?;
+    let attachment = node.attachment(&id, &request.context)?;
     node.allow_attached(&attachment, &request.capability)?;
     // A volume of the pod's own has none, and gets no further: whose words its attributes are.
     let staging = request.staging.ok_or_else(|| unstaged(&id))?;
@@ -165,18 +165,37 @@ pub(super) fn expand(
     let (verbs, id) = (plugin.node.verbs().clone(), request.volume.on_node());
     let allowed = request.capability.as_ref();
     allowed.map_or(Ok(()), |capability| plugin.node.allow(capability))?;
-    let keys = Keys::none().and(&HERE, Object::OnNode(id.clone()), Hold::Exclusive);
+    let mut keys = Keys::none().and(&HERE, Object::OnNode(id.clone()), Hold::Exclusive);
     let subject = about(plugin, &request.volume);
     let Some(path) = request.path else {
         return Err(nowhere(&id));
     };
+    // Storage of this node is grown here; the controller of another node could not reach it.
+    let local = plugin
+        .connections
+        .only()
+        .filter(|connection| connection.can().expand == Expansion::Node);
+    if let Some(connection) = &local {
+        keys = keys.and(
+            connection.scope(),
+            Object::Volume(id.clone()),
+            Hold::Exclusive,
+        );
+    }
+    let size = request.size;
     let wanted = node::ExpandRequest {
         path,
         required: request.size.required(),
     };
     Ok(Job::new(subject, keys, async move |task| {
+        let mut expanded = None;
+        if let Some(connection) = &local {
+            let growth = connection.driver().expand_volume(&task.call, &id, size);
+            let grown = task.ask(connection, "expand_volume", growth).await?;
+            expanded = Some(grown.capacity);
+        }
         let grown = verbs.expand(terms(&task), wanted).await;
-        let capacity = grown.map_err(|error| told(&id, error))?;
+        let capacity = grown.map_err(|error| told(&id, error))?.or(expanded);
         Ok(v1::NodeExpandVolumeResponse {
             capacity_bytes: capacity.map_or(0, encode::bytes),
         })
