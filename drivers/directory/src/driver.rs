@@ -23,10 +23,6 @@ use crate::store::Store;
 use crate::transfer;
 use crate::volumes::Directories;
 
-/// The kind `local-hostpath`, for callers that have no other.
-#[derive(Debug)]
-pub struct LocalHostpath;
-
 /// A driver whose volumes are directories below one base.
 #[derive(Debug)]
 pub struct DirectoryDriver {
@@ -80,21 +76,6 @@ pub fn from_document(
             id_room: common.id_room,
         }),
     })
-}
-
-// === impl LocalHostpath ===
-
-impl LocalHostpath {
-    /// The value of `driver:`.
-    pub const KIND: &'static str = DirectoryKind::LocalHostpath.name();
-
-    /// Makes the driver without records; see [`from_document`].
-    pub fn from_document(
-        document: &Document,
-        node: &NodeId,
-    ) -> Result<DirectoryDriver, ConfigError> {
-        from_document(document, node, None)
-    }
 }
 
 // === impl DirectoryDriver ===

@@ -450,6 +450,10 @@ impl Export for DiskExport {
             .map_err(|error| Error::new(Kind::Internal, "describe a target").because(error))
     }
 
+    fn current_attachment(&self, subject: &Subject<'_>) -> Option<Attachment> {
+        self.attach(&self.export_name(subject).ok()?).ok()
+    }
+
     fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {
         // Not every base name leaves room for the longest one.
         let fits = |export_name: &ExportName| self.attach(export_name).ok();

@@ -183,6 +183,11 @@ pub trait Export: Send + Sync + Debug {
         facts: &Self::Facts,
     ) -> Result<Option<Attachment>, Error>;
 
+    /// How a node reaches a complete volume, where the dataset and the configuration alone say it.
+    fn current_attachment(&self, _subject: &Subject<'_>) -> Option<Attachment> {
+        None
+    }
+
     /// The longest that [`Export::attachment`] gives, as far as it is known without a host. `longest` has
     /// the longest id, and the longest dataset, that a volume of this connection can have; nothing more
     /// is known of it.

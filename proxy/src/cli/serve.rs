@@ -109,7 +109,7 @@ fn open(serve: &Serve, metrics: &Metrics) -> Option<Opened> {
             return None;
         }
     };
-    site.node.use_dirs(serve.dirs.clone());
+    app.node.use_dirs(serve.dirs.clone());
     folder::report(&document, None);
     if let Some(place) = app.info.place()
         && !decode::is_topology(&place)

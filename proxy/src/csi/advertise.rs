@@ -110,6 +110,7 @@ fn controller_capabilities(can: Capabilities) -> impl Iterator<Item = Controller
         (C::GetVolume, can.get_volume),
         (C::SingleNodeMultiWriter, can.volumes),
         (C::GetSnapshot, can.get_snapshot),
+        (C::ModifyVolume, can.modify),
     ])
 }
 

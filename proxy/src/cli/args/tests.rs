@@ -41,7 +41,7 @@ fn refused(args: &[&str], env: &[(&str, &str)]) -> String {
 /// A flag, a value that is not its default, and whether the value has arrived.
 type Row = (&'static str, &'static str, fn(&Serve) -> bool);
 
-const FLAGS: [Row; 12] = [
+const FLAGS: [Row; 13] = [
     ("driver-config-file", "/d.yaml", |s| {
         s.driver_config_file == Path::new("/d.yaml")
     }),

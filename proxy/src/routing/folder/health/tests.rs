@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use driver_core::config::Document;
 use driver_core::config::NoEnvironment;
 use driver_core::{
-    AccessRules, BackendIdentity, Capabilities, CreateVolume, Driver, Error, Kind, Parameters,
-    Volume, VolumeId, VolumeName,
+    AccessRules, BackendIdentity, CreateVolume, Driver, Error, Kind, Parameters, Volume, VolumeId,
+    VolumeName,
 };
 use node_utils::blocking::{ThreadPool, Threads, spawn_on_account};
 use tokio::sync::{Notify, mpsc};

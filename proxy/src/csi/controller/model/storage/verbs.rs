@@ -1,7 +1,6 @@
 //! The verbs of a storage: those of the driver in memory, with what a fault makes of them.
 
 use async_trait::async_trait;
-use csi_types::VolumeCapability;
 use driver_core::contract::fake::Verb;
 use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
