@@ -37,10 +37,10 @@ static STAYS_AWAKE: LazyLock<bool> =
 /// Counts one piece of work as long as it lives.
 struct UnderWay;
 
-/// The terms on which a verb runs: when its caller stops waiting, and what stays held until the
+/// The limits on which a verb runs: when its caller stops waiting, and what stays held until the
 /// work is over. A verb of several steps gives each of them a clone.
 #[derive(Debug, Clone)]
-pub struct Terms {
+pub struct Limits {
     deadline: Instant,
     hold: Hold,
 }
@@ -50,9 +50,9 @@ pub struct Terms {
 #[derive(Clone)]
 struct Hold(Option<Arc<Mutex<dyn Any + Send>>>);
 
-// === impl Terms ===
+// === impl Limits ===
 
-impl Terms {
+impl Limits {
     /// The caller waits until `deadline` and holds nothing.
     pub fn until(deadline: Instant) -> Self {
         Self {
@@ -182,11 +182,11 @@ fn glance<T>(task: &JoinHandle<T>) {
 
 /// Runs `work` on a thread that may block.
 pub(crate) async fn run<T: Send + 'static>(
-    terms: Terms,
+    limits: Limits,
     doing: Doing,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
-    let Terms { deadline, hold } = terms;
+    let Limits { deadline, hold } = limits;
     if deadline <= Instant::now() {
         return Err(Error::new(Kind::Timeout, doing.text));
     }
@@ -246,15 +246,15 @@ mod tests {
 
     use super::*;
 
-    fn soon() -> Terms {
-        Terms::until(Instant::now() + Duration::from_mins(1))
+    fn soon() -> Limits {
+        Limits::until(Instant::now() + Duration::from_mins(1))
     }
 
     #[tokio::test]
     async fn what_is_held_is_released_before_the_answer_is_seen() {
         let guard = Arc::new(());
-        let terms = soon().holding(Arc::clone(&guard));
-        let result = run(terms, Doing::changing("work".into()), || Ok(7)).await;
+        let limits = soon().holding(Arc::clone(&guard));
+        let result = run(limits, Doing::changing("work".into()), || Ok(7)).await;
         assert_eq!(result.expect("done"), 7);
         assert_eq!(Arc::strong_count(&guard), 1);
     }
@@ -267,12 +267,12 @@ mod tests {
         ] {
             let guard = Arc::new(());
             let (answer, hung) = std::sync::mpsc::channel::<()>();
-            let terms = Terms::until(Instant::now() + Duration::from_millis(20));
+            let limits = Limits::until(Instant::now() + Duration::from_millis(20));
             let work = move || {
                 let _ = hung.recv();
                 Ok(())
             };
-            let late = run(terms.holding(Arc::clone(&guard)), doing, work).await;
+            let late = run(limits.holding(Arc::clone(&guard)), doing, work).await;
             assert_eq!(late.expect_err("late").kind(), Kind::Timeout);
             assert_eq!(Arc::strong_count(&guard), holders);
             drop(answer);
@@ -285,9 +285,9 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_an_error_of_unknown_effect_and_releases_what_is_held() {
         let guard = Arc::new(());
-        let terms = soon().holding(Arc::clone(&guard));
+        let limits = soon().holding(Arc::clone(&guard));
         let work = || -> Result<(), Error> { panic!("a defect") };
-        let error = run(terms, Doing::changing("work".into()), work).await;
+        let error = run(limits, Doing::changing("work".into()), work).await;
         let error = error.expect_err("panicked");
         assert_eq!(error.kind(), Kind::Internal);
         assert_eq!(error.effect(), Effect::Possible);

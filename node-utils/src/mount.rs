@@ -49,7 +49,7 @@ pub struct MountError {
 /// A process that only reads statistics keeps a mount busy for microseconds; so does a child with an inherited
 /// descriptor, until it executes its program. A real user is still there after this many attempts, each pause
 /// twice the one before: 127 ms in all.
-const GLANCES: u32 = 8;
+const BUSY_RETRIES: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 
 /// How a bind mount comes about.
@@ -232,15 +232,15 @@ pub(crate) fn unmount_silent(path: &Path) -> Result<bool, MountError> {
 }
 
 fn unmount_with(path: &Path, flags: UnmountFlags) -> Result<bool, MountError> {
-    let mut glances = 0;
+    let mut retries = 0;
     loop {
         match sys_mount::unmount(path, flags).map_err(|error| errno(&error)) {
             Ok(()) => return Ok(true),
             Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => return Ok(false),
-            Err(Errno::BUSY) if glances < GLANCES => {
+            Err(Errno::BUSY) if retries < BUSY_RETRIES => {
                 // There is no event to wait for when a mount becomes idle.
-                std::thread::sleep(FIRST_PAUSE * (1 << glances));
-                glances += 1;
+                std::thread::sleep(FIRST_PAUSE * (1 << retries));
+                retries += 1;
             }
             Err(errno) => return Err(MountError::new("unmount", errno)),
         }

@@ -151,8 +151,8 @@ impl Connector<'_> {
     }
 
     /// Waits for a session of the portal that works.
-    async fn is_shown(&self, portal: &Portal, patience: Duration) -> Result<bool, Error> {
-        let until = self.deadline.min(Instant::now() + patience);
+    async fn is_shown(&self, portal: &Portal, wait: Duration) -> Result<bool, Error> {
+        let until = self.deadline.min(Instant::now() + wait);
         let mut pace = Pace::quick();
         loop {
             let sessions = sessions(self.kernel, &self.wanted.facts, self.deadline).await?;

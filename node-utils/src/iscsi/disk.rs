@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use super::facts::IscsiFacts;
 use super::session::{Session, State, origin};
-use crate::blocking::{self, Doing, Terms};
+use crate::blocking::{self, Doing, Limits};
 use crate::device::scsi::{self, Asked};
 use crate::device::{BlockDevice, Pace, Usage, look, multipath, set, unreadable};
 use crate::kernel::{self, Kernel};
@@ -59,7 +59,7 @@ impl Seeker<'_> {
     /// the session was begun just now, so that the kernel cannot know anything old.
     pub(super) async fn find(&self, sid: u32, is_new: bool) -> Result<BlockDevice, Error> {
         let doing = self.doing(sid);
-        let patience = self.deadline.min(Instant::now() + APPEAR);
+        let give_up_at = self.deadline.min(Instant::now() + APPEAR);
         let mut asked = is_new;
         let mut pause = FIRST_PAUSE;
         let mut next_scan = Instant::now() + if is_new { OWN_SCAN } else { Duration::ZERO };
@@ -92,7 +92,7 @@ impl Seeker<'_> {
                 }
             }
             let next = Instant::now() + pace.pause();
-            if next >= patience {
+            if next >= give_up_at {
                 return Err(Error::new(Kind::Unreachable, doing)
                     .with_effect(Effect::Possible)
                     .advise(match session.state {
@@ -139,8 +139,8 @@ impl Seeker<'_> {
                 written.map_err(|error| Error::new(Kind::Unreachable, doing).because(error))
             }
         };
-        let terms = Terms::until(self.deadline);
-        blocking::run(terms, Doing::changing(doing), work)
+        let limits = Limits::until(self.deadline);
+        blocking::run(limits, Doing::changing(doing), work)
             .await
             .map(drop)
     }

@@ -6,12 +6,12 @@
 
 mod block;
 
+use super::backing::{Backing, backing};
 use super::exclusive;
 use super::group;
 use super::hostpath;
-use super::mounted::{Behind, behind};
+use super::mount_target::{MountTarget, Shape};
 use super::request::{PublishRequest, StagingPath};
-use super::slot::{Shape, Slot};
 use super::{Context, mount_access, mount_failed, share};
 use crate::mount::{self, Attributes, MountOptions, Place, Way};
 use csi_types::attachment::{AbsolutePath, Attachment};
@@ -37,7 +37,7 @@ pub(super) fn publish(context: &Context, request: &PublishRequest) -> Result<(),
         return block::publish(context, request);
     }
     let plan = plan(context, request)?;
-    let slot = Slot::open(&context.kernel, request.target.path(), Shape::Directory)?;
+    let slot = MountTarget::open(&context.kernel, request.target.path(), Shape::Directory)?;
     if slot.place.is_mount_point() {
         return compare(&plan, &slot.place).map_err(|error| slot.undo(error));
     }
@@ -90,10 +90,10 @@ fn check_staged(
     if let Attachment::Hostpath(hostpath) = attachment {
         return hostpath::check_staged(hostpath, staged).map(Some);
     }
-    let is_staged = match behind(&context.kernel, staged)? {
-        Behind::Device(device) => context.devices.is_volume(&device, attachment)?,
-        Behind::Gone => false,
-        Behind::Other => share::is_at(staged, attachment)?,
+    let is_staged = match backing(&context.kernel, staged)? {
+        Backing::Device(device) => context.devices.is_volume(&device, attachment)?,
+        Backing::Gone => false,
+        Backing::Other => share::is_at(staged, attachment)?,
     };
     if is_staged {
         return Ok(None);

@@ -6,10 +6,10 @@
 use rustix::fs::{StatVfs, StatVfsMountFlags};
 use rustix::io::Errno;
 
-use super::mounted::{Behind, behind};
+use super::backing::{Backing, backing};
+use super::mount_target::is_dead;
 use super::raw::BLOCK_DEVICE;
 use super::request::{Health, Usage, VolumeStats};
-use super::slot::is_dead;
 use crate::kernel::Kernel;
 use crate::mount::{MountEntry, MountTable, Place};
 use csi_types::attachment::AbsolutePath;
@@ -24,7 +24,7 @@ pub(super) fn stats(kernel: &Kernel, path: &AbsolutePath) -> Result<VolumeStats,
     if place.block_device().is_some() {
         return of_device(kernel, &place);
     }
-    if behind(kernel, &place)? == Behind::Gone {
+    if backing(kernel, &place)? == Backing::Gone {
         return Ok(gone());
     }
     let vfs = match rustix::fs::fstatvfs(&place) {
@@ -57,7 +57,7 @@ pub(super) enum Failure {
 
 /// A raw device has a size and nothing else.
 fn of_device(kernel: &Kernel, place: &Place) -> Result<VolumeStats, Error> {
-    let Behind::Device(device) = behind(kernel, place)? else {
+    let Backing::Device(device) = backing(kernel, place)? else {
         return Ok(gone());
     };
     if place.is_deleted() {

@@ -9,7 +9,7 @@ use csi_proto::v1;
 use csi_types::{AbsolutePath, Attachment};
 use driver_core::config::NodeCapability;
 use driver_core::{Error, Expansion, Kind, VolumeId};
-use node_utils::{Terms, blocking, node};
+use node_utils::{Limits, blocking, node};
 use tracing::info;
 
 use crate::csi::decode::{self, NodeExpandRequest, PublishRequest, StageRequest, UnpublishRequest};
@@ -50,7 +50,7 @@ pub(super) fn stage(
             capability,
             secrets,
         };
-        let staged = verbs.stage(terms(&task), wanted).await;
+        let staged = verbs.stage(limits(&task), wanted).await;
         staged.map_err(|error| told(&id, error))?;
         Ok(v1::NodeStageVolumeResponse {})
     }))
@@ -71,7 +71,7 @@ pub(super) fn unstage(
     let keys = alone(&id, staging.path());
     let subject = about(plugin, &handle);
     Ok(Job::new(subject, keys, async move |task| {
-        let unstaged = verbs.unstage(terms(&task), staging).await;
+        let unstaged = verbs.unstage(limits(&task), staging).await;
         unstaged.map_err(|error| told(&id, error))?;
         Ok(v1::NodeUnstageVolumeResponse {})
     }))
@@ -105,7 +105,7 @@ pub(super) fn publish(
         readonly: request.readonly,
     };
     Ok(Job::new(subject, keys, async move |task| {
-        let published = verbs.publish(terms(&task), wanted).await;
+        let published = verbs.publish(limits(&task), wanted).await;
         published.map_err(|error| told(&id, error))?;
         Ok(v1::NodePublishVolumeResponse {})
     }))
@@ -131,7 +131,7 @@ pub(super) fn unpublish(
     let keys = at_target(&id, request.target.path(), Hold::Shared);
     let subject = about(plugin, &request.volume);
     Ok(Job::new(subject, keys, async move |task| {
-        let removed = verbs.unpublish(terms(&task), request.target).await;
+        let removed = verbs.unpublish(limits(&task), request.target).await;
         removed.map_err(|error| told(&id, error))?;
         Ok(v1::NodeUnpublishVolumeResponse {})
     }))
@@ -149,7 +149,7 @@ pub(super) fn stats(
     };
     let subject = about(&plugin, &handle);
     Ok(Job::new(subject, Keys::none(), async move |task| {
-        let found = plugin.node.verbs().stats(terms(&task), path).await;
+        let found = plugin.node.verbs().stats(limits(&task), path).await;
         let stats = found.map_err(|error| told(&id, error))?;
         let advertised = &plugin.advertised.node;
         let with_condition = advertised.contains(&NodeCapability::VolumeCondition);
@@ -194,7 +194,7 @@ pub(super) fn expand(
             let grown = task.ask(connection, "expand_volume", growth).await?;
             expanded = Some(grown.capacity);
         }
-        let grown = verbs.expand(terms(&task), wanted).await;
+        let grown = verbs.expand(limits(&task), wanted).await;
         let capacity = grown.map_err(|error| told(&id, error))?.or(expanded);
         Ok(v1::NodeExpandVolumeResponse {
             capacity_bytes: capacity.map_or(0, encode::bytes),
@@ -255,8 +255,8 @@ fn about(plugin: &Plugin, volume: &VolumeHandle) -> Subject {
     }
 }
 
-fn terms(task: &Task) -> Terms {
-    Terms::until(task.call.deadline()).holding(task.guard())
+fn limits(task: &Task) -> Limits {
+    Limits::until(task.call.deadline()).holding(task.guard())
 }
 
 /// An error of a verb, told about the volume.

@@ -14,13 +14,13 @@ use csi_types::error::{Error, Kind};
 
 /// One lock per target with work.
 #[derive(Debug, Default)]
-pub(super) struct Order(Mutex<HashMap<String, Weak<RwLock<()>>>>);
+pub(super) struct TargetLocks(Mutex<HashMap<String, Weak<RwLock<()>>>>);
 
-// === impl Order ===
+// === impl TargetLocks ===
 
-impl Order {
+impl TargetLocks {
     /// For a stage: together with other stages.
-    pub(super) async fn beside(
+    pub(super) async fn shared(
         &self,
         target: &str,
         deadline: Instant,
@@ -32,7 +32,7 @@ impl Order {
     }
 
     /// For a detach: alone.
-    pub(super) async fn alone(
+    pub(super) async fn exclusive(
         &self,
         target: &str,
         deadline: Instant,
@@ -72,19 +72,19 @@ mod tests {
 
     #[tokio::test]
     async fn stages_share_a_target_and_a_detach_has_it_alone() {
-        let order = Order::default();
+        let locks = TargetLocks::default();
         let soon = now() + Duration::from_mins(1);
-        let one = order.beside("a", soon).await.expect("first");
-        let two = order.beside("a", soon).await.expect("second");
-        let error = order.alone("a", now()).await.expect_err("others stage");
+        let one = locks.shared("a", soon).await.expect("first");
+        let two = locks.shared("a", soon).await.expect("second");
+        let error = locks.exclusive("a", now()).await.expect_err("others stage");
         assert_eq!(error.kind(), Kind::Pending);
         drop((one, two));
-        let alone = order.alone("a", soon).await.expect("alone");
-        order.beside("a", now()).await.expect_err("one detaches");
-        drop(order.alone("b", soon).await.expect("another target"));
+        let alone = locks.exclusive("a", soon).await.expect("alone");
+        locks.shared("a", now()).await.expect_err("one detaches");
+        drop(locks.exclusive("b", soon).await.expect("another target"));
         drop(alone);
-        order.beside("a", soon).await.expect("free again");
-        drop(order.lock("c"));
-        assert_eq!(order.0.lock().expect("lock").len(), 1, "only the last one");
+        locks.shared("a", soon).await.expect("free again");
+        drop(locks.lock("c"));
+        assert_eq!(locks.0.lock().expect("lock").len(), 1, "only the last one");
     }
 }

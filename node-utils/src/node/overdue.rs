@@ -7,37 +7,37 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::blocking::{self, Doing, Terms};
+use crate::blocking::{self, Doing, Limits};
 use csi_types::attachment::AbsolutePath;
 use csi_types::error::{Error, Kind};
 
 /// The looks that are overdue, by path.
 #[derive(Debug, Default)]
-pub(super) struct Stuck(Mutex<HashMap<AbsolutePath, Weak<Look>>>);
+pub(super) struct OverdueLooks(Mutex<HashMap<AbsolutePath, Weak<Look>>>);
 
 /// Alive as long as the thread that looks.
 #[derive(Debug)]
 struct Look;
 
-// === impl Stuck ===
+// === impl OverdueLooks ===
 
-impl Stuck {
+impl OverdueLooks {
     /// Runs `work`, which looks at `path`, unless an earlier look is overdue.
     pub(super) async fn look<T: Send + 'static>(
         &self,
-        terms: Terms,
+        limits: Limits,
         doing: String,
         path: &AbsolutePath,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        if self.is_stuck(path) {
+        if self.is_overdue(path) {
             return Err(Error::new(Kind::Timeout, doing).advise(
                 "an earlier look at it has not come back: its filesystem does not answer",
             ));
         }
         let look = Arc::new(Look);
         let watch = Arc::downgrade(&look);
-        let result = blocking::run(terms, Doing::reading(doing), move || {
+        let result = blocking::run(limits, Doing::reading(doing), move || {
             let result = work();
             drop(look);
             result
@@ -50,7 +50,7 @@ impl Stuck {
         result
     }
 
-    fn is_stuck(&self, path: &AbsolutePath) -> bool {
+    fn is_overdue(&self, path: &AbsolutePath) -> bool {
         let mut looks = self.looks();
         looks.retain(|_, look| look.strong_count() > 0);
         looks.contains_key(path)
@@ -70,16 +70,16 @@ mod tests {
 
     use super::*;
 
-    fn within(millis: u64) -> Terms {
-        Terms::until(Instant::now() + Duration::from_millis(millis))
+    fn within(millis: u64) -> Limits {
+        Limits::until(Instant::now() + Duration::from_millis(millis))
     }
 
     #[tokio::test]
     async fn a_path_that_does_not_answer_keeps_one_thread_and_others_are_looked_at() {
-        let stuck = Stuck::default();
+        let overdue = OverdueLooks::default();
         let [dead, sound] = ["/dead", "/sound"].map(|path| AbsolutePath::parse(path).unwrap());
         let (answer, hung) = mpsc::channel::<()>();
-        let look = stuck.look(within(20), "look".into(), &dead, move || {
+        let look = overdue.look(within(20), "look".into(), &dead, move || {
             let _ = hung.recv();
             Ok(())
         });
@@ -87,18 +87,18 @@ mod tests {
         assert_eq!(late.kind(), Kind::Timeout);
         for _ in 0..3 {
             let never = || -> Result<(), _> { panic!("another thread was spent") };
-            let look = stuck.look(within(60_000), "look".into(), &dead, never);
+            let look = overdue.look(within(60_000), "look".into(), &dead, never);
             let error = look.await.expect_err("refused");
             assert_eq!(error.kind(), Kind::Timeout);
         }
-        let look = stuck.look(within(60_000), "look".into(), &sound, || Ok(7));
+        let look = overdue.look(within(60_000), "look".into(), &sound, || Ok(7));
         assert_eq!(look.await.expect("another path"), 7);
         drop(answer);
-        while stuck.is_stuck(&dead) {
+        while overdue.is_overdue(&dead) {
             tokio::task::yield_now().await;
         }
-        let look = stuck.look(within(60_000), "look".into(), &dead, || Ok(7));
+        let look = overdue.look(within(60_000), "look".into(), &dead, || Ok(7));
         assert_eq!(look.await.expect("it answers again"), 7);
-        assert!(stuck.looks().is_empty(), "nothing is remembered");
+        assert!(overdue.looks().is_empty(), "nothing is remembered");
     }
 }

@@ -18,7 +18,7 @@ const BTRFS: u64 = 0x9123_683E;
 
 /// What is behind a mount point.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Behind {
+pub(super) enum Backing {
     /// This block device.
     Device(BlockDevice),
     /// A block device that is not there any more.
@@ -28,14 +28,14 @@ pub(super) enum Behind {
 }
 
 /// What is behind an opened path.
-pub(super) fn behind(kernel: &Kernel, place: &Place) -> Result<Behind, Error> {
+pub(super) fn backing(kernel: &Kernel, place: &Place) -> Result<Backing, Error> {
     if let Some(number) = place.block_device() {
         // Its number may have passed on: a node that is only shown keeps no device.
         if place.is_deleted() {
-            return Ok(Behind::Gone);
+            return Ok(Backing::Gone);
         }
         if let Some((_, below)) = Loop::below(kernel, number)? {
-            return Ok(below.map_or(Behind::Gone, Behind::Device));
+            return Ok(below.map_or(Backing::Gone, Backing::Device));
         }
         return by_number(kernel, number);
     }
@@ -44,12 +44,12 @@ pub(super) fn behind(kernel: &Kernel, place: &Place) -> Result<Behind, Error> {
         return by_number(kernel, number);
     }
     if !is_btrfs(place)? {
-        return Ok(Behind::Other);
+        return Ok(Backing::Other);
     }
     let table = MountTable::read().map_err(unreadable)?;
     match place.entry(&table) {
         Some(entry) => of_entry(kernel, &entry),
-        None => Ok(Behind::Other),
+        None => Ok(Backing::Other),
     }
 }
 
@@ -67,7 +67,7 @@ pub(super) fn is_whole(place: &Place) -> Result<bool, Error> {
 
 /// What the mount table says is behind the topmost mount at `path`, without touching it; `None` if
 /// nothing is mounted there.
-pub(super) fn topmost(kernel: &Kernel, path: &AbsolutePath) -> Result<Option<Behind>, Error> {
+pub(super) fn topmost(kernel: &Kernel, path: &AbsolutePath) -> Result<Option<Backing>, Error> {
     let table = MountTable::read().map_err(unreadable)?;
     let path = as_listed(path.as_path());
     let Some(entry) = table.layers(&path).last() else {
@@ -84,26 +84,26 @@ pub(super) fn is_whole_at(path: &AbsolutePath) -> Result<bool, Error> {
     Ok(top.is_some_and(|entry| &*entry.root() == Path::new("/")))
 }
 
-fn of_entry(kernel: &Kernel, entry: &MountEntry<'_>) -> Result<Behind, Error> {
+fn of_entry(kernel: &Kernel, entry: &MountEntry<'_>) -> Result<Backing, Error> {
     let number = DeviceNumber::from(entry.device);
     if number.major != 0 {
         return by_number(kernel, number);
     }
     let source = entry.source();
     if entry.fs_type() != "btrfs" || !source.starts_with("/dev/") {
-        return Ok(Behind::Other);
+        return Ok(Backing::Other);
     }
     let device = BlockDevice::by_path(kernel, Path::new(&*source))?;
-    Ok(device.map_or(Behind::Gone, Behind::Device))
+    Ok(device.map_or(Backing::Gone, Backing::Device))
 }
 
-fn by_number(kernel: &Kernel, number: DeviceNumber) -> Result<Behind, Error> {
+fn by_number(kernel: &Kernel, number: DeviceNumber) -> Result<Backing, Error> {
     if let Some(device) = BlockDevice::by_number(kernel, number)? {
-        return Ok(Behind::Device(device));
+        return Ok(Backing::Device(device));
     }
     // Without sysfs every device would seem to be gone.
     let seen = kernel.sys("dev/block").is_dir();
-    Ok(if seen { Behind::Gone } else { Behind::Other })
+    Ok(if seen { Backing::Gone } else { Backing::Other })
 }
 
 fn is_btrfs(place: &Place) -> Result<bool, Error> {

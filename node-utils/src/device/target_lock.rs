@@ -11,35 +11,35 @@ use tokio::time::Instant;
 
 use csi_types::error::{Error, Kind};
 
-type Place = tokio::sync::Mutex<()>;
+type Lock = tokio::sync::Mutex<()>;
 
-static TURNS: LazyLock<Mutex<HashMap<String, Weak<Place>>>> = LazyLock::new(Mutex::default);
+static LOCKS: LazyLock<Mutex<HashMap<String, Weak<Lock>>>> = LazyLock::new(Mutex::default);
 
 /// The lock of one target, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct TargetLock {
     _guard: OwnedMutexGuard<()>,
 }
 
 /// Waits for the lock of this target.
-pub(crate) async fn turn(target: &str, deadline: Instant) -> Result<Turn, Error> {
-    let place = {
-        let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+pub(crate) async fn lock_target(target: &str, deadline: Instant) -> Result<TargetLock, Error> {
+    let lock = {
+        let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
         // Drops the locks of targets without work.
-        turns.retain(|_, place| place.strong_count() > 0);
-        let known = turns.get(target).and_then(Weak::upgrade);
+        locks.retain(|_, lock| lock.strong_count() > 0);
+        let known = locks.get(target).and_then(Weak::upgrade);
         known.unwrap_or_else(|| {
-            let place = Arc::new(Place::default());
-            turns.insert(target.to_owned(), Arc::downgrade(&place));
-            place
+            let lock = Arc::new(Lock::default());
+            locks.insert(target.to_owned(), Arc::downgrade(&lock));
+            lock
         })
     };
-    let guard = tokio::time::timeout_at(deadline, place.lock_owned()).await;
+    let guard = tokio::time::timeout_at(deadline, lock.lock_owned()).await;
     let late = |elapsed| {
         let doing = format!("wait for another volume of {target}");
         Error::new(Kind::Pending, doing).because(elapsed)
     };
-    Ok(Turn {
+    Ok(TargetLock {
         _guard: guard.map_err(late)?,
     })
 }
@@ -53,11 +53,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_target_has_one_turn_and_another_target_has_its_own() {
         let soon = || Instant::now() + Duration::from_secs(1);
-        let first = turn("test a", soon()).await.expect("turn");
-        turn("test b", soon()).await.expect("another target");
-        let waiting = turn("test a", soon()).await.expect_err("taken");
+        let first = lock_target("test a", soon()).await.expect("turn");
+        lock_target("test b", soon()).await.expect("another target");
+        let waiting = lock_target("test a", soon()).await.expect_err("taken");
         assert_eq!(waiting.kind(), Kind::Pending);
         drop(first);
-        turn("test a", soon()).await.expect("given back");
+        lock_target("test a", soon()).await.expect("given back");
     }
 }

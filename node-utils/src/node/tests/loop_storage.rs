@@ -1,6 +1,6 @@
 //! A storage of loop devices: what stands in for targets and subsystems in these tests.
 //!
-//! A volume is a file on the shelf; attaching it puts a loop device on it. As with the real ones,
+//! A volume is a file on the storage; attaching it puts a loop device on it. As with the real ones,
 //! everything is found in sysfs again, what is attached twice is one device, and what is in use is
 //! not detached. It also does what storage does at its worst, when it is told to.
 
@@ -24,9 +24,9 @@ use csi_types::attachment::{Attachment, VolumeContext, ZfsLocal};
 use csi_types::error::{Effect, Error, Kind};
 use csi_types::secrets::StageSecrets;
 
-/// The shelf and how it behaves. Clones are the same shelf.
+/// The storage and how it behaves. Clones are the same storage.
 #[derive(Debug, Clone)]
-pub(super) struct Shelf {
+pub(super) struct LoopStorage {
     directory: PathBuf,
     kernel: Kernel,
     pub(super) attaches: Arc<AtomicUsize>,
@@ -34,9 +34,9 @@ pub(super) struct Shelf {
     pub(super) fails_after_attach: Arc<AtomicBool>,
 }
 
-impl Shelf {
+impl LoopStorage {
     pub(super) fn at(directory: &Path) -> Self {
-        std::fs::create_dir_all(directory).expect("shelf");
+        std::fs::create_dir_all(directory).expect("storage");
         Self {
             directory: directory.to_owned(),
             kernel: Kernel::here(),
@@ -45,7 +45,7 @@ impl Shelf {
         }
     }
 
-    /// Puts a volume on the shelf.
+    /// Puts a volume on the storage.
     pub(super) fn put(&self, name: &str, size: u64) {
         let file = File::create(self.file(name)).expect("volume");
         file.set_len(size).expect("size");
@@ -73,7 +73,7 @@ impl Shelf {
         Attachment::parse(&context).expect("attachment")
     }
 
-    /// The loop devices on files of this shelf, with the names of the files.
+    /// The loop devices on files of this storage, with the names of the files.
     pub(super) fn attached(&self) -> Vec<(String, BlockDevice)> {
         let mut found = Vec::new();
         for name in kernel::list(&self.kernel.sys("block")).expect("sysfs") {
@@ -145,18 +145,18 @@ impl Shelf {
 }
 
 #[async_trait]
-impl Devices for Shelf {
+impl Devices for LoopStorage {
     fn shows_zvol(&self, _: &ZfsLocal) -> Result<bool, Error> {
         Ok(false)
     }
 
     fn facts(&self, volume: &Attachment) -> Option<Facts> {
-        Facts::parse(&format!("shelf {}", Self::name_of(volume)))
+        Facts::parse(&format!("storage {}", Self::name_of(volume)))
     }
 
     fn facts_of(&self, device: &BlockDevice) -> Result<Option<Facts>, Error> {
         let name = self.volume_of(device);
-        Ok(name.and_then(|name| Facts::parse(&format!("shelf {name}"))))
+        Ok(name.and_then(|name| Facts::parse(&format!("storage {name}"))))
     }
 
     fn is_volume(&self, device: &BlockDevice, volume: &Attachment) -> Result<bool, Error> {
@@ -196,7 +196,7 @@ impl Devices for Shelf {
     async fn detach(&self, facts: &Facts, deadline: Instant) -> Result<(), Error> {
         let name = facts
             .as_str()
-            .strip_prefix("shelf ")
+            .strip_prefix("storage ")
             .expect("ours")
             .to_owned();
         for (volume, device) in self.attached() {

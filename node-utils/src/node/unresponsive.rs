@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::mount_failed;
-use super::slot::is_lost;
-use crate::blocking::{self, Doing, Terms};
+use super::mount_target::is_lost;
+use crate::blocking::{self, Doing, Limits};
 use crate::mount::{self, MountEntry, MountTable, Place, as_listed};
 use csi_types::attachment::AbsolutePath;
 use csi_types::error::{Error, Kind};
@@ -21,45 +21,45 @@ use csi_types::error::{Error, Kind};
 const LAYERS: usize = 64;
 
 /// Runs `work`, which unmounts what is at or directly below `path`.
-pub(super) async fn patiently<T: Send + 'static>(
-    terms: &Terms,
+pub(super) async fn unmount_or_force<T: Send + 'static>(
+    limits: &Limits,
     doing: &str,
     path: &AbsolutePath,
-    patience: Duration,
+    unmount_timeout: Duration,
     work: impl Fn() -> Result<T, Error> + Clone + Send + 'static,
 ) -> Result<T, Error> {
     let now = Instant::now();
-    let share = patience.min(terms.deadline().saturating_duration_since(now) / 2);
-    let first = run(&terms.no_later_than(now + share), doing, work.clone()).await;
+    let share = unmount_timeout.min(limits.deadline().saturating_duration_since(now) / 2);
+    let first = run(&limits.no_later_than(now + share), doing, work.clone()).await;
     let Err(error) = first else { return first };
     let is_silent = match error.kind() {
         Kind::Timeout => true,
-        Kind::Busy => !answers(&terms.no_later_than(Instant::now() + share), path).await,
+        Kind::Busy => !answers(&limits.no_later_than(Instant::now() + share), path).await,
         _ => false,
     };
-    if !is_silent || terms.deadline() <= Instant::now() {
+    if !is_silent || limits.deadline() <= Instant::now() {
         return Err(error);
     }
     let silent = path.clone();
     // The kernel waits for a server of NFS 4 even then, for minutes if that does not respond.
-    let soon = terms.no_later_than(Instant::now() + share);
+    let soon = limits.no_later_than(Instant::now() + share);
     let forced = run(&soon, doing, move || take_away(&silent)).await?;
     if forced == 0 {
         return Err(error);
     }
-    run(terms, doing, work).await
+    run(limits, doing, work).await
 }
 
 async fn run<T: Send + 'static>(
-    terms: &Terms,
+    limits: &Limits,
     doing: &str,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
-    blocking::run(terms.clone(), Doing::changing(doing.to_owned()), work).await
+    blocking::run(limits.clone(), Doing::changing(doing.to_owned()), work).await
 }
 
 /// Whether the filesystem mounted at `path` responds. Local filesystems are not asked.
-async fn answers(terms: &Terms, path: &AbsolutePath) -> bool {
+async fn answers(limits: &Limits, path: &AbsolutePath) -> bool {
     let (look, doing) = (path.clone(), format!("look at `{path}`"));
     let work = move || {
         let point = as_listed(look.as_path());
@@ -75,7 +75,7 @@ async fn answers(terms: &Terms, path: &AbsolutePath) -> bool {
             .and_then(Result::err);
         Ok(!errno.is_some_and(is_lost))
     };
-    let answered = blocking::run(terms.clone(), Doing::reading(doing), work).await;
+    let answered = blocking::run(limits.clone(), Doing::reading(doing), work).await;
     answered.unwrap_or(false)
 }
 

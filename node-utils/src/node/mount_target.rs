@@ -10,8 +10,8 @@ use std::os::unix::fs::DirBuilderExt;
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::backing::{self, Backing, backing};
 use super::mount_failed;
-use super::mounted::{self, Behind, behind};
 use super::record;
 use crate::kernel::Kernel;
 use crate::mount::{self, Place};
@@ -29,7 +29,7 @@ const FILE_MODE: u32 = 0o640;
 
 /// An opened place for a volume.
 #[derive(Debug)]
-pub(super) struct Slot<'a> {
+pub(super) struct MountTarget<'a> {
     path: &'a AbsolutePath,
     pub(super) place: Place,
     shape: Shape,
@@ -70,9 +70,9 @@ pub(super) fn is_dead(errno: Errno) -> bool {
     is_lost(errno) || matches!(errno, Errno::IO | Errno::NODEV | Errno::NXIO)
 }
 
-// === impl Slot ===
+// === impl MountTarget ===
 
-impl<'a> Slot<'a> {
+impl<'a> MountTarget<'a> {
     /// Opens `path`, which has that shape or is not there; what is missing is made.
     pub(super) fn open(
         kernel: &Kernel,
@@ -185,13 +185,13 @@ fn live(
 
 /// Whether what is mounted there has lost its directory or its device.
 fn is_gone(kernel: &Kernel, place: &Place) -> Result<bool, Error> {
-    Ok(place.is_deleted() || behind(kernel, place)? == Behind::Gone)
+    Ok(place.is_deleted() || backing(kernel, place)? == Backing::Gone)
 }
 
 /// Whether the mount table shows a device at `path` that is not there any more: a filesystem that
 /// has shut itself down for that does not let itself be looked at.
 fn has_lost_its_device(kernel: &Kernel, path: &AbsolutePath) -> Result<bool, Error> {
-    Ok(mounted::topmost(kernel, path)? == Some(Behind::Gone))
+    Ok(backing::topmost(kernel, path)? == Some(Backing::Gone))
 }
 
 /// Makes the directory or file with its parents.
