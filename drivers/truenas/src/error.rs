@@ -342,9 +342,10 @@ fn classify(errno: i64, name: &str, text: &str) -> Kind {
         ENOENT => return Kind::NotFound,
         EEXIST => return Kind::Exists,
         // CORE reports a missing login with the errno of a missing role.
-        EPERM | EACCES if !text.contains("Not authenticated") && !text.contains("expired") => {
-            return Kind::Denied;
+        EPERM | EACCES if text.contains("Not authenticated") || text.contains("is expired") => {
+            return Kind::NotAuthenticated;
         }
+        EPERM | EACCES => return Kind::Denied,
         ENOSPC | EDQUOT | EDQUOT_FREEBSD => return Kind::NoSpace,
         ENOTEMPTY | ENOTEMPTY_FREEBSD => return Kind::Dependents,
         ETOOMANYREFS => return Kind::Overloaded,

@@ -247,7 +247,7 @@ impl Dialect {
 
     /// What is not there in this generation.
     pub(crate) fn lacks(&self, what: &str) -> Error {
-        let message = format!("TrueNAS {} has no {what}", self.version.text);
+        let message = format!("{} has no {what}", self.version.text);
         Error::new(Kind::Unsupported, message)
     }
 

@@ -220,22 +220,31 @@ impl Request for UpdateSnapshot {
         if dialect.generation() >= Generation::V26 {
             return Err(dialect.lacks("way to change properties of users of a snapshot"));
         }
-        let all = self.user_properties.iter();
-        let set: Vec<Value> = all
-            .clone()
-            .filter_map(|(key, value)| Some(json!({"key": key, "value": value.as_ref()?})))
-            .collect();
-        let remove: Vec<Value> = all
-            .filter(|(_, value)| value.is_none())
-            .map(|(key, _)| json!(key))
-            .collect();
-        Fields::new(dialect)
-            .put("user_properties_update", set)
-            .put("user_properties_remove", remove)
-            .call_after(
-                format!("{}.update", dialect.snapshots()),
-                vec![json!(self.id)],
+        let changes = self.user_properties.iter();
+        let update = |(key, value): (&String, &Option<String>)| match value {
+            Some(value) => json!({"key": key, "value": value}),
+            None => json!({"key": key, "remove": true}),
+        };
+        let fields = Fields::new(dialect);
+        let fields = if dialect.generation() < Generation::V25_10 {
+            fields.put(
+                "user_properties_update",
+                changes.map(update).collect::<Vec<_>>(),
             )
+        } else {
+            let (set, remove): (Vec<_>, Vec<_>) = changes.partition(|(_, value)| value.is_some());
+            let remove: Vec<&String> = remove.into_iter().map(|(key, _)| key).collect();
+            fields
+                .put(
+                    "user_properties_update",
+                    set.into_iter().map(update).collect::<Vec<_>>(),
+                )
+                .put("user_properties_remove", json!(remove))
+        };
+        fields.call_after(
+            format!("{}.update", dialect.snapshots()),
+            vec![json!(self.id)],
+        )
     }
 }
 
