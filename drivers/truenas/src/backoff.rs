@@ -7,7 +7,7 @@ use tokio::time::Instant;
 /// The pause after the first attempt.
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest pause, and how long a session must last to count as a success.
-const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_mins(1);
 
 /// Growing, jittered, bounded pauses between attempts to log in.
 ///

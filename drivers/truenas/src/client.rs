@@ -1,7 +1,8 @@
 //! The one long-lived connection to a NAS, and calls over it.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use secrecy::ExposeSecret;
@@ -36,6 +37,13 @@ pub struct Timing {
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
+}
+
+/// The clients of a process. Connections with equal settings share one, and with it its socket and
+/// its login.
+#[derive(Default)]
+pub struct Clients {
+    known: Mutex<HashMap<[u8; 32], Weak<Shared>>>,
 }
 
 struct Shared {
@@ -236,6 +244,29 @@ impl fmt::Debug for Client {
         f.debug_tuple("Client")
             .field(&self.shared.settings.address())
             .finish()
+    }
+}
+
+// === impl Clients ===
+
+impl Clients {
+    /// The client of these settings.
+    pub fn get(&self, settings: Settings) -> Result<Client, Error> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, client| client.strong_count() > 0);
+        let identity = settings.identity();
+        if let Some(shared) = known.get(&identity).and_then(Weak::upgrade) {
+            return Ok(Client { shared });
+        }
+        let client = Client::new(settings)?;
+        known.insert(identity, Arc::downgrade(&client.shared));
+        Ok(client)
+    }
+}
+
+impl fmt::Debug for Clients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clients").finish_non_exhaustive()
     }
 }
 

@@ -24,7 +24,7 @@ mod settings;
 mod tls;
 mod wire;
 
-pub use client::{Client, Timing};
+pub use client::{Client, Clients, Timing};
 pub use error::{Detail, Effect, Error, Kind};
 pub use generation::{Dialect, Generation, Version};
 pub use jobs::JobId;

@@ -96,7 +96,7 @@ async fn current(session: &Session, settings: &Settings) -> Result<(), Error> {
                 ApiKeyLogin::Auto => offers_scram(session).await?,
             };
             if scram {
-                let first = ClientFirst::new(username, key).map_err(|error| config(&error))?;
+                let first = ClientFirst::new(username, key).map_err(config)?;
                 return with_scram(session, first).await;
             }
             let data = json!({
@@ -146,7 +146,7 @@ async fn with_scram(session: &Session, first: ClientFirst) -> Result<(), Error> 
     // Half a million iterations would hold up every other task of the thread.
     let work = tokio::task::spawn_blocking(move || first.answer(&server_first));
     let (text, proof) = match work.await {
-        Ok(outcome) => outcome.map_err(|error| untrusted(&error))?,
+        Ok(outcome) => outcome.map_err(untrusted)?,
         Err(_) => return Err(Error::protocol("the SCRAM exchange was interrupted")),
     };
     let answer = send("CLIENT_FINAL_MESSAGE", text).await?;
@@ -155,7 +155,7 @@ async fn with_scram(session: &Session, first: ClientFirst) -> Result<(), Error> 
     if let Err(error) = verified {
         // Its answer does not matter: the socket is given up.
         let _ = session.call("auth.logout", &[]).await;
-        return Err(untrusted(&error));
+        return Err(untrusted(error));
     }
     Ok(())
 }
@@ -215,11 +215,11 @@ fn user_name_missing(who: &str) -> Error {
     Error::new(Kind::Config, message)
 }
 
-fn config(error: &ScramError) -> Error {
+fn config(error: ScramError) -> Error {
     Error::new(Kind::Config, error.to_string())
 }
 
-fn untrusted(error: &ScramError) -> Error {
+fn untrusted(error: ScramError) -> Error {
     Error::new(Kind::Login, error.to_string())
 }
 

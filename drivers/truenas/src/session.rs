@@ -279,7 +279,7 @@ impl Worker {
                         let message = format!("the NAS has been silent for {seconds} s");
                         return Error::new(Kind::Unreachable, message);
                     }
-                    if let Err(why) = self.write(Message::Ping(Default::default())).await {
+                    if let Err(why) = self.write(Message::Ping(Vec::new().into())).await {
                         return why;
                     }
                 }

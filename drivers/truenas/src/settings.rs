@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use aws_lc_rs::digest::{Context, SHA256};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer};
 
@@ -143,6 +144,41 @@ impl Settings {
     /// The address as a user would write it, for messages.
     pub fn address(&self) -> String {
         self.endpoint.to_string()
+    }
+
+    /// Equal for equal settings, and tells nothing of the secrets in them.
+    pub(crate) fn identity(&self) -> [u8; 32] {
+        let (kind, username, secret) = match &self.credentials {
+            Credentials::ApiKey { username, key } => ("key", username.as_deref(), key),
+            Credentials::Password { username, password } => {
+                ("password", Some(username.as_str()), password)
+            }
+        };
+        let pin = self.tls.certificate_sha256.map(|pin| pin.to_string());
+        let options = format!("{:?} {}", self.api_key_login, self.allow_insecure);
+        let parts = [
+            Some(self.address()),
+            Some(kind.to_owned()),
+            username.map(str::to_owned),
+            Some(options),
+            self.tls.ca.clone(),
+            pin,
+            self.tls.server_name.clone(),
+        ];
+        let mut context = Context::new(&SHA256);
+        for part in parts
+            .iter()
+            .map(Option::as_deref)
+            .chain([Some(secret.expose_secret())])
+        {
+            // The length parts the fields; none at all is not an empty one.
+            let length = part.map_or(u64::MAX, |part| part.len() as u64);
+            context.update(&length.to_be_bytes());
+            context.update(part.unwrap_or_default().as_bytes());
+        }
+        let mut identity = [0; 32];
+        identity.copy_from_slice(context.finish().as_ref());
+        identity
     }
 
     /// Texts that no message may contain.
@@ -395,6 +431,23 @@ mod tests {
         assert_eq!(Fingerprint::parse(&plain).expect("read").to_string(), plain);
         assert_eq!(Fingerprint::parse("ab"), None);
         assert_eq!(Fingerprint::parse(&"zz".repeat(32)), None);
+    }
+
+    #[test]
+    fn only_equal_settings_have_the_same_identity() {
+        let identity = |block| settings(block).expect("settings").identity();
+        let one = || json!({"host": "nas", "apiKey": "1-x", "username": "u"});
+        assert_eq!(identity(one()), identity(one()));
+        for other in [
+            json!({"host": "nas2", "apiKey": "1-x", "username": "u"}),
+            json!({"host": "nas", "apiKey": "1-y", "username": "u"}),
+            json!({"host": "nas", "apiKey": "1-x"}),
+            json!({"host": "nas", "password": "1-x", "username": "u"}),
+            json!({"host": "nas", "apiKey": "1-x", "username": "u", "allowInsecure": true}),
+            json!({"host": "nas", "apiKey": "1-x", "username": "u", "tls": {"ca": ""}}),
+        ] {
+            assert_ne!(identity(one()), identity(other.clone()), "{other}");
+        }
     }
 
     #[test]

@@ -117,7 +117,7 @@ fn read_legacy(mut message: Map<String, Value>) -> Incoming {
     match (kind, id) {
         ("connected", _) => Incoming::Connected,
         ("failed", _) => Incoming::Failed(Error::protocol("the NAS refuses the protocol version")),
-        ("result", Some(id)) | ("nosub", Some(id)) => {
+        ("result" | "nosub", Some(id)) => {
             let error = message.remove("error").filter(|error| !error.is_null());
             let outcome = match error {
                 Some(error) => Err(Error::from_data(&error)),

@@ -367,10 +367,7 @@ impl Property {
             Value::Number(number) => number.to_string(),
             _ => return None,
         };
-        let number = raw.parse().ok().or_else(|| match raw.as_str() {
-            "none" => Some(0),
-            _ => None,
-        });
+        let number = raw.parse().ok().or((raw == "none").then_some(0));
         Some(Self { raw, number })
     }
 }

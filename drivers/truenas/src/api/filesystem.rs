@@ -80,7 +80,7 @@ pub struct SetAcl {
 /// The two kinds of ACL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AclKind {
-    /// NFSv4.
+    /// That of NFS 4.
     Nfs4,
     /// POSIX.
     Posix1e,

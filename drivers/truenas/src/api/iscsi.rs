@@ -138,6 +138,7 @@ pub struct Extent {
 
 /// Creates an extent of a zvol.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "the fields of the API")]
 pub struct CreateExtent {
     /// Its name, at most 64 characters.
     pub name: String,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use driver_truenas::api::snapshot::DeleteSnapshot;
 use driver_truenas::api::system::{GetInfo, GetVersion};
-use driver_truenas::{Effect, Error, Generation, Kind};
+use driver_truenas::{Clients, Effect, Error, Generation, Kind};
 use http::StatusCode;
 use serde_json::{Value, json};
 use tokio_rustls::TlsAcceptor;
@@ -75,6 +75,23 @@ async fn calls_at_once_share_one_socket_and_one_login() {
         assert_eq!(call.await.expect("joins").as_deref(), Ok("TrueNAS-25.10.6"));
     }
     assert_eq!((nas.sockets(), nas.logins()), (1, 1));
+}
+
+#[tokio::test]
+async fn connections_with_equal_settings_share_one_socket() {
+    let nas = Nas::start("TrueNAS-25.10.6", nothing).await;
+    let clients = Clients::default();
+    let get = |key: &str| {
+        let block = nas.block(json!({"apiKey": key, "username": "csi"}));
+        clients
+            .get(block.check().expect("settings"))
+            .expect("a client")
+    };
+    let (one, same, other) = (get("1-canary"), get("1-canary"), get("2-canary"));
+    for client in [&one, &same, &other] {
+        client.dialect().await.expect("connects");
+    }
+    assert_eq!((nas.sockets(), nas.logins()), (2, 2));
 }
 
 #[tokio::test]

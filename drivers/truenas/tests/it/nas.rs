@@ -104,15 +104,19 @@ impl Nas {
     }
 
     /// A client with other settings.
-    pub(crate) fn client_with(&self, mut block: Value) -> Client {
+    pub(crate) fn client_with(&self, block: Value) -> Client {
+        Client::new(self.block(block).check().expect("settings")).expect("a client")
+    }
+
+    /// A block of settings that points at this NAS unless it says otherwise.
+    pub(crate) fn block(&self, mut block: Value) -> HttpConnection {
         let defaults = json!({"host": "127.0.0.1", "port": self.port, "protocol": "http"});
         for (key, value) in defaults.as_object().expect("an object") {
             if block.get(key).is_none() {
                 block[key] = value.clone();
             }
         }
-        let block: HttpConnection = serde_json::from_value(block).expect("a block");
-        Client::new(block.check().expect("settings")).expect("a client")
+        serde_json::from_value(block).expect("a block")
     }
 
     /// From the next connection on, the NAS has another version.
