@@ -19,6 +19,17 @@ use driver_truenas::api::{
 use driver_truenas::{Dialect, Error, Generation, Kind};
 use serde_json::{Map, Value, json};
 
+/// The generations of which the simulator has the tables.
+pub(crate) const SIMULATED: [(Generation, truenas_sim::Generation); 7] = [
+    (Generation::Core, truenas_sim::Generation::Core13),
+    (Generation::V22_12, truenas_sim::Generation::V22_12),
+    (Generation::V24_10, truenas_sim::Generation::V24_10),
+    (Generation::V25_04, truenas_sim::Generation::V25_04),
+    (Generation::V25_10, truenas_sim::Generation::V25_10),
+    (Generation::V26, truenas_sim::Generation::V26Beta),
+    (Generation::V26, truenas_sim::Generation::V26Rc),
+];
+
 type Encoded = Result<Call, Error>;
 
 /// Encodes all requests in one dialect. What the generation lacks is an error.
@@ -100,12 +111,8 @@ fn user_properties() -> BTreeMap<String, String> {
     )])
 }
 
-fn datasets(d: &Dialect) -> Vec<Encoded> {
-    let user = |dataset: CreateDataset| CreateDataset {
-        user_properties: user_properties(),
-        ..dataset
-    };
-    let filesystem = |share_type: &str| CreateDataset {
+fn filesystem(share_type: &str) -> CreateDataset {
+    CreateDataset {
         name: "tank/a".to_owned(),
         kind: CreateKind::Filesystem {
             share_type: Some(share_type.to_owned()),
@@ -113,8 +120,11 @@ fn datasets(d: &Dialect) -> Vec<Encoded> {
         create_ancestors: true,
         properties: properties(),
         user_properties: BTreeMap::new(),
-    };
-    let volume = CreateDataset {
+    }
+}
+
+fn volume() -> CreateDataset {
+    CreateDataset {
         name: "tank/v".to_owned(),
         kind: CreateKind::Volume {
             size: 1 << 30,
@@ -125,70 +135,73 @@ fn datasets(d: &Dialect) -> Vec<Encoded> {
         create_ancestors: true,
         properties: volume_properties(),
         user_properties: BTreeMap::new(),
-    };
-    let update = |properties: Value| UpdateDataset {
+    }
+}
+
+fn with_property(name: &str, value: &str) -> CreateDataset {
+    let mut dataset = filesystem("GENERIC");
+    dataset.properties.insert(name.to_owned(), json!(value));
+    dataset
+}
+
+fn with_user_properties(dataset: CreateDataset) -> CreateDataset {
+    CreateDataset {
+        user_properties: user_properties(),
+        ..dataset
+    }
+}
+
+fn update(properties: Map<String, Value>) -> UpdateDataset {
+    UpdateDataset {
         id: "tank/a".to_owned(),
-        properties: properties.as_object().expect("an object").clone(),
+        properties,
         user_properties: BTreeMap::new(),
+    }
+}
+
+fn datasets(d: &Dialect) -> Vec<Encoded> {
+    let id = || "tank/a".to_owned();
+    let growth = [("volsize", json!(2_u64 << 30)), ("force_size", json!(true))];
+    let growth = growth.map(|(name, value)| (name.to_owned(), value));
+    let some = QueryDatasets {
+        filters: vec![Filter::starts_with("id", "tank/")],
+        properties: vec!["refquota".to_owned(), "mountpoint".to_owned()],
+        user_properties: true,
+        snapshots: true,
     };
-    let mut snapdev = filesystem("GENERIC");
-    snapdev
-        .properties
-        .insert("snapdev".to_owned(), json!("HIDDEN"));
-    let mut xattr = filesystem("GENERIC");
-    xattr.properties.insert("xattr".to_owned(), json!("SA"));
-    let all_properties = Value::Object(properties());
+    let mut user = update(Map::new());
+    let (set, remove) = (
+        ("a:b".to_owned(), Some("c".to_owned())),
+        ("a:d".to_owned(), None),
+    );
+    user.user_properties.extend([set, remove]);
+    let resources = |properties| QueryResources {
+        paths: vec![id()],
+        properties,
+    };
+    let delete = DeleteDataset {
+        id: id(),
+        recursive: false,
+        force: false,
+    };
     vec![
         QueryDatasets::by_id("tank/a").encode(d),
-        QueryDatasets {
-            filters: vec![Filter::starts_with("id", "tank/")],
-            properties: vec!["refquota".to_owned(), "mountpoint".to_owned()],
-            user_properties: true,
-            snapshots: true,
-        }
-        .encode(d),
+        some.encode(d),
         filesystem("GENERIC").encode(d),
         filesystem("SMB").encode(d),
-        snapdev.encode(d),
-        xattr.encode(d),
-        user(filesystem("GENERIC")).encode(d),
-        volume.clone().encode(d),
-        user(volume).encode(d),
-        update(all_properties).encode(d),
-        update(json!({"volsize": 2_u64 << 30, "force_size": true})).encode(d),
-        UpdateDataset {
-            id: "tank/a".to_owned(),
-            properties: Map::new(),
-            user_properties: BTreeMap::from([
-                ("a:b".to_owned(), Some("c".to_owned())),
-                ("a:d".to_owned(), None),
-            ]),
-        }
-        .encode(d),
-        DeleteDataset {
-            id: "tank/a".to_owned(),
-            recursive: false,
-            force: false,
-        }
-        .encode(d),
-        PromoteDataset {
-            id: "tank/a".to_owned(),
-        }
-        .encode(d),
-        QueryResources {
-            paths: vec!["tank/a".to_owned()],
-            properties: vec!["refquota".to_owned()],
-        }
-        .encode(d),
-        QueryResources {
-            paths: vec!["tank/a".to_owned()],
-            properties: vec![],
-        }
-        .encode(d),
-        DestroyResource {
-            path: "tank/a".to_owned(),
-        }
-        .encode(d),
+        with_property("snapdev", "HIDDEN").encode(d),
+        with_property("xattr", "SA").encode(d),
+        with_user_properties(filesystem("GENERIC")).encode(d),
+        volume().encode(d),
+        with_user_properties(volume()).encode(d),
+        update(properties()).encode(d),
+        update(growth.into_iter().collect()).encode(d),
+        user.encode(d),
+        delete.encode(d),
+        PromoteDataset { id: id() }.encode(d),
+        resources(vec!["refquota".to_owned()]).encode(d),
+        resources(vec![]).encode(d),
+        DestroyResource { path: id() }.encode(d),
     ]
 }
 
@@ -529,6 +542,24 @@ fn what_a_generation_lacks_is_refused_before_anything_is_sent() {
 }
 
 #[test]
+fn every_request_is_one_that_its_generation_knows() {
+    for (ours, theirs) in SIMULATED {
+        let calls = all(&Dialect::of(ours)).into_iter().flatten();
+        for call in calls {
+            let checked = truenas_sim::check(theirs, call.method(), call.params());
+            let method = call.method();
+            assert_eq!(
+                checked,
+                Ok(()),
+                "{} {method} {:?}",
+                theirs.name(),
+                call.params()
+            );
+        }
+    }
+}
+
+#[test]
 fn a_call_prints_no_argument() {
     for call in all(&Dialect::of(Generation::V26)).into_iter().flatten() {
         let printed = format!("{call:?}");
@@ -536,21 +567,5 @@ fn a_call_prints_no_argument() {
             !printed.contains("secret") && !printed.contains("DHHC"),
             "{printed}"
         );
-    }
-}
-
-#[test]
-#[ignore = "dump"]
-fn dump() {
-    for generation in Generation::ALL {
-        for call in all(&Dialect::of(generation)) {
-            match call {
-                Ok(call) => println!(
-                    "DUMP {}",
-                    json!([format!("{generation}"), call.method(), call.params()])
-                ),
-                Err(error) => println!("LACK {generation} {error}"),
-            }
-        }
     }
 }

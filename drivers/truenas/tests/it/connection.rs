@@ -1,16 +1,11 @@
 //! Logins, lost connections, upgrades, certificates.
 
-use std::sync::Arc;
-
 use driver_truenas::api::snapshot::DeleteSnapshot;
 use driver_truenas::api::system::{GetInfo, GetVersion};
-use driver_truenas::{Clients, Effect, Error, Generation, Kind};
+use driver_truenas::{Client, Clients, Effect, Generation, HttpConnection, Kind};
 use http::StatusCode;
 use serde_json::{Value, json};
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::crypto::aws_lc_rs::default_provider;
-use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use truenas_sim::{Options, Simulator};
 
 use crate::nas::{Act, Nas, Seen, failure};
 
@@ -312,65 +307,53 @@ async fn a_secret_that_the_nas_quotes_does_not_reach_the_error() {
     assert!(!format!("{error} {error:?}").contains("canary"), "{error}");
 }
 
-/// A NAS with a self-signed certificate for `name`, the certificate in PEM, and its fingerprint.
-async fn with_certificate(name: &str) -> (Nas, String, String) {
-    let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("a certificate");
-    let der = made.cert.der().clone();
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
-    let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_no_client_auth()
-        .with_single_cert(vec![der.clone()], key)
-        .expect("a configuration");
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &der);
-    let fingerprint = digest
-        .as_ref()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    let base64 = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, &der);
-    let pem = format!("-----BEGIN CERTIFICATE-----\n{base64}\n-----END CERTIFICATE-----\n");
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    let nas = Nas::start_with("TrueNAS-25.10.6", Some(acceptor), nothing).await;
-    (nas, pem, fingerprint)
-}
-
-async fn connect(nas: &Nas, more: Value) -> Result<(), Error> {
-    let mut block = json!({"protocol": "https", "apiKey": "1-canary", "username": "csi"});
-    let more = more.as_object().expect("an object").clone();
-    block.as_object_mut().expect("an object").extend(more);
-    nas.client_with(block).dialect().await.map(drop)
-}
-
 #[tokio::test]
 async fn a_certificate_is_checked_unless_the_settings_say_otherwise() {
-    let (nas, pem, fingerprint) = with_certificate("localhost").await;
-    let refused = |outcome: Result<(), Error>| outcome.expect_err("refused").kind();
-    assert_eq!(refused(connect(&nas, json!({})).await), Kind::Certificate);
-    let other = json!({"tls": {"certificateSha256": "00".repeat(32)}});
-    assert_eq!(refused(connect(&nas, other).await), Kind::Certificate);
-    let other_name = json!({"tls": {"ca": pem}});
-    assert_eq!(refused(connect(&nas, other_name).await), Kind::Certificate);
-    assert_eq!(nas.logins(), 0);
+    let nas = Simulator::start(Options::new(truenas_sim::Generation::V25_10))
+        .await
+        .expect("starts");
+    let connect = async |tls: Value| {
+        let mut block =
+            json!({"protocol": "https", "host": "127.0.0.1", "port": nas.https().port()});
+        block["apiKey"] = json!(nas.api_key());
+        block["username"] = json!("root");
+        block
+            .as_object_mut()
+            .expect("an object")
+            .extend(tls.as_object().expect("an object").clone());
+        let block: HttpConnection = serde_json::from_value(block).expect("a block");
+        let client = Client::new(block.check().expect("settings")).expect("a client");
+        client.dialect().await.map(drop)
+    };
+    let pem = nas.certificate_pem();
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, nas.certificate_der());
+    for refused in [
+        json!({}),
+        json!({"tls": {"certificateSha256": "00".repeat(32)}}),
+        json!({"tls": {"ca": pem}}),
+    ] {
+        let error = connect(refused.clone()).await.expect_err("refused");
+        assert_eq!(error.kind(), Kind::Certificate, "{refused} {error}");
+    }
+    let pin = digest
+        .as_ref()
+        .iter()
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
     for accepted in [
         json!({"tls": {"ca": pem, "serverName": "localhost"}}),
-        json!({"tls": {"certificateSha256": fingerprint}}),
+        json!({"tls": {"certificateSha256": pin}}),
         json!({"allowInsecure": true}),
     ] {
-        connect(&nas, accepted).await.expect("connects");
+        connect(accepted).await.expect("connects");
     }
 }
 
-#[tokio::test]
-async fn a_ca_that_is_no_certificate_is_refused_with_its_name() {
-    let (nas, ..) = with_certificate("localhost").await;
-    let block: driver_truenas::HttpConnection = serde_json::from_value(
-        json!({"host": "nas", "protocol": "https", "apiKey": "1-x", "tls": {"ca": "nothing"}}),
-    )
-    .expect("a block");
-    let error = driver_truenas::Client::new(block.check().expect("settings")).expect_err("refused");
+#[test]
+fn a_ca_that_is_no_certificate_is_refused_with_its_name() {
+    let block =
+        json!({"host": "nas", "protocol": "https", "apiKey": "1-x", "tls": {"ca": "nothing"}});
+    let block: HttpConnection = serde_json::from_value(block).expect("a block");
+    let error = Client::new(block.check().expect("settings")).expect_err("refused");
     assert_eq!(error.kind(), Kind::Config);
     assert!(error.message().contains("httpConnection.tls.ca"), "{error}");
-    assert_eq!(nas.sockets(), 0);
 }

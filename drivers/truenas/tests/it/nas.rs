@@ -6,9 +6,7 @@ use driver_truenas::{Client, HttpConnection};
 use futures_util::{SinkExt, StreamExt};
 use http::StatusCode;
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 
@@ -27,7 +25,6 @@ pub(crate) enum Act {
 /// A call as the NAS sees it.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
-    pub(crate) socket: usize,
     pub(crate) id: Value,
     pub(crate) method: String,
     pub(crate) params: Value,
@@ -57,15 +54,6 @@ impl Nas {
         version: &str,
         script: impl FnMut(&Seen) -> Option<Vec<Act>> + Send + 'static,
     ) -> Self {
-        Self::start_with(version, None, script).await
-    }
-
-    /// Starts a NAS with TLS.
-    pub(crate) async fn start_with(
-        version: &str,
-        tls: Option<TlsAcceptor>,
-        script: impl FnMut(&Seen) -> Option<Vec<Act>> + Send + 'static,
-    ) -> Self {
         let listener = TcpListener::bind("0.0.0.0:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let inner = Inner {
@@ -82,17 +70,7 @@ impl Nas {
         let served = nas.clone();
         tokio::spawn(async move {
             while let Ok((tcp, _)) = listener.accept().await {
-                let (nas, tls) = (served.clone(), tls.clone());
-                tokio::spawn(async move {
-                    match tls {
-                        None => nas.serve(tcp).await,
-                        Some(tls) => {
-                            if let Ok(stream) = tls.accept(tcp).await {
-                                nas.serve(stream).await;
-                            }
-                        }
-                    }
-                });
+                tokio::spawn(served.clone().serve(tcp));
             }
         });
         nas
@@ -121,7 +99,7 @@ impl Nas {
 
     /// From the next connection on, the NAS has another version.
     pub(crate) fn upgrade(&self, version: &str) {
-        self.lock().version = version.to_owned();
+        version.clone_into(&mut self.lock().version);
     }
 
     /// From the next connection on, the NAS refuses the handshake.
@@ -155,24 +133,20 @@ impl Nas {
         self.inner.lock().expect("no test panics with it")
     }
 
-    async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin) {
+    async fn serve(self, stream: TcpStream) {
         let mut current = false;
         let accept =
             |request: &Request, response: Response| self.accept(request, response, &mut current);
         let Ok(mut socket) = tokio_tungstenite::accept_hdr_async(stream, accept).await else {
             return;
         };
-        let number = {
-            let mut inner = self.lock();
-            inner.sockets += 1;
-            inner.sockets
-        };
+        self.lock().sockets += 1;
         while let Some(Ok(message)) = socket.next().await {
             let Message::Text(text) = message else {
                 continue;
             };
             let message: Value = serde_json::from_str(&text).expect("JSON");
-            for reply in self.reply(number, current, &message) {
+            for reply in self.reply(current, &message) {
                 let Some(reply) = reply else {
                     return;
                 };
@@ -219,14 +193,13 @@ impl Nas {
     }
 
     /// The messages to send; `None` ends the connection.
-    fn reply(&self, socket: usize, current: bool, message: &Value) -> Vec<Option<Value>> {
+    fn reply(&self, current: bool, message: &Value) -> Vec<Option<Value>> {
         match message["msg"].as_str() {
             Some("connect") => return vec![Some(json!({"msg": "connected", "session": "s"}))],
             Some("sub") => return vec![Some(json!({"msg": "ready", "subs": [message["id"]]}))],
             _ => {}
         }
         let seen = Seen {
-            socket,
             id: message["id"].clone(),
             method: message["method"].as_str().expect("a method").to_owned(),
             params: message["params"].clone(),
