@@ -311,7 +311,7 @@ impl Nas {
         let login = self.valid_login(session);
         let roles = match (&method.access, &login) {
             (Access::Anybody, None) => return self.rate_limit(session, &method.name).await,
-            (Access::Anybody, Some(_)) | (Access::Login, Some(_)) => return Ok(()),
+            (Access::Anybody | Access::Login, Some(_)) => return Ok(()),
             (_, None) if generation.is_core() => {
                 return Err(Failure::call(EACCES, "Not authenticated"));
             }

@@ -81,7 +81,7 @@ pub(crate) async fn serve<S>(
                     }
                     sent = nas.clock.now();
                 }
-                Some(Ok(Message::Close(_))) | None | Some(Err(_)) => break,
+                Some(Ok(Message::Close(_)) | Err(_)) | None => break,
                 Some(Ok(_)) => {}
             },
             () = nas.clock.reach(sent + IDLE), if idle => break,

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::rowset::{RowSet, merged};
 use super::{Answer, Call, plain, unknown};
+use crate::Generation;
 use crate::failure::{EFAULT, Failure, Invalid};
 use crate::rows::{self, Row, Rows};
 
@@ -78,7 +79,7 @@ pub(super) async fn run(call: &Call, service: &str, verb: &str) -> Answer {
             "iscsi.portal" => complete_portal(&kept, &mut row, &schema, own),
             "iscsi.auth" => check_auth(&row, &schema),
             "iscsi.target" => complete_target(&kept, &mut row, &schema, own),
-            "iscsi.targetextent" => complete_link(&kept, &mut row, &schema, own)?,
+            "iscsi.targetextent" => complete_link(call.generation, &kept, &mut row, &schema, own)?,
             _ => Vec::new(),
         };
         if !errors.is_empty() {
@@ -117,7 +118,7 @@ async fn global(call: &Call, verb: &str) -> Answer {
 }
 
 fn for_generation(call: &Call, mut row: Row) -> Row {
-    if call.generation < crate::Generation::V25_04 {
+    if call.generation < Generation::V25_04 {
         row.remove("iser");
     }
     if call.generation.is_26() {
@@ -319,7 +320,8 @@ fn complete_target(kept: &Rows, row: &mut Row, schema: &str, own: Option<i64>) -
             ));
         }
         // A group of credentials is named by its tag, not by the id of a row.
-        if let Some(tag) = tag.filter(|tag| {
+        // Recorded on 26: not looked for once the portal is missing.
+        if let Some(tag) = tag.filter(|_| errors.is_empty()).filter(|tag| {
             kept.all(AUTHS.service)
                 .all(|row| rows::number(row, "tag") != *tag)
         }) {
@@ -349,6 +351,7 @@ fn null_to_parameters(value: &mut Value) {
 
 /// What is not there is found by the database, not by a check. Recorded on 25.10.6.
 fn complete_link(
+    generation: Generation,
     kept: &Rows,
     row: &mut Row,
     schema: &str,
@@ -370,10 +373,11 @@ fn complete_link(
     };
     row.insert("lunid".to_owned(), json!(lun));
     if kept.get(TARGETS.service, target).is_none() || kept.get("iscsi.extent", extent).is_none() {
+        let page = if generation.is_26() { 20 } else { 14 };
         let text = format!(
             "(sqlite3.IntegrityError) FOREIGN KEY constraint failed\n[SQL: INSERT INTO services_iscsitargettoextent \
              (iscsi_extent_id, iscsi_target_id, iscsi_lunid) VALUES (?, ?, ?)]\n[parameters: ({extent}, {target}, \
-             {lun})]\n(Background on this error at: https://sqlalche.me/e/14/gkpj)"
+             {lun})]\n(Background on this error at: https://sqlalche.me/e/{page}/gkpj)"
         );
         return Err(Failure::Exception {
             class: "IntegrityError".to_owned(),

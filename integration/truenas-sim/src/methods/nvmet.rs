@@ -196,7 +196,14 @@ fn show(call: &Call, set: &RowSet, mut row: Row, verbose: bool) -> Value {
         }
         _ => {}
     }
-    set.show(call, row)
+    let mut shown = set.show(call, row);
+    // Recorded: 25.10 leaves these lists empty unless they are asked for, 26 leaves them out.
+    if set.service == SUBSYSTEMS.service && call.generation.is_26() && !verbose {
+        if let Value::Object(shown) = &mut shown {
+            shown.retain(|key, _| !["hosts", "namespaces", "ports"].contains(&key.as_str()));
+        }
+    }
+    shown
 }
 
 fn others<'a>(kept: &'a Rows, table: &str, own: Option<i64>) -> impl Iterator<Item = &'a Row> {
@@ -236,7 +243,9 @@ fn complete_subsystem(
         row.insert("subnqn".to_owned(), json!(format!("{base}:{name}")));
     }
     let nqn = rows::text(row, "subnqn").to_owned();
-    if others(kept, SUBSYSTEMS.service, own).any(|other| rows::text(other, "subnqn") == nqn) {
+    if errors.is_empty()
+        && others(kept, SUBSYSTEMS.service, own).any(|other| rows::text(other, "subnqn") == nqn)
+    {
         errors.push(Invalid::new(
             format!("{schema}.subnqn"),
             "Object with this subnqn already exists",
