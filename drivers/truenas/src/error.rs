@@ -319,11 +319,11 @@ fn read_details(extra: &Value) -> Vec<Detail> {
 fn classify_details(details: &[Detail]) -> Kind {
     let kind = |detail: &Detail| {
         let kind = classify(detail.errno, "", &detail.message);
-        let object = matches!(detail.attribute.as_deref(), None | Some("id" | "null"))
-            || detail
-                .attribute
-                .as_deref()
-                .is_some_and(|name| name.starts_with("zfs.resource."));
+        // From 26 on, some methods name themselves instead of a field.
+        let object = match detail.attribute.as_deref() {
+            None | Some("id" | "null") => true,
+            Some(name) => name.starts_with("zfs.resource.") || name.starts_with("pool.snapshot."),
+        };
         // A parent, a user or a host that is missing makes the arguments invalid; only the object of
         // the call itself is what was not found.
         match kind {
