@@ -251,10 +251,12 @@ macro_rules! rows {
 }
 pub(crate) use rows;
 
-/// Some rows that were made by hand have null where a text is expected.
-pub(crate) fn null_is_empty<'de, D: serde::Deserializer<'de>>(
-    deserializer: D,
-) -> Result<String, D::Error> {
-    let text: Option<String> = serde::Deserialize::deserialize(deserializer)?;
-    Ok(text.unwrap_or_default())
+/// Some rows have null where the others have a value.
+pub(crate) fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: serde::Deserialize<'de> + Default,
+{
+    let value: Option<T> = serde::Deserialize::deserialize(deserializer)?;
+    Ok(value.unwrap_or_default())
 }

@@ -130,7 +130,7 @@ pub struct Extent {
     #[serde(default)]
     pub enabled: bool,
     /// A comment.
-    #[serde(default, deserialize_with = "super::null_is_empty")]
+    #[serde(default, deserialize_with = "super::null_is_default")]
     pub comment: String,
     /// Whether its zvol is locked, where the NAS says so.
     pub locked: Option<bool>,
@@ -218,7 +218,7 @@ pub struct Portal {
     #[serde(default)]
     pub listen: Vec<Listen>,
     /// A comment.
-    #[serde(default, deserialize_with = "super::null_is_empty")]
+    #[serde(default, deserialize_with = "super::null_is_default")]
     pub comment: String,
 }
 
@@ -240,7 +240,7 @@ pub struct Initiators {
     #[serde(default)]
     pub initiators: Vec<String>,
     /// A comment.
-    #[serde(default, deserialize_with = "super::null_is_empty")]
+    #[serde(default, deserialize_with = "super::null_is_default")]
     pub comment: String,
 }
 
@@ -282,7 +282,7 @@ pub struct Auth {
     #[serde(
         default,
         rename = "peeruser",
-        deserialize_with = "super::null_is_empty"
+        deserialize_with = "super::null_is_default"
     )]
     pub peer_user: String,
 }

@@ -36,7 +36,7 @@ pub struct NfsShare {
 #[serde(default)]
 pub struct NfsOptions {
     /// A comment.
-    #[serde(deserialize_with = "super::null_is_empty")]
+    #[serde(deserialize_with = "super::null_is_default")]
     pub comment: String,
     /// Networks in CIDR notation.
     pub networks: Vec<String>,

@@ -17,12 +17,12 @@ pub struct Pool {
     /// Its name.
     pub name: String,
     /// Where it is mounted.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::null_is_default")]
     pub path: String,
     /// `ONLINE`, `DEGRADED`, `FAULTED`, `OFFLINE`, …
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::null_is_default")]
     pub status: String,
     /// Whether ZFS finds nothing to complain about.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::null_is_default")]
     pub healthy: bool,
 }

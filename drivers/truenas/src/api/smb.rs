@@ -29,10 +29,10 @@ pub struct SmbShare {
     /// Its directory.
     pub path: String,
     /// What it is for.
-    #[serde(default, deserialize_with = "super::null_is_empty")]
+    #[serde(default, deserialize_with = "super::null_is_default")]
     pub purpose: String,
     /// A comment.
-    #[serde(default, deserialize_with = "super::null_is_empty")]
+    #[serde(default, deserialize_with = "super::null_is_default")]
     pub comment: String,
     /// Whether it is served.
     #[serde(default)]

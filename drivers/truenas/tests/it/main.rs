@@ -5,3 +5,4 @@ mod catalogue;
 mod connection;
 mod jobs;
 mod nas;
+mod secrets;
