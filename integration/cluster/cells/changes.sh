@@ -20,7 +20,7 @@ still_writes() { # pod
 
 writer() { # name class [node]
     claim "$1" "$2" 1Gi
-    pod "$1" "$1" "${3:-}" "$writes"
+    pod "$1" "$1" "${3:-}" "$WRITES"
     ready "$1"
     wait_until 30 has_written "$1" 5 || fail "$1 does not write"
 }

@@ -20,6 +20,7 @@ cell_peer_read_write_once_pod() {
 }
 
 peer_group() { # mount point
+    # shellcheck disable=SC2016  # for awk
     in_node node-1 awk -v point="$1" '$5 == point { print $7 }' /proc/self/mountinfo | tail -n 1
 }
 

@@ -3,7 +3,7 @@
 
 # What a pod does that writes ten numbers a second, until one cannot be written.
 # shellcheck disable=SC2016,SC2034  # for the pod's shell, by other files
-writes='n=0; while echo $n >>/data/log; do n=$((n + 1)); sleep 0.1; done; touch /tmp/failed'
+WRITES='n=0; while echo $n >>/data/log; do n=$((n + 1)); sleep 0.1; done; touch /tmp/failed'
 
 fail() {
     say "cell: $*"

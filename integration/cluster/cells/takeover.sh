@@ -11,7 +11,7 @@ cell_take_over_hostpath() {
         in_node node-1 mkdir -p "$VOLUMES/local/v/$handle"
         in_node node-1 sh -c "echo theirs >'$VOLUMES/local/v/$handle/file'"
         theirs "$handle" "old-$number"
-        pod "old-$number" "old-$number" '' "$writes"
+        pod "old-$number" "old-$number" '' "$WRITES"
     done
     for number in 1 2; do
         ready "old-$number"
