@@ -104,7 +104,7 @@ driver_answers() { # release node
     in_node "$2" "$OMNIBUS_CSI" liveness-probe --csi-address="/var/lib/kubelet/plugins/$(csi_name "$1")/csi.sock"
 }
 
-# The resizer runs once: it cannot be told to care for the volumes of its own node only.
+# The resizer runs once: it has no mode in which it cares for the volumes of its own node only.
 start_sidecars() { # release node
     local socket common
     socket=/var/lib/kubelet/plugins/$(csi_name "$1")/csi.sock

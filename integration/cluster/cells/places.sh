@@ -3,15 +3,15 @@
 
 # A claim goes to the node of its pod and stays there; every node has a capacity for every class.
 cell_capacity() {
-    local node free told
+    local node free reported
     release_install local
     wait_until 90 has_capacities 2 || fail "there are not two capacities: $(kubectl get csistoragecapacities -A)"
     for node in node-1 node-2; do
-        told=$(capacity_of "$node")
+        reported=$(capacity_of "$node")
         free=$(($(in_node "$node" stat -f -c '%a * %S' "$VOLUMES") / 1048576))
-        # Other work uses the same disk meanwhile.
-        [ $(((told - free) * (told - free))) -lt $((4096 * 4096)) ] ||
-            fail "$node: the capacity is $told MiB, the disk has $free MiB free"
+        # Other work on this machine uses the same disk.
+        [ $(((reported - free) * (reported - free))) -lt $((4096 * 4096)) ] ||
+            fail "$node: the capacity is $reported MiB, the disk has $free MiB free"
     done
     # More than there is: it stays with the scheduler, and no driver is asked.
     claim huge local 900Ti
