@@ -30,8 +30,8 @@ has_capacities() { # count
 
 # In MiB; Kubernetes writes a number of bytes with one of several suffixes.
 capacity_of() { # node
-    kubectl get csistoragecapacities -A \
-        -o "jsonpath={.items[?(@.nodeTopology.matchLabels.org\.democratic-csi\.topology/node==\"$1\")].capacity}" |
+    kubectl get csistoragecapacities -A -o go-template='{{range .items}}{{index .nodeTopology.matchLabels "org.democratic-csi.topology/node"}} {{.capacity}}{{"\n"}}{{end}}' |
+        sed -n "s/^$1 //p" |
         awk '/Ki$/ { print int($1 / 1024); next } /Mi$/ { print int($1); next } /Gi$/ { print $1 * 1024; next } { print int($1 / 1048576) }'
 }
 
