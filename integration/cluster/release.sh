@@ -33,7 +33,6 @@ service() { # node start|stop|kill|pid name [command...]
 # an annotation.
 snapshot_controller() {
     kubectl apply --server-side -f "$SIDECAR_PROGRAMS/snapshot-crds" >/dev/null
-    # Both its own kinds and those of groups, which the definitions bring along.
     kubectl wait --for=condition=Established --timeout=60s crd \
         volumesnapshots.snapshot.storage.k8s.io volumesnapshotcontents.snapshot.storage.k8s.io \
         volumesnapshotclasses.snapshot.storage.k8s.io >/dev/null
