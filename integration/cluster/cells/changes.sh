@@ -124,9 +124,9 @@ cell_kill_in_each_call() {
         [ "$(run_in "$pod" 'cd /data; cat * | md5sum')" = "$sum" ] || fail "the content of $pod is not that of its source"
     done
 
-    kill_in ControllerExpandVolume resizer
+    # Whether the controller or the node does it: the driver is away when it is asked.
     k patch pvc first -p '{"spec": {"resources": {"requests": {"storage": "2Gi"}}}}' >/dev/null
-    killed
+    service node-1 kill local-driver
     wait_until 120 size_is first 2Gi || fail "the claim does not grow: $(k describe pvc first)"
 
     kill_in DeleteSnapshot snapshotter
