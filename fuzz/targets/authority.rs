@@ -7,7 +7,7 @@
 
 use frames::{Event, Reading};
 use libfuzzer_sys::fuzz_target;
-use omnibus_csi::server::authority::{Repaired, Rewriter, rewrite};
+use h2_authority::authority::{Repaired, Rewriter, rewrite};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, ReadBuf};

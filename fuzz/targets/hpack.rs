@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use omnibus_csi::server::hpack::{Decoder, Field};
+use h2_authority::hpack::{Decoder, Field};
 
 /// What RFC 7541 counts for each field besides its text.
 const OVERHEAD: usize = 32;

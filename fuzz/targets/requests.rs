@@ -9,7 +9,7 @@ use csi_proto::v1::volume_capability::AccessType;
 use driver_core::{Effect, Kind};
 use fuzz::{SECRET, is_csi_text, is_plain_path, one_line, presentable};
 use libfuzzer_sys::fuzz_target;
-use omnibus_csi::decode;
+use omnibus_csi::csi::decode;
 use omnibus_csi::rpc::Rpc;
 use prost::Message;
 use std::collections::BTreeMap;

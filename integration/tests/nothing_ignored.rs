@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use integration::observe::Seen;
 use integration::place::Place;
 use integration::{keys, requirement, tools};
-use omnibus_csi::args::{Effect, VARIABLES};
+use omnibus_csi::cli::args::{Effect, VARIABLES};
 use settings::{Change, SETTINGS, Setting, apply};
 
 /// What `--help` and `version --environment` have besides settings.
@@ -75,7 +75,7 @@ async fn every_flag_variable_and_key_of_the_program_is_in_the_table() {
     same(&variables, &listed, "variables");
 
     let mut known = keys::known::<driver_core::config::CommonConfig>();
-    let section = keys::known::<driver_directory::HostpathConfig>();
+    let section = keys::known::<driver_directory::DirectoryConfig>();
     known.extend(
         section
             .into_iter()

@@ -12,7 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinError;
 use tracing::{error, info};
 
-use crate::telemetry::LogControl;
+use crate::telemetry::log::LogControl;
 
 /// Threads that run calls. Calls wait for storage; two threads carry thousands of them.
 const WORKERS: usize = 2;

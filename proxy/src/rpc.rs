@@ -4,10 +4,13 @@
 //! a handler that is dropped hands its work over to a task (`carried`). What the call does is
 //! not known here. compat: "Calls in progress".
 
-mod carried;
-mod crowd;
+mod concurrency_limit;
+mod detach;
 mod doubt;
-mod names;
+pub(crate) mod in_flight;
+mod methods;
+pub mod server;
+pub mod status;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -28,16 +31,16 @@ use tokio_util::task::TaskTracker;
 use tonic::{Code, Response, Status};
 use tracing::{Instrument, Span, debug, error, error_span, field, info, warn};
 
-use crate::connections::{may_have_begun, opened};
-use crate::inflight::{Guard, InFlight, Keys};
-use crate::metrics::{Metrics, RpcInFlight};
 use crate::process;
-use crate::status::{self, RpcGroup, code_name, printable};
-use carried::Carried;
-use crowd::{Crowds, Member};
+use crate::routing::connections::{may_have_begun, opened};
+use crate::rpc::in_flight::{Guard, InFlight, Keys};
+use crate::rpc::status::{RpcGroup, code_name, printable};
+use crate::telemetry::metrics::{Metrics, RpcInFlight};
+use concurrency_limit::{ConcurrencyLimit, Permit};
+use detach::DetachOnDrop;
 use doubt::Doubts;
 
-pub use names::{Deadlines, Rpc};
+pub use methods::{Deadlines, Rpc};
 pub(crate) use task::Task;
 
 /// How much longer than its deadline work may take to say itself why it gave up.
@@ -51,13 +54,13 @@ pub struct Runner {
     metrics: Metrics,
     in_flight: InFlight,
     doubts: Doubts,
-    crowds: Crowds,
+    limit: ConcurrencyLimit,
     next_request: Arc<AtomicU64>,
     node: Threads,
 }
 
 /// A call that may run: what it holds until it has ended.
-type Admitted<T> = (Job<T>, Arc<Guard>, Option<Member>);
+type Admitted<T> = (Job<T>, Arc<Guard>, Option<Permit>);
 
 /// A decoded call: what it is about, what it must not share, and its work.
 pub(crate) struct Job<T> {
@@ -97,7 +100,7 @@ impl Runner {
             metrics,
             in_flight: InFlight::default(),
             doubts: Doubts::default(),
-            crowds: Crowds::default(),
+            limit: ConcurrencyLimit::default(),
             next_request: Arc::new(AtomicU64::new(1)),
             node: Threads::alone("node", process::OF_THE_NODE),
         }
@@ -150,7 +153,7 @@ impl Runner {
             snapshot = field::Empty,
         );
         let task = self.clone().conduct(rpc, prepare, sender);
-        let mut work = Carried::new(self.tracker.track_future(task.instrument(span)));
+        let mut work = DetachOnDrop::new(self.tracker.track_future(task.instrument(span)));
         let answer = tokio::select! {
             biased;
             () = &mut work => receiver.await,
@@ -238,12 +241,12 @@ impl Runner {
     fn admit<T>(&self, rpc: Rpc, job: Job<T>) -> Result<Admitted<T>, Error> {
         job.subject.record();
         // What is done on a node needs no connection, and must not wait for one that hangs.
-        let member = match rpc.group() {
+        let permit = match rpc.group() {
             RpcGroup::Node => None,
-            _ => self.crowds.enter(&job.subject.connection)?,
+            _ => self.limit.enter(&job.subject.connection)?,
         };
         let guard = self.in_flight.take(rpc, job.keys.clone())?;
-        Ok((job, Arc::new(guard), member))
+        Ok((job, Arc::new(guard), permit))
     }
 
     /// Logs, counts and sends an answer; `measured` unless the work goes on.

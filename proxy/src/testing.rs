@@ -6,16 +6,18 @@
 mod gate;
 pub(crate) mod keeper;
 pub(crate) mod log;
-mod several;
+mod multi_connection;
 
 pub(crate) use gate::{Gate, standstill};
-pub(crate) use several::{among, several, several_of, several_on, several_under};
+pub(crate) use multi_connection::{among, multi_connection, multi_of, multi_on, multi_under};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
+use csi_types::attachment::Hostpath;
+use csi_types::{AbsolutePath, Attachment, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
@@ -23,22 +25,21 @@ use driver_core::{
     PageRequest, PageToken, Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source,
     Topology, Volume, VolumeId, VolumeName,
 };
-use node_utils::attachment::Hostpath;
-use node_utils::{AbsolutePath, Attachment, Node, NodeConfig, VolumeCapability};
+use node_utils::{Node, NodeConfig};
 use tokio::sync::Notify;
 
-use crate::advertise::Advertised;
-use crate::connection::Connection;
-use crate::connections::{ConnectionName, Connections};
-use crate::csi_version::CsiVersion;
-use crate::folder::States;
-use crate::identity::PluginName;
-use crate::metrics::Metrics;
-use crate::node_half::NodeHalf;
-use crate::node_info::NodeInfo;
+use crate::app::{App, honours_group};
+use crate::csi::advertise::Advertised;
+use crate::csi::identity::PluginName;
+use crate::csi::node::info::NodeInfo;
+use crate::csi::node::service::NodeService;
+use crate::csi::plugin::{Modes, Plugin};
+use crate::csi::spec_version::CsiVersion;
+use crate::routing::connection::Connection;
+use crate::routing::connections::{ConnectionName, Connections};
+use crate::routing::folder::States;
 use crate::rpc::{Deadlines, Runner};
-use crate::service::{Modes, Plugin};
-use crate::site::{Site, honours_group};
+use crate::telemetry::metrics::Metrics;
 
 /// What the next verb does instead of working.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,11 +113,11 @@ pub(crate) fn plugin(driver: &Arc<Memory>, yaml: &str) -> Arc<Plugin> {
     let version = CsiVersion::minor(12);
     let advertised = Advertised::new(connection.can(), connection.access(), &config, version);
     let groups = honours_group(&advertised, version);
-    serve(Site {
+    serve(App {
         kind: driver.kind().to_owned(),
         advertised,
         connections: Connections::single(connection),
-        node: NodeHalf::of(driver.clone(), &config, node, groups),
+        node: NodeService::of(driver.clone(), &config, node, groups),
         info: NodeInfo::plain(
             NodeId::parse("node-1").expect("node"),
             driver.node_topology(),
@@ -126,15 +127,15 @@ pub(crate) fn plugin(driver: &Arc<Memory>, yaml: &str) -> Arc<Plugin> {
     })
 }
 
-/// A plugin that serves `site`.
-pub(crate) fn serve(site: Site) -> Arc<Plugin> {
+/// A plugin that serves `app`.
+pub(crate) fn serve(app: App) -> Arc<Plugin> {
     let name = PluginName::parse("org.example.test").expect("name");
     let modes = Modes {
         controller: true,
         node: true,
     };
     let runner = Runner::new(Deadlines::default(), Metrics::new());
-    Arc::new(Plugin::new(name, modes, site, runner))
+    Arc::new(Plugin::new(name, modes, app, runner))
 }
 
 // === impl Memory ===

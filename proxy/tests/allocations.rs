@@ -18,14 +18,14 @@ use csi_proto::v1::volume_capability::access_mode::Mode;
 use csi_proto::v1::volume_capability::{AccessMode, AccessType, MountVolume};
 use driver_core::NodeId;
 use node_utils::Tools;
-use omnibus_csi::config_file;
-use omnibus_csi::csi_version::CsiVersion;
-use omnibus_csi::folder::Watch;
-use omnibus_csi::identity::PluginName;
-use omnibus_csi::metrics::Metrics;
+use omnibus_csi::app::Environment;
+use omnibus_csi::csi::identity::PluginName;
+use omnibus_csi::csi::plugin::{Modes, Plugin};
+use omnibus_csi::csi::spec_version::CsiVersion;
+use omnibus_csi::routing::config_file;
+use omnibus_csi::routing::folder::Watch;
 use omnibus_csi::rpc::{Deadlines, Runner};
-use omnibus_csi::service::{Modes, Plugin};
-use omnibus_csi::site::Surroundings;
+use omnibus_csi::telemetry::metrics::Metrics;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tonic::Status;
 use tonic::service::Routes;
@@ -80,7 +80,7 @@ async fn process(folder: &Path, connections: usize) -> Routes {
         controller: true,
         node: true,
     };
-    let at = Surroundings {
+    let at = Environment {
         node: NodeId::parse("node-1").expect("a node"),
         version: CsiVersion::minor(12),
         tools: Tools::of_this_machine(),

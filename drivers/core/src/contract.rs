@@ -18,7 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use node_utils::capability::{Access, AccessMode, MountAccess, VolumeCapability};
+use csi_types::capability::{Access, AccessMode, MountAccess, VolumeCapability};
 
 use crate::call::Call;
 use crate::driver::Driver;

@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use node_utils::{Access, AccessMode, Attachment, VolumeCapability};
+use csi_types::{Access, AccessMode, Attachment, VolumeCapability};
 
 use crate::call::Call;
 use crate::error::Error;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::SystemTime;
 
-use node_utils::{Attachment, VolumeCapability};
+use csi_types::{Attachment, VolumeCapability};
 use secrecy::SecretString;
 
 use crate::parameters::Parameters;

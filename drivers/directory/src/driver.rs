@@ -14,71 +14,93 @@ use driver_core::{
     VolumeName,
 };
 
-use node_utils::Attachment;
+use csi_types::{AbsolutePath, Attachment};
 
-use crate::config::{FILECOPY, HostpathConfig};
-use crate::flow;
-use crate::reach::Reach;
+use crate::base::Base;
+use crate::config::{DirectoryConfig, FILECOPY};
+use crate::kind::DirectoryKind;
 use crate::store::Store;
+use crate::transfer;
 use crate::volumes::Directories;
 
-/// The kind `local-hostpath`: directories of the node that this process runs on.
+/// The kind `local-hostpath`, for callers that have no other.
 #[derive(Debug)]
 pub struct LocalHostpath;
 
 /// A driver whose volumes are directories below one base.
 #[derive(Debug)]
 pub struct DirectoryDriver {
-    kind: &'static str,
+    kind: DirectoryKind,
     instance: Option<String>,
     naming: VolumeNaming,
     pub(crate) directories: Arc<Directories>,
 }
 
-/// Why a section of another driver of snapshots does nothing, as long as nobody asks for it.
+/// Why a section of another driver of snapshots does nothing, as long as no request asks for it.
 const ONLY_FILECOPY: &str = "this build makes snapshots with filecopy only";
+
+/// Makes the driver of one connection, of whichever kind of this family it names. Touches no storage.
+///
+/// `node` is the node that this process runs on. In the directory `records` the driver records which
+/// base directories are in use; it has to survive a restart of the process.
+pub fn from_document(
+    document: &Document,
+    node: &NodeId,
+    records: Option<&AbsolutePath>,
+) -> Result<DirectoryDriver, ConfigError> {
+    let name = document.driver()?;
+    let kind = DirectoryKind::ALL
+        .into_iter()
+        .find(|kind| kind.name() == name);
+    let kind = kind.ok_or_else(|| ConfigError::at("driver", "its volumes are no directories"))?;
+    let section = kind.section();
+    let key = |key: &str| format!("{section}.{key}");
+    let local = kind == DirectoryKind::LocalHostpath;
+    // First of all: an error in another key changes nothing about these.
+    document.without_effect(&[
+        ("node.format", "a directory is never formatted"),
+        ("node.mount.checkFilesystem", "a directory is never checked"),
+        (&key("snapshots.restic"), ONLY_FILECOPY),
+        (&key("snapshots.kopia"), ONLY_FILECOPY),
+    ]);
+    if local {
+        document.without_effect(&[(&key("shareHost"), "the node mounts no share")]);
+    }
+    let common = document.common()?;
+    let layout = document.section::<DirectoryConfig>(section)?.layout(kind)?;
+    let base = Base::new(kind, layout.base.clone(), layout.creation, records.cloned());
+    Ok(DirectoryDriver {
+        kind,
+        instance: common.instance_id.clone(),
+        naming: VolumeNaming::new(&common),
+        directories: Arc::new(Directories {
+            store: Store::new(base),
+            layout,
+            topology: local.then(|| Topology::node(node.as_str())),
+            id_room: common.id_room,
+        }),
+    })
+}
 
 // === impl LocalHostpath ===
 
 impl LocalHostpath {
     /// The value of `driver:`.
-    pub const KIND: &'static str = "local-hostpath";
+    pub const KIND: &'static str = DirectoryKind::LocalHostpath.name();
 
-    /// Makes the driver of one connection on `node`. Touches no storage.
+    /// Makes the driver without records; see [`from_document`].
     pub fn from_document(
         document: &Document,
         node: &NodeId,
     ) -> Result<DirectoryDriver, ConfigError> {
-        // First of all: an error in another key changes nothing about these.
-        document.without_effect(&[
-            ("node.format", "a directory is never formatted"),
-            ("node.mount.checkFilesystem", "a directory is never checked"),
-            ("local-hostpath.snapshots.restic", ONLY_FILECOPY),
-            ("local-hostpath.snapshots.kopia", ONLY_FILECOPY),
-        ]);
-        let common = document.common()?;
-        let layout = document
-            .section::<HostpathConfig>(HostpathConfig::SECTION)?
-            .layout()?;
-        Ok(DirectoryDriver {
-            kind: Self::KIND,
-            instance: common.instance_id.clone(),
-            naming: VolumeNaming::new(&common),
-            directories: Arc::new(Directories {
-                store: Store::new(layout.base.clone()),
-                layout,
-                reach: Reach::Hostpath,
-                place: Some(Topology::node(node.as_str())),
-                id_room: common.id_room,
-            }),
-        })
+        from_document(document, node, None)
     }
 }
 
 // === impl DirectoryDriver ===
 
 impl DirectoryDriver {
-    /// Runs `work` where it may block; it ends even if nobody waits any more.
+    /// Runs `work` where it may block; it goes on to its end if the caller leaves.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         call: &Call,
@@ -98,7 +120,7 @@ impl DirectoryDriver {
     /// Refuses a class that asks for another way of making snapshots.
     fn check_snapshot_driver(&self, parameters: &Parameters) -> Result<(), Error> {
         let scope = Scope {
-            driver: self.kind,
+            driver: self.kind.name(),
             instance: self.instance.as_deref(),
         };
         match parameters.get(scope, "driver") {
@@ -116,7 +138,7 @@ impl DirectoryDriver {
 #[async_trait]
 impl Driver for DirectoryDriver {
     fn kind(&self) -> &str {
-        self.kind
+        self.kind.name()
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -131,24 +153,25 @@ impl Driver for DirectoryDriver {
             clones: true,
             expand: Expansion::Controller,
             publish: false,
-            topology: self.directories.place.is_some(),
+            topology: self.directories.topology.is_some(),
             orphans: false,
             exports: false,
         }
     }
 
     fn access_rules(&self) -> AccessRules {
-        AccessRules::filesystem(&[])
+        AccessRules::filesystem(self.kind.fs_types())
     }
 
     fn backend_identity(&self) -> BackendIdentity {
         let place = self.directories.topology();
         let nodes = place.iter().flat_map(|place| place.segments().values());
         let node = nodes.cloned().collect::<String>();
-        BackendIdentity(format!(
-            "{}:{node}:{}",
-            self.kind, self.directories.store.base
-        ))
+        let base = match self.kind {
+            DirectoryKind::LocalHostpath => self.directories.store.base.path().to_string(),
+            _ => self.directories.layout.location.identity(),
+        };
+        BackendIdentity(format!("{}:{node}:{base}", self.kind.name()))
     }
 
     fn name_volume(&self, name: &VolumeName, parameters: &Parameters) -> Result<VolumeId, Error> {
@@ -171,15 +194,15 @@ impl Driver for DirectoryDriver {
     }
 
     fn gives(&self) -> &'static [Form] {
-        flow::FORMS
+        transfer::FORMS
     }
 
     fn takes(&self) -> &'static [Form] {
-        flow::FORMS
+        transfer::FORMS
     }
 
     fn outflow(&self, source: &Source, _: &CopyTag) -> Result<Box<dyn Outflow + '_>, Error> {
-        Ok(Box::new(flow::Origin::new(self, source.clone())))
+        Ok(Box::new(transfer::ExportSource::new(self, source.clone())))
     }
 
     async fn inflow(
@@ -283,6 +306,6 @@ impl Driver for DirectoryDriver {
     }
 
     fn node_topology(&self) -> Option<Topology> {
-        self.directories.place.clone()
+        self.directories.topology.clone()
     }
 }

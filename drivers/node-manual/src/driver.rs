@@ -1,12 +1,12 @@
 //! The driver: it has no verb, and says what to do instead.
 
 use async_trait::async_trait;
+use csi_types::Attachment;
 use driver_core::config::{ConfigError, Document};
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capabilities, CreateVolume, Driver, Error, Parameters,
     Volume, VolumeId, VolumeName,
 };
-use node_utils::Attachment;
 
 use crate::rules;
 

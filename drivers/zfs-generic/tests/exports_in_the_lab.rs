@@ -16,13 +16,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
     Call, CreateVolume, Driver, NodeId, Parameters, SizeRange, TopologyRequirement, VolumeId,
     VolumeName,
 };
 use driver_zfs_generic::from_document;
-use node_utils::{Access, AccessMode, MountAccess, VolumeCapability};
 
 const ROOT: &str = "tank/driver-zfs-generic-test";
 const MIB: i64 = 1 << 20;

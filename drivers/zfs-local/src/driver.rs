@@ -1,13 +1,14 @@
 //! The driver: that of ZFS, on one node.
 //!
 //! Every verb is that of [`ZfsDriver`]. What is not here is looked at twice: an id with the mark of
-//! another node is never "gone", but out of reach, unless it was deleted here itself; and a source that is elsewhere means that the new volume has to be made there.
+//! another node is never "gone", but out of export_ref, unless it was deleted here itself; and a source that is elsewhere means that the new volume has to be made there.
 
 mod adopted;
 
 use std::time::SystemTime;
 
 use async_trait::async_trait;
+use csi_types::Attachment;
 use driver_core::flow::{CopyTag, Form, Outflow};
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
@@ -18,10 +19,9 @@ use driver_core::{
 use driver_zfs::backend::Backend;
 use driver_zfs::id::{At, Layout};
 use driver_zfs::name::DatasetName;
-use driver_zfs::observed::{Dataset, Look, Picture, Question};
+use driver_zfs::observed::{Dataset, Query, Request, State};
 use driver_zfs::property::PropertyName;
 use driver_zfs::{Settings, ZfsDriver};
-use node_utils::Attachment;
 use tracing::warn;
 
 use crate::export::NodeExport;
@@ -30,7 +30,7 @@ use crate::mark::NodeMark;
 /// Volumes that are datasets of one node. `B` says how they are changed.
 #[derive(Debug)]
 pub struct NodeZfs<B: Backend> {
-    driver: ZfsDriver<B, NodeExport<B::Request, B::Answer>>,
+    driver: ZfsDriver<B, NodeExport<B::Command, B::Output>>,
     layout: Layout,
     mark: NodeMark,
 }
@@ -66,9 +66,9 @@ impl<B: Backend> NodeZfs<B> {
         self.driver.backend()
     }
 
-    async fn look(&self, call: &Call, datasets: Vec<DatasetName>) -> Result<Picture, Error> {
-        let looks = datasets.into_iter().map(Look::Dataset);
-        let seen = self.backend().observe(call, &Question::of(looks)).await?;
+    async fn observe(&self, call: &Call, datasets: Vec<DatasetName>) -> Result<State, Error> {
+        let looks = datasets.into_iter().map(Query::Dataset);
+        let seen = self.backend().observe(call, &Request::of(looks)).await?;
         Ok(seen.pool)
     }
 
@@ -97,7 +97,9 @@ impl<B: Backend> NodeZfs<B> {
             self.layout.volume(&request.id)?,
             self.layout.volume(&plain)?,
         );
-        let seen = self.look(call, vec![marked.clone(), bare.clone()]).await?;
+        let seen = self
+            .observe(call, vec![marked.clone(), bare.clone()])
+            .await?;
         let found = seen
             .dataset(&bare)
             .filter(|_| seen.dataset(&marked).is_none());

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::{
     Call, CreateVolume, Driver, Found, Kind, NodeId, Parameters, SizeRange, TopologyRequirement,
     VolumeId, VolumeName,
@@ -13,13 +14,12 @@ use driver_core::{
 use driver_zfs::name::DatasetName;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::step::Step;
-use driver_zfs::testing::{MemoryHost, State, settings};
+use driver_zfs::testing::{HostState, MemoryHost, settings};
 use driver_zfs_local::{NodeMark, NodeZfs};
-use node_utils::{Access, AccessMode, MountAccess, VolumeCapability};
 
 type Local = NodeZfs<MemoryHost>;
 
-fn on(node: &str, state: State) -> Local {
+fn on(node: &str, state: HostState) -> Local {
     let settings = settings(VolumeKind::Filesystem, "").unwrap();
     let node = NodeId::parse(node).unwrap();
     NodeZfs::new(settings, MemoryHost::from_state(state), &node)

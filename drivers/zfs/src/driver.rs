@@ -1,20 +1,21 @@
 //! The driver: each verb of the contract is asked, planned and applied until it is done.
 //!
 //! Nothing is kept in the process. What is not seen as done is not done; see `converge` for what
-//! happens in between. Requests are read in `request`, what callers see is made in `shown`, and what an
-//! earlier call has begun is looked for in `begun`.
+//! happens in between. Requests are read in `request`, what callers see is made in `results`, and what an
+//! earlier call has begun is looked for in `partial`.
 
-mod begun;
 mod converge;
-mod flow;
 mod orphans;
+mod partial;
 mod request;
-mod shown;
+mod results;
+mod transfer;
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use csi_types::{Attachment, VolumeCapability};
 use driver_core::config::IdRoom;
 use driver_core::flow::{CopyTag, Form, Outflow};
 use driver_core::naming::VolumeNaming;
@@ -24,19 +25,18 @@ use driver_core::{
     PageRequest, Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Topology,
     Volume, VolumeId, VolumeName,
 };
-use node_utils::{Attachment, VolumeCapability};
 use tokio::time::Instant;
 
-use crate::backend::{Backend, Shelf, Wanted};
+use crate::backend::{Backend, ListFilter, ListScope};
 use crate::export::Export;
 use crate::id::{At, Layout};
 use crate::name::DatasetName;
-use crate::observed::{Dataset, Look, Picture, Question, VolumeKind};
-use crate::plan::access::{Access, Wish};
+use crate::observed::{Dataset, Query, Request, State, VolumeKind};
+use crate::plan::access::{Access, AccessChange};
 use crate::plan::destroy::{DeleteSnapshot, DeleteVolume};
 use crate::plan::expand::Expand;
 use crate::plan::snapshot::Taken;
-use crate::plan::{Outcome, Reach, Verb, is_complete};
+use crate::plan::{ExportRef, Outcome, Verb, is_complete};
 use crate::policy::Policy;
 use crate::property::PropertyName;
 
@@ -81,7 +81,7 @@ pub struct Settings {
 impl<B, E> ZfsDriver<B, E>
 where
     B: Backend,
-    E: Export<Request = B::Request, Answer = B::Answer>,
+    E: Export<Command = B::Command, Output = B::Output>,
 {
     /// The driver of one connection. Touches no storage.
     pub fn new(settings: Settings, backend: B, export: E) -> Self {
@@ -106,8 +106,8 @@ where
         self.settings.layout.kind
     }
 
-    fn reach<'a>(&'a self, id: &'a VolumeId, dataset: &'a DatasetName) -> Reach<'a, E> {
-        Reach {
+    fn export_ref<'a>(&'a self, id: &'a VolumeId, dataset: &'a DatasetName) -> ExportRef<'a, E> {
+        ExportRef {
             export: &self.export,
             id,
             dataset,
@@ -115,8 +115,8 @@ where
         }
     }
 
-    async fn look(&self, call: &Call, looks: Vec<Look>) -> Result<Picture, Error> {
-        let observed = self.backend.observe(call, &Question::of(looks)).await?;
+    async fn observe(&self, call: &Call, queries: Vec<Query>) -> Result<State, Error> {
+        let observed = self.backend.observe(call, &Request::of(queries)).await?;
         self.heard();
         Ok(observed.pool)
     }
@@ -124,8 +124,8 @@ where
     /// What has the name of a volume, and is of the kind that volumes are.
     async fn dataset_of(&self, call: &Call, id: &VolumeId) -> Result<Option<Dataset>, Error> {
         let dataset = self.layout().volume(id)?;
-        let look = vec![Look::Dataset(dataset.clone())];
-        let pool = self.look(call, look).await?;
+        let query = vec![Query::Dataset(dataset.clone())];
+        let pool = self.observe(call, query).await?;
         let found = pool.dataset(&dataset).cloned();
         Ok(found.filter(|found| found.kind == self.kind()))
     }
@@ -140,28 +140,38 @@ where
         answered.is_some_and(|at| at.elapsed() < FRESH)
     }
 
-    async fn access(&self, call: &Call, id: &VolumeId, wish: Wish<'_>) -> Result<(), Error> {
+    async fn access(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        change: AccessChange<'_>,
+    ) -> Result<(), Error> {
         let dataset = self.layout().volume(id)?;
         let verb = Access {
             kind: self.kind(),
-            reach: self.reach(id, &dataset),
-            wish,
+            export_ref: self.export_ref(id, &dataset),
+            change,
         };
         self.converge(call, &verb).await
     }
 
     /// Whether nothing would have to be done to have it so.
-    async fn is_so(&self, call: &Call, id: &VolumeId, wish: Wish<'_>) -> Result<bool, Error> {
+    async fn is_so(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        change: AccessChange<'_>,
+    ) -> Result<bool, Error> {
         let dataset = self.layout().volume(id)?;
         let verb = Access {
             kind: self.kind(),
-            reach: self.reach(id, &dataset),
-            wish,
+            export_ref: self.export_ref(id, &dataset),
+            change,
         };
-        let mut asked = Picture::default();
+        let mut asked = State::default();
         for _ in 0..ASKED {
-            let question = verb.question(&asked)?;
-            let seen = self.backend.observe(call, &question).await?;
+            let request = verb.request(&asked)?;
+            let seen = self.backend.observe(call, &request).await?;
             self.heard();
             match verb.plan(&asked, &seen, 0)? {
                 Outcome::Done(()) => return Ok(true),
@@ -177,7 +187,7 @@ where
 impl<B, E> Driver for ZfsDriver<B, E>
 where
     B: Backend,
-    E: Export<Request = B::Request, Answer = B::Answer>,
+    E: Export<Command = B::Command, Output = B::Output>,
 {
     fn kind(&self) -> &str {
         &self.settings.kind
@@ -197,7 +207,7 @@ where
                 VolumeKind::Filesystem => Expansion::Controller,
                 VolumeKind::Zvol => Expansion::ControllerAndNode,
             },
-            publish: self.export.knows_nodes(),
+            publish: self.export.is_per_node(),
             topology: self.settings.place.is_some(),
             orphans: true,
             exports: true,
@@ -221,7 +231,10 @@ where
             return Vec::new();
         }
         let volumes = &self.layout().volumes;
-        match self.look(call, vec![Look::Nearest(volumes.clone())]).await {
+        match self
+            .observe(call, vec![Query::Nearest(volumes.clone())])
+            .await
+        {
             Ok(pool) if pool.nearest(volumes).is_some() => Vec::new(),
             Ok(_) => vec![
                 Error::new(Kind::Unreachable, format!("find pool `{}`", volumes.pool()))
@@ -269,7 +282,7 @@ where
         }
         let verb = DeleteVolume {
             layout: self.layout(),
-            reach: self.reach(id, &dataset),
+            export_ref: self.export_ref(id, &dataset),
         };
         self.converge(call, &verb).await
     }
@@ -298,13 +311,13 @@ where
     }
 
     async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {
-        let shelf = Shelf {
+        let scope = ListScope {
             parent: self.layout().volumes.clone(),
             depth: 1,
             kind: Some(self.kind()),
-            wanted: Wanted::Having(PropertyName::CONTEXT),
+            filter: ListFilter::Having(PropertyName::CONTEXT),
         };
-        self.page(call, "v", vec![shelf], page, |entry| {
+        self.page(call, "v", vec![scope], page, |entry| {
             self.listed_volume(entry)
         })
         .await
@@ -320,7 +333,7 @@ where
         let verb = Expand {
             policy: &self.settings.policy,
             kind: self.kind(),
-            reach: self.reach(id, &dataset),
+            export_ref: self.export_ref(id, &dataset),
             size,
         };
         self.converge(call, &verb).await
@@ -334,7 +347,7 @@ where
         }
         let volumes = &self.layout().volumes;
         let pool = self
-            .look(call, vec![Look::Nearest(volumes.clone())])
+            .observe(call, vec![Query::Nearest(volumes.clone())])
             .await?;
         let nearest = pool.nearest(volumes);
         let nearest = nearest.ok_or_else(|| {
@@ -355,7 +368,7 @@ where
         let place = self.place_of(request)?;
         let verb = match self.snapshotting(request, place.clone()) {
             Ok(verb) => verb,
-            Err(error) => return Err(self.unless_begun(call, &place, error).await),
+            Err(error) => return Err(self.unless_partial(call, &place, error).await),
         };
         let taken = self.converge(call, &verb).await?;
         self.snapshot(&taken)
@@ -377,14 +390,14 @@ where
 
     async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
         let place = self.layout().snapshot(id)?;
-        let look = match &place.at {
-            At::Attached(snapshot) => Look::Snapshot(snapshot.clone()),
-            At::Detached(dataset) => Look::Dataset(dataset.clone()),
+        let query = match &place.at {
+            At::Attached(snapshot) => Query::Snapshot(snapshot.clone()),
+            At::Detached(dataset) => Query::Dataset(dataset.clone()),
         };
-        let pool = self.look(call, vec![look]).await?;
+        let pool = self.observe(call, vec![query]).await?;
         let found = match &place.at {
-            At::Attached(snapshot) => pool.snapshot(snapshot).and_then(shown::attached),
-            At::Detached(dataset) => pool.dataset(dataset).and_then(shown::detached),
+            At::Attached(snapshot) => pool.snapshot(snapshot).and_then(results::attached),
+            At::Detached(dataset) => pool.dataset(dataset).and_then(results::detached),
         };
         match found {
             Some(properties) => self.snapshot(&Taken { place, properties }),
@@ -398,11 +411,9 @@ where
         filter: &SnapshotFilter,
         page: &PageRequest,
     ) -> Result<Page<Snapshot>, Error> {
-        let shelves = self.snapshot_shelves(filter.source.as_ref())?;
-        self.page(call, "s", shelves, page, |entry| {
-            self.listed_snapshot(entry)
-        })
-        .await
+        let scopes = self.snapshot_scopes(filter.source.as_ref())?;
+        self.page(call, "s", scopes, page, |entry| self.listed_snapshot(entry))
+            .await
     }
 
     async fn publish_volume(
@@ -412,10 +423,10 @@ where
         node: &NodeId,
         _capability: &VolumeCapability,
     ) -> Result<(), Error> {
-        if !self.export.knows_nodes() {
+        if !self.export.is_per_node() {
             return Err(self.unsupported("publish volume"));
         }
-        self.access(call, id, Wish::Allow(node)).await
+        self.access(call, id, AccessChange::Allow(node)).await
     }
 
     async fn unpublish_volume(
@@ -424,10 +435,10 @@ where
         id: &VolumeId,
         node: Option<&NodeId>,
     ) -> Result<(), Error> {
-        if !self.export.knows_nodes() {
+        if !self.export.is_per_node() {
             return Err(self.unsupported("unpublish volume"));
         }
-        self.access(call, id, Wish::Revoke(node)).await
+        self.access(call, id, AccessChange::Revoke(node)).await
     }
 
     async fn orphans(
@@ -450,12 +461,12 @@ where
 
     async fn is_exported(&self, call: &Call, id: &VolumeId) -> Result<bool, Error> {
         let owner = self.settings.policy.owner();
-        self.is_so(call, id, Wish::Present(owner)).await
+        self.is_so(call, id, AccessChange::Present(owner)).await
     }
 
     async fn repair_export(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
         let owner = self.settings.policy.owner();
-        self.access(call, id, Wish::Present(owner)).await
+        self.access(call, id, AccessChange::Present(owner)).await
     }
 
     fn longest_attachment(&self) -> Option<Attachment> {

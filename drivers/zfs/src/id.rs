@@ -14,7 +14,7 @@ use crate::observed::{Guid, VolumeKind};
 /// The longest id of a volume.
 const MAX_VOLUME: usize = 128;
 /// How helper snapshots begin: those that a volume is made of, and those of detached snapshots.
-pub(crate) const HELPER: &str = "volume-source-for-";
+pub const HELPER: &str = "volume-source-for-";
 const FOR_VOLUME: &str = "volume-source-for-volume-";
 const FOR_SNAPSHOT: &str = "volume-source-for-snapshot-";
 const FOR_COPY: &str = "volume-source-for-copy-";

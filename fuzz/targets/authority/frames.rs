@@ -1,6 +1,6 @@
 //! Reads one direction of an HTTP/2 connection, as a witness: nothing is bounded or repaired.
 
-use omnibus_csi::server::hpack::{Decoder, Field};
+use h2_authority::hpack::{Decoder, Field};
 
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;

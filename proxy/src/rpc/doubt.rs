@@ -11,7 +11,7 @@ use std::time::Duration;
 use driver_core::{Effect, Error, Kind};
 use tokio::time::Instant;
 
-use crate::inflight::{Key, Keys};
+use crate::rpc::in_flight::{Key, Keys};
 
 /// How many objects are remembered; with more, everything is in doubt.
 const LIMIT: usize = 65_536;
@@ -149,7 +149,7 @@ pub(super) fn is_passing(kind: Kind) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inflight::{Hold, Object};
+    use crate::rpc::in_flight::{Hold, Object};
     use driver_core::VolumeId;
 
     fn keys(ids: &[&str]) -> Keys {

@@ -9,10 +9,10 @@ use driver_core::{Call, Effect, Error, Kind};
 use futures_util::FutureExt;
 use tokio::time::Instant;
 
-use crate::connection::{Connection, Toil};
-use crate::inflight::{Guard, Keys};
-use crate::metrics::{Metrics, Outcome};
+use crate::routing::connection::{Connection, WorkClass};
 use crate::rpc::doubt::Trace;
+use crate::rpc::in_flight::{Guard, Keys};
+use crate::telemetry::metrics::{Metrics, Outcome};
 
 /// How long one connection of several may take to answer.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -64,7 +64,8 @@ impl Task {
         verb: &'static str,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        self.have_done(connection, Toil::Short, verb, work).await
+        self.have_done(connection, WorkClass::Short, verb, work)
+            .await
     }
 
     /// The same for what may copy much.
@@ -74,7 +75,8 @@ impl Task {
         verb: &'static str,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        self.have_done(connection, Toil::Copy, verb, work).await
+        self.have_done(connection, WorkClass::Copy, verb, work)
+            .await
     }
 
     /// The same for what may delete much.
@@ -84,20 +86,21 @@ impl Task {
         verb: &'static str,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        self.have_done(connection, Toil::Deletion, verb, work).await
+        self.have_done(connection, WorkClass::Deletion, verb, work)
+            .await
     }
 
     async fn have_done<T>(
         &self,
         connection: &Connection,
-        toil: Toil,
+        class: WorkClass,
         verb: &'static str,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let begun = Instant::now();
         // That there is no thread is told before one of several is taken to be silent.
         let patience = THREAD_PATIENCE.min(self.call.remaining() / 3);
-        let result = connection.on_account(toil, patience, work).await;
+        let result = connection.run_limited(class, patience, work).await;
         let outcome = match &result {
             Ok(_) => Outcome::Done,
             Err(error) if error.effect() == Effect::Possible => Outcome::Unknown,

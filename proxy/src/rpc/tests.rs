@@ -8,7 +8,7 @@ use csi_proto::v1::volume_capability::{AccessMode, AccessType, MountVolume, acce
 use tonic::Request;
 
 use super::*;
-use crate::controller::ControllerService;
+use crate::csi::controller::ControllerHandler;
 use crate::testing::{Memory, Trouble, plugin};
 
 const CONFIG: &str = "driver: memory";
@@ -33,17 +33,17 @@ fn delete(id: &str) -> Request<v1::DeleteVolumeRequest> {
     })
 }
 
-fn service(driver: &Arc<Memory>) -> ControllerService {
-    ControllerService(plugin(driver, CONFIG))
+fn service(driver: &Arc<Memory>) -> ControllerHandler {
+    ControllerHandler(plugin(driver, CONFIG))
 }
 
-fn metric(service: &ControllerService, line: &str) -> bool {
+fn metric(service: &ControllerHandler, line: &str) -> bool {
     let page = service.0.runner.metrics.encode().expect("metrics");
     page.lines().any(|l| l == line)
 }
 
 /// Waits until no work is left.
-async fn idle(service: &ControllerService) {
+async fn idle(service: &ControllerHandler) {
     let tracker = service.0.runner.tracker();
     tracker.close();
     tracker.wait().await;

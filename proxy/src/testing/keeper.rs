@@ -11,8 +11,8 @@ use driver_core::{
 };
 
 use super::volume;
-use crate::connection::Connection;
-use crate::connections::ConnectionName;
+use crate::routing::connection::Connection;
+use crate::routing::connections::ConnectionName;
 
 /// What it has.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ mod hooks;
 mod state;
 
 use async_trait::async_trait;
-use node_utils::capability::VolumeCapability;
+use csi_types::capability::VolumeCapability;
 
 use self::hooks::Hooks;
 pub use self::hooks::{Gate, Moment, Trick, Verb};

@@ -1,0 +1,283 @@
+//! What one configuration file makes of this process: its connections, its node, what it advertises.
+//!
+//! The same road for serving, for `check` and for `try`. A file with a driver of its own makes one
+//! connection without a name; nothing below asks which it was. No backend is touched.
+
+use std::sync::Arc;
+
+use driver_core::config::{ConfigError, Document, NodeCapability};
+use driver_core::{Capabilities, Driver, Expansion, NodeId};
+use driver_node_manual::NodeManual;
+use node_utils::Tools;
+use node_utils::blocking::ThreadPool;
+
+use crate::csi::advertise::Advertised;
+use crate::csi::node::info::NodeInfo;
+use crate::csi::node::service::NodeService;
+use crate::csi::plugin::Modes;
+use crate::csi::spec_version::CsiVersion;
+use crate::process;
+use crate::routing::connection::{Connection, ConnectionContext, PROXY, SECTIONS};
+use crate::routing::connections::{ConnectionName, Connections};
+use crate::routing::folder::{Folder, ProxySettings, States};
+use crate::routing::topology::matching::TopologyKeys;
+
+/// Where a process runs, and for whom.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    /// The node.
+    pub node: NodeId,
+    /// The version of the specification to pretend to.
+    pub version: CsiVersion,
+    /// The programs that the node runs.
+    pub tools: Tools,
+    /// Which services it serves, if that is known.
+    pub modes: Option<Modes>,
+}
+
+/// A configuration that cannot be used.
+#[derive(Debug)]
+pub struct InvalidConfig {
+    /// It, for what else is odd about it.
+    pub document: Arc<Document>,
+    /// Why.
+    pub error: ConfigError,
+}
+
+/// What one configuration file makes of this process.
+#[derive(Debug)]
+pub struct App {
+    /// The driver that the file names.
+    pub kind: String,
+    /// What the orchestrator is told that it can do.
+    pub advertised: Advertised,
+    /// The backends.
+    pub connections: Connections,
+    /// What is done on the node.
+    pub node: NodeService,
+    /// What is told about the node.
+    pub info: NodeInfo,
+    /// Where connections lie that come and go.
+    pub folder: Option<Folder>,
+    /// What is known of them.
+    pub states: States,
+}
+
+/// What drivers of this build can do, and what an orchestrator is told of a process whose connections
+/// come and go: sidecars ask once. compat: "The proxy".
+const SUPERSET: Capabilities = Capabilities {
+    volumes: true,
+    list_volumes: true,
+    get_volume: true,
+    capacity: true,
+    snapshots: true,
+    list_snapshots: true,
+    get_snapshot: true,
+    clones: true,
+    expand: Expansion::ControllerAndNode,
+    publish: true,
+    topology: true,
+    orphans: true,
+    exports: true,
+};
+
+// === impl App ===
+
+impl App {
+    /// What `document` makes of a process in these surroundings.
+    pub fn open(
+        document: Document,
+        at: &Environment,
+    ) -> Result<(Arc<Document>, Self), InvalidConfig> {
+        let document = Arc::new(document);
+        let opened = match document.driver() {
+            Ok(PROXY) => Self::of_folder(&document, at),
+            _ => Self::of_one(&document, at),
+        };
+        match opened {
+            Ok(app) => Ok((document, app)),
+            Err(error) => Err(InvalidConfig { document, error }),
+        }
+    }
+
+    /// One connection without a name.
+    fn of_one(document: &Document, at: &Environment) -> Result<Self, ConfigError> {
+        let context = ConnectionContext {
+            node: at.node.clone(),
+            tools: at.tools.clone(),
+            keys: TopologyKeys::default(),
+            no_local: None,
+            place: None,
+            threads: ThreadPool::new(process::OF_CONNECTIONS),
+        };
+        let connection = Connection::open(ConnectionName::unnamed(), document, &context)?;
+        let driver = Arc::clone(connection.driver());
+        let (can, access) = (connection.can(), connection.access());
+        let advertised = Advertised::new(can, access, &document.common()?, at.version);
+        let groups = honours_group(&advertised, at.version);
+        let place = driver.node_topology();
+        Ok(Self {
+            kind: driver.kind().to_owned(),
+            info: NodeInfo::plain(at.node.clone(), place),
+            node: NodeService::open(document, driver, &at.tools, groups)?,
+            advertised,
+            connections: Connections::single(connection),
+            folder: None,
+            states: States::default(),
+        })
+    }
+
+    /// The connections of a folder; none yet.
+    fn of_folder(document: &Arc<Document>, at: &Environment) -> Result<Self, ConfigError> {
+        let settings = ProxySettings::read(document)?;
+        document.has_defaults_for_others(&SECTIONS);
+        let by_hand: Arc<dyn Driver> = Arc::new(NodeManual);
+        let config = document.common()?;
+        let access = by_hand.access_rules();
+        let advertised = Advertised::new(SUPERSET, &access, &config, at.version);
+        let groups = honours_group(&advertised, at.version);
+        let node = NodeService::open(document, by_hand, &at.tools, groups)?;
+        let info = NodeInfo::told(&settings, at)?;
+        let context = ConnectionContext {
+            node: at.node.clone(),
+            tools: at.tools.clone(),
+            keys: settings.keys.clone(),
+            no_local: no_local(&settings, at),
+            place: info.place(),
+            threads: ThreadPool::new(process::OF_CONNECTIONS),
+        };
+        let connections = Connections::named(settings.names.clone());
+        // Nodes need no connection: what they have to know is in each volume.
+        let controls = at.modes.is_none_or(|modes| modes.controller);
+        let folder = controls.then(|| {
+            let base = Arc::clone(document);
+            Folder::new(&settings, base, Arc::new(context), connections.clone())
+        });
+        Ok(Self {
+            kind: PROXY.to_owned(),
+            advertised,
+            connections,
+            node,
+            info,
+            folder,
+            states: States::default(),
+        })
+    }
+}
+
+/// Why volumes of this very node cannot be served. compat: "The proxy".
+fn no_local(settings: &ProxySettings, at: &Environment) -> Option<&'static str> {
+    if at.modes.is_some_and(|modes| !modes.node) {
+        return Some("this controller stands for all nodes");
+    }
+    (!settings.topology.tells_nodes_apart()).then_some("nodes do not tell which one they are")
+}
+
+/// Whether the group of a mount was promised to be honoured.
+pub(crate) fn honours_group(advertised: &Advertised, version: CsiVersion) -> bool {
+    let listed = &advertised.node;
+    version >= CsiVersion::minor(5) && listed.contains(&NodeCapability::VolumeMountGroup)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use driver_core::config::NoEnvironment;
+
+    use super::*;
+    use crate::routing::connection::{BUILT, LETTING_IN, least};
+
+    /// Whether an orchestrator that was told of `all` was told of `one`.
+    fn covers(all: Capabilities, one: Capabilities) -> bool {
+        let Capabilities {
+            volumes,
+            list_volumes,
+            get_volume,
+            capacity,
+            snapshots,
+            list_snapshots,
+            get_snapshot,
+            clones,
+            expand,
+            publish,
+            topology,
+            orphans,
+            exports,
+        } = one;
+        let expands = match (expand, all.expand) {
+            (Expansion::None, _) | (_, Expansion::ControllerAndNode) => true,
+            (one, all) => one == all,
+        };
+        let pairs = [
+            (volumes, all.volumes),
+            (list_volumes, all.list_volumes),
+            (get_volume, all.get_volume),
+            (capacity, all.capacity),
+            (snapshots, all.snapshots),
+            (list_snapshots, all.list_snapshots),
+            (get_snapshot, all.get_snapshot),
+            (clones, all.clones),
+            (publish, all.publish),
+            (topology, all.topology),
+            (orphans, all.orphans),
+            (exports, all.exports),
+        ];
+        expands && pairs.into_iter().all(|(one, all)| all || !one)
+    }
+
+    /// Those whose volumes are files and never disks.
+    const OF_FILES: [&str; 4] = [
+        "local-hostpath",
+        "zfs-generic-nfs",
+        "zfs-generic-smb",
+        "zfs-local-dataset",
+    ];
+
+    #[test]
+    fn what_any_driver_of_this_build_can_do_is_told_of_the_proxy() {
+        let context = ConnectionContext {
+            node: NodeId::parse("node-1").expect("a node"),
+            tools: Tools::of_this_machine(),
+            keys: TopologyKeys::default(),
+            no_local: None,
+            place: None,
+            threads: ThreadPool::new(8),
+        };
+        let texts = BUILT.map(|kind| (kind, least(kind)));
+        let letting_in = LETTING_IN.map(|(kind, text)| (kind, text.to_owned()));
+        let root = "{driver: proxy, proxy: {configFolder: /none}}";
+        let root = Document::parse(root, &NoEnvironment).expect("yaml");
+        let at = Environment {
+            node: context.node.clone(),
+            version: CsiVersion::minor(12),
+            tools: context.tools.clone(),
+            modes: None,
+        };
+        let (_, app) = App::open(root, &at).expect("a app");
+        let (mut publishing, mut grouping) = (Vec::new(), BTreeSet::new());
+        for (kind, text) in texts.into_iter().chain(letting_in) {
+            let document = Document::parse(&text, &NoEnvironment).expect("yaml");
+            let name = ConnectionName::parse("one").expect("a name");
+            let connection = Connection::open(name, &document, &context).expect(kind);
+            assert_eq!(connection.driver().kind(), kind);
+            assert!(covers(SUPERSET, connection.can()), "{kind}");
+            if connection.can().publish {
+                publishing.push(kind);
+            }
+            let (can, access) = (connection.can(), connection.access());
+            let config = document.common().expect("configuration");
+            let alone = Advertised::new(can, access, &config, at.version).node;
+            let told = |capability: &&NodeCapability| app.advertised.node.contains(capability);
+            // That would be a promise for all volumes of the process, those made by hand among them.
+            let untold: Vec<_> = alone.iter().filter(|one| !told(one)).collect();
+            match *untold {
+                [] => {}
+                [NodeCapability::VolumeMountGroup] => drop(grouping.insert(kind)),
+                _ => panic!("{kind}: {untold:?}"),
+            }
+        }
+        assert_eq!(grouping, OF_FILES.into(), "as documented");
+        assert_eq!(publishing, LETTING_IN.map(|(kind, _)| kind));
+    }
+}

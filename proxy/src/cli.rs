@@ -1,0 +1,12 @@
+//! The commands of the program.
+
+pub mod args;
+pub mod check;
+pub mod connections;
+pub mod exports;
+pub mod liveness_probe;
+pub mod orphans;
+mod selection;
+pub mod serve;
+pub mod try_out;
+pub mod version;

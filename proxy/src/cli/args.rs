@@ -1,0 +1,187 @@
+//! The command line and the environment, read once, into options that cannot be invalid.
+//!
+//! Without a subcommand the program is `bin/democratic-csi`: the same flags, the same environment,
+//! and what it does not know it only warns about. Files and sockets are not touched here. compat:
+//! "Command line".
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::cli::try_out::TryFlags;
+use crate::process::complain;
+
+mod cli;
+mod env;
+mod serve;
+mod tolerant;
+
+pub use cli::{
+    CheckFlags, ConnectionsFlags, ExportsFlags, LivenessFlags, LogFlags, OrphansFlags, ServeFlags,
+};
+pub use env::{Effect, VARIABLES, Variable, without_effect};
+pub use serve::{Serve, Tcp, UnixSocket};
+
+/// The exit code of a wrong command line or configuration: `EX_USAGE`.
+pub const EX_USAGE: u8 = 64;
+
+/// What the program was asked to do.
+#[derive(Debug)]
+pub enum Invocation {
+    /// Serve CSI.
+    Serve(Box<Serve>),
+    /// Run a subcommand.
+    Command(Command),
+}
+
+/// What the program does besides serving.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Look for what is wrong with a configuration, without changing anything
+    Check(CheckFlags),
+    /// List the connections of a folder: how their storage is, its room, its volumes
+    Connections(ConnectionsFlags),
+    /// List what a backend holds and nobody owns, and remove it on request
+    #[command(after_help = cli::AFTER_ORPHANS)]
+    Orphans(OrphansFlags),
+    /// See whether all volumes are still exported, and put back what is missing on request
+    #[command(after_help = cli::AFTER_EXPORTS)]
+    Exports(ExportsFlags),
+    /// Let a volume live its whole life: on this machine, or on your own storage
+    Try(TryFlags),
+    /// Ask a running server whether it is ready: exit 0 if it is
+    LivenessProbe(LivenessFlags),
+    /// Say which version this is
+    Version {
+        /// List every environment variable that is read, and those that are known and do nothing
+        #[arg(long)]
+        environment: bool,
+    },
+}
+
+/// Why the command line cannot be followed, or what it asked to be told.
+#[derive(Debug, thiserror::Error)]
+pub enum ArgsError {
+    /// `--help`, `--version`, or a flag that cannot be read: clap says it best.
+    #[error("{0}")]
+    Clap(#[from] clap::Error),
+    /// Flags that can be read and cannot be meant.
+    #[error("{}", .0.join("\n"))]
+    Usage(Vec<String>),
+}
+
+/// The environment, as far as it is asked for.
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "omnibus-csi",
+    version,
+    about = "One CSI driver process for many storage backends; replaces democratic-csi",
+    long_about = cli::ABOUT,
+    after_help = cli::HINT,
+    after_long_help = cli::AFTER,
+    args_conflicts_with_subcommands = true,
+    subcommand_help_heading = "Other things to do",
+    disable_help_subcommand = true,
+)]
+struct Cli {
+    #[command(flatten)]
+    serve: ServeFlags,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// Reads the command line. `argv` begins with the name of the program.
+pub fn parse(argv: Vec<OsString>, env: Lookup<'_>) -> Result<Invocation, ArgsError> {
+    let mut argv = argv.into_iter();
+    let program = argv.next().unwrap_or_default();
+    let mut rest: Vec<OsString> = argv.collect();
+    // compat: "Command line": the image has links by these names.
+    let name = Path::new(&program)
+        .file_name()
+        .and_then(|name| name.to_str());
+    if name == Some("liveness-probe") {
+        rest.insert(0, "liveness-probe".into());
+    }
+    let mut warnings = Vec::new();
+    if !is_subcommand(rest.first()) {
+        let tolerant = tolerant::known_only(rest, &serve_flags());
+        warnings = tolerant.warnings;
+        rest = tolerant.known;
+        env::add_flags(&mut rest, "DEMOCRATIC_CSI_", &serve_flags(), env);
+        env::add_flags(&mut rest, "OMNIBUS_CSI_", &cli::OURS, env);
+    } else if rest.first().is_some_and(|first| first == "liveness-probe") {
+        let tolerant = tolerant::known_only(rest.split_off(1), &cli::LIVENESS);
+        warnings = tolerant.warnings;
+        rest.extend(tolerant.known);
+        env::add_flags(
+            &mut rest,
+            "DEMOCRATIC_CSI_LIVENESS_PROBE_",
+            &cli::LIVENESS,
+            env,
+        );
+    }
+    rest.insert(0, "omnibus-csi".into());
+    let matches = Cli::command().try_get_matches_from(rest)?;
+    let cli = Cli::from_arg_matches(&matches)?;
+    match cli.command {
+        Some(Command::LivenessProbe(mut flags)) => {
+            flags.warnings = warnings;
+            Ok(Invocation::Command(Command::LivenessProbe(flags)))
+        }
+        Some(command) => Ok(Invocation::Command(command)),
+        None => Serve::from_flags(cli.serve, env, warnings)
+            .map(|serve| Invocation::Serve(Box::new(serve)))
+            .map_err(ArgsError::Usage),
+    }
+}
+
+/// Whether the first argument names a subcommand, or tries to: no flag has ever been a bare word.
+fn is_subcommand(first: Option<&OsString>) -> bool {
+    first
+        .and_then(|first| first.to_str())
+        .is_some_and(|first| !first.starts_with('-'))
+}
+
+fn serve_flags() -> Vec<&'static str> {
+    cli::DEMOCRATIC.iter().chain(&cli::OURS).copied().collect()
+}
+
+// === impl ArgsError ===
+
+impl ArgsError {
+    /// The exit code: asking for help is no error.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Clap(error) if is_question(error) => 0,
+            _ => EX_USAGE,
+        }
+    }
+
+    /// Says it, to standard output if it was asked for.
+    pub fn print(&self) {
+        match self {
+            // A terminal that is gone cannot be told.
+            Self::Clap(error) => drop(error.print()),
+            Self::Usage(problems) => {
+                for problem in problems {
+                    complain(&format!("omnibus-csi: {problem}"));
+                }
+                complain("omnibus-csi: `omnibus-csi --help` explains every flag");
+            }
+        }
+    }
+}
+
+fn is_question(error: &clap::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,310 @@
+//! The flags as clap sees them, and what `--help` teaches.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::serve::seconds;
+use crate::csi::spec_version::CsiVersion;
+use crate::telemetry::log::{LogFormat, Verbosity};
+
+pub(super) const ABOUT: &str = "\
+One CSI driver process for many storage backends.
+
+Without a subcommand it serves CSI, with the command line of democratic-csi: what starts that one
+starts this one, with the same flags, configuration and volumes.";
+
+pub(super) const HINT: &str = "`--help` tells more, with examples, exit codes and signals.";
+
+pub(super) const AFTER: &str = "\
+Examples:
+  Watch a volume live its whole life, with nothing to set up:
+    omnibus-csi try
+  Serve both halves of a driver on a unix socket:
+    omnibus-csi --driver-config-file=driver.yaml --csi-name=org.example.nas \\
+      --csi-version=1.5.0 --server-socket=/csi-data/csi.sock
+  See how all connections of a folder are:
+    omnibus-csi connections --driver-config-file=proxy.yaml
+  Put back exports that a storage host has lost:
+    omnibus-csi exports --driver-config-file=driver.yaml --repair
+  Look for mistakes first, without touching the storage:
+    omnibus-csi check --driver-config-file=driver.yaml --offline
+
+Environment:
+  Each flag of democratic-csi is also read from DEMOCRATIC_CSI_<FLAG>, each of ours from
+  OMNIBUS_CSI_<FLAG>; the command line wins, but CSI_VERSION overrides --csi-version.
+  CSI_NODE_ID is the node's id (default: the host's name). CSI_ENDPOINT is the listener if no
+  flag names one. `omnibus-csi version --environment` lists every variable.
+
+Signals:
+  TERM, INT    finish the calls in progress, remove the socket, exit; again: at once
+  USR1, USR2   one step more, one step less in the log
+
+Exit codes:
+  0   asked to stop, or all is well
+  1   something failed: a socket that cannot be had, a check with errors, a server that is not ready
+  64  the command line or the configuration is wrong; nothing was begun";
+
+pub(super) const AFTER_ORPHANS: &str = "\
+Listed is only what is provably ours and was never given to anybody: volumes and detached snapshots that
+were not made to their end, helper snapshots that nothing stands on, empty containers of detached
+snapshots. A retry of the same call completes or removes them, too; these are for calls that nobody
+repeats. Volumes and snapshots that were made to their end are never listed, nor are copies that run, nor
+what bears the driver or the instance_id of another connection. Clusters that share a parent, the driver
+and the instance_id cannot be told apart: do not use --remove there.
+--remove shows everything first, and looks at each once more before it goes.
+
+Examples:
+  See what a week has left behind:
+    omnibus-csi orphans --driver-config-file=driver.yaml --min-age=7d
+  Remove it:
+    omnibus-csi orphans --driver-config-file=driver.yaml --min-age=7d --remove
+  One connection of a folder, for a program:
+    omnibus-csi orphans --driver-config-file=proxy.yaml --connection=nas --json
+
+Exit codes: 0 nothing is left, 1 something is, or may be, 64 wrong command line or configuration";
+
+pub(super) const AFTER_EXPORTS: &str = "\
+A storage host that started anew without its saved configuration exports nothing. Each volume is put back
+when it is next asked for; this does it for all. Who gets in stays as it was. Volumes that bear the driver
+or the instance_id of another connection are left out.
+
+Examples:
+  See what is missing:
+    omnibus-csi exports --driver-config-file=driver.yaml
+  Put it back:
+    omnibus-csi exports --driver-config-file=driver.yaml --repair
+
+Exit codes: 0 all are exported, 1 something is missing or not known, 64 wrong command line or configuration";
+
+/// The flags of `bin/democratic-csi`.
+pub(super) const DEMOCRATIC: [&str; 9] = [
+    "driver-config-file",
+    "csi-version",
+    "csi-name",
+    "csi-mode",
+    "server-address",
+    "server-port",
+    "server-socket",
+    "server-socket-permissions-mode",
+    "log-level",
+];
+
+/// The flags that democratic-csi does not have.
+pub(super) const OURS: [&str; 3] = ["log-format", "metrics-address", "shutdown-grace"];
+
+/// The flags of `bin/liveness-probe`, and one of ours.
+pub(super) const LIVENESS: [&str; 3] = ["csi-version", "csi-address", "timeout"];
+
+/// What to serve, and where. Which of them are required is found out later, with the environment.
+#[derive(Debug, Args)]
+pub struct ServeFlags {
+    /// The configuration of the storage, YAML
+    #[arg(long, value_name = "PATH", help_heading = "What to serve (required)")]
+    pub driver_config_file: Option<PathBuf>,
+    /// The version of the CSI specification to pretend to, 1.0.0 to 1.13.0
+    #[arg(
+        long,
+        value_name = "VERSION",
+        help_heading = "What to serve (required)"
+    )]
+    pub csi_version: Option<String>,
+    /// The name of the driver in the cluster
+    #[arg(long, value_name = "NAME", help_heading = "What to serve (required)")]
+    pub csi_name: Option<String>,
+    /// `controller` or `node`; repeat it for both (default: both)
+    #[arg(
+        long,
+        value_name = "MODE",
+        value_delimiter = ',',
+        help_heading = "What to serve (required)"
+    )]
+    pub csi_mode: Vec<String>,
+
+    /// A unix socket: a path, with or without `unix://`
+    #[arg(
+        long,
+        value_name = "PATH",
+        help_heading = "Where to listen (at least one)"
+    )]
+    pub server_socket: Option<String>,
+    /// The permissions of the socket, octal
+    #[arg(
+        long,
+        value_name = "MODE",
+        default_value = "0600",
+        help_heading = "Where to listen (at least one)"
+    )]
+    pub server_socket_permissions_mode: String,
+    /// A TCP address; anyone who reaches it owns the storage. Needs --server-port
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        help_heading = "Where to listen (at least one)"
+    )]
+    pub server_address: Option<String>,
+    /// The TCP port. Needs --server-address
+    #[arg(
+        long,
+        value_name = "PORT",
+        help_heading = "Where to listen (at least one)"
+    )]
+    pub server_port: Option<String>,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "explained by its own type")]
+    pub log: LogFlags,
+
+    /// Serve metrics, health and the log level over HTTP there; `:9090` is loopback (default: off)
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Running")]
+    pub metrics_address: Option<String>,
+    /// How long calls in progress may take after a signal, in seconds
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "25",
+        help_heading = "Running"
+    )]
+    pub shutdown_grace: String,
+}
+
+/// What to log, and how.
+#[derive(Debug, Args)]
+pub struct LogFlags {
+    /// How much to log (default: info, or verbose on a terminal)
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        ignore_case = true,
+        help_heading = "Running"
+    )]
+    pub log_level: Option<Verbosity>,
+    /// How to log; `auto` is text on a terminal and JSON otherwise
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "auto",
+        help_heading = "Running"
+    )]
+    pub log_format: LogFormat,
+}
+
+/// What to check.
+#[derive(Debug, Args)]
+pub struct CheckFlags {
+    /// The configuration of the storage, YAML
+    #[arg(long, value_name = "PATH")]
+    pub driver_config_file: PathBuf,
+    /// Look at the file only, not at the storage
+    #[arg(long)]
+    pub offline: bool,
+    /// Write the findings as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What to list.
+#[derive(Debug, Args)]
+pub struct ConnectionsFlags {
+    /// The configuration with `driver: proxy`, YAML
+    #[arg(long, value_name = "PATH")]
+    pub driver_config_file: PathBuf,
+    /// Look at the files only, not at the storage
+    #[arg(long)]
+    pub offline: bool,
+    /// Write the list as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where to look for what nobody owns.
+#[derive(Debug, Args)]
+pub struct OrphansFlags {
+    /// The configuration of the storage, YAML
+    #[arg(long, value_name = "PATH")]
+    pub driver_config_file: PathBuf,
+    /// One connection of a folder (default: all of them)
+    #[arg(long, value_name = "NAME")]
+    pub connection: Option<String>,
+    /// Only what is older, such as `30m`, `12h` or `7d`: what is younger may be in the making
+    #[arg(long, value_name = "AGE", default_value = "1h", value_parser = age)]
+    pub min_age: Duration,
+    /// Remove what is found, after it was shown; with `--json` it is shown on standard error
+    #[arg(long)]
+    pub remove: bool,
+    /// Write the list as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which exports to look at.
+#[derive(Debug, Args)]
+pub struct ExportsFlags {
+    /// The configuration of the storage, YAML
+    #[arg(long, value_name = "PATH")]
+    pub driver_config_file: PathBuf,
+    /// One connection of a folder (default: all of them)
+    #[arg(long, value_name = "NAME")]
+    pub connection: Option<String>,
+    /// Put back what is missing
+    #[arg(long)]
+    pub repair: bool,
+    /// Write what was found as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A time with a unit: `90s`, `30m`, `12h`, `7d`.
+fn age(text: &str) -> Result<Duration, String> {
+    let wrong = || "give a number and a unit, such as 90s, 30m, 12h or 7d".to_owned();
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds: u64 = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3_600,
+        'd' => 86_400,
+        _ => return Err(wrong()),
+    };
+    let number = text.strip_suffix(unit).unwrap_or_default();
+    let plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let number: u64 = number.parse().ok().filter(|_| plain).ok_or_else(wrong)?;
+    number
+        .checked_mul(seconds)
+        .map(Duration::from_secs)
+        .ok_or_else(wrong)
+}
+
+/// Whom to ask.
+#[derive(Debug, Args)]
+pub struct LivenessFlags {
+    /// The CSI version of the server; every version is asked in the same way
+    #[arg(long, value_name = "VERSION")]
+    pub csi_version: Option<String>,
+    /// The server's socket: a path, with or without `unix://`, or `host:port`
+    #[arg(long, value_name = "ADDRESS")]
+    pub csi_address: String,
+    /// How long to wait for the answer, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "10")]
+    pub timeout: String,
+    /// What is odd about the command line
+    #[arg(skip)]
+    pub warnings: Vec<String>,
+}
+
+// === impl LivenessFlags ===
+
+impl LivenessFlags {
+    /// How long to wait.
+    pub(crate) fn timeout(&self) -> Result<Duration, String> {
+        seconds(&self.timeout).map_err(|problem| format!("--timeout: {problem}"))
+    }
+
+    /// A version that nobody serves is a mistake, even if every server is asked in the same way.
+    pub(crate) fn check_version(&self) -> Result<(), String> {
+        match self.csi_version.as_deref().map(str::parse::<CsiVersion>) {
+            Some(Err(error)) => Err(format!("--csi-version: {error}")),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! What to serve and where, checked as a whole: every problem is told, not only the first.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use driver_core::NodeId;
+
+use super::{Lookup, ServeFlags};
+use crate::csi::identity::PluginName;
+use crate::csi::node::programs::Programs;
+use crate::csi::plugin::Modes;
+use crate::csi::spec_version::CsiVersion;
+use crate::telemetry::log::{LogFormat, Verbosity};
+
+/// What to serve, and where.
+#[derive(Debug, Clone)]
+pub struct Serve {
+    /// The file with the storage's configuration.
+    pub driver_config_file: PathBuf,
+    /// The name in the cluster.
+    pub name: PluginName,
+    /// The version to pretend to.
+    pub version: CsiVersion,
+    /// Which services.
+    pub modes: Modes,
+    /// The id of this node.
+    pub node_id: NodeId,
+    /// The unix socket, if any.
+    pub socket: Option<UnixSocket>,
+    /// The TCP listener, if any. There is at least one of both.
+    pub tcp: Option<Tcp>,
+    /// How much to log.
+    pub verbosity: Option<Verbosity>,
+    /// How to log.
+    pub log_format: LogFormat,
+    /// Where to serve metrics, if at all.
+    pub metrics: Option<SocketAddr>,
+    /// How long calls may go on after a signal.
+    pub shutdown_grace: Duration,
+    /// The programs that the node runs.
+    pub programs: Programs,
+    /// What was ignored on the command line, for the log.
+    pub warnings: Vec<String>,
+}
+
+/// A unix socket to make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnixSocket {
+    /// Where.
+    pub path: PathBuf,
+    /// Its permission bits.
+    pub mode: u32,
+}
+
+/// A TCP address to listen on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tcp {
+    /// A name or an address.
+    pub host: String,
+    /// The port; 0 is any.
+    pub port: u16,
+}
+
+/// Problems found so far.
+struct Problems(Vec<String>);
+
+// === impl Serve ===
+
+impl Serve {
+    /// Checks flags and environment.
+    pub(super) fn from_flags(
+        flags: ServeFlags,
+        env: Lookup<'_>,
+        warnings: Vec<String>,
+    ) -> Result<Self, Vec<String>> {
+        let set = |name: &str| env(name).filter(|value| !value.is_empty());
+        let mut problems = Problems(Vec::new());
+        // compat: "Command line": this variable wins over the flag.
+        let version = set("CSI_VERSION").or(flags.csi_version);
+        let version = problems.required("--csi-version", version.as_deref(), str::parse);
+        let name = problems.required("--csi-name", flags.csi_name.as_deref(), PluginName::parse);
+        let file = problems.required("--driver-config-file", flags.driver_config_file, |path| {
+            Ok::<_, String>(path)
+        });
+        let modes = problems.check("--csi-mode", modes(&flags.csi_mode));
+        let mode = problems.check(
+            "--server-socket-permissions-mode",
+            permissions(&flags.server_socket_permissions_mode),
+        );
+        let socket = flags.server_socket.as_deref().map(socket_path);
+        let mut socket = socket.and_then(|path| problems.check("--server-socket", path));
+        let tcp = tcp(flags.server_address, flags.server_port.as_deref());
+        let mut tcp = problems
+            .check("--server-address, --server-port", tcp)
+            .flatten();
+        if problems.0.is_empty() && socket.is_none() && tcp.is_none() {
+            match set("CSI_ENDPOINT").as_deref().map(endpoint) {
+                Some(endpoint) => {
+                    let endpoint = problems.check("CSI_ENDPOINT", endpoint);
+                    (socket, tcp) = endpoint.unwrap_or_default();
+                }
+                None => problems.0.push(NO_LISTENER.into()),
+            }
+        }
+        let metrics = flags.metrics_address.as_deref().map(metrics_address);
+        let metrics = metrics.and_then(|address| problems.check("--metrics-address", address));
+        let grace = problems.check("--shutdown-grace", seconds(&flags.shutdown_grace));
+        let programs = Programs::read(env);
+        let programs = programs.map_err(|wrong| problems.0.extend(wrong)).ok();
+        let node_id = set("CSI_NODE_ID").or_else(host_name).unwrap_or_default();
+        let node_id = problems.check("CSI_NODE_ID", node(&node_id));
+        let production = set("NODE_ENV").as_deref() == Some("production");
+        match (version, name, file, modes, mode, grace, node_id, programs) {
+            (
+                Some(version),
+                Some(name),
+                Some(driver_config_file),
+                Some(modes),
+                Some(mode),
+                Some(shutdown_grace),
+                Some(node_id),
+                Some(programs),
+            ) if problems.0.is_empty() => Ok(Self {
+                driver_config_file,
+                name,
+                version,
+                modes,
+                node_id,
+                socket: socket.map(|path| UnixSocket { path, mode }),
+                tcp,
+                verbosity: flags
+                    .log
+                    .log_level
+                    .or(production.then_some(Verbosity::Info)),
+                log_format: flags.log.log_format.or_json(production),
+                metrics,
+                shutdown_grace,
+                programs,
+                warnings,
+            }),
+            _ => Err(problems.0),
+        }
+    }
+}
+
+const NO_LISTENER: &str = "nowhere to listen: give --server-socket, or --server-address with \
+                           --server-port, or CSI_ENDPOINT";
+
+// === impl Problems ===
+
+impl Problems {
+    fn check<T, E: ToString>(&mut self, what: &str, result: Result<T, E>) -> Option<T> {
+        result
+            .map_err(|error| self.0.push(format!("{what}: {}", error.to_string())))
+            .ok()
+    }
+
+    fn required<V, T, E: ToString>(
+        &mut self,
+        flag: &str,
+        value: Option<V>,
+        parse: impl FnOnce(V) -> Result<T, E>,
+    ) -> Option<T> {
+        let Some(value) = value else {
+            self.0.push(format!("{flag} is required"));
+            return None;
+        };
+        self.check(flag, parse(value))
+    }
+}
+
+fn modes(names: &[String]) -> Result<Modes, String> {
+    let mut modes = Modes {
+        controller: names.is_empty(),
+        node: names.is_empty(),
+    };
+    for name in names {
+        match name.as_str() {
+            "controller" => modes.controller = true,
+            "node" => modes.node = true,
+            other => {
+                return Err(format!(
+                    "`{}` is neither controller nor node",
+                    other.escape_debug()
+                ));
+            }
+        }
+    }
+    Ok(modes)
+}
+
+fn permissions(text: &str) -> Result<u32, String> {
+    let digits = text.strip_prefix("0o").unwrap_or(text);
+    match u32::from_str_radix(digits, 8) {
+        Ok(mode) if mode <= 0o777 && !digits.starts_with('+') => Ok(mode),
+        _ => Err(format!(
+            "`{}` is no octal mode such as 0600",
+            text.escape_debug()
+        )),
+    }
+}
+
+/// A path with or without `unix://` (or `unix:`).
+fn socket_path(text: &str) -> Result<PathBuf, String> {
+    let path = text.strip_prefix("unix:").unwrap_or(text);
+    let path = path
+        .strip_prefix("//")
+        .filter(|_| path != text)
+        .unwrap_or(path);
+    // The kernel's limit for a socket's path, with its closing zero.
+    match path.len() {
+        0 => Err("the path is empty".into()),
+        1..=107 => Ok(PathBuf::from(OsString::from(path))),
+        length => Err(format!(
+            "the path has {length} bytes; a socket's path has at most 107"
+        )),
+    }
+}
+
+fn tcp(address: Option<String>, port: Option<&str>) -> Result<Option<Tcp>, String> {
+    match (address, port) {
+        (None, None) => Ok(None),
+        (Some(host), Some(port)) => Ok(Some(Tcp {
+            host,
+            port: port.parse().map_err(|_| "the port is no number to 65535")?,
+        })),
+        _ => Err("one needs the other".into()),
+    }
+}
+
+/// What the CSI specification says a plugin is told.
+fn endpoint(text: &str) -> Result<(Option<PathBuf>, Option<Tcp>), String> {
+    let Some(address) = text.strip_prefix("tcp://") else {
+        return Ok((Some(socket_path(text)?), None));
+    };
+    let (host, port) = address.rsplit_once(':').ok_or("the port is missing")?;
+    let host = host
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .to_owned();
+    Ok((None, tcp(Some(host), Some(port))?))
+}
+
+/// `:9090` is loopback: to be seen from elsewhere must be said.
+fn metrics_address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix(':').unwrap_or(text);
+    if let Ok(port) = port.parse() {
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
+    }
+    let named = text
+        .strip_prefix("localhost:")
+        .and_then(|port| port.parse().ok());
+    match named {
+        Some(port) => Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)),
+        None => text.parse().map_err(|_| {
+            format!(
+                "`{}` is no address such as 127.0.0.1:9090",
+                text.escape_debug()
+            )
+        }),
+    }
+}
+
+/// A number of seconds, with or without `s`.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text.strip_suffix('s').unwrap_or(text).parse::<f64>().ok();
+    let seconds = number.filter(|seconds| (0.0..=86_400.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| {
+        format!(
+            "`{}` is no number of seconds up to a day",
+            text.escape_debug()
+        )
+    })
+}
+
+/// Narrower than what a request may hold: whoever made this one meant the name of a machine.
+fn node(text: &str) -> Result<NodeId, String> {
+    if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err("holds a blank, a line break or a control character".into());
+    }
+    NodeId::parse(text).map_err(|error| error.to_string())
+}
+
+fn host_name() -> Option<String> {
+    rustix::system::uname()
+        .nodename()
+        .to_str()
+        .ok()
+        .map(str::to_owned)
+}

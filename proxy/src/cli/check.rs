@@ -1,0 +1,347 @@
+//! `check`: what is wrong with a configuration, found without changing anything.
+//!
+//! First the file alone: what a server would refuse, and what it would only warn about, because
+//! here is the place to be strict. Then, unless told otherwise, the storage, as far as looking
+//! goes. Each finding says what to do.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use driver_core::config::Severity;
+use driver_core::{Call, Error, NodeId};
+use futures_util::future::join_all;
+use node_utils::Tools;
+
+use crate::app::{App, Environment};
+use crate::cli::args::CheckFlags;
+use crate::csi::node::identity::NodeIdConfig;
+use crate::csi::spec_version::CsiVersion;
+use crate::process;
+use crate::routing::config_file::{self, ConfigFileError};
+use crate::routing::connection::Connection;
+use crate::routing::connections::ConnectionName;
+use crate::routing::folder::Surveyed;
+use crate::rpc::status;
+
+mod report;
+
+use report::{Finding, Report, Weight};
+
+/// How long the storage may take to answer.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Checks, reports on standard output, and returns the exit code.
+pub fn run(flags: &CheckFlags) -> ExitCode {
+    let report = check(flags);
+    report.print(flags.json);
+    report.exit_code()
+}
+
+fn check(flags: &CheckFlags) -> Report {
+    let mut report = Report::new(&flags.driver_config_file);
+    // The version only gates what is advertised, and nothing is.
+    let file = &flags.driver_config_file;
+    let at = Environment {
+        node: node(),
+        version: CsiVersion::NEWEST,
+        // A check runs no program of the node.
+        tools: Tools::of_this_machine(),
+        modes: None,
+    };
+    let opened = config_file::read(file).map(|document| App::open(document, &at));
+    let (document, app) = match opened {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(refused)) => {
+            let path = file.clone();
+            report.add(unusable(&ConfigFileError::Config(path, refused.error)));
+            // What else is odd may be the reason.
+            report.all(refused.document.findings_so_far().into_iter().map(odd));
+            report.unusable();
+            return report;
+        }
+        Err(error) => {
+            report.add(unusable(&error));
+            report.unusable();
+            return report;
+        }
+    };
+    let alone = app.folder.is_none();
+    let odd_here = |finding| {
+        if alone {
+            odd_alone(finding)
+        } else {
+            odd(finding)
+        }
+    };
+    report.all(document.findings().into_iter().map(odd_here));
+    report.driver(&app.kind);
+    let mut parts = Vec::new();
+    let connections = match app.folder {
+        None => {
+            let only = app.connections.only();
+            if let Some(only) = &only {
+                report.storage_of(only);
+            }
+            only.into_iter().collect()
+        }
+        Some(mut folder) => {
+            if app.info.ids().is_some_and(NodeIdConfig::asks_initiators) {
+                report.add(note("proxy.nodeId.parts", ON_NODES));
+            }
+            let survey = folder.survey();
+            report.all(survey.odd.into_iter().map(odd_folder));
+            report.all(survey.missing.into_iter().map(missing));
+            let (found, reports) = survey.all.into_iter().map(of_connection).unzip();
+            parts = reports;
+            Vec::into_iter(found).flatten().collect::<Vec<_>>()
+        }
+    };
+    if !flags.offline {
+        ask(&connections, &mut report, &mut parts);
+    }
+    report.connections(parts);
+    report
+}
+
+/// What only the process that serves can find out, because it knows where it runs.
+const OF_NODES: &str = "its volumes belong to a node: served by a process on every node, and refused \
+                        by a controller that stands for all nodes";
+const ON_NODES: &str = "names of initiators are read on each node when it starts, and not here";
+
+fn note(about: &str, message: &str) -> Finding {
+    Finding {
+        weight: Weight::Note,
+        about: about.to_owned(),
+        message: message.to_owned(),
+        advice: None,
+    }
+}
+
+/// The report on one of several connections, and the connection if its file can be used.
+fn of_connection(one: Surveyed) -> (Option<Arc<Connection>>, Report) {
+    let mut report = Report::new(&one.path);
+    report.connection(&one.name);
+    match one.opened {
+        Ok((document, connection)) => {
+            report.all(document.findings().into_iter().map(odd));
+            report.driver(connection.driver().kind());
+            report.storage_of(&connection);
+            if connection.driver().node_topology().is_some() {
+                report.add(note("driver", OF_NODES));
+            }
+            (Some(Arc::new(connection)), report)
+        }
+        Err(error) => {
+            report.add(unusable(&error));
+            report.unusable();
+            (None, report)
+        }
+    }
+}
+
+/// Looks at the storage of each, all at once.
+fn ask(connections: &[Arc<Connection>], whole: &mut Report, parts: &mut [Report]) {
+    let runtime = match process::small_runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            whole.add(Finding {
+                weight: Weight::Error,
+                about: "storage".into(),
+                message: format!("it cannot be asked: {error}"),
+                advice: None,
+            });
+            return;
+        }
+    };
+    // Volumes of the others are made by hand, and each names its own storage.
+    let asked = connections
+        .iter()
+        .filter(|connection| connection.can().volumes);
+    let asked: Vec<_> = asked.collect();
+    let looks = asked.iter().map(|connection| look(connection));
+    let found = runtime.block_on(join_all(looks));
+    for (connection, problems) in asked.into_iter().zip(found) {
+        let part = parts.iter_mut().find(|part| part.is_of(connection.name()));
+        let report = part.unwrap_or(whole);
+        report.looked();
+        report.all(problems.iter().map(of_storage));
+    }
+    if !parts.is_empty() {
+        whole.looked();
+    }
+    runtime.shutdown_background();
+}
+
+async fn look(connection: &Connection) -> Vec<Error> {
+    let call = Call::within(PATIENCE);
+    let probe = connection.driver().probe(&call);
+    match tokio::time::timeout(PATIENCE, probe).await {
+        Ok(problems) => problems,
+        Err(_) => vec![Error::new(
+            driver_core::Kind::Timeout,
+            format!("the storage does not answer within {PATIENCE:?}"),
+        )],
+    }
+}
+
+/// A check asks for no node; drivers that need a name get the host's.
+pub(crate) fn node() -> NodeId {
+    let host = rustix::system::uname();
+    let name = host.nodename().to_string_lossy().into_owned();
+    NodeId::parse(&name)
+        .or_else(|_| NodeId::parse("localhost"))
+        .unwrap_or_else(|_| unreachable!("`localhost` is a name"))
+}
+
+fn unusable(error: &ConfigFileError) -> Finding {
+    let (about, message, advice) = match error.config() {
+        Some(config) => (
+            config.path().unwrap_or("file").to_owned(),
+            config.problem().to_owned(),
+            config.advice().map(str::to_owned),
+        ),
+        None => (
+            "file".to_owned(),
+            process::chain(error),
+            Some("give the path of a YAML file that this user may read".to_owned()),
+        ),
+    };
+    Finding {
+        weight: Weight::Error,
+        about,
+        message,
+        advice,
+    }
+}
+
+fn odd_folder(message: String) -> Finding {
+    Finding {
+        weight: Weight::Error,
+        about: "folder".into(),
+        message,
+        advice: Some("it is not looked at, or only what it was before".to_owned()),
+    }
+}
+
+fn missing((key, name): (String, ConnectionName)) -> Finding {
+    Finding {
+        weight: Weight::Warning,
+        about: key,
+        message: format!("no file of a connection is called `{name}`"),
+        advice: Some("correct the name, or put its file into `proxy.configFolder`".to_owned()),
+    }
+}
+
+fn odd(finding: driver_core::config::Finding) -> Finding {
+    let (weight, otherwise) = match finding.severity {
+        Severity::UnknownKey => (Weight::Error, "remove it, or correct its name"),
+        Severity::NoEffect => (Weight::Note, "it may be removed"),
+        Severity::Doubtful => (Weight::Warning, "look at it again"),
+    };
+    Finding {
+        weight,
+        about: finding.path,
+        message: finding.message,
+        advice: finding.advice.or_else(|| Some(otherwise.to_owned())),
+    }
+}
+
+/// The same in a file that may be meant to be that of a connection.
+fn odd_alone(finding: driver_core::config::Finding) -> Finding {
+    if finding.severity != Severity::UnknownKey || finding.path != "proxy" {
+        return odd(finding);
+    }
+    Finding {
+        weight: Weight::Warning,
+        about: finding.path,
+        message: "it counts only where a proxy serves this file as one of its connections".into(),
+        advice: Some("check the file of the proxy: that reads this one, too, with this key".into()),
+    }
+}
+
+fn of_storage(error: &Error) -> Finding {
+    Finding {
+        weight: Weight::Error,
+        about: "storage".into(),
+        message: status::message_without_advice(error),
+        advice: error.advice().map(str::to_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_name_in_the_main_file_that_no_file_has_is_a_warning() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (file, folder) = (dir.path().join("main.yaml"), dir.path().join("c"));
+        let flags = CheckFlags {
+            driver_config_file: file.clone(),
+            offline: true,
+            json: false,
+        };
+        let yaml = format!(
+            "{{driver: proxy, proxy: {{configFolder: {}, legacyConnection: old, \
+             aliases: {{old: nas, other: disk}}}}}}",
+            folder.display()
+        );
+        fs::write(&file, yaml).expect("a file");
+        let warned = || {
+            let findings = check(&flags).findings.into_iter();
+            let of_names = findings.filter(|finding| finding.weight == Weight::Warning);
+            of_names.map(|finding| finding.about).collect::<Vec<_>>()
+        };
+        assert!(
+            warned().is_empty(),
+            "of a folder that cannot be read nothing is known"
+        );
+        fs::create_dir(&folder).expect("a folder");
+        let keys = [
+            "proxy.legacyConnection",
+            "proxy.aliases.old",
+            "proxy.aliases.other",
+        ];
+        assert_eq!(warned(), keys);
+        // One that cannot be used is told as such.
+        fs::write(folder.join("nas.yaml"), "{}").expect("a file");
+        assert_eq!(warned(), keys[2..]);
+    }
+
+    #[test]
+    fn what_a_connection_tells_the_proxy_is_no_mistake_where_its_file_is_checked_alone() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let flags = CheckFlags {
+            driver_config_file: file.path().to_owned(),
+            offline: true,
+            json: false,
+        };
+        let yaml = "{driver: node-manual, proxy: {perDriver: {newVolumes: false}}, prxy: 1}";
+        fs::write(file.path(), yaml).expect("a file");
+        let found = check(&flags).findings.into_iter();
+        let mut found: Vec<_> = found.map(|found| (found.about, found.weight)).collect();
+        found.sort();
+        let expected = [("proxy", Weight::Warning), ("prxy", Weight::Error)];
+        assert_eq!(
+            found,
+            expected.map(|(about, weight)| (about.to_owned(), weight))
+        );
+    }
+
+    #[tokio::test]
+    async fn a_finding_has_its_advice_apart_and_no_text_of_a_panic() {
+        let join = tokio::spawn(async { panic!("hunter2") }).await;
+        let error = Error::new(driver_core::Kind::Internal, "look (twice)")
+            .because(join.expect_err("a panic"))
+            .advise("twice");
+        let finding = of_storage(&error);
+        assert_eq!(
+            finding.message,
+            "look (twice): met a defect of this program"
+        );
+        assert_eq!(finding.advice.as_deref(), Some("twice"));
+    }
+}

@@ -1,0 +1,200 @@
+//! What a check found, for people and for machines.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::cli::args::EX_USAGE;
+use crate::process;
+use crate::routing::connection::Connection;
+use crate::routing::connections::ConnectionName;
+use crate::rpc::status::printable;
+
+/// How much a finding matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Weight {
+    /// It has to be corrected.
+    Error,
+    /// It hardly is what was meant.
+    Warning,
+    /// It changes nothing.
+    Note,
+}
+
+/// One thing found.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Finding {
+    pub(super) weight: Weight,
+    /// The path of a key, `file` or `storage`.
+    pub(super) about: String,
+    pub(super) message: String,
+    /// What to do.
+    pub(super) advice: Option<String>,
+}
+
+/// Everything found.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    file: String,
+    driver: Option<String>,
+    /// Whether the storage was looked at.
+    online: bool,
+    /// Where its storage is, if the file does not name it.
+    #[serde(skip)]
+    elsewhere: Option<&'static str>,
+    /// Whether a server could start with it.
+    usable: bool,
+    ok: bool,
+    pub(super) findings: Vec<Finding>,
+    /// The connection that this is about, if the file is one of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connection: Option<String>,
+    /// What was found about each connection of a folder.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    connections: Vec<Self>,
+}
+
+// === impl Report ===
+
+impl Report {
+    pub(super) fn new(file: &Path) -> Self {
+        Self {
+            file: file.display().to_string(),
+            driver: None,
+            online: false,
+            elsewhere: None,
+            usable: true,
+            ok: true,
+            findings: Vec::new(),
+            connection: None,
+            connections: Vec::new(),
+        }
+    }
+
+    /// Adds several findings.
+    pub(super) fn all(&mut self, findings: impl IntoIterator<Item = Finding>) {
+        findings.into_iter().for_each(|finding| self.add(finding));
+    }
+
+    /// Says that this is about one connection of a folder.
+    pub(super) fn connection(&mut self, name: &ConnectionName) {
+        self.connection = Some(name.to_string());
+    }
+
+    /// Whether it is about that one.
+    pub(super) fn is_of(&self, name: &ConnectionName) -> bool {
+        self.connection.as_deref() == Some(&**name.text())
+    }
+
+    /// Adds the reports on the connections of the folder. One that cannot be used does not stop a
+    /// server.
+    pub(super) fn connections(&mut self, reports: Vec<Self>) {
+        self.ok &= reports.iter().all(|report| report.ok);
+        self.connections = reports;
+    }
+
+    pub(super) fn add(&mut self, finding: Finding) {
+        self.ok &= finding.weight != Weight::Error;
+        self.findings.push(finding);
+    }
+
+    pub(super) fn unusable(&mut self) {
+        self.usable = false;
+    }
+
+    pub(super) fn driver(&mut self, kind: &str) {
+        self.driver = Some(kind.to_owned());
+    }
+
+    pub(super) fn looked(&mut self) {
+        self.online = true;
+    }
+
+    /// Says whose storage it is: volumes of some drivers are made by hand, and each names its own.
+    pub(super) fn storage_of(&mut self, connection: &Connection) {
+        if !connection.can().volumes {
+            self.elsewhere = Some("the file was looked at; each volume names its own storage");
+        }
+    }
+
+    /// 0: nothing to correct; 64: a server would refuse it; 1: something to correct.
+    pub(super) fn exit_code(&self) -> ExitCode {
+        match (self.usable, self.ok) {
+            (false, _) => ExitCode::from(EX_USAGE),
+            (true, false) => ExitCode::FAILURE,
+            (true, true) => ExitCode::SUCCESS,
+        }
+    }
+
+    pub(super) fn print(&self, json: bool) {
+        if json {
+            process::say(&format!("{}\n", serde_json::json!(self)));
+        } else {
+            process::say(&self.table());
+        }
+    }
+
+    fn errors(&self) -> usize {
+        let own = self.findings.iter().filter(|f| f.weight == Weight::Error);
+        own.count() + self.connections.iter().map(Self::errors).sum::<usize>()
+    }
+
+    fn table(&self) -> String {
+        let mut findings: Vec<_> = self.findings.iter().collect();
+        findings.sort_by_key(|finding| finding.weight);
+        let mut text: String = self.connections.iter().map(Self::table).collect();
+        for Finding {
+            weight,
+            about,
+            message,
+            advice,
+        } in findings
+        {
+            let weight = match weight {
+                Weight::Error => "ERROR",
+                Weight::Warning => "WARNING",
+                Weight::Note => "note",
+            };
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                text,
+                "{weight:<8} {}: {}",
+                printable(about),
+                printable(message)
+            );
+            if let Some(advice) = advice {
+                let _ = writeln!(text, "{:<8} → {}", "", printable(advice));
+            }
+        }
+        let errors = self.errors();
+        let looked = self.elsewhere.unwrap_or(match (self.online, self.usable) {
+            (true, _) => "the file and the storage were looked at",
+            (false, true) => "the storage was not looked at (--offline)",
+            (false, false) => "the storage was not looked at: the file cannot be used",
+        });
+        let driver = self
+            .driver
+            .as_deref()
+            .map(|kind| format!(" ({kind})"))
+            .unwrap_or_default();
+        let driver = match self.connections.len() {
+            0 => driver,
+            1 => format!("{driver}, 1 connection"),
+            many => format!("{driver}, {many} connections"),
+        };
+        let verdict = match errors {
+            0 => "nothing to correct".to_owned(),
+            1 => "1 error".to_owned(),
+            many => format!("{many} errors"),
+        };
+        let _ = writeln!(
+            text,
+            "{}{driver}: {verdict}; {looked}",
+            printable(&self.file)
+        );
+        text
+    }
+}

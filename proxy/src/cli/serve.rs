@@ -1,0 +1,318 @@
+//! The life of a server: configuration, sockets, signals, the end.
+//!
+//! What is wrong with the configuration is found before anything is bound. After a signal no call
+//! is taken any more, those in progress end within a grace period, and the socket goes last.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use csi_proto::v1::identity_server::SERVICE_NAME;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server;
+use tonic_health::server::{HealthReporter, health_reporter};
+use tracing::{error, info, warn};
+
+use crate::app::{App, Environment};
+use crate::cli::args::{self, EX_USAGE, Serve};
+use crate::csi::decode;
+use crate::csi::plugin::Plugin;
+use crate::process::{self, Signals};
+use crate::routing::config_file;
+use crate::routing::folder::{self, Watch};
+use crate::rpc::server::socket::{Bound, Listeners, Remains, is_exposed, listen_tcp};
+use crate::rpc::server::{self, reflection};
+use crate::rpc::{Deadlines, Runner};
+use crate::telemetry::admin::{Admin, Readiness};
+use crate::telemetry::log::{self, LogControl};
+use crate::telemetry::metrics::Metrics;
+
+/// How long answers may take to their clients, once no work is in progress any more. A connection
+/// on which nothing is said would otherwise be waited for as long as a call.
+const LINGER: Duration = Duration::from_secs(3);
+
+const NO_TOPOLOGY: &str = "the volumes of this driver belong to a node, and the id of this one \
+                           cannot name a place: give it 1 to 63 letters, digits, `-`, `_` and `.`, \
+                           with a letter or digit at both ends";
+
+/// What is served, and the folder that it comes from.
+type Opened = (App, Option<Watch>);
+
+/// A server that takes calls.
+struct Running {
+    server: JoinHandle<Result<(), tonic::transport::Error>>,
+    stop: watch::Sender<bool>,
+    runner: Runner,
+    ready: Readiness,
+    health: HealthReporter,
+    _watch: Option<AbortOnDropHandle<()>>,
+}
+
+/// Everything bound.
+struct Bindings {
+    listeners: Listeners,
+    remains: Option<Remains>,
+    admin: Option<TcpListener>,
+}
+
+/// Serves until it is told to stop, and returns the exit code.
+pub fn run(serve: &Serve) -> ExitCode {
+    let log = log::start(serve.verbosity, serve.log_format);
+    process::log_panics();
+    say_what_is_ignored(serve);
+    let metrics = Metrics::new();
+    let Some(opened) = open(serve, &metrics) else {
+        return ExitCode::from(EX_USAGE);
+    };
+    let runtime = match process::runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            error!(error = %error, "the runtime cannot be started");
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = runtime.block_on(serve_until_told(serve, opened, metrics, log));
+    // Work that outlived its grace period must not hold up the exit as well.
+    runtime.shutdown_background();
+    code
+}
+
+fn say_what_is_ignored(serve: &Serve) {
+    for warning in &serve.warnings {
+        warn!("{warning}");
+    }
+    for (variable, why) in args::without_effect(&process::variable) {
+        info!(variable, "this environment variable has no effect: {why}");
+    }
+}
+
+fn open(serve: &Serve, metrics: &Metrics) -> Option<Opened> {
+    let at = Environment {
+        node: serve.node_id.clone(),
+        version: serve.version,
+        tools: serve.programs.tools(metrics),
+        modes: Some(serve.modes),
+    };
+    let (document, mut app) = match config_file::open(&serve.driver_config_file, &at) {
+        Ok(opened) => opened,
+        Err(error) => {
+            let key = error.config().and_then(|error| error.path());
+            let text = process::chain(&error);
+            error!(key, error = text, "the configuration cannot be used");
+            return None;
+        }
+    };
+    folder::report(&document, None);
+    if let Some(place) = app.info.place()
+        && !decode::is_topology(&place)
+    {
+        // compat: "Topology": no orchestrator could store it.
+        error!(variable = "CSI_NODE_ID", "{NO_TOPOLOGY}");
+        return None;
+    }
+    let folder = app.folder.take();
+    let watch = folder.map(|folder| Watch::new(folder, &app.states, metrics));
+    Some((app, watch))
+}
+
+async fn serve_until_told(
+    serve: &Serve,
+    (app, mut watch): Opened,
+    metrics: Metrics,
+    log: LogControl,
+) -> ExitCode {
+    // Signals before sockets: one that comes early must find them removed.
+    let bound = match Signals::listen() {
+        Ok(signals) => bind(serve).await.map(|bindings| (signals, bindings)),
+        Err(error) => Err(error.into()),
+    };
+    let (mut signals, bindings) = match bound {
+        Ok(bound) => bound,
+        Err(error) => {
+            error!(error = process::chain(&*error), "nothing is served");
+            return ExitCode::FAILURE;
+        }
+    };
+    let remains = bindings.remains.clone();
+    // What is there already is served from the first call on. What hangs there keeps nobody from
+    // stopping this.
+    if let Some(watch) = &mut watch {
+        let told = tokio::select! {
+            () = watch.first() => None,
+            signal = signals.stop(&log) => Some(signal),
+        };
+        if let Some(signal) = told {
+            info!(signal, "told to stop before anything was served");
+            remove(remains.as_ref());
+            return ExitCode::SUCCESS;
+        }
+    }
+    let driver = app.kind.clone();
+    let mut running = Running::start(serve, (app, watch), bindings, metrics, &log);
+    running.announce(ServingStatus::Serving).await;
+    let version = env!("CARGO_PKG_VERSION");
+    info!(driver, version, pid = std::process::id(), "serving");
+    let code = tokio::select! {
+        signal = signals.stop(&log) => {
+            running.drain(signal, serve.shutdown_grace, &mut signals, &log).await;
+            ExitCode::SUCCESS
+        }
+        ended = &mut running.server => {
+            let error = match &ended {
+                Ok(Ok(())) => "it ended by itself".to_owned(),
+                Ok(Err(error)) => process::chain(error),
+                Err(error) => process::chain(error),
+            };
+            error!(error, "the server has stopped");
+            ExitCode::FAILURE
+        }
+    };
+    remove(remains.as_ref());
+    code
+}
+
+/// Removes the socket.
+fn remove(remains: Option<&Remains>) {
+    if let Some(Err(error)) = remains.map(Remains::remove) {
+        warn!(error = %error, "the socket cannot be removed");
+    }
+}
+
+// === impl Running ===
+
+impl Running {
+    fn start(
+        serve: &Serve,
+        (app, watch): Opened,
+        bindings: Bindings,
+        metrics: Metrics,
+        log: &LogControl,
+    ) -> Self {
+        let ready = Readiness::default();
+        if let Some(listener) = bindings.admin {
+            let (metrics, log, ready) = (metrics.clone(), log.clone(), ready.clone());
+            tokio::spawn(
+                Admin {
+                    metrics,
+                    log,
+                    ready,
+                }
+                .serve(listener),
+            );
+        }
+        let (health, health_service) = health_reporter();
+        let watch = watch.map(Watch::begin);
+        let plugin = plugin(serve, app, metrics);
+        let runner = plugin.runner.clone();
+        let mut services = plugin.services();
+        services.push(health_server::SERVICE_NAME);
+        let routes = plugin.routes().add_service(health_service);
+        let routes = reflection::add_to(routes, &services);
+        let (stop, stopping) = watch::channel(false);
+        let server = tokio::spawn(server::serve(bindings.listeners, routes, move || {
+            let mut stopping = stopping.clone();
+            async move { drop(stopping.wait_for(|stop| *stop).await) }
+        }));
+        Self {
+            server,
+            stop,
+            runner,
+            ready,
+            health,
+            _watch: watch,
+        }
+    }
+
+    /// Says whether calls are taken.
+    async fn announce(&self, status: ServingStatus) {
+        self.ready.set(matches!(status, ServingStatus::Serving));
+        for service in ["", SERVICE_NAME] {
+            self.health.set_service_status(service, status).await;
+        }
+    }
+
+    /// Takes no call any more and lets those in progress end, within limits.
+    async fn drain(
+        &mut self,
+        signal: &str,
+        grace: Duration,
+        signals: &mut Signals,
+        log: &LogControl,
+    ) {
+        self.announce(ServingStatus::NotServing).await;
+        let tracker = self.runner.tracker().clone();
+        let in_flight = tracker.len();
+        info!(
+            signal,
+            in_flight, "no call is taken any more; those in progress go on"
+        );
+        // The server may have ended by itself in this very moment.
+        let _ = self.stop.send(true);
+        tracker.close();
+        let ended = async {
+            loop {
+                tracker.wait().await;
+                let answered = tokio::time::timeout(LINGER, &mut self.server).await;
+                if answered.is_ok() || tracker.is_empty() {
+                    break;
+                }
+            }
+        };
+        tokio::select! {
+            () = ended => info!("nothing is in progress any more"),
+            () = tokio::time::sleep(grace) => {
+                warn!(in_flight = tracker.len(), ?grace, "the grace period is over");
+            }
+            signal = signals.stop(log) => {
+                warn!(signal, in_flight = tracker.len(), "told twice: leaving at once");
+            }
+        }
+    }
+}
+
+fn plugin(serve: &Serve, app: App, metrics: Metrics) -> Arc<Plugin> {
+    let deadlines = Deadlines::for_programs(serve.programs.timeouts());
+    let runner = Runner::new(deadlines, metrics);
+    Arc::new(Plugin::new(serve.name.clone(), serve.modes, app, runner))
+}
+
+async fn bind(serve: &Serve) -> Result<Bindings, Box<dyn std::error::Error + Send + Sync>> {
+    let admin = match serve.metrics {
+        Some(address) => {
+            let listener = TcpListener::bind(address).await?;
+            let address = listener.local_addr()?;
+            info!(address = %address, "metrics and the log level are served");
+            if is_exposed(address) {
+                warn!(address = %address, "whoever reaches this address may read the metrics and set the log level");
+            }
+            Some(listener)
+        }
+        None => None,
+    };
+    let tcp = match &serve.tcp {
+        Some(tcp) => {
+            let listener = listen_tcp(tcp).await?;
+            let address = listener.local_addr()?;
+            info!(address = %address, "listening on TCP");
+            if is_exposed(address) {
+                warn!(address = %address, "whoever reaches this address owns the storage: there is no authentication");
+            }
+            Some(listener)
+        }
+        None => None,
+    };
+    let unix = serve.socket.as_ref().map(Bound::listen).transpose()?;
+    if let Some(socket) = &serve.socket {
+        info!(socket = %socket.path.display(), "listening on a unix socket");
+    }
+    let remains = unix.as_ref().map(Bound::remains);
+    Ok(Bindings {
+        listeners: Listeners { unix, tcp },
+        remains,
+        admin,
+    })
+}

@@ -1,0 +1,369 @@
+//! What is advertised: from what a driver can do, the declared version, and the configuration.
+//!
+//! A default list holds what the driver has and the declared version knows; a list in the
+//! configuration replaces it word for word, because the operator knows the orchestrator better.
+//! What is advertised decides nothing about what is served, except where a capability asks the node
+//! for more. compat: "Capabilities".
+
+use csi_proto::v1::{
+    self, controller_service_capability as controller, node_service_capability as node,
+    plugin_capability as plugin,
+};
+use driver_core::config::{
+    CommonConfig, ControllerCapability, NodeCapability, PluginCapability, VolumeExpansion,
+};
+use driver_core::{AccessRules, Capabilities, Expansion};
+
+use crate::csi::spec_version::CsiVersion;
+
+/// The lists of one connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Advertised {
+    /// What the plugin as a whole does.
+    pub plugin: Vec<PluginCapability>,
+    /// How volumes grow.
+    pub expansion: Vec<VolumeExpansion>,
+    /// Which calls the controller serves.
+    pub controller: Vec<ControllerCapability>,
+    /// Which calls the node serves, and how.
+    pub node: Vec<NodeCapability>,
+}
+
+// === impl Advertised ===
+
+impl Advertised {
+    /// The lists for a driver under a configuration.
+    pub fn new(
+        can: Capabilities,
+        access: &AccessRules,
+        config: &CommonConfig,
+        version: CsiVersion,
+    ) -> Self {
+        let service = &config.service;
+        let list = &service.identity.capabilities;
+        Self {
+            plugin: list.service.clone().unwrap_or_else(|| {
+                let all = plugin_capabilities(can);
+                all.filter(|c| plugin_since(*c) <= version).collect()
+            }),
+            expansion: list.volume_expansion.clone().unwrap_or_else(|| {
+                let since = CsiVersion::minor(1);
+                let grows = can.expand != Expansion::None && since <= version;
+                grows
+                    .then_some(VolumeExpansion::Online)
+                    .into_iter()
+                    .collect()
+            }),
+            controller: service
+                .controller
+                .capabilities
+                .rpc
+                .clone()
+                .unwrap_or_else(|| {
+                    let all = controller_capabilities(can);
+                    all.filter(|c| known(controller_versions(*c), version))
+                        .collect()
+                }),
+            node: service.node.capabilities.rpc.clone().unwrap_or_else(|| {
+                let all = node_capabilities(can, access);
+                all.filter(|c| known(node_versions(*c), version)).collect()
+            }),
+        }
+    }
+}
+
+fn known((since, until): (u8, u8), version: CsiVersion) -> bool {
+    CsiVersion::minor(since) <= version && version <= CsiVersion::minor(until)
+}
+
+/// What is true of every driver or follows from what it can do.
+fn when<C>(list: impl IntoIterator<Item = (C, bool)>) -> impl Iterator<Item = C> {
+    list.into_iter().filter(|(_, has)| *has).map(|(c, _)| c)
+}
+
+fn plugin_capabilities(can: Capabilities) -> impl Iterator<Item = PluginCapability> {
+    use PluginCapability as C;
+    when([
+        (C::ControllerService, can.volumes),
+        (C::VolumeAccessibilityConstraints, can.topology),
+    ])
+}
+
+fn controller_capabilities(can: Capabilities) -> impl Iterator<Item = ControllerCapability> {
+    use ControllerCapability as C;
+    when([
+        (C::CreateDeleteVolume, can.volumes),
+        (C::PublishUnpublishVolume, can.publish),
+        (C::ListVolumes, can.list_volumes),
+        (C::GetCapacity, can.capacity),
+        (C::CreateDeleteSnapshot, can.snapshots),
+        (C::ListSnapshots, can.list_snapshots),
+        (C::CloneVolume, can.clones),
+        (C::ExpandVolume, can.expand != Expansion::None),
+        (C::VolumeCondition, can.get_volume),
+        (C::GetVolume, can.get_volume),
+        (C::SingleNodeMultiWriter, can.volumes),
+        (C::GetSnapshot, can.get_snapshot),
+    ])
+}
+
+fn node_capabilities(
+    can: Capabilities,
+    access: &AccessRules,
+) -> impl Iterator<Item = NodeCapability> {
+    use NodeCapability as C;
+    // Directories are given to the group where they are; kubelet would walk through all files.
+    let directories = access.mount && !access.block;
+    when([
+        (C::StageUnstageVolume, true),
+        (C::GetVolumeStats, true),
+        (C::ExpandVolume, can.expand == Expansion::ControllerAndNode),
+        (C::VolumeCondition, true),
+        (C::SingleNodeMultiWriter, true),
+        (C::VolumeMountGroup, directories),
+    ])
+}
+
+/// The version that brought a capability. None was ever taken away.
+fn plugin_since(capability: PluginCapability) -> CsiVersion {
+    use PluginCapability as C;
+    CsiVersion::minor(match capability {
+        C::Unknown | C::ControllerService | C::VolumeAccessibilityConstraints => 0,
+        C::GroupControllerService => 8,
+        C::SnapshotMetadataService => 10,
+        C::SnapshotAccessibilityConstraints => 13,
+    })
+}
+
+const NEWEST: u8 = 13;
+
+/// The first and the last minor version that has a capability.
+fn controller_versions(capability: ControllerCapability) -> (u8, u8) {
+    use ControllerCapability as C;
+    match capability {
+        C::Unknown
+        | C::CreateDeleteVolume
+        | C::PublishUnpublishVolume
+        | C::ListVolumes
+        | C::GetCapacity
+        | C::CreateDeleteSnapshot
+        | C::ListSnapshots
+        | C::CloneVolume
+        | C::PublishReadonly => (0, NEWEST),
+        C::ExpandVolume => (1, NEWEST),
+        C::ListVolumesPublishedNodes => (2, NEWEST),
+        C::GetVolume => (3, NEWEST),
+        C::VolumeCondition => (3, 12),
+        C::SingleNodeMultiWriter => (5, NEWEST),
+        C::ModifyVolume => (9, NEWEST),
+        C::GetSnapshot => (12, NEWEST),
+        C::GetVolumeHealth | C::ListVolumeHealth => (13, NEWEST),
+    }
+}
+
+/// The first and the last minor version that has a capability.
+fn node_versions(capability: NodeCapability) -> (u8, u8) {
+    use NodeCapability as C;
+    match capability {
+        C::Unknown | C::StageUnstageVolume | C::GetVolumeStats => (0, NEWEST),
+        C::ExpandVolume => (1, NEWEST),
+        C::VolumeCondition => (3, 12),
+        C::SingleNodeMultiWriter | C::VolumeMountGroup => (5, NEWEST),
+        C::GetVolumeHealth | C::GetStorageHealth => (13, NEWEST),
+    }
+}
+
+// === wire forms ===
+
+impl Advertised {
+    /// The reply of `GetPluginCapabilities`.
+    pub(crate) fn plugin_reply(&self) -> v1::GetPluginCapabilitiesResponse {
+        let services = self.plugin.iter().map(|c| {
+            let r#type = plugin::service::Type::from_str_name(c.name())
+                .unwrap_or_default()
+                .into();
+            plugin::Type::Service(plugin::Service { r#type })
+        });
+        let expansion = self.expansion.iter().map(|c| {
+            use plugin::volume_expansion::Type;
+            let r#type = Type::from_str_name(c.name()).unwrap_or_default().into();
+            plugin::Type::VolumeExpansion(plugin::VolumeExpansion { r#type })
+        });
+        let all = services.chain(expansion);
+        v1::GetPluginCapabilitiesResponse {
+            capabilities: all
+                .map(|c| v1::PluginCapability { r#type: Some(c) })
+                .collect(),
+        }
+    }
+
+    /// The reply of `ControllerGetCapabilities`.
+    pub(crate) fn controller_reply(&self) -> v1::ControllerGetCapabilitiesResponse {
+        let one = |c: &ControllerCapability| {
+            use controller::rpc::Type;
+            let r#type = Type::from_str_name(c.name()).unwrap_or_default().into();
+            v1::ControllerServiceCapability {
+                r#type: Some(controller::Type::Rpc(controller::Rpc { r#type })),
+            }
+        };
+        v1::ControllerGetCapabilitiesResponse {
+            capabilities: self.controller.iter().map(one).collect(),
+        }
+    }
+
+    /// The reply of `NodeGetCapabilities`.
+    pub(crate) fn node_reply(&self) -> v1::NodeGetCapabilitiesResponse {
+        let one = |c: &NodeCapability| {
+            let r#type = node::rpc::Type::from_str_name(c.name())
+                .unwrap_or_default()
+                .into();
+            v1::NodeServiceCapability {
+                r#type: Some(node::Type::Rpc(node::Rpc { r#type })),
+            }
+        };
+        v1::NodeGetCapabilitiesResponse {
+            capabilities: self.node.iter().map(one).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use driver_core::config::{Document, NoEnvironment};
+
+    use super::*;
+
+    const HOSTPATH: Capabilities = Capabilities {
+        volumes: true,
+        list_volumes: true,
+        get_volume: true,
+        capacity: true,
+        snapshots: true,
+        list_snapshots: true,
+        get_snapshot: true,
+        clones: true,
+        expand: Expansion::Controller,
+        publish: false,
+        topology: true,
+        orphans: false,
+        exports: false,
+    };
+
+    fn advertised(yaml: &str, minor: u8) -> Advertised {
+        let config = Document::parse(yaml, &NoEnvironment).expect("yaml");
+        let config = config.common().expect("config");
+        let access = AccessRules::filesystem(&[]);
+        Advertised::new(HOSTPATH, &access, &config, CsiVersion::minor(minor))
+    }
+
+    #[test]
+    fn the_newest_orchestrator_hears_of_everything_but_what_was_taken_away() {
+        use {ControllerCapability as C, NodeCapability as N, PluginCapability as P};
+        let lists = advertised("driver: local-hostpath", 13);
+        assert_eq!(
+            lists.plugin,
+            [P::ControllerService, P::VolumeAccessibilityConstraints]
+        );
+        assert_eq!(lists.expansion, [VolumeExpansion::Online]);
+        assert_eq!(
+            lists.controller,
+            [
+                C::CreateDeleteVolume,
+                C::ListVolumes,
+                C::GetCapacity,
+                C::CreateDeleteSnapshot,
+                C::ListSnapshots,
+                C::CloneVolume,
+                C::ExpandVolume,
+                C::GetVolume,
+                C::SingleNodeMultiWriter,
+                C::GetSnapshot,
+            ]
+        );
+        assert_eq!(
+            lists.node,
+            [
+                N::StageUnstageVolume,
+                N::GetVolumeStats,
+                N::SingleNodeMultiWriter,
+                N::VolumeMountGroup,
+            ]
+        );
+    }
+
+    #[test]
+    fn an_older_orchestrator_never_hears_a_number_it_does_not_know() {
+        let has = |minor, c| advertised("driver: x", minor).controller.contains(&c);
+        for (capability, first, last) in [
+            (ControllerCapability::CloneVolume, 0, 13),
+            (ControllerCapability::ExpandVolume, 1, 13),
+            (ControllerCapability::GetVolume, 3, 13),
+            (ControllerCapability::VolumeCondition, 3, 12),
+            (ControllerCapability::SingleNodeMultiWriter, 5, 13),
+            (ControllerCapability::GetSnapshot, 12, 13),
+        ] {
+            for minor in 0..=13 {
+                let known = (first..=last).contains(&minor);
+                assert_eq!(has(minor, capability), known, "{capability} in 1.{minor}");
+            }
+        }
+        let old = advertised("driver: x", 0);
+        assert_eq!(old.expansion, []);
+        assert_eq!(
+            old.node,
+            [
+                NodeCapability::StageUnstageVolume,
+                NodeCapability::GetVolumeStats
+            ]
+        );
+    }
+
+    #[test]
+    fn a_list_in_the_configuration_replaces_the_default_word_for_word() {
+        let yaml = "
+            driver: local-hostpath
+            service:
+              identity: {capabilities: {service: [UNKNOWN], volume_expansion: []}}
+              controller: {capabilities: {rpc: [PUBLISH_UNPUBLISH_VOLUME, LIST_VOLUME_HEALTH]}}
+              node: {capabilities: {rpc: []}}";
+        let lists = advertised(yaml, 0);
+        assert_eq!(lists.plugin, [PluginCapability::Unknown]);
+        assert_eq!(lists.expansion, []);
+        assert_eq!(lists.node, []);
+        let reply = lists.controller_reply();
+        let numbers: Vec<i32> = reply
+            .capabilities
+            .into_iter()
+            .map(|c| match c.r#type {
+                Some(controller::Type::Rpc(rpc)) => rpc.r#type,
+                None => -1,
+            })
+            .collect();
+        assert_eq!(numbers, [2, 17]);
+    }
+
+    #[test]
+    fn every_name_of_the_configuration_has_a_number_on_the_wire() {
+        for c in PluginCapability::ALL {
+            assert!(
+                plugin::service::Type::from_str_name(c.name()).is_some(),
+                "{c}"
+            );
+        }
+        for c in VolumeExpansion::ALL {
+            assert!(
+                plugin::volume_expansion::Type::from_str_name(c.name()).is_some(),
+                "{c}"
+            );
+        }
+        for c in ControllerCapability::ALL {
+            assert!(
+                controller::rpc::Type::from_str_name(c.name()).is_some(),
+                "{c}"
+            );
+        }
+        for c in NodeCapability::ALL {
+            assert!(node::rpc::Type::from_str_name(c.name()).is_some(), "{c}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Making a volume: which connections may, which of them does, and what it is filled with.
+//!
+//! A class may name several connections. A volume that one of them has is that one's, even if it would
+//! not be made there today; otherwise the one where an earlier attempt has begun it, or may have, is the only
+//! one, and without such a one the place decides, and the room. What was begun elsewhere and never became a
+//! volume is left to its driver: nothing is deleted here. compat: "The proxy".
+
+mod choice;
+mod filling;
+
+use std::sync::Arc;
+
+use csi_proto::v1;
+use driver_core::{CreateVolume, Effect, Error, Kind, VolumeId};
+use tracing::info;
+
+use super::{about, about_volume, offered};
+use crate::csi::decode::CreateVolumeRequest;
+use crate::csi::encode;
+use crate::csi::plugin::Plugin;
+use crate::routing::connection::Connection;
+use crate::routing::connections::Connections;
+use crate::rpc::in_flight::{Hold, Keys, Object};
+use crate::rpc::{Job, Task};
+use choice::in_order;
+use filling::Filling;
+
+/// One connection of the class, and what the volume would be there.
+#[derive(Debug)]
+struct Candidate {
+    connection: Arc<Connection>,
+    id: VolumeId,
+    keys: Keys,
+    /// What it would be filled with there, or why it cannot be made there now.
+    able: Result<Option<Filling>, Error>,
+    /// Whether an attempt before this one may have begun it there.
+    is_begun: bool,
+    /// Whether another one may have begun it, too.
+    is_begun_elsewhere: bool,
+}
+
+pub(super) fn create(
+    plugin: &Arc<Plugin>,
+    request: v1::CreateVolumeRequest,
+) -> Result<Job<v1::CreateVolumeResponse>, Error> {
+    offered(plugin, "create volume", |can| can.volumes)?;
+    let request = CreateVolumeRequest::try_from(request)?;
+    let connections = plugin.connections.for_new(&request.parameters)?;
+    let candidates = candidates(&plugin.connections, connections, &request)?;
+    let subject = match candidates.as_slice() {
+        [only] => about_volume(&only.connection, only.id.as_str()),
+        _ => about(None),
+    };
+    let all = candidates.iter().map(|candidate| candidate.keys.clone());
+    let keys = all.reduce(Keys::with).unwrap_or_default();
+    Ok(Job::new(subject, keys, async move |task| {
+        task.changes_only(&Keys::none());
+        let candidates = in_order(&task, candidates, &request).await?;
+        make(&task, candidates, &request).await
+    }))
+}
+
+/// Those that may have the volume, whether they may make it or not.
+fn candidates(
+    all: &Connections,
+    connections: Vec<Arc<Connection>>,
+    request: &CreateVolumeRequest,
+) -> Result<Vec<Candidate>, Error> {
+    let mut refusal = None;
+    let mut found = Vec::with_capacity(connections.len());
+    for connection in connections {
+        match Candidate::new(all, connection, request) {
+            Ok(candidate) => found.push(candidate),
+            Err(error) => drop(refusal.get_or_insert(error)),
+        }
+    }
+    if found.is_empty() {
+        let missing = || Error::invalid("request field `parameters`");
+        return Err(refusal.unwrap_or_else(missing));
+    }
+    Ok(found)
+}
+
+/// Makes the volume in the first of them that has room for it.
+async fn make(
+    task: &Task,
+    candidates: Vec<Candidate>,
+    request: &CreateVolumeRequest,
+) -> Result<v1::CreateVolumeResponse, Error> {
+    let (mut full, several) = (None, candidates.len() > 1);
+    for candidate in candidates {
+        // Only of the one that has it already it was not asked whether it may make it.
+        let filling = candidate.able.map_err(choice::of_a_whole_one)?;
+        let connection = candidate.connection;
+        let wanted = CreateVolume {
+            name: request.name.clone(),
+            id: candidate.id,
+            size: request.size,
+            capabilities: request.capabilities.clone(),
+            parameters: request.parameters.clone(),
+            secrets: request.secrets.clone(),
+            source: filling.as_ref().map(Filling::source),
+            topology: connection
+                .accessibility()
+                .for_driver(request.topology.clone()),
+        };
+        // What is remembered if nobody hears how it ended.
+        task.changes_only(&candidate.keys);
+        let object = choice::Sought {
+            id: &wanted.id,
+            keys: &candidate.keys,
+            is_begun_elsewhere: candidate.is_begun_elsewhere,
+        };
+        if several {
+            info!(connection = %connection.name(), "chosen for the volume");
+        }
+        let made = if let Some(filling) = &filling {
+            filling.make(task, &connection, &wanted).await
+        } else {
+            let made = connection.driver().create_volume(&task.call, &wanted);
+            task.ask(&connection, "create_volume", made).await
+        };
+        match made {
+            Ok(volume) => {
+                return encode::created_volume(&connection, &volume, request.source.as_ref());
+            }
+            // Nothing of it is there: another one may have the room.
+            // What an earlier attempt has left there may be what took the room.
+            Err(error) if candidate.is_begun && error.kind() == Kind::OutOfSpace => {
+                return Err(error.with_effect(Effect::Possible));
+            }
+            Err(error)
+                if error.kind() == Kind::OutOfSpace
+                    && error.effect() == Effect::None
+                    && task.call.effect() == Effect::None =>
+            {
+                let error = choice::unless_begun(task, &connection, object, error).await;
+                if error.effect() == Effect::Possible {
+                    return Err(error);
+                }
+                full = full.or(Some(error));
+            }
+            Err(error) => {
+                return Err(choice::unless_begun(task, &connection, object, error).await);
+            }
+        }
+    }
+    Err(full.unwrap_or_else(|| Error::invalid("request field `parameters`")))
+}
+
+// === impl Candidate ===
+
+impl Candidate {
+    fn new(
+        all: &Connections,
+        connection: Arc<Connection>,
+        request: &CreateVolumeRequest,
+    ) -> Result<Self, Error> {
+        if !connection.can().volumes {
+            return Err(connection.lacks("create volume"));
+        }
+        let id = connection.name_volume(&request.name, &request.parameters)?;
+        let here = connection.scope();
+        // The id comes first: by it the runner remembers a volume whose fate is unknown.
+        let mut keys = Keys::none()
+            .and(here, Object::Volume(id.clone()), Hold::Exclusive)
+            .and(
+                here,
+                Object::VolumeName(request.name.clone()),
+                Hold::Exclusive,
+            )
+            // Its storage may become another one under its name while the volume is made.
+            .and(
+                connection.name().text(),
+                Object::VolumeName(request.name.clone()),
+                Hold::Exclusive,
+            );
+        let mut able = connection
+            .allow(&request.capabilities)
+            .and_then(|()| connection.accessibility().accept(&request.topology))
+            .map(|()| None);
+        if let (Ok(filled), Some(handle)) = (&mut able, &request.source) {
+            match Filling::of(all, &connection, handle) {
+                Ok(filling) => {
+                    keys = keys.and(filling.home().scope(), filling.object(), Hold::Shared);
+                    *filled = Some(filling);
+                }
+                Err(error) => able = Err(error),
+            }
+        }
+        Ok(Self {
+            connection,
+            id,
+            keys,
+            able,
+            is_begun: false,
+            is_begun_elsewhere: false,
+        })
+    }
+}

@@ -1,0 +1,372 @@
+//! Which connection of a class makes a volume.
+//!
+//! All are asked whether they have it before any makes it: a second volume would lose the first. One
+//! that has begun it, or, where none has a part of it, may have, is the only one that makes it, until that is
+//! known, whatever its file says by then and whatever room it has.
+//! compat: "The proxy".
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use driver_core::{Capacity, CapacityQuery, Effect, Error, Found, Kind, VolumeId};
+use node_utils::blocking::is_for_threads_that_hang;
+use tracing::warn;
+
+use super::{Candidate, Filling};
+use crate::csi::controller::turns::in_turns;
+use crate::csi::decode::CreateVolumeRequest;
+use crate::routing::connection::Connection;
+use crate::rpc::Task;
+use crate::rpc::in_flight::Keys;
+use crate::rpc::status;
+
+/// What is known of a volume in the connections that may have it.
+#[derive(Debug)]
+enum Known {
+    /// It is in this one.
+    There(Box<Candidate>),
+    /// It is in none, and these may make it: those that have begun it, or else may have, if there are such.
+    Nowhere(Vec<Candidate>),
+}
+
+/// What is looked for where a volume was not made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sought<'a> {
+    pub(super) id: &'a VolumeId,
+    pub(super) keys: &'a Keys,
+    /// Whether another connection may have begun it: to forget the volume would be to forget that, too.
+    pub(super) is_begun_elsewhere: bool,
+}
+
+/// What is known of the room of a connection, the better first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Room {
+    /// Enough, as far as it knows: so much, the most first.
+    Enough(Reverse<u64>),
+    /// Nobody knows.
+    Unknown,
+    /// Less than what is asked for.
+    Short(Reverse<u64>),
+}
+
+/// Those in which the volume is made, in the order in which they are tried: the one that has it, or
+/// else those where it may have been begun, and no other; without such a one those that have enough
+/// room first, those that are nearest to where it is wanted, and those with the most room.
+pub(super) async fn in_order(
+    task: &Task,
+    candidates: Vec<Candidate>,
+    request: &CreateVolumeRequest,
+) -> Result<Vec<Candidate>, Error> {
+    if candidates.iter().all(|candidate| candidate.able.is_err()) {
+        return Err(refused(task, candidates).await);
+    }
+    if candidates.len() == 1 && !candidates.iter().any(Candidate::is_closed) {
+        return Ok(candidates);
+    }
+    let candidates = match known(task, candidates).await? {
+        Known::There(candidate) => return Ok(vec![*candidate]),
+        Known::Nowhere(candidates) => candidates,
+    };
+    let rooms = candidates
+        .iter()
+        .map(|candidate| candidate.room(task, request));
+    let rooms = in_turns(rooms).await;
+    let mut ordered: Vec<_> = rooms.into_iter().zip(candidates).collect();
+    // The first of the list wins among equals: the sort is stable.
+    ordered.sort_by_cached_key(|(room, candidate)| {
+        let rank = candidate.connection.accessibility().rank(&request.topology);
+        let is_short = matches!(room, Room::Short(_));
+        // Where its source lies, a volume is made without carrying it there.
+        let is_carried = candidate.is_carried();
+        (candidate.is_closed(), is_carried, is_short, rank, *room)
+    });
+    Ok(ordered
+        .into_iter()
+        .map(|(_, candidate)| candidate)
+        .collect())
+}
+
+/// What is said where none may make it: for good only if none has it, be it half made. An earlier call may
+/// have come before what is wrong now, such as a change of a file.
+async fn refused(task: &Task, candidates: Vec<Candidate>) -> Error {
+    let looks = candidates
+        .iter()
+        .map(|candidate| has_begun(task, &candidate.connection, &candidate.id));
+    let found = in_turns(looks).await;
+    let is_begun = found.contains(&Some(Found::Begun))
+        || candidates.iter().any(|one| task.is_in_doubt(&one.keys));
+    let mut refusals = candidates.into_iter().filter_map(|one| one.able.err());
+    let missing = || Error::invalid("request field `parameters`");
+    let refusal = refusals.next().unwrap_or_else(missing);
+    if is_begun {
+        refusal.with_effect(Effect::Possible)
+    } else if found.contains(&Some(Found::Whole)) {
+        of_a_whole_one(refusal)
+    } else {
+        refusal
+    }
+}
+
+/// Why a volume that is whole is not given out: it must not be forgotten. That it is in another place than
+/// the one that is asked for is final all the same: who asks chooses another place then, and finds it.
+pub(super) fn of_a_whole_one(refusal: Error) -> Error {
+    if refusal.kind() == Kind::OutOfSpace {
+        refusal
+    } else {
+        refusal.with_effect(Effect::Possible)
+    }
+}
+
+/// Why a connection does not make a volume. What is wrong with a request, or with a configuration, by now
+/// is said for good only if an earlier call has left nothing there, and nothing of which the end is not
+/// known: else it would be forgotten. What trouble means is judged elsewhere, and a conflict says that the
+/// volume is another one.
+pub(super) async fn unless_begun(
+    task: &Task,
+    connection: &Arc<Connection>,
+    sought: Sought<'_>,
+    error: Error,
+) -> Error {
+    let is_refusal = match error.kind() {
+        Kind::Invalid
+        | Kind::NotFound
+        | Kind::OutOfRange
+        | Kind::OutOfSpace
+        | Kind::Busy
+        | Kind::Unsupported => true,
+        Kind::Conflict
+        | Kind::Pending
+        | Kind::Unreachable
+        | Kind::Timeout
+        | Kind::Denied
+        | Kind::Internal => false,
+    };
+    let is_final = error.effect() == Effect::None;
+    if !is_refusal || !is_final {
+        return error;
+    }
+    if sought.is_begun_elsewhere {
+        return error.with_effect(Effect::Possible);
+    }
+    match has_begun(task, connection, sought.id).await {
+        // It may be there a moment later.
+        None if task.is_in_doubt(sought.keys) => error.with_effect(Effect::Possible),
+        None => error,
+        Some(Found::Whole) => of_a_whole_one(error),
+        Some(Found::Begun) => error.with_effect(Effect::Possible),
+    }
+}
+
+/// What a connection has of a volume. One that does not say counts as one that has begun it.
+async fn has_begun(task: &Task, connection: &Arc<Connection>, id: &VolumeId) -> Option<Found> {
+    match has(task, connection, id).await {
+        Ok(found) => found,
+        // It was never asked for what it cannot tell.
+        Err(error) if error.kind() == Kind::Unsupported => None,
+        Err(error) => {
+            let error = status::message(&error);
+            warn!(connection = %connection.name(), error, "it does not say whether it has the volume");
+            Some(Found::Begun)
+        }
+    }
+}
+
+/// What is there of a volume.
+async fn has(
+    task: &Task,
+    connection: &Arc<Connection>,
+    id: &VolumeId,
+) -> Result<Option<Found>, Error> {
+    let found = connection.driver().find_volume(&task.call, id);
+    match task.ask_patiently(connection, "find_volume", found).await {
+        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// Asks all of them whether they have the volume. Those that may not make it now are asked as well: an
+/// earlier attempt may have been meant for another place, and a second volume would lose the first.
+async fn known(task: &Task, candidates: Vec<Candidate>) -> Result<Known, Error> {
+    let looks = candidates.iter().map(|candidate| candidate.has(task));
+    let found = in_turns(looks).await;
+    let (mut owners, mut others) = (Vec::new(), Vec::new());
+    let (mut begun, mut in_doubt) = (Vec::new(), Vec::new());
+    let (mut silent, mut unheard) = (None, None);
+    for (candidate, found) in candidates.into_iter().zip(found) {
+        match found {
+            Ok(Some(Found::Whole)) => owners.push(candidate),
+            Ok(found) => {
+                let likewise = match found {
+                    Some(_) => &mut begun,
+                    // That nothing is there yet is no proof that nothing will be.
+                    None if task.is_in_doubt(&candidate.keys) => &mut in_doubt,
+                    None => &mut others,
+                };
+                likewise.push(candidate);
+            }
+            // Somebody has said that the others are not to wait for this one.
+            Err(error) if candidate.is_closed() && is_silence(&error) => {
+                unheard = unheard.or(Some(candidate.in_doubt(&error)));
+            }
+            // One that does not answer may have the volume, too.
+            Err(error) => drop(silent.get_or_insert(candidate.in_doubt(&error))),
+        }
+    }
+    if let Some(owner) = only_owner(owners)? {
+        return Ok(Known::There(Box::new(owner)));
+    }
+    if let Some(error) = silent {
+        return Err(error);
+    }
+    let many = begun.len() + in_doubt.len();
+    // What is there weighs more than what may come to be: the doubt may be one of another call.
+    if let Some(mut begun) = [begun, in_doubt].into_iter().find(|all| !all.is_empty()) {
+        for candidate in &mut begun {
+            candidate.is_begun = true;
+            candidate.is_begun_elsewhere = many > 1;
+        }
+        return finishing(begun).map(Known::Nowhere);
+    }
+    match (able(others), unheard) {
+        (Ok(able), unheard) => {
+            if let Some(error) = unheard {
+                let error = status::message(&error);
+                warn!(
+                    error,
+                    "it makes no new volumes: the volume is made elsewhere"
+                );
+            }
+            Ok(Known::Nowhere(able))
+        }
+        (Err(_), Some(unheard)) => Err(unheard),
+        (Err(refusal), None) => Err(refusal),
+    }
+}
+
+/// Whether storage has not answered, as opposed to having said why it does not tell.
+fn is_silence(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Timeout | Kind::Unreachable) || is_for_threads_that_hang(error)
+}
+
+/// Those that may finish what was begun, also where no new volumes are made: it is none.
+fn finishing(begun: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
+    let (able, unable): (Vec<_>, Vec<_>) = begun
+        .into_iter()
+        .partition(|candidate| candidate.able.is_ok());
+    let refusal = unable.into_iter().find_map(|one| one.able.err());
+    match refusal.filter(|_| able.is_empty()) {
+        // What is wrong with this call was not wrong with the one that began it.
+        Some(refusal) => Err(refusal.with_effect(Effect::Possible)),
+        None => Ok(able),
+    }
+}
+
+/// The one that has the volume. Under two names of one storage it is the same; on two storages nobody
+/// can know which of the two is meant.
+fn only_owner(mut owners: Vec<Candidate>) -> Result<Option<Candidate>, Error> {
+    let Some(first) = owners.first() else {
+        return Ok(None);
+    };
+    let here = first.connection.scope();
+    if let Some(other) = owners.iter().find(|other| other.connection.scope() != here) {
+        let (one, other) = (first.connection.name(), other.connection.name());
+        return Err(
+            Error::new(Kind::Busy, "choose one of the connections of the class")
+                .because(format!(
+                    "both connection `{one}` and connection `{other}` have the volume"
+                ))
+                .advise("delete it by hand at the storage where it is not wanted")
+                // To forget it would lose both.
+                .with_effect(Effect::Possible),
+        );
+    }
+    let at = owners.iter().position(|owner| owner.able.is_ok());
+    Ok(Some(owners.swap_remove(at.unwrap_or_default())))
+}
+
+/// Those that may make a volume that none has.
+fn able(candidates: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
+    let (closed, open): (Vec<_>, Vec<_>) = candidates.into_iter().partition(Candidate::is_closed);
+    let (able, unable): (Vec<_>, Vec<_>) = open
+        .into_iter()
+        .partition(|candidate| candidate.able.is_ok());
+    if !able.is_empty() {
+        return Ok(able);
+    }
+    let refusals = unable.into_iter().filter_map(|one| one.able.err());
+    let closed = closed.iter().map(Candidate::closed);
+    let missing = || Error::invalid("request field `parameters`");
+    Err(refusals.chain(closed).next().unwrap_or_else(missing))
+}
+
+// === impl Candidate ===
+
+impl Candidate {
+    /// Whether no new volumes are made there.
+    fn is_closed(&self) -> bool {
+        !self.connection.makes_new_volumes()
+    }
+
+    /// Whether what it is filled with would have to be carried there from another storage.
+    fn is_carried(&self) -> bool {
+        let filling = self.able.as_ref().ok().and_then(Option::as_ref);
+        filling.is_some_and(Filling::is_carried)
+    }
+
+    /// What is said then.
+    fn closed(&self) -> Error {
+        let name = self.connection.name();
+        Error::new(Kind::Busy, format!("connection `{name}`"))
+            .because("it makes no new volumes")
+            .advise("`proxy.perDriver.newVolumes` in its file says so")
+    }
+
+    /// What is there of the volume already.
+    async fn has(&self, task: &Task) -> Result<Option<Found>, Error> {
+        has(task, &self.connection, &self.id).await
+    }
+
+    /// Why nothing is made as long as this one cannot say whether it has the volume.
+    fn in_doubt(&self, error: &Error) -> Error {
+        let name = self.connection.name();
+        Error::new(error.kind(), "choose one of the connections of the class")
+            // Not of this call: an earlier one may have made it, and must not be forgotten.
+            .with_effect(Effect::Possible)
+            .because(format!(
+                "connection `{name}` may have the volume: {}",
+                error.chain()
+            ))
+            .advise(format!(
+                "repair its storage, or set `proxy.perDriver.newVolumes: false` in the file of `{name}`"
+            ))
+    }
+
+    /// The free space, as far as it is known.
+    async fn room(&self, task: &Task, request: &CreateVolumeRequest) -> Room {
+        let query = CapacityQuery {
+            parameters: request.parameters.clone(),
+            topology: None,
+        };
+        if !self.connection.can().capacity {
+            return Room::Unknown;
+        }
+        let room = self.connection.driver().capacity(&task.call, &query);
+        let room = task.ask_patiently(&self.connection, "capacity", room).await;
+        let wanted = request.size.required().unwrap_or_default();
+        room.map_or(Room::Unknown, |room| Room::of(&room, wanted))
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    fn of(room: &Capacity, wanted: u64) -> Self {
+        let largest = room.maximum_volume_size.unwrap_or(u64::MAX);
+        let available = Reverse(room.available);
+        if wanted > room.available || wanted > largest {
+            Self::Short(available)
+        } else {
+            Self::Enough(available)
+        }
+    }
+}

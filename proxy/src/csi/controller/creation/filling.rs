@@ -1,0 +1,205 @@
+//! What a new volume is filled with, and how that comes there.
+//!
+//! Under two names of one storage its driver copies by itself. Between two storages the content goes
+//! through here: the driver of the target takes what that of the source gives, if they have a form in
+//! common, and each works on its own account. compat: "The proxy".
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use driver_core::flow::{Bookmark, CopyTag, Form, Measure, Outflow, Stream};
+use driver_core::{Call, CreateVolume, Elsewhere, Error, Source, Volume};
+use tracing::{info, warn};
+
+use crate::csi::decode::SourceHandle;
+use crate::routing::connection::Connection;
+use crate::routing::connections::Connections;
+use crate::rpc::Task;
+use crate::rpc::in_flight::Object;
+
+/// What a new volume is filled with.
+#[derive(Debug)]
+pub(super) struct Filling {
+    home: Arc<Connection>,
+    source: Source,
+    /// How the caller calls it, if it has to be carried from another storage.
+    carried: Option<Elsewhere>,
+}
+
+/// A source on its own account: what it does is asked, counted and explained as that of its connection.
+#[derive(Debug)]
+struct Drawn<'a> {
+    inner: Box<dyn Outflow + 'a>,
+    home: &'a Connection,
+    task: &'a Task,
+}
+
+// === impl Filling ===
+
+impl Filling {
+    /// What a new volume of `connection` is filled with, or why it cannot be.
+    pub(super) fn of(
+        connections: &Connections,
+        connection: &Arc<Connection>,
+        handle: &SourceHandle,
+    ) -> Result<Self, Error> {
+        let can = connection.can();
+        let (home, source, elsewhere, able) = match handle {
+            SourceHandle::Snapshot(handle) => {
+                let (home, id) = connections.of_snapshot(handle)?;
+                let elsewhere = Elsewhere::Snapshot(handle.whole().clone());
+                (home, Source::Snapshot(id), elsewhere, can.snapshots)
+            }
+            SourceHandle::Volume(handle) => {
+                let (home, id) = connections.of_volume(handle)?;
+                let elsewhere = Elsewhere::Volume(handle.whole().clone());
+                (home, Source::Volume(id), elsewhere, can.clones)
+            }
+        };
+        // Two names of one backend reach each other's volumes by the same ids.
+        let is_same = home.name() == connection.name()
+            || home.driver().backend_identity() == connection.driver().backend_identity();
+        let filling = Self {
+            home,
+            source,
+            carried: (!is_same).then_some(elsewhere),
+        };
+        if is_same && !able {
+            // Not UNIMPLEMENTED: the call itself is served.
+            return Err(filling
+                .refused()
+                .advise("this driver cannot make volumes of such a source"));
+        }
+        if !is_same {
+            filling.check_forms(connection)?;
+        }
+        Ok(filling)
+    }
+
+    /// The connection of the source.
+    pub(super) fn home(&self) -> &Connection {
+        &self.home
+    }
+
+    /// The source, as long as the volume is made not to be deleted.
+    pub(super) fn object(&self) -> Object {
+        match &self.source {
+            Source::Snapshot(id) | Source::Elsewhere(Elsewhere::Snapshot(id)) => {
+                Object::Snapshot(id.clone())
+            }
+            Source::Volume(id) | Source::Elsewhere(Elsewhere::Volume(id)) => {
+                Object::Volume(id.clone())
+            }
+        }
+    }
+
+    /// The source, as the driver of the new volume is told of it.
+    pub(super) fn source(&self) -> Source {
+        match &self.carried {
+            Some(elsewhere) => Source::Elsewhere(elsewhere.clone()),
+            None => self.source.clone(),
+        }
+    }
+
+    /// Whether it has to be carried there from another storage.
+    pub(super) fn is_carried(&self) -> bool {
+        self.carried.is_some()
+    }
+
+    fn refused(&self) -> Error {
+        Error::invalid(format!("fill a volume from {}", self.object()))
+    }
+
+    /// Refuses what has no way to `target`.
+    fn check_forms(&self, target: &Connection) -> Result<(), Error> {
+        let (gives, takes) = (self.home.driver().gives(), target.driver().takes());
+        if gives.iter().any(|form| takes.contains(form)) {
+            return Ok(());
+        }
+        let (here, there) = (self.home.name(), target.name());
+        let elsewhere = format!("the source is in another connection, `{here}`");
+        let all = |forms: &[Form], block| forms.iter().all(|form| form.is_block() == block);
+        let why = if gives.is_empty() {
+            format!(
+                "and its driver, `{}`, gives nothing away",
+                self.home.driver().kind()
+            )
+        } else if takes.is_empty() {
+            let kind = target.driver().kind();
+            format!("and the driver of `{there}`, `{kind}`, takes nothing from others")
+        } else if all(gives, true) && all(takes, false) {
+            "which has disks, and a disk cannot become a volume of files".to_owned()
+        } else if all(gives, false) && all(takes, true) {
+            "which has files, and files cannot become a disk".to_owned()
+        } else {
+            let listed = |forms: &[Form]| {
+                let words: Vec<_> = forms.iter().map(Form::to_string).collect();
+                words.join(" and ")
+            };
+            let (given, taken) = (listed(gives), listed(takes));
+            format!("it gives {given}, and `{there}` takes {taken}")
+        };
+        Err(self
+            .refused()
+            .because(format!("{elsewhere}, {why}"))
+            .advise(
+                "make the volume in the connection of its source, and copy its content in a pod",
+            ))
+    }
+
+    /// Makes the volume.
+    pub(super) async fn make(
+        &self,
+        task: &Task,
+        connection: &Connection,
+        wanted: &CreateVolume,
+    ) -> Result<Volume, Error> {
+        let driver = connection.driver();
+        if !self.is_carried() {
+            let made = driver.create_volume(&task.call, wanted);
+            return task.ask_for_copy(connection, "create_volume", made).await;
+        }
+        let tag = CopyTag::of(connection.volume_handle(&wanted.id));
+        let inner = self.home.driver().outflow(&self.source, &tag);
+        let from = Drawn {
+            inner: inner.map_err(|error| self.home.explain(error))?,
+            home: &self.home,
+            task,
+        };
+        info!(
+            origin = %self.home.name(),
+            to = %connection.name(),
+            source = %self.object(),
+            "a copy from another connection"
+        );
+        let made = driver.inflow(&task.call, wanted, &from);
+        let made = task.ask_for_copy(connection, "inflow", made).await?;
+        // The volume is whole, and that is what is told: what is left at the source is an orphan there.
+        if let Err(error) = from.close(&task.call).await {
+            warn!(
+                origin = %self.home.name(),
+                error = %error.chain(),
+                "the volume is made; what was made at its source for that is left there"
+            );
+        }
+        Ok(made)
+    }
+}
+
+#[async_trait]
+impl Outflow for Drawn<'_> {
+    async fn measure(&self, call: &Call) -> Result<Measure, Error> {
+        let work = self.inner.measure(call);
+        self.task.ask(self.home, "measure", work).await
+    }
+
+    async fn open(&self, call: &Call, from: Option<&Bookmark>) -> Result<Stream, Error> {
+        let work = self.inner.open(call, from);
+        self.task.ask_for_copy(self.home, "outflow", work).await
+    }
+
+    async fn close(&self, call: &Call) -> Result<(), Error> {
+        let work = self.inner.close(call);
+        self.task.ask(self.home, "close", work).await
+    }
+}

@@ -1,0 +1,206 @@
+//! Lists of volumes and snapshots: of one connection, or of all of them.
+
+use std::sync::Arc;
+
+use csi_proto::v1;
+use driver_core::{Capabilities, Error, Kind, Page, PageRequest, SnapshotFilter};
+
+use super::pages::{self, Listed, Listing};
+use super::{about, about_snapshot, about_volume, offered};
+use crate::csi::decode::{self, ListSnapshotsRequest};
+use crate::csi::encode;
+use crate::csi::plugin::Plugin;
+use crate::routing::connection::Connection;
+use crate::rpc::in_flight::Keys;
+use crate::rpc::{Job, Task};
+
+pub(super) fn volumes(
+    plugin: &Arc<Plugin>,
+    request: v1::ListVolumesRequest,
+) -> Result<Job<v1::ListVolumesResponse>, Error> {
+    offered(plugin, "list volumes", |can| can.list_volumes)?;
+    let page = decode::page(request.max_entries, request.starting_token)?;
+    let plugin = Arc::clone(plugin);
+    Ok(Job::new(about(None), Keys::none(), async move |task| {
+        let what = Volumes {
+            with_condition: super::volumes::with_condition(&plugin.advertised),
+        };
+        let listed = if let Some(only) = plugin.connections.only() {
+            pages::of_one(&task, &only, page, &what).await?
+        } else {
+            pages::of_all(&task, plugin.connections.listed(), page, &what).await?
+        };
+        let Listed {
+            entries,
+            next_token,
+        } = listed;
+        Ok(v1::ListVolumesResponse {
+            entries,
+            next_token,
+        })
+    }))
+}
+
+pub(super) fn snapshots(
+    plugin: &Arc<Plugin>,
+    request: v1::ListSnapshotsRequest,
+) -> Result<Job<v1::ListSnapshotsResponse>, Error> {
+    offered(plugin, "list snapshots", |can| can.list_snapshots)?;
+    let request = ListSnapshotsRequest::decode(request)?;
+    let (snapshot, source) = (&request.snapshot, &request.source);
+    let stray = snapshot
+        .as_ref()
+        .is_some_and(|handle| plugin.connections.is_stray_snapshot(handle))
+        || source
+            .as_ref()
+            .is_some_and(|handle| plugin.connections.is_stray_volume(handle));
+    if stray {
+        // Nothing here was ever given out under such a handle.
+        return Ok(Job::new(about(None), Keys::none(), async |_| {
+            Ok(v1::ListSnapshotsResponse::default())
+        }));
+    }
+    if request.snapshot.is_some() {
+        return one_snapshot(plugin, request);
+    }
+    if let Some(handle) = request.source {
+        let (connection, id) = plugin.connections.of_volume(&handle)?;
+        if !connection.can().list_snapshots {
+            return Err(connection.lacks("list snapshots"));
+        }
+        let subject = about_volume(&connection, handle.as_str());
+        let filter = SnapshotFilter { source: Some(id) };
+        return Ok(Job::new(subject, Keys::none(), async move |task| {
+            let listed = pages::of_one(&task, &connection, request.page, &filter).await?;
+            let mut reply = reply(listed);
+            // By another name of its connection it is still the volume that was asked for.
+            for snapshot in reply.entries.iter_mut().filter_map(|e| e.snapshot.as_mut()) {
+                handle.as_str().clone_into(&mut snapshot.source_volume_id);
+            }
+            Ok(reply)
+        }));
+    }
+    let plugin = Arc::clone(plugin);
+    Ok(Job::new(about(None), Keys::none(), async move |task| {
+        let (filter, page) = (SnapshotFilter::default(), request.page);
+        let listed = if let Some(only) = plugin.connections.only() {
+            pages::of_one(&task, &only, page, &filter).await?
+        } else {
+            pages::of_all(&task, plugin.connections.listed(), page, &filter).await?
+        };
+        Ok(reply(listed))
+    }))
+}
+
+fn reply(listed: Listed<v1::list_snapshots_response::Entry>) -> v1::ListSnapshotsResponse {
+    v1::ListSnapshotsResponse {
+        entries: listed.entries,
+        next_token: listed.next_token,
+    }
+}
+
+/// The list of one snapshot, which is empty if there is none such.
+fn one_snapshot(
+    plugin: &Arc<Plugin>,
+    request: ListSnapshotsRequest,
+) -> Result<Job<v1::ListSnapshotsResponse>, Error> {
+    let missing = || Error::invalid("request field `snapshot_id`");
+    let handle = request.snapshot.ok_or_else(missing)?;
+    let (connection, id) = plugin.connections.of_snapshot(&handle)?;
+    if !connection.can().get_snapshot {
+        return Err(connection.lacks("get snapshot"));
+    }
+    let subject = about_snapshot(&connection, handle.as_str());
+    let place = |source| {
+        let (home, id) = plugin.connections.of_volume(&source)?;
+        Ok::<_, Error>((source, home, id))
+    };
+    let source = request.source.map(place).transpose()?;
+    Ok(Job::new(subject, Keys::none(), async move |task| {
+        let found = connection.driver().get_snapshot(&task.call, &id);
+        let found = match task.ask(&connection, "get_snapshot", found).await {
+            Ok(found) => found,
+            Err(error) if error.kind() == Kind::NotFound => {
+                return Ok(v1::ListSnapshotsResponse::default());
+            }
+            Err(error) => return Err(error),
+        };
+        let of = |(_, home, id): &(_, Arc<Connection>, _)| {
+            home.scope() == connection.scope() && *id == found.source
+        };
+        let wanted = source.as_ref().is_none_or(of);
+        let mut entry = SnapshotFilter::default().entry(&connection, &found);
+        if let Some(snapshot) = &mut entry.snapshot {
+            handle.as_str().clone_into(&mut snapshot.snapshot_id);
+            if let Some((source, ..)) = &source {
+                source.as_str().clone_into(&mut snapshot.source_volume_id);
+            }
+        }
+        Ok(v1::ListSnapshotsResponse {
+            entries: wanted.then_some(entry).into_iter().collect(),
+            next_token: String::new(),
+        })
+    }))
+}
+
+/// All volumes.
+struct Volumes {
+    with_condition: bool,
+}
+
+impl Listing for Volumes {
+    type Found = driver_core::Volume;
+    type Entry = v1::list_volumes_response::Entry;
+
+    fn has(&self, can: &Capabilities) -> bool {
+        can.list_volumes
+    }
+
+    async fn ask(
+        &self,
+        task: &Task,
+        connection: &Connection,
+        page: &PageRequest,
+    ) -> Result<Page<driver_core::Volume>, Error> {
+        let listing = connection.driver().list_volumes(&task.call, page);
+        task.ask_patiently(connection, "list_volumes", listing)
+            .await
+    }
+
+    fn entry(&self, connection: &Connection, found: &driver_core::Volume) -> Self::Entry {
+        let condition = self.with_condition.then(encode::normal);
+        v1::list_volumes_response::Entry {
+            volume: Some(encode::volume(connection, found)),
+            status: condition.map(|condition| v1::list_volumes_response::VolumeStatus {
+                published_node_ids: Vec::new(),
+                volume_condition: Some(condition),
+            }),
+        }
+    }
+}
+
+impl Listing for SnapshotFilter {
+    type Found = driver_core::Snapshot;
+    type Entry = v1::list_snapshots_response::Entry;
+
+    fn has(&self, can: &Capabilities) -> bool {
+        can.list_snapshots
+    }
+
+    async fn ask(
+        &self,
+        task: &Task,
+        connection: &Connection,
+        page: &PageRequest,
+    ) -> Result<Page<driver_core::Snapshot>, Error> {
+        let listing = connection.driver().list_snapshots(&task.call, self, page);
+        task.ask_patiently(connection, "list_snapshots", listing)
+            .await
+    }
+
+    fn entry(&self, connection: &Connection, found: &driver_core::Snapshot) -> Self::Entry {
+        v1::list_snapshots_response::Entry {
+            snapshot: Some(encode::snapshot(connection, found)),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What may be answered, and by which codes.
+
+use std::collections::BTreeSet;
+
+use driver_core::Kind;
+use tonic::Code;
+
+use crate::csi::controller::model::requests::Answer;
+
+/// What may be answered.
+#[derive(Debug)]
+pub(in crate::csi::controller::model) enum Expected {
+    OneOf(Vec<Answer>),
+    Listed(List),
+}
+
+/// What a list may say.
+#[derive(Debug, Default)]
+pub(in crate::csi::controller::model) struct List {
+    /// Of connections that can be listed.
+    pub(super) must: BTreeSet<String>,
+    /// Of one that may fail while it is listed.
+    pub(super) may: BTreeSet<String>,
+    /// Some cannot be listed.
+    pub(super) broken: bool,
+    /// Some may fail.
+    pub(super) fails: bool,
+}
+
+/// Who reads a code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reader {
+    Provisioner,
+    Other,
+}
+
+/// Trouble of the surroundings, as opposed to what a storage judges.
+pub(super) fn is_passing(kind: Kind) -> bool {
+    let all = [
+        Kind::Unreachable,
+        Kind::Timeout,
+        Kind::Denied,
+        Kind::Internal,
+    ];
+    all.contains(&kind)
+}
+
+/// What a storage is asked about once more before a new volume is refused for it.
+pub(super) fn is_judged_anew(kind: Kind) -> bool {
+    let believed = [Kind::Conflict, Kind::Pending];
+    !is_passing(kind) && !believed.contains(&kind)
+}
+
+/// The table of docs/grpc-codes.md.
+#[expect(clippy::match_same_arms, reason = "its rows, in their order")]
+pub(super) fn code(kind: Kind, possible: bool, reader: Reader) -> Code {
+    match (kind, possible) {
+        (Kind::Pending, _) => Code::Aborted,
+        (Kind::Timeout, _) => Code::DeadlineExceeded,
+        (_, true) => Code::Unavailable,
+        (Kind::Invalid, false) => Code::InvalidArgument,
+        (Kind::NotFound, false) => Code::NotFound,
+        (Kind::Conflict, false) => Code::AlreadyExists,
+        (Kind::OutOfRange, false) => Code::OutOfRange,
+        (Kind::OutOfSpace, false) => Code::ResourceExhausted,
+        (Kind::Busy, false) => Code::FailedPrecondition,
+        (Kind::Unreachable, false) if reader == Reader::Provisioner => Code::Internal,
+        (Kind::Unreachable, false) => Code::Unavailable,
+        (Kind::Denied, false) => Code::Unauthenticated,
+        (Kind::Unsupported, false) => Code::Unimplemented,
+        (Kind::Internal, false) => Code::Internal,
+    }
+}
+
+// === impl Expected ===
+
+impl Expected {
+    pub(super) fn failed(codes: &[Code]) -> Self {
+        Self::OneOf(codes.iter().copied().map(Answer::Failed).collect())
+    }
+
+    pub(super) fn done(told: impl Into<String>) -> Self {
+        Self::OneOf(vec![Answer::Done(told.into())])
+    }
+
+    /// Whether this may be answered.
+    pub(in crate::csi::controller::model) fn allows(&self, answer: &Answer) -> bool {
+        match (self, answer) {
+            (Self::OneOf(all), answer) => all.contains(answer),
+            (Self::Listed(list), Answer::Listed(all, end)) => list.allows(all, *end),
+            (Self::Listed(_), _) => false,
+        }
+    }
+}
+
+// === impl List ===
+
+impl List {
+    fn allows(&self, all: &[String], end: Option<Code>) -> bool {
+        let told: BTreeSet<_> = all.iter().cloned().collect();
+        let ends = match end {
+            None => !self.broken && self.may.is_subset(&told),
+            Some(Code::Unavailable) => self.broken || self.fails,
+            Some(_) => false,
+        };
+        let known = told
+            .iter()
+            .all(|one| self.must.contains(one) || self.may.contains(one));
+        ends && known && told.len() == all.len() && self.must.is_subset(&told)
+    }
+}

@@ -1,0 +1,223 @@
+//! How work on a storage goes and ends: its faults, who holds what meanwhile, and what stays in doubt.
+
+use std::time::Duration;
+
+use driver_core::Kind;
+use driver_core::contract::fake::Verb;
+
+use super::expected::{Reader, code, is_judged_anew, is_passing};
+use super::store::{Act, Elsewhere, Source};
+use super::{Object, Reference};
+use crate::csi::controller::model::actor::DEADLINE;
+use crate::csi::controller::model::requests::Answer;
+use crate::csi::controller::model::storage::{Did, Fault};
+
+/// How a verb failed: why, and whether something may have come of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Failure {
+    Of(Kind, bool),
+    /// It hangs, and the client did not wait.
+    Left,
+}
+
+/// Work that hangs.
+#[derive(Debug)]
+pub(super) struct Hung {
+    pub(super) at: usize,
+    /// What it changes, and how much of that it does.
+    pub(super) work: Option<(Act, Did)>,
+    alone: Vec<Object>,
+    shared: Vec<Object>,
+    pub(super) changes: Object,
+    /// When it is given up.
+    pub(super) until: Duration,
+}
+
+impl Reference {
+    /// Whether somebody works on any of these.
+    pub(super) fn is_locked(&self, alone: &[Object], shared: &[Object]) -> bool {
+        self.hung.iter().any(|hung| {
+            let any = |object| hung.alone.contains(object) || hung.shared.contains(object);
+            alone.iter().any(any) || shared.iter().any(|object| hung.alone.contains(object))
+        })
+    }
+
+    /// The fault that a verb of a storage meets.
+    fn fault(&mut self, at: usize, verb: Verb) -> Result<Option<Fault>, Failure> {
+        if self.stores[at].down {
+            return Err(Failure::Of(Kind::Unreachable, false));
+        }
+        let met = self
+            .armed
+            .take_if(|(armed, of, _)| (*armed, *of) == (at, verb));
+        Ok(met.map(|(_, _, fault)| fault))
+    }
+
+    /// A verb that only looks. `patient`: it is given up early, or else it hangs on.
+    pub(super) fn look(&mut self, at: usize, verb: Verb, patient: bool) -> Result<(), Kind> {
+        match self.fault(at, verb) {
+            Err(_) => Err(Kind::Unreachable),
+            Ok(None) => Ok(()),
+            Ok(Some(Fault::Fail(kind) | Fault::Cut(kind, ..))) => Err(kind),
+            Ok(Some(Fault::Panic(_))) => Err(Kind::Internal),
+            Ok(Some(Fault::Hang(_))) => {
+                if !patient {
+                    self.hung.push(Hung {
+                        at,
+                        work: None,
+                        alone: Vec::new(),
+                        shared: Vec::new(),
+                        changes: Object::Volume(at, String::new()),
+                        until: Duration::MAX,
+                    });
+                }
+                Err(Kind::Timeout)
+            }
+        }
+    }
+
+    /// A verb that changes `changes`, by a call that holds these alone and those with others.
+    pub(super) fn change(
+        &mut self,
+        at: usize,
+        act: Act,
+        changes: &Object,
+        (alone, shared): (&[Object], &[Object]),
+    ) -> Result<u64, Failure> {
+        match self.fault(at, act.verb())? {
+            None => {
+                let done = self.apply(at, &act);
+                if done.is_ok() {
+                    self.close(&act);
+                }
+                done.map_err(|kind| Failure::Of(kind, false))
+            }
+            Some(Fault::Fail(kind)) => Err(Failure::Of(kind, false)),
+            Some(Fault::Cut(kind, did, told)) => {
+                self.part(at, &act, did);
+                Err(Failure::Of(kind, told || is_passing(kind)))
+            }
+            Some(Fault::Panic(None)) => Err(Failure::Of(Kind::Internal, false)),
+            Some(Fault::Panic(Some(did))) => {
+                self.part(at, &act, did);
+                Err(Failure::Of(Kind::Internal, true))
+            }
+            Some(Fault::Hang(did)) => {
+                self.stores[at].begin(&act, did);
+                self.hung.push(Hung {
+                    at,
+                    work: Some((act, did)),
+                    alone: alone.to_vec(),
+                    shared: shared.to_vec(),
+                    changes: changes.clone(),
+                    until: self.now + DEADLINE + Duration::from_secs(1),
+                });
+                if self.leaves {
+                    return Err(Failure::Left);
+                }
+                Err(Failure::Of(Kind::Timeout, true))
+            }
+        }
+    }
+
+    /// Does so much of a change. Nobody is told how it ended.
+    fn part(&mut self, at: usize, act: &Act, did: Did) {
+        self.stores[at].begin(act, did);
+        if did == Did::All {
+            // Whether it could be done is seen in the end.
+            let _ = self.apply(at, act);
+        }
+    }
+
+    /// Does a change, and tells the size of what there is then.
+    fn apply(&mut self, at: usize, act: &Act) -> Result<u64, Kind> {
+        if let Some((id, from)) = act.copies()
+            && !self.stores[at].volumes.contains_key(id)
+            && !self.stores[at].full
+        {
+            self.open(from)?;
+        }
+        self.stores[at].apply(act)
+    }
+
+    /// Asks another storage for what a copy is made of. Something is kept there until it is closed.
+    fn open(&mut self, from: &Elsewhere) -> Result<(), Kind> {
+        let verb = match *from.what {
+            Source::Snapshot(_) => Verb::GetSnapshot,
+            Source::Volume(_) | Source::Elsewhere(_) => Verb::GetVolume,
+        };
+        self.look(from.at, verb, true)?;
+        let store = &mut self.stores[from.at];
+        if !store.has(&from.what) {
+            return Err(Kind::NotFound);
+        }
+        store.opened.insert(from.copy.clone());
+        Ok(())
+    }
+
+    /// A copy is whole, and the process was told so.
+    fn close(&mut self, act: &Act) {
+        let Some((_, from)) = act.copies() else {
+            return;
+        };
+        self.has_copied = true;
+        if !self.stores[from.at].down {
+            self.stores[from.at].opened.remove(&from.copy);
+        }
+    }
+
+    /// What hangs goes on. Nobody hears of it, so that it stays in doubt.
+    pub(in crate::csi::controller::model) fn release(&mut self) {
+        let mut hung = std::mem::take(&mut self.hung);
+        hung.sort_by_key(|hung| hung.at);
+        for hung in hung {
+            let Some((act, did)) = &hung.work else {
+                continue;
+            };
+            let ended = (*did == Did::All).then(|| self.apply(hung.at, act));
+            let store = &self.stores[hung.at];
+            let unknown = match (ended, act) {
+                (Some(Err(kind)), Act::Create { id, .. }) if is_judged_anew(kind) => {
+                    store.halves.contains(id) || store.down
+                }
+                (Some(Err(kind)), _) => is_passing(kind),
+                (Some(Ok(_)), act) => {
+                    self.close(act);
+                    true
+                }
+                (None, _) => true,
+            };
+            if unknown {
+                self.doubts.insert(hung.changes);
+            }
+        }
+    }
+
+    pub(super) fn is_in_doubt(&self, objects: &[Object]) -> bool {
+        objects.iter().any(|object| self.doubts.contains(object))
+    }
+
+    /// How a call about `objects` ends that may have changed `changes`.
+    pub(super) fn ended(
+        &mut self,
+        objects: &[Object],
+        changes: &Object,
+        reader: Reader,
+        result: Result<String, Failure>,
+    ) -> Answer {
+        match result {
+            Ok(told) => {
+                self.doubts.retain(|object| !objects.contains(object));
+                Answer::Done(told)
+            }
+            Err(Failure::Left) => Answer::Left,
+            Err(Failure::Of(kind, possible)) => {
+                if possible || kind == Kind::Timeout {
+                    self.doubts.insert(changes.clone());
+                }
+                let unknown = possible || (is_passing(kind) && self.is_in_doubt(objects));
+                Answer::Failed(code(kind, unknown, reader))
+            }
+        }
+    }
+}

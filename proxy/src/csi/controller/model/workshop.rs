@@ -1,0 +1,124 @@
+//! What every process of every sequence has in common: read once, or else most of the time of a run
+//! would go into reading it.
+
+use std::sync::{Arc, LazyLock};
+
+use driver_core::config::{CommonConfig, Document, NoEnvironment};
+use driver_core::{Driver, NodeId};
+use driver_node_manual::NodeManual;
+use node_utils::blocking::ThreadPool;
+use node_utils::{Node, NodeConfig, Tools};
+
+use super::steps::Content;
+use super::storage::Storage;
+use crate::app::{App, Environment};
+use crate::csi::advertise::Advertised;
+use crate::csi::node::info::NodeInfo;
+use crate::csi::node::service::NodeService;
+use crate::csi::spec_version::CsiVersion;
+use crate::routing::connection::{Connection, ConnectionContext};
+use crate::routing::connections::{ConnectionName, Connections, Names};
+use crate::routing::folder::{Loader, States};
+use crate::routing::topology::matching::TopologyKeys;
+
+static WORKSHOP: LazyLock<Workshop> = LazyLock::new(Workshop::new);
+
+/// What is the same in all of them.
+struct Workshop {
+    base: Arc<Document>,
+    config: CommonConfig,
+    advertised: Advertised,
+    info: NodeInfo,
+    /// A connection of each content that a file can have.
+    read: Vec<(Content, Connection)>,
+}
+
+/// A connection of a file with this content, over this driver.
+pub(super) fn connection(
+    name: ConnectionName,
+    content: Content,
+    driver: Arc<dyn Driver>,
+    threads: &ThreadPool,
+) -> Connection {
+    let mut read = WORKSHOP.read.iter();
+    let (_, like) = read
+        .find(|(known, _)| *known == content)
+        .expect("a content");
+    like.twin(name, driver, threads)
+}
+
+/// A process without connections, and what loads them.
+pub(super) fn site(names: Names, threads: &ThreadPool) -> (App, Loader) {
+    let connections = Connections::named(names.clone());
+    let by_hand: Arc<dyn Driver> = Arc::new(NodeManual);
+    let node = Node::here(NodeConfig::default());
+    let site = App {
+        kind: "proxy".to_owned(),
+        advertised: WORKSHOP.advertised.clone(),
+        connections: connections.clone(),
+        node: NodeService::of(by_hand, &WORKSHOP.config, node, false),
+        info: WORKSHOP.info.clone(),
+        folder: None,
+        states: States::default(),
+    };
+    let ground = ConnectionContext {
+        node: node_id(),
+        tools: Tools::of_this_machine(),
+        keys: TopologyKeys::default(),
+        no_local: None,
+        place: None,
+        threads: threads.clone(),
+    };
+    let base = Arc::clone(&WORKSHOP.base);
+    let loader = Loader::new(base, Arc::new(ground), connections, names);
+    (site, loader)
+}
+
+fn node_id() -> NodeId {
+    NodeId::parse("node-1").expect("a node")
+}
+
+fn parse(yaml: &str) -> Document {
+    Document::parse(yaml, &NoEnvironment).expect("yaml")
+}
+
+/// A file with this content.
+fn yaml(content: Content) -> String {
+    let topology = content.zone.map_or_else(String::new, |zone| {
+        format!(", topology: [{{requirements: {{zone: z{zone}}}}}]")
+    });
+    let open = !content.closed;
+    format!("{{driver: fake, proxy: {{perDriver: {{newVolumes: {open}{topology}}}}}}}")
+}
+
+// === impl Workshop ===
+
+impl Workshop {
+    fn new() -> Self {
+        let at = Environment {
+            node: node_id(),
+            version: CsiVersion::minor(12),
+            tools: Tools::of_this_machine(),
+            modes: None,
+        };
+        let root = parse("{driver: proxy, proxy: {configFolder: /none}}");
+        let config = root.common().expect("configuration");
+        let (base, site) = App::open(root, &at).expect("a site");
+        let (nobody, threads) = (Storage::by_hand(), ThreadPool::new(1));
+        let read = Content::all().map(|content| {
+            let (name, driver) = (ConnectionName::unnamed(), nobody.clone());
+            let document = parse(&yaml(content));
+            (
+                content,
+                Connection::among(name, driver, &document, &threads),
+            )
+        });
+        Self {
+            base,
+            config,
+            advertised: site.advertised,
+            info: site.info,
+            read: read.collect(),
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Handles that name no connection where none is configured for them.
+
+use std::time::Duration;
+
+use csi_proto::v1::volume_capability::BlockVolume;
+use driver_core::Capabilities;
+use driver_core::config::ConfigError;
+use node_utils::blocking::ThreadPool;
+use tokio::time::Instant;
+
+use super::lacking::publication;
+use super::*;
+use crate::routing::connections::{Blueprint, LazyConnection};
+use crate::testing::among;
+
+fn one(names: Names) -> (ControllerHandler, Arc<Memory>) {
+    let driver = Memory::new();
+    let all = [("a", &driver, "")];
+    (ControllerHandler(multi_connection(&all, names)), driver)
+}
+
+async fn unsnapped(service: &ControllerHandler, id: &str) -> Result<(), Status> {
+    let request = v1::DeleteSnapshotRequest {
+        snapshot_id: id.to_owned(),
+        ..Default::default()
+    };
+    service
+        .delete_snapshot(Request::new(request))
+        .await
+        .map(drop)
+}
+
+async fn grown(service: &ControllerHandler, id: &str) -> Result<(), Status> {
+    let request = v1::ControllerExpandVolumeRequest {
+        volume_id: id.to_owned(),
+        capacity_range: Some(csi_proto::v1::CapacityRange {
+            required_bytes: 1 << 30,
+            limit_bytes: 0,
+        }),
+        ..Default::default()
+    };
+    let reply = service.controller_expand_volume(Request::new(request));
+    reply.await.map(drop)
+}
+
+#[tokio::test]
+async fn what_nobody_knows_the_connection_of_is_never_said_to_be_deleted() {
+    let (service, driver) = one(Names::default());
+    driver.fill(["pvc-1".to_owned()], "/x");
+    // Nor what looks like the handle of something else, nor what no storage of these has.
+    for id in ["pvc-1", "pvc-2", "V:a/pvc-1", "s:a/pvc-1", "g:a/pvc-1"] {
+        for refused in [deleted(&service, id).await, grown(&service, id).await] {
+            let status = refused.expect_err(id);
+            assert_eq!(status.code(), Code::FailedPrecondition, "{id}");
+            for part in ["names no connection", "legacyConnection", "by hand"] {
+                assert!(status.message().contains(part), "{}", status.message());
+            }
+        }
+    }
+    for id in ["snapshot-1", "v:a/snapshot-1"] {
+        let status = unsnapped(&service, id).await.expect_err(id);
+        assert_eq!(status.code(), Code::FailedPrecondition, "{id}");
+    }
+    assert!(driver.has("pvc-1"));
+    assert_eq!(
+        driver.asked(),
+        0,
+        "nobody is asked for the sake of a success"
+    );
+    service.0.connections.remove(&name("a"));
+    let status = deleted(&service, "pvc-1").await.expect_err("nobody at all");
+    assert_eq!(status.code(), Code::FailedPrecondition);
+}
+
+#[tokio::test]
+async fn a_question_about_what_nobody_knows_is_answered_with_not_found() {
+    let (service, _) = one(Names::default());
+    let request = v1::ControllerGetVolumeRequest {
+        volume_id: "pvc-1".into(),
+    };
+    let found = service.controller_get_volume(Request::new(request)).await;
+    let status = found.expect_err("nobody has it");
+    assert_eq!(status.code(), Code::NotFound);
+    assert!(
+        status.message().contains("legacyConnection"),
+        "{}",
+        status.message()
+    );
+    let request = v1::ListSnapshotsRequest {
+        snapshot_id: "snapshot-1".into(),
+        ..Default::default()
+    };
+    let listed = service.list_snapshots(Request::new(request)).await;
+    assert!(listed.expect("a list").into_inner().entries.is_empty());
+}
+
+#[tokio::test]
+async fn what_belongs_to_a_connection_is_asked_for_nowhere_else() {
+    let (service, driver) = one(Names {
+        bare: Bare::Of(name("a")),
+        ..Names::default()
+    });
+    driver.fill(["pvc-1".to_owned()], "/x");
+    deleted(&service, "pvc-1").await.expect("deleted");
+    assert!(!driver.has("pvc-1"));
+    assert_eq!(driver.asked(), 1);
+}
+
+async fn published(service: &ControllerHandler, context: &[(&str, &str)]) -> Code {
+    let request = v1::ControllerPublishVolumeRequest {
+        volume_id: "by-hand".into(),
+        volume_context: parameters(context),
+        ..publication("n=node-1")
+    };
+    publish(service, request).await
+}
+
+async fn publish(service: &ControllerHandler, request: v1::ControllerPublishVolumeRequest) -> Code {
+    let published = service.controller_publish_volume(Request::new(request));
+    published
+        .await
+        .map_or_else(|status| status.code(), |_| Code::Ok)
+}
+
+async fn unpublished(service: &ControllerHandler) -> Code {
+    let unpublished = unpublish(service).await;
+    unpublished.map_or_else(|status| status.code(), |()| Code::Ok)
+}
+
+async fn unpublish(service: &ControllerHandler) -> Result<(), Status> {
+    unpublish_volume(service, "by-hand").await
+}
+
+async fn unpublish_volume(service: &ControllerHandler, volume: &str) -> Result<(), Status> {
+    let request = v1::ControllerUnpublishVolumeRequest {
+        volume_id: volume.into(),
+        node_id: "n=node-1".into(),
+        ..Default::default()
+    };
+    let unpublished = service.controller_unpublish_volume(Request::new(request));
+    unpublished.await.map(drop)
+}
+
+#[tokio::test]
+async fn what_was_made_by_hand_is_published_without_a_connection() {
+    let plain = Memory::new();
+    let guarded = guarded();
+    let both = [("a", &plain, ""), ("b", &guarded, "")];
+    let service = ControllerHandler(multi_connection(&both, Names::default()));
+    let nfs = ("node_attach_driver", "nfs");
+    for (context, expected) in [
+        (&[nfs][..], Code::Ok),
+        (&[nfs, ("provisioner_driver", "node-manual")], Code::Ok),
+        (&[nfs, ("provisioner_driver", "memory")], Code::NotFound),
+        (&[], Code::NotFound),
+    ] {
+        assert_eq!(published(&service, context).await, expected, "{context:?}");
+    }
+    assert!(guarded.nodes().is_empty() && plain.nodes().is_empty());
+}
+
+fn guarded() -> Arc<Memory> {
+    Memory::with(Capabilities {
+        publish: true,
+        ..crate::testing::EVERYTHING
+    })
+}
+
+#[tokio::test]
+async fn no_node_is_said_to_be_shut_out_of_what_may_be_on_storage_that_is_not_here() {
+    let (plain, guarded) = (Memory::new(), guarded());
+    let both = [("a", &plain, ""), ("b", &guarded, "")];
+    let service = ControllerHandler(multi_connection(&both, Names::default()));
+    // Its file may come, or be gone: nobody has it, and that proves nothing.
+    let status = unpublish(&service).await.expect_err("nobody has it");
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    let message = status.message();
+    assert!(message.contains("`none`"), "{message}");
+    guarded.fill(["by-hand".to_owned()], "/x");
+    let status = unpublish(&service).await.expect_err("`b` has it");
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    let message = status.message();
+    assert!(
+        message.contains("connection `b` has something"),
+        "{message}"
+    );
+    // One bad file or one that does not answer says nothing else.
+    guarded.trouble(Trouble::Fail(Kind::Unreachable, Effect::None));
+    assert_eq!(unpublished(&service).await, Code::FailedPrecondition);
+    for connection in ["a", "b"] {
+        service.0.connections.remove(&name(connection));
+    }
+    assert_eq!(unpublished(&service).await, Code::FailedPrecondition);
+    assert!(guarded.nodes().is_empty() && plain.nodes().is_empty());
+}
+
+#[tokio::test]
+async fn of_what_is_said_to_be_nobodys_nobody_is_asked_and_a_bad_file_hurts_nobody() {
+    let guarded = guarded();
+    let names = Names {
+        bare: Bare::Nobodys,
+        ..Names::default()
+    };
+    let service = ControllerHandler(multi_connection(&[("b", &guarded, "")], names));
+    let connections = &service.0.connections;
+    connections.put(LazyConnection::refused(name("c"), "a mistake in it"));
+    assert_eq!(unpublished(&service).await, Code::Ok);
+    assert_eq!(guarded.asked(), 0);
+    // To delete it is something else: nobody knows that it is gone.
+    let status = deleted(&service, "by-hand")
+        .await
+        .expect_err("it may exist");
+    assert_eq!(status.code(), Code::FailedPrecondition);
+}
+
+fn of_b() -> Names {
+    Names {
+        bare: Bare::Of(name("b")),
+        ..Names::default()
+    }
+}
+
+/// Made by hand, and used as a disk.
+fn disk_by_hand() -> v1::ControllerPublishVolumeRequest {
+    let mut request = v1::ControllerPublishVolumeRequest {
+        volume_id: "by-hand".into(),
+        volume_context: parameters(&[("node_attach_driver", "iscsi")]),
+        ..publication("n=node-1")
+    };
+    let capability = request.volume_capability.as_mut().expect("a capability");
+    capability.access_type = Some(AccessType::Block(BlockVolume {}));
+    request
+}
+
+#[tokio::test]
+async fn what_was_made_by_hand_is_attached_and_detached_beside_a_deployment_that_was_taken_over() {
+    let guarded = guarded();
+    let service = ControllerHandler(multi_connection(&[("b", &guarded, "")], of_b()));
+    // Its own driver has files only, and is not asked.
+    assert_eq!(publish(&service, disk_by_hand()).await, Code::Ok);
+    assert_eq!(guarded.asked(), 0);
+    // What that driver has made is its own.
+    let made = [
+        ("node_attach_driver", "nfs"),
+        ("provisioner_driver", "memory"),
+    ];
+    assert_eq!(published(&service, &made).await, Code::Ok);
+    assert_eq!(guarded.nodes(), ["+node-1"]);
+    // Nobody says of whom a volume is when it is detached; what is not there has nobody to be shut out.
+    assert_eq!(unpublished(&service).await, Code::Ok);
+    // Nor what no driver can have called so.
+    let foreign = || guarded.trouble(Trouble::Fail(Kind::Invalid, Effect::None));
+    foreign();
+    assert_eq!(unpublished(&service).await, Code::Ok);
+    foreign();
+    let named = unpublish_volume(&service, "v:b/by-hand").await;
+    assert_eq!(named.expect_err("no such id").code(), Code::InvalidArgument);
+    // Nor whatever the node is called.
+    let yaml = "proxy: {perDriver: {nodeIdType: iqn}}";
+    let by_iqn = ControllerHandler(multi_connection(&[("b", &guarded, yaml)], of_b()));
+    foreign();
+    assert_eq!(unpublished(&by_iqn).await, Code::Ok);
+    assert_eq!(guarded.nodes().last().map(String::as_str), Some("-*"));
+    // But not of one that is there.
+    guarded.fill(["by-hand".to_owned()], "/x");
+    foreign();
+    let refused = unpublish(&service).await.expect_err("it is there");
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    guarded.trouble(Trouble::Fail(Kind::Invalid, Effect::Possible));
+    let refused = unpublish(&service).await.expect_err("it may be half done");
+    assert_eq!(refused.code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn where_every_node_is_let_in_no_way_of_use_is_refused_and_nothing_is_asked() {
+    let plain = Memory::new();
+    let service = ControllerHandler(multi_connection(&[("b", &plain, "")], of_b()));
+    for volume in ["v:b/v", "by-hand"] {
+        let mut request = disk_by_hand();
+        request.volume_id = volume.into();
+        request.volume_context.clear();
+        assert_eq!(publish(&service, request).await, Code::Ok, "{volume}");
+        unpublish_volume(&service, volume).await.expect(volume);
+    }
+    assert_eq!(plain.asked(), 0);
+}
+
+#[tokio::test]
+async fn volumes_of_a_connection_that_is_gone_attach_and_detach_if_every_node_was_let_in() {
+    let (plain, guarded) = (Memory::new(), guarded());
+    let both = [("b", &plain, ""), ("c", &guarded, "")];
+    let service = ControllerHandler(multi_connection(&both, of_b()));
+    let connections = &service.0.connections;
+    let of = |volume: &str| v1::ControllerPublishVolumeRequest {
+        volume_id: volume.into(),
+        ..publication("n=node-1")
+    };
+    // Its driver was let go before, and what it could do is remembered.
+    let again = Blueprint::new(|| Err(ConfigError::new("its key is gone")));
+    let lazy = LazyConnection::new(among(&ThreadPool::new(1), "c", &guarded, ""), again);
+    assert!(lazy.let_go(Duration::ZERO));
+    connections.put(lazy);
+    for name_of_one in ["b", "c"] {
+        connections.remove(&name(name_of_one));
+    }
+    for volume in ["v:b/v", "by-hand"] {
+        assert_eq!(publish(&service, of(volume)).await, Code::Ok, "{volume}");
+        unpublish_volume(&service, volume).await.expect(volume);
+        let status = deleted(&service, volume).await.expect_err(volume);
+        assert_eq!(status.code(), Code::FailedPrecondition, "{volume}");
+    }
+    for volume in ["v:c/v", "v:never/v"] {
+        let refused = publish(&service, of(volume)).await;
+        assert_eq!(refused, Code::FailedPrecondition, "{volume}");
+        let refused = unpublish_volume(&service, volume).await.expect_err(volume);
+        assert_eq!(refused.code(), Code::FailedPrecondition, "{volume}");
+    }
+    assert_eq!((plain.asked(), guarded.asked()), (0, 0));
+    // One that is there again answers for itself.
+    connections.put(LazyConnection::refused(name("b"), "a mistake in it"));
+    let refused = unpublish_volume(&service, "v:b/v").await;
+    assert_eq!(refused.expect_err("bad").code(), Code::FailedPrecondition);
+}
+
+#[tokio::test(start_paused = true)]
+async fn for_the_sake_of_advice_nobody_is_waited_for_long_and_no_driver_is_built() {
+    let drivers = [(); 3].map(|()| guarded());
+    let [a, b, c] = &drivers;
+    let all = [("a", a, ""), ("b", b, ""), ("c", c, "")];
+    let service = ControllerHandler(multi_connection(&all, Names::default()));
+    a.trouble(Trouble::Wait);
+    b.trouble(Trouble::Wait);
+    c.fill(["by-hand".to_owned()], "/x");
+    let rebuilt = guarded();
+    let threads = ThreadPool::new(1);
+    let again = {
+        let (rebuilt, threads) = (rebuilt.clone(), threads.clone());
+        Blueprint::new(move || Ok(among(&threads, "d", &rebuilt, "")))
+    };
+    let lazy = LazyConnection::new(among(&threads, "d", &rebuilt, ""), again);
+    assert!(lazy.let_go(Duration::ZERO));
+    service.0.connections.put(lazy);
+    let begun = Instant::now();
+    let status = unpublish(&service).await.expect_err("`c` has it");
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("connection `c` has something"));
+    assert_eq!(begun.elapsed(), Duration::from_secs(5));
+    assert_eq!(rebuilt.asked(), 0);
+    let connections = service.0.connections.all();
+    let d = connections.iter().find(|lazy| lazy.name() == &name("d"));
+    assert!(d.expect("there").peek().is_none(), "it was built for that");
+}

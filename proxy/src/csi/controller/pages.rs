@@ -1,0 +1,380 @@
+//! One list over several connections, in pages that every client can receive.
+//!
+//! Clients refuse messages above 4 MiB and sidecars never raise that, so a reply stays below a
+//! fourth of it. Connections come in an order that depends on nothing but their names, so that a
+//! page begins where the last one ended whoever came and went meanwhile. One that cannot be listed
+//! is left out and told at the end: a list that is not whole never ends well.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use driver_core::{Capabilities, Error, Kind, Page, PageRequest, PageToken};
+use futures_util::future::join_all;
+use node_utils::blocking::is_for_want_of_a_thread;
+use prost::Message;
+use tracing::warn;
+
+use crate::csi::encode;
+use crate::routing::connection::Connection;
+use crate::routing::connections::{ConnectionName, LazyConnection};
+use crate::rpc::Task;
+use crate::rpc::status;
+
+/// The largest reply, in bytes.
+const MAX_REPLY: usize = 1 << 20;
+/// The most entries of a page: what fits into a reply when the entries are of ordinary size.
+const MAX_ENTRIES: usize = 2_000;
+/// How many connections are asked at once.
+const AT_ONCE: usize = 8;
+
+/// Part of a list, on its way out.
+#[derive(Debug)]
+pub(super) struct Listed<E> {
+    pub(super) entries: Vec<E>,
+    pub(super) next_token: String,
+}
+
+impl<E> Listed<E> {
+    fn nothing() -> Self {
+        Self {
+            entries: Vec::new(),
+            next_token: String::new(),
+        }
+    }
+}
+
+/// Where a list over several connections goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Place {
+    /// The first that could not be listed, if one could not.
+    failed: Option<Code>,
+    /// The connection, and its own token; `None` at the end.
+    at: Option<(Code, Option<PageToken>)>,
+}
+
+/// What stands for the name of a connection in a token, and what the order is by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Code(u64);
+
+/// What is listed, and how it is told.
+pub(super) trait Listing: Send + Sync {
+    /// What drivers answer with.
+    type Found: Send;
+    /// What goes out.
+    type Entry: Message;
+
+    /// Whether a driver can be asked. What the others have was made by hand, and nobody knows it.
+    fn has(&self, can: &Capabilities) -> bool;
+
+    /// Asks one connection.
+    fn ask(
+        &self,
+        task: &Task,
+        connection: &Connection,
+        page: &PageRequest,
+    ) -> impl Future<Output = Result<Page<Self::Found>, Error>> + Send;
+
+    /// Tells one of its entries.
+    fn entry(&self, connection: &Connection, found: &Self::Found) -> Self::Entry;
+}
+
+/// Lists one connection: its tokens are the driver's own, and its trouble is that of the list.
+pub(super) async fn of_one<L: Listing>(
+    task: &Task,
+    connection: &Connection,
+    page: PageRequest,
+    what: &L,
+) -> Result<Listed<L::Entry>, Error> {
+    let mut sizes = Sizes::new(page);
+    loop {
+        let found = what.ask(task, connection, &sizes.page).await?;
+        let entries = found
+            .entries
+            .iter()
+            .map(|found| what.entry(connection, found));
+        let entries: Vec<_> = entries.collect();
+        if sizes.fits(entries.len(), bytes(&entries)) {
+            let next_token = encode::next_token(&found)?;
+            return Ok(Listed {
+                entries,
+                next_token,
+            });
+        }
+    }
+}
+
+/// One of several connections, in its place in the order.
+#[derive(Debug)]
+struct Stop {
+    code: Code,
+    lazy: Arc<LazyConnection>,
+}
+
+/// Why one of several is missing in a list.
+#[derive(Debug)]
+enum Missing {
+    /// Its driver does not know the token that it is asked to go on from.
+    Token(Error),
+    /// It could not be asked, or has not answered well.
+    Silent,
+}
+
+/// Lists several connections, one after the other.
+pub(super) async fn of_all<L: Listing>(
+    task: &Task,
+    connections: Vec<Arc<LazyConnection>>,
+    page: PageRequest,
+    what: &L,
+) -> Result<Listed<L::Entry>, Error> {
+    let place = page.after.map(|token| Place::read(&token)).transpose()?;
+    let mut place = place.unwrap_or_else(Place::start);
+    let mut stops: Vec<Stop> = connections.into_iter().map(Stop::new).collect();
+    stops.sort_by_key(|stop| stop.code);
+    let Some((first, inner)) = place.at.take() else {
+        return Err(incomplete(&stops, place.failed));
+    };
+    let mut gathered = Gathered {
+        entries: Vec::new(),
+        bytes: 0,
+        max: page.max.unwrap_or(MAX_ENTRIES).min(MAX_ENTRIES),
+    };
+    let rest: Vec<&Stop> = stops.iter().filter(|stop| stop.code >= first).collect();
+    // One at first, and more at once while they turn out to have little: what does not fit into the
+    // page is asked for in vain.
+    let (mut ahead, mut next) = (1, 0);
+    let time = task.call.remaining();
+    while next < rest.len() && place.at.is_none() {
+        // Those that do not answer have taken the time of the others, which the next page has.
+        if task.call.remaining() < time / 2 && !gathered.entries.is_empty() {
+            place.at = Some((rest[next].code, None));
+            break;
+        }
+        let left = gathered.left();
+        let many = if left == 0 { 1 } else { ahead };
+        let asked = rest.iter().skip(next).take(many).map(|stop| {
+            let page = PageRequest {
+                // A full page has to know whether it is the last.
+                max: Some(left.max(1)),
+                after: inner.clone().filter(|_| stop.code == first),
+            };
+            stop.list(task, page, what)
+        });
+        (next, ahead) = (next + many, (ahead * 2).min(AT_ONCE));
+        for (code, listed) in join_all(asked).await {
+            let continued = inner.clone().filter(|_| code == first);
+            match listed {
+                Ok(listed) => place.at = gathered.take(code, continued, listed),
+                // The caller's own mistake: nobody else would take its token either.
+                Err(Missing::Token(error)) => return Err(error),
+                Err(Missing::Silent) => place.failed = place.failed.or(Some(code)),
+            }
+            if place.at.is_some() {
+                break;
+            }
+        }
+    }
+    if gathered.entries.is_empty() && place.at.is_none() && place.failed.is_some() {
+        return Err(incomplete(&stops, place.failed));
+    }
+    let next_token = place.write()?;
+    Ok(Listed {
+        entries: gathered.entries,
+        next_token,
+    })
+}
+
+/// A page of several connections in the making.
+struct Gathered<E> {
+    entries: Vec<E>,
+    bytes: usize,
+    max: usize,
+}
+
+impl<E: Message> Gathered<E> {
+    fn left(&self) -> usize {
+        self.max.saturating_sub(self.entries.len())
+    }
+
+    /// Takes what one of them has, if all of that fits; says where the next page begins, if this one
+    /// has to end.
+    fn take(
+        &mut self,
+        code: Code,
+        continued: Option<PageToken>,
+        listed: Listed<E>,
+    ) -> Option<(Code, Option<PageToken>)> {
+        let more = bytes(&listed.entries);
+        let full = listed.entries.len() > self.left() || self.bytes + more > MAX_REPLY;
+        if full && !self.entries.is_empty() {
+            return Some((code, continued));
+        }
+        self.bytes += more;
+        self.entries.extend(listed.entries);
+        let token = Some(listed.next_token).filter(|token| !token.is_empty())?;
+        Some((code, Some(PageToken(token))))
+    }
+}
+
+/// The end of a list of which a part is missing.
+fn incomplete(stops: &[Stop], failed: Option<Code>) -> Error {
+    let missing = stops.iter().find(|stop| Some(stop.code) == failed);
+    let missing = missing.filter(|stop| stop.lazy.name().is_named());
+    let name = missing.map_or_else(
+        || "what a folder has that cannot be read".to_owned(),
+        |stop| format!("connection `{}`", stop.lazy.name()),
+    );
+    Error::new(Kind::Unreachable, "end the list")
+        .because(format!(
+            "{name} could not be listed: what it has is not among the entries before"
+        ))
+        .advise("the log says why; list again when it can be reached")
+}
+
+// === impl Stop ===
+
+impl Stop {
+    fn new(lazy: Arc<LazyConnection>) -> Self {
+        Self {
+            code: Code::of(lazy.name()),
+            lazy,
+        }
+    }
+
+    async fn list<L: Listing>(
+        &self,
+        task: &Task,
+        page: PageRequest,
+        what: &L,
+    ) -> (Code, Result<Listed<L::Entry>, Missing>) {
+        let goes_on = page.after.is_some();
+        // That there is no driver yet, or no thread for it, is no word of the driver about a token.
+        let is_token = |error: &Error| {
+            goes_on && error.kind() == Kind::Pending && !is_for_want_of_a_thread(error)
+        };
+        let listed = match self.lazy.look().await {
+            Ok(connection) if !what.has(&connection.can()) => Ok(Listed::nothing()),
+            Ok(connection) => match of_one(task, &connection, page, what).await {
+                Err(error) if is_token(&error) => return (self.code, Err(Missing::Token(error))),
+                listed => listed,
+            },
+            Err(error) => Err(error),
+        };
+        let listed = listed.map_err(|error| {
+            let error = status::message(&error);
+            warn!(connection = %self.lazy.name(), error, "a connection is missing in a list");
+            Missing::Silent
+        });
+        (self.code, listed)
+    }
+}
+
+fn bytes<E: Message>(entries: &[E]) -> usize {
+    // Each entry has a tag and a length before it.
+    entries.iter().map(|entry| entry.encoded_len() + 6).sum()
+}
+
+// === impl Code ===
+
+impl Code {
+    /// FNV-1a, of which 48 bits are kept: a token has little room.
+    fn of(name: &ConnectionName) -> Self {
+        let hash = name
+            .text()
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+        Self((hash ^ (hash >> 48)) & 0xffff_ffff_ffff)
+    }
+
+    fn read(digits: &str) -> Option<Self> {
+        let fine = digits.len() == DIGITS && digits.bytes().all(|b| b.is_ascii_hexdigit());
+        fine.then(|| u64::from_str_radix(digits, 16).ok().map(Self))
+            .flatten()
+    }
+}
+
+/// Digits of a code.
+const DIGITS: usize = 12;
+/// Marks the first connection that is missing.
+const FAILED: char = '!';
+
+// === impl Place ===
+
+impl Place {
+    fn start() -> Self {
+        Self {
+            failed: None,
+            at: Some((Code(0), None)),
+        }
+    }
+
+    fn read(token: &PageToken) -> Result<Self, Error> {
+        let foreign = || {
+            Error::new(Kind::Pending, "request field `starting_token`")
+                .because("this list never gave such a token")
+                .advise("list again from the beginning")
+        };
+        let mut rest = token.0.as_str();
+        let mut failed = None;
+        if let Some(marked) = rest.strip_prefix(FAILED) {
+            let (code, after) = marked.split_at_checked(DIGITS).ok_or_else(foreign)?;
+            failed = Some(Code::read(code).ok_or_else(foreign)?);
+            rest = after;
+        }
+        if rest.is_empty() && failed.is_some() {
+            return Ok(Self { failed, at: None });
+        }
+        let (code, inner) = rest.split_once('/').ok_or_else(foreign)?;
+        let code = Code::read(code).ok_or_else(foreign)?;
+        let inner = (!inner.is_empty()).then(|| PageToken(inner.to_owned()));
+        Ok(Self {
+            failed,
+            at: Some((code, inner)),
+        })
+    }
+
+    fn write(&self) -> Result<String, Error> {
+        let failed = self.failed.map(|code| format!("{FAILED}{:012x}", code.0));
+        let at = self.at.as_ref().map(|(code, inner)| {
+            let inner = inner.as_ref().map_or("", |token| token.0.as_str());
+            format!("{:012x}/{inner}", code.0)
+        });
+        let text = failed.unwrap_or_default() + &at.unwrap_or_default();
+        let next = (!text.is_empty()).then_some(PageToken(text));
+        encode::next_token(&Page::<()> {
+            entries: Vec::new(),
+            next,
+        })
+    }
+}
+
+/// Finds a size of page whose reply is small enough.
+#[derive(Debug)]
+struct Sizes {
+    page: PageRequest,
+}
+
+// === impl Sizes ===
+
+impl Sizes {
+    fn new(mut page: PageRequest) -> Self {
+        page.max = Some(page.max.unwrap_or(MAX_ENTRIES).min(MAX_ENTRIES));
+        Self { page }
+    }
+
+    /// Whether a reply can be sent; if not, the next page to ask for is smaller. A single entry is
+    /// always sent: it cannot be made smaller.
+    fn fits(&mut self, entries: usize, bytes: usize) -> bool {
+        if bytes <= MAX_REPLY || entries <= 1 {
+            return true;
+        }
+        // A little less than what would fit if all entries were alike.
+        let proportional = entries * (MAX_REPLY / 1024) / (bytes / 1024 + 1);
+        self.page.max = Some(proportional.clamp(1, entries - 1));
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! Letting a node reach a volume, and stopping it.
+//!
+//! Connections whose backend lets every node in have nothing to do, and do it: among others that
+//! have, the orchestrator asks for all. compat: "The proxy".
+
+use std::sync::Arc;
+
+use csi_proto::v1;
+use driver_core::config::ControllerCapability;
+use driver_core::{Effect, Error, Kind, NodeId, VolumeId};
+use tracing::debug;
+
+use super::{about_volume, offered, unowned};
+use crate::csi::decode::{ControllerPublishRequest, ControllerUnpublishRequest};
+use crate::csi::node::identity::NodeIdentity;
+use crate::csi::plugin::Plugin;
+use crate::routing::connection::Connection;
+use crate::rpc::in_flight::{Hold, Keys, Object};
+use crate::rpc::{Job, Task};
+
+pub(super) fn publish(
+    plugin: &Arc<Plugin>,
+    request: v1::ControllerPublishVolumeRequest,
+) -> Result<Job<v1::ControllerPublishVolumeResponse>, Error> {
+    asked_for(plugin, "publish volume")?;
+    let request = ControllerPublishRequest::try_from(request)?;
+    if request.readonly {
+        return Err(Error::invalid("request field `readonly`")
+            .advise("PUBLISH_READONLY is not supported by this driver"));
+    }
+    // Its nodes reach it as its context says. One that a driver has made has to be let in there.
+    if request.by_hand && plugin.connections.is_bare_volume(&request.volume) {
+        return Ok(unowned::publish(plugin, &request.volume));
+    }
+    if plugin.connections.is_of_one_that_was_open(&request.volume) {
+        return Ok(unowned::of_one_that_was_open(&request.volume));
+    }
+    let (connection, id) = plugin.connections.of_volume(&request.volume)?;
+    let node = if connection.can().publish {
+        connection.allow(std::slice::from_ref(&request.capability))?;
+        Some(called(plugin, &connection, &request.node)?)
+    } else {
+        None
+    };
+    let object = Object::Volume(id.clone());
+    let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
+    let subject = about_volume(&connection, request.volume.as_str());
+    Ok(Job::new(subject, keys, async move |task| {
+        if let Some(node) = node {
+            let driver = connection.driver();
+            let access = driver.publish_volume(&task.call, &id, &node, &request.capability);
+            task.ask(&connection, "publish_volume", access).await?;
+        } else {
+            debug!("every node may reach the volumes of this connection");
+        }
+        Ok(v1::ControllerPublishVolumeResponse::default())
+    }))
+}
+
+pub(super) fn unpublish(
+    plugin: &Arc<Plugin>,
+    request: v1::ControllerUnpublishVolumeRequest,
+) -> Result<Job<v1::ControllerUnpublishVolumeResponse>, Error> {
+    asked_for(plugin, "unpublish volume")?;
+    let request = ControllerUnpublishRequest::try_from(request)?;
+    if plugin.connections.is_stray_volume(&request.volume) {
+        return Ok(unowned::unpublish(plugin, &request.volume));
+    }
+    if plugin.connections.is_of_one_that_was_open(&request.volume) {
+        return Ok(unowned::of_one_that_was_open(&request.volume));
+    }
+    let is_bare = plugin.connections.is_bare_volume(&request.volume);
+    let (connection, id) = plugin.connections.of_volume(&request.volume)?;
+    // A backend that lets every node in is not asked, whatever the node is called there.
+    let node = match request.node.filter(|_| connection.can().publish) {
+        None => Ok(None),
+        Some(node) => called(plugin, &connection, &node)
+            .map(Some)
+            .map_err(|error| nobody_knows(&connection, &node, &error)),
+    };
+    let object = Object::Volume(id.clone());
+    let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
+    let subject = about_volume(&connection, request.volume.as_str());
+    Ok(Job::new(subject, keys, async move |task| {
+        if connection.can().publish {
+            let driver = connection.driver();
+            let node = match node {
+                Ok(node) => node,
+                // Of a volume that is gone whoever is left goes.
+                Err(error) => {
+                    let found = driver.find_volume(&task.call, &id);
+                    match task.ask(&connection, "find_volume", found).await {
+                        Err(gone) if gone.kind() == Kind::NotFound => None,
+                        Err(foreign) if is_bare && foreign.kind() == Kind::Invalid => None,
+                        _ => return Err(error),
+                    }
+                }
+            };
+            let removal = driver.unpublish_volume(&task.call, &id, node.as_ref());
+            match task.ask(&connection, "unpublish_volume", removal).await {
+                Err(error) if is_bare && is_foreign(&task, &connection, &id, &error).await => {
+                    debug!("no driver of this connection has given out such an id");
+                }
+                ended => ended?,
+            }
+        } else {
+            debug!("every node may reach the volumes of this connection");
+        }
+        Ok(v1::ControllerUnpublishVolumeResponse {})
+    }))
+}
+
+/// Whom to put out is not known: it was let in under a name that the configuration does not give any more.
+/// By another name it would seem to be out, and would not be. That it does not exist is not said: there
+/// are orchestrators that take that for the end of it.
+fn nobody_knows(connection: &Connection, node: &NodeId, error: &Error) -> Error {
+    let doing = format!("put out node `{node}`");
+    Error::new(Kind::Busy, doing)
+        .because(format!(
+            "connection `{}` does not say what its backend calls that node: {}",
+            connection.name(),
+            error.chain()
+        ))
+        .advise(
+            "put its entry back in `proxy.perDriver.nodeIdMap`, or whatever named it when the volume was \
+             published, until the volume is unpublished there",
+        )
+}
+
+/// Whether a driver refuses an id that it cannot have given out: somebody has thought of it, for a volume
+/// made by hand, and of that nobody has to be shut out here.
+async fn is_foreign(task: &Task, connection: &Connection, id: &VolumeId, error: &Error) -> bool {
+    if (error.kind(), error.effect()) != (Kind::Invalid, Effect::None) {
+        return false;
+    }
+    let found = connection.driver().find_volume(&task.call, id);
+    let found = task.ask(connection, "find_volume", found).await;
+    found.is_err_and(|error| matches!(error.kind(), Kind::Invalid | Kind::NotFound))
+}
+
+/// Refuses a call that no orchestrator makes unless it was told to.
+fn asked_for(plugin: &Plugin, verb: &'static str) -> Result<(), Error> {
+    offered(plugin, verb, |can| can.publish)?;
+    let advertised = &plugin.advertised.controller;
+    if plugin.connections.only().is_none()
+        && !advertised.contains(&ControllerCapability::PublishUnpublishVolume)
+    {
+        return Err(Error::unsupported(verb));
+    }
+    Ok(())
+}
+
+/// What the backend of a connection calls a node. An id without parts is the name of a node, as it
+/// was before there was a proxy. compat: "Node ids of the proxy".
+fn called(plugin: &Plugin, connection: &Connection, node: &NodeId) -> Result<NodeId, Error> {
+    let Some(ids) = plugin.info.ids() else {
+        return Ok(node.clone());
+    };
+    let identity = match ids.read(node) {
+        Some(identity) => identity,
+        None if !node.as_str().contains('=') => NodeIdentity {
+            node_name: Some(node.as_str().to_owned()),
+            ..NodeIdentity::default()
+        },
+        None => {
+            return Err(Error::not_found(format!("node `{node}`"))
+                .because("no node of this driver has such an id"));
+        }
+    };
+    connection.nodes().of(node, &identity)
+}

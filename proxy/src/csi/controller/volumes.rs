@@ -1,0 +1,148 @@
+//! Calls about one volume that exists.
+
+use std::sync::Arc;
+
+use csi_proto::v1;
+use csi_types::{Attachment, VolumeContext};
+use driver_core::config::ControllerCapability;
+use driver_core::text::MAX_STRING;
+use driver_core::{Error, Expansion, Found};
+use tracing::info;
+
+use super::{about_volume, offered};
+use crate::csi::advertise::Advertised;
+use crate::csi::decode::{self, ExpandRequest, ValidateRequest};
+use crate::csi::encode;
+use crate::csi::plugin::Plugin;
+use crate::rpc::Job;
+use crate::rpc::in_flight::{Hold, Keys, Object};
+use crate::rpc::status::printable_within;
+
+pub(super) fn delete(
+    plugin: &Arc<Plugin>,
+    request: v1::DeleteVolumeRequest,
+) -> Result<Job<v1::DeleteVolumeResponse>, Error> {
+    offered(plugin, "delete volume", |can| can.volumes)?;
+    let handle = decode::delete_volume(request)?;
+    let (connection, id) = plugin.connections.owner_of_volume(&handle)?;
+    if !connection.can().volumes {
+        return Err(connection.lacks("delete volume"));
+    }
+    let object = Object::Volume(id.clone());
+    let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
+    let subject = about_volume(&connection, handle.as_str());
+    Ok(Job::new(subject, keys, async move |task| {
+        if connection.retains() {
+            info!("the volume is retained, as `_private.csi.volume.deleteStrategy` says");
+        } else {
+            let deletion = connection.driver().delete_volume(&task.call, &id);
+            task.ask_for_deletion(&connection, "delete_volume", deletion)
+                .await?;
+        }
+        Ok(v1::DeleteVolumeResponse {})
+    }))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "all jobs have one shape")]
+pub(super) fn get(
+    plugin: &Arc<Plugin>,
+    request: v1::ControllerGetVolumeRequest,
+) -> Result<Job<v1::ControllerGetVolumeResponse>, Error> {
+    offered(plugin, "get volume", |can| can.get_volume)?;
+    let handle = decode::get_volume(&request)?;
+    let (connection, id) = plugin.connections.of_volume(&handle)?;
+    if !connection.can().get_volume {
+        return Err(connection.lacks("get volume"));
+    }
+    let subject = about_volume(&connection, handle.as_str());
+    let condition = with_condition(&plugin.advertised).then(encode::normal);
+    Ok(Job::new(subject, Keys::none(), async move |task| {
+        let found = connection.driver().get_volume(&task.call, &id);
+        let volume = task.ask(&connection, "get_volume", found).await?;
+        let mut volume = encode::volume(&connection, &volume);
+        // By another name of its connection it is still the volume that was asked for.
+        handle.as_str().clone_into(&mut volume.volume_id);
+        Ok(v1::ControllerGetVolumeResponse {
+            volume: Some(volume),
+            status: Some(v1::controller_get_volume_response::VolumeStatus {
+                published_node_ids: Vec::new(),
+                volume_condition: condition,
+            }),
+        })
+    }))
+}
+
+/// Whether the orchestrator was told to expect the condition of volumes.
+pub(super) fn with_condition(advertised: &Advertised) -> bool {
+    let advertised = &advertised.controller;
+    advertised.contains(&ControllerCapability::VolumeCondition)
+}
+
+pub(super) fn validate(
+    plugin: &Arc<Plugin>,
+    request: v1::ValidateVolumeCapabilitiesRequest,
+) -> Result<Job<v1::ValidateVolumeCapabilitiesResponse>, Error> {
+    let request = ValidateRequest::try_from(request)?;
+    let (connection, id) = plugin.connections.of_volume(&request.volume)?;
+    let subject = about_volume(&connection, request.volume.as_str());
+    Ok(Job::new(subject, Keys::none(), async move |task| {
+        let driver = connection.driver();
+        let mut wrong = None;
+        if connection.can().get_volume && !request.echo.volume_context.is_empty() {
+            let found = driver.get_volume(&task.call, &id);
+            let volume = task.ask(&connection, "get_volume", found).await?;
+            wrong = other_way(&volume.attachment, &request.echo.volume_context);
+        } else {
+            let found = driver.find_volume(&task.call, &id);
+            let found = task.ask(&connection, "find_volume", found).await?;
+            if found == Found::Begun {
+                return Err(
+                    Error::not_found(format!("volume `{id}`")).because("it is not made to its end")
+                );
+            }
+        }
+        Ok(match connection.refusal(&request.capabilities).or(wrong) {
+            None => v1::ValidateVolumeCapabilitiesResponse {
+                confirmed: Some(request.echo),
+                message: String::new(),
+            },
+            Some(reason) => v1::ValidateVolumeCapabilitiesResponse {
+                confirmed: None,
+                message: printable_within(&reason, MAX_STRING),
+            },
+        })
+    }))
+}
+
+/// What a context says about the way to a volume that is not so; to confirm it would be a lie. Keys
+/// that are no part of the way are the orchestrator's.
+fn other_way(attachment: &Attachment, context: &VolumeContext) -> Option<String> {
+    let differs = |(key, value): &(String, String)| context.get(key).is_some_and(|v| v != value);
+    let (key, _) = attachment.to_context().into_iter().find(differs)?;
+    Some(format!("this volume has another `{key}` in its context"))
+}
+
+pub(super) fn expand(
+    plugin: &Arc<Plugin>,
+    request: v1::ControllerExpandVolumeRequest,
+) -> Result<Job<v1::ControllerExpandVolumeResponse>, Error> {
+    offered(plugin, "expand volume", |can| can.expand != Expansion::None)?;
+    let request = ExpandRequest::try_from(request)?;
+    let (connection, id) = plugin.connections.owner_of_volume(&request.volume)?;
+    if connection.can().expand == Expansion::None {
+        return Err(connection.lacks("expand volume"));
+    }
+    connection.allow(request.capability.as_slice())?;
+    let object = Object::Volume(id.clone());
+    let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
+    let subject = about_volume(&connection, request.volume.as_str());
+    Ok(Job::new(subject, keys, async move |task| {
+        let driver = connection.driver();
+        let growth = driver.expand_volume(&task.call, &id, request.size);
+        let expanded = task.ask(&connection, "expand_volume", growth).await?;
+        Ok(v1::ControllerExpandVolumeResponse {
+            capacity_bytes: encode::bytes(expanded.capacity),
+            node_expansion_required: expanded.node_expansion_required,
+        })
+    }))
+}

@@ -1,0 +1,206 @@
+//! Domain results to replies, within the limits that the specification sets to plugins as well.
+//!
+//! An id or a context that an orchestrator could not store is a defect of a driver: it is reported
+//! as one instead of being sent, with what exists by then left for a retry or a deletion.
+
+use csi_proto::v1;
+use csi_proto::v1::volume_content_source::{SnapshotSource, Type as Content, VolumeSource};
+use driver_core::text::{MAX_MAP, MAX_STRING};
+use driver_core::{Effect, Elsewhere, Error, Kind, Page, Snapshot, Source, Topology, Volume};
+use node_utils::node::{Health, Usage, VolumeStats};
+
+use crate::csi::decode::{MAX_TOKEN, SourceHandle, map_size};
+use crate::routing::connection::Connection;
+use crate::routing::connections::VolumeHandle;
+use crate::rpc::status::printable_within;
+
+/// A volume that was just made. `source` repeats the request.
+pub(crate) fn created_volume(
+    connection: &Connection,
+    volume: &Volume,
+    source: Option<&SourceHandle>,
+) -> Result<v1::CreateVolumeResponse, Error> {
+    let mut reply = self::volume(connection, volume);
+    reply.content_source = source.map(content_source);
+    checked("volume id", &reply.volume_id)?;
+    let bytes = map_size(&reply.volume_context);
+    if bytes > MAX_MAP {
+        let text = format!("the context of volume `{}` has {bytes} bytes", volume.id);
+        return Err(defect(text));
+    }
+    Ok(v1::CreateVolumeResponse {
+        volume: Some(reply),
+    })
+}
+
+/// A volume as it exists.
+pub(crate) fn volume(connection: &Connection, volume: &Volume) -> v1::Volume {
+    v1::Volume {
+        capacity_bytes: volume.capacity.map_or(0, bytes),
+        volume_id: connection.volume_handle(&volume.id),
+        volume_context: connection.context(&volume.attachment),
+        content_source: volume
+            .source
+            .as_ref()
+            .map(|source| v1::VolumeContentSource {
+                r#type: Some(match source {
+                    Source::Snapshot(id) => Content::Snapshot(SnapshotSource {
+                        snapshot_id: connection.snapshot_handle(id),
+                    }),
+                    Source::Volume(id) => Content::Volume(VolumeSource {
+                        volume_id: connection.volume_handle(id),
+                    }),
+                    // The handle as it was when the volume was asked for.
+                    Source::Elsewhere(Elsewhere::Snapshot(handle)) => {
+                        Content::Snapshot(SnapshotSource {
+                            snapshot_id: handle.as_str().to_owned(),
+                        })
+                    }
+                    Source::Elsewhere(Elsewhere::Volume(handle)) => Content::Volume(VolumeSource {
+                        volume_id: handle.as_str().to_owned(),
+                    }),
+                }),
+            }),
+        accessible_topology: places(connection, &volume.topology),
+    }
+}
+
+fn content_source(source: &SourceHandle) -> v1::VolumeContentSource {
+    let r#type = match source {
+        SourceHandle::Snapshot(handle) => Content::Snapshot(SnapshotSource {
+            snapshot_id: handle.as_str().to_owned(),
+        }),
+        SourceHandle::Volume(handle) => Content::Volume(VolumeSource {
+            volume_id: handle.as_str().to_owned(),
+        }),
+    };
+    v1::VolumeContentSource {
+        r#type: Some(r#type),
+    }
+}
+
+/// A snapshot that was just taken. `source` repeats the request.
+pub(crate) fn created_snapshot(
+    connection: &Connection,
+    snapshot: &Snapshot,
+    source: &VolumeHandle,
+) -> Result<v1::CreateSnapshotResponse, Error> {
+    let mut reply = self::snapshot(connection, snapshot);
+    checked("snapshot id", &reply.snapshot_id)?;
+    source.as_str().clone_into(&mut reply.source_volume_id);
+    Ok(v1::CreateSnapshotResponse {
+        snapshot: Some(reply),
+    })
+}
+
+/// A snapshot as it exists.
+pub(crate) fn snapshot(connection: &Connection, snapshot: &Snapshot) -> v1::Snapshot {
+    v1::Snapshot {
+        size_bytes: bytes(snapshot.size),
+        snapshot_id: connection.snapshot_handle(&snapshot.id),
+        source_volume_id: connection.volume_handle(&snapshot.source),
+        creation_time: Some(snapshot.created.into()),
+        ready_to_use: snapshot.ready,
+        group_snapshot_id: String::new(),
+        accessible_topology: places(connection, &snapshot.topology),
+    }
+}
+
+/// Where a volume or a snapshot of a connection is, which its driver places here.
+fn places(connection: &Connection, driver: &[Topology]) -> Vec<v1::Topology> {
+    let places = connection.accessibility().of_volume(driver);
+    places.iter().map(topology).collect()
+}
+
+/// The place of a node or a volume.
+pub(crate) fn topology(topology: &Topology) -> v1::Topology {
+    v1::Topology {
+        segments: topology.segments().clone(),
+    }
+}
+
+/// Where the next page begins, empty at the end. A driver whose entries have longer names shortens
+/// them.
+pub(crate) fn next_token<T>(page: &Page<T>) -> Result<String, Error> {
+    let Some(token) = &page.next else {
+        return Ok(String::new());
+    };
+    if token.0.is_empty() || token.0.len() > MAX_TOKEN {
+        let length = token.0.len();
+        let text = format!("the token of the next page is {length} bytes long");
+        return Err(Error::new(Kind::Internal, text));
+    }
+    Ok(token.0.clone())
+}
+
+/// A volume that was found to work. compat: "Capabilities".
+pub(crate) fn normal() -> v1::VolumeCondition {
+    v1::VolumeCondition {
+        abnormal: false,
+        message: "OK".to_owned(),
+    }
+}
+
+/// What is known about a mounted volume; its health only where it is advertised.
+pub(crate) fn stats(stats: &VolumeStats, with_condition: bool) -> v1::NodeGetVolumeStatsResponse {
+    use v1::volume_usage::Unit;
+    let usage = |usage: &Usage, unit: Unit| v1::VolumeUsage {
+        available: bytes(usage.available),
+        total: bytes(usage.total),
+        used: bytes(usage.used),
+        unit: unit.into(),
+    };
+    let of_bytes = stats.bytes.iter().map(|u| usage(u, Unit::Bytes));
+    let of_inodes = stats.inodes.iter().map(|u| usage(u, Unit::Inodes));
+    let condition = || match &stats.health {
+        Health::Normal => normal(),
+        Health::Abnormal { reason, message } => v1::VolumeCondition {
+            abnormal: true,
+            message: printable_within(&format!("{reason}: {message}"), MAX_STRING),
+        },
+    };
+    v1::NodeGetVolumeStatsResponse {
+        usage: of_bytes.chain(of_inodes).collect(),
+        volume_condition: with_condition.then(condition),
+    }
+}
+
+/// A size on the wire. What has no room there is larger than any storage.
+pub(crate) fn bytes(size: u64) -> i64 {
+    i64::try_from(size).unwrap_or(i64::MAX)
+}
+
+fn checked(what: &str, id: &str) -> Result<(), Error> {
+    if id.len() > MAX_STRING {
+        let length = id.len();
+        return Err(defect(format!("the {what} `{id}` is {length} bytes long")));
+    }
+    Ok(())
+}
+
+/// Something was made that cannot be told to the orchestrator.
+fn defect(text: String) -> Error {
+    Error::new(Kind::Internal, text).with_effect(Effect::Possible)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_condition_of_a_volume_fits_into_a_string_of_the_specification() {
+        let health = Health::Abnormal {
+            reason: "InputOutputError",
+            message: format!("`/{}`\n answers with an error", "p".repeat(500)),
+        };
+        let stats = VolumeStats {
+            bytes: None,
+            inodes: None,
+            health,
+        };
+        assert_eq!(self::stats(&stats, false).volume_condition, None);
+        let told = self::stats(&stats, true).volume_condition.expect("told");
+        assert!(told.abnormal && told.message.starts_with("InputOutputError: `/pp"));
+        assert_eq!(told.message.len(), MAX_STRING);
+    }
+}

@@ -1,0 +1,153 @@
+//! The Identity service: who this plugin is. It works before any backend is reachable, and a probe
+//! never touches one: the orchestrator kills what does not answer it. What was found out about
+//! connections meanwhile is told beside the answer.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use csi_proto::v1;
+use csi_proto::v1::identity_server::Identity;
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Response, Status};
+
+use crate::csi::plugin::Plugin;
+use crate::routing::folder::Summary;
+use crate::rpc::Rpc;
+
+/// The name of the plugin: a domain name of at most 63 characters. Stored in every volume.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PluginName(String);
+
+/// Why a plugin name is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a CSI name has 1 to 63 letters, digits, dots and dashes, and begins and ends with a letter or digit"
+)]
+pub struct PluginNameError;
+
+/// The Identity service.
+#[derive(Debug, Clone)]
+pub(crate) struct IdentityHandler(pub(crate) Arc<Plugin>);
+
+// === impl IdentityHandler ===
+
+#[tonic::async_trait]
+impl Identity for IdentityHandler {
+    async fn get_plugin_info(
+        &self,
+        _: Request<v1::GetPluginInfoRequest>,
+    ) -> Result<Response<v1::GetPluginInfoResponse>, Status> {
+        self.0.runner.quick(Rpc::GetPluginInfo, || {
+            Ok(v1::GetPluginInfoResponse {
+                name: self.0.name.as_str().to_owned(),
+                vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
+                manifest: manifest(),
+            })
+        })
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<v1::GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<v1::GetPluginCapabilitiesResponse>, Status> {
+        self.0.runner.quick(Rpc::GetPluginCapabilities, || {
+            Ok(self.0.advertised.plugin_reply())
+        })
+    }
+
+    async fn probe(
+        &self,
+        _: Request<v1::ProbeRequest>,
+    ) -> Result<Response<v1::ProbeResponse>, Status> {
+        let plugin = &self.0;
+        let answer = || Ok(v1::ProbeResponse { ready: Some(true) });
+        let mut reply = plugin.runner.quick(Rpc::Probe, answer)?;
+        if plugin.connections.only().is_none() {
+            tell_health(
+                reply.metadata_mut(),
+                &plugin.states.summary(&plugin.connections, MAX_TOLD),
+            );
+        }
+        Ok(reply)
+    }
+}
+
+/// The most connections that a probe names.
+const MAX_TOLD: usize = 16;
+
+/// Says how the connections are, beside an answer that says that this process is well: to end it
+/// would help none of them, and would take the others with it.
+fn tell_health(to: &mut MetadataMap, health: &Summary) {
+    let names: Vec<&str> = health.bad.iter().map(|name| &**name.text()).collect();
+    let healthy = format!("{} of {}", health.good, health.all);
+    for (key, text) in [(HEALTHY, healthy), (UNHEALTHY, names.join(","))] {
+        // Names of connections are plain words.
+        if let Ok(value) = text.parse() {
+            to.insert(key, value);
+        }
+    }
+}
+
+const HEALTHY: &str = "omnibus-csi-connections-healthy";
+const UNHEALTHY: &str = "omnibus-csi-connections-unhealthy";
+
+/// Facts for people: what exactly is running.
+fn manifest() -> BTreeMap<String, String> {
+    let commit = option_env!("OMNIBUS_CSI_COMMIT").filter(|commit| !commit.is_empty());
+    commit
+        .map(|commit| ("commit".to_owned(), commit.to_owned()))
+        .into_iter()
+        .collect()
+}
+
+// === impl PluginName ===
+
+impl PluginName {
+    /// Checks the alphabet and the length.
+    pub fn parse(name: &str) -> Result<Self, PluginNameError> {
+        let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
+        let edge = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
+        let fine = name.len() <= 63
+            && name.bytes().all(inner)
+            && edge(name.bytes().next())
+            && edge(name.bytes().last());
+        fine.then(|| Self(name.to_owned())).ok_or(PluginNameError)
+    }
+
+    /// The name itself.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PluginName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plugin_names_are_domain_names_of_at_most_63_characters() {
+        for good in ["a", "org.democratic-csi.nfs", "X.y-z.9", &"a".repeat(63)] {
+            assert!(PluginName::parse(good).is_ok(), "{good:?}");
+        }
+        for bad in [
+            "",
+            ".a",
+            "a.",
+            "-a",
+            "a_b",
+            "a b",
+            "a/b",
+            "é",
+            &"a".repeat(64),
+        ] {
+            assert_eq!(PluginName::parse(bad), Err(PluginNameError), "{bad:?}");
+        }
+    }
+}

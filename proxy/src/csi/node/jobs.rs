@@ -1,0 +1,254 @@
+//! What the calls of a node do, and what each must not share.
+//!
+//! The guard goes down with the work: a thread that hangs in a system call and may yet change
+//! something keeps its volume locked after its caller was told that the deadline has passed.
+
+use std::sync::{Arc, LazyLock};
+
+use csi_proto::v1;
+use csi_types::{AbsolutePath, Attachment};
+use driver_core::config::NodeCapability;
+use driver_core::{Error, Kind, VolumeId};
+use node_utils::{Terms, blocking, node};
+use tracing::info;
+
+use crate::csi::decode::{self, NodeExpandRequest, PublishRequest, StageRequest, UnpublishRequest};
+use crate::csi::encode;
+use crate::csi::node::service::for_staging;
+use crate::csi::plugin::Plugin;
+use crate::routing::connections::VolumeHandle;
+use crate::rpc::in_flight::{Hold, Keys, Object};
+use crate::rpc::{Job, Subject, Task};
+
+pub(super) fn stage(
+    plugin: &Arc<Plugin>,
+    request: v1::NodeStageVolumeRequest,
+) -> Result<Job<v1::NodeStageVolumeResponse>, Error> {
+    let request = StageRequest::try_from(request)?;
+    let (node, id) = (&plugin.node, request.volume.on_node());
+    let context = node.context_of(&id, &request.context);
+    let attachment = node.attachment(&id, context)?;
+    node.allow_attached(&attachment, &request.capability)?;
+    let verbs = node.verbs_for(&id, context)?;
+    let secret = node.secret_flags(context, &request.secrets)?;
+    let capability = for_staging(&verbs, node.on_node(request.capability), &secret);
+    let secrets = node.stage_secrets(&attachment, context, &request.secrets)?;
+    let keys = alone(&id, request.staging.path());
+    let subject = about(plugin, &request.volume);
+    Ok(Job::new(subject, keys, async move |task| {
+        if !secret.is_empty() && takes_no_flags_when_staged(&attachment) {
+            let dropped = secret.iter().count();
+            info!(
+                dropped,
+                "the mount options of the stage secret have no effect: a directory takes its \
+                 options when it is published"
+            );
+        }
+        let wanted = node::StageRequest {
+            staging: request.staging,
+            attachment,
+            capability,
+            secrets,
+        };
+        let staged = verbs.stage(terms(&task), wanted).await;
+        staged.map_err(|error| told(&id, error))?;
+        Ok(v1::NodeStageVolumeResponse {})
+    }))
+}
+
+/// compat: "Mount flags".
+fn takes_no_flags_when_staged(attachment: &Attachment) -> bool {
+    matches!(attachment, Attachment::Hostpath(_))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "all jobs have one shape")]
+pub(super) fn unstage(
+    plugin: &Arc<Plugin>,
+    request: v1::NodeUnstageVolumeRequest,
+) -> Result<Job<v1::NodeUnstageVolumeResponse>, Error> {
+    let (handle, staging) = decode::unstage(&request)?;
+    let (verbs, id) = (plugin.node.verbs().clone(), handle.on_node());
+    let keys = alone(&id, staging.path());
+    let subject = about(plugin, &handle);
+    Ok(Job::new(subject, keys, async move |task| {
+        let unstaged = verbs.unstage(terms(&task), staging).await;
+        unstaged.map_err(|error| told(&id, error))?;
+        Ok(v1::NodeUnstageVolumeResponse {})
+    }))
+}
+
+pub(super) fn publish(
+    plugin: &Arc<Plugin>,
+    request: v1::NodePublishVolumeRequest,
+) -> Result<Job<v1::NodePublishVolumeResponse>, Error> {
+    let request = PublishRequest::try_from(request)?;
+    let (node, id) = (&plugin.node, request.volume.on_node());
+    let context = node.context_of(&id, &request.context);
+    let attachment = node.attachment(&id, context)?;
+    node.allow_attached(&attachment, &request.capability)?;
+    // A volume of the pod's own has none, and gets no further: whose words its attributes are.
+    let staging = request.staging.ok_or_else(|| unstaged(&id))?;
+    let verbs = node.verbs_for(&id, context)?;
+    // Two calls for one volume must not both find it published nowhere.
+    let hold = if request.capability.mode.has_one_target() {
+        Hold::Exclusive
+    } else {
+        Hold::Shared
+    };
+    let keys = at_target(&id, request.target.path(), hold);
+    let subject = about(plugin, &request.volume);
+    let wanted = node::PublishRequest {
+        staging,
+        target: request.target,
+        attachment,
+        capability: node.on_node(request.capability),
+        readonly: request.readonly,
+    };
+    Ok(Job::new(subject, keys, async move |task| {
+        let published = verbs.publish(terms(&task), wanted).await;
+        published.map_err(|error| told(&id, error))?;
+        Ok(v1::NodePublishVolumeResponse {})
+    }))
+}
+
+fn unstaged(id: &VolumeId) -> Error {
+    Error::new(Kind::Busy, format!("volume `{id}`"))
+        .because(MissingStage)
+        .advise("this plugin stages volumes; stage it first")
+}
+
+/// The code for this is not the one for a missing field: the specification has its own.
+#[derive(Debug, thiserror::Error)]
+#[error("request field `staging_target_path` is missing")]
+struct MissingStage;
+
+pub(super) fn unpublish(
+    plugin: &Arc<Plugin>,
+    request: v1::NodeUnpublishVolumeRequest,
+) -> Result<Job<v1::NodeUnpublishVolumeResponse>, Error> {
+    let request = UnpublishRequest::try_from(request)?;
+    let (verbs, id) = (plugin.node.verbs().clone(), request.volume.on_node());
+    let keys = at_target(&id, request.target.path(), Hold::Shared);
+    let subject = about(plugin, &request.volume);
+    Ok(Job::new(subject, keys, async move |task| {
+        let removed = verbs.unpublish(terms(&task), request.target).await;
+        removed.map_err(|error| told(&id, error))?;
+        Ok(v1::NodeUnpublishVolumeResponse {})
+    }))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "all jobs have one shape")]
+pub(super) fn stats(
+    plugin: &Arc<Plugin>,
+    request: v1::NodeGetVolumeStatsRequest,
+) -> Result<Job<v1::NodeGetVolumeStatsResponse>, Error> {
+    let (handle, path) = decode::stats(&request)?;
+    let (plugin, id) = (plugin.clone(), handle.on_node());
+    let Some(path) = path else {
+        return Err(nowhere(&id));
+    };
+    let subject = about(&plugin, &handle);
+    Ok(Job::new(subject, Keys::none(), async move |task| {
+        let found = plugin.node.verbs().stats(terms(&task), path).await;
+        let stats = found.map_err(|error| told(&id, error))?;
+        let advertised = &plugin.advertised.node;
+        let with_condition = advertised.contains(&NodeCapability::VolumeCondition);
+        Ok(encode::stats(&stats, with_condition))
+    }))
+}
+
+pub(super) fn expand(
+    plugin: &Arc<Plugin>,
+    request: v1::NodeExpandVolumeRequest,
+) -> Result<Job<v1::NodeExpandVolumeResponse>, Error> {
+    let request = NodeExpandRequest::try_from(request)?;
+    let (verbs, id) = (plugin.node.verbs().clone(), request.volume.on_node());
+    let allowed = request.capability.as_ref();
+    allowed.map_or(Ok(()), |capability| plugin.node.allow(capability))?;
+    let keys = Keys::none().and(&HERE, Object::OnNode(id.clone()), Hold::Exclusive);
+    let subject = about(plugin, &request.volume);
+    let Some(path) = request.path else {
+        return Err(nowhere(&id));
+    };
+    let wanted = node::ExpandRequest {
+        path,
+        required: request.size.required(),
+    };
+    Ok(Job::new(subject, keys, async move |task| {
+        let grown = verbs.expand(terms(&task), wanted).await;
+        let capacity = grown.map_err(|error| told(&id, error))?;
+        Ok(v1::NodeExpandVolumeResponse {
+            capacity_bytes: capacity.map_or(0, encode::bytes),
+        })
+    }))
+}
+
+fn nowhere(id: &VolumeId) -> Error {
+    Error::not_found(format!("volume {id} at a relative path"))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "all jobs have one shape")]
+pub(super) fn info(
+    plugin: &Arc<Plugin>,
+    _: v1::NodeGetInfoRequest,
+) -> Result<Job<v1::NodeGetInfoResponse>, Error> {
+    let plugin = plugin.clone();
+    Ok(Job::new(
+        Subject::default(),
+        Keys::none(),
+        async move |_| {
+            let node_id = plugin.info.id().as_str().to_owned();
+            let place = blocking::spawn(move || plugin.info.place()).await;
+            let place =
+                place.map_err(|join| Error::new(Kind::Internal, "tell the place").because(join))?;
+            Ok(v1::NodeGetInfoResponse {
+                node_id,
+                // The orchestrator decides.
+                max_volumes_per_node: 0,
+                accessible_topology: place.as_ref().map(encode::topology),
+            })
+        },
+    ))
+}
+
+/// What a node works on belongs to the node, not to a connection.
+static HERE: LazyLock<Arc<str>> = LazyLock::new(Arc::default);
+
+/// Staging and its opposite share neither the volume nor the path with anybody.
+fn alone(id: &VolumeId, path: &AbsolutePath) -> Keys {
+    Keys::none()
+        .and(&HERE, Object::OnNode(id.clone()), Hold::Exclusive)
+        .and(&HERE, Object::Path(path.clone()), Hold::Exclusive)
+}
+
+/// Publishing shares the volume with other targets, but not with staging.
+fn at_target(id: &VolumeId, path: &AbsolutePath, volume: Hold) -> Keys {
+    Keys::none()
+        .and(&HERE, Object::Path(path.clone()), Hold::Exclusive)
+        .and(&HERE, Object::OnNode(id.clone()), volume)
+}
+
+fn about(plugin: &Plugin, volume: &VolumeHandle) -> Subject {
+    Subject {
+        connection: plugin.connections.name_of(volume).text().clone(),
+        volume: Some(volume.as_str().to_owned()),
+        snapshot: None,
+    }
+}
+
+fn terms(task: &Task) -> Terms {
+    Terms::until(task.call.deadline()).holding(task.guard())
+}
+
+/// An error of a verb, told about the volume.
+fn told(id: &VolumeId, error: Error) -> Error {
+    let (kind, effect) = (error.kind(), error.effect());
+    let advice = error.advice().map(str::to_owned);
+    let told = Error::new(kind, format!("volume `{id}`"))
+        .with_effect(effect)
+        .because(error);
+    match advice {
+        Some(advice) => told.advise(advice),
+        None => told,
+    }
+}

@@ -1,0 +1,124 @@
+//! The programs that this node runs: where they are, how long each may take, and who counts them.
+//!
+//! The environment decides, once for the process and before anything is bound. What the programs
+//! do is not known here. compat: "Programs of the host".
+
+use std::path::Path;
+
+use node_utils::tools::{HostSettings, Observation, Observer, RunOutcome};
+use node_utils::{Timeouts, Tools};
+
+use crate::cli::args::Lookup;
+use crate::process;
+use crate::telemetry::metrics::{Metrics, Outcome};
+
+/// What the environment says about programs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Programs {
+    host: HostSettings,
+    timeouts: Timeouts,
+}
+
+/// Counts what was run.
+#[derive(Debug, Clone)]
+struct Counter(Metrics);
+
+const TIMEOUTS: [&str; 4] = [
+    "MOUNT_DEFAULT_TIMEOUT",
+    "ISCSI_DEFAULT_TIMEOUT",
+    "NVMEOF_DEFAULT_TIMEOUT",
+    "FILESYSTEM_DEFAULT_TIMEOUT",
+];
+/// Where an image has the host's root, and nothing else has anything.
+const HOST_ROOT: &str = "/host";
+const HOST: [&str; 2] = ["ISCSIADM_HOST_STRATEGY", "ISCSIADM_HOST_PATH"];
+
+// === impl Programs ===
+
+impl Programs {
+    /// Reads the variables. Every problem is told, each with the name of its variable.
+    pub fn read(env: Lookup<'_>) -> Result<Self, Vec<String>> {
+        let mut problems = Vec::new();
+        // One at a time: whoever reads several stops at the first that is wrong.
+        for variable in TIMEOUTS {
+            let alone = |name: &str| env(name).filter(|_| name == variable);
+            problems.extend(Timeouts::read(alone).err().map(|e| e.to_string()));
+        }
+        for variable in HOST {
+            let alone = |name: &str| env(name).filter(|_| name == variable);
+            problems.extend(HostSettings::read(alone).err().map(|e| process::chain(&e)));
+        }
+        match (HostSettings::read(env), Timeouts::read(env)) {
+            (Ok(host), Ok(timeouts)) if problems.is_empty() => Ok(Self {
+                host: host.contained(Path::new(HOST_ROOT).is_dir()),
+                timeouts,
+            }),
+            _ => Err(problems),
+        }
+    }
+
+    /// How long each command may take.
+    pub fn timeouts(&self) -> Timeouts {
+        self.timeouts
+    }
+
+    /// The programs themselves, counted into `metrics`. Made once for the process.
+    pub fn tools(&self, metrics: &Metrics) -> Tools {
+        Tools::observed(&self.host, self.timeouts, &Counter(metrics.clone()))
+    }
+}
+
+// === impl Counter ===
+
+impl Observer for Counter {
+    fn observe(&self, observation: &Observation<'_>) {
+        let outcome = match observation.outcome {
+            RunOutcome::Done => Outcome::Done,
+            RunOutcome::Failed | RunOutcome::NotStarted => Outcome::Failed,
+            RunOutcome::Unknown => Outcome::Unknown,
+        };
+        for command in observation.commands {
+            let path = Path::new(command.program().as_str());
+            // A path comes from the operator, and says less than a name.
+            let name = path.file_name().and_then(|name| name.to_str());
+            let name = name.unwrap_or(command.program().as_str());
+            self.0.command(name, outcome, observation.elapsed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Programs, Vec<String>> {
+        Programs::read(&|name| {
+            let found = variables.iter().find(|(variable, _)| *variable == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn every_variable_that_is_wrong_is_told_by_its_name() {
+        assert!(read(&[]).is_ok());
+        let wrong = [
+            ("MOUNT_DEFAULT_TIMEOUT", "30s"),
+            ("ISCSI_DEFAULT_TIMEOUT", "0"),
+            ("NVMEOF_DEFAULT_TIMEOUT", "-1"),
+            ("FILESYSTEM_DEFAULT_TIMEOUT", "a day"),
+            ("ISCSIADM_HOST_STRATEGY", "docker"),
+            ("ISCSIADM_HOST_PATH", "sbin/iscsiadm"),
+        ];
+        let problems = read(&wrong).expect_err("all of them");
+        assert_eq!(problems.len(), wrong.len(), "{problems:#?}");
+        for (problem, (variable, _)) in problems.iter().zip(wrong) {
+            assert!(problem.contains(variable), "{problem}");
+        }
+        let some = read(&[("ISCSI_DEFAULT_TIMEOUT", "5000")]).expect("programs");
+        assert_eq!(some.timeouts().iscsi.as_secs(), 5);
+        assert_ne!(
+            Some(some),
+            read(&[("ISCSIADM_HOST_STRATEGY", "nsenter")]).ok()
+        );
+    }
+}

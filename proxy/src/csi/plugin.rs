@@ -1,0 +1,119 @@
+//! The plugin as a whole: its name, its connections, and the gRPC services made of them.
+//!
+//! State that lives as long as the process is here and is passed down; nothing is static. Binding
+//! sockets, signals and metrics endpoints are not known here.
+
+use std::sync::Arc;
+
+use csi_proto::v1::controller_server::{self, ControllerServer};
+use csi_proto::v1::identity_server::{self, IdentityServer};
+use csi_proto::v1::node_server::{self, NodeServer};
+use driver_core::Error;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status};
+
+use crate::app::App;
+use crate::csi::advertise::Advertised;
+use crate::csi::controller::ControllerHandler;
+use crate::csi::identity::{IdentityHandler, PluginName};
+use crate::csi::node::NodeHandler;
+use crate::csi::node::info::NodeInfo;
+use crate::csi::node::service::NodeService;
+use crate::routing::connections::Connections;
+use crate::routing::folder::States;
+use crate::rpc::{Job, Rpc, Runner};
+
+/// Everything that answers calls.
+#[derive(Debug)]
+pub struct Plugin {
+    /// The name under which the orchestrator knows it.
+    pub name: PluginName,
+    /// Which services it serves.
+    pub modes: Modes,
+    /// What it tells the orchestrator that it can do.
+    pub advertised: Advertised,
+    /// The backends that it serves.
+    pub connections: Connections,
+    /// What it does on the node that it runs on.
+    pub node: NodeService,
+    /// What it tells about that node.
+    pub info: NodeInfo,
+    /// What is known of those that come and go.
+    pub states: States,
+    /// Runs its calls.
+    pub runner: Runner,
+}
+
+/// Which services are served besides Identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Modes {
+    /// The Controller service.
+    pub controller: bool,
+    /// The Node service.
+    pub node: bool,
+}
+
+// === impl Plugin ===
+
+impl Plugin {
+    /// Serves a app under a name.
+    pub fn new(name: PluginName, modes: Modes, app: App, runner: Runner) -> Self {
+        let App {
+            advertised,
+            connections,
+            node,
+            info,
+            states,
+            folder: _,
+            kind: _,
+        } = app;
+        Self {
+            name,
+            modes,
+            advertised,
+            connections,
+            node,
+            info,
+            states,
+            runner,
+        }
+    }
+
+    /// The names of the gRPC services of [`Plugin::routes`].
+    pub fn services(&self) -> Vec<&'static str> {
+        let optional = [
+            (self.modes.controller, controller_server::SERVICE_NAME),
+            (self.modes.node, node_server::SERVICE_NAME),
+        ];
+        let served = optional.into_iter().filter(|(served, _)| *served);
+        std::iter::once(identity_server::SERVICE_NAME)
+            .chain(served.map(|(_, name)| name))
+            .collect()
+    }
+
+    /// The gRPC services. Calls of a service that is not served are answered with UNIMPLEMENTED.
+    pub fn routes(self: Arc<Self>) -> Routes {
+        let mut routes = Routes::new(IdentityServer::new(IdentityHandler(self.clone())));
+        if self.modes.controller {
+            routes = routes.add_service(ControllerServer::new(ControllerHandler(self.clone())));
+        }
+        if self.modes.node {
+            routes = routes.add_service(NodeServer::new(NodeHandler(self)));
+        }
+        routes
+    }
+
+    /// Answers `request` with the outcome of the job that `prepare` makes of it.
+    pub(crate) async fn answer<Q: Clone + Send + 'static, T: Send + 'static>(
+        self: &Arc<Self>,
+        rpc: Rpc,
+        request: Request<Q>,
+        prepare: fn(&Arc<Self>, Q) -> Result<Job<T>, Error>,
+    ) -> Result<Response<T>, Status> {
+        let plugin = self.clone();
+        let request = request.into_inner();
+        self.runner
+            .detached(rpc, move || prepare(&plugin, request.clone()))
+            .await
+    }
+}

@@ -1,0 +1,8 @@
+//! From configuration files to connections, and from a request to its connection.
+
+pub mod config_file;
+pub mod connection;
+pub mod connections;
+pub mod folder;
+mod own_thread;
+pub(crate) mod topology;

@@ -1,0 +1,456 @@
+//! One backend with its configuration: its driver, and the rules for what it makes.
+//!
+//! Drivers are built here by name and nowhere else. No backend is touched: a connection exists
+//! before its storage can be reached. What a node does for its volumes is in `node_half`.
+
+mod kinds;
+mod per_driver;
+#[cfg(test)]
+mod tests;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use csi_types::{AccessMode, Attachment, VolumeCapability, VolumeContext};
+use driver_core::config::{CommonConfig, ConfigError, DeleteStrategy, Document, NodeOptions};
+use driver_core::text::{MAX_MAP, MAX_STRING};
+use driver_core::{
+    AccessRules, Call, Capabilities, Driver, Error, Kind, NodeId, Parameters, SnapshotId, Topology,
+    VolumeId, VolumeName,
+};
+use driver_directory::LocalHostpath;
+use driver_node_manual::NodeManual;
+use node_utils::Tools;
+use node_utils::blocking::{ThreadPool, Threads};
+use tokio::runtime::Handle;
+
+use crate::csi::decode::map_size;
+use crate::csi::node::identity::Mapping;
+use crate::routing::connections::{ConnectionName, SnapshotHandle, VolumeHandle};
+use crate::routing::own_thread;
+use crate::routing::topology::matching::{Accessibility, TopologyKeys};
+
+#[cfg(test)]
+pub(crate) use kinds::{BUILT, LETTING_IN, least};
+pub(crate) use kinds::{PROXY, SECTIONS};
+pub(crate) use per_driver::PerDriver;
+
+/// What all connections of a process stand on.
+#[derive(Debug, Clone)]
+pub struct ConnectionContext {
+    /// The node that the process runs on.
+    pub node: NodeId,
+    /// The programs of that node.
+    pub tools: Tools,
+    /// How topology is written and judged.
+    pub keys: TopologyKeys,
+    /// Why volumes of the node itself cannot be served here, if they cannot.
+    pub no_local: Option<&'static str>,
+    /// All that this node tells about its place, for storage of its own.
+    pub place: Option<Topology>,
+    /// Threads for the connections that have a name.
+    pub threads: ThreadPool,
+}
+
+/// One backend with its configuration.
+#[derive(Debug)]
+pub struct Connection {
+    name: ConnectionName,
+    scope: Arc<str>,
+    instance: Option<String>,
+    driver: Arc<dyn Driver>,
+    access: AccessRules,
+    delete: DeleteStrategy,
+    node_options: Option<NodeOptions>,
+    accessibility: Accessibility,
+    nodes: Mapping,
+    new_volumes: bool,
+    threads: Option<Account>,
+}
+
+/// The threads of a connection among others. Clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Account {
+    questions: Threads,
+    copies: Threads,
+    deletions: Threads,
+    probe: Threads,
+}
+
+/// What its threads do for a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WorkClass {
+    /// What ends soon, unless the storage hangs.
+    Short,
+    /// It copies what may be large: nothing else waits for that.
+    Copy,
+    /// It deletes what may be large: nor for that.
+    Deletion,
+}
+
+/// How local storage is served. compat: "The proxy".
+const LOCAL: &str = "serve it from a process on every node, with `--csi-mode=controller` and \
+                     `--csi-mode=node`, and with `node` in `proxy.nodeTopology.type`";
+
+/// What a connection's file may have brought along from a process of its own.
+const OF_THE_MAIN_FILE: [(&str, &str); 2] = [
+    (
+        "service",
+        "what is advertised is the same for all connections; set it in the main file",
+    ),
+    (
+        "_private.volume_context",
+        "nodes do not read this file; set it in the main file",
+    ),
+];
+
+// === impl Connection ===
+
+impl Connection {
+    /// Builds the driver that `document` names.
+    pub fn open(
+        name: ConnectionName,
+        document: &Document,
+        context: &ConnectionContext,
+    ) -> Result<Self, ConfigError> {
+        let mut config = document.common()?;
+        let driver: Arc<dyn Driver> = match config.driver.as_str() {
+            LocalHostpath::KIND => Arc::new(LocalHostpath::from_document(document, &context.node)?),
+            NodeManual::KIND => {
+                // compat: "node-manual".
+                config.csi.access_modes = None;
+                Arc::new(NodeManual::from_document(document)?)
+            }
+            kind if driver_zfs_generic::KINDS.contains(&kind) => {
+                driver_zfs_generic::from_document(document)?
+            }
+            kind if driver_zfs_local::KINDS.contains(&kind) => {
+                driver_zfs_local::from_document(document, &context.node, &context.tools)?
+            }
+            other => return Err(kinds::unknown(other)),
+        };
+        document.without_effect(&[
+            ("node.csiProxy", "there is no Windows node here"),
+            (
+                "_private.csi.volume.volumeContext",
+                "a volume without a context is looked up in `_private.volume_context` anyway",
+            ),
+        ]);
+        let mut connection = Self::of(name, driver, &config);
+        if connection.name.is_named() {
+            document.without_effect(&OF_THE_MAIN_FILE);
+            connection.among_others(document, context)?;
+        }
+        connection.has_room_for_contexts()?;
+        Ok(connection)
+    }
+
+    /// What no orchestrator could store is found out before there is a volume of it.
+    fn has_room_for_contexts(&self) -> Result<(), ConfigError> {
+        let longest = self.driver.longest_attachment();
+        let bytes = longest.map_or(0, |longest| map_size(&self.context(&longest)));
+        if bytes <= MAX_MAP {
+            return Ok(());
+        }
+        let problem =
+            format!("the context of a volume would take {bytes} bytes, and {MAX_MAP} is the most");
+        Err(ConfigError::new(problem)
+            .advise("shorten `instance_id`, the options in `node`, or the path to the volumes"))
+    }
+
+    /// A connection with a driver that is already built.
+    pub fn of(name: ConnectionName, driver: Arc<dyn Driver>, config: &CommonConfig) -> Self {
+        Self {
+            scope: driver.backend_identity().0.into(),
+            name,
+            instance: config.instance_id.clone(),
+            access: restricted(driver.access_rules(), config.csi.access_modes.as_deref()),
+            driver,
+            delete: config.private.csi.volume.delete_strategy,
+            node_options: None,
+            accessibility: Accessibility::everywhere(),
+            nodes: Mapping::default(),
+            new_volumes: true,
+            threads: None,
+        }
+    }
+
+    /// One of several, with a driver that is already built.
+    #[cfg(test)]
+    pub(crate) fn among(
+        name: ConnectionName,
+        driver: Arc<dyn Driver>,
+        document: &Document,
+        threads: &ThreadPool,
+    ) -> Self {
+        let config = document.common().expect("configuration");
+        let context = ConnectionContext {
+            node: NodeId::parse("node-1").expect("a node"),
+            tools: Tools::of_this_machine(),
+            keys: TopologyKeys::default(),
+            no_local: None,
+            place: None,
+            threads: threads.clone(),
+        };
+        let mut connection = Self::of(name, driver, &config);
+        connection
+            .among_others(document, &context)
+            .expect("configuration");
+        connection
+    }
+
+    /// The same that counts only where there are others, already read, for another driver.
+    #[cfg(test)]
+    pub(crate) fn twin(
+        &self,
+        name: ConnectionName,
+        driver: Arc<dyn Driver>,
+        threads: &ThreadPool,
+    ) -> Self {
+        let account = Account::new(&name, threads);
+        let mut twin = Self::of(name, driver, &CommonConfig::default());
+        twin.node_options.clone_from(&self.node_options);
+        twin.accessibility = self.accessibility.clone();
+        twin.nodes = self.nodes.clone();
+        twin.new_volumes = self.new_volumes;
+        twin.with_threads(Some(account))
+    }
+
+    /// What counts only where there are other connections.
+    fn among_others(
+        &mut self,
+        document: &Document,
+        context: &ConnectionContext,
+    ) -> Result<(), ConfigError> {
+        if self.driver.node_topology().is_some()
+            && let Some(why) = context.no_local
+        {
+            let kind = self.driver.kind();
+            let problem = format!("the volumes of `{kind}` belong to a node, and {why}");
+            return Err(ConfigError::at("driver", problem).advise(LOCAL));
+        }
+        if self.access.block {
+            // It travels as text and is read by nodes: here is where an error is seen in time.
+            document.common()?.filesystems(document)?;
+        }
+        self.node_options = NodeOptions::of(document, self.access.block)?;
+        let per_driver = PerDriver::read(document)?;
+        self.nodes = per_driver.mapping()?;
+        self.accessibility = per_driver.accessibility(&context.keys)?;
+        if let Some(own) = self.driver.node_topology() {
+            self.accessibility = self
+                .accessibility
+                .clone()
+                .on_node(&own, context.place.as_ref());
+        }
+        self.new_volumes = per_driver.new_volumes();
+        self.threads = Some(Account::new(&self.name, &context.threads));
+        Ok(())
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &ConnectionName {
+        &self.name
+    }
+
+    /// What two connections share if they are names of one storage: whoever works on an object of it
+    /// works on it under either name.
+    pub(crate) fn scope(&self) -> &Arc<str> {
+        &self.scope
+    }
+
+    /// Whether classes may have new volumes made here. compat: "The proxy".
+    pub(crate) fn makes_new_volumes(&self) -> bool {
+        self.new_volumes
+    }
+
+    /// The same on threads that it had before: it was built again, of the same content.
+    pub(crate) fn with_threads(mut self, account: Option<Account>) -> Self {
+        self.threads = account;
+        self
+    }
+
+    /// Its threads, if it has some of its own.
+    pub(crate) fn threads(&self) -> Option<Account> {
+        self.threads.clone()
+    }
+
+    /// Does work of a call; threads that it needs are this connection's, and are waited for for so long.
+    pub(crate) async fn run_limited<F: Future>(
+        &self,
+        class: WorkClass,
+        patience: Duration,
+        work: F,
+    ) -> F::Output {
+        let threads = self.threads.as_ref().map(|account| match class {
+            WorkClass::Short => account.questions.within(patience),
+            WorkClass::Copy => account.copies.within(patience),
+            WorkClass::Deletion => account.deletions.within(patience),
+        });
+        match threads {
+            Some(threads) => threads.on_account(work).await,
+            None => work.await,
+        }
+    }
+
+    /// Asks how its storage is.
+    pub(crate) async fn probe(&self, call: &Call) -> Vec<Error> {
+        let probe = self.driver.probe(call);
+        match &self.threads {
+            Some(account) => account.probe.on_account(probe).await,
+            None => probe.await,
+        }
+    }
+
+    /// Whether calls have waited for its storage for long, and still do.
+    pub(crate) fn hangs(&self) -> bool {
+        let threads = self.threads.as_ref();
+        threads.is_some_and(|account| account.questions.are_away())
+    }
+
+    /// Its driver.
+    pub fn driver(&self) -> &Arc<dyn Driver> {
+        &self.driver
+    }
+
+    /// The ways in which its volumes can be used.
+    pub(crate) fn access(&self) -> &AccessRules {
+        &self.access
+    }
+
+    /// What its driver can do.
+    pub(crate) fn can(&self) -> Capabilities {
+        self.driver.capabilities()
+    }
+
+    /// What is said about a verb that it lacks. Among others, which may have it, it is the request
+    /// that is wrong: a caller must not conclude that the whole plugin lacks it. compat: "The proxy".
+    pub(crate) fn lacks(&self, verb: &'static str) -> Error {
+        self.explain(self.driver.unsupported(verb))
+    }
+
+    /// The same for an error of its driver.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        if !self.name.is_named() || error.kind() != Kind::Unsupported {
+            return error;
+        }
+        let advice = error.advice().map(str::to_owned);
+        let told = Error::invalid(format!("connection `{}`", self.name))
+            .with_effect(error.effect())
+            .because(error);
+        match advice {
+            Some(advice) => told.advise(advice),
+            None => told,
+        }
+    }
+
+    /// The id of a volume as the orchestrator has it.
+    pub(crate) fn volume_handle(&self, id: &VolumeId) -> String {
+        VolumeHandle::write(&self.name, id)
+    }
+
+    /// The id of a snapshot as the orchestrator has it.
+    pub(crate) fn snapshot_handle(&self, id: &SnapshotId) -> String {
+        SnapshotHandle::write(&self.name, id)
+    }
+
+    /// Where its volumes can be reached.
+    pub(crate) fn accessibility(&self) -> &Accessibility {
+        &self.accessibility
+    }
+
+    /// What its backend calls nodes.
+    pub(crate) fn nodes(&self) -> &Mapping {
+        &self.nodes
+    }
+
+    /// Whether deleting a volume leaves it where it is.
+    pub(crate) fn retains(&self) -> bool {
+        self.delete == DeleteStrategy::Retain
+    }
+
+    /// Why a volume cannot be used in one of these ways, or `None`.
+    pub(crate) fn refusal(&self, capabilities: &[VolumeCapability]) -> Option<String> {
+        capabilities.iter().find_map(|c| self.access.refusal(c))
+    }
+
+    /// Refuses ways in which a volume cannot be used.
+    pub(crate) fn allow(&self, capabilities: &[VolumeCapability]) -> Result<(), Error> {
+        match self.refusal(capabilities) {
+            Some(reason) => Err(Error::invalid(format!("invalid capability: {reason}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// The id of a new volume; one that no orchestrator could store is refused before it exists.
+    pub(crate) fn name_volume(
+        &self,
+        name: &VolumeName,
+        parameters: &Parameters,
+    ) -> Result<VolumeId, Error> {
+        let id = self.driver.name_volume(name, parameters)?;
+        let length = id.as_str().len() + self.name.bytes_in_handle();
+        if length > MAX_STRING {
+            return Err(Error::invalid(format!(
+                "name volume `{name}`: its id would be {length} bytes long, the limit is {MAX_STRING}"
+            ))
+            .advise("choose a shorter `_private.csi.volume.idTemplate` or an `idHash`"));
+        }
+        Ok(id)
+    }
+
+    /// The volume context of an attachment: what the node needs, who made it, and what this
+    /// connection wants done there. compat: "Volume context".
+    pub(crate) fn context(&self, attachment: &Attachment) -> VolumeContext {
+        let mut context = attachment.to_context();
+        let kind = self.driver.kind().to_owned();
+        context.insert("provisioner_driver".to_owned(), kind);
+        if let Some(instance) = &self.instance {
+            let key = "provisioner_driver_instance_id".to_owned();
+            context.insert(key, instance.clone());
+        }
+        if let Some(options) = &self.node_options {
+            let (key, value) = (NodeOptions::KEY.to_owned(), options.as_str().to_owned());
+            context.insert(key, value);
+        }
+        context
+    }
+}
+
+impl Drop for Connection {
+    /// Sessions may have to be closed, which may take long: not where calls are run.
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.driver) == 1 && Handle::try_current().is_ok() {
+            let nothing: Arc<dyn Driver> = Arc::new(NodeManual);
+            let driver = std::mem::replace(&mut self.driver, nothing);
+            // Without a thread it goes here.
+            drop(own_thread::spawn(move || drop(driver)));
+        }
+    }
+}
+
+// === impl Account ===
+
+impl Account {
+    /// Threads for what is built of one content of a file. What another content has left hanging is
+    /// not its own: to repair the file has to help.
+    fn new(name: &ConnectionName, pool: &ThreadPool) -> Self {
+        let name = name.text();
+        Self {
+            questions: pool.party(name.clone()),
+            copies: pool.party(format!("{name} (copies)")),
+            deletions: pool.party(format!("{name} (deletions)")),
+            probe: pool.probe(name.clone()),
+        }
+    }
+}
+
+/// The rules with the modes of the configuration, if it has some.
+pub(crate) fn restricted(mut rules: AccessRules, modes: Option<&[AccessMode]>) -> AccessRules {
+    if let Some(modes) = modes {
+        modes.clone_into(&mut rules.mount_modes);
+        modes.clone_into(&mut rules.block_modes);
+    }
+    rules
+}

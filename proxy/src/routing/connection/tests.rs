@@ -1,0 +1,256 @@
+//! Which driver a configuration builds, and what it refuses.
+
+use driver_core::config::NoEnvironment;
+use node_utils::blocking::spawn_on_account;
+
+use super::kinds::{BUILT, NOT_YET, least};
+use super::*;
+
+#[test]
+fn configurations_of_the_page_about_zfs_are_right_to_the_last_key() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/zfs.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let blocks = page.split("```yaml\n").skip(1);
+    let blocks = blocks.filter_map(|block| block.split("```").next());
+    let mut kinds = Vec::new();
+    // The others are for the orchestrator.
+    for block in blocks.filter(|block| !block.starts_with("apiVersion: ")) {
+        let document = Document::parse(block, &NoEnvironment).expect(block);
+        for name in ["", "nas"] {
+            let name = match name {
+                "" => ConnectionName::unnamed(),
+                name => ConnectionName::parse(name).expect("a name"),
+            };
+            Connection::open(name, &document, &context()).expect(block);
+        }
+        assert!(document.findings().is_empty(), "{:?}", document.findings());
+        kinds.push(document.driver().expect(block).to_owned());
+    }
+    for kind in BUILT.iter().filter(|kind| kind.starts_with("zfs-")) {
+        assert!(
+            kinds.iter().any(|found| found == kind),
+            "no example of {kind}"
+        );
+    }
+}
+
+#[test]
+fn how_disks_are_formatted_is_checked_where_they_are_configured() {
+    let text = format!(
+        "{}node: {{format: {{ext4: {{customOptions: ['']}}}}}}",
+        least("zfs-generic-iscsi")
+    );
+    let document = Document::parse(&text, &NoEnvironment).expect("yaml");
+    let name = ConnectionName::parse("disks").expect("a name");
+    let error = Connection::open(name, &document, &context()).expect_err("refused");
+    assert_eq!(error.path(), Some("node.format.ext4.customOptions[0]"));
+}
+
+fn context() -> ConnectionContext {
+    ConnectionContext {
+        node: NodeId::parse("node-1").expect("node"),
+        tools: Tools::of_this_machine(),
+        keys: TopologyKeys::default(),
+        no_local: None,
+        place: None,
+        threads: ThreadPool::new(8),
+    }
+}
+
+fn open(yaml: &str) -> Result<Connection, ConfigError> {
+    let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
+    Connection::open(ConnectionName::unnamed(), &document, &context())
+}
+
+#[test]
+fn a_local_hostpath_connection_is_built_without_its_storage() {
+    let connection = open(
+        "
+        driver: local-hostpath
+        local-hostpath:
+          shareBasePath: /no/such/place
+          controllerBasePath: /no/such/place",
+    )
+    .expect("a connection");
+    assert_eq!(connection.driver().kind(), "local-hostpath");
+    assert!(!connection.name().is_named());
+}
+
+#[test]
+fn an_unknown_driver_is_told_from_one_that_is_not_built_yet_and_from_a_misspelt_one() {
+    let told = |name: &str| {
+        open(&format!("driver: {name}"))
+            .expect_err(name)
+            .to_string()
+    };
+    let misspelt = told("local-hostpaht");
+    assert!(
+        misspelt.contains("misspelling of `local-hostpath`"),
+        "{misspelt}"
+    );
+    let misspelt = told("zfs-generic-isci");
+    assert!(
+        misspelt.contains("misspelling of `zfs-generic-iscsi`"),
+        "{misspelt}"
+    );
+    let nested = told("proxy");
+    assert!(nested.contains("no proxy behind a proxy"), "{nested}");
+    let misspelt = told("porxy");
+    assert!(misspelt.contains("misspelling of `proxy`"), "{misspelt}");
+    let foreign = told("carrier-pigeon");
+    assert!(
+        foreign.contains("there is no driver `carrier-pigeon`"),
+        "{foreign}"
+    );
+    assert!(!foreign.contains("misspelling"), "{foreign}");
+    for name in NOT_YET {
+        let later = told(name);
+        assert!(later.contains("does not have the driver"), "{later}");
+        assert!(
+            later.contains("it has: local-hostpath, node-manual"),
+            "{later}"
+        );
+    }
+    assert!(open("instance_id: x").is_err());
+}
+
+#[test]
+fn a_context_that_no_orchestrator_could_store_is_refused_before_there_is_a_volume() {
+    let file = |base: usize, flags: usize| {
+        let base = "b".repeat(base);
+        let flags = "f".repeat(flags);
+        let text = format!(
+            "driver: local-hostpath
+local-hostpath: {{shareBasePath: /{base}, controllerBasePath: /b}}
+node: {{mount: {{mount_flags: {flags}}}}}"
+        );
+        let document = Document::parse(&text, &NoEnvironment).expect("yaml");
+        let name = ConnectionName::parse("one").expect("a name");
+        Connection::open(name, &document, &context())
+    };
+    assert!(file(1_700, 2_000).is_ok());
+    let error = file(2_000, 2_000).expect_err("more than 4 KiB");
+    assert!(error.to_string().contains("4096"), "{error}");
+}
+
+#[test]
+fn what_one_of_several_lacks_is_a_wrong_request_and_as_uncertain_as_before() {
+    let driver = crate::testing::Memory::new();
+    let document = Document::parse("driver: memory", &NoEnvironment).expect("yaml");
+    let name = ConnectionName::parse("one").expect("a name");
+    let connection = Connection::among(name, driver, &document, &ThreadPool::new(8));
+    let error = Error::unsupported("copy").with_effect(driver_core::Effect::Possible);
+    let told = connection.explain(error);
+    assert_eq!(
+        (told.kind(), told.effect()),
+        (Kind::Invalid, driver_core::Effect::Possible)
+    );
+}
+
+#[test]
+fn what_a_file_brings_along_that_counts_in_the_main_file_only_is_told() {
+    let yaml = "
+        driver: local-hostpath
+        local-hostpath: {shareBasePath: /a, controllerBasePath: /a}
+        service: {controller: {capabilities: {rpc: []}}}
+        _private: {volume_context: {pvc-1: {node_attach_driver: hostpath, path: /a}}}";
+    let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
+    let told = |document: &Document| {
+        let findings = document.findings().into_iter().map(|found| found.path);
+        let mut paths: Vec<_> = findings.collect();
+        paths.sort();
+        paths
+    };
+    Connection::open(ConnectionName::unnamed(), &document, &context()).expect("a connection");
+    assert_eq!(told(&document), [""; 0], "alone it counts");
+    let name = ConnectionName::parse("nas").expect("a name");
+    Connection::open(name, &document, &context()).expect("a connection");
+    assert_eq!(told(&document), ["_private.volume_context", "service"]);
+}
+
+fn nas(driver: Arc<dyn Driver>) -> Connection {
+    let document = Document::parse("driver: memory", &NoEnvironment).expect("yaml");
+    let name = ConnectionName::parse("nas").expect("a name");
+    Connection::among(name, driver, &document, &ThreadPool::new(8))
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_that_take_hours_leave_threads_to_questions() {
+    let connection = nas(crate::testing::Memory::new());
+    let gate = Arc::<crate::testing::Gate>::default();
+    let shut = gate.shut();
+    let copy = async || {
+        let gate = gate.clone();
+        let copy = spawn_on_account("copy", move || gate.pass());
+        let soon = Duration::ZERO;
+        connection.run_limited(WorkClass::Copy, soon, copy).await
+    };
+    let first = copy().await.expect("a thread");
+    let next = copy().await.expect_err("as many as there may be");
+    assert_eq!(next.kind(), Kind::Pending);
+    let question = spawn_on_account("ask", || ());
+    let question = connection.run_limited(WorkClass::Short, Duration::ZERO, question);
+    question.await.expect("a thread").await.expect("an answer");
+    let deletion = spawn_on_account("delete", || ());
+    let deletion = connection.run_limited(WorkClass::Deletion, Duration::ZERO, deletion);
+    deletion.await.expect("a thread").await.expect("an end");
+    drop(shut);
+    first.await.expect("copied");
+}
+
+/// Tells where it was dropped.
+#[derive(Debug)]
+struct Told(std::sync::mpsc::Sender<std::thread::ThreadId>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let _ = self.0.send(std::thread::current().id());
+    }
+}
+
+#[async_trait::async_trait]
+impl Driver for Told {
+    fn kind(&self) -> &'static str {
+        "told"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::NONE
+    }
+
+    fn access_rules(&self) -> AccessRules {
+        AccessRules::filesystem(&[])
+    }
+
+    fn backend_identity(&self) -> driver_core::BackendIdentity {
+        driver_core::BackendIdentity("told".to_owned())
+    }
+
+    fn name_volume(&self, _: &VolumeName, _: &Parameters) -> Result<VolumeId, Error> {
+        Err(self.unsupported("name volume"))
+    }
+
+    async fn probe(&self, _: &Call) -> Vec<Error> {
+        Vec::new()
+    }
+
+    async fn create_volume(
+        &self,
+        _: &Call,
+        _: &driver_core::CreateVolume,
+    ) -> Result<driver_core::Volume, Error> {
+        Err(self.unsupported("create volume"))
+    }
+
+    async fn delete_volume(&self, _: &Call, _: &VolumeId) -> Result<(), Error> {
+        Err(self.unsupported("delete volume"))
+    }
+}
+
+#[tokio::test]
+async fn a_driver_whose_last_call_has_ended_goes_where_no_calls_are_run() {
+    let (told, dropped) = std::sync::mpsc::channel();
+    drop(nas(Arc::new(Told(told))));
+    let there = dropped.recv().expect("dropped");
+    assert_ne!(there, std::thread::current().id());
+}

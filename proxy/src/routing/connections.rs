@@ -1,0 +1,429 @@
+//! The connections of this process: from a handle, or the parameters of a class, to a driver.
+//!
+//! A process with a single driver has one connection without a name, and its handles are the ids of
+//! the driver. Each call holds the connection that it found: one that is changed or removed
+//! meanwhile goes when its last call has ended. Nothing here asks a backend.
+
+mod class;
+mod gone;
+mod handle;
+mod lazy;
+mod name;
+mod names;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use driver_core::{Error, Kind, SnapshotId, VolumeId};
+
+use crate::routing::connection::Connection;
+use gone::Gone;
+use handle::{HandleError, Reading};
+
+pub(crate) use class::may_have_begun;
+pub(crate) use handle::{SnapshotHandle, VolumeHandle};
+pub(crate) use lazy::{Blueprint, LazyConnection, opened};
+pub use name::{ConnectionName, ConnectionNameError};
+pub(crate) use names::NOBODY;
+pub use names::{Bare, Names};
+
+/// The connections of this process. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Connections {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    table: RwLock<Arc<Table>>,
+    gone: Gone,
+    naming: Naming,
+    /// Why others may exist that nobody knows.
+    incomplete: Mutex<Option<String>>,
+}
+
+type Table = BTreeMap<ConnectionName, Arc<LazyConnection>>;
+
+/// How connections are named by others.
+#[derive(Debug)]
+enum Naming {
+    /// Not at all: there is one.
+    Unnamed,
+    /// By handles and by parameters.
+    Named(Names),
+}
+
+/// What helps where nothing says whose a handle is.
+const WHOSE: &str = "set `proxy.legacyConnection` to the connection that made it";
+/// What helps where it may be nobody's.
+const WHOSE_OR_NOBODYS: &str = "set `proxy.legacyConnection` to the connection that made it, or to \
+                                `none` if volumes made by hand alone have such handles";
+/// What helps where what is not known must not be forgotten either.
+const WHOSE_OR_GONE: &str = "set `proxy.legacyConnection` to the connection that made it; if that \
+                             is gone for good, delete the object of the orchestrator by hand";
+
+// === impl Connections ===
+
+impl Connections {
+    /// A process with a single connection.
+    pub fn single(connection: Connection) -> Self {
+        let table = Table::from([(
+            ConnectionName::unnamed(),
+            Arc::new(LazyConnection::fixed(connection)),
+        )]);
+        Self::with(table, Naming::Unnamed)
+    }
+
+    /// A process whose connections have names; none yet.
+    pub fn named(names: Names) -> Self {
+        Self::with(Table::new(), Naming::Named(names))
+    }
+
+    fn with(table: Table, naming: Naming) -> Self {
+        let table = RwLock::new(Arc::new(table));
+        Self {
+            inner: Arc::new(Inner {
+                table,
+                gone: Gone::default(),
+                naming,
+                incomplete: Mutex::default(),
+            }),
+        }
+    }
+
+    /// The only connection, if that has no name.
+    pub(crate) fn only(&self) -> Option<Arc<Connection>> {
+        match self.inner.naming {
+            Naming::Unnamed => self.open(&ConnectionName::unnamed()).ok(),
+            Naming::Named(_) => None,
+        }
+    }
+
+    /// All of them as they are now, by name.
+    pub(crate) fn all(&self) -> Vec<Arc<LazyConnection>> {
+        self.table().values().cloned().collect()
+    }
+
+    /// The same for whoever has to ask all of them, with a place for those that nobody knows, if such may exist.
+    pub(crate) fn listed(&self) -> Vec<Arc<LazyConnection>> {
+        // First, because what becomes known is in the table before it is said that all are known.
+        let unknown = self.incomplete().map(LazyConnection::unknown);
+        let mut all = self.all();
+        all.extend(unknown.map(Arc::new));
+        all
+    }
+
+    /// How many are served.
+    pub fn len(&self) -> usize {
+        self.table()
+            .values()
+            .filter(|lazy| lazy.kind().is_some())
+            .count()
+    }
+
+    /// Whether none is served.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Serves `lazy` from now on, in place of the one of its name.
+    pub(crate) fn put(&self, lazy: LazyConnection) {
+        self.change(|table| drop(table.insert(lazy.name().clone(), Arc::new(lazy))));
+    }
+
+    /// Says of those whose files were found, and that are served by nobody, that they are being read:
+    /// they exist from now on.
+    pub(crate) fn are_being_read<'a>(&self, names: impl Iterator<Item = &'a ConnectionName>) {
+        let aliases = match &self.inner.naming {
+            Naming::Named(names) => Some(&names.aliases),
+            Naming::Unnamed => None,
+        };
+        let table = self.table();
+        // A name that means another connection is asked for nowhere.
+        let is_new = |name: &&ConnectionName| {
+            !table.contains_key(*name) && aliases.is_none_or(|aliases| !aliases.contains_key(*name))
+        };
+        let new: Vec<_> = names.filter(is_new).cloned().collect();
+        if new.is_empty() {
+            return;
+        }
+        self.change(|table| {
+            for name in new {
+                table.insert(name.clone(), Arc::new(LazyConnection::being_read(name)));
+            }
+        });
+    }
+
+    /// Serves the connection of that name no more. What is returned is whether every node was let in there.
+    pub(crate) fn remove(&self, name: &ConnectionName) -> bool {
+        // One whose file never could be used has nothing that could be missed.
+        let lazy = self.table().get(name).cloned();
+        if let Some(lazy) = lazy.filter(|lazy| lazy.kind().is_some()) {
+            self.inner.gone.add(name, lazy.publishes());
+        }
+        self.forget(name);
+        self.inner.gone.was_open(name)
+    }
+
+    /// The same for one that was not served yet.
+    pub(crate) fn forget(&self, name: &ConnectionName) {
+        self.change(|table| drop(table.remove(name)));
+    }
+
+    /// Says why others may exist that nobody knows, if so.
+    pub(crate) fn set_incomplete(&self, why: Option<String>) {
+        let incomplete = self.inner.incomplete.lock();
+        *incomplete.unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    /// Why others may exist that nobody knows, as an error about all of them.
+    pub(crate) fn unknown(&self) -> Option<Error> {
+        let why = self.incomplete()?;
+        Some(Error::new(Kind::Busy, "know all connections").because(why))
+    }
+
+    fn incomplete(&self) -> Option<String> {
+        let incomplete = self.inner.incomplete.lock();
+        incomplete.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether this very connection is served.
+    pub(crate) fn serves(&self, lazy: &Arc<LazyConnection>) -> bool {
+        let table = self.table();
+        let served = table.get(lazy.name());
+        served.is_some_and(|served| Arc::ptr_eq(served, lazy))
+    }
+
+    /// Whether a connection of that name is served.
+    pub(crate) fn has(&self, name: &ConnectionName) -> bool {
+        self.kind_of(name).is_some()
+    }
+
+    /// The kind of driver that a connection has, if it is served.
+    pub(crate) fn kind_of(&self, name: &ConnectionName) -> Option<Arc<str>> {
+        self.table().get(name).and_then(|lazy| lazy.kind().cloned())
+    }
+
+    /// Where a volume is, and what it is called there.
+    pub(crate) fn of_volume(
+        &self,
+        handle: &VolumeHandle,
+    ) -> Result<(Arc<Connection>, VolumeId), Error> {
+        let doing = || format!("volume `{}`", handle.as_str());
+        let reading = match self.inner.naming {
+            Naming::Unnamed => Ok(Reading::Bare(handle.whole().clone())),
+            Naming::Named(_) => handle.read(),
+        };
+        self.resolve(reading, &doing)
+    }
+
+    /// Where a snapshot is, and what it is called there.
+    pub(crate) fn of_snapshot(
+        &self,
+        handle: &SnapshotHandle,
+    ) -> Result<(Arc<Connection>, SnapshotId), Error> {
+        let doing = || format!("snapshot `{}`", handle.as_str());
+        let reading = match self.inner.naming {
+            Naming::Unnamed => Ok(Reading::Bare(handle.whole().clone())),
+            Naming::Named(_) => handle.read(),
+        };
+        self.resolve(reading, &doing)
+    }
+
+    /// The name of the connection that a volume belongs to, if there is such a one: for logs and
+    /// metrics of calls that need no connection.
+    pub(crate) fn name_of(&self, handle: &VolumeHandle) -> ConnectionName {
+        let name = self.meant_by(handle);
+        name.filter(|name| self.has(name)).unwrap_or_default()
+    }
+
+    /// The connection that a volume belongs to, whether it is there or not.
+    fn meant_by(&self, handle: &VolumeHandle) -> Option<ConnectionName> {
+        let Naming::Named(names) = &self.inner.naming else {
+            return None;
+        };
+        match handle.read() {
+            Ok(Reading::At(name, _)) => Some(names.meant(&name).clone()),
+            Ok(Reading::Bare(_)) => names.bare.owner().map(|name| names.meant(name).clone()),
+            Err(_) => None,
+        }
+    }
+
+    /// Whether the connection of a volume is gone, and every node was let in there: nobody has to be
+    /// asked to let one in, or to shut it out.
+    pub(crate) fn is_of_one_that_was_open(&self, handle: &VolumeHandle) -> bool {
+        let Some(name) = self.meant_by(handle) else {
+            return false;
+        };
+        self.inner.gone.was_open(&name) && !self.table().contains_key(&name)
+    }
+
+    /// Where a volume is that is to be deleted or changed. One of which nothing says where it is may
+    /// exist: nobody is told that it does not. compat: "The proxy".
+    pub(crate) fn owner_of_volume(
+        &self,
+        handle: &VolumeHandle,
+    ) -> Result<(Arc<Connection>, VolumeId), Error> {
+        if self.is_stray_volume(handle) {
+            return Err(nobodys(format!("volume `{}`", handle.as_str())));
+        }
+        self.of_volume(handle)
+    }
+
+    /// The same for a snapshot.
+    pub(crate) fn owner_of_snapshot(
+        &self,
+        handle: &SnapshotHandle,
+    ) -> Result<(Arc<Connection>, SnapshotId), Error> {
+        if self.is_stray_snapshot(handle) {
+            return Err(nobodys(format!("snapshot `{}`", handle.as_str())));
+        }
+        self.of_snapshot(handle)
+    }
+
+    /// Whether a handle names no connection, whosever such handles are.
+    pub(crate) fn is_bare_volume(&self, handle: &VolumeHandle) -> bool {
+        matches!(self.inner.naming, Naming::Named(_))
+            && matches!(handle.read(), Ok(Reading::Bare(_)))
+    }
+
+    /// Whether a handle names no connection, and nothing says whose such handles are.
+    pub(crate) fn is_stray_volume(&self, handle: &VolumeHandle) -> bool {
+        self.is_stray(&handle.read())
+    }
+
+    /// The same for a snapshot.
+    pub(crate) fn is_stray_snapshot(&self, handle: &SnapshotHandle) -> bool {
+        self.is_stray(&handle.read())
+    }
+
+    fn is_stray<I>(&self, reading: &Result<Reading<I>, HandleError>) -> bool {
+        let bare = matches!(reading, Ok(Reading::Bare(_)));
+        bare && matches!(&self.inner.naming, Naming::Named(names) if names.bare.owner().is_none())
+    }
+
+    /// Whose handles are that name no connection.
+    pub(crate) fn bare(&self) -> Bare {
+        match &self.inner.naming {
+            Naming::Named(names) => names.bare.clone(),
+            Naming::Unnamed => Bare::Unsaid,
+        }
+    }
+
+    /// What is said to whoever wants nodes shut out of a volume of which nothing says where it is.
+    pub(crate) fn cannot_shut_out(handle: &VolumeHandle, of_its_name: &[ConnectionName]) -> Error {
+        let doing = format!("unpublish volume `{}`", handle.as_str());
+        let error = Error::new(Kind::Busy, doing);
+        match of_its_name {
+            [] => error
+                .because("its handle names no connection")
+                .advise(WHOSE_OR_NOBODYS),
+            [name, ..] => error
+                .because(format!(
+                    "its handle names no connection, and connection `{name}` has something of that name"
+                ))
+                .advise(WHOSE),
+        }
+    }
+
+    fn resolve<I>(
+        &self,
+        reading: Result<Reading<I>, HandleError>,
+        doing: &impl Fn() -> String,
+    ) -> Result<(Arc<Connection>, I), Error> {
+        let reading = reading.map_err(|error| Error::invalid(doing()).because(error))?;
+        let (name, id) = match (reading, &self.inner.naming) {
+            (Reading::At(name, id), Naming::Named(names)) => (names.meant(&name).clone(), id),
+            (
+                Reading::Bare(id),
+                Naming::Named(
+                    names @ Names {
+                        bare: Bare::Of(name),
+                        ..
+                    },
+                ),
+            ) => (names.meant(name).clone(), id),
+            (Reading::Bare(_), Naming::Named(_)) => {
+                return Err(Error::not_found(doing())
+                    .because("its handle names no connection")
+                    .advise(WHOSE));
+            }
+            (Reading::At(_, id) | Reading::Bare(id), Naming::Unnamed) => {
+                (ConnectionName::unnamed(), id)
+            }
+        };
+        let connection = self.open(&name).map_err(|error| about(doing(), error))?;
+        Ok((connection, id))
+    }
+
+    /// The connection of that name. One that does not exist is never "done": what it would have had
+    /// to do may still have to be done.
+    fn open(&self, name: &ConnectionName) -> Result<Arc<Connection>, Error> {
+        let unknown = self.unknown();
+        let lazy = self.table().get(name).cloned();
+        lazy.ok_or_else(|| missing_one(name, unknown))?.open()
+    }
+
+    /// All of them as they are now, shared: for whoever only looks at them.
+    pub(crate) fn table(&self) -> Arc<Table> {
+        let table = self.inner.table.read();
+        Arc::clone(&table.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Table)) {
+        let mut current = self
+            .inner
+            .table
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut table = current.as_ref().clone();
+        change(&mut table);
+        let before = std::mem::replace(&mut *current, Arc::new(table));
+        // Whatever goes with it goes without the lock.
+        drop(current);
+        drop(before);
+    }
+}
+
+/// Nothing says where such a thing is, so that nothing can be done about it.
+fn nobodys(doing: String) -> Error {
+    Error::new(Kind::Busy, doing)
+        .because("its handle names no connection")
+        .advise(WHOSE_OR_GONE)
+}
+
+/// Nothing is known about what such a connection holds.
+fn gone(name: &impl Display) -> Error {
+    Error::new(Kind::Busy, format!("connection `{name}`"))
+        .because("it does not exist")
+        .advise("put its file back; if it was renamed, name the old one in `proxy.aliases`")
+}
+
+/// One that nobody serves: it may exist all the same.
+fn missing_one(name: &ConnectionName, unknown: Option<Error>) -> Error {
+    match unknown {
+        None => gone(name),
+        Some(unknown) => unread(name, unknown),
+    }
+}
+
+/// It may exist.
+fn unread(name: &impl Display, why: Error) -> Error {
+    Error::new(Kind::Busy, format!("connection `{name}`"))
+        .because(why)
+        .advise("mount the folder that `proxy.configFolder` names where this process can read it")
+}
+
+/// An error, told about what was to be worked on.
+fn about(doing: String, error: Error) -> Error {
+    let (kind, effect) = (error.kind(), error.effect());
+    let advice = error.advice().map(str::to_owned);
+    let told = Error::new(kind, doing).with_effect(effect).because(error);
+    match advice {
+        Some(advice) => told.advise(advice),
+        None => told,
+    }
+}

@@ -1,0 +1,274 @@
+//! Whose storage is asked, and whose answer counts.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use driver_core::config::Document;
+use driver_core::config::NoEnvironment;
+use driver_core::{
+    AccessRules, BackendIdentity, Capabilities, CreateVolume, Driver, Error, Kind, Parameters,
+    Volume, VolumeId, VolumeName,
+};
+use node_utils::blocking::{ThreadPool, Threads, spawn_on_account};
+use tokio::sync::{Notify, mpsc};
+
+use super::*;
+use crate::routing::connection::WorkClass;
+use crate::routing::connections::Names;
+
+/// Storage that answers when it is told to.
+#[derive(Debug)]
+struct Slow {
+    asked: mpsc::UnboundedSender<()>,
+    answer: Notify,
+    bad: bool,
+    /// Whether others have all threads.
+    crowded: AtomicBool,
+}
+
+#[async_trait::async_trait]
+impl Driver for Slow {
+    fn kind(&self) -> &'static str {
+        "slow"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::NONE
+    }
+
+    fn access_rules(&self) -> AccessRules {
+        AccessRules::filesystem(&[])
+    }
+
+    fn backend_identity(&self) -> BackendIdentity {
+        BackendIdentity("slow".to_owned())
+    }
+
+    fn name_volume(&self, _: &VolumeName, _: &Parameters) -> Result<VolumeId, Error> {
+        Err(self.unsupported("name volume"))
+    }
+
+    async fn probe(&self, _: &Call) -> Vec<Error> {
+        self.asked.send(()).expect("somebody counts");
+        self.answer.notified().await;
+        if self.crowded.load(Ordering::Relaxed) {
+            let none = Threads::alone("none", 0);
+            let asked = none.on_account(spawn_on_account("ask", || ())).await;
+            return asked.err().into_iter().collect();
+        }
+        let sick = self.bad.then(|| Error::new(Kind::Unreachable, "reach it"));
+        sick.into_iter().collect()
+    }
+
+    async fn create_volume(&self, _: &Call, _: &CreateVolume) -> Result<Volume, Error> {
+        Err(self.unsupported("create volume"))
+    }
+
+    async fn delete_volume(&self, _: &Call, _: &VolumeId) -> Result<(), Error> {
+        Err(self.unsupported("delete volume"))
+    }
+}
+
+struct Ward {
+    connections: Connections,
+    states: States,
+    metrics: Metrics,
+    rounds: Rounds,
+}
+
+impl Ward {
+    fn new() -> Self {
+        Self {
+            connections: Connections::named(Names::default()),
+            states: States::default(),
+            metrics: Metrics::new(),
+            rounds: Rounds::default(),
+        }
+    }
+
+    /// Serves slow storage under that name, and tells when it is asked.
+    fn put(&self, name: &str, bad: bool) -> (Arc<Slow>, mpsc::UnboundedReceiver<()>) {
+        let (asked, asks) = mpsc::unbounded_channel();
+        let answer = Notify::new();
+        let driver = Arc::new(Slow {
+            asked,
+            answer,
+            bad,
+            crowded: AtomicBool::new(false),
+        });
+        let document = Document::parse("driver: slow", &NoEnvironment).expect("yaml");
+        let connection =
+            Connection::among(parse(name), driver.clone(), &document, &ThreadPool::new(8));
+        self.connections.put(LazyConnection::fixed(connection));
+        self.states.ask_anew(&parse(name));
+        (driver, asks)
+    }
+
+    fn ask(&mut self) {
+        self.rounds
+            .ask(&self.connections, &self.states, &self.metrics);
+    }
+
+    /// Asks storage for which there is no thread, until that is known.
+    async fn asks_in_vain(&mut self, of: &Slow, asks: &mut mpsc::UnboundedReceiver<()>) {
+        tokio::time::advance(EVERY).await;
+        while asks.try_recv().is_err() {
+            self.ask();
+            tokio::task::yield_now().await;
+        }
+        of.answer.notify_one();
+        // By steps, because several wait, and not for the same time.
+        for _ in 0..15 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Waits until so much is known.
+    async fn known(&self, good: usize, bad: usize) {
+        loop {
+            let found = self.states.summary(&self.connections, 100);
+            if (found.good, found.bad.len()) == (good, bad) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn series(&self) -> String {
+        let page = self.metrics.encode().expect("text");
+        let lines = page
+            .lines()
+            .filter(|line| line.starts_with("connection_healthy{"));
+        lines.collect()
+    }
+}
+
+fn parse(name: &str) -> ConnectionName {
+    ConnectionName::parse(name).expect("a name")
+}
+
+#[tokio::test]
+async fn the_answer_of_storage_that_was_swapped_meanwhile_counts_for_nothing() {
+    let mut ward = Ward::new();
+    let (old, mut asks) = ward.put("a", true);
+    ward.ask();
+    asks.recv().await.expect("it is asked");
+    let (new, mut asks) = ward.put("a", false);
+    ward.ask();
+    asks.recv().await.expect("the new one is asked at once");
+    new.answer.notify_one();
+    ward.known(1, 0).await;
+    let served = Arc::downgrade(&old);
+    old.answer.notify_one();
+    drop(old);
+    while served.strong_count() > 0 {
+        tokio::task::yield_now().await;
+    }
+    ward.known(1, 0).await;
+    assert!(ward.series().ends_with("} 1"), "{}", ward.series());
+}
+
+#[tokio::test]
+async fn the_answer_of_storage_that_was_removed_brings_nothing_back() {
+    let mut ward = Ward::new();
+    let (old, mut asks) = ward.put("a", true);
+    ward.ask();
+    asks.recv().await.expect("it is asked");
+    ward.connections.remove(&parse("a"));
+    ward.states.forget(&parse("a"));
+    let served = Arc::downgrade(&old);
+    old.answer.notify_one();
+    drop(old);
+    while served.strong_count() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(ward.series(), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_that_hang_are_asked_once_and_give_up_their_turns() {
+    let mut ward = Ward::new();
+    let mut hung: Vec<_> = (0..AT_ONCE)
+        .map(|n| ward.put(&format!("a{n:02}"), false))
+        .collect();
+    let (well, mut asks) = ward.put("z", false);
+    ward.ask();
+    for (_, asks) in &mut hung {
+        asks.recv().await.expect("asked");
+    }
+    ward.ask();
+    assert!(asks.try_recv().is_err(), "there is no room");
+    tokio::time::advance(PATIENCE).await;
+    ward.known(0, AT_ONCE).await;
+    // As many turns as there are have passed, and the last is asked although others are before it.
+    while asks.try_recv().is_err() {
+        ward.ask();
+        tokio::task::yield_now().await;
+    }
+    well.answer.notify_one();
+    ward.known(1, AT_ONCE).await;
+    for _ in 0..5 {
+        tokio::time::advance(EVERY).await;
+        while asks.try_recv().is_err() {
+            ward.ask();
+            tokio::task::yield_now().await;
+        }
+        well.answer.notify_one();
+    }
+    let again = hung.iter_mut().filter_map(|(_, asks)| asks.try_recv().ok());
+    assert_eq!(again.count(), 0, "a question that hangs is asked once");
+}
+
+#[tokio::test]
+async fn a_connection_whose_file_cannot_be_used_is_not_well() {
+    let ward = Ward::new();
+    ward.connections
+        .put(LazyConnection::refused(parse("a"), "why"));
+    let (_unasked, _asks) = ward.put("b", false);
+    let found = ward.states.summary(&ward.connections, 100);
+    assert_eq!((found.all, found.good), (2, 0));
+    assert_eq!(found.bad, [parse("a")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_was_not_asked_for_long_is_neither_good_nor_bad() {
+    let mut ward = Ward::new();
+    let (well, mut asks) = ward.put("a", false);
+    ward.ask();
+    asks.recv().await.expect("asked");
+    well.answer.notify_one();
+    ward.known(1, 0).await;
+    well.crowded.store(true, Ordering::Relaxed);
+    let begun = tokio::time::Instant::now();
+    while begun.elapsed() < STALE + 3 * EVERY {
+        ward.asks_in_vain(&well, &mut asks).await;
+    }
+    ward.known(0, 0).await;
+    assert_eq!(ward.series(), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_not_asked_because_others_have_all_threads_is_as_it_was() {
+    let mut ward = Ward::new();
+    let (well, mut asks) = ward.put("a", false);
+    ward.ask();
+    asks.recv().await.expect("asked");
+    well.answer.notify_one();
+    ward.known(1, 0).await;
+    well.crowded.store(true, Ordering::Relaxed);
+    for _ in 0..2 {
+        ward.asks_in_vain(&well, &mut asks).await;
+        ward.known(1, 0).await;
+    }
+    assert!(ward.series().ends_with("} 1"), "{}", ward.series());
+    // Unless its calls wait for it, too.
+    let gate = Arc::<crate::testing::Gate>::default();
+    let _shut = gate.shut();
+    let connection = ward.connections.all()[0].peek().expect("there");
+    let hung = spawn_on_account("hang", move || gate.pass());
+    let hung = connection
+        .run_limited(WorkClass::Short, PATIENCE, hung)
+        .await;
+    let _hung = hung.expect("a thread");
+    ward.asks_in_vain(&well, &mut asks).await;
+    ward.known(0, 1).await;
+}

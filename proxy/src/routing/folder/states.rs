@@ -1,0 +1,168 @@
+//! What is known of each connection beside its driver: whether its file is good, and its backend.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::routing::connections::{ConnectionName, Connections};
+
+/// What is known of all connections. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct States {
+    all: Arc<Mutex<BTreeMap<ConnectionName, State>>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    health: Health,
+    /// What was last found out, however long ago.
+    before: Health,
+    asked: Option<Instant>,
+    /// Since when it was to be asked, and was not.
+    unasked: Option<Instant>,
+    turn: Weak<()>,
+}
+
+/// Somebody asks a backend how it is, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn(#[expect(dead_code, reason = "held")] Arc<()>);
+
+/// Whether a backend can be used, as far as it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum Health {
+    /// It was not asked yet.
+    #[default]
+    Unknown,
+    /// Nothing is wrong.
+    Good,
+    /// It cannot be used, and this is why.
+    Bad(String),
+}
+
+/// How many are well, and some of those that are not.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Summary {
+    pub(crate) all: usize,
+    pub(crate) good: usize,
+    pub(crate) bad: Vec<ConnectionName>,
+}
+
+// === impl States ===
+
+impl States {
+    /// Forgets a connection.
+    pub(crate) fn forget(&self, name: &ConnectionName) {
+        self.lock().remove(name);
+    }
+
+    /// Nobody asks its backend from now on: what was known is known no more, and remembered for the log.
+    pub(crate) fn rest(&self, name: &ConnectionName) {
+        if let Some(state) = self.lock().get_mut(name) {
+            (state.health, state.asked) = (Health::Unknown, None);
+        }
+    }
+
+    /// Another one has its name from now on, which is asked soon. What was known of the one before
+    /// stands until then.
+    pub(crate) fn ask_anew(&self, name: &ConnectionName) {
+        if let Some(state) = self.lock().get_mut(name) {
+            (state.asked, state.turn) = (None, Weak::new());
+        }
+    }
+
+    /// Remembers how a backend is, if `still` says that it is the one that was asked; what was known
+    /// before comes back.
+    pub(crate) fn found(
+        &self,
+        name: &ConnectionName,
+        health: Health,
+        still: impl FnOnce() -> bool,
+    ) -> Option<Health> {
+        let mut all = self.lock();
+        if !still() {
+            return None;
+        }
+        let state = all.entry(name.clone()).or_default();
+        (state.health, state.unasked) = (health.clone(), None);
+        Some(std::mem::replace(&mut state.before, health))
+    }
+
+    /// One that was to be asked was not. For a while it counts as it was, and after `long` as unknown:
+    /// whether that is so now.
+    pub(crate) fn left_out(&self, name: &ConnectionName, long: Duration) -> bool {
+        let mut all = self.lock();
+        let state = all.entry(name.clone()).or_default();
+        let since = *state.unasked.get_or_insert_with(Instant::now);
+        let is_old = since.elapsed() >= long;
+        if is_old {
+            state.health = Health::Unknown;
+        }
+        is_old
+    }
+
+    /// Whether it is time to ask, and nobody does.
+    pub(crate) fn is_due(&self, name: &ConnectionName, every: Duration) -> bool {
+        self.lock().get(name).is_none_or(|state| {
+            let recently = state.asked.is_some_and(|asked| asked.elapsed() < every);
+            !recently && state.turn.strong_count() == 0
+        })
+    }
+
+    /// Somebody asks now.
+    pub(crate) fn asked(&self, name: &ConnectionName) -> Turn {
+        let turn = Arc::new(());
+        let mut all = self.lock();
+        let state = all.entry(name.clone()).or_default();
+        state.asked = Some(Instant::now());
+        state.turn = Arc::downgrade(&turn);
+        Turn(turn)
+    }
+
+    /// How many of `connections` are well, and at most `limit` of those that are not. Some may not
+    /// have been asked yet.
+    pub(crate) fn summary(&self, connections: &Connections, limit: usize) -> Summary {
+        // Whoever is probed every few seconds copies nothing for each connection.
+        let table = connections.table();
+        let mut summary = Summary {
+            all: table.len(),
+            ..Summary::default()
+        };
+        let all = self.lock();
+        for lazy in table.values() {
+            let health = all.get(lazy.name()).map(|state| &state.health);
+            // One whose file cannot be used is not well either.
+            let bad = lazy.kind().is_none() || matches!(health, Some(Health::Bad(_)));
+            if bad && summary.bad.len() < limit {
+                summary.bad.push(lazy.name().clone());
+            }
+            summary.good += usize::from(!bad && health == Some(&Health::Good));
+        }
+        summary
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ConnectionName, State>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routing::connections::Names;
+
+    #[test]
+    fn what_was_known_of_a_driver_that_was_let_go_counts_no_more_and_is_not_logged_again() {
+        let states = States::default();
+        let name = ConnectionName::parse("nas").expect("a name");
+        let connections = Connections::named(Names::default());
+        let bad = || Health::Bad("why".to_owned());
+        assert_eq!(states.found(&name, bad(), || true), Some(Health::Unknown));
+        states.rest(&name);
+        assert!(states.is_due(&name, Duration::from_hours(1)));
+        assert_eq!(states.lock()[&name].health, Health::Unknown);
+        assert!(states.summary(&connections, 10).bad.is_empty());
+        assert_eq!(states.found(&name, bad(), || true), Some(bad()));
+    }
+}

@@ -1,0 +1,108 @@
+//! Listening: sockets, limits, and the services that belong to any gRPC server.
+//!
+//! What is served is handed in; signals and configuration are not known here. A socket is removed
+//! last, when nothing is in progress any more.
+
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_stream::{Stream, StreamExt};
+use tonic::service::Routes;
+use tonic::transport::Server;
+use tonic::transport::server::Connected;
+use tracing::warn;
+
+pub mod reflection;
+pub mod socket;
+
+use h2_authority::Repaired;
+use socket::Listeners;
+
+/// A request list of headers larger than this is refused with 431.
+const MAX_HEADER_LIST: u32 = 16 * 1024;
+/// Calls at once on one connection. A sidecar uses ten; what exceeds it waits at the client.
+const MAX_STREAMS: u32 = 256;
+/// Streams that a client opened and reset before we took them; more is an attack.
+const MAX_PENDING_RESETS: usize = 64;
+/// How long a silent connection may be silent before it is asked whether it lives.
+const KEEPALIVE: Duration = Duration::from_mins(1);
+const KEEPALIVE_ANSWER: Duration = Duration::from_secs(20);
+/// How long to wait after a connection that could not be taken: while descriptors are short, each
+/// try fails at once.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves until `stop` resolves, then refuses new connections and ends when the old ones do.
+///
+/// `stop` is awaited once for each listener.
+pub async fn serve<F>(
+    listeners: Listeners,
+    routes: Routes,
+    stop: impl Fn() -> F,
+) -> Result<(), tonic::transport::Error>
+where
+    F: Future<Output = ()>,
+{
+    let routes = routes.prepare();
+    let Listeners { unix, tcp } = listeners;
+    let unix = async {
+        match unix {
+            Some(unix) => on(unix.incoming(), routes.clone(), stop()).await,
+            None => Ok(()),
+        }
+    };
+    let tcp = async {
+        match tcp {
+            Some(tcp) => {
+                let incoming = tokio_stream::wrappers::TcpListenerStream::new(tcp);
+                on(incoming.map(without_delay), routes.clone(), stop()).await
+            }
+            None => Ok(()),
+        }
+    };
+    // Both, to the end: one that fails to accept must not cut the calls of the other.
+    let (unix, tcp) = tokio::join!(unix, tcp);
+    unix.and(tcp)
+}
+
+fn without_delay(accepted: io::Result<tokio::net::TcpStream>) -> io::Result<tokio::net::TcpStream> {
+    if let Ok(stream) = &accepted {
+        // Only slower without it.
+        let _ = stream.set_nodelay(true);
+    }
+    accepted
+}
+
+async fn on<IO>(
+    incoming: impl Stream<Item = io::Result<IO>>,
+    routes: Routes,
+    stop: impl Future<Output = ()>,
+) -> Result<(), tonic::transport::Error>
+where
+    IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
+    Server::builder()
+        .http2_max_header_list_size(MAX_HEADER_LIST)
+        .max_concurrent_streams(MAX_STREAMS)
+        .http2_max_pending_accept_reset_streams(Some(MAX_PENDING_RESETS))
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE_ANSWER))
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(patient(incoming).map(|io| io.map(Repaired::new)), stop)
+        .await
+}
+
+/// The same connections, with a pause after each that could not be taken. tonic goes on at once.
+fn patient<IO>(incoming: impl Stream<Item = io::Result<IO>>) -> impl Stream<Item = io::Result<IO>> {
+    incoming.then(async |accepted| {
+        if let Err(error) = &accepted {
+            warn!(error = %error, "a connection cannot be taken");
+            tokio::time::sleep(PAUSE).await;
+        }
+        accepted
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,331 @@
+//! The endpoint for operators: plain HTTP/1.1, off unless an address is given.
+//!
+//! `GET /metrics`, `GET /live`, `GET /ready`, `GET /log-level` and `PUT /log-level`. It knows no
+//! volume and no secret, and it is bounded in everything: connections, time, size of a request.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use crate::telemetry::log::{LogControl, Verbosity};
+use crate::telemetry::metrics::Metrics;
+
+/// More of a request is not read.
+const MAX_REQUEST: usize = 8 * 1024;
+/// A whole exchange.
+const EXCHANGE: Duration = Duration::from_secs(5);
+/// Connections at once; more wait in the kernel's queue.
+const CONNECTIONS: usize = 8;
+
+/// What operators may see and change.
+#[derive(Debug, Clone)]
+pub struct Admin {
+    /// What `/metrics` shows.
+    pub metrics: Metrics,
+    /// What `/log-level` changes.
+    pub log: LogControl,
+    /// What `/ready` says.
+    pub ready: Readiness,
+}
+
+/// Whether calls are taken. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Readiness(Arc<AtomicBool>);
+
+struct Answer {
+    status: &'static str,
+    kind: &'static str,
+    body: String,
+}
+
+// === impl Readiness ===
+
+impl Readiness {
+    /// From now on calls are taken, or not any more.
+    pub fn set(&self, ready: bool) {
+        self.0.store(ready, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+// === impl Admin ===
+
+impl Admin {
+    /// Answers for ever.
+    pub async fn serve(self, listener: TcpListener) {
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        loop {
+            let Ok(place) = places.clone().acquire_owned().await else {
+                return;
+            };
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let admin = self.clone();
+                    tokio::spawn(async move {
+                        // Who is slow or gone gets no answer; there is nobody to tell.
+                        let _ = timeout(EXCHANGE, admin.exchange(stream)).await;
+                        drop(place);
+                    });
+                }
+                Err(error) => {
+                    warn!(error = %error, "the admin endpoint cannot take a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    async fn exchange(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
+        let page = match read_request(&mut stream).await? {
+            Some(request) if request.method == "HEAD" => self.answer(&request).head(),
+            Some(request) => self.answer(&request).render(),
+            None => Answer::text("400 Bad Request", "this is no HTTP/1.1 request\n").render(),
+        };
+        stream.write_all(page.as_bytes()).await?;
+        stream.shutdown().await
+    }
+
+    fn answer(&self, request: &Request) -> Answer {
+        let path = request.path.split('?').next().unwrap_or_default();
+        match (request.method.as_str(), path) {
+            ("GET" | "HEAD", "/metrics") => match self.metrics.encode() {
+                Ok(page) => Answer {
+                    status: "200 OK",
+                    kind: OPEN_METRICS,
+                    body: page,
+                },
+                Err(_) => Answer::text("500 Internal Server Error", "the page cannot be written\n"),
+            },
+            ("GET" | "HEAD", "/live") => Answer::text("200 OK", "live\n"),
+            ("GET" | "HEAD", "/ready") if self.ready.get() => Answer::text("200 OK", "ready\n"),
+            ("GET" | "HEAD", "/ready") => Answer::text("503 Service Unavailable", "not ready\n"),
+            ("GET" | "HEAD", "/log-level") => {
+                Answer::text("200 OK", &format!("{}\n", self.log.verbosity()))
+            }
+            ("PUT", "/log-level") => self.set_level(request.body.trim()),
+            (_, "/metrics" | "/live" | "/ready" | "/log-level") => {
+                Answer::text("405 Method Not Allowed", "not that way\n")
+            }
+            _ => Answer::text(
+                "404 Not Found",
+                "there are /metrics, /live, /ready and /log-level\n",
+            ),
+        }
+    }
+
+    fn set_level(&self, text: &str) -> Answer {
+        match text.parse::<Verbosity>() {
+            Ok(verbosity) => {
+                self.log.set(verbosity);
+                info!(verbosity = verbosity.as_str(), "the log level has changed");
+                Answer::text("200 OK", &format!("{verbosity}\n"))
+            }
+            Err(error) => Answer::text("400 Bad Request", &format!("{error}\n")),
+        }
+    }
+}
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+// === impl Answer ===
+
+impl Answer {
+    fn text(status: &'static str, body: &str) -> Self {
+        Self {
+            status,
+            kind: "text/plain; charset=utf-8",
+            body: body.to_owned(),
+        }
+    }
+
+    /// What a HEAD request gets: the length of the body, and no body.
+    fn head(&self) -> String {
+        let Self { status, kind, body } = self;
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n",
+            body.len()
+        )
+    }
+
+    fn render(&self) -> String {
+        self.head() + &self.body
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Request {
+    method: String,
+    path: String,
+    body: String,
+}
+
+/// Reads one request; `None` if it is not one, or too large.
+async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Request>> {
+    let mut bytes = Vec::with_capacity(512);
+    loop {
+        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            let Some((mut request, length)) = parse_head(&bytes[..end]) else {
+                return Ok(None);
+            };
+            let body = bytes.split_off(end + 4);
+            if length > MAX_REQUEST {
+                return Ok(None);
+            }
+            request.body = read_body(stream, body, length).await?;
+            return Ok(Some(request));
+        }
+        if bytes.len() > MAX_REQUEST || stream.read_buf(&mut bytes).await? == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+async fn read_body(
+    stream: &mut (impl AsyncRead + Unpin),
+    mut body: Vec<u8>,
+    length: usize,
+) -> io::Result<String> {
+    while body.len() < length {
+        if stream.read_buf(&mut body).await? == 0 {
+            break;
+        }
+    }
+    body.truncate(length);
+    Ok(String::from_utf8_lossy(&body).into_owned())
+}
+
+/// The request without its body, and the body's length.
+fn parse_head(head: &[u8]) -> Option<(Request, usize)> {
+    let head = std::str::from_utf8(head).ok()?;
+    let mut lines = head.split("\r\n");
+    let mut words = lines.next()?.split(' ');
+    let (method, path, version) = (words.next()?, words.next()?, words.next()?);
+    if words.next().is_some() || !version.starts_with("HTTP/1.") {
+        return None;
+    }
+    let mut length = 0;
+    for line in lines {
+        let (name, value) = line.split_once(':')?;
+        if name.eq_ignore_ascii_case("content-length") {
+            length = value.trim().parse().ok()?;
+        }
+    }
+    let request = Request {
+        method: method.to_owned(),
+        path: path.to_owned(),
+        body: String::new(),
+    };
+    Some((request, length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admin() -> Admin {
+        Admin {
+            metrics: Metrics::new(),
+            log: LogControl::new(Verbosity::Info),
+            ready: Readiness::default(),
+        }
+    }
+
+    async fn ask(admin: &Admin, request: &str) -> String {
+        let (mut client, server) = tokio::io::duplex(64 * 1024);
+        client.write_all(request.as_bytes()).await.unwrap();
+        client.shutdown().await.unwrap();
+        admin.exchange(server).await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    async fn get(admin: &Admin, path: &str) -> String {
+        ask(admin, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")).await
+    }
+
+    #[tokio::test]
+    async fn metrics_are_a_page_that_prometheus_reads() {
+        let admin = admin();
+        drop(admin.metrics.rpc("Probe"));
+        let page = get(&admin, "/metrics?x=1").await;
+        assert!(page.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text"));
+        assert!(page.contains("csi_rpc_total{rpc=\"Probe\"") && page.ends_with("# EOF\n"));
+        let (head, body) = page.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("Content-Length: {}", body.len())));
+    }
+
+    #[tokio::test]
+    async fn a_head_request_gets_the_head_and_nothing_else() {
+        let admin = admin();
+        let head = ask(&admin, "HEAD /live HTTP/1.1\r\n\r\n").await;
+        assert!(head.contains("Content-Length: 5\r\n"), "{head}");
+        assert!(head.ends_with("\r\n\r\n"), "{head}");
+    }
+
+    #[tokio::test]
+    async fn readiness_follows_the_server_and_life_does_not() {
+        let admin = admin();
+        assert!(get(&admin, "/ready").await.starts_with("HTTP/1.1 503"));
+        assert!(get(&admin, "/live").await.starts_with("HTTP/1.1 200"));
+        admin.ready.set(true);
+        assert!(get(&admin, "/ready").await.starts_with("HTTP/1.1 200"));
+    }
+
+    #[tokio::test]
+    async fn the_log_level_is_shown_and_changed() {
+        let admin = admin();
+        assert!(get(&admin, "/log-level").await.ends_with("info\n"));
+        let put = |body: &str| {
+            format!(
+                "PUT /log-level HTTP/1.1\r\nContent-length: {}\r\n\r\n{body}",
+                body.len()
+            )
+        };
+        assert!(
+            ask(&admin, &put("silly\n"))
+                .await
+                .ends_with("\r\n\r\nsilly\n")
+        );
+        assert_eq!(admin.log.verbosity(), Verbosity::Silly);
+        assert!(ask(&admin, &put("loud")).await.starts_with("HTTP/1.1 400"));
+        assert_eq!(admin.log.verbosity(), Verbosity::Silly);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_request_is_refused() {
+        let admin = admin();
+        let huge = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(20_000));
+        let long = "PUT /log-level HTTP/1.1\r\nContent-Length: 999999999\r\n\r\n";
+        for request in [
+            "",
+            "GET\r\n\r\n",
+            "GET / SPDY/3\r\n\r\n",
+            &huge,
+            long,
+            "A B HTTP/1.1",
+        ] {
+            assert!(
+                ask(&admin, request).await.starts_with("HTTP/1.1 400"),
+                "{request:.30}"
+            );
+        }
+        assert!(get(&admin, "/secrets").await.starts_with("HTTP/1.1 404"));
+        assert!(
+            ask(&admin, "POST /metrics HTTP/1.1\r\n\r\n")
+                .await
+                .starts_with("HTTP/1.1 405")
+        );
+    }
+}

@@ -1,0 +1,383 @@
+//! What is counted, and how it is written down for Prometheus.
+//!
+//! Labels come from closed sets (names of RPCs, codes, tools) and from the configuration
+//! (connections), never from a request: a client cannot make the number of series grow. Serving
+//! them is the work of the `admin` module.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+use tonic::Code;
+
+use crate::rpc::status::code_name;
+
+mod connections;
+mod process;
+
+/// Upper bounds in seconds. A probe takes tens of microseconds, a copy of a volume minutes.
+const BUCKETS: [f64; 14] = [
+    0.0001, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0,
+];
+
+/// Everything that this process counts. Clones count into the same place.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    registry: Registry,
+    rpcs: Family<RpcEnded, Counter>,
+    rpc_durations: Family<RpcOf, Histogram, fn() -> Histogram>,
+    rpcs_in_flight: Family<RpcNamed, Gauge>,
+    rpcs_abandoned: Family<RpcNamed, Counter>,
+    backend_calls: Family<BackendCall, Counter>,
+    backend_durations: Family<BackendCall, Histogram, fn() -> Histogram>,
+    commands: Family<Command, Counter>,
+    command_durations: Family<CommandNamed, Histogram, fn() -> Histogram>,
+    connections: connections::OfConnections,
+    seen: Seen,
+}
+
+/// Which values labels had that are no names of connections: to find the series of one.
+#[derive(Debug, Default)]
+struct Seen {
+    rpcs: Pairs,
+    verbs: Pairs,
+}
+
+#[derive(Debug, Default)]
+struct Pairs(Mutex<BTreeSet<(&'static str, &'static str)>>);
+
+/// One RPC that has begun. It counts as in flight until it is dropped.
+///
+/// One that is dropped without [`RpcInFlight::ended`] is counted with the code `Unknown`: no RPC
+/// ends uncounted, whatever became of its future.
+#[derive(Debug)]
+#[must_use = "an RPC that is dropped counts as ended"]
+pub struct RpcInFlight {
+    metrics: Metrics,
+    rpc: &'static str,
+    connection: Arc<str>,
+    begun: Instant,
+    code: Code,
+}
+
+/// How a call to a backend, or a command, ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// As it should.
+    Done,
+    /// With an error that was seen.
+    Failed,
+    /// Nobody knows: the deadline passed or the line was cut.
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RpcEnded {
+    rpc: &'static str,
+    code: &'static str,
+    connection: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RpcOf {
+    rpc: &'static str,
+    connection: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RpcNamed {
+    rpc: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BackendCall {
+    connection: Arc<str>,
+    verb: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Command {
+    program: Arc<str>,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CommandNamed {
+    program: Arc<str>,
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Nothing counted yet.
+    pub fn new() -> Self {
+        let histogram: fn() -> Histogram = || Histogram::new(BUCKETS);
+        let mut inner = Inner {
+            registry: Registry::default(),
+            rpcs: Family::default(),
+            rpc_durations: Family::new_with_constructor(histogram),
+            rpcs_in_flight: Family::default(),
+            rpcs_abandoned: Family::default(),
+            backend_calls: Family::default(),
+            backend_durations: Family::new_with_constructor(histogram),
+            commands: Family::default(),
+            command_durations: Family::new_with_constructor(histogram),
+            connections: connections::OfConnections::default(),
+            seen: Seen::default(),
+        };
+        inner.register();
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// An RPC has begun, by its name in the specification (`CreateVolume`).
+    pub fn rpc(&self, rpc: &'static str) -> RpcInFlight {
+        self.inner
+            .rpcs_in_flight
+            .get_or_create(&RpcNamed { rpc })
+            .inc();
+        RpcInFlight {
+            metrics: self.clone(),
+            rpc,
+            connection: Arc::default(),
+            begun: Instant::now(),
+            code: Code::Unknown,
+        }
+    }
+
+    /// The client of an RPC left before it was answered; the work goes on and ends by itself.
+    pub fn rpc_abandoned(&self, rpc: &'static str) {
+        self.inner
+            .rpcs_abandoned
+            .get_or_create(&RpcNamed { rpc })
+            .inc();
+    }
+
+    /// A verb of a driver has ended.
+    pub fn backend_call(
+        &self,
+        connection: &Arc<str>,
+        verb: &'static str,
+        outcome: Outcome,
+        took: Duration,
+    ) {
+        let labels = BackendCall {
+            connection: self.inner.connections.label(connection),
+            verb,
+            outcome: outcome.as_str(),
+        };
+        self.inner.seen.verbs.note((verb, labels.outcome));
+        self.inner.backend_calls.get_or_create(&labels).inc();
+        self.inner
+            .backend_durations
+            .get_or_create(&labels)
+            .observe(took.as_secs_f64());
+    }
+
+    /// A command has ended. `program` is the name of the tool, not its path.
+    ///
+    /// Which programs there are is known; what they are given never becomes a label.
+    pub fn command(&self, program: &str, outcome: Outcome, took: Duration) {
+        let program: Arc<str> = Arc::from(program);
+        let labels = Command {
+            program: program.clone(),
+            outcome: outcome.as_str(),
+        };
+        self.inner.commands.get_or_create(&labels).inc();
+        let labels = CommandNamed { program };
+        self.inner
+            .command_durations
+            .get_or_create(&labels)
+            .observe(took.as_secs_f64());
+    }
+
+    /// Everything in the text format of `OpenMetrics`, which Prometheus reads.
+    pub fn encode(&self) -> Result<String, fmt::Error> {
+        let mut page = String::new();
+        text::encode(&mut page, &self.inner.registry)?;
+        Ok(page)
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+// === impl Pairs ===
+
+impl Pairs {
+    fn note(&self, pair: (&'static str, &'static str)) {
+        self.lock().insert(pair);
+    }
+
+    fn all(&self) -> Vec<(&'static str, &'static str)> {
+        self.lock().iter().copied().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<(&'static str, &'static str)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    /// Ends the series of calls of a connection that is gone: names come and go.
+    fn forget_calls(&self, connection: &Arc<str>) {
+        for (rpc, code) in self.seen.rpcs.all() {
+            let connection = connection.clone();
+            self.rpc_durations.remove(&RpcOf {
+                rpc,
+                connection: connection.clone(),
+            });
+            self.rpcs.remove(&RpcEnded {
+                rpc,
+                code,
+                connection,
+            });
+        }
+        for (verb, outcome) in self.seen.verbs.all() {
+            let labels = BackendCall {
+                connection: connection.clone(),
+                verb,
+                outcome,
+            };
+            self.backend_calls.remove(&labels);
+            self.backend_durations.remove(&labels);
+        }
+    }
+
+    fn register(&mut self) {
+        let to = &mut self.registry;
+        to.register("csi_rpc", "RPCs answered, by code", self.rpcs.clone());
+        to.register(
+            "csi_rpc_duration_seconds",
+            "Time from an RPC's arrival to the end of its work",
+            self.rpc_durations.clone(),
+        );
+        to.register(
+            "csi_rpc_in_flight",
+            "RPCs whose work has not ended",
+            self.rpcs_in_flight.clone(),
+        );
+        to.register(
+            "csi_rpc_abandoned",
+            "RPCs whose client left before the answer",
+            self.rpcs_abandoned.clone(),
+        );
+        to.register(
+            "backend_calls",
+            "Verbs asked of a driver",
+            self.backend_calls.clone(),
+        );
+        to.register(
+            "backend_call_duration_seconds",
+            "Time that a driver took for a verb",
+            self.backend_durations.clone(),
+        );
+        to.register(
+            "commands",
+            "Commands run on the node",
+            self.commands.clone(),
+        );
+        to.register(
+            "command_duration_seconds",
+            "Time that a command took",
+            self.command_durations.clone(),
+        );
+        self.connections.register(to);
+        let build = Info::new([
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("csi", csi_proto::SPEC_VERSION),
+        ]);
+        to.register("omnibus_csi_build", "What is running", build);
+        to.register_collector(Box::new(process::Process::new()));
+    }
+}
+
+// === impl RpcInFlight ===
+
+impl RpcInFlight {
+    /// Says which connection the RPC is for, once that is known to be one of the configuration.
+    pub fn on_connection(&mut self, connection: &Arc<str>) {
+        self.connection = connection.clone();
+    }
+
+    /// The name of the RPC.
+    pub fn rpc(&self) -> &'static str {
+        self.rpc
+    }
+
+    /// The time since it began.
+    pub fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// The work of the RPC has ended, and this is its answer.
+    pub fn ended(mut self, code: Code) {
+        self.code = code;
+    }
+}
+
+impl Drop for RpcInFlight {
+    fn drop(&mut self) {
+        let Self {
+            metrics,
+            rpc,
+            connection,
+            begun,
+            code,
+        } = self;
+        let inner = &metrics.inner;
+        let connection = inner.connections.label(connection);
+        inner.rpcs_in_flight.get_or_create(&RpcNamed { rpc }).dec();
+        let of = RpcOf {
+            rpc,
+            connection: connection.clone(),
+        };
+        inner
+            .rpc_durations
+            .get_or_create(&of)
+            .observe(begun.elapsed().as_secs_f64());
+        let ended = RpcEnded {
+            rpc,
+            code: code_name(*code),
+            connection,
+        };
+        inner.seen.rpcs.note((rpc, ended.code));
+        inner.rpcs.get_or_create(&ended).inc();
+    }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
