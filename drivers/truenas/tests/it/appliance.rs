@@ -770,3 +770,32 @@ async fn answers_with_more_and_other_than_we_know_are_read() {
             .unwrap_or_else(|error| panic!("{ours}: {error}"));
     }
 }
+
+#[tokio::test]
+async fn a_nas_that_restarts_is_reached_again() {
+    let on = Appliance::start(truenas_sim::Generation::V25_10).await;
+    on.filesystem("tank/a").await.expect("created");
+    on.nas.faults().set(|settings| settings.bad_gateway = true);
+    on.nas.restart();
+    let error = loop {
+        match on.client.call(&QueryDatasets::by_id("tank/a")).await {
+            // The end of the connection is noticed by a call.
+            Ok(_) => {}
+            Err(error) if error.kind() == Kind::Unreachable => break error,
+            Err(error) => assert!(
+                matches!(error.kind(), Kind::NotSent | Kind::UnknownOutcome),
+                "{error}"
+            ),
+        }
+    };
+    assert_eq!(error.effect(), Effect::None);
+    assert!(
+        error.message().contains("middleware is not running"),
+        "{error}"
+    );
+    on.nas.faults().set(|settings| settings.bad_gateway = false);
+    assert!(
+        on.read("tank/a").await.is_some(),
+        "the next attempt is waited for"
+    );
+}
