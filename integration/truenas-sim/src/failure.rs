@@ -261,6 +261,12 @@ impl Failure {
                 errno: ENOTAUTHENTICATED,
                 ..
             } => (401, json!("401: Unauthorized")),
+            // CORE.
+            Self::Call {
+                errno: EACCES,
+                reason,
+                ..
+            } if reason == "Not authenticated" => (401, json!("401: Unauthorized")),
             Self::Call {
                 errno: EACCES,
                 reason,
