@@ -75,7 +75,7 @@ pub struct TlsOptions {
     /// Certificate authorities in PEM, instead of those of the system.
     #[serde(default)]
     pub ca: Option<String>,
-    /// The one certificate that is accepted, whoever signed it and whatever name it carries.
+    /// The one certificate that is accepted, whatever its issuer and its name.
     #[serde(default)]
     pub certificate_sha256: Option<Fingerprint>,
     /// The name that the certificate must carry, if it is not the host's.

@@ -242,7 +242,7 @@ impl Nas {
         if waits {
             validate::arguments(generation, method, &call.params)?;
         }
-        let id = self.jobs.start(call, message_id, action)?;
+        let id = self.jobs.start(call, &message_id, action)?;
         if waits {
             self.jobs.wait(id).await
         } else {
@@ -283,7 +283,7 @@ impl Nas {
     ) -> Option<Result<Value, Failure>> {
         match action? {
             Action::Delay(milliseconds) => {
-                tokio::time::sleep(Duration::from_millis(*milliseconds)).await
+                tokio::time::sleep(Duration::from_millis(*milliseconds)).await;
             }
             Action::Hold => self.faults.hold().await,
             Action::Fail { errno, reason } => return Some(Err(Failure::call(*errno, reason))),

@@ -128,39 +128,7 @@ impl State {
                 },
             );
         };
-        let used = self.used(name);
-        fixed("used", used.to_string());
-        fixed(
-            "usedbychildren",
-            self.children(name)
-                .map(|child| self.used(child))
-                .sum::<u64>()
-                .to_string(),
-        );
-        fixed("usedbydataset", node.referenced.to_string());
-        fixed(
-            "usedbyrefreservation",
-            bytes(node, "refreservation")
-                .saturating_sub(node.referenced)
-                .to_string(),
-        );
-        fixed("usedbysnapshots", "0".to_owned());
-        fixed("available", self.available(name).to_string());
-        fixed("referenced", node.referenced.to_string());
-        fixed("creation", node.created.to_string());
-        fixed("createtxg", node.created.to_string());
-        fixed("guid", (node.created ^ 0xda7a_5e70_0000).to_string());
-        fixed("origin", node.origin.clone().unwrap_or_default());
-        fixed("compressratio", "1.00".to_owned());
-        fixed(
-            "type",
-            if node.kind == Kind::Volume {
-                "volume"
-            } else {
-                "filesystem"
-            }
-            .to_owned(),
-        );
+        self.measures(name, node, &mut fixed);
         self.encryption(name, &mut fixed);
         match node.kind {
             Kind::Filesystem => {
@@ -201,6 +169,43 @@ impl State {
             properties,
             user: self.user_properties(name),
         }
+    }
+
+    /// Sizes, times and what else nobody can set.
+    fn measures(&self, name: &str, node: &Node, fixed: &mut impl FnMut(&str, String)) {
+        let used = self.used(name);
+        fixed("used", used.to_string());
+        fixed(
+            "usedbychildren",
+            self.children(name)
+                .map(|child| self.used(child))
+                .sum::<u64>()
+                .to_string(),
+        );
+        fixed("usedbydataset", node.referenced.to_string());
+        fixed(
+            "usedbyrefreservation",
+            bytes(node, "refreservation")
+                .saturating_sub(node.referenced)
+                .to_string(),
+        );
+        fixed("usedbysnapshots", "0".to_owned());
+        fixed("available", self.available(name).to_string());
+        fixed("referenced", node.referenced.to_string());
+        fixed("creation", node.created.to_string());
+        fixed("createtxg", node.created.to_string());
+        fixed("guid", (node.created ^ 0xda7a_5e70_0000).to_string());
+        fixed("origin", node.origin.clone().unwrap_or_default());
+        fixed("compressratio", "1.00".to_owned());
+        fixed(
+            "type",
+            if node.kind == Kind::Volume {
+                "volume"
+            } else {
+                "filesystem"
+            }
+            .to_owned(),
+        );
     }
 
     fn encryption(&self, name: &str, fixed: &mut impl FnMut(&str, String)) {

@@ -81,7 +81,7 @@ impl Check {
                 return self.tagged(tag, branches, fields, path, errors);
             }
             (Type::Tagged(..), _) => {
-                wrong("Input should be a valid dictionary or object to extract fields from")
+                wrong("Input should be a valid dictionary or object to extract fields from");
             }
             (Type::Object(name), Value::Object(fields)) => {
                 return self.object(name, fields, path, errors);
