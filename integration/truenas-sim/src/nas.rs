@@ -262,7 +262,7 @@ impl Nas {
         }
     }
 
-    /// Fields that nobody documents and `$date` objects, in every result that is an object.
+    /// Adds an undocumented field with a `$date` object to every result that is an object.
     fn odd(&self, mut result: Value) -> Value {
         if self.faults.settings().oddities {
             let rows: Vec<&mut Value> = match &mut result {

@@ -112,7 +112,7 @@ pub(super) async fn create(call: &Call) -> Answer {
     Ok(shown)
 }
 
-/// What ZFS is told to make.
+/// The dataset that the backend makes.
 fn new_dataset(
     name: &str,
     data: &Map<String, Value>,

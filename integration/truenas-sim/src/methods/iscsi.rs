@@ -513,7 +513,7 @@ async fn delete_target(call: &Call, row: &Row) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether somebody is connected to a target, by its full name or by its end.
+/// Refuses if an initiator is connected to a target, known by its full name or the end of it.
 pub(super) async fn refuse_in_use(call: &Call, target: &str, text: &str) -> Result<(), Failure> {
     let suffix = format!(":{target}");
     let sessions = call.nas.backend.sessions().await.map_err(plain)?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::state::{Node, State, below};
+use super::state::{Node, State};
 use crate::backend::{Dataset, Kind, Pool, Property, Source};
 
 /// Properties that a child takes from its parent, and their defaults in ZFS.
@@ -61,10 +61,16 @@ impl State {
         (own + children).max(bytes(node, "reservation"))
     }
 
-    fn children<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a String> {
-        let direct =
-            move |child: &&String| below(child, name) && !child[name.len() + 1..].contains('/');
-        self.nodes.keys().filter(direct)
+    fn children<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a String> {
+        let start = name.len() + 1;
+        self.subtree(name)
+            .filter(move |child| !child[start..].contains('/'))
+    }
+
+    /// Everything below a dataset. The character after `/` ends the range.
+    pub(super) fn subtree(&self, name: &str) -> impl Iterator<Item = &String> {
+        let (from, to) = (format!("{name}/"), format!("{name}0"));
+        self.nodes.range(from..to).map(|(name, _)| name)
     }
 
     /// Whether a pool or a quota above holds more than it may.
@@ -171,7 +177,7 @@ impl State {
         }
     }
 
-    /// Sizes, times and what else nobody can set.
+    /// Sizes, times and other properties that cannot be set.
     fn measures(&self, name: &str, node: &Node, fixed: &mut impl FnMut(&str, String)) {
         let used = self.used(name);
         fixed("used", used.to_string());
