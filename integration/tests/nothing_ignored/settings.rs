@@ -68,6 +68,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     set("--log-format", Flag("text"), Flag("json"), "log form"),
     set("--metrics-address", Flag("127.0.0.1:{admin}"), Absent, "metrics"),
     set("--shutdown-grace", Flag("0"), Flag("60"), "copy"),
+    set("--kubelet-registration-path", Flag("/csi.sock"), Absent, "exit"),
+    set("--plugin-registration-path", Flag("{place}"), Flag("{place}/absent"), "exit"),
 
     set("DEMOCRATIC_CSI_DRIVER_CONFIG_FILE", Env("{place}/config.yaml"), Env("{place}/absent.yaml"), "exit"),
     set("DEMOCRATIC_CSI_CSI_VERSION", Env("1.13.0"), Env("1.2.0"), "controller capabilities"),
@@ -81,6 +83,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
     set("DEMOCRATIC_CSI_LOG_FORMAT", Env("text"), Env("json"), "log form"),
     set("DEMOCRATIC_CSI_METRICS_ADDRESS", Env("127.0.0.1:{admin}"), Env(""), "metrics"),
     set("DEMOCRATIC_CSI_SHUTDOWN_GRACE", Env("0"), Env("60"), "copy"),
+    set("DEMOCRATIC_CSI_KUBELET_REGISTRATION_PATH", Env("/csi.sock"), Env(""), "exit"),
+    set("DEMOCRATIC_CSI_PLUGIN_REGISTRATION_PATH", Env("{place}"), Env("{place}/absent"), "exit"),
+    set("OMNIBUS_CSI_KUBELET_REGISTRATION_PATH", Env("/csi.sock"), Env(""), "exit"),
+    set("OMNIBUS_CSI_PLUGIN_REGISTRATION_PATH", Env("{place}"), Env("{place}/absent"), "exit"),
     set("OMNIBUS_CSI_LOG_FORMAT", Env("text"), Env("json"), "log form"),
     set("OMNIBUS_CSI_METRICS_ADDRESS", Env("127.0.0.1:{admin}"), Env(""), "metrics"),
     set("OMNIBUS_CSI_SHUTDOWN_GRACE", Env("0"), Env("60"), "copy"),
@@ -193,10 +199,11 @@ pub(crate) fn apply(setting: &Setting, change: &Change, place: &Place) -> Setup 
         Snapshot(pair) => setup.snapshot_parameters.extend([split(pair)]),
         Secret(pair) => setup.node_secrets.extend([split(pair)]),
     }
-    // The other half of an address.
+    // The other half of a pair.
     let other = match flag.as_str() {
         "--server-address" => Some(("--server-port", "{port}")),
         "--server-port" => Some(("--server-address", "127.0.0.1")),
+        "--plugin-registration-path" => Some(("--kubelet-registration-path", "/csi.sock")),
         _ => None,
     };
     if let Some((other, value)) = other {
