@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build demo test lint fmt bench fuzz test-all proto lab lab-test
+.PHONY: help build symbols demo test lint fmt bench fuzz test-all proto lab lab-test
 # One target at a time: they share a target directory, two cores and the machine's mounts.
 .NOTPARALLEL:
 # A target's own words are what one wants to read.
@@ -22,6 +22,11 @@ help: ## this list
 build: ## the release binary, target/release/omnibus-csi
 	@scripts/needs build
 	cargo build --locked --release -p omnibus-csi
+
+symbols: ## the symbols of the release binary, target/symbols/omnibus-csi.debug
+	@scripts/needs build
+	cargo build --locked --profile symbols -p omnibus-csi
+	objcopy --only-keep-debug "$${CARGO_TARGET_DIR:-target}"/symbols/omnibus-csi "$${CARGO_TARGET_DIR:-target}"/symbols/omnibus-csi.debug
 
 demo: ## watch a volume live its whole life, on this machine, in a temporary folder
 	@scripts/demo

@@ -72,7 +72,7 @@ impl Store {
 
     fn unopened(&self, error: BeneathError) -> Error {
         let kind = match error.kind() {
-            BeneathErrorKind::Denied => Kind::Denied,
+            BeneathErrorKind::Denied => Kind::Internal,
             _ => Kind::Unreachable,
         };
         Error::new(kind, format!("opening the base directory {}", self.base))

@@ -69,11 +69,11 @@ async fn work_whose_client_left_is_done_to_its_end_and_counted() {
     assert!(driver.has("a"), "the work went on");
     assert!(metric(
         &service,
-        "csi_rpc_abandoned_total{rpc=\"CreateVolume\"} 1"
+        "omnibus_csi_rpc_abandoned_total{rpc=\"CreateVolume\"} 1"
     ));
     assert!(metric(
         &service,
-        "csi_rpc_in_flight{rpc=\"CreateVolume\"} 0"
+        "omnibus_csi_rpc_in_flight{rpc=\"CreateVolume\"} 0"
     ));
     let again = service.delete_volume(delete("a")).await;
     assert!(again.is_ok(), "nothing is left locked: {again:?}");
@@ -127,14 +127,14 @@ async fn work_that_overruns_is_answered_and_keeps_its_object_until_it_ends() {
     assert_eq!(retry.code(), Code::Aborted);
     assert!(metric(
         &service,
-        "csi_rpc_in_flight{rpc=\"DeleteVolume\"} 1"
+        "omnibus_csi_rpc_in_flight{rpc=\"DeleteVolume\"} 1"
     ));
     driver.go_on.notify_one();
     idle(&service).await;
     assert!(service.delete_volume(delete("a")).await.is_ok());
     assert!(metric(
         &service,
-        "csi_rpc_in_flight{rpc=\"DeleteVolume\"} 0"
+        "omnibus_csi_rpc_in_flight{rpc=\"DeleteVolume\"} 0"
     ));
 }
 

@@ -252,7 +252,7 @@ fn metrics_count_what_was_asked_and_readiness_is_said() {
     probe(&place.socket(), &[]);
     let page = http(&address, "GET /metrics HTTP/1.1\r\n\r\n");
     assert!(
-        page.contains("csi_rpc_total{rpc=\"Probe\",code=\"OK\",connection=\"\"} 1"),
+        page.contains("omnibus_csi_rpc_total{rpc=\"Probe\",code=\"OK\",connection=\"\"} 1"),
         "{page}"
     );
     assert!(http(&address, "GET /ready HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
