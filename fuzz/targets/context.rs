@@ -5,7 +5,8 @@
 
 use fuzz::{is_plain_path, one_line};
 use libfuzzer_sys::{Corpus, fuzz_target};
-use node_utils::{AbsolutePath, Attachment, Component, StagingPath, TargetPath, VolumeContext};
+use csi_types::{AbsolutePath, Attachment, VolumeContext};
+use node_utils::{Component, StagingPath, TargetPath};
 
 fuzz_target!(|data: &[u8]| -> Corpus {
     let Some(mut parts) = fuzz::parts(data) else {

@@ -6,7 +6,7 @@
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
 use node_utils::mount::{MountEntry, MountOptions, MountTable};
-use node_utils::{FsType, MountFlags};
+use csi_types::{FsType, MountFlags};
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 

@@ -75,7 +75,7 @@ async fn every_flag_variable_and_key_of_the_program_is_in_the_table() {
     same(&variables, &listed, "variables");
 
     let mut known = keys::known::<driver_core::config::CommonConfig>();
-    let section = keys::known::<driver_directory::HostpathConfig>();
+    let section = keys::known::<driver_directory::DirectoryConfig>();
     known.extend(
         section
             .into_iter()

@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::attachment::AbsolutePath;
+use csi_types::attachment::AbsolutePath;
 pub use open::{Mounts, open_beneath};
 
 /// An open directory; every operation stays in it.

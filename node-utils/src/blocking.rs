@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::Span;
 
-use crate::error::{Effect, Error, Kind};
+use csi_types::error::{Effect, Error, Kind};
 
 pub use threads::{
     ThreadPool, Threads, is_for_lack_of_threads, is_for_threads_that_hang, is_for_want_of_a_thread,

@@ -28,8 +28,8 @@ pub use wait::{Pace, until};
 use tokio::time::Instant;
 
 use crate::blocking::{self, Doing, Terms};
-use crate::error::{Effect, Error, Kind};
 use crate::kernel::{self, Kernel};
+use csi_types::error::{Effect, Error, Kind};
 
 /// The unit of `size` in sysfs, whatever the device's own blocks are.
 const SECTOR: u64 = 512;

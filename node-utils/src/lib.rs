@@ -1,4 +1,4 @@
-//! Everything that a node does to a device or a mount, and the typed [`Attachment`].
+//! Everything that a node does to a device or a mount.
 //!
 //! This crate knows no gRPC and no backend: a volume context goes in, a mounted directory comes
 //! out. The truth about what is mounted is the kernel's, read from it each time; nothing is
@@ -8,12 +8,9 @@
 #![deny(unsafe_code)]
 
 pub mod apart;
-pub mod attachment;
 pub mod beneath;
 pub mod blocking;
-pub mod capability;
 pub mod device;
-pub mod error;
 pub mod filesystem;
 pub mod iscsi;
 pub mod kernel;
@@ -22,22 +19,17 @@ pub mod mount;
 pub mod mounting;
 pub mod node;
 pub mod nvme;
-pub mod secrets;
 mod sys;
 #[cfg(test)]
 mod testing;
 pub mod tools;
 
-pub use attachment::{AbsolutePath, Attachment, VolumeContext};
 pub use beneath::{Component, Root};
 pub use blocking::Terms;
-pub use capability::{Access, AccessMode, FsType, MountAccess, MountFlags, VolumeCapability};
-pub use error::{Effect, Error, Kind};
 #[cfg(any(test, feature = "testing"))]
 pub use exec::testing::requirement;
 pub use node::{
     ExpandRequest, Health, Node, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath,
     Usage, VolumeStats,
 };
-pub use secrets::StageSecrets;
 pub use tools::{Timeouts, Tools};

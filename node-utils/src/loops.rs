@@ -12,10 +12,10 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::device::{BlockDevice, DeviceNumber, Usage, unreadable};
-use crate::error::{Effect, Error, Kind};
 use crate::kernel::{self, Kernel};
 use crate::mount::MountTable;
 use crate::sys;
+use csi_types::error::{Effect, Error, Kind};
 
 /// Others may take a free number before we do.
 const ATTEMPTS: usize = 16;

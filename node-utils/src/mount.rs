@@ -19,7 +19,7 @@ mod tests;
 pub(crate) use filesystem::mount_filesystem;
 pub use options::{Attributes, MountOptions, Superblock};
 pub(crate) use place::Place;
-pub(crate) use table::as_listed;
+pub(crate) use table::{Location, as_listed};
 pub use table::{MountEntry, MountTable};
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -221,8 +221,8 @@ pub fn unmount_all_layers(path: &Path) -> Result<usize, MountError> {
     Err(MountError::new("unmount", Errno::BUSY))
 }
 
-/// Opens the directory that whatever is mounted at `path` covers, through a copy of the tree around
-/// it that nobody else sees.
+/// Opens the directory or file that is covered by the mounts at `path`, through a private copy of the mount
+/// around it.
 pub(crate) fn open_covered(path: &Path) -> Result<OwnedFd, MountError> {
     let failed = |errno| MountError::new("open what is covered", errno);
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -230,7 +230,7 @@ pub(crate) fn open_covered(path: &Path) -> Result<OwnedFd, MountError> {
     };
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let tree = rustix::mount::open_tree(rustix::fs::CWD, parent, flags).map_err(failed)?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(&tree, name, flags, Mode::empty()).map_err(failed)
 }
 

@@ -15,13 +15,13 @@ use tokio::time::Instant;
 pub(crate) use command::{LABELS, check};
 pub use zfs::{Asset, asset, make_legacy};
 
-use crate::attachment::{AbsolutePath, Attachment};
-use crate::capability::MountAccess;
 use crate::device::look;
-use crate::error::{Effect, Error, Kind};
 use crate::mount::{MountEntry, MountTable, as_listed};
-use crate::secrets::StageSecrets;
 use crate::tools::Tools;
+use csi_types::attachment::{AbsolutePath, Attachment};
+use csi_types::capability::MountAccess;
+use csi_types::error::{Effect, Error, Kind};
+use csi_types::secrets::StageSecrets;
 
 /// What is to be mounted, and where.
 #[derive(Debug, Clone, Copy)]

@@ -13,6 +13,7 @@ mod group;
 mod hostpath;
 mod mounted;
 mod order;
+mod ownership;
 mod patience;
 mod publish;
 mod raw;
@@ -28,6 +29,7 @@ mod stuck;
 mod tests;
 mod unstage;
 
+pub use ownership::OrchestratorDirs;
 pub use request::{
     ExpandRequest, Health, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath,
     Usage, VolumeStats,
@@ -38,13 +40,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::attachment::{AbsolutePath, Attachment};
 use crate::blocking::{self, Doing, Terms};
-use crate::capability::{Access, MountAccess, VolumeCapability};
-use crate::error::{Error, Kind};
 use crate::kernel::Kernel;
 use crate::mount::{MountError, Place};
 use crate::tools::Tools;
+use csi_types::attachment::{AbsolutePath, Attachment};
+use csi_types::capability::{Access, MountAccess, VolumeCapability};
+use csi_types::error::{Error, Kind};
 use devices::Devices;
 use order::Order;
 use stuck::Stuck;
@@ -64,6 +66,7 @@ struct Context {
     kernel: Kernel,
     devices: Arc<dyn Devices>,
     order: Arc<Order>,
+    dirs: OrchestratorDirs,
     #[cfg(test)]
     stops: tests::Stops,
 }
@@ -90,6 +93,7 @@ impl Node {
             kernel,
             devices: devices.into(),
             order: Arc::default(),
+            dirs: OrchestratorDirs::default(),
             #[cfg(test)]
             stops: tests::Stops::default(),
         };
@@ -110,6 +114,7 @@ impl Node {
             kernel: context.kernel.clone(),
             devices: Arc::clone(&context.devices),
             order: Arc::clone(&context.order),
+            dirs: context.dirs.clone(),
             #[cfg(test)]
             stops: tests::Stops::default(),
         };
@@ -117,6 +122,17 @@ impl Node {
             context: Arc::new(context),
             stuck: Arc::clone(&self.stuck),
         }
+    }
+
+    /// The same node for an orchestrator that asks for volumes in these folders.
+    #[must_use]
+    pub fn with_dirs(&self, dirs: OrchestratorDirs) -> Self {
+        let mut node = self.with_config(self.config().clone());
+        // Just made, so it has one owner.
+        if let Some(context) = Arc::get_mut(&mut node.context) {
+            context.dirs = dirs;
+        }
+        node
     }
 
     /// What the operator decides about all volumes of this node.
@@ -136,7 +152,10 @@ impl Node {
     }
 
     /// Undoes [`Node::stage`]. What is not staged is unstaged.
+    ///
+    /// `Busy`: something is there that this driver did not mount, outside of the orchestrator's folders.
     pub async fn unstage(&self, terms: Terms, staging: StagingPath) -> Result<(), Error> {
+        self.check_ownership(&terms, staging.path()).await?;
         unstage::unstage(&self.context, terms, staging).await
     }
 
@@ -155,7 +174,10 @@ impl Node {
     }
 
     /// Undoes [`Node::publish`] and deletes the target. What is not published is unpublished.
+    ///
+    /// `Busy`: something is there that this driver did not mount, outside of the orchestrator's folders.
     pub async fn unpublish(&self, terms: Terms, target: TargetPath) -> Result<(), Error> {
+        self.check_ownership(&terms, target.path()).await?;
         let doing = format!("unpublish `{target}`");
         let path = target.path().clone();
         let context = Arc::clone(&self.context);
@@ -177,6 +199,13 @@ impl Node {
     /// `NotFound`: nothing is mounted at that path.
     pub async fn expand(&self, terms: Terms, request: ExpandRequest) -> Result<Option<u64>, Error> {
         expand::expand(&self.context, &self.stuck, terms, request).await
+    }
+
+    async fn check_ownership(&self, terms: &Terms, path: &AbsolutePath) -> Result<(), Error> {
+        let doing = Doing::reading(format!("find out who uses `{path}`"));
+        let (context, path) = (Arc::clone(&self.context), path.clone());
+        let check = move || ownership::check(&context, &path);
+        blocking::run(terms.clone(), doing, check).await
     }
 
     /// Looks at a staging path, whatever is there, for as long as an unmount may take: what has its

@@ -8,7 +8,7 @@ mod attach;
 mod connect;
 mod controller;
 mod detach;
-mod host;
+mod host_identity;
 mod namespace;
 #[cfg(test)]
 mod tests;
@@ -19,11 +19,11 @@ pub use attach::attach;
 pub use detach::detach;
 pub use namespace::{facts_of, rescan};
 
-use crate::attachment::{Nqn, Nsid, Nvmeof};
-use crate::error::{Error, Kind};
 use crate::kernel::Kernel;
 use crate::mount::MountTable;
-use host::HostIdentity;
+use csi_types::attachment::{Nqn, Nsid, Nvmeof};
+use csi_types::error::{Error, Kind};
+use host_identity::HostIdentity;
 
 /// The name by which this machine introduces itself to subsystems that it is not connected to yet, unless
 /// a volume says another one.

@@ -53,6 +53,11 @@ pub(crate) fn bind_plainly(from: &Path, to: &Path) {
     rustix::mount::mount_bind(from, to).expect("bind");
 }
 
+/// Lets mounts below the mount at `path` appear in later bind mounts of it, too.
+pub(crate) fn share(path: &Path) {
+    rustix::mount::mount_change(path, MountPropagationFlags::SHARED).expect("shared mounts");
+}
+
 /// Makes the filesystem at `path` read-only, as it does itself after an error, or writable again.
 pub(crate) fn remount(path: &Path, read_only: bool) {
     let flags = if read_only {

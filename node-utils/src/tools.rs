@@ -7,10 +7,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use exec::{Host, HostAccess, Local, Observed, Program, Runner};
 pub use exec::{
-    Ending, HostSettings, InvalidHostSettings, Observation, Observer, Variable, resolve,
+    HostSettings, InvalidHostSettings, Observation, Observer, RunOutcome, Variable, resolve,
 };
-use exec::{Host, Local, Observed, Program, Runner, Way};
 
 /// A place where programs run.
 pub type Place = Arc<dyn Runner>;
@@ -24,7 +24,7 @@ pub struct Tools {
     mount: Place,
     mount_on_host: Place,
     iscsiadm: Program,
-    iscsi_way: Option<Way>,
+    iscsi_access: Option<HostAccess>,
     timeouts: Timeouts,
 }
 
@@ -67,19 +67,19 @@ impl Tools {
         watch: impl Fn(Place) -> Place,
     ) -> Self {
         let here = watch(Arc::new(Local::new()));
-        let through = |way: Option<Way>| -> Place {
+        let through = |way: Option<HostAccess>| -> Place {
             way.map_or_else(
                 || Arc::clone(&here),
                 |way| watch(Arc::new(Host::new(Local::new(), way))),
             )
         };
         Self {
-            iscsi: through(settings.iscsi_way()),
-            mount: through(settings.mount_way(None)),
-            mount_on_host: through(settings.mount_way(Some(ON_HOST[0]))),
-            host: through(settings.host_way()),
+            iscsi: through(settings.iscsi_access()),
+            mount: through(settings.mount_access(None)),
+            mount_on_host: through(settings.mount_access(Some(ON_HOST[0]))),
+            host: through(settings.host_access()),
             iscsiadm: settings.iscsiadm().clone(),
-            iscsi_way: settings.iscsi_way(),
+            iscsi_access: settings.iscsi_access(),
             here,
             timeouts,
         }
@@ -110,7 +110,7 @@ impl Tools {
             mount: Arc::clone(&runner),
             mount_on_host: runner,
             iscsiadm: Program::constant("iscsiadm"),
-            iscsi_way: None,
+            iscsi_access: None,
             timeouts: Timeouts::default(),
         }
     }
@@ -150,15 +150,15 @@ impl Tools {
     }
 
     /// How the machine is entered where `iscsiadm` runs, for whoever needs its files; `None` is here.
-    pub fn iscsi_way(&self) -> Option<&Way> {
-        self.iscsi_way.as_ref()
+    pub fn iscsi_access(&self) -> Option<&HostAccess> {
+        self.iscsi_access.as_ref()
     }
 
     /// The same with the files of `iscsiadm` elsewhere.
     #[cfg(test)]
     #[must_use]
-    pub(crate) fn with_iscsi_way(mut self, way: Way) -> Self {
-        self.iscsi_way = Some(way);
+    pub(crate) fn with_iscsi_access(mut self, way: HostAccess) -> Self {
+        self.iscsi_access = Some(way);
         self
     }
 

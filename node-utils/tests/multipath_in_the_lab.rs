@@ -8,8 +8,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use csi_types::Kind;
 use exec::{Command, Local, Program, Runner};
-use node_utils::Kind;
 use node_utils::device::multipath::{self, Daemon};
 use node_utils::device::scsi::{self, Asked};
 use node_utils::device::{BlockDevice, Usage};

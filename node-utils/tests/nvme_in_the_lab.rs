@@ -10,13 +10,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use csi_types::attachment::{DeviceId, Listed, Nqn, Nsid, Nvmeof};
+use csi_types::{Error, Kind};
 use exec::{Command, Local, Output, Program, RunError, Runner};
-use node_utils::attachment::{DeviceId, Listed, Nqn, Nsid, Nvmeof};
+use node_utils::Tools;
 use node_utils::device::{Attached, Usage};
 use node_utils::kernel::Kernel;
 use node_utils::mount::MountTable;
 use node_utils::nvme::{NvmeFacts, attach, detach, facts_of, rescan};
-use node_utils::{Error, Kind, Tools};
 use tokio::time::Instant;
 
 const NQN: &str = "nqn.2026-11.lab:dev-nvme";

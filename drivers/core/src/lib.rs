@@ -9,25 +9,28 @@ pub mod config;
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
 pub mod driver;
-pub mod flow;
 pub mod naming;
 pub mod orphan;
 pub mod parameters;
-pub mod size;
 pub mod template;
-pub mod text;
-pub mod topology;
+pub mod transfer;
 pub mod volume;
 
 pub use call::Call;
-pub use driver::{AccessRules, Capabilities, Driver, Expansion};
-pub use flow::Outflow;
-pub use node_utils::error::{self, Effect, Error, Kind};
+pub use csi_types::error::{self, Effect, Error, Kind};
+pub use csi_types::id as text;
+pub use csi_types::{
+    NodeId, SizeRange, SnapshotId, SnapshotName, Topology, TopologyRequirement, VolumeId,
+    VolumeName, size, topology,
+};
+pub use driver::{
+    AccessRules, BlockMetadata, BlockRange, BlockRanges, Capabilities, CapacityReporter, Driver,
+    Expander, Expansion, Exports, GroupSnapshot, Groups, Lister, Maintenance, Modifier,
+    PublishRequest, Published, Publisher, Snapshots, Transfer,
+};
 pub use orphan::{Orphan, OrphanKind};
 pub use parameters::Parameters;
-pub use size::SizeRange;
-pub use text::{NodeId, SnapshotId, SnapshotName, VolumeId, VolumeName};
-pub use topology::{Topology, TopologyRequirement};
+pub use transfer::{ExportStream, TransferFormat};
 pub use volume::{
     BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Elsewhere, Expanded,
     Found, Page, PageRequest, PageToken, Secrets, Snapshot, SnapshotFilter, Source, Volume,

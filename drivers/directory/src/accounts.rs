@@ -78,8 +78,8 @@ mod tests {
     fn names_are_found_in_lines_that_are_whole() {
         assert_eq!(find(PASSWD, "www-data"), Some(33));
         assert_eq!(find(PASSWD, "root"), Some(0));
-        for nobody in ["broken", "odd", "www", "", "0"] {
-            assert_eq!(find(PASSWD, nobody), None, "{nobody:?}");
+        for name in ["broken", "odd", "www", "", "0"] {
+            assert_eq!(find(PASSWD, name), None, "{name:?}");
         }
     }
 

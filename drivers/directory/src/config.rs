@@ -4,26 +4,35 @@
 //! driver-core's; here are the keys, their defaults and their meaning. [`Layout`] is the checked
 //! form that the driver works with.
 
+use csi_types::AbsolutePath;
+use csi_types::attachment::Server;
 use driver_core::config::ConfigError;
 use driver_core::config::scalar::{Mode, Owner, unless_falsy};
-use node_utils::AbsolutePath;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::accounts;
+use crate::base::Creation;
+use crate::kind::{DirectoryKind, Location};
 
 /// The one driver of snapshots in this build.
 pub(crate) const FILECOPY: &str = "filecopy";
 
-/// The section `local-hostpath`.
+/// The section of a kind: `local-hostpath`, `nfs`, `smb` or `lustre`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct HostpathConfig {
+pub struct DirectoryConfig {
+    /// The server, as nodes reach it. Of a local directory there is none.
+    #[serde(default)]
+    pub share_host: Option<String>,
     /// The base directory as nodes see it.
     pub share_base_path: String,
     /// The same directory as the controller sees it.
     pub controller_base_path: String,
+    /// Whether the base directory is created if it does not exist; without it, if it was never used.
+    #[serde(default)]
+    pub create_base: Option<bool>,
     /// The mode of new volumes; without it 0755 less the umask, or that of the source.
     #[serde(default, deserialize_with = "mode")]
     pub dir_permissions_mode: Option<Mode>,
@@ -50,9 +59,11 @@ pub struct SnapshotsConfig {
 #[derive(Debug, Clone)]
 pub struct Layout {
     /// The base directory as nodes see it.
-    pub share: AbsolutePath,
+    pub location: Location,
     /// The same directory as this process sees it.
     pub base: AbsolutePath,
+    /// When the base is created.
+    pub creation: Creation,
     /// What new volumes look like.
     pub permissions: Permissions,
 }
@@ -95,15 +106,12 @@ fn owner<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Owner>, D:
         .transpose()
 }
 
-// === impl HostpathConfig ===
+// === impl DirectoryConfig ===
 
-impl HostpathConfig {
-    /// The name of this section.
-    pub const SECTION: &'static str = "local-hostpath";
-
+impl DirectoryConfig {
     /// Checks every value, accounts included.
-    pub fn layout(&self) -> Result<Layout, ConfigError> {
-        let key = |key: &str| format!("{}.{key}", Self::SECTION);
+    pub fn layout(&self, kind: DirectoryKind) -> Result<Layout, ConfigError> {
+        let key = |key: &str| format!("{}.{key}", kind.section());
         if let Some(driver) = self.snapshots.default_driver.as_deref()
             && driver != FILECOPY
         {
@@ -129,8 +137,13 @@ impl HostpathConfig {
                 .map_err(|error| ConfigError::at(key(name), error.to_string()))
         };
         Ok(Layout {
-            share: path("shareBasePath", &self.share_base_path)?,
+            location: self.location(kind)?,
             base: path("controllerBasePath", &self.controller_base_path)?,
+            creation: match self.create_base {
+                None => Creation::IfNeverUsed,
+                Some(true) => Creation::Always,
+                Some(false) => Creation::Never,
+            },
             permissions: Permissions {
                 mode: self.dir_permissions_mode.map(Mode::bits),
                 user: account(
@@ -148,19 +161,118 @@ impl HostpathConfig {
     }
 }
 
+impl DirectoryConfig {
+    fn location(&self, kind: DirectoryKind) -> Result<Location, ConfigError> {
+        let key = |key: &str| format!("{}.{key}", kind.section());
+        let server = match (kind, self.share_host.as_deref()) {
+            (DirectoryKind::LocalHostpath, _) => None,
+            (_, None | Some("")) => {
+                return Err(ConfigError::at(key("shareHost"), "is missing")
+                    .advise("the name or address of the server, as the nodes reach it"));
+            }
+            (_, Some(host)) => Some(
+                Server::parse(host)
+                    .map_err(|error| ConfigError::at(key("shareHost"), error.to_string()))?,
+            ),
+        };
+        // The path of an SMB share begins with its name, and a slash before that means nothing.
+        let slash = match kind {
+            DirectoryKind::SmbClient => "/",
+            _ => "",
+        };
+        let path = format!("{slash}{}", self.share_base_path);
+        let refuse = |why: String| ConfigError::at(key("shareBasePath"), why);
+        let path = AbsolutePath::parse(&path).map_err(|error| refuse(error.to_string()))?;
+        if kind == DirectoryKind::SmbClient && path.as_str() == "/" {
+            return Err(refuse("it begins with the name of a share".to_owned()));
+        }
+        Location::new(kind, server, path)
+            .ok_or_else(|| refuse("it is too long for the paths of volumes below it".to_owned()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::VolumeDir;
     use driver_core::config::{Document, NoEnvironment};
 
+    const LOCAL: DirectoryKind = DirectoryKind::LocalHostpath;
+
     fn section(extra: &str) -> Result<Layout, ConfigError> {
-        let text = format!(
-            "driver: local-hostpath\nlocal-hostpath:\n  shareBasePath: /s/\n  \
-             controllerBasePath: /b\n  {extra}\n"
-        );
+        layout(LOCAL, &format!("shareBasePath: /s/\n  {extra}"))
+    }
+
+    fn layout(kind: DirectoryKind, keys: &str) -> Result<Layout, ConfigError> {
+        let (name, section) = (kind.name(), kind.section());
+        let text = format!("driver: {name}\n{section}:\n  controllerBasePath: /b\n  {keys}\n");
         Document::parse(&text, &NoEnvironment)?
-            .section::<HostpathConfig>(HostpathConfig::SECTION)?
-            .layout()
+            .section::<DirectoryConfig>(section)?
+            .layout(kind)
+    }
+
+    #[test]
+    fn each_kind_makes_the_address_of_a_volume_that_democratic_csi_makes() {
+        let volume = VolumeDir::new("pvc-1").expect("id");
+        for (kind, base, wanted) in [
+            (
+                DirectoryKind::NfsClient,
+                "/srv/a/",
+                "nfs nas /srv/a/v/pvc-1",
+            ),
+            (DirectoryKind::NfsClient, "/", "nfs nas /v/pvc-1"),
+            (
+                DirectoryKind::SmbClient,
+                "/share/a",
+                "smb nas share/a/v/pvc-1",
+            ),
+            (DirectoryKind::SmbClient, "share", "smb nas share/v/pvc-1"),
+            (
+                DirectoryKind::LustreClient,
+                "/fs/a",
+                "lustre nas /fs/a/v/pvc-1",
+            ),
+        ] {
+            let layout = layout(kind, &format!("shareHost: nas\n  shareBasePath: {base}"));
+            let context = layout
+                .expect(wanted)
+                .location
+                .attachment(&volume)
+                .to_context();
+            let words = ["node_attach_driver", "server", "share"].map(|key| context[key].as_str());
+            assert_eq!(words.join(" "), wanted);
+        }
+    }
+
+    #[test]
+    fn a_share_without_a_server_or_a_name_is_refused() {
+        let long = format!("/{}", "s/".repeat(2000));
+        for (keys, key) in [
+            ("shareBasePath: /a".to_owned(), "smb.shareHost"),
+            (
+                "shareBasePath: /a\n  shareHost: ''".to_owned(),
+                "smb.shareHost",
+            ),
+            (
+                "shareBasePath: /a\n  shareHost: 'a b'".to_owned(),
+                "smb.shareHost",
+            ),
+            (
+                "shareBasePath: /\n  shareHost: nas".to_owned(),
+                "smb.shareBasePath",
+            ),
+            (
+                "shareBasePath: a/../b\n  shareHost: nas".to_owned(),
+                "smb.shareBasePath",
+            ),
+            (
+                format!("shareBasePath: {long}\n  shareHost: nas"),
+                "smb.shareBasePath",
+            ),
+        ] {
+            let error = layout(DirectoryKind::SmbClient, &keys).expect_err(key);
+            assert_eq!(error.path(), Some(key), "{error}");
+        }
     }
 
     #[test]
@@ -174,7 +286,7 @@ mod tests {
         ] {
             let layout = section(&format!("dirPermissionsMode: {value}")).expect("layout");
             assert_eq!(layout.permissions.mode, Some(mode), "{value}");
-            assert_eq!(layout.share.as_str(), "/s");
+            assert_eq!(layout.location.identity(), "/s");
         }
     }
 
@@ -200,7 +312,7 @@ mod tests {
         }
         let text = "driver: local-hostpath\nlocal-hostpath: {shareBasePath: /s}\n";
         let document = Document::parse(text, &NoEnvironment).expect("document");
-        let missing = document.section::<HostpathConfig>(HostpathConfig::SECTION);
+        let missing = document.section::<DirectoryConfig>(LOCAL.section());
         assert!(
             missing
                 .expect_err("required")
@@ -211,10 +323,10 @@ mod tests {
 
     #[test]
     fn relative_paths_are_refused() {
-        let config: HostpathConfig =
+        let config: DirectoryConfig =
             serde_json::from_str(r#"{"shareBasePath":"s","controllerBasePath":"/b"}"#)
                 .expect("section");
-        let error = config.layout().expect_err("relative");
+        let error = config.layout(LOCAL).expect_err("relative");
         assert_eq!(error.path(), Some("local-hostpath.shareBasePath"));
     }
 

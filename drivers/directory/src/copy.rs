@@ -2,7 +2,7 @@
 //! and special files included; data shared by reflink where the filesystem can.
 //!
 //! The source is a live directory that a pod may be writing: it is walked by descriptors, no link
-//! is followed and no other mount entered. Files that vanish meanwhile are left out; what cannot be
+//! is followed and no other mount entered. Files that vanish during the copy are left out; what cannot be
 //! read fails the whole copy. The caller gives the target its name only after all of it succeeded.
 
 mod attributes;
@@ -18,14 +18,14 @@ use driver_core::{Call, Error, Kind};
 use rustix::fs::{Dir, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use crate::crash_points;
 use crate::disk;
 use crate::failure::failed;
-use crate::stop;
 use attributes::DirAttributes;
 
 /// How often a long copy says where it is.
 const PROGRESS: Duration = Duration::from_secs(10);
-/// Directories of the source kept open on the way down, so that a move of one is no trouble. Deeper
+/// Directories of the source kept open on the way down, so that a move of one does no harm. Deeper
 /// ones are found again by going up; a hundred copies at once still need few descriptors.
 const HELD: usize = 8;
 /// The most memory for access control lists of directories that are not finished.
@@ -63,11 +63,11 @@ struct Copier<'a> {
     links: HashMap<(u64, u64), u64>,
     link_folder: Option<OwnedFd>,
     acls: usize,
-    content: content::Ways,
+    content: content::CopyMethods,
     buffer: Vec<u8>,
     copied: Copied,
-    begun: Instant,
-    said: Instant,
+    started: Instant,
+    last_progress: Instant,
 }
 
 /// Copies the content of `source` into the empty directory `target`, and then its own attributes.
@@ -82,7 +82,7 @@ pub(crate) fn copy_tree(
     let mut copier = Copier::new(folder, call, doing);
     copier.run(source, target)?;
     copier.remove_links()?;
-    // Whoever sees the final name after a power loss must see the content too.
+    // After a power loss the content must be there if the final name is.
     rustix::fs::syncfs(target).map_err(|errno| failed(doing, errno))?;
     Ok(copier.copied)
 }
@@ -125,18 +125,18 @@ impl<'a> Copier<'a> {
             links: HashMap::new(),
             link_folder: None,
             acls: 0,
-            content: content::Ways::default(),
+            content: content::CopyMethods::default(),
             buffer: vec![0; 1 << 17],
             copied: Copied::default(),
-            begun: now,
-            said: now,
+            started: now,
+            last_progress: now,
         }
     }
 
     fn run(&mut self, top: &OwnedFd, target: BorrowedFd<'_>) -> Result<(), Error> {
         let own = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 0);
-        let mut target = own(target).map_err(|errno| self.trouble(c".", errno))?;
-        let source = own(top.as_fd()).map_err(|errno| self.trouble(c".", errno))?;
+        let mut target = own(target).map_err(|errno| self.error_at(c".", errno))?;
+        let source = own(top.as_fd()).map_err(|errno| self.error_at(c".", errno))?;
         let mut trail = vec![self.enter(source, &target, c".".into(), true)?];
         while let Some(level) = trail.last_mut() {
             self.pause()?;
@@ -154,11 +154,11 @@ impl<'a> Copier<'a> {
             self.acls -= done.attributes.held();
             done.attributes
                 .apply(target.as_fd())
-                .map_err(|errno| self.trouble(&done.name, errno))?;
-            stop::mark("directory attributes");
+                .map_err(|errno| self.error_at(&done.name, errno))?;
+            crash_points::mark("directory attributes");
             let Some(parent) = trail.last() else { break };
             target = climb(&target, parent.target_id)
-                .map_err(|errno| self.trouble(&done.name, errno))?;
+                .map_err(|errno| self.error_at(&done.name, errno))?;
             self.back(top, &mut trail, done.source.as_ref())?;
         }
         Ok(())
@@ -205,16 +205,16 @@ impl<'a> Copier<'a> {
         top: bool,
     ) -> Result<Level, Error> {
         let attributes = DirAttributes::copy(from.as_fd(), to.as_fd(), &mut self.buffer, top)
-            .map_err(|errno| self.trouble(&name, errno))?;
+            .map_err(|errno| self.error_at(&name, errno))?;
         self.acls += attributes.held();
         if self.acls > MAX_ACLS {
-            return Err(self.trouble(&name, Errno::NOMEM));
+            return Err(self.error_at(&name, Errno::NOMEM));
         }
-        let stat = rustix::fs::fstat(to).map_err(|errno| self.trouble(&name, errno))?;
+        let stat = rustix::fs::fstat(to).map_err(|errno| self.error_at(&name, errno))?;
         self.count(attributes.stat());
         let mut pending = Vec::new();
-        for entry in Dir::read_from(&from).map_err(|errno| self.trouble(&name, errno))? {
-            let entry = entry.map_err(|errno| self.trouble(&name, errno))?;
+        for entry in Dir::read_from(&from).map_err(|errno| self.error_at(&name, errno))? {
+            let entry = entry.map_err(|errno| self.error_at(&name, errno))?;
             let child = entry.file_name();
             if child == c"." || child == c".." {
                 continue;
@@ -253,14 +253,14 @@ impl<'a> Copier<'a> {
                 None
             }
             Err(errno) if vanished(errno) => return Ok(None),
-            Err(errno) => return Err(self.trouble(name, errno)),
+            Err(errno) => return Err(self.error_at(name, errno)),
         };
-        // Nobody but us looks in before its own mode is set.
+        // Only this process looks in before its own mode is set.
         let mode = if source.is_some() { 0o700 } else { 0o755 };
         rustix::fs::mkdirat(to, name, Mode::from_raw_mode(mode))
-            .map_err(|errno| self.trouble(name, errno))?;
-        stop::mark("copy directory");
-        let target = disk::open_dir(to, name).map_err(|errno| self.trouble(name, errno))?;
+            .map_err(|errno| self.error_at(name, errno))?;
+        crash_points::mark("copy directory");
+        let target = disk::open_dir(to, name).map_err(|errno| self.error_at(name, errno))?;
         Ok(source.map(|source| (source, target)))
     }
 
@@ -273,20 +273,20 @@ impl<'a> Copier<'a> {
     /// Ends the work at the deadline; says now and then how far it is.
     fn pause(&mut self) -> Result<(), Error> {
         self.call.check(self.doing)?;
-        if self.said.elapsed() >= PROGRESS {
-            self.said = Instant::now();
+        if self.last_progress.elapsed() >= PROGRESS {
+            self.last_progress = Instant::now();
             tracing::info!(
                 doing = self.doing,
                 bytes = self.copied.bytes,
                 files = self.copied.files,
-                seconds = self.begun.elapsed().as_secs(),
+                seconds = self.started.elapsed().as_secs(),
                 "copying"
             );
         }
         Ok(())
     }
 
-    fn trouble(&self, name: &CStr, errno: Errno) -> Error {
+    fn error_at(&self, name: &CStr, errno: Errno) -> Error {
         let name = name.to_string_lossy();
         failed(
             format!("{}, at `{}`", self.doing, name.escape_debug()),

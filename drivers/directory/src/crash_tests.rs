@@ -1,7 +1,7 @@
 //! Processes that die at every step, and processes that race.
 //!
-//! Each case runs in a child: this test program once more, told by its environment what to do and
-//! at which mark to end itself. How many marks there are is counted in an undisturbed run.
+//! Each case runs in a child: this test program once more, with a task in its environment, and the
+//! mark at which to end itself. How many marks there are is counted in an undisturbed run.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
@@ -9,15 +9,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::Duration;
 
+use csi_types::AbsolutePath;
 use driver_core::{
     Call, CreateSnapshot, CreateVolume, Error, Kind, Parameters, SizeRange, SnapshotId,
     SnapshotName, Source, TopologyRequirement, VolumeId, VolumeName,
 };
-use node_utils::AbsolutePath;
 
+use crate::base::{Base, Creation, MARKER};
 use crate::config::{Layout, Permissions};
-use crate::reach::Reach;
-use crate::stop::testing::{passed, stop_at};
+use crate::crash_points::testing::{passed, stop_at};
+use crate::kind::{DirectoryKind, Location};
 use crate::store::Store;
 use crate::volumes::Directories;
 
@@ -36,18 +37,23 @@ const VERBS: [(&str, &str, &str); 7] = [
 fn directories(base: &Path) -> Directories {
     let base = AbsolutePath::parse(base.to_str().expect("text")).expect("path");
     Directories {
-        store: Store::new(base.clone()),
+        store: Store::new(Base::new(
+            DirectoryKind::LocalHostpath,
+            base.clone(),
+            Creation::IfNeverUsed,
+            None,
+        )),
         layout: Layout {
-            share: base.clone(),
+            location: Location::Hostpath(base.clone()),
             base,
+            creation: Creation::IfNeverUsed,
             permissions: Permissions {
                 mode: Some(0o770),
                 user: None,
                 group: None,
             },
         },
-        reach: Reach::Hostpath,
-        place: None,
+        topology: None,
         id_room: driver_core::config::IdRoom::default(),
     }
 }
@@ -124,7 +130,7 @@ fn act(base: &Path, task: &str) -> Result<(), Error> {
     }
 }
 
-/// The same wishes as the other process.
+/// The same requests as the other process.
 fn race(on: &Directories) -> Result<(), Error> {
     for number in 0..60 {
         let name = format!("both-{number}");
@@ -155,7 +161,7 @@ fn names(on: &Directories, volume: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Other wishes than the other process; fails unless each name was won by somebody.
+/// Other requests than the other process; fails unless each name is made by one of the two.
 fn conflict(on: &Directories) -> Result<(), Error> {
     let own = i64::from(std::process::id());
     let mut won = String::new();
@@ -173,7 +179,7 @@ fn conflict(on: &Directories) -> Result<(), Error> {
             Err(error) => return Err(error),
         }
     }
-    let report = on.store.base.as_path().join(format!("won-{own}"));
+    let report = on.store.base.path().as_path().join(format!("won-{own}"));
     std::fs::write(report, won).expect("report");
     Ok(())
 }
@@ -244,15 +250,15 @@ fn content(top: &Path) -> Vec<(PathBuf, String)> {
 fn leftovers(base: &Path) -> Vec<PathBuf> {
     let list = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten();
     let private = ["making", "trash", "makers"].map(|name| base.join(".omnibus-csi").join(name));
-    let shelves = ["v", "s"].map(|name| base.join(name));
+    let collections = ["v", "s"].map(|name| base.join(name));
     let paths = |dir| list(dir).map(|entry| entry.expect("entry").path());
-    let passing = |path: &PathBuf| {
+    let temporary = |path: &PathBuf| {
         let name = path.file_name().expect("name");
         name.as_encoded_bytes().starts_with(b".")
     };
     let private = private.into_iter().flat_map(paths);
-    let shelves = shelves.into_iter().flat_map(paths).filter(passing);
-    private.chain(shelves).collect()
+    let collections = collections.into_iter().flat_map(paths).filter(temporary);
+    private.chain(collections).collect()
 }
 
 fn fresh() -> (tempfile::TempDir, PathBuf) {
@@ -289,7 +295,7 @@ fn a_process_killed_at_any_step_leaves_nothing_that_looks_ready_and_a_retry_conv
                 let undone = content(&base.join(object));
                 let gone = opposite.starts_with("delete");
                 if calls.is_empty() {
-                    // What was not there, as whoever asks is told, does not come by itself either.
+                    // What a call reported as absent does not appear by itself.
                     assert_eq!(undone, now, "{verb} at {number}");
                 } else {
                     assert_eq!(undone.is_empty(), gone, "{verb} at {number}: {undone:?}");
@@ -308,7 +314,26 @@ fn a_process_killed_at_any_step_leaves_nothing_that_looks_ready_and_a_retry_conv
 }
 
 #[test]
-fn two_processes_with_the_same_wishes_both_succeed_and_leave_nothing() {
+fn a_process_killed_while_it_makes_the_base_leaves_one_that_the_next_volume_completes() {
+    let mut number = 1;
+    loop {
+        let dir = tempfile::tempdir().expect("folder");
+        let base = dir.path().join("base");
+        let finished = run(&base, "create", number).success();
+        act(&base, "create").unwrap_or_else(|error| panic!("at {number}: {}", error.chain()));
+        act(&base, "delete created").expect("deleted");
+        assert!(base.join(MARKER).exists(), "at {number}");
+        assert_eq!(leftovers(&base), Vec::<PathBuf>::new(), "at {number}");
+        if finished {
+            break;
+        }
+        number += 1;
+    }
+    assert!(number > 5, "the base is made in several steps");
+}
+
+#[test]
+fn two_processes_with_the_same_requests_both_succeed_and_leave_nothing() {
     let (_dir, base) = fresh();
     let both = [start(&base, "race", 0), start(&base, "race", 0)];
     for mut child in both {
@@ -324,7 +349,7 @@ fn two_processes_with_the_same_wishes_both_succeed_and_leave_nothing() {
 }
 
 #[test]
-fn of_two_processes_with_different_wishes_one_wins_each_name() {
+fn of_two_processes_with_different_requests_one_wins_each_name() {
     let (_dir, base) = fresh();
     let both = [start(&base, "conflict", 0), start(&base, "conflict", 0)];
     let mut won = Vec::new();

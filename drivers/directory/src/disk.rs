@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-use crate::workshop::LockFile;
+use crate::staging_area::LockFile;
 
 /// Orders callers on filesystems whose rename cannot refuse to replace. No object has such a name.
 const RENAME_LOCK: &str = ".omnibus-csi.lock";
@@ -56,6 +56,12 @@ pub(crate) fn is_dir(parent: BorrowedFd<'_>, name: &CStr, listed: FileType) -> b
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory),
         known => known == FileType::Directory,
     }
+}
+
+/// Whether nothing has that name.
+pub(crate) fn is_absent(parent: impl AsFd, name: impl Arg) -> bool {
+    let found = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
+    found.is_err_and(|errno| errno == Errno::NOENT)
 }
 
 /// Renames without replacing anything.

@@ -4,81 +4,103 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use driver_core::config::{ConfigError, Document};
-use driver_core::flow::{CopyTag, Form, Outflow};
 use driver_core::naming::VolumeNaming;
 use driver_core::parameters::Scope;
+use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
-    AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
-    CreateVolume, Driver, Error, Expanded, Expansion, Kind, NodeId, Page, PageRequest, Parameters,
-    SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Topology, Volume, VolumeId,
-    VolumeName,
+    AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateSnapshot,
+    CreateVolume, Driver, Error, Expanded, Expander, Kind, Lister, NodeId, Page, PageRequest,
+    Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Snapshots, Source, Topology,
+    Transfer, Volume, VolumeId, VolumeName,
 };
 
-use node_utils::Attachment;
+use csi_types::{AbsolutePath, Attachment};
 
-use crate::config::{FILECOPY, HostpathConfig};
-use crate::flow;
-use crate::reach::Reach;
+use crate::base::Base;
+use crate::config::{DirectoryConfig, FILECOPY};
+use crate::kind::DirectoryKind;
 use crate::store::Store;
+use crate::transfer;
 use crate::volumes::Directories;
 
-/// The kind `local-hostpath`: directories of the node that this process runs on.
+/// The kind `local-hostpath`, for callers that have no other.
 #[derive(Debug)]
 pub struct LocalHostpath;
 
 /// A driver whose volumes are directories below one base.
 #[derive(Debug)]
 pub struct DirectoryDriver {
-    kind: &'static str,
+    kind: DirectoryKind,
     instance: Option<String>,
     naming: VolumeNaming,
     pub(crate) directories: Arc<Directories>,
 }
 
-/// Why a section of another driver of snapshots does nothing, as long as nobody asks for it.
+/// Why a section of another driver of snapshots does nothing, as long as no request asks for it.
 const ONLY_FILECOPY: &str = "this build makes snapshots with filecopy only";
+
+/// Makes the driver of one connection, of whichever kind of this family it names. Touches no storage.
+///
+/// `node` is the node that this process runs on. In the directory `records` the driver records which
+/// base directories are in use; it has to survive a restart of the process.
+pub fn from_document(
+    document: &Document,
+    node: &NodeId,
+    records: Option<&AbsolutePath>,
+) -> Result<DirectoryDriver, ConfigError> {
+    let name = document.driver()?;
+    let kind = DirectoryKind::ALL
+        .into_iter()
+        .find(|kind| kind.name() == name);
+    let kind = kind.ok_or_else(|| ConfigError::at("driver", "its volumes are no directories"))?;
+    let section = kind.section();
+    let key = |key: &str| format!("{section}.{key}");
+    let local = kind == DirectoryKind::LocalHostpath;
+    // First of all: an error in another key changes nothing about these.
+    document.without_effect(&[
+        ("node.format", "a directory is never formatted"),
+        ("node.mount.checkFilesystem", "a directory is never checked"),
+        (&key("snapshots.restic"), ONLY_FILECOPY),
+        (&key("snapshots.kopia"), ONLY_FILECOPY),
+    ]);
+    if local {
+        document.without_effect(&[(&key("shareHost"), "the node mounts no share")]);
+    }
+    let common = document.common()?;
+    let layout = document.section::<DirectoryConfig>(section)?.layout(kind)?;
+    let base = Base::new(kind, layout.base.clone(), layout.creation, records.cloned());
+    Ok(DirectoryDriver {
+        kind,
+        instance: common.instance_id.clone(),
+        naming: VolumeNaming::new(&common),
+        directories: Arc::new(Directories {
+            store: Store::new(base),
+            layout,
+            topology: local.then(|| Topology::node(node.as_str())),
+            id_room: common.id_room,
+        }),
+    })
+}
 
 // === impl LocalHostpath ===
 
 impl LocalHostpath {
     /// The value of `driver:`.
-    pub const KIND: &'static str = "local-hostpath";
+    pub const KIND: &'static str = DirectoryKind::LocalHostpath.name();
 
-    /// Makes the driver of one connection on `node`. Touches no storage.
+    /// Makes the driver without records; see [`from_document`].
     pub fn from_document(
         document: &Document,
         node: &NodeId,
     ) -> Result<DirectoryDriver, ConfigError> {
-        // First of all: an error in another key changes nothing about these.
-        document.without_effect(&[
-            ("node.format", "a directory is never formatted"),
-            ("node.mount.checkFilesystem", "a directory is never checked"),
-            ("local-hostpath.snapshots.restic", ONLY_FILECOPY),
-            ("local-hostpath.snapshots.kopia", ONLY_FILECOPY),
-        ]);
-        let common = document.common()?;
-        let layout = document
-            .section::<HostpathConfig>(HostpathConfig::SECTION)?
-            .layout()?;
-        Ok(DirectoryDriver {
-            kind: Self::KIND,
-            instance: common.instance_id.clone(),
-            naming: VolumeNaming::new(&common),
-            directories: Arc::new(Directories {
-                store: Store::new(layout.base.clone()),
-                layout,
-                reach: Reach::Hostpath,
-                place: Some(Topology::node(node.as_str())),
-                id_room: common.id_room,
-            }),
-        })
+        from_document(document, node, None)
     }
 }
 
 // === impl DirectoryDriver ===
 
 impl DirectoryDriver {
-    /// Runs `work` where it may block; it ends even if nobody waits any more.
+    /// Runs `work` where it may block; it goes on to its end if the caller leaves.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         call: &Call,
@@ -98,7 +120,7 @@ impl DirectoryDriver {
     /// Refuses a class that asks for another way of making snapshots.
     fn check_snapshot_driver(&self, parameters: &Parameters) -> Result<(), Error> {
         let scope = Scope {
-            driver: self.kind,
+            driver: self.kind.name(),
             instance: self.instance.as_deref(),
         };
         match parameters.get(scope, "driver") {
@@ -116,39 +138,22 @@ impl DirectoryDriver {
 #[async_trait]
 impl Driver for DirectoryDriver {
     fn kind(&self) -> &str {
-        self.kind
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            volumes: true,
-            list_volumes: true,
-            get_volume: true,
-            capacity: true,
-            snapshots: true,
-            list_snapshots: true,
-            get_snapshot: true,
-            clones: true,
-            expand: Expansion::Controller,
-            publish: false,
-            topology: self.directories.place.is_some(),
-            orphans: false,
-            exports: false,
-        }
+        self.kind.name()
     }
 
     fn access_rules(&self) -> AccessRules {
-        AccessRules::filesystem(&[])
+        AccessRules::filesystem(self.kind.fs_types())
     }
 
     fn backend_identity(&self) -> BackendIdentity {
         let place = self.directories.topology();
         let nodes = place.iter().flat_map(|place| place.segments().values());
         let node = nodes.cloned().collect::<String>();
-        BackendIdentity(format!(
-            "{}:{node}:{}",
-            self.kind, self.directories.store.base
-        ))
+        let base = match self.kind {
+            DirectoryKind::LocalHostpath => self.directories.store.base.path().to_string(),
+            _ => self.directories.layout.location.identity(),
+        };
+        BackendIdentity(format!("{}:{node}:{base}", self.kind.name()))
     }
 
     fn name_volume(&self, name: &VolumeName, parameters: &Parameters) -> Result<VolumeId, Error> {
@@ -170,27 +175,6 @@ impl Driver for DirectoryDriver {
         .await
     }
 
-    fn gives(&self) -> &'static [Form] {
-        flow::FORMS
-    }
-
-    fn takes(&self) -> &'static [Form] {
-        flow::FORMS
-    }
-
-    fn outflow(&self, source: &Source, _: &CopyTag) -> Result<Box<dyn Outflow + '_>, Error> {
-        Ok(Box::new(flow::Origin::new(self, source.clone())))
-    }
-
-    async fn inflow(
-        &self,
-        call: &Call,
-        request: &CreateVolume,
-        from: &dyn Outflow,
-    ) -> Result<Volume, Error> {
-        self.filled_from(call, request, from).await
-    }
-
     async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
         let id = id.clone();
         self.run(call, "deleting a volume", move |directories, call| {
@@ -199,6 +183,65 @@ impl Driver for DirectoryDriver {
         .await
     }
 
+    fn clones_volumes(&self) -> bool {
+        true
+    }
+
+    fn lister(&self) -> Option<&dyn Lister> {
+        Some(self)
+    }
+
+    fn expander(&self) -> Option<&dyn Expander> {
+        Some(self)
+    }
+
+    fn capacity_reporter(&self) -> Option<&dyn CapacityReporter> {
+        Some(self)
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        Some(self)
+    }
+
+    fn transfer(&self) -> Option<&dyn Transfer> {
+        Some(self)
+    }
+
+    fn longest_attachment(&self) -> Option<Attachment> {
+        Some(self.directories.longest_attachment())
+    }
+
+    fn node_topology(&self) -> Option<Topology> {
+        self.directories.topology.clone()
+    }
+}
+
+#[async_trait]
+impl Transfer for DirectoryDriver {
+    fn export_formats(&self) -> &'static [TransferFormat] {
+        transfer::FORMS
+    }
+
+    fn import_formats(&self) -> &'static [TransferFormat] {
+        transfer::FORMS
+    }
+
+    fn export(&self, source: &Source, _: &CopyTag) -> Result<Box<dyn ExportStream + '_>, Error> {
+        Ok(Box::new(transfer::ExportSource::new(self, source.clone())))
+    }
+
+    async fn import(
+        &self,
+        call: &Call,
+        request: &CreateVolume,
+        from: &dyn ExportStream,
+    ) -> Result<Volume, Error> {
+        self.filled_from(call, request, from).await
+    }
+}
+
+#[async_trait]
+impl Lister for DirectoryDriver {
     async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
         let id = id.clone();
         self.run(call, "looking at a volume", move |directories, _| {
@@ -214,6 +257,13 @@ impl Driver for DirectoryDriver {
         })
         .await
     }
+}
+
+#[async_trait]
+impl Expander for DirectoryDriver {
+    fn node_expands(&self) -> bool {
+        false
+    }
 
     async fn expand_volume(
         &self,
@@ -227,7 +277,10 @@ impl Driver for DirectoryDriver {
         })
         .await
     }
+}
 
+#[async_trait]
+impl CapacityReporter for DirectoryDriver {
     async fn capacity(&self, call: &Call, query: &CapacityQuery) -> Result<Capacity, Error> {
         let query = query.clone();
         self.run(call, "measuring free space", move |directories, _| {
@@ -235,7 +288,10 @@ impl Driver for DirectoryDriver {
         })
         .await
     }
+}
 
+#[async_trait]
+impl Snapshots for DirectoryDriver {
     async fn create_snapshot(
         &self,
         call: &Call,
@@ -276,13 +332,5 @@ impl Driver for DirectoryDriver {
             directories.list_snapshots(&filter, &page)
         })
         .await
-    }
-
-    fn longest_attachment(&self) -> Option<Attachment> {
-        Some(self.directories.longest_attachment())
-    }
-
-    fn node_topology(&self) -> Option<Topology> {
-        self.directories.place.clone()
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn failed(doing: impl Into<String>, errno: Errno) -> Error {
 
 /// Takes one step that changes what callers can see, in one system call: it happens or it does not.
 ///
-/// What is made aside is not such a step. An error that proves the step undone leaves the call
+/// Work in the staging area is not such a step. An error that proves the step undone leaves the call
 /// without effect, so that it is final for the caller; any other one counts as a change.
 pub(crate) fn change<T>(call: &Call, step: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     let done = step();

@@ -11,7 +11,7 @@ use driver_core::{Error, SnapshotId, SnapshotName, VolumeId, naming};
 use sha2::{Digest, Sha256};
 
 /// The longest id of a volume.
-const MAX_VOLUME: usize = 128;
+pub(crate) const MAX_VOLUME: usize = 128;
 /// The longest name of a snapshot.
 const MAX_NAME: usize = driver_core::text::MAX_STRING;
 /// The longest name of a directory entry.

@@ -1,4 +1,4 @@
-//! Volumes that are directories: democratic-csi's client-common family, here local-hostpath.
+//! Volumes that are directories: local-hostpath, nfs-client, smb-client and lustre-client.
 //!
 //! One algorithm, [`DirectoryDriver`], makes, copies and removes directories below a base; a kind
 //! adds its section of the configuration and the attachment by which a node reaches a directory.
@@ -7,23 +7,26 @@
 #![forbid(unsafe_code)]
 
 mod accounts;
+mod base;
 pub mod config;
 mod copy;
+mod crash_points;
 #[cfg(test)]
 mod crash_tests;
 mod disk;
 mod driver;
 mod failure;
-mod flow;
 pub mod id;
+mod kind;
 mod page;
-mod reach;
 mod record;
 mod snapshots;
-mod stop;
+mod staging_area;
 mod store;
+mod transfer;
 mod volumes;
-mod workshop;
 
-pub use config::HostpathConfig;
-pub use driver::{DirectoryDriver, LocalHostpath};
+pub use base::BaseError;
+pub use config::DirectoryConfig;
+pub use driver::{DirectoryDriver, LocalHostpath, from_document};
+pub use kind::{DirectoryKind, Location};

@@ -1,4 +1,4 @@
-//! Pages of a shelf: sorted, so that none of what exists all the while is lost or repeated.
+//! Pages of a collection: sorted, so that none of what exists all the while is lost or repeated.
 //!
 //! A token says where the last page ended and nothing else, so it outlives this process and the
 //! object it was made of. It carries the sort of list: no token of another list passes.
@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::disk;
 use crate::failure::failed;
 use crate::id::SnapshotDir;
-use crate::store::Shelf;
+use crate::store::Collection;
 
 /// A page is never longer, whatever is asked for: a reply has to fit into 4 MiB.
 const MAX_PAGE: usize = 10_000;
@@ -22,17 +22,19 @@ const MAX_KEY: usize = 96;
 /// So much of a longer name stays readable; a digest follows.
 const KEPT: usize = 64;
 
-/// The directories on a shelf whose names pass `ours`, from `page.after` on, and where the next
-/// page begins. Without a shelf there is nothing.
+/// The directories in a collection whose names pass `ours`, from `page.after` on, and where the next
+/// page begins. Without a collection there is nothing.
 pub(crate) fn page(
     on: Option<BorrowedFd<'_>>,
-    shelf: Shelf,
+    collection: Collection,
     page: &PageRequest,
     ours: impl Fn(&str) -> bool,
 ) -> Result<(Vec<String>, Option<PageToken>), Error> {
-    let fail = |errno| failed(format!("listing {}s", shelf.noun()), errno);
+    let fail = |errno| failed(format!("listing {}s", collection.noun()), errno);
     let after = page.after.as_ref();
-    let after = after.map(|token| read_token(shelf, token)).transpose()?;
+    let after = after
+        .map(|token| read_token(collection, token))
+        .transpose()?;
     let Some(on) = on else {
         return Ok((Vec::new(), None));
     };
@@ -49,7 +51,7 @@ pub(crate) fn page(
     }
     names.sort_unstable_by(|one, other| key(one).cmp(&key(other)));
     let max = page.max.unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE);
-    let next = (names.len() > max).then(|| write_token(shelf, &names[max - 1]));
+    let next = (names.len() > max).then(|| write_token(collection, &names[max - 1]));
     names.truncate(max);
     Ok((names, next))
 }
@@ -67,19 +69,19 @@ fn key(name: &str) -> Cow<'_, str> {
     Cow::Owned(key)
 }
 
-fn write_token(shelf: Shelf, name: &str) -> PageToken {
-    PageToken(format!("{}1/{}", shelf.dir(), key(name)))
+fn write_token(collection: Collection, name: &str) -> PageToken {
+    PageToken(format!("{}1/{}", collection.dir(), key(name)))
 }
 
-fn read_token(shelf: Shelf, token: &PageToken) -> Result<&str, Error> {
+fn read_token(collection: Collection, token: &PageToken) -> Result<&str, Error> {
     token
         .0
-        .strip_prefix(shelf.dir())
+        .strip_prefix(collection.dir())
         .and_then(|rest| rest.strip_prefix("1/"))
         // The alphabet of snapshots holds that of volumes.
         .filter(|key| key.len() <= MAX_KEY && SnapshotDir::new(key).is_some())
         .ok_or_else(|| {
-            Error::new(Kind::Pending, format!("listing {}s", shelf.noun()))
+            Error::new(Kind::Pending, format!("listing {}s", collection.noun()))
                 .because("the token is not one that this list gave")
         })
 }
@@ -100,7 +102,7 @@ mod tests {
                 after,
             };
             let (names, next) =
-                page(Some(on.as_fd()), Shelf::Snapshots, &request, |_| true).expect("page");
+                page(Some(on.as_fd()), Collection::Snapshots, &request, |_| true).expect("page");
             if delete {
                 // The place of a page survives the objects it was made of.
                 for name in &names {
@@ -139,9 +141,9 @@ mod tests {
     proptest! {
         #[test]
         fn every_key_is_a_token_that_is_read_back(name in "[A-Za-z0-9][A-Za-z0-9_:.+-]{0,254}") {
-            let token = write_token(Shelf::Snapshots, &name);
-            prop_assert_eq!(read_token(Shelf::Snapshots, &token).expect("own"), &*key(&name));
-            prop_assert!(read_token(Shelf::Volumes, &token).is_err());
+            let token = write_token(Collection::Snapshots, &name);
+            prop_assert_eq!(read_token(Collection::Snapshots, &token).expect("own"), &*key(&name));
+            prop_assert!(read_token(Collection::Volumes, &token).is_err());
         }
     }
 }

@@ -49,7 +49,7 @@ pub(crate) struct SnapshotRecord {
     pub(crate) created: SystemTime,
 }
 
-/// A digest of the parameters that describe a volume; equal for equal wishes.
+/// A digest of the parameters that describe a volume; equal for equal requests.
 pub(crate) fn digest(parameters: &Parameters) -> String {
     let mut hash = Sha256::new();
     // A volume is the same whichever name of its connection the class goes by.

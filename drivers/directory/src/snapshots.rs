@@ -1,4 +1,4 @@
-//! The verbs on snapshots: whole copies on their own shelf.
+//! The calls for snapshots: whole copies in a collection of their own.
 //!
 //! A snapshot appears with its final name after all of it was copied and written to the disk, or
 //! not at all. compat: "local-hostpath": democratic-csi's own have no record; their volume is guessed
@@ -14,13 +14,13 @@ use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 
 use crate::copy;
+use crate::crash_points;
 use crate::disk;
 use crate::failure::failed;
 use crate::id::{NamePart, SnapshotDir, VolumeDir};
 use crate::page;
-use crate::record::{self, SnapshotRecord};
-use crate::stop;
-use crate::store::{Shelf, Store};
+use crate::record::{self, SnapshotRecord, VolumeRecord};
+use crate::store::{Collection, Store};
 use crate::volumes::Directories;
 
 /// What the names begin with that the snapshotter of Kubernetes makes up.
@@ -36,17 +36,17 @@ impl Directories {
         let name = NamePart::of(&request.name);
         let dir = SnapshotDir::of(&volume, &name, self.id_room);
         let doing = format!("taking snapshot {name} of volume {volume}");
-        if let Some(found) = self.store.look_for(Shelf::Snapshots, dir.as_str())? {
+        if let Some(found) = self.store.look_for(Collection::Snapshots, dir.as_str())? {
             return self.same(&dir, &found, (&volume, &name));
         }
         let source = self
             .store
-            .look_for(Shelf::Volumes, volume.as_str())?
+            .look_for(Collection::Volumes, volume.as_str())?
             .ok_or_else(|| Error::not_found(format!("volume {volume}")))?;
-        let shelf = self.store.shelf_or_make(Shelf::Snapshots)?;
-        Self::refuse_taken(&shelf, &dir, &name)?;
-        let taken = self.take(call, &shelf, (&volume, &source), (&dir, &name), &doing);
-        self.store.tidy(if taken.is_ok() {
+        let collection = self.store.open_or_create(Collection::Snapshots)?;
+        Self::refuse_taken(&collection, &dir, &name)?;
+        let taken = self.take(call, &collection, (&volume, &source), (&dir, &name), &doing);
+        self.store.clean_up(if taken.is_ok() {
             Duration::ZERO
         } else {
             call.remaining() / 2
@@ -54,45 +54,49 @@ impl Directories {
         if let Some(record) = taken.map_err(|error| error.with_effect(call.effect()))? {
             return Ok(self.snapshot(&dir, &record));
         }
-        match Store::find(&shelf, Shelf::Snapshots, dir.as_str())? {
+        match Store::find(&collection, Collection::Snapshots, dir.as_str())? {
             Some(found) => self.same(&dir, &found, (&volume, &name)),
-            None => Err(Store::taken(&shelf, dir.as_str(), &doing)),
+            None => Err(Store::taken(&collection, dir.as_str(), &doing)),
         }
     }
 
-    /// Makes the copy; `None` if the name was taken meanwhile. After an error nothing of it is left.
+    /// Makes the copy; `None` if the name was taken by another process. After an error nothing of it is left.
     fn take(
         &self,
         call: &Call,
-        shelf: &OwnedFd,
+        collection: &OwnedFd,
         (volume, source): (&VolumeDir, &OwnedFd),
         (dir, name): (&SnapshotDir, &NamePart),
         doing: &str,
     ) -> Result<Option<SnapshotRecord>, Error> {
         let fail = |errno| failed(doing, errno);
         // What an earlier copy left may be the room that this one needs.
-        self.store.tidy(call.remaining() / 2);
+        self.store.clean_up(call.remaining() / 2);
         let created = SystemTime::now();
         let base = self.store.open()?;
-        let bench = self.store.workshop.open(&base)?;
-        let aside = bench.make_filled().map_err(fail)?;
-        let copied = copy::copy_tree(source, aside.dir(), aside.folder(), call, doing)?;
-        // Had it been deleted meanwhile, files would be missing from the copy.
-        if !self.store.is_still(Shelf::Volumes, volume.as_str(), source) {
+        let staging = self.store.staging_area.open(&base)?;
+        let staged = staging.make_filled().map_err(fail)?;
+        let copied = copy::copy_tree(source, staged.dir(), staged.folder(), call, doing)?;
+        // If it was deleted during the copy, files are missing from the copy.
+        if !self
+            .store
+            .still_exists(Collection::Volumes, volume.as_str(), source)
+        {
             return Err(Error::not_found(format!("volume {volume}")));
         }
         let record = SnapshotRecord {
             name: name.as_str().to_owned(),
             source: volume.clone(),
-            size: copied.allocated,
+            // Claims are made as large as this: not what its files occupy, but the volume's size.
+            size: VolumeRecord::read(source).map_or(copied.allocated, |record| record.capacity),
             created,
         };
-        record.write(aside.dir()).map_err(fail)?;
-        stop::mark("record");
-        // Another process may have given the name to a snapshot of another volume meanwhile.
-        let turn = bench.lock_names().map_err(fail)?;
-        Self::refuse_taken(shelf, dir, name)?;
-        let outcome = aside.commit(call, shelf.as_fd(), dir.as_str());
+        record.write(staged.dir()).map_err(fail)?;
+        crash_points::mark("record");
+        // Another process may have given the name to a snapshot of another volume since.
+        let turn = staging.lock_names().map_err(fail)?;
+        Self::refuse_taken(collection, dir, name)?;
+        let outcome = staged.commit(call, collection.as_fd(), dir.as_str());
         drop(turn);
         match outcome {
             Ok(()) => {}
@@ -131,9 +135,9 @@ impl Directories {
     }
 
     /// Refuses a name that a snapshot of another volume has.
-    fn refuse_taken(shelf: &OwnedFd, dir: &SnapshotDir, name: &NamePart) -> Result<(), Error> {
+    fn refuse_taken(collection: &OwnedFd, dir: &SnapshotDir, name: &NamePart) -> Result<(), Error> {
         let fail = |errno| failed("listing snapshots", errno);
-        let listed = disk::open_dir(shelf, ".").map_err(fail)?;
+        let listed = disk::open_dir(collection, ".").map_err(fail)?;
         for (entry, _) in disk::entries(listed.as_fd()).map_err(fail)? {
             let Some(other) = entry.to_str().ok().and_then(SnapshotDir::new) else {
                 continue;
@@ -141,7 +145,7 @@ impl Directories {
             if other == *dir || !other.may_be_called(name) {
                 continue;
             }
-            let found = Store::find(shelf, Shelf::Snapshots, other.as_str())?;
+            let found = Store::find(collection, Collection::Snapshots, other.as_str())?;
             if let Some(record) = found.as_ref().and_then(SnapshotRecord::read)
                 && record.name == name.as_str()
             {
@@ -160,12 +164,12 @@ impl Directories {
             // No volume and no name can have made it: there is no such snapshot.
             return Ok(());
         }
-        self.store.remove(call, Shelf::Snapshots, dir.as_str())
+        self.store.remove(call, Collection::Snapshots, dir.as_str())
     }
 
     pub(crate) fn get_snapshot(&self, id: &SnapshotId) -> Result<Snapshot, Error> {
         let dir = SnapshotDir::parse(id)?;
-        let found = self.store.look_for(Shelf::Snapshots, dir.as_str())?;
+        let found = self.store.look_for(Collection::Snapshots, dir.as_str())?;
         found
             .map_or(Ok(None), |found| self.described_snapshot(&dir, &found))?
             .ok_or_else(|| Error::not_found(format!("snapshot {dir}")))
@@ -196,7 +200,7 @@ impl Directories {
                 next: None,
             });
         };
-        let shelf = self.store.shelf(Shelf::Snapshots)?;
+        let collection = self.store.collection(Collection::Snapshots)?;
         let max = page.max;
         let mut page = page.clone();
         let mut entries = Vec::new();
@@ -210,11 +214,11 @@ impl Directories {
                 })
             };
             page.max = max.map(|max| max.saturating_sub(entries.len()).max(1));
-            let on = shelf.as_ref().map(AsFd::as_fd);
-            let (names, next) = page::page(on, Shelf::Snapshots, &page, ours)?;
+            let on = collection.as_ref().map(AsFd::as_fd);
+            let (names, next) = page::page(on, Collection::Snapshots, &page, ours)?;
             for dir in names.iter().filter_map(|name| SnapshotDir::new(name)) {
                 let Some(on) = on else { break };
-                let Some(found) = Store::find(on, Shelf::Snapshots, dir.as_str())? else {
+                let Some(found) = Store::find(on, Collection::Snapshots, dir.as_str())? else {
                     continue;
                 };
                 let found = self.described_snapshot(&dir, &found)?;
@@ -257,7 +261,7 @@ impl Directories {
             if source.is_some() {
                 break;
             }
-            let exists = self.store.look_for(Shelf::Volumes, volume.as_str())?;
+            let exists = self.store.look_for(Collection::Volumes, volume.as_str())?;
             if exists.is_some() {
                 source = Some(volume);
             }

@@ -1,29 +1,31 @@
-//! The base directory and the two shelves in it: `v` for volumes, `s` for snapshots.
+//! The two collections in the base directory: `v` for volumes, `s` for snapshots.
 //!
-//! A shelf is opened anew by every call, so that the base may be unmounted and mounted between
-//! calls. Reading never makes anything; the first call that makes something makes what is missing.
+//! Every call opens the base and a collection anew, so that the base may be unmounted and mounted between
+//! calls; see [`crate::base`]. Reading never makes anything in the base. The first call that makes
+//! something makes what is missing.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use driver_core::{Call, Error, Kind};
-use node_utils::beneath::{BeneathError, BeneathErrorKind, Mounts, open_beneath};
-use node_utils::{AbsolutePath, Root};
-use rustix::fs::{Access, AtFlags, Mode, OFlags};
+use node_utils::Root;
+use node_utils::beneath::{Mounts, open_beneath};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat};
 use rustix::io::Errno;
 
+use crate::base::Base;
+use crate::crash_points;
 use crate::disk;
 use crate::failure::{change, failed};
 use crate::record::ATTRIBUTE;
-use crate::stop;
-use crate::workshop::{PRIVATE, Workshop};
+use crate::staging_area::{PRIVATE, StagingArea};
 
 /// The time that a call gives to the leftovers of others.
-const TIDY_TIME: Duration = Duration::from_secs(1);
+const CLEANUP_TIME: Duration = Duration::from_secs(1);
 
 /// Where objects of one sort lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shelf {
+pub(crate) enum Collection {
     Volumes,
     Snapshots,
 }
@@ -31,13 +33,13 @@ pub(crate) enum Shelf {
 /// The base directory of one driver.
 #[derive(Debug)]
 pub(crate) struct Store {
-    pub(crate) base: AbsolutePath,
-    pub(crate) workshop: Workshop,
+    pub(crate) base: Base,
+    pub(crate) staging_area: StagingArea,
 }
 
-// === impl Shelf ===
+// === impl Collection ===
 
-impl Shelf {
+impl Collection {
     /// Its directory in the base.
     pub(crate) fn dir(self) -> &'static str {
         match self {
@@ -58,88 +60,92 @@ impl Shelf {
 // === impl Store ===
 
 impl Store {
-    pub(crate) fn new(base: AbsolutePath) -> Self {
+    pub(crate) fn new(base: Base) -> Self {
         Self {
             base,
-            workshop: Workshop::new(),
+            staging_area: StagingArea::new(),
         }
     }
 
-    /// Opens the base directory.
+    /// Opens a base that is in use.
     pub(crate) fn open(&self) -> Result<Root, Error> {
-        Root::open(&self.base).map_err(|error| self.unopened(error))
+        self.base.open()?.ok_or_else(|| {
+            Error::new(Kind::Unreachable, format!("opening {}", self.base.path()))
+                .because("it is not in use any more")
+        })
     }
 
-    fn unopened(&self, error: BeneathError) -> Error {
-        let kind = match error.kind() {
-            BeneathErrorKind::Denied => Kind::Internal,
-            _ => Kind::Unreachable,
+    /// Opens a collection; `None` if there is none yet.
+    pub(crate) fn collection(&self, collection: Collection) -> Result<Option<OwnedFd>, Error> {
+        let base = self.base.open()?;
+        base.map_or(Ok(None), |base| Self::collection_in(&base, collection))
+    }
+
+    fn collection_in(base: &Root, collection: Collection) -> Result<Option<OwnedFd>, Error> {
+        let fail = |errno| {
+            failed(
+                format!("opening {}", base.path().child(collection.dir())),
+                errno,
+            )
         };
-        Error::new(kind, format!("opening the base directory {}", self.base))
-            .because(error)
-            .advise("`controllerBasePath` has to be a directory that this process can use")
-    }
-
-    /// Opens a shelf; `None` if the base has none yet.
-    pub(crate) fn shelf(&self, shelf: Shelf) -> Result<Option<OwnedFd>, Error> {
-        let path = self.base.child(shelf.dir());
-        // In one call: links in the path of the base are the operator's and followed, the last
-        // component is not.
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match rustix::fs::open(path.as_path(), flags, Mode::empty()) {
+        match disk::open_path(base, collection.dir()) {
             Ok(fd) => Ok(Some(fd)),
-            // Without a base there is nothing to say about what is in it.
-            Err(errno) => match (self.open()?, errno) {
-                (_, Errno::NOENT) => Ok(None),
-                (_, Errno::NOTDIR | Errno::LOOP) => Err(failed(format!("opening {path}"), errno)
-                    .advise("it has to be a directory, not a link")),
-                (_, errno) => Err(failed(format!("opening {path}"), errno)),
-            },
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno @ (Errno::NOTDIR | Errno::LOOP)) => {
+                Err(fail(errno).advise("it has to be a directory, not a link"))
+            }
+            Err(errno) => Err(fail(errno)),
         }
     }
 
-    /// Opens a shelf for making something on it. What is missing is made; an empty base and an empty
-    /// shelf are no objects, so this is not yet a change.
-    pub(crate) fn shelf_or_make(&self, shelf: Shelf) -> Result<OwnedFd, Error> {
-        match self.shelf(shelf) {
-            Ok(Some(fd)) => return Ok(fd),
-            Ok(None) => {}
-            Err(error) if error.kind() == Kind::Unreachable => {
-                std::fs::create_dir_all(self.base.as_path()).map_err(|error| {
-                    let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                    failed(format!("making the base directory {}", self.base), errno)
-                })?;
-                stop::mark("make base");
-            }
-            Err(error) => return Err(error),
+    /// Opens a collection for making something in it. What is missing is made; an empty base and an empty
+    /// collection are no objects, so this is not yet a change.
+    pub(crate) fn open_or_create(&self, collection: Collection) -> Result<OwnedFd, Error> {
+        let base = self.base.open_or_create()?;
+        if let Some(fd) = Self::collection_in(&base, collection)? {
+            return Ok(fd);
         }
-        let doing = || format!("making {}", self.base.child(shelf.dir()));
-        disk::ensure_dir(self.open()?, shelf.dir(), 0o755)
-            .map_err(|errno| failed(doing(), errno))?;
-        stop::mark("make shelf");
-        self.shelf(shelf)?
-            .ok_or_else(|| failed(doing(), Errno::NOENT))
+        let fail = |errno| {
+            failed(
+                format!("making {}", base.path().child(collection.dir())),
+                errno,
+            )
+        };
+        disk::ensure_dir(&base, collection.dir(), 0o755).map_err(fail)?;
+        crash_points::mark("make collection");
+        Self::collection_in(&base, collection)?.ok_or_else(|| fail(Errno::NOENT))
     }
 
     /// Opens an object for reading. `None` if there is none, or something else than a directory.
-    pub(crate) fn find(on: impl AsFd, shelf: Shelf, name: &str) -> Result<Option<OwnedFd>, Error> {
+    pub(crate) fn find(
+        on: impl AsFd,
+        collection: Collection,
+        name: &str,
+    ) -> Result<Option<OwnedFd>, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         match open_beneath(on, name, flags, Mounts::Enter) {
             Ok(dir) => Ok(Some(dir)),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-            Err(errno) => Err(failed(format!("opening {} {name}", shelf.noun()), errno)),
+            Err(errno) => Err(failed(
+                format!("opening {} {name}", collection.noun()),
+                errno,
+            )),
         }
     }
 
-    /// The same where the shelf is not open yet.
-    pub(crate) fn look_for(&self, shelf: Shelf, name: &str) -> Result<Option<OwnedFd>, Error> {
-        self.shelf(shelf)?
-            .map_or(Ok(None), |on| Self::find(&on, shelf, name))
+    /// The same where the collection is not open yet.
+    pub(crate) fn look_for(
+        &self,
+        collection: Collection,
+        name: &str,
+    ) -> Result<Option<OwnedFd>, Error> {
+        self.collection(collection)?
+            .map_or(Ok(None), |on| Self::find(&on, collection, name))
     }
 
     /// Whether the open object still is the one with that name.
-    pub(crate) fn is_still(&self, shelf: Shelf, name: &str, dir: &OwnedFd) -> bool {
-        let Ok(Some(on)) = self.shelf(shelf) else {
+    pub(crate) fn still_exists(&self, collection: Collection, name: &str, dir: &OwnedFd) -> bool {
+        let Ok(Some(on)) = self.collection(collection) else {
             return false;
         };
         let now = rustix::fs::statat(&on, name, AtFlags::SYMLINK_NOFOLLOW);
@@ -159,77 +165,118 @@ impl Store {
         }
     }
 
-    /// Removes an object. One that is not there, or is no directory, is removed.
-    pub(crate) fn remove(&self, call: &Call, shelf: Shelf, name: &str) -> Result<(), Error> {
-        let removed = self.try_remove(call, shelf, name);
-        self.tidy(TIDY_TIME);
+    /// What is said when a name to delete is taken by no directory. compat: "local-hostpath": behind a
+    /// link there may be the data of the volume, and to say that they are deleted would be wrong.
+    fn undeletable(on: &OwnedFd, collection: Collection, name: &str) -> Error {
+        let why = match rustix::fs::readlinkat(on, name, Vec::new()) {
+            Ok(_) => "it is a symbolic link, which is never followed",
+            Err(_) => "it is not a directory",
+        };
+        let entry = format!("{}/{name}", collection.dir());
+        Error::new(Kind::Busy, format!("deleting {} {name}", collection.noun()))
+            .because(why)
+            .advise(format!(
+                "nothing was deleted: remove the data by hand, then `{entry}` in the base directory"
+            ))
+    }
+
+    /// Removes an object. One that is not there is removed.
+    pub(crate) fn remove(
+        &self,
+        call: &Call,
+        collection: Collection,
+        name: &str,
+    ) -> Result<(), Error> {
+        let removed = self.try_remove(call, collection, name);
+        self.clean_up(CLEANUP_TIME);
         removed
     }
 
-    fn try_remove(&self, call: &Call, shelf: Shelf, name: &str) -> Result<(), Error> {
+    fn try_remove(&self, call: &Call, collection: Collection, name: &str) -> Result<(), Error> {
         let fail = |errno| {
-            let error = failed(format!("deleting {} {name}", shelf.noun()), errno);
+            let error = failed(format!("deleting {} {name}", collection.noun()), errno);
             error.with_effect(call.effect())
         };
-        let Some(on) = self.shelf(shelf)? else {
+        let Some(base) = self.base.open_to_delete()? else {
+            return Ok(());
+        };
+        let Some(on) = Self::collection_in(&base, collection)? else {
             return Ok(());
         };
         // Most volumes that are deleted are empty: then this one call is all.
         match change(call, || rustix::fs::unlinkat(&on, name, AtFlags::REMOVEDIR)) {
             Ok(()) => {
-                stop::mark("remove empty");
+                crash_points::mark("remove empty");
                 return Ok(());
             }
-            // Not a directory, so not ours.
-            Err(Errno::NOTDIR) => return Ok(()),
+            Err(Errno::NOTDIR) => return Err(Self::undeletable(&on, collection, name)),
             Err(Errno::NOTEMPTY | Errno::EXIST) => {
-                let base = self.open()?;
-                let bench = self.workshop.open(&base)?;
-                match change(call, || bench.to_trash(on.as_fd(), name, shelf.dir())) {
+                let staging = self.staging_area.open(&base)?;
+                match change(call, || {
+                    staging.to_trash(on.as_fd(), name, collection.dir())
+                }) {
                     Ok(()) | Err(Errno::NOENT) => {}
                     Err(errno) => return Err(fail(errno)),
                 }
             }
             // It was moved away; perhaps an earlier call did not get to the end.
             Err(Errno::NOENT) => {}
-            // Whoever may not write is told so before anybody looks whether there is anything.
-            Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) if is_absent(&on, name) => {}
+            // The kernel checks for permission to write before it looks whether there is anything.
+            Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) if disk::is_absent(&on, name) => {}
             Err(errno) => return Err(fail(errno)),
         }
-        let base = self.open()?;
         if disk::open_path(&base, PRIVATE).is_err() {
             return Ok(());
         }
-        let bench = self.workshop.open(&base)?;
-        bench.finish_removal(call, shelf.dir(), name)
+        let staging = self.staging_area.open(&base)?;
+        staging.finish_removal(call, collection.dir(), name)
     }
 
     /// Removes leftovers of earlier work, if there can be any.
-    pub(crate) fn tidy(&self, time: Duration) {
-        self.workshop.tidy(&self.base, time.max(TIDY_TIME));
+    pub(crate) fn clean_up(&self, time: Duration) {
+        self.staging_area
+            .clean_up(&self.base, time.max(CLEANUP_TIME));
     }
 
     /// Free bytes for a process without privileges. Where the base does not exist yet, those of the
     /// directory in which it would be made.
     pub(crate) fn free_space(&self) -> Result<u64, Error> {
-        let doing = || format!("measuring the free space of {}", self.base);
-        let mut path = self.base.as_path();
-        let space = loop {
-            match (rustix::fs::statvfs(path), path.parent()) {
-                (Err(Errno::NOENT), Some(parent)) => path = parent,
-                (done, _) => break done.map_err(|errno| failed(doing(), errno))?,
-            }
+        let fail = |errno| {
+            let base = self.base.path();
+            failed(format!("measuring the free space of {base}"), errno)
+        };
+        let space = match self.base.open()? {
+            Some(base) => rustix::fs::fstatvfs(&base).map_err(fail)?,
+            None => self
+                .base
+                .nearest(|path| rustix::fs::statvfs(path))
+                .map_err(fail)?,
         };
         Ok(space.f_bavail.saturating_mul(space.f_frsize))
     }
 
-    /// What stands in the way of using the base, found out without changing anything.
+    /// What stands in the way of using the base, found out without changing anything in it.
     pub(crate) fn problems(&self) -> Vec<Error> {
-        let base = match self.open() {
-            Ok(base) => base,
+        let base = match self.base.open() {
+            Ok(Some(base)) => base,
+            // The first volume makes it, if it can be made.
+            Ok(None) => {
+                self.base.warn_without_record();
+                let access = Access::WRITE_OK | Access::EXEC_OK;
+                let made = self
+                    .base
+                    .nearest(|path| accessat(CWD, path, access, AtFlags::EACCESS));
+                let doing = || format!("creating the base directory {}", self.base.path());
+                return made
+                    .err()
+                    .map(|errno| failed(doing(), errno))
+                    .into_iter()
+                    .collect();
+            }
             Err(error) => return vec![error],
         };
-        let doing = |path: &str| format!("using {}{path}", self.base);
+        self.base.warn_without_record();
+        let doing = |path: &str| format!("using {}{path}", self.base.path());
         let mut problems = Vec::new();
         for (path, shown) in [
             (".", ""),
@@ -248,7 +295,7 @@ impl Store {
                 }
             };
             let access = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
-            let checked = rustix::fs::accessat(&dir, ".", access, AtFlags::EACCESS);
+            let checked = accessat(&dir, ".", access, AtFlags::EACCESS);
             if let Err(errno) = checked {
                 problems.push(failed(doing(shown), errno));
             }
@@ -263,7 +310,7 @@ impl Store {
         {
             // Everything works without them but what only a record knows: sizes, and conflicts.
             tracing::warn!(
-                base = %self.base,
+                base = %self.base.path(),
                 "the filesystem keeps no extended attributes: sizes of volumes are not remembered"
             );
         }
@@ -271,32 +318,35 @@ impl Store {
     }
 }
 
-fn is_absent(on: &OwnedFd, name: &str) -> bool {
-    let found = rustix::fs::statat(on, name, AtFlags::SYMLINK_NOFOLLOW);
-    found.is_err_and(|errno| errno == Errno::NOENT)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Creation;
+    use crate::kind::DirectoryKind;
+    use csi_types::AbsolutePath;
 
     #[test]
     fn an_object_that_was_replaced_is_no_longer_the_one_that_was_opened() {
         let top = tempfile::tempdir().expect("folder");
         let base = AbsolutePath::parse(top.path().to_str().expect("text")).expect("path");
-        let store = Store::new(base);
+        let store = Store::new(Base::new(
+            DirectoryKind::LocalHostpath,
+            base,
+            Creation::IfNeverUsed,
+            None,
+        ));
         let path = top.path().join("v/one");
         std::fs::create_dir_all(&path).expect("folders");
         let find = || {
-            let found = store.look_for(Shelf::Volumes, "one");
+            let found = store.look_for(Collection::Volumes, "one");
             found.expect("found").expect("one")
         };
         let first = find();
-        assert!(store.is_still(Shelf::Volumes, "one", &first));
+        assert!(store.still_exists(Collection::Volumes, "one", &first));
         std::fs::rename(&path, top.path().join("v/two")).expect("rename");
-        assert!(!store.is_still(Shelf::Volumes, "one", &first));
+        assert!(!store.still_exists(Collection::Volumes, "one", &first));
         std::fs::create_dir(&path).expect("folder");
-        assert!(!store.is_still(Shelf::Volumes, "one", &first));
-        assert!(store.is_still(Shelf::Volumes, "one", &find()));
+        assert!(!store.still_exists(Collection::Volumes, "one", &first));
+        assert!(store.still_exists(Collection::Volumes, "one", &find()));
     }
 }

@@ -1,31 +1,30 @@
-//! The verbs on volumes.
+//! The calls for volumes.
 //!
-//! A volume exists when its directory has its name on the shelf; everything before that happens
-//! aside. compat: "local-hostpath": a size is remembered and reported, nothing enforces it.
+//! A volume exists when its directory has its name in the collection; everything before that happens in
+//! the staging area. compat: "local-hostpath": a size is remembered and reported, nothing enforces it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
+use csi_types::Attachment;
 use driver_core::config::IdRoom;
 use driver_core::{
     Call, Capacity, CapacityQuery, CreateVolume, Error, Expanded, Kind, Page, PageRequest,
-    SizeRange, Source, Topology, Volume, VolumeId,
+    SizeRange, Source, Topology, TopologyRequirement, Volume, VolumeId,
 };
-use node_utils::Attachment;
 use rustix::fs::{Gid, Mode, Uid};
 use rustix::io::Errno;
 
 use crate::config::{Layout, Permissions};
 use crate::copy;
+use crate::crash_points;
 use crate::failure::{change, failed};
 use crate::id::{SnapshotDir, VolumeDir};
 use crate::page;
-use crate::reach::Reach;
 use crate::record::{self, SnapshotRecord, VolumeRecord, digest};
-use crate::stop;
-use crate::store::{Shelf, Store};
+use crate::store::{Collection, Store};
 
-/// How often something is made again that somebody took for a leftover.
+/// How often something is made again that another process removed as a leftover.
 const ATTEMPTS: usize = 5;
 
 /// The directories of one driver; every verb blocks.
@@ -33,32 +32,31 @@ const ATTEMPTS: usize = 5;
 pub(crate) struct Directories {
     pub(crate) store: Store,
     pub(crate) layout: Layout,
-    pub(crate) reach: Reach,
-    pub(crate) place: Option<Topology>,
+    pub(crate) topology: Option<Topology>,
     pub(crate) id_room: IdRoom,
 }
 
 /// What a volume is to be filled with, found and open.
-pub(crate) struct Filling {
-    pub(crate) shelf: Shelf,
+pub(crate) struct CopySource {
+    pub(crate) collection: Collection,
     pub(crate) name: String,
     pub(crate) dir: OwnedFd,
     /// A volume made of it cannot be smaller.
     pub(crate) least: u64,
 }
 
-/// The same, whoever has opened it.
+/// An open directory to copy, of this connection or of another one.
 pub(crate) struct Content<'a> {
     pub(crate) dir: &'a OwnedFd,
     /// Whether it has its name still.
-    pub(crate) is_still: &'a dyn Fn() -> bool,
+    pub(crate) still_exists: &'a dyn Fn() -> bool,
     pub(crate) least: u64,
     /// What it is, for errors.
-    pub(crate) called: String,
+    pub(crate) description: String,
 }
 
 /// What a volume is to be.
-pub(crate) struct Wanted {
+pub(crate) struct VolumeSpec {
     pub(crate) dir: VolumeDir,
     pub(crate) record: VolumeRecord,
     pub(crate) size: SizeRange,
@@ -66,39 +64,39 @@ pub(crate) struct Wanted {
     pub(crate) doing: String,
 }
 
-impl Filling {
+impl CopySource {
     /// What it is, for errors.
-    fn called(&self) -> String {
-        format!("{} {}", self.shelf.noun(), self.name)
+    fn description(&self) -> String {
+        format!("{} {}", self.collection.noun(), self.name)
     }
 }
 
 impl Directories {
     pub(crate) fn topology(&self) -> Vec<Topology> {
-        self.place.iter().cloned().collect()
+        self.topology.iter().cloned().collect()
     }
 
     pub(crate) fn longest_attachment(&self) -> Attachment {
         let dir = VolumeDir::longest(self.id_room.bytes());
-        self.reach.attachment(&self.layout.share, &dir)
+        self.layout.location.attachment(&dir)
     }
 
     fn volume(&self, dir: &VolumeDir, capacity: Option<u64>, source: Option<Source>) -> Volume {
         Volume {
             id: dir.id(),
             capacity,
-            attachment: self.reach.attachment(&self.layout.share, dir),
+            attachment: self.layout.location.attachment(dir),
             source,
             topology: self.topology(),
         }
     }
 
     /// What a volume is to be, as far as its request says.
-    pub(crate) fn wanted(&self, request: &CreateVolume) -> Result<Wanted, Error> {
+    pub(crate) fn spec(&self, request: &CreateVolume) -> Result<VolumeSpec, Error> {
         let dir = VolumeDir::parse(&request.id)?;
         let source = request.source.as_ref().map(normalised).transpose()?;
         let doing = format!("creating volume {dir}");
-        if let Some(place) = &self.place
+        if let Some(place) = &self.topology
             && !request.topology.accepts(place)
         {
             return Err(Error::new(Kind::OutOfSpace, doing)
@@ -115,7 +113,7 @@ impl Directories {
             created: SystemTime::now(),
         };
         let size = request.size;
-        Ok(Wanted {
+        Ok(VolumeSpec {
             dir,
             record,
             size,
@@ -128,71 +126,95 @@ impl Directories {
         call: &Call,
         request: &CreateVolume,
     ) -> Result<Volume, Error> {
-        let wanted = self.wanted(request)?;
-        let shelf = self.store.shelf_or_make(Shelf::Volumes)?;
-        let Some(source) = &wanted.record.source else {
-            let made = self.make_empty(call, &shelf, &wanted);
-            return self.outcome(call, &shelf, wanted, made);
+        let spec = self.spec(request)?;
+        let Some(source) = &spec.record.source else {
+            let collection = self.store.open_or_create(Collection::Volumes)?;
+            let made = self.make_empty(call, &collection, &spec);
+            return self.outcome(call, &collection, spec, made);
         };
-        if let Some(found) = Store::find(&shelf, Shelf::Volumes, wanted.dir.as_str())? {
-            return self.existing(&wanted, &found);
+        if let Some(found) = self
+            .store
+            .look_for(Collection::Volumes, spec.dir.as_str())?
+        {
+            return self.existing(&spec, &found);
         }
-        let filling = self.filling(source)?;
-        let is_still = || {
+        let copy_source = self
+            .copy_source(source)
+            .map_err(|error| self.elsewhere(error, &request.topology))?;
+        let collection = self.store.open_or_create(Collection::Volumes)?;
+        let still_exists = || {
             self.store
-                .is_still(filling.shelf, &filling.name, &filling.dir)
+                .still_exists(copy_source.collection, &copy_source.name, &copy_source.dir)
         };
         let content = Content {
-            dir: &filling.dir,
-            is_still: &is_still,
-            least: filling.least,
-            called: filling.called(),
+            dir: &copy_source.dir,
+            still_exists: &still_exists,
+            least: copy_source.least,
+            description: copy_source.description(),
         };
-        self.make_of(call, &shelf, wanted, &content)
+        self.make_of(call, &collection, spec, &content)
+    }
+
+    /// What to say about a source that this node does not have. It may be on another node: if the
+    /// request names a place, this error makes the scheduler choose another one, while "not found"
+    /// would keep the volume here for ever. compat: "local-hostpath".
+    fn elsewhere(&self, error: Error, topology: &TopologyRequirement) -> Error {
+        let names_a_place = !topology.requisite.is_empty() || !topology.preferred.is_empty();
+        if error.kind() != Kind::NotFound || self.topology.is_none() || !names_a_place {
+            return error;
+        }
+        Error::new(Kind::OutOfSpace, error.to_string())
+            .because("it does not exist on this node")
+            .advise("volumes are copied on the node of their source only")
     }
 
     /// Makes a volume with a content.
     pub(crate) fn make_of(
         &self,
         call: &Call,
-        shelf: &OwnedFd,
-        mut wanted: Wanted,
+        collection: &OwnedFd,
+        mut spec: VolumeSpec,
         content: &Content<'_>,
     ) -> Result<Volume, Error> {
-        let (size, doing) = (wanted.record.capacity, &wanted.doing);
-        wanted.record.capacity = at_least(size, content.least, wanted.size, doing)?;
-        let made = self.make_copy(call, shelf, &wanted, content);
-        self.outcome(call, shelf, wanted, made)
+        let (size, doing) = (spec.record.capacity, &spec.doing);
+        spec.record.capacity = at_least(size, content.least, spec.size, doing)?;
+        let made = self.make_copy(call, collection, &spec, content);
+        self.outcome(call, collection, spec, made)
     }
 
-    /// What is told of a volume after it was made, or not.
+    /// The answer after the attempt to make a volume.
     fn outcome(
         &self,
         call: &Call,
-        shelf: &OwnedFd,
-        wanted: Wanted,
+        collection: &OwnedFd,
+        spec: VolumeSpec,
         made: Result<bool, Error>,
     ) -> Result<Volume, Error> {
-        self.store.tidy(if made.is_ok() {
+        self.store.clean_up(if made.is_ok() {
             Duration::ZERO
         } else {
             call.remaining() / 2
         });
         if matches!(made, Ok(true)) {
-            let Wanted { dir, record, .. } = wanted;
+            let VolumeSpec { dir, record, .. } = spec;
             return Ok(self.volume(&dir, Some(record.capacity), record.source));
         }
         // Also after an error: one that an earlier call made exists, whatever keeps us from making it.
-        let name = wanted.dir.as_str();
-        match (made, Store::find(shelf, Shelf::Volumes, name)?) {
-            (_, Some(found)) => self.existing(&wanted, &found),
+        let name = spec.dir.as_str();
+        match (made, Store::find(collection, Collection::Volumes, name)?) {
+            (_, Some(found)) => self.existing(&spec, &found),
             (Err(error), None) => Err(error.with_effect(call.effect())),
-            (Ok(_), None) => Err(Store::taken(shelf, name, &wanted.doing)),
+            (Ok(_), None) => Err(Store::taken(collection, name, &spec.doing)),
         }
     }
 
     /// Makes an empty volume; `false` if the name is taken. After an error nothing of it is left.
-    fn make_empty(&self, call: &Call, shelf: &OwnedFd, wanted: &Wanted) -> Result<bool, Error> {
+    fn make_empty(
+        &self,
+        call: &Call,
+        collection: &OwnedFd,
+        spec: &VolumeSpec,
+    ) -> Result<bool, Error> {
         let permissions = self.layout.permissions;
         let mode = if permissions.mode.is_some() {
             0o700
@@ -200,11 +222,14 @@ impl Directories {
             0o755
         };
         let make = || {
-            let aside = self.store.workshop.make_empty(shelf.as_fd(), mode)?;
-            permit(aside.dir(), permissions)?;
-            wanted.record.write(aside.dir())?;
-            stop::mark("record");
-            aside.commit(call, shelf.as_fd(), wanted.dir.as_str())
+            let staged = self
+                .store
+                .staging_area
+                .make_empty(collection.as_fd(), mode)?;
+            permit(staged.dir(), permissions)?;
+            spec.record.write(staged.dir())?;
+            crash_points::mark("record");
+            staged.commit(call, collection.as_fd(), spec.dir.as_str())
         };
         let mut outcome = make();
         for _ in 1..ATTEMPTS {
@@ -216,35 +241,38 @@ impl Directories {
         match outcome {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => Ok(false),
-            Err(errno) => Err(failed(wanted.doing.clone(), errno)),
+            Err(errno) => Err(failed(spec.doing.clone(), errno)),
         }
     }
 
-    /// Makes a volume with a content; `false` if the name was taken meanwhile. After an error
+    /// Makes a volume with a content; `false` if the name was taken by another process. After an error
     /// nothing of it is left.
     fn make_copy(
         &self,
         call: &Call,
-        shelf: &OwnedFd,
-        wanted: &Wanted,
+        collection: &OwnedFd,
+        spec: &VolumeSpec,
         content: &Content<'_>,
     ) -> Result<bool, Error> {
-        let doing = wanted.doing.as_str();
+        let doing = spec.doing.as_str();
         let fail = |errno| failed(doing, errno);
         // What an earlier copy left may be the room that this one needs.
-        self.store.tidy(call.remaining() / 2);
+        self.store.clean_up(call.remaining() / 2);
         let base = self.store.open()?;
-        let bench = self.store.workshop.open(&base)?;
-        let aside = bench.make_filled().map_err(fail)?;
-        let copied = copy::copy_tree(content.dir, aside.dir(), aside.folder(), call, doing)?;
-        // Had it been deleted meanwhile, files would be missing from the copy.
-        if !(content.is_still)() {
-            return Err(Error::not_found(format!("{doing} from {}", content.called)));
+        let staging = self.store.staging_area.open(&base)?;
+        let staged = staging.make_filled().map_err(fail)?;
+        let copied = copy::copy_tree(content.dir, staged.dir(), staged.folder(), call, doing)?;
+        // If it was deleted during the copy, files are missing from the copy.
+        if !(content.still_exists)() {
+            return Err(Error::not_found(format!(
+                "{doing} from {}",
+                content.description
+            )));
         }
-        permit(aside.dir(), self.layout.permissions).map_err(fail)?;
-        wanted.record.write(aside.dir()).map_err(fail)?;
-        stop::mark("record");
-        match aside.commit(call, shelf.as_fd(), wanted.dir.as_str()) {
+        permit(staged.dir(), self.layout.permissions).map_err(fail)?;
+        spec.record.write(staged.dir()).map_err(fail)?;
+        crash_points::mark("record");
+        match staged.commit(call, collection.as_fd(), spec.dir.as_str()) {
             Ok(()) => {}
             Err(Errno::EXIST) => return Ok(false),
             Err(errno) => return Err(fail(errno)),
@@ -253,10 +281,10 @@ impl Directories {
         Ok(true)
     }
 
-    pub(crate) fn filling(&self, source: &Source) -> Result<Filling, Error> {
-        let (shelf, name) = match source {
-            Source::Volume(id) => (Shelf::Volumes, VolumeDir::parse(id)?.to_string()),
-            Source::Snapshot(id) => (Shelf::Snapshots, SnapshotDir::parse(id)?.to_string()),
+    pub(crate) fn copy_source(&self, source: &Source) -> Result<CopySource, Error> {
+        let (collection, name) = match source {
+            Source::Volume(id) => (Collection::Volumes, VolumeDir::parse(id)?.to_string()),
+            Source::Snapshot(id) => (Collection::Snapshots, SnapshotDir::parse(id)?.to_string()),
             Source::Elsewhere(source) => {
                 return Err(Error::invalid(format!("opening {source} as a source"))
                     .because("it is in another connection"));
@@ -264,42 +292,42 @@ impl Directories {
         };
         let dir = self
             .store
-            .look_for(shelf, &name)?
-            .ok_or_else(|| Error::not_found(format!("{} {name} as a source", shelf.noun())))?;
-        let least = match shelf {
-            Shelf::Volumes => VolumeRecord::read(&dir).map_or(0, |record| record.capacity),
-            Shelf::Snapshots => SnapshotRecord::read(&dir).map_or(0, |record| record.size),
+            .look_for(collection, &name)?
+            .ok_or_else(|| Error::not_found(format!("{} {name} as a source", collection.noun())))?;
+        let least = match collection {
+            Collection::Volumes => VolumeRecord::read(&dir).map_or(0, |record| record.capacity),
+            Collection::Snapshots => SnapshotRecord::read(&dir).map_or(0, |record| record.size),
         };
-        Ok(Filling {
-            shelf,
+        Ok(CopySource {
+            collection,
             name,
             dir,
             least,
         })
     }
 
-    /// Answers for a volume that is there already, if it is what is wanted. One without a record,
+    /// Answers for a volume that is there already, if it matches the request. One without a record,
     /// democratic-csi's own, is taken as it is. compat: "local-hostpath".
-    pub(crate) fn existing(&self, wanted: &Wanted, found: &OwnedFd) -> Result<Volume, Error> {
-        let Wanted {
+    pub(crate) fn existing(&self, spec: &VolumeSpec, found: &OwnedFd) -> Result<Volume, Error> {
+        let VolumeSpec {
             dir,
-            record: wanted,
+            record: spec,
             size,
             ..
-        } = wanted;
+        } = spec;
         let exists = || Error::new(Kind::Conflict, format!("volume {dir} exists"));
         let Some(record) = VolumeRecord::read(found) else {
             // A copy of ours has a record where one can be kept. This may be half of one.
-            if wanted.source.is_some() && record::can_be_kept(found) {
+            if spec.source.is_some() && record::can_be_kept(found) {
                 return Err(exists()
                     .because("it was not made by this program, so it may not be a whole copy")
                     .advise("delete that directory, and the copy is made again"));
             }
-            return Ok(self.volume(dir, None, wanted.source.clone()));
+            return Ok(self.volume(dir, None, spec.source.clone()));
         };
-        let other = if record.source != wanted.source {
+        let other = if record.source != spec.source {
             "it was made from another source"
-        } else if record.parameters != wanted.parameters {
+        } else if record.parameters != spec.parameters {
             "it was made with other parameters"
         } else if !size.holds(record.capacity) {
             "it has another size"
@@ -311,13 +339,13 @@ impl Directories {
 
     pub(crate) fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
         let dir = VolumeDir::parse(id)?;
-        self.store.remove(call, Shelf::Volumes, dir.as_str())
+        self.store.remove(call, Collection::Volumes, dir.as_str())
     }
 
     pub(crate) fn get_volume(&self, id: &VolumeId) -> Result<Volume, Error> {
         let dir = VolumeDir::parse(id)?;
         self.store
-            .look_for(Shelf::Volumes, dir.as_str())?
+            .look_for(Collection::Volumes, dir.as_str())?
             .map(|found| self.described(&dir, &found))
             .ok_or_else(|| Error::not_found(format!("volume {dir}")))
     }
@@ -330,13 +358,17 @@ impl Directories {
 
     pub(crate) fn list_volumes(&self, page: &PageRequest) -> Result<Page<Volume>, Error> {
         let ours = |name: &str| VolumeDir::new(name).is_some();
-        let shelf = self.store.shelf(Shelf::Volumes)?;
-        let (names, next) =
-            page::page(shelf.as_ref().map(AsFd::as_fd), Shelf::Volumes, page, ours)?;
+        let collection = self.store.collection(Collection::Volumes)?;
+        let (names, next) = page::page(
+            collection.as_ref().map(AsFd::as_fd),
+            Collection::Volumes,
+            page,
+            ours,
+        )?;
         let mut entries = Vec::with_capacity(names.len());
         for dir in names.iter().filter_map(|name| VolumeDir::new(name)) {
-            let Some(on) = &shelf else { break };
-            let found = Store::find(on, Shelf::Volumes, dir.as_str())?;
+            let Some(on) = &collection else { break };
+            let found = Store::find(on, Collection::Volumes, dir.as_str())?;
             entries.extend(found.map(|found| self.described(&dir, &found)));
         }
         Ok(Page { entries, next })
@@ -352,7 +384,7 @@ impl Directories {
         let doing = format!("expanding volume {dir}");
         let found = self
             .store
-            .look_for(Shelf::Volumes, dir.as_str())?
+            .look_for(Collection::Volumes, dir.as_str())?
             .ok_or_else(|| Error::not_found(format!("volume {dir}")))?;
         let record = VolumeRecord::read(&found);
         let now = record.as_ref().map(|record| record.capacity);
@@ -384,13 +416,13 @@ impl Directories {
             let grown = VolumeRecord { capacity, ..record };
             change(call, || grown.write(&found))
                 .map_err(|errno| failed(doing, errno).with_effect(call.effect()))?;
-            stop::mark("record");
+            crash_points::mark("record");
         }
         Ok(done(capacity))
     }
 
     pub(crate) fn capacity(&self, query: &CapacityQuery) -> Result<Capacity, Error> {
-        if let (Some(place), Some(asked)) = (&self.place, &query.topology)
+        if let (Some(place), Some(asked)) = (&self.topology, &query.topology)
             && !place.reaches(asked)
         {
             return Ok(Capacity::default());
@@ -412,9 +444,9 @@ fn normalised(source: &Source) -> Result<Source, Error> {
     })
 }
 
-/// The size of a copy: as wanted, but not less than the source needs.
-fn at_least(size: u64, least: u64, wanted: SizeRange, doing: &str) -> Result<u64, Error> {
-    match wanted.limit() {
+/// The size of a copy: as requested, but not less than the source needs.
+fn at_least(size: u64, least: u64, range: SizeRange, doing: &str) -> Result<u64, Error> {
+    match range.limit() {
         Some(limit) if least > limit => Err(Error::new(Kind::OutOfRange, doing).because(format!(
             "its source needs {least} bytes, the limit is {limit}"
         ))),
@@ -423,18 +455,18 @@ fn at_least(size: u64, least: u64, wanted: SizeRange, doing: &str) -> Result<u64
 }
 
 /// Gives a directory the mode and owner of the configuration.
-fn permit(dir: BorrowedFd<'_>, wanted: Permissions) -> Result<(), Errno> {
-    if let Some(mode) = wanted.mode {
+fn permit(dir: BorrowedFd<'_>, permissions: Permissions) -> Result<(), Errno> {
+    if let Some(mode) = permissions.mode {
         rustix::fs::fchmod(dir, Mode::from_raw_mode(mode))?;
-        stop::mark("mode");
+        crash_points::mark("mode");
     }
-    if wanted.user.is_some() || wanted.group.is_some() {
+    if permissions.user.is_some() || permissions.group.is_some() {
         let (user, group) = (
-            wanted.user.map(Uid::from_raw),
-            wanted.group.map(Gid::from_raw),
+            permissions.user.map(Uid::from_raw),
+            permissions.group.map(Gid::from_raw),
         );
         rustix::fs::fchown(dir, user, group)?;
-        stop::mark("owner");
+        crash_points::mark("owner");
     }
     Ok(())
 }

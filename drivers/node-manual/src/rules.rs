@@ -3,8 +3,8 @@
 //! compat: "node-manual". A share or a directory can be used by everybody at once; of a disk there
 //! is one writer, unless a workload that knows what it does gets it as a raw device.
 
+use csi_types::{AccessMode, Attachment};
 use driver_core::AccessRules;
-use node_utils::{AccessMode, Attachment};
 
 const NONE: &[&str] = &[];
 const NFS: &[&str] = &["nfs"];
@@ -77,7 +77,7 @@ fn one_writer() -> Vec<AccessMode> {
 
 #[cfg(test)]
 mod tests {
-    use node_utils::{Access, FsType, MountAccess, VolumeCapability};
+    use csi_types::{Access, FsType, MountAccess, VolumeCapability};
 
     use super::*;
 

@@ -1,7 +1,7 @@
-//! Logging in: with the key, with the password, and in the dialogue that some servers ask for it in.
+//! Authentication: by key, by password, and by keyboard-interactive.
 //!
-//! Each way is tried once and only if the server offers it: servers count failures. `FreeBSD` and
-//! TrueNAS often offer the dialogue only, and mean the password by it.
+//! Each method is tried once and only if the server offers it, because servers count failures. `FreeBSD` and TrueNAS
+//! often offer keyboard-interactive only, and expect the password there.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use secrecy::{ExposeSecret, SecretString};
 use crate::key::Key;
 use crate::settings::Settings;
 
-/// More questions than any server has a reason to ask.
+/// The maximum number of rounds of prompts.
 const QUESTIONS: usize = 8;
 
-/// Why nobody was logged in.
+/// Why the login failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AuthError {
     #[error("log in as `{user}`: the server refused {tried} and takes {offered}")]
@@ -31,13 +31,13 @@ pub(crate) enum AuthError {
     Transport(#[from] russh::Error),
 }
 
-/// What was tried, and what the server would still take.
+/// The methods tried, and those the server still accepts.
 struct Attempts {
     tried: Vec<&'static str>,
     offered: Option<MethodSet>,
 }
 
-/// Logs in, or says what was tried.
+/// Logs in; the error lists what was tried.
 pub(crate) async fn log_in<H: Handler>(
     handle: &mut Handle<H>,
     settings: &Settings,
@@ -78,7 +78,7 @@ async fn with_key<H: Handler>(
     user: &str,
     key: &Key,
 ) -> Result<AuthResult, russh::Error> {
-    // SHA-1 signatures are refused by today's servers; the newest that this one knows is taken.
+    // Current servers refuse SHA-1 signatures; use the best hash that this server supports.
     let hash = match key.0.algorithm() {
         Algorithm::Rsa { .. } => handle.best_supported_rsa_hash().await?.flatten(),
         _ => None,
@@ -109,7 +109,7 @@ async fn in_dialogue<H: Handler>(
             }
             KeyboardInteractiveAuthResponse::InfoRequest { prompts, .. } => prompts,
         };
-        // What is echoed is no password.
+        // A prompt with echo does not ask for a password.
         let reply = |echo: bool| if echo { "" } else { password.expose_secret() };
         let replies = prompts.iter().map(|prompt| reply(prompt.echo).to_owned());
         answer = handle
@@ -125,7 +125,7 @@ async fn in_dialogue<H: Handler>(
 // === impl Attempts ===
 
 impl Attempts {
-    /// Remembers an attempt; `true` if it opened the door.
+    /// Records an attempt; `true` if it succeeded.
     fn note(&mut self, what: &'static str, answer: AuthResult) -> bool {
         match answer {
             AuthResult::Success => true,
@@ -139,7 +139,7 @@ impl Attempts {
         }
     }
 
-    /// Before the first answer nobody knows what the server offers.
+    /// Before the first answer the offered methods are not known, so every method is tried.
     fn offers(&self, method: MethodKind) -> bool {
         self.offered
             .as_ref()

@@ -1,8 +1,8 @@
-//! Whether the machine that answers is the one that was meant.
+//! Verifies the host key of the server.
 //!
-//! Either its key is configured, as a fingerprint, a public key or a `known_hosts` text; or the
-//! first key of this process is believed, with a warning that says how to pin it. Certificates of
-//! hosts are not understood and refused. democratic-csi checked nothing.
+//! The key is either configured (fingerprint, public key or `known_hosts` text), or the first key seen by this
+//! process is trusted, with a warning that says how to pin it. Host certificates are not supported and refused.
+//! democratic-csi checks nothing.
 
 use std::fmt;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ use russh::keys::ssh_key::Fingerprint;
 use russh::keys::{Algorithm, HashAlg, PublicKey, check_known_hosts_path, known_hosts};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// What the server has to prove about itself.
+/// How the host key of the server is verified.
 #[derive(Clone)]
 pub struct HostKeys(Rule);
 
@@ -21,9 +21,9 @@ pub struct HostKeys(Rule);
 enum Rule {
     /// One of these.
     Pinned(Vec<Pin>),
-    /// What this `known_hosts` text says about the host.
+    /// The keys of this `known_hosts` text.
     Known(String),
-    /// The first one that is seen, from then on.
+    /// The first key seen; from then on only that one.
     FirstUse(Arc<Mutex<Option<PublicKey>>>),
 }
 
@@ -96,7 +96,7 @@ impl HostKeys {
         Self(Rule::FirstUse(Arc::default()))
     }
 
-    /// The kinds of keys worth asking the server for; `None` is any.
+    /// The key types to request from the server; `None` is any.
     pub(crate) fn algorithms(&self, host: &str, port: u16) -> Option<Vec<Algorithm>> {
         let kinds: Vec<Algorithm> = match &self.0 {
             Rule::Pinned(pins) => {
@@ -120,7 +120,7 @@ impl HostKeys {
         (!kinds.is_empty()).then_some(kinds)
     }
 
-    /// Judges the key that the host has proved to have.
+    /// Checks the key that the host has proved to own.
     pub(crate) fn check(&self, host: &str, port: u16, key: &PublicKey) -> Result<(), Refusal> {
         let shown = key.fingerprint(HashAlg::Sha256).to_string();
         match &self.0 {
@@ -209,7 +209,7 @@ fn plain_lines(text: &str) -> String {
     plain
 }
 
-/// The keys of `@revoked` lines; whichever host they name, nobody should have them.
+/// The keys of `@revoked` lines, for any host.
 fn revoked(text: &str) -> impl Iterator<Item = PublicKey> {
     text.lines().filter_map(|line| {
         let mut fields = line.split_whitespace();

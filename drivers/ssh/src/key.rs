@@ -1,6 +1,6 @@
-//! A private key in any of the forms that the `ssh2` client of democratic-csi takes.
+//! Private keys in every format that the `ssh2` client of democratic-csi accepts.
 //!
-//! The text may be indented, as it is in most YAML files, have any line ends, and be encrypted.
+//! The text may be indented, as in most YAML files, have any line ends, and be encrypted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use secrecy::{ExposeSecret, SecretString};
 #[derive(Clone)]
 pub struct Key(pub(crate) Arc<PrivateKey>);
 
-/// Why a text is no key that can be used.
+/// Why a key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidKey {
-    /// It has to be a private key in PEM, OpenSSH or `PuTTY` form.
+    /// Not a private key in PEM, OpenSSH or `PuTTY` format.
     #[error("this is no private key in a form that can be read (PEM, OpenSSH, PuTTY)")]
     Unreadable,
     /// The name of a file instead of what is in it.
@@ -24,7 +24,7 @@ pub enum InvalidKey {
     /// The passphrase is missing.
     #[error("the private key is encrypted and no passphrase is given")]
     Encrypted,
-    /// The passphrase does not fit.
+    /// The passphrase is wrong.
     #[error("the private key cannot be decrypted with the passphrase that is given")]
     WrongPassphrase,
 }
@@ -32,12 +32,12 @@ pub enum InvalidKey {
 // === impl Key ===
 
 impl Key {
-    /// Reads a key. What the text holds is in no error.
+    /// Reads a key. No error contains any of the text.
     pub fn parse(
         text: &SecretString,
         passphrase: Option<&SecretString>,
     ) -> Result<Self, InvalidKey> {
-        // Indentation is no part of any form; some forms are refused because of it.
+        // Some formats are refused if they are indented.
         let lines: Vec<&str> = text.expose_secret().lines().map(str::trim).collect();
         let plain = SecretString::from(lines.join("\n"));
         let passphrase = passphrase
@@ -65,7 +65,7 @@ fn looks_encrypted(text: &str) -> bool {
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The public half is no secret and tells keys apart.
+        // The public key is not secret and identifies the key.
         f.write_str(
             &self
                 .0

@@ -1,9 +1,10 @@
-//! Commands on another machine, over SSH: one [`exec::Runner`] for one host.
+//! Runs commands on another machine over SSH: one [`exec::Runner`] per host.
 //!
-//! Connections are opened on first use, shared by all calls, kept alive and reopened after a loss;
-//! whatever is asked for, the remote command is the constant [`exec::script::REMOTE_COMMAND`], and
-//! the commands travel on its standard input. Nothing here knows what a command means, and nothing
-//! is repeated once it was sent. The truth is in RFC 4251 to 4254 and in OpenSSH's `sshd_config(5)`.
+//! Connections are opened on first use, shared by all calls, kept alive, and reopened after a loss. The remote
+//! command is always the constant [`exec::script::REMOTE_COMMAND`]; the commands travel on its standard input. This
+//! crate does not know what a command means, and it repeats nothing that was sent.
+//!
+//! Reference: RFC 4251 to 4254, OpenSSH `sshd_config(5)`.
 #![forbid(unsafe_code)]
 
 mod auth;

@@ -1,14 +1,13 @@
-//! The connections to one machine: as few as do, opened when they are needed.
+//! The connections to one machine: as few as possible, opened on demand.
 //!
-//! One attempt at a time connects, in a task of its own. Whoever needs a turn waits for its end and
-//! for a turn on the open connections, whichever comes first: a server that admits no further
-//! connection makes calls slower, and fails none. Only where no connection is open, the error of the
-//! attempt is that of everybody who waited for it. After a failure the next attempt has to wait, each
-//! time longer, so that a machine that starts again is not stormed and a wrong password locks nobody
-//! out. What the server allows is learnt from its refusals. Where all turns are in use one is free in a moment;
-//! only if none is for a while, or somebody has waited for long, one more connection is opened.
+//! At most one attempt to connect runs at a time, in its own task. A caller waits for that attempt or for a permit on
+//! an open connection, whichever comes first. So a server that accepts no further connection slows calls down but
+//! fails none. Only if no connection is open, all waiting callers get the error of the attempt. After a failure the
+//! next attempt waits, each time longer, so that a rebooting machine is not flooded and a wrong password does not
+//! lock the account. The limits of the server are learnt from its refusals. When all permits are in use, another
+//! connection is opened only after none became free for a while, or after a caller waited too long.
 
-mod line;
+mod queue;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::Instrument as _;
 
-use self::line::Line;
+use self::queue::Queue;
 use crate::session::{ConnectError, Session};
 use crate::settings::Settings;
 
@@ -27,20 +26,20 @@ use crate::settings::Settings;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// So long nobody had a turn before there is one more connection.
-const CROWDED: Duration = Duration::from_secs(1);
-/// Nor does anybody wait for longer than this before there is one.
-const LATE: Duration = Duration::from_secs(5);
-/// So many refusals of its last turn in one call, and a connection is replaced.
-const PATIENCE: u32 = 3;
+/// Another connection is opened after no permit became free for this long.
+const BUSY_FOR: Duration = Duration::from_secs(1);
+/// Another connection is opened if a caller has waited this long.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// A connection is replaced after its last permit was refused this often in one call.
+const REFUSALS_BEFORE_RECONNECT: u32 = 3;
 
 /// The connections to one machine.
 #[derive(Debug)]
 pub(crate) struct Pool {
     settings: Arc<Settings>,
-    line: Line,
+    queue: Queue,
     state: Mutex<State>,
-    /// Changes whenever an attempt to connect begins.
+    /// Changes whenever an attempt to connect starts.
     attempts: watch::Sender<()>,
 }
 
@@ -53,39 +52,39 @@ struct State {
     not_before: Option<Instant>,
 }
 
-/// The right to run one script on a connection.
-pub(crate) struct Turn {
+/// The permit to run one script on a connection.
+pub(crate) struct SessionPermit {
     pub(crate) session: Arc<Session>,
     permit: OwnedSemaphorePermit,
 }
 
-/// An attempt to connect. It is closed when it is over, and has left its error if it failed.
+/// An attempt to connect. The channel is closed when the attempt is over; after a failure it holds the error.
 type Attempt = watch::Receiver<Option<ConnectError>>;
 
-/// What opens a connection.
+/// Opens a connection.
 trait Opening: Future<Output = Result<Session, ConnectError>> + Send + 'static {}
 
 impl<F> Opening for F where F: Future<Output = Result<Session, ConnectError>> + Send + 'static {}
 
-/// An attempt as long as it is under way.
-struct UnderWay {
+/// Ends an attempt when it is finished or dropped.
+struct AttemptGuard {
     pool: Arc<Pool>,
     /// `None` once it has ended.
     outcome: Option<watch::Sender<Option<ConnectError>>>,
 }
 
-/// What the search for a free turn found.
-enum Found {
-    Turn(Turn),
-    /// These connections are in use, and what may come besides them.
-    Busy(Vec<Arc<Session>>, More),
+/// The result of the search for a free permit.
+enum Search {
+    Permit(SessionPermit),
+    /// All permits of these connections are in use; when to look again.
+    Busy(Vec<Arc<Session>>, NextConnection),
 }
 
-/// When there may be one more connection.
-enum More {
-    /// There are as many as there may be.
+/// When another connection may be opened.
+enum NextConnection {
+    /// The maximum number of connections is open.
     Never,
-    /// The last failure asks for a pause.
+    /// The last failure imposes a pause.
     After(Instant),
     Attempt(Attempt),
 }
@@ -96,7 +95,7 @@ impl Pool {
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
             settings: Arc::new(settings),
-            line: Line::default(),
+            queue: Queue::default(),
             state: Mutex::default(),
             attempts: watch::Sender::default(),
         }
@@ -106,32 +105,35 @@ impl Pool {
         &self.settings
     }
 
-    /// Waits for a turn on any connection, behind those that began earlier. The caller bounds the wait.
-    pub(crate) async fn turn(self: &Arc<Self>, since: Instant) -> Result<Turn, ConnectError> {
+    /// Waits for a permit on any connection. Older calls go first. The caller bounds the wait.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        since: Instant,
+    ) -> Result<SessionPermit, ConnectError> {
         let joined = Instant::now();
-        let place = self.line.join(since);
+        let entry = self.queue.enter(since);
         tokio::select! {
             biased;
-            // Before anybody begins another attempt.
+            // Checked first, so that no further attempt starts.
             error = self.unreachable() => return Err(error),
-            () = place.first() => {}
+            () = entry.wait_until_first() => {}
         }
-        let crowded_at = (Instant::now() + CROWDED).min(joined + LATE);
+        let busy_at = (Instant::now() + BUSY_FOR).min(joined + LONGEST_WAIT);
         loop {
-            let (sessions, more) = match self.find(crowded_at) {
-                Found::Turn(turn) => return Ok(turn),
-                Found::Busy(sessions, more) => (sessions, more),
+            let (sessions, more) = match self.find(busy_at) {
+                Search::Permit(permit) => return Ok(permit),
+                Search::Busy(sessions, more) => (sessions, more),
             };
             tokio::select! {
                 biased;
-                Some(turn) = freed(&sessions) => {
-                    // A closed connection is sorted out in the next round.
-                    if !turn.session.is_closed() {
-                        return Ok(turn);
+                Some(permit) = next_permit(&sessions) => {
+                    // A closed connection is removed in the next round.
+                    if !permit.session.is_closed() {
+                        return Ok(permit);
                     }
                 }
-                came = more.comes() => {
-                    if let Err(error) = came
+                next_number = more.wait() => {
+                    if let Err(error) = next_number
                         && sessions.iter().all(|session| session.is_closed())
                     {
                         return Err(error);
@@ -141,13 +143,13 @@ impl Pool {
         }
     }
 
-    /// Ends when an attempt fails while no connection is open.
+    /// Returns the error when an attempt fails while no connection is open.
     async fn unreachable(&self) -> ConnectError {
         let mut attempts = self.attempts.subscribe();
         loop {
-            let attempt = self.state().under_way();
+            let attempt = self.state().current_attempt();
             if let Some(mut attempt) = attempt
-                // A copy: what is looked at is locked.
+                // Copied, because the value is locked.
                 && let Ok(Some(error)) = attempt.wait_for(Option::is_some).await.map(|it| it.clone())
                 && self
                     .state()
@@ -158,55 +160,55 @@ impl Pool {
                 return error;
             }
             if attempts.changed().await.is_err() {
-                // It is of this pool.
+                // The sender belongs to this pool.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// A free turn, or what to wait for; begins an attempt if one more connection would do. From `crowded_at`
-    /// on it would.
-    fn find(self: &Arc<Self>, crowded_at: Instant) -> Found {
+    /// A free permit, or what to wait for. Starts an attempt if one more connection would help, which is the case
+    /// from `busy_at` on.
+    fn find(self: &Arc<Self>, busy_at: Instant) -> Search {
         let mut state = self.state();
-        if let Some(turn) = state.free() {
-            return Found::Turn(turn);
+        if let Some(permit) = state.free() {
+            return Search::Permit(permit);
         }
         let more = if state.sessions.len() >= self.settings.connections.max(1) {
-            More::Never
-        } else if let Some(attempt) = state.under_way() {
-            More::Attempt(attempt)
+            NextConnection::Never
+        } else if let Some(attempt) = state.current_attempt() {
+            NextConnection::Attempt(attempt)
         } else if let Some(time) = state.not_before.filter(|time| *time > Instant::now()) {
-            More::After(time)
-        } else if !state.sessions.is_empty() && Instant::now() < crowded_at {
-            More::After(crowded_at)
+            NextConnection::After(time)
+        } else if !state.sessions.is_empty() && Instant::now() < busy_at {
+            NextConnection::After(busy_at)
         } else {
             let attempt = state.attempt.insert(self.attempt()).clone();
             self.attempts.send_replace(());
-            More::Attempt(attempt)
+            NextConnection::Attempt(attempt)
         };
-        Found::Busy(state.sessions.clone(), more)
+        Search::Busy(state.sessions.clone(), more)
     }
 
-    /// Begins to open one more connection.
+    /// Starts to open one more connection.
     ///
-    /// It goes to its end even if nobody waits for it any more: the next call has use for it, and
-    /// servers punish logins that are broken off.
+    /// It continues even if no caller waits for it any more: the next call can use it, and servers punish aborted
+    /// logins.
     fn attempt(self: &Arc<Self>) -> Attempt {
         let settings = Arc::clone(&self.settings);
-        self.begin(async move { Session::open(&settings).await })
+        self.start_attempt(async move { Session::open(&settings).await })
     }
 
-    fn begin(self: &Arc<Self>, opening: impl Opening) -> Attempt {
+    fn start_attempt(self: &Arc<Self>, opening: impl Opening) -> Attempt {
         let (outcome, attempt) = watch::channel(None);
         let pool = Arc::clone(self);
         let work = async move {
-            // Not before it runs: one that never does is dropped while the state is locked.
-            let under_way = UnderWay {
+            // Created when the task runs: a task that never runs is dropped while the state is locked.
+            let guard = AttemptGuard {
                 pool,
                 outcome: Some(outcome),
             };
             let opened = opening.await;
-            under_way.end(opened);
+            guard.finish(opened);
         };
         tokio::spawn(work.in_current_span());
         attempt
@@ -217,22 +219,22 @@ impl Pool {
     }
 }
 
-/// The next turn on any of the connections, if there are any.
-async fn freed(sessions: &[Arc<Session>]) -> Option<Turn> {
+/// The next free permit of any of the connections, if there are any.
+async fn next_permit(sessions: &[Arc<Session>]) -> Option<SessionPermit> {
     let waits = sessions.iter().cloned().map(|session| async move {
-        let permit = Arc::clone(&session.turns).acquire_owned().await;
-        // Closed semaphores do not exist.
-        permit.ok().map(|permit| Turn { session, permit })
+        let permit = Arc::clone(&session.permits).acquire_owned().await;
+        // The semaphores are never closed.
+        permit.ok().map(|permit| SessionPermit { session, permit })
     });
     let mut waits: FuturesUnordered<_> = waits.collect();
     waits.next().await.flatten()
 }
 
-// === impl More ===
+// === impl NextConnection ===
 
-impl More {
-    /// Ends when it is time to look again, or with the error of the attempt.
-    async fn comes(self) -> Result<(), ConnectError> {
+impl NextConnection {
+    /// Waits until it is time to look again. Returns the error of the attempt, if it failed.
+    async fn wait(self) -> Result<(), ConnectError> {
         match self {
             Self::Never => std::future::pending().await,
             Self::After(time) => {
@@ -247,11 +249,11 @@ impl More {
     }
 }
 
-// === impl UnderWay ===
+// === impl AttemptGuard ===
 
-impl UnderWay {
-    fn end(mut self, opened: Result<Session, ConnectError>) {
-        // Whoever looks from now on finds what became of it, and nothing under way.
+impl AttemptGuard {
+    fn finish(mut self, opened: Result<Session, ConnectError>) {
+        // From here on other tasks see the result and no attempt in progress.
         let mut state = self.pool.state();
         let outcome = self.outcome.take();
         match opened {
@@ -262,7 +264,7 @@ impl UnderWay {
             Err(error) => {
                 state.fail();
                 if !state.sessions.is_empty() {
-                    // No call tells it.
+                    // No call reports this error.
                     tracing::info!(error = error.chain(), "the open connections have to do");
                 }
                 if let Some(outcome) = &outcome {
@@ -274,9 +276,9 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for AttemptGuard {
     fn drop(&mut self) {
-        // It met a defect: the next one would meet it as well, and the next, without a pause.
+        // The task panicked. Without a pause the next attempt could panic as well, and again.
         if self.outcome.is_some() {
             let mut state = self.pool.state();
             state.fail();
@@ -288,16 +290,16 @@ impl Drop for UnderWay {
 // === impl State ===
 
 impl State {
-    fn free(&mut self) -> Option<Turn> {
+    fn free(&mut self) -> Option<SessionPermit> {
         self.sessions.retain(|session| !session.is_closed());
         self.sessions.iter().find_map(|session| {
-            let permit = Arc::clone(&session.turns).try_acquire_owned().ok()?;
+            let permit = Arc::clone(&session.permits).try_acquire_owned().ok()?;
             let session = Arc::clone(session);
-            Some(Turn { session, permit })
+            Some(SessionPermit { session, permit })
         })
     }
 
-    fn under_way(&self) -> Option<Attempt> {
+    fn current_attempt(&self) -> Option<Attempt> {
         let is_open = |attempt: &&Attempt| attempt.has_changed().is_ok();
         self.attempt.as_ref().filter(is_open).cloned()
     }
@@ -324,22 +326,22 @@ impl std::fmt::Debug for State {
     }
 }
 
-// === impl Turn ===
+// === impl SessionPermit ===
 
-impl Turn {
-    /// The server has no room for as many sessions as were thought: from now on there is one turn
-    /// less. What keeps the last one from being used is a script that was given up: some time is left
-    /// to it to end, and then another connection takes the place of this one.
-    pub(crate) async fn give_up(self, refusals: &mut u32) {
+impl SessionPermit {
+    /// The server allows fewer sessions than assumed: lowers the limit by one. If the limit is one already, the
+    /// session is probably still used by a script that was given up. It gets some time to end; then another
+    /// connection replaces this one.
+    pub(crate) async fn reduce_limit(self, refusals: &mut u32) {
         let Self { session, permit } = self;
-        if session.lose_turn() {
+        if session.lower_limit() {
             permit.forget();
             return;
         }
         *refusals += 1;
-        // Once in a call: a server that never opens a session is not stormed with logins.
-        if *refusals == PATIENCE {
-            // Its only turn is this one, so that nobody else is heard over it.
+        // Once per call: a server that never opens a session is not flooded with logins.
+        if *refusals == REFUSALS_BEFORE_RECONNECT {
+            // Its only permit is this one, so no other script runs on it.
             session.retire().await;
         } else {
             let pause = FIRST_PAUSE.saturating_mul(1 << (*refusals).min(8));
@@ -356,12 +358,12 @@ mod tests {
     async fn an_attempt_that_met_a_defect_has_failed_and_the_next_one_waits_longer() {
         let pool = Arc::new(Pool::new(Settings::new("nas", "csi")));
         for failures in 1..3 {
-            let mut attempt = pool.begin(async { panic!("a defect, on purpose") });
+            let mut attempt = pool.start_attempt(async { panic!("a defect, on purpose") });
             pool.state().attempt = Some(attempt.clone());
             let ended = attempt.changed().await;
             assert!(ended.is_err(), "there is nothing that it could tell");
             let now = Instant::now();
-            let Found::Busy(_, More::After(time)) = pool.find(now) else {
+            let Search::Busy(_, NextConnection::After(time)) = pool.find(now) else {
                 panic!("the next attempt does not wait");
             };
             assert_eq!(time - now, FIRST_PAUSE * failures);

@@ -1,35 +1,35 @@
-//! The runner: lists of commands as scripts, scripts over the connections of one machine.
+//! The runner: renders commands as scripts and sends them over the connections of one machine.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use exec::script::{Framed, REMOTE_COMMAND, Shell};
-use exec::{Batch, Command, Feed, Flow, Output, RunError, Runner};
+use exec::script::{FramedScript, REMOTE_COMMAND, Shell};
+use exec::{Batch, Command, InputStream, Output, OutputStream, RunError, Runner};
 use tokio::time::{Instant, timeout_at};
 
-use crate::pool::{Pool, Turn};
-use crate::session::{Ran, Streams};
+use crate::pool::{Pool, SessionPermit};
+use crate::session::{ScriptOutcome, Streams};
 use crate::settings::Settings;
 
-/// Refusals of a connection that was fine a moment ago, before a call gives up.
+/// Refused sessions, before a call gives up.
 const TRIES: usize = 64;
 
 /// Runs commands on one machine. Cheap to clone; clones share the connections.
 #[derive(Debug, Clone)]
 pub struct Ssh {
-    shell: Shell<Wire>,
+    shell: Shell<ScriptTransport>,
     streams: Streams,
 }
 
-/// Carries scripts, and only scripts, to the machine.
+/// Sends scripts, and nothing else, to the machine.
 #[derive(Debug, Clone)]
-struct Wire(Arc<Pool>);
+struct ScriptTransport(Arc<Pool>);
 
 /// Why nothing was sent.
 #[derive(Debug, thiserror::Error)]
 enum NotSent {
-    #[error("no turn on a connection to {place} within {waited:?}")]
+    #[error("no free session on a connection to {place} within {waited:?}")]
     Busy { place: String, waited: Duration },
     #[error("the server of {place} runs no `{REMOTE_COMMAND}` for `{user}`")]
     Shell { place: String, user: String },
@@ -47,7 +47,7 @@ impl Ssh {
         let pool = Arc::new(Pool::new(settings));
         Self {
             streams: Streams::new(Arc::clone(pool.settings())),
-            shell: Shell::new(Wire(pool)),
+            shell: Shell::new(ScriptTransport(pool)),
         }
     }
 }
@@ -62,31 +62,35 @@ impl Runner for Ssh {
         self.shell.run_all(commands).await
     }
 
-    async fn pour(&self, command: &Command) -> Result<Box<dyn Flow>, RunError> {
-        self.streams.pour(command).await
+    async fn stream_output(&self, command: &Command) -> Result<Box<dyn OutputStream>, RunError> {
+        self.streams.stream_output(command).await
     }
 
-    async fn feed(&self, command: &Command, feed: &mut dyn Feed) -> Result<Output, RunError> {
-        self.streams.feed(command, feed).await
+    async fn run_with_input(
+        &self,
+        command: &Command,
+        input: &mut dyn InputStream,
+    ) -> Result<Output, RunError> {
+        self.streams.run_with_input(command, input).await
     }
 }
 
-// === impl Wire ===
+// === impl ScriptTransport ===
 
-impl Wire {
+impl ScriptTransport {
     fn place(&self) -> String {
         self.0.settings().place()
     }
 
-    /// A turn on a connection, or why there is none.
-    async fn turn(
+    /// A permit on a connection, or why there is none.
+    async fn permit(
         &self,
         command: &Command,
         since: Instant,
         deadline: Instant,
-    ) -> Result<Turn, RunError> {
-        match timeout_at(deadline, self.0.turn(since)).await {
-            Ok(Ok(turn)) => Ok(turn),
+    ) -> Result<SessionPermit, RunError> {
+        match timeout_at(deadline, self.0.acquire(since)).await {
+            Ok(Ok(permit)) => Ok(permit),
             Ok(Err(error)) => Err(unreachable(command, error)),
             Err(_) => Err(unreachable(
                 command,
@@ -110,7 +114,7 @@ fn unreachable(
 }
 
 #[async_trait]
-impl Runner for Wire {
+impl Runner for ScriptTransport {
     async fn run(&self, command: &Command) -> Result<Output, RunError> {
         let words = || command.arguments().iter().map(exec::Argument::expose);
         let line: Vec<&str> = std::iter::once(command.program().as_str())
@@ -119,25 +123,25 @@ impl Runner for Wire {
         if line.join(" ") != REMOTE_COMMAND {
             return Err(unreachable(command, NotSent::Foreign));
         }
-        let script = Framed::of(command)?;
-        // Waiting for a turn has the time of the script, and the script has its own from then on.
-        let patience = Instant::now() + command.deadline();
-        let since = command.since().unwrap_or_else(Instant::now);
+        let script = FramedScript::of(command)?;
+        // The wait for a permit is bounded by the deadline of the script; the script then gets its full deadline.
+        let queue_deadline = Instant::now() + command.deadline();
+        let since = command.call_start().unwrap_or_else(Instant::now);
         let mut refusals = 0;
         for _ in 0..TRIES {
-            let turn = self.turn(command, since, patience).await?;
+            let permit = self.permit(command, since, queue_deadline).await?;
             let deadline = Instant::now() + command.deadline();
-            let ran = turn
+            let outcome = permit
                 .session
                 .run(&script, deadline, command.output_cap())
                 .await;
-            match ran {
-                Ran::Full => {
-                    // The wait for the next turn has its bound.
-                    let _ = timeout_at(patience, turn.give_up(&mut refusals)).await;
+            match outcome {
+                ScriptOutcome::NoSession => {
+                    // Bounded like the wait for the next permit.
+                    let _ = timeout_at(queue_deadline, permit.reduce_limit(&mut refusals)).await;
                 }
-                Ran::Gone => {}
-                ran => return self.outcome(command, ran),
+                ScriptOutcome::ConnectionGone => {}
+                outcome => return self.outcome(command, outcome),
             }
         }
         let place = self.place();
@@ -145,37 +149,39 @@ impl Runner for Wire {
     }
 }
 
-impl Wire {
-    fn outcome(&self, command: &Command, ran: Ran) -> Result<Output, RunError> {
+impl ScriptTransport {
+    fn outcome(&self, command: &Command, outcome: ScriptOutcome) -> Result<Output, RunError> {
         let settings = self.0.settings();
         let masked = command.masked();
-        match ran {
-            Ran::Ended(answer) => Ok(Output {
+        match outcome {
+            ScriptOutcome::Ended(answer) => Ok(Output {
                 status: answer.status,
                 stdout: answer.stdout,
                 stderr: answer.stderr,
             }),
-            Ran::Late => Err(RunError::Deadline {
+            ScriptOutcome::DeadlineExceeded => Err(RunError::Deadline {
                 command: masked,
                 after: command.deadline(),
                 still_running: true,
             }),
-            Ran::TooMuch => Err(RunError::OutputTooLarge {
+            ScriptOutcome::OutputTooLarge => Err(RunError::OutputTooLarge {
                 command: masked,
                 cap: command.output_cap(),
             }),
-            Ran::Full | Ran::Gone | Ran::Unopened => {
+            ScriptOutcome::NoSession
+            | ScriptOutcome::ConnectionGone
+            | ScriptOutcome::OpenTimeout => {
                 let place = settings.place();
                 Err(unreachable(command, NotSent::Session { place }))
             }
-            Ran::Refused => Err(unreachable(
+            ScriptOutcome::ShellRefused => Err(unreachable(
                 command,
                 NotSent::Shell {
                     place: settings.place(),
                     user: settings.user.clone(),
                 },
             )),
-            Ran::Lost(why) => Err(RunError::Lost {
+            ScriptOutcome::Lost(why) => Err(RunError::Lost {
                 command: masked,
                 source: why.into(),
             }),

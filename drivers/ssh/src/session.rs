@@ -1,8 +1,8 @@
-//! One connection to the machine, and one run of a script over it.
+//! One connection to the machine, and the execution of scripts over it.
 //!
-//! A shell that has run a script waits for the next one, so that a script costs one round trip: to open
-//! a channel is one of its own, and a server takes no input before a command has begun, which is another
-//! one. How a script ended is known only if that was said; a channel that closes before leaves it unknown.
+//! A shell that has run a script stays open for the next one, so a script costs one round trip. Opening a channel
+//! costs another, and so does starting a command, because a server accepts no input before that. How a script ended
+//! is known only from its status; if the channel closes first, the outcome is unknown.
 
 mod dial;
 mod stream;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use exec::Status;
-use exec::script::{Frame, Framed, REMOTE_COMMAND, Told};
+use exec::script::{EndMarker, FramedScript, KnownRoutines, REMOTE_COMMAND};
 use russh::client::{self, Handler, Msg};
 use russh::keys::Algorithm;
 use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Disconnect, Sig};
@@ -28,14 +28,14 @@ use crate::auth::{self, AuthError};
 use crate::host_key::Refusal;
 use crate::settings::Settings;
 
-/// Signs of life that may stay unanswered.
+/// Unanswered keepalives before the connection counts as lost.
 const KEEPALIVES: usize = 3;
-/// How long saying goodbye to a channel may take.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// A shell that had no script for so long is let go when another one has run its own.
+/// The time limit for closing a channel.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// An idle shell is closed after this time, when another script has finished.
 const IDLE: Duration = Duration::from_mins(1);
 
-/// Why the machine could not be reached. Everybody who waited for the attempt has a copy.
+/// Why the machine could not be reached. Every waiting caller gets a copy.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("connect to {place}")]
 pub struct ConnectError {
@@ -64,47 +64,47 @@ enum Reason {
     Protocol(#[source] russh::Error),
 }
 
-/// One connection that is logged in.
+/// One authenticated connection.
 pub(crate) struct Session {
     handle: client::Handle<Client>,
-    /// The sessions that the server allows at once, as far as is known.
-    pub(crate) turns: Arc<Semaphore>,
-    /// How many turns there are in all.
+    /// One permit per session that the server is known to allow.
+    pub(crate) permits: Arc<Semaphore>,
+    /// The total number of permits.
     limit: AtomicUsize,
     retired: AtomicBool,
-    /// Shells that wait for a script, and since when. The one that was used last is the last.
-    idle: Mutex<Vec<(Instant, Waiting)>>,
+    /// Idle shells and since when; the most recently used is the last.
+    idle: Mutex<Vec<(Instant, IdleShell)>>,
 }
 
-/// A shell that waits for a script, and is listened to meanwhile. Dropped, its channel is closed.
-struct Waiting(oneshot::Sender<oneshot::Sender<Ends>>);
+/// An open shell that waits for a script; its output is watched. Dropping it closes its channel.
+struct IdleShell(oneshot::Sender<oneshot::Sender<ShellChannel>>);
 
-/// Both ends of a channel. Dropped, it is closed.
-struct Ends {
+/// A channel with a shell. Dropping it closes the channel.
+struct ShellChannel {
     reader: ChannelReadHalf,
-    line: Line,
-    /// What the shell knows by now.
-    told: Told,
+    stdin: ChannelWriter,
+    /// The routines that the shell has.
+    known: KnownRoutines,
 }
 
-/// What became of a script.
+/// The outcome of a script.
 #[derive(Debug)]
-pub(crate) enum Ran {
-    /// It ended, and the server said how.
+pub(crate) enum ScriptOutcome {
+    /// It ended with a known status.
     Ended(Answer),
-    /// It took too long; whether it still runs is not known.
-    Late,
-    /// It printed too much and was given up.
-    TooMuch,
+    /// It exceeded its deadline; it may still run.
+    DeadlineExceeded,
+    /// It printed more than its cap and was given up.
+    OutputTooLarge,
     /// The server would not open a session: nothing was sent.
-    Full,
+    NoSession,
     /// No session was opened in time: nothing was sent.
-    Unopened,
+    OpenTimeout,
     /// The connection was gone before anything was sent.
-    Gone,
+    ConnectionGone,
     /// The server would not run a shell.
-    Refused,
-    /// It was sent, and how it ended was not seen.
+    ShellRefused,
+    /// It was sent, and its outcome is not known.
     Lost(String),
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct Answer {
     pub(crate) stderr: Vec<u8>,
 }
 
-/// What the server may tell this side of a connection.
+/// Handles the messages of the server.
 struct Client {
     settings: Arc<Settings>,
     refusal: Arc<Mutex<Option<Refusal>>>,
@@ -147,7 +147,7 @@ impl Handler for Client {
 // === impl ConnectError ===
 
 impl ConnectError {
-    /// It and its causes in one line.
+    /// The error and its causes on one line.
     pub(crate) fn chain(&self) -> String {
         let mut line = self.to_string();
         let mut cause = self.source();
@@ -198,7 +198,7 @@ impl Session {
             .map_err(Reason::Auth)?;
         Ok(Self {
             handle,
-            turns: Arc::new(Semaphore::new(settings.sessions.max(1))),
+            permits: Arc::new(Semaphore::new(settings.sessions.max(1))),
             limit: AtomicUsize::new(settings.sessions.max(1)),
             retired: AtomicBool::new(false),
             idle: Mutex::default(),
@@ -210,100 +210,102 @@ impl Session {
         self.retired.load(Ordering::Relaxed) || self.handle.is_closed()
     }
 
-    /// Closes the connection. What runs there yet does so unseen.
+    /// Closes the connection. Scripts that still run there are not watched any more.
     pub(crate) async fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
         let bye = self.handle.disconnect(Disconnect::ByApplication, "", "");
-        let _ = timeout(FAREWELL, bye).await;
+        let _ = timeout(CLOSE_TIMEOUT, bye).await;
     }
 
     /// Runs a script to its end, within `deadline` and with at most `cap` bytes of output.
     pub(crate) async fn run(
         self: &Arc<Self>,
-        script: &Framed,
+        script: &FramedScript,
         deadline: Instant,
         cap: usize,
-    ) -> Ran {
-        let (mut ends, has_shell) = match timeout_at(deadline, self.channel()).await {
-            Ok(Ok(ends)) => ends,
-            Ok(Err(russh::Error::ChannelOpenFailure(_))) => return Ran::Full,
-            Ok(Err(_)) => return Ran::Gone,
-            Err(_) => return Ran::Unopened,
+    ) -> ScriptOutcome {
+        let (mut channel, has_shell) = match timeout_at(deadline, self.channel()).await {
+            Ok(Ok(channel)) => channel,
+            Ok(Err(russh::Error::ChannelOpenFailure(_))) => return ScriptOutcome::NoSession,
+            Ok(Err(_)) => return ScriptOutcome::ConnectionGone,
+            Err(_) => return ScriptOutcome::OpenTimeout,
         };
-        let mut heard = Heard::of(script.frame(), cap);
-        let exchange = exchange(&mut ends, has_shell, script, &mut heard);
-        let ran = timeout_at(deadline, exchange).await.unwrap_or(Ran::Late);
-        // Before anybody else has the turn: the server may have room for no more.
-        if matches!(ran, Ran::Ended(_)) && !heard.closed {
-            self.keep(ends).await;
+        let mut reply = Reply::of(script.frame(), cap);
+        let exchange = exchange(&mut channel, has_shell, script, &mut reply);
+        let outcome = timeout_at(deadline, exchange)
+            .await
+            .unwrap_or(ScriptOutcome::DeadlineExceeded);
+        // Done before the permit is released: the server may not allow another session.
+        if matches!(outcome, ScriptOutcome::Ended(_)) && !reply.closed {
+            self.keep(channel).await;
         } else {
-            ends.give_up().await;
+            channel.give_up().await;
         }
-        ran
+        outcome
     }
 
-    /// Allows one turn less; `false` if there is only one.
-    pub(crate) fn lose_turn(&self) -> bool {
+    /// Lowers the limit by one; `false` if it is one already.
+    pub(crate) fn lower_limit(&self) -> bool {
         let fewer = |limit: usize| (limit > 1).then(|| limit - 1);
         self.limit
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer)
             .is_ok()
     }
 
-    /// A channel for a script: one whose shell waits for it already, or one without a shell.
-    async fn channel(self: &Arc<Self>) -> Result<(Ends, bool), russh::Error> {
+    /// A channel for a script: with an idle shell, or new and without a shell.
+    async fn channel(self: &Arc<Self>) -> Result<(ShellChannel, bool), russh::Error> {
         loop {
             let last = self.idle().pop();
             let Some((_, waiting)) = last else {
                 return Ok((self.open_channel().await?, false));
             };
-            if let Some(ends) = waiting.taken().await {
-                return Ok((ends, true));
+            if let Some(channel) = waiting.take().await {
+                return Ok((channel, true));
             }
         }
     }
 
-    /// Keeps a shell for the next script, and lets go of those that had none for long.
-    async fn keep(&self, ends: Ends) {
+    /// Keeps a shell for the next script, and closes those that were idle for long.
+    async fn keep(&self, channel: ShellChannel) {
         let now = Instant::now();
         let is_old = |(since, _): &mut (Instant, _)| now.duration_since(*since) >= IDLE;
         let old: Vec<_> = {
             let mut idle = self.idle();
             let old = idle.extract_if(.., is_old).collect();
-            idle.push((now, Waiting::with(ends)));
+            idle.push((now, IdleShell::with(channel)));
             old
         };
         for (_, shell) in old {
-            if let Some(ends) = shell.taken().await {
-                ends.give_up().await;
+            if let Some(channel) = shell.take().await {
+                channel.give_up().await;
             }
         }
     }
 
-    /// A channel that nothing runs on yet.
+    /// Opens a channel.
     ///
-    /// The question goes to its end even if nobody waits for it any more: a channel that the server
-    /// opened and nobody closes would take one of its few sessions for as long as the connection lives.
-    async fn open_channel(self: &Arc<Self>) -> Result<Ends, russh::Error> {
+    /// The request continues even if its caller is gone: a channel that the server opened and that is never closed
+    /// would use up one of its few sessions for the life of the connection.
+    async fn open_channel(self: &Arc<Self>) -> Result<ShellChannel, russh::Error> {
         let session = Arc::clone(self);
         let opening = tokio::spawn(async move {
             let opened = session.handle.channel_open_session().await;
-            opened.map(Ends::of)
+            opened.map(ShellChannel::of)
         });
         opening.await.unwrap_or(Err(russh::Error::Disconnect))
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(Instant, Waiting)>> {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(Instant, IdleShell)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The way to a script. Dropped half-way, it closes its channel all the same.
-struct Line(Option<ChannelWriteHalf<Msg>>);
+/// The input of a shell. Dropping it closes the channel.
+struct ChannelWriter(Option<ChannelWriteHalf<Msg>>);
 
-/// What a script has said so far.
-struct Heard {
-    frame: Frame,
+/// The output of a script so far.
+struct Reply {
+    frame: EndMarker,
     cap: usize,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
@@ -313,34 +315,43 @@ struct Heard {
     closed: bool,
 }
 
-/// Sends the script and reads until it has ended. The two go side by side: a shell that answers before
-/// it has read everything must not block itself.
-async fn exchange(ends: &mut Ends, has_shell: bool, script: &Framed, heard: &mut Heard) -> Ran {
-    let Ends { reader, line, told } = ends;
-    if !has_shell && line.begin().await.is_err() {
-        return Ran::Gone;
+/// Sends the script and reads until it has ended. Both at the same time, so that a shell that prints before it has
+/// read everything does not block itself.
+async fn exchange(
+    channel: &mut ShellChannel,
+    has_shell: bool,
+    script: &FramedScript,
+    reply: &mut Reply,
+) -> ScriptOutcome {
+    let ShellChannel {
+        reader,
+        stdin,
+        known,
+    } = channel;
+    if !has_shell && stdin.begin().await.is_err() {
+        return ScriptOutcome::ConnectionGone;
     }
-    let Some(writer) = &line.0 else {
-        return Ran::Gone;
+    let Some(writer) = &stdin.0 else {
+        return ScriptOutcome::ConnectionGone;
     };
     let send = async {
-        // If it cannot be sent, the reading half hears why.
-        let _ = writer.data(&script.expose_to(told)[..]).await;
-        std::future::pending::<Ran>().await
+        // If sending fails, the reader sees why.
+        let _ = writer.data(&script.expose_for(known)[..]).await;
+        std::future::pending::<ScriptOutcome>().await
     };
     tokio::select! {
         never = send => never,
-        ran = heard.read(reader) => ran,
+        outcome = reply.read(reader) => outcome,
     }
 }
 
-// === impl Heard ===
+// === impl Reply ===
 
-impl Heard {
-    fn of(frame: Frame, cap: usize) -> Self {
+impl Reply {
+    fn of(frame: EndMarker, cap: usize) -> Self {
         Self {
             frame,
-            cap: cap.saturating_add(Frame::LENGTH),
+            cap: cap.saturating_add(EndMarker::LENGTH),
             stdout: Vec::new(),
             stderr: Vec::new(),
             status: None,
@@ -349,7 +360,7 @@ impl Heard {
         }
     }
 
-    async fn read(&mut self, reader: &mut ChannelReadHalf) -> Ran {
+    async fn read(&mut self, reader: &mut ChannelReadHalf) -> ScriptOutcome {
         loop {
             match reader.wait().await {
                 Some(ChannelMsg::Data { data }) => self.stdout.extend_from_slice(&data),
@@ -373,7 +384,7 @@ impl Heard {
                 Some(_) => continue,
             }
             if self.stdout.len() + self.stderr.len() > self.cap {
-                return Ran::TooMuch;
+                return ScriptOutcome::OutputTooLarge;
             }
             if let Some(status) = self.frame.end(&mut self.stdout, &mut self.stderr) {
                 return self.answer(status);
@@ -382,13 +393,13 @@ impl Heard {
         self.closed = true;
         match self.status.take() {
             Some(status) => self.answer(status),
-            None if self.refused => Ran::Refused,
-            None => Ran::Lost("the channel was closed without a status".to_owned()),
+            None if self.refused => ScriptOutcome::ShellRefused,
+            None => ScriptOutcome::Lost("the channel was closed without a status".to_owned()),
         }
     }
 
-    fn answer(&mut self, status: Status) -> Ran {
-        Ran::Ended(Answer {
+    fn answer(&mut self, status: Status) -> ScriptOutcome {
+        ScriptOutcome::Ended(Answer {
             status,
             stdout: std::mem::take(&mut self.stdout),
             stderr: std::mem::take(&mut self.stderr),
@@ -396,67 +407,67 @@ impl Heard {
     }
 }
 
-// === impl Ends ===
+// === impl ShellChannel ===
 
-impl Ends {
+impl ShellChannel {
     fn of(channel: Channel<Msg>) -> Self {
         let (reader, writer) = channel.split();
-        let line = Line(Some(writer));
+        let stdin = ChannelWriter(Some(writer));
         Self {
             reader,
-            line,
-            told: Told::default(),
+            stdin,
+            known: KnownRoutines::default(),
         }
     }
 
-    /// Closes the channel; a script that still runs is asked to stop. Nobody reads any more, so that the
-    /// connection does not wait for somebody who does.
+    /// Closes the channel; a script that still runs is asked to stop. The reader is dropped, so that the
+    /// connection does not wait for it.
     async fn give_up(self) {
-        let Self { reader, line, .. } = self;
+        let Self { reader, stdin, .. } = self;
         drop(reader);
-        line.give_up().await;
+        stdin.give_up().await;
     }
 
-    /// Ends when the shell has ended, or has said something that nobody asked it for.
-    async fn stirs(&mut self) {
+    /// Returns when the shell has ended or printed anything unexpected.
+    async fn unexpected_output(&mut self) {
         while let Some(ChannelMsg::WindowAdjusted { .. }) = self.reader.wait().await {}
     }
 }
 
-// === impl Waiting ===
+// === impl IdleShell ===
 
-impl Waiting {
-    /// What a script has left running must neither speak into the answer of the next one, nor fill the
-    /// channel until the whole connection waits for it to be read.
-    fn with(mut ends: Ends) -> Self {
-        let (taker, mut taken) = oneshot::channel::<oneshot::Sender<Ends>>();
+impl IdleShell {
+    /// A background process of a script must neither print into the output of the next one, nor fill the channel
+    /// until the whole connection stalls.
+    fn with(mut channel: ShellChannel) -> Self {
+        let (taker, mut take) = oneshot::channel::<oneshot::Sender<ShellChannel>>();
         tokio::spawn(async move {
             let back = tokio::select! {
                 biased;
-                () = ends.stirs() => None,
-                back = &mut taken => Some(back),
+                () = channel.unexpected_output() => None,
+                back = &mut take => Some(back),
             };
             match back {
-                Some(Ok(back)) => drop(back.send(ends)),
-                // Whoever takes it meanwhile waits for the end of its channel before opening another one.
-                _ => ends.give_up().await,
+                Some(Ok(back)) => drop(back.send(channel)),
+                // A caller that takes it at the same time waits until its channel is closed.
+                _ => channel.give_up().await,
             }
-            drop(taken);
+            drop(take);
         });
         Self(taker)
     }
 
-    /// The shell, if it still waits.
-    async fn taken(self) -> Option<Ends> {
-        let (back, ends) = oneshot::channel();
+    /// The shell, if it is still open.
+    async fn take(self) -> Option<ShellChannel> {
+        let (back, channel) = oneshot::channel();
         self.0.send(back).ok()?;
-        ends.await.ok()
+        channel.await.ok()
     }
 }
 
-// === impl Line ===
+// === impl ChannelWriter ===
 
-impl Line {
+impl ChannelWriter {
     /// Starts the shell.
     async fn begin(&self) -> Result<(), russh::Error> {
         match &self.0 {
@@ -473,7 +484,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for ChannelWriter {
     fn drop(&mut self) {
         if let (Some(writer), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
             runtime.spawn(give_up(writer));
@@ -481,14 +492,14 @@ impl Drop for Line {
     }
 }
 
-/// Asks a script that may still run to stop, and closes its channel. To one that has ended it means
-/// nothing; an OpenSSH server passes no signals on to what root has started, so that it may go on.
+/// Asks a script that may still run to stop, and closes its channel. Has no effect on one that has ended. An
+/// OpenSSH server does not forward signals to processes of root, so those may continue.
 async fn give_up(writer: ChannelWriteHalf<Msg>) {
     let bye = async {
         let _ = writer.signal(Sig::TERM).await;
         let _ = writer.close().await;
     };
-    let _ = timeout(FAREWELL, bye).await;
+    let _ = timeout(CLOSE_TIMEOUT, bye).await;
 }
 
 fn protocol(settings: &Settings) -> client::Config {
@@ -499,7 +510,7 @@ fn protocol(settings: &Settings) -> client::Config {
         nodelay: true,
         ..client::Config::default()
     };
-    // A server with several keys shows one of those that can be judged.
+    // A server with several keys then shows one that can be verified.
     if let Some(known) = settings.host_keys.algorithms(&settings.host, settings.port) {
         let same = |offered: &Algorithm| {
             known.iter().any(|known| match (known, offered) {
@@ -521,7 +532,7 @@ fn protocol(settings: &Settings) -> client::Config {
     config
 }
 
-/// The number of a signal on the systems that we speak to.
+/// The number of a signal on Linux and FreeBSD.
 fn number(signal: &Sig) -> i32 {
     match signal {
         Sig::HUP => 1,

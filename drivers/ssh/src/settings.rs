@@ -1,4 +1,4 @@
-//! Which machine, as whom, and within which bounds.
+//! Settings of one machine: address, login, host key and limits.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,38 +8,37 @@ use secrecy::SecretString;
 use crate::host_key::HostKeys;
 use crate::key::Key;
 
-/// How one machine is reached.
+/// How to reach one machine.
 pub struct Settings {
     /// Its name or address.
     pub host: String,
     /// The port of its SSH server.
     pub port: u16,
-    /// Whom to log in as.
+    /// The user to log in as.
     pub user: String,
     /// The key to log in with; tried before the password.
     pub key: Option<Key>,
-    /// The password to log in with, also where the server asks for it in a dialogue.
+    /// The password, also used for keyboard-interactive.
     pub password: Option<SecretString>,
-    /// What the server has to prove about itself.
+    /// How the host key is verified.
     pub host_keys: HostKeys,
-    /// How long reaching the machine and logging in may take.
+    /// The time limit for connecting and logging in.
     pub connect_within: Duration,
-    /// How often a quiet server is asked for a sign of life; after three without one the connection
-    /// counts as lost.
+    /// The keepalive interval; after three unanswered ones the connection counts as lost.
     pub keepalive: Duration,
-    /// Sessions at once on one connection. A server that allows fewer is noticed.
+    /// Concurrent sessions per connection. A server that allows fewer is detected.
     pub sessions: usize,
-    /// Connections at once, opened when the sessions of the others are all in use for a while.
+    /// Concurrent connections; another one is opened when the sessions of the others are all in use for a while.
     pub connections: usize,
 }
 
 // === impl Settings ===
 
 impl Settings {
-    /// The customary port.
+    /// The default port.
     pub const PORT: u16 = 22;
 
-    /// Settings with customary bounds: those of OpenSSH, and the times of democratic-csi.
+    /// Default settings: the limits of OpenSSH and the timeouts of democratic-csi.
     pub fn new(host: impl Into<String>, user: impl Into<String>) -> Self {
         Self {
             host: host.into(),
@@ -55,7 +54,7 @@ impl Settings {
         }
     }
 
-    /// The machine, for messages.
+    /// The address of the machine, for messages.
     pub(crate) fn place(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)

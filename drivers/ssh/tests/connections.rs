@@ -29,7 +29,7 @@ const SH: Program = Program::constant("sh");
 /// More than anything here takes.
 const LONG: Duration = Duration::from_mins(10);
 /// What no test waits for unless it fails.
-const PATIENCE: Duration = Duration::from_mins(1);
+const REFUSALS_BEFORE_RECONNECT: Duration = Duration::from_mins(1);
 
 /// What becomes of those whom a door does not let in.
 #[derive(Clone, Copy)]
@@ -120,14 +120,14 @@ async fn a_server_that_admits_no_further_connection_serves_all_calls_over_the_fi
                 let ssh = &ssh;
                 async move { assert_eq!(says(ssh, &command).await, n.to_string()) }
             });
-            let all = tokio::time::timeout(PATIENCE, join_all(calls)).await;
+            let all = tokio::time::timeout(REFUSALS_BEFORE_RECONNECT, join_all(calls)).await;
             all.expect("nobody waits for more than a turn");
         };
         let began = Instant::now();
         calls(0.1, 12).await;
         // Whatever is over within a second has let nobody wait for one.
         let in_time = began.elapsed() < Duration::from_secs(1);
-        assert!(!in_time || door.knocks() == 1, "turns come often enough");
+        assert!(!in_time || door.knocks() == 1, "permits come often enough");
         calls(1.3, 5).await;
         assert!(door.knocks() > 1, "no further connection was tried");
     }
@@ -191,7 +191,7 @@ async fn an_attempt_whose_caller_is_gone_serves_the_others() {
     let mut second = ssh.run(&waits);
     assert!((&mut second).now_or_never().is_none(), "it is connected");
     drop(first);
-    let second = tokio::time::timeout(PATIENCE, second).await;
+    let second = tokio::time::timeout(REFUSALS_BEFORE_RECONNECT, second).await;
     let output = second.expect("served").expect("an answer");
     assert_eq!(output.text().trim(), "waits");
     assert_eq!(says(&ssh, &echo("later")).await, "later");
@@ -221,12 +221,12 @@ async fn where_turns_are_few_a_call_that_began_earlier_has_the_next_one() {
     let now = Instant::now();
     let began = now + Duration::from_millis(1);
     let slow = Command::new(SH).args(["-c", "sleep 0.5"]).within(LONG);
-    let slow = slow.asked_since(now);
+    let slow = slow.with_call_start(now);
     let ended = std::sync::Mutex::new(Vec::new());
     // Those that come first began last.
     let others = (0..6).rev().map(|n| {
         let since = began + Duration::from_millis(n);
-        let (command, ssh, ended) = (echo("").within(LONG).asked_since(since), &ssh, &ended);
+        let (command, ssh, ended) = (echo("").within(LONG).with_call_start(since), &ssh, &ended);
         async move {
             drop(ssh.run_checked(&command).await.unwrap());
             ended.lock().unwrap().push(n);

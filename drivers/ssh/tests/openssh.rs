@@ -319,7 +319,7 @@ async fn what_takes_too_long_or_says_too_much_is_given_up_and_others_are_served(
         .await;
     let late = late.expect_err("late");
     assert!(matches!(late, RunError::Deadline { .. }), "{late:?}");
-    let much = shell("while :; do echo yes; done").printing_at_most(100_000);
+    let much = shell("while :; do echo yes; done").with_output_cap(100_000);
     let much = ssh.run(&much).await.expect_err("too much");
     assert!(matches!(much, RunError::OutputTooLarge { .. }), "{much:?}");
     assert_eq!(says(&ssh, "well").await, "well");

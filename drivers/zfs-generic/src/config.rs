@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use driver_core::config::ConfigError;
-use driver_zfs::exec::Program;
+use driver_zfs_cli::exec::Program;
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -321,7 +321,7 @@ pub(crate) fn program(
 /// A file of the host at `key`.
 pub(crate) fn file(given: Option<&str>, key: &str) -> Result<Option<String>, ConfigError> {
     let Some(text) = given else { return Ok(None) };
-    let path = node_utils::AbsolutePath::parse(text)
+    let path = csi_types::AbsolutePath::parse(text)
         .map_err(|error| ConfigError::at(key, error.to_string()))?;
     // It becomes a word of a tool, too.
     Word::parse(path.as_str()).map_err(|error| ConfigError::at(key, error.to_string()))?;

@@ -4,26 +4,26 @@
 //! asked of the stack's script; what is remembered in the dataset is its name, and who gets in.
 //! compat: "Exports of a ZFS host".
 
-mod leaving;
+mod revocation;
 mod uuid;
 
 use std::fmt::Debug;
 
+use csi_types::attachment::{
+    FieldError, Interface, Iqn, Iscsi, Listed, Lun, Nqn, Nsid, Nvmeof, Portal, Transport,
+};
+use csi_types::{AccessMode, Attachment};
 use driver_core::{AccessRules, Error, Kind, NodeId};
 use driver_zfs::Export;
-use driver_zfs::exec::{Command, Output};
-use driver_zfs::export::{Act, AssetName, AssetNaming, Subject};
+use driver_zfs::export::{Act, ExportName, ExportNaming, Subject};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
-use node_utils::attachment::{
-    Interface, Iqn, Iscsi, Listed, Lun, Nqn, Nsid, Nvmeof, Portal, Transport, WordError,
-};
-use node_utils::{AccessMode, Attachment};
+use driver_zfs_cli::exec::{Command, Output};
 
 use crate::config::Basename;
 use crate::facts::Facts;
-use crate::nodes::{Guests, NodeName, Nodes};
-use leaving::Leaving;
+use crate::nodes::{AccessList, NodeName, Nodes};
+use revocation::Revocation;
 use uuid::Uuid;
 
 /// The filesystems that a disk can be asked to hold. compat: "Exports of a ZFS host".
@@ -34,7 +34,7 @@ const FS_TYPES: &[&str] = &[
 /// Exports zvols as disks.
 #[derive(Debug)]
 pub struct DiskExport {
-    naming: AssetNaming,
+    naming: ExportNaming,
     basename: Basename,
     way: Way,
     stack: Box<dyn Stack>,
@@ -95,7 +95,7 @@ pub(crate) trait Stack: Debug + Send + Sync {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Disk<'a> {
     /// What it is called.
-    pub(crate) asset: &'a AssetName,
+    pub(crate) export_name: &'a ExportName,
     /// What its target or subsystem is called.
     pub(crate) target: &'a str,
     /// Where the host shows the zvol.
@@ -130,7 +130,7 @@ impl Disk<'_> {
 
 impl DiskExport {
     pub(crate) fn new(
-        naming: AssetNaming,
+        naming: ExportNaming,
         basename: Basename,
         way: Way,
         stack: impl Stack + 'static,
@@ -158,19 +158,19 @@ impl DiskExport {
     }
 
     /// What its target is called.
-    fn target(&self, asset: &AssetName) -> String {
-        format!("{}:{asset}", self.basename)
+    fn target(&self, export_name: &ExportName) -> String {
+        format!("{}:{export_name}", self.basename)
     }
 
     fn with<T>(
         &self,
         subject: &Subject<'_>,
-        asset: &AssetName,
+        export_name: &ExportName,
         ask: impl FnOnce(&dyn Stack, &Disk<'_>) -> T,
     ) -> T {
         let disk = Disk {
-            asset,
-            target: &self.target(asset),
+            export_name,
+            target: &self.target(export_name),
             device: &subject.device(),
             uuid: &Uuid::of(subject).to_string(),
             nodes: None,
@@ -190,11 +190,11 @@ impl DiskExport {
     fn make(
         &self,
         subject: &Subject<'_>,
-        asset: &AssetName,
+        export_name: &ExportName,
         facts: &Facts,
         nodes: Option<&[NodeName]>,
     ) -> impl Iterator<Item = Act<Command>> {
-        self.change(self.with(subject, asset, |stack, disk| {
+        self.change(self.with(subject, export_name, |stack, disk| {
             stack.make(&Disk { nodes, ..*disk }, facts)
         }))
     }
@@ -203,24 +203,24 @@ impl DiskExport {
     fn remove(
         &self,
         subject: &Subject<'_>,
-        asset: &AssetName,
+        export_name: &ExportName,
         facts: &Facts,
         out: &[NodeName],
     ) -> impl Iterator<Item = Act<Command>> {
-        self.change(self.with(subject, asset, |stack, disk| {
+        self.change(self.with(subject, export_name, |stack, disk| {
             stack.remove(&Disk { out, ..*disk }, facts)
         }))
     }
 
-    /// Lets in these guests and nobody else, least of all those that have to be out.
+    /// Lets in these access_list and nobody else, least of all those that have to be out.
     fn let_in(
         &self,
         subject: &Subject<'_>,
-        asset: &AssetName,
-        guests: &Guests,
+        export_name: &ExportName,
+        access_list: &AccessList,
         out: &[NodeName],
     ) -> Vec<Act<Command>> {
-        let names = guests.names();
+        let names = access_list.names();
         let nodes = Some(names.as_slice());
         let ask = |stack: &dyn Stack, disk: &Disk<'_>| {
             let disk = Disk {
@@ -233,17 +233,21 @@ impl DiskExport {
             let saved = changes.flat_map(|change| self.change(change));
             saved.chain(wait.map(Act::Do)).collect()
         };
-        self.with(subject, asset, ask)
+        self.with(subject, export_name, ask)
     }
 
     /// Who gets in, as the dataset remembers it; `None` where everybody does.
     fn listed(&self, subject: &Subject<'_>) -> Result<Option<Vec<NodeName>>, Error> {
-        let names = |nodes: &Nodes| nodes.remembered(subject).map(|guests| guests.names());
+        let names = |nodes: &Nodes| {
+            nodes
+                .remembered(subject)
+                .map(|access_list| access_list.names())
+        };
         self.nodes.as_ref().map(names).transpose()
     }
 
-    fn attach(&self, asset: &AssetName) -> Result<Attachment, WordError> {
-        let target = self.target(asset);
+    fn attach(&self, export_name: &ExportName) -> Result<Attachment, FieldError> {
+        let target = self.target(export_name);
         Ok(match &self.way {
             Way::Iscsi(portals, interface) => Attachment::Iscsi(Iscsi {
                 iqn: Iqn::parse(&target)?,
@@ -263,9 +267,9 @@ impl DiskExport {
 }
 
 impl Export for DiskExport {
-    type Request = Command;
-    type Answer = Output;
-    type Asset = AssetName;
+    type Command = Command;
+    type Output = Output;
+    type Name = ExportName;
     type Facts = Facts;
 
     fn kind(&self) -> VolumeKind {
@@ -289,88 +293,88 @@ impl Export for DiskExport {
         std::iter::once(self.property()).chain(nodes).collect()
     }
 
-    fn asset(&self, subject: &Subject<'_>) -> Result<AssetName, Error> {
-        let asset = self.naming.name(subject, &self.property())?;
+    fn export_name(&self, subject: &Subject<'_>) -> Result<ExportName, Error> {
+        let export_name = self.naming.name(subject, &self.property())?;
         let refused = || Error::invalid(format!("name the export of volume `{}`", subject.id));
-        self.attach(&asset)
+        self.attach(&export_name)
             .map_err(|error| refused().because(error))?;
-        match self.with(subject, &asset, |stack, disk| stack.refuses(disk)) {
+        match self.with(subject, &export_name, |stack, disk| stack.refuses(disk)) {
             Some(why) => Err(refused().because(why)),
-            None => Ok(asset),
+            None => Ok(export_name),
         }
     }
 
-    fn look(&self, subject: &Subject<'_>, asset: &AssetName) -> Vec<Command> {
-        vec![self.with(subject, asset, |stack, disk| stack.look(disk))]
+    fn observe(&self, subject: &Subject<'_>, export_name: &ExportName) -> Vec<Command> {
+        vec![self.with(subject, export_name, |stack, disk| stack.look(disk))]
     }
 
     fn facts(
         &self,
         _subject: &Subject<'_>,
-        _asset: &AssetName,
+        _asset: &ExportName,
         answers: &[Output],
     ) -> Result<Facts, Error> {
         Facts::read(answers)
     }
 
-    fn establish(
+    fn ensure(
         &self,
         subject: &Subject<'_>,
-        asset: &AssetName,
+        export_name: &ExportName,
         facts: &Facts,
     ) -> Result<Vec<Act<Command>>, Error> {
-        facts.refuse_foreign(&self.target(asset))?;
+        facts.refuse_foreign(&self.target(export_name))?;
         let mut acts = Vec::new();
         let property = self.property();
         // Before anything is made, so that it can be found again.
-        if subject.remembered(&property) != Some(asset.as_str()) {
-            let value = PropertyValue::parse(asset.as_str())
+        if subject.remembered(&property) != Some(export_name.as_str()) {
+            let value = PropertyValue::parse(export_name.as_str())
                 .map_err(|error| Error::new(Kind::Internal, "remember a name").because(error))?;
             acts.push(Act::Remember(Property::new(property, value)));
         }
         let listed = self.listed(subject)?;
         let as_listed = listed.as_ref().is_none_or(|nodes| facts.lets_in(nodes));
         if !facts.missing.is_empty() || !as_listed {
-            acts.extend(self.make(subject, asset, facts, listed.as_deref()));
+            acts.extend(self.make(subject, export_name, facts, listed.as_deref()));
         }
         Ok(acts)
     }
 
-    fn withdraw(
+    fn remove(
         &self,
         subject: &Subject<'_>,
-        asset: &AssetName,
+        export_name: &ExportName,
         facts: &Facts,
     ) -> Result<Vec<Act<Command>>, Error> {
         if facts.present.is_empty() {
             return Ok(Vec::new());
         }
-        let guests = self.nodes.as_ref().map(|nodes| nodes.remembered(subject));
-        let out = guests.transpose()?.unwrap_or_default().names_of(None);
-        Ok(self.remove(subject, asset, facts, &out).collect())
+        let access_list = self.nodes.as_ref().map(|nodes| nodes.remembered(subject));
+        let out = access_list.transpose()?.unwrap_or_default().names_of(None);
+        Ok(self.remove(subject, export_name, facts, &out).collect())
     }
 
     fn resize(
         &self,
         subject: &Subject<'_>,
-        asset: &AssetName,
+        export_name: &ExportName,
         facts: Option<&Facts>,
     ) -> Result<Vec<Act<Command>>, Error> {
         if facts.is_some_and(|facts| facts.present.is_empty()) {
             return Ok(Vec::new());
         }
-        let told = self.with(subject, asset, |stack, disk| stack.resize(disk));
+        let told = self.with(subject, export_name, |stack, disk| stack.resize(disk));
         Ok(told.map(Act::Do).into_iter().collect())
     }
 
-    fn knows_nodes(&self) -> bool {
+    fn is_per_node(&self) -> bool {
         self.nodes.is_some()
     }
 
     fn allow(
         &self,
         subject: &Subject<'_>,
-        asset: &AssetName,
+        export_name: &ExportName,
         facts: &Facts,
         node: &NodeId,
     ) -> Result<Vec<Act<Command>>, Error> {
@@ -379,15 +383,15 @@ impl Export for DiskExport {
         };
         let name = nodes.name(node)?;
         let before = nodes.remembered(subject)?;
-        let mut guests = before.clone();
-        nodes.admit(&mut guests, node, &name);
+        let mut access_list = before.clone();
+        nodes.admit(&mut access_list, node, &name);
         let mut acts = Vec::new();
-        if guests != before {
+        if access_list != before {
             // Before it gets in, so that it can be put out again.
-            acts.push(Nodes::remember_new(&guests)?);
+            acts.push(Nodes::remember_new(&access_list)?);
         }
         if !facts.allowed.iter().any(|allowed| allowed == name.as_str()) {
-            acts.extend(self.let_in(subject, asset, &guests, &[]));
+            acts.extend(self.let_in(subject, export_name, &access_list, &[]));
         }
         Ok(acts)
     }
@@ -395,41 +399,41 @@ impl Export for DiskExport {
     fn revoke(
         &self,
         subject: &Subject<'_>,
-        asset: &AssetName,
+        export_name: &ExportName,
         facts: &Facts,
         node: Option<&NodeId>,
     ) -> Result<Vec<Act<Command>>, Error> {
         let Some(nodes) = &self.nodes else {
             return Ok(Vec::new());
         };
-        let leaving = Leaving::plan(nodes, subject, facts, node)?;
+        let revocation = Revocation::plan(nodes, subject, facts, node)?;
         let is_there = facts.is_present("target") || facts.is_present("subsystem");
         let is_saved = !is_there && facts.is_present("saved");
         let mut acts = Vec::new();
-        if let Some(marked) = &leaving.marked
+        if let Some(marked) = &revocation.marked
             && (is_there || is_saved)
             && subject.volume.is_some()
         {
             // Before it is put out: whoever is cut from here on leaves nobody behind who lets it in again.
             acts.push(Nodes::remember(marked)?);
         }
-        if leaving.was_in && is_saved {
+        if revocation.was_in && is_saved {
             // The host has lost it, and must not get it back with this node in it.
-            acts.extend(self.remove(subject, asset, facts, &[]));
+            acts.extend(self.remove(subject, export_name, facts, &[]));
         }
-        if is_there && leaving.is_in {
-            acts.extend(self.let_in(subject, asset, &leaving.left, &leaving.out));
+        if is_there && revocation.is_in {
+            acts.extend(self.let_in(subject, export_name, &revocation.left, &revocation.out));
         }
-        if leaving.was_in && subject.volume.is_some() {
+        if revocation.was_in && subject.volume.is_some() {
             // After it is out: whoever is cut before that has to know whom to put out.
-            acts.push(Nodes::remember(&leaving.left)?);
+            acts.push(Nodes::remember(&revocation.left)?);
         }
         // What those that stay need, whoever took it away. Where it cannot be made they have to wait for
         // somebody who puts that right, and whoever leaves has not.
         let can_be_made = !facts.missing.is_empty() && facts.blocked.is_empty();
-        if !leaving.left.is_empty() && subject.volume.is_some() && can_be_made {
-            let names = leaving.left.names();
-            acts.extend(self.make(subject, asset, facts, Some(&names)));
+        if !revocation.left.is_empty() && subject.volume.is_some() && can_be_made {
+            let names = revocation.left.names();
+            acts.extend(self.make(subject, export_name, facts, Some(&names)));
         }
         Ok(acts)
     }
@@ -437,10 +441,10 @@ impl Export for DiskExport {
     fn attachment(
         &self,
         _subject: &Subject<'_>,
-        asset: &AssetName,
+        export_name: &ExportName,
         _facts: &Facts,
     ) -> Result<Option<Attachment>, Error> {
-        let attachment = self.attach(asset);
+        let attachment = self.attach(export_name);
         attachment
             .map(Some)
             .map_err(|error| Error::new(Kind::Internal, "describe a target").because(error))
@@ -448,7 +452,7 @@ impl Export for DiskExport {
 
     fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {
         // Not every base name leaves room for the longest one.
-        let fits = |asset: &AssetName| self.attach(asset).ok();
+        let fits = |export_name: &ExportName| self.attach(export_name).ok();
         self.naming.longest(longest)?.shortened(fits)
     }
 }

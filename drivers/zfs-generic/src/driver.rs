@@ -5,11 +5,12 @@ use std::sync::Arc;
 use driver_core::Driver;
 use driver_core::config::{ConfigError, Document};
 use driver_ssh::Ssh;
-use driver_zfs::exec::{Command, Local, Output, Runner};
 use driver_zfs::observed::VolumeKind;
-use driver_zfs::{Cli, Export, Settings, ZfsConfig, ZfsDriver};
+use driver_zfs::{Export, Settings, ZfsConfig, ZfsDriver};
+use driver_zfs_cli::exec::{Command, Local, Output, Runner};
+use driver_zfs_cli::{Cli, ZfsTools};
 
-use crate::host::Places;
+use crate::scripts::HostPaths;
 use crate::share::{Protocol, ShareExport};
 use crate::{iscsi, nvmeof, ssh};
 
@@ -25,7 +26,7 @@ pub const KINDS: [&str; 4] = [
 pub fn from_document(document: &Document) -> Result<Arc<dyn Driver>, ConfigError> {
     let common = document.common()?;
     let zfs = ZfsConfig::read(document)?;
-    let places = Places::default();
+    let places = HostPaths::default();
     match common.driver.as_str() {
         kind @ ("zfs-generic-nfs" | "zfs-generic-smb") => {
             let protocol = if kind.ends_with("nfs") {
@@ -33,7 +34,8 @@ pub fn from_document(document: &Document) -> Result<Arc<dyn Driver>, ConfigError
             } else {
                 Protocol::Smb
             };
-            let export = ShareExport::from_document(document, protocol, zfs.tools()?)?;
+            let export =
+                ShareExport::from_document(document, protocol, ZfsTools::from_config(&zfs)?)?;
             let settings = zfs.settings(&common, VolumeKind::Filesystem, None)?;
             on_host(document, &zfs, settings, export)
         }
@@ -59,7 +61,7 @@ fn on_host<E>(
     export: E,
 ) -> Result<Arc<dyn Driver>, ConfigError>
 where
-    E: Export<Request = Command, Answer = Output> + 'static,
+    E: Export<Command = Command, Output = Output> + 'static,
 {
     if let Some(host) = ssh::settings(document)? {
         let name = format!("ssh {}:{}", host.host.to_ascii_lowercase(), host.port);
@@ -78,8 +80,12 @@ fn of<R, E>(
 ) -> Result<Arc<dyn Driver>, ConfigError>
 where
     R: Runner + 'static,
-    E: Export<Request = Command, Answer = Output> + 'static,
+    E: Export<Command = Command, Output = Output> + 'static,
 {
-    let backend = Cli::new(runner, zfs.tools()?, settings.layout.identity(host));
+    let backend = Cli::new(
+        runner,
+        ZfsTools::from_config(zfs)?,
+        settings.layout.identity(host),
+    );
     Ok(Arc::new(ZfsDriver::new(settings, backend, export)))
 }

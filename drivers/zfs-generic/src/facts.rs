@@ -1,7 +1,7 @@
 //! What the look of a script has shown: lines of a word and a name each.
 
 use driver_core::{Error, Kind};
-use driver_zfs::exec::Output;
+use driver_zfs_cli::exec::Output;
 
 use crate::nodes::NodeName;
 

@@ -9,16 +9,16 @@ mod targetcli;
 
 use std::collections::BTreeMap;
 
+use csi_types::attachment::{FieldError, Interface, Listed, Portal};
 use driver_core::config::scalar::unless_falsy;
 use driver_core::config::{ConfigError, Document};
-use driver_zfs::export::AssetNaming;
-use node_utils::attachment::{Interface, Listed, Portal, WordError};
+use driver_zfs::export::ExportNaming;
 use serde::Deserialize;
 
 use crate::config::{Attributes, Basename, Chap, Scalar, SecretScalar};
 use crate::disk::{DiskExport, Way};
-use crate::host::Places;
 use crate::nodes::{Form, Nodes, NodesConfig};
+use crate::scripts::HostPaths;
 use lio::Lio;
 use targetcli::TargetCli;
 
@@ -101,8 +101,8 @@ struct Wishes {
 }
 
 /// Reads the section.
-pub fn export(document: &Document, places: Places) -> Result<DiskExport, ConfigError> {
-    let naming: AssetNaming = document.section(SECTION)?;
+pub fn export(document: &Document, places: HostPaths) -> Result<DiskExport, ConfigError> {
+    let naming: ExportNaming = document.section(SECTION)?;
     naming.check(SECTION)?;
     let config: IscsiConfig = document.section(SECTION)?;
     let way = Way::Iscsi(config.portals()?, config.interface()?);
@@ -163,7 +163,7 @@ impl IscsiConfig {
             "iscsi.targetPortal"
         };
         Listed::portals(one, many).map_err(|error| match error {
-            WordError::Empty => ConfigError::at(
+            FieldError::Empty => ConfigError::at(
                 "iscsi.targetPortal",
                 "is needed: no node could reach a volume",
             ),

@@ -10,15 +10,15 @@ pub mod config;
 mod disk;
 mod driver;
 mod facts;
-mod host;
 pub mod iscsi;
 mod nodes;
 pub mod nvmeof;
+mod scripts;
 mod share;
 mod ssh;
 
 pub use disk::DiskExport;
 pub use driver::{KINDS, from_document};
 pub use facts::Facts;
-pub use host::Places;
+pub use scripts::HostPaths;
 pub use share::{Protocol, ShareExport};

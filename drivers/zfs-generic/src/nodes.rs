@@ -4,21 +4,21 @@
 //! is says the configuration, by a template or one by one; who gets in is remembered in the dataset,
 //! so that it outlives the host's own memory. compat: "Exports of a ZFS host".
 
-mod guests;
+mod access_list;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use csi_types::attachment::{Host, Iqn, Nqn};
 use driver_core::config::{ConfigError, scalar::unless_falsy};
 use driver_core::template::Template;
 use driver_core::{Error, Kind, NodeId};
 use driver_zfs::export::{Act, Subject};
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
-use node_utils::attachment::{Host, Iqn, Nqn};
 use serde::{Deserialize, Serialize};
 
-use guests::GuestId;
-pub(crate) use guests::{Goer, Guests};
+use access_list::GuestId;
+pub(crate) use access_list::{AccessList, RevokedNode};
 
 /// Where a dataset remembers who gets in.
 const PROPERTY: &str = "omnibus-csi:nodes";
@@ -111,28 +111,30 @@ impl Nodes {
     }
 
     /// Lets in a node, which is called so.
-    pub(crate) fn admit(&self, guests: &mut Guests, node: &NodeId, name: &NodeName) {
-        guests.admit(node, name, &|id| self.calls(id, name));
+    pub(crate) fn admit(&self, access_list: &mut AccessList, node: &NodeId, name: &NodeName) {
+        access_list.admit(node, name, &|id| self.calls(id, name));
     }
 
-    /// What becomes of guests when a node goes, or all of them. A node that is called nothing any more
+    /// What becomes of access_list when a node goes, or all of them. A node that is called nothing any more
     /// is known by its id; that it was never let in cannot be told where there are names without one.
     pub(crate) fn parting<T>(
         &self,
-        guests: &Guests,
+        access_list: &AccessList,
         node: Option<&NodeId>,
-        tell: impl FnOnce(Option<Goer<'_>>) -> T,
+        tell: impl FnOnce(Option<RevokedNode<'_>>) -> T,
     ) -> Result<T, Error> {
         let Some(node) = node else {
             return Ok(tell(None));
         };
         let name = match self.name(node) {
             Ok(name) => Some(name),
-            Err(error) if guests.has_strangers() && !guests.knows(node) => return Err(error),
+            Err(error) if access_list.has_strangers() && !access_list.knows(node) => {
+                return Err(error);
+            }
             Err(_) => None,
         };
         let shares = |id: &GuestId| name.as_ref().is_some_and(|name| self.calls(id, name));
-        Ok(tell(Some(Goer {
+        Ok(tell(Some(RevokedNode {
             node,
             name: name.as_ref(),
             shares: &shares,
@@ -178,28 +180,28 @@ impl Nodes {
     }
 
     /// Who gets in, as the dataset remembers it.
-    pub(crate) fn remembered(&self, subject: &Subject<'_>) -> Result<Guests, Error> {
+    pub(crate) fn remembered(&self, subject: &Subject<'_>) -> Result<AccessList, Error> {
         let property = Self::property()?;
         let text = subject.remembered(&property).unwrap_or_default();
-        Ok(Guests::read(self.form, text))
+        Ok(AccessList::read(self.form, text))
     }
 
     /// Remembers who gets in with one who is new. There has to be room for all that follows: whoever got
     /// in must not be kept from going.
-    pub(crate) fn remember_new<R>(guests: &Guests) -> Result<Act<R>, Error> {
-        if guests.fit() {
-            Self::remember(guests)
+    pub(crate) fn remember_new<R>(access_list: &AccessList) -> Result<Act<R>, Error> {
+        if access_list.fit() {
+            Self::remember(access_list)
         } else {
-            Err(no_room(guests.count(), "the dataset remembers"))
+            Err(no_room(access_list.count(), "the dataset remembers"))
         }
     }
 
     /// Remembers who gets in.
-    pub(crate) fn remember<R>(guests: &Guests) -> Result<Act<R>, Error> {
-        if guests.is_empty() {
+    pub(crate) fn remember<R>(access_list: &AccessList) -> Result<Act<R>, Error> {
+        if access_list.is_empty() {
             return Ok(Act::Forget(Self::property()?));
         }
-        let value = PropertyValue::parse(guests.text())
+        let value = PropertyValue::parse(access_list.text())
             .map_err(|error| Error::invalid("let a node reach a volume").because(error))?;
         Ok(Act::Remember(Property::new(Self::property()?, value)))
     }

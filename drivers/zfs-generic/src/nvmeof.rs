@@ -10,16 +10,16 @@ mod spdk;
 
 use std::collections::BTreeMap;
 
+use csi_types::attachment::{FieldError as FormError, Listed, Transport};
 use driver_core::config::scalar::unless_falsy;
 use driver_core::config::{ConfigError, Document};
-use driver_zfs::export::AssetNaming;
-use node_utils::attachment::{Listed, Transport, WordError as FormError};
+use driver_zfs::export::ExportNaming;
 use serde::Deserialize;
 
 use crate::config::{Attributes, Basename, Scalar, Word, WordError};
 use crate::disk::{DiskExport, Way};
-use crate::host::Places;
 use crate::nodes::{Form, Nodes, NodesConfig};
+use crate::scripts::HostPaths;
 use nvmet::Nvmet;
 use nvmetcli::NvmetCli;
 use spdk::{Spdk, SpdkConfig};
@@ -104,8 +104,8 @@ struct Port {
 }
 
 /// Reads the section.
-pub fn export(document: &Document, places: Places) -> Result<DiskExport, ConfigError> {
-    let naming: AssetNaming = document.section(SECTION)?;
+pub fn export(document: &Document, places: HostPaths) -> Result<DiskExport, ConfigError> {
+    let naming: ExportNaming = document.section(SECTION)?;
     naming.check(SECTION)?;
     let config: NvmeofConfig = document.section(SECTION)?;
     let way = Way::Nvmeof(config.transports()?);

@@ -9,24 +9,24 @@ mod access;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use csi_types::Attachment;
+use csi_types::attachment::{FieldError, NetworkShare, Server, Share};
 use driver_core::config::scalar::unless_falsy;
 use driver_core::config::{ConfigError, Document};
 use driver_core::{AccessRules, Error, Kind, NodeId};
 use driver_zfs::Export;
-use driver_zfs::cli::ZfsTools;
-use driver_zfs::exec::{Command, Output};
 use driver_zfs::export::{Act, Subject};
 use driver_zfs::name::DatasetName;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
-use node_utils::Attachment;
-use node_utils::attachment::{NetworkShare, Server, Share, WordError};
+use driver_zfs_cli::ZfsTools;
+use driver_zfs_cli::exec::{Command, Output};
 use serde::Deserialize;
 
 use crate::config::Scalar;
 use crate::facts::Facts;
-use crate::host::bare;
 use crate::nodes::{Nodes, NodesConfig};
+use crate::scripts::bare;
 use access::Access;
 
 static SCRIPT: LazyLock<String> = LazyLock::new(|| bare(include_str!("script/share.sh")));
@@ -164,7 +164,7 @@ impl ShareExport {
         dataset.as_str().replace(['/', '-'], "_")
     }
 
-    fn attach(&self, share: &str) -> Result<Attachment, WordError> {
+    fn attach(&self, share: &str) -> Result<Attachment, FieldError> {
         let share = NetworkShare {
             server: self.server.clone(),
             share: Share::parse(share)?,
@@ -189,9 +189,9 @@ impl ShareExport {
 }
 
 impl Export for ShareExport {
-    type Request = Command;
-    type Answer = Output;
-    type Asset = ();
+    type Command = Command;
+    type Output = Output;
+    type Name = ();
     type Facts = Facts;
 
     fn kind(&self) -> VolumeKind {
@@ -208,7 +208,7 @@ impl Export for ShareExport {
         names.chain(nodes).collect()
     }
 
-    fn asset(&self, _subject: &Subject<'_>) -> Result<(), Error> {
+    fn export_name(&self, _subject: &Subject<'_>) -> Result<(), Error> {
         Ok(())
     }
 
@@ -216,7 +216,7 @@ impl Export for ShareExport {
         self.properties.clone()
     }
 
-    fn look(&self, subject: &Subject<'_>, _asset: &()) -> Vec<Command> {
+    fn observe(&self, subject: &Subject<'_>, _asset: &()) -> Vec<Command> {
         if self.is_shared() {
             vec![self.script("look", subject.dataset)]
         } else {
@@ -237,7 +237,7 @@ impl Export for ShareExport {
         }
     }
 
-    fn establish(
+    fn ensure(
         &self,
         subject: &Subject<'_>,
         _asset: &(),
@@ -266,7 +266,7 @@ impl Export for ShareExport {
     }
 
     /// ZFS takes the share back when it destroys the dataset.
-    fn withdraw(
+    fn remove(
         &self,
         _subject: &Subject<'_>,
         _asset: &(),
@@ -275,7 +275,7 @@ impl Export for ShareExport {
         Ok(Vec::new())
     }
 
-    fn knows_nodes(&self) -> bool {
+    fn is_per_node(&self) -> bool {
         self.access.is_some()
     }
 

@@ -7,16 +7,17 @@
 mod common;
 
 use common::{Host, Volume};
+use csi_types::VolumeContext;
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::text::MAX_MAP;
 use driver_zfs::export::Act;
 use driver_zfs::property::PropertyName;
 use driver_zfs::{Export, ZfsConfig, context};
+use driver_zfs_cli::ZfsTools;
 use driver_zfs_generic::{Facts, Protocol, ShareExport};
-use node_utils::VolumeContext;
 use serde_json::{Value, json};
 
-/// A section, what is in `csi_share_volume_context`, and the name in the property of the asset.
+/// A section, what is in `csi_share_volume_context`, and the name in the property of the export_name.
 type Row = (&'static str, Value, &'static str);
 
 fn disks() -> Vec<Row> {
@@ -85,9 +86,9 @@ fn a_disk_of_ours_carries_what_democratic_csi_would_have_written() {
         let export = Host::new().export(section);
         let volume = Volume::new("tank/k8s/v", "pvc-1", 7);
         let subject = volume.subject();
-        let asset = export.asset(&subject).unwrap();
+        let export_name = export.export_name(&subject).unwrap();
         let facts = Facts::default();
-        let attachment = export.attachment(&subject, &asset, &facts).unwrap();
+        let attachment = export.attachment(&subject, &export_name, &facts).unwrap();
         let text = context::to_json(&attachment.unwrap());
         assert_eq!(
             serde_json::from_str::<Value>(&text).unwrap(),
@@ -102,7 +103,7 @@ fn a_disk_of_ours_carries_what_democratic_csi_would_have_written() {
             "iscsi" => "democratic-csi:iscsi_assets_name",
             _ => "democratic-csi:nvmeof_assets_name",
         };
-        let acts = export.establish(&subject, &asset, &facts).unwrap();
+        let acts = export.ensure(&subject, &export_name, &facts).unwrap();
         let [Act::Remember(remembered)] = &acts[..] else {
             panic!("{acts:?}")
         };
@@ -138,7 +139,7 @@ fn a_share_of_ours_carries_what_democratic_csi_would_have_written() {
         let zfs = "zfs: {datasetParentName: tank/v, detachedSnapshotsDatasetParentName: tank/s}";
         let text = format!("{section}\n{zfs}\n");
         let document = Document::parse(&text, &NoEnvironment).unwrap();
-        let tools = ZfsConfig::read(&document).unwrap().tools().unwrap();
+        let tools = ZfsTools::from_config(&ZfsConfig::read(&document).unwrap()).unwrap();
         let export = ShareExport::from_document(&document, protocol, tools).unwrap();
         let volume = Volume::new("tank/k8s/v", "pvc-1", 7)
             .remembering(PropertyName::MOUNTPOINT, "/mnt/tank/k8s/v/pvc-1");

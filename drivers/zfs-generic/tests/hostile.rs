@@ -101,14 +101,14 @@ proptest! {
             let export = host.export(&lio(&secret));
             let volume = Volume::new("tank/k8s v", "pvc-1", 7);
             runtime.block_on(async {
-                host.establish(&export, &volume).await.unwrap().unwrap();
+                host.ensure(&export, &volume).await.unwrap().unwrap();
                 let auth = "cfg/target/iscsi/iqn.2003-01.org.example:pvc-1/tpgt_1/auth";
                 assert_eq!(host.text(&format!("{auth}/password")), secret, "{with}");
                 let config: Value = serde_json::from_str(&host.text("etc/saved.json")).unwrap();
                 let saved = &config["targets"][0]["tpgs"][0]["chap_password"];
                 assert_eq!(saved, &Value::from(secret.as_str()), "{with}");
                 assert_eq!(host.facts(&export, &volume).await.missing, [""; 0], "{with}");
-                host.withdraw(&export, &volume).await.unwrap();
+                host.remove(&export, &volume).await.unwrap();
                 assert_eq!(host.facts(&export, &volume).await.present, [""; 0], "{with}");
             });
             assert!(is_untouched(&host), "{with}");
@@ -137,7 +137,7 @@ proptest! {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
             let volume = Volume::new("tank/v", "pvc-1", 7);
-            host.establish(&export, &volume).await.unwrap().unwrap();
+            host.ensure(&export, &volume).await.unwrap().unwrap();
             let auth = "cfg/target/iscsi/iqn.2003-01.org.example:pvc-1/tpgt_1/auth";
             assert_eq!(host.text(&format!("{auth}/password")).trim_end(), secret);
         });
@@ -160,10 +160,10 @@ proptest! {
         let volume = Volume::new("tank/v", "pvc-1", 7);
         let request = Some(Asked { name: &name, parameters: &parameters });
         let subject = Subject { request, ..volume.subject() };
-        if let Ok(asset) = export.asset(&subject) {
+        if let Ok(export_name) = export.export_name(&subject) {
             let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-._:".contains(c);
-            prop_assert!(asset.as_str().chars().all(plain), "{asset}");
-            prop_assert!(!asset.as_str().starts_with(['.', '-']), "{asset}");
+            prop_assert!(export_name.as_str().chars().all(plain), "{export_name}");
+            prop_assert!(!export_name.as_str().starts_with(['.', '-']), "{export_name}");
         }
     }
 }
@@ -171,13 +171,13 @@ proptest! {
 /// The words of a command that anybody on the host can read.
 fn seen_by_all(export: &DiskExport, volume: &Volume) -> String {
     let subject = volume.subject();
-    let asset = export.asset(&subject).unwrap();
-    let looks = export.look(&subject, &asset);
+    let export_name = export.export_name(&subject).unwrap();
+    let looks = export.observe(&subject, &export_name);
     let facts = driver_zfs_generic::Facts {
         missing: vec!["backstore".to_owned()],
         ..Default::default()
     };
-    let acts = export.establish(&subject, &asset, &facts).unwrap();
+    let acts = export.ensure(&subject, &export_name, &facts).unwrap();
     let commands = acts.into_iter().filter_map(|act| match act {
         driver_zfs::export::Act::Do(command) => Some(command),
         _ => None,
@@ -218,7 +218,7 @@ async fn what_is_saved_is_for_root_alone_and_a_link_stays_a_link() {
     std::fs::create_dir(host.path("kept")).unwrap();
     std::fs::write(host.path("kept/saved.json"), "{\"fabric_modules\": []}").unwrap();
     std::os::unix::fs::symlink("../kept/saved.json", host.path("etc/saved.json")).unwrap();
-    host.establish(&export, &volume).await.unwrap().unwrap();
+    host.ensure(&export, &volume).await.unwrap().unwrap();
     let kept = host.path("kept/saved.json");
     assert!(
         host.path("etc/saved.json")
@@ -236,12 +236,12 @@ async fn without_a_tool_that_reads_it_nothing_is_said_of_what_is_saved() {
     for tool in ["awk", "grep"] {
         let host = Host::new();
         let (export, volume) = (host.export(&lio("x")), Volume::new("tank/v", "pvc-1", 7));
-        host.establish(&export, &volume).await.unwrap().unwrap();
+        host.ensure(&export, &volume).await.unwrap().unwrap();
         host.starts_again();
         host.program(tool, "#!/bin/sh\nexit 127\n");
         let subject = volume.subject();
-        let asset = export.asset(&subject).unwrap();
-        for look in export.look(&subject, &asset) {
+        let export_name = export.export_name(&subject).unwrap();
+        for look in export.observe(&subject, &export_name) {
             let error = host.run(&look).await.unwrap_err();
             assert!(error.stderr().contains(tool), "{error}");
         }

@@ -12,11 +12,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use common::Host;
 use driver_core::config::{Document, NoEnvironment};
-use driver_core::{BackendIdentity, Call, Driver, Kind, PageRequest, VolumeId};
-use driver_zfs::cli::ZfsTools;
-use driver_zfs::exec::{Command, Output, RunError, Runner};
+use driver_core::{
+    BackendIdentity, Call, Driver, Exports as _, Kind, Lister as _, PageRequest, VolumeId,
+};
 use driver_zfs::observed::VolumeKind;
-use driver_zfs::{Cli, ZfsConfig, ZfsDriver};
+use driver_zfs::{ZfsConfig, ZfsDriver};
+use driver_zfs_cli::Cli;
+use driver_zfs_cli::ZfsTools;
+use driver_zfs_cli::exec::{Command, Output, RunError, Runner};
 use driver_zfs_generic::DiskExport;
 
 const CONNECTION: &str = "driver: zfs-generic-iscsi

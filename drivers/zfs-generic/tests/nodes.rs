@@ -10,6 +10,7 @@ use driver_core::config::{Document, NoEnvironment};
 use driver_zfs::export::Act;
 use driver_zfs::property::PropertyName;
 use driver_zfs::{Export, ZfsConfig};
+use driver_zfs_cli::ZfsTools;
 use driver_zfs_generic::{DiskExport, Facts, Protocol, ShareExport};
 use serde_json::{Value, json};
 
@@ -72,7 +73,7 @@ async fn only_the_nodes_that_were_let_in_get_in_and_that_is_saved() {
     for text in [LIO, NVMET] {
         let host = Host::new();
         let export = host.export(text);
-        assert!(export.knows_nodes());
+        assert!(export.is_per_node());
         let mut volume = Volume::new("tank/v", "pvc-1", 7);
         present(&host, &export, &mut volume).await;
         assert_eq!(host.facts(&export, &volume).await.allowed, [""; 0]);
@@ -112,7 +113,7 @@ async fn only_the_nodes_that_were_let_in_get_in_and_that_is_saved() {
         assert!(revoke(&host, &export, &mut volume, None).await);
         assert_eq!(host.facts(&export, &volume).await.allowed, [""; 0]);
         assert_eq!(remembered(&volume), "");
-        host.withdraw(&export, &volume).await.unwrap();
+        host.remove(&export, &volume).await.unwrap();
         assert_eq!(host.facts(&export, &volume).await.present, [""; 0]);
     }
 }
@@ -216,7 +217,7 @@ async fn who_is_put_out_of_the_last_subsystem_is_forgotten() {
     assert_eq!(known(&host), [b.as_str()]);
     std::fs::write(&key, "\n").unwrap();
     allow(&host, &export, &mut volumes[0], "b").await;
-    host.withdraw(&export, &volumes[0]).await.unwrap();
+    host.remove(&export, &volumes[0]).await.unwrap();
     assert_eq!(known(&host), [""; 0]);
 }
 
@@ -234,7 +235,7 @@ async fn whoever_is_cut_while_nodes_are_put_out_the_retry_leaves_nobody_known() 
             host.counted();
             host.cut = (cut > 0).then_some(cut);
             let done = if removed {
-                host.withdraw(&export, &volume).await.is_ok()
+                host.remove(&export, &volume).await.is_ok()
             } else {
                 let ask = Ask::Revoke(None);
                 host.settle(&export, &mut volume, &ask).await.is_ok()
@@ -248,7 +249,7 @@ async fn whoever_is_cut_while_nodes_are_put_out_the_retry_leaves_nobody_known() 
                 revoke(&host, &export, &mut volume, None).await;
                 assert_eq!(known(&host), [""; 0], "cut {cut}");
             }
-            host.withdraw(&export, &volume).await.unwrap();
+            host.remove(&export, &volume).await.unwrap();
             assert_eq!(known(&host), [""; 0], "cut {cut}");
             cut += 1;
         }
@@ -264,7 +265,7 @@ async fn where_nodes_have_no_names_those_that_others_let_in_stay_and_are_saved()
     );
     let host = Host::new();
     let export = host.export(&open);
-    assert!(!export.knows_nodes());
+    assert!(!export.is_per_node());
     let mut volume = Volume::new("tank/v", "pvc-1", 7);
     present(&host, &export, &mut volume).await;
     let acl = host.path(&format!("{GROUP}/acls/iqn.of-somebody"));
@@ -288,9 +289,9 @@ fn a_share_is_for_the_nodes_that_it_names() {
 zfs: {datasetParentName: tank/v, detachedSnapshotsDatasetParentName: tank/s}
 ";
     let document = Document::parse(text, &NoEnvironment).unwrap();
-    let tools = ZfsConfig::read(&document).unwrap().tools().unwrap();
+    let tools = ZfsTools::from_config(&ZfsConfig::read(&document).unwrap()).unwrap();
     let export = ShareExport::from_document(&document, Protocol::Nfs, tools).unwrap();
-    assert!(export.knows_nodes());
+    assert!(export.is_per_node());
     let shared =
         |text: &str| Volume::new("tank/v", "pvc-1", 7).remembering(PropertyName::SHARENFS, text);
     let said = |acts: Vec<Act<_>>| -> Vec<String> {
@@ -304,7 +305,7 @@ zfs: {datasetParentName: tank/v, detachedSnapshotsDatasetParentName: tank/s}
     let facts = Facts::default();
     let established = |text: &str| {
         let volume = shared(text);
-        said(export.establish(&volume.subject(), &(), &facts).unwrap())
+        said(export.ensure(&volume.subject(), &(), &facts).unwrap())
     };
     let allowed = |text: &str, name: &str| {
         let volume = shared(text);

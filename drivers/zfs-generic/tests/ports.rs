@@ -86,7 +86,7 @@ async fn a_port_that_somebody_has_put_elsewhere_is_told_and_left_there() {
     let host = Host::new();
     let (export, volume) = (host.export(NVMET), volume(1));
     set(&host, ELSEWHERE);
-    let refused = host.establish(&export, &volume).await.unwrap().unwrap_err();
+    let refused = host.ensure(&export, &volume).await.unwrap().unwrap_err();
     assert!(refused.to_string().contains(TOLD), "{refused}");
     assert_eq!(address(&host), ELSEWHERE);
     assert!(!host.path(LINK).is_symlink());
@@ -95,7 +95,7 @@ async fn a_port_that_somebody_has_put_elsewhere_is_told_and_left_there() {
     assert_eq!(facts.blocked, ["ports/1"]);
     // Where it is put right, the retry goes on.
     set(&host, WANTED);
-    host.establish(&export, &volume).await.unwrap().unwrap();
+    host.ensure(&export, &volume).await.unwrap().unwrap();
     let facts = host.facts(&export, &volume).await;
     assert_eq!((facts.missing, facts.blocked), (vec![], vec![]));
 }
@@ -115,7 +115,7 @@ async fn a_port_that_somebody_has_begun_to_set_up_is_told_and_left_as_it_is() {
         let host = Host::new();
         let (export, volume) = (host.export(NVMET), volume(1));
         set(&host, theirs);
-        let refused = host.establish(&export, &volume).await.unwrap().unwrap_err();
+        let refused = host.ensure(&export, &volume).await.unwrap().unwrap_err();
         assert!(refused.to_string().contains(told), "{refused}");
         assert_eq!(address(&host), theirs);
         assert_eq!(host.facts(&export, &volume).await.blocked, ["ports/1"]);
@@ -131,7 +131,7 @@ async fn a_port_that_was_cut_while_it_was_made_gets_the_rest_of_its_address() {
         cut[set_up..].fill("");
         set(&host, cut);
         assert_eq!(host.facts(&export, &volume).await.blocked, [""; 0]);
-        host.establish(&export, &volume).await.unwrap().unwrap();
+        host.ensure(&export, &volume).await.unwrap().unwrap();
         assert_eq!(address(&host), WANTED, "{set_up}");
         assert!(host.path(LINK).is_symlink());
     }
@@ -143,11 +143,11 @@ async fn volumes_of_a_port_that_has_moved_are_published_grown_and_left_by_every_
     set(&host, ELSEWHERE);
     let facts = host.facts(&export, &volume).await;
     assert_eq!((&facts.missing, &facts.blocked), (&vec![], &vec![]));
-    assert_eq!(host.establish(&export, &volume).await.unwrap().unwrap(), 0);
+    assert_eq!(host.ensure(&export, &volume).await.unwrap().unwrap(), 0);
     let size = format!("cfg/nvmet/subsystems/{NQN}/namespaces/1/revalidate_size");
     let subject = volume.subject();
-    let asset = export.asset(&subject).unwrap();
-    for act in export.resize(&subject, &asset, Some(&facts)).unwrap() {
+    let export_name = export.export_name(&subject).unwrap();
+    for act in export.resize(&subject, &export_name, Some(&facts)).unwrap() {
         let Act::Do(command) = act else {
             panic!("{act:?}")
         };

@@ -7,8 +7,8 @@ mod common;
 use common::{Ask, Host, LIO, Volume};
 use driver_core::NodeId;
 use driver_zfs::Export as _;
-use driver_zfs::exec::Command;
 use driver_zfs::export::Act;
+use driver_zfs_cli::exec::Command;
 use driver_zfs_generic::DiskExport;
 use serde_json::{Value, json};
 
@@ -30,11 +30,11 @@ fn volume(number: u64) -> Volume {
 async fn acts(host: &Host, export: &DiskExport, volume: &Volume, made: bool) -> [Command; 2] {
     let facts = host.facts(export, volume).await;
     let subject = volume.subject();
-    let asset = export.asset(&subject).unwrap();
+    let export_name = export.export_name(&subject).unwrap();
     let acts = if made {
-        export.establish(&subject, &asset, &facts).unwrap()
+        export.ensure(&subject, &export_name, &facts).unwrap()
     } else {
-        export.withdraw(&subject, &asset, &facts).unwrap()
+        export.remove(&subject, &export_name, &facts).unwrap()
     };
     let commands = acts.into_iter().filter_map(|act| match act {
         Act::Do(command) => Some(command),
@@ -129,7 +129,7 @@ async fn what_was_taken_away_since_it_was_noted_is_not_saved() {
     make(&host, &export, &volume(1)).await;
     host.starts_again();
     assert_eq!(host.facts(&export, &volume(1)).await.present, [""; 0]);
-    host.establish(&export, &volume(2)).await.unwrap().unwrap();
+    host.ensure(&export, &volume(2)).await.unwrap().unwrap();
     assert_eq!(saved(&host), ["pvc-2"]);
 }
 
@@ -143,12 +143,12 @@ async fn what_is_saved_of_a_volume_stays_when_another_one_of_its_name_goes() {
         .replace("|kept|", "|gone|")
         .replace("tank/v", "tank/w");
     wait(&host, &theirs);
-    host.establish(&export, &volume(2)).await.unwrap().unwrap();
+    host.ensure(&export, &volume(2)).await.unwrap().unwrap();
     assert_eq!(saved(&host), ["pvc-1", "pvc-2"]);
     assert_eq!(host.facts(&export, &volume(1)).await.missing, [""; 0]);
     // Nor does it when it was saved before.
     wait(&host, &theirs);
-    host.establish(&export, &volume(3)).await.unwrap().unwrap();
+    host.ensure(&export, &volume(3)).await.unwrap().unwrap();
     assert_eq!(saved(&host), ["pvc-1", "pvc-2", "pvc-3"]);
     assert_eq!(host.facts(&export, &volume(1)).await.missing, [""; 0]);
 }
@@ -169,7 +169,7 @@ async fn what_was_cut_while_it_was_noted_and_what_is_of_an_earlier_start_count_f
     std::fs::remove_file(host.path(WAITING)).unwrap();
     make(&host, &export, &volume(1)).await;
     wait(&host, &format!("\n00000000-{}\n{cut}", &line[9..]));
-    host.establish(&export, &volume(2)).await.unwrap().unwrap();
+    host.ensure(&export, &volume(2)).await.unwrap().unwrap();
     assert_eq!(saved(&host), ["pvc-1", "pvc-2"]);
     // Of a line that is whole nothing is missing but what ends it.
     let save = make(&host, &export, &volume(3)).await;
@@ -243,7 +243,7 @@ async fn what_is_half_made_waits_where_the_saved_file_cannot_be_read() {
     assert!(failed.unwrap_err().stderr().contains("nothing was saved"));
     std::fs::write(host.path("etc/saved.json"), before).unwrap();
     // Whoever saves next saves that as well.
-    host.establish(&export, &volume(2)).await.unwrap().unwrap();
+    host.ensure(&export, &volume(2)).await.unwrap().unwrap();
     assert!(!host.text("etc/saved.json").contains("org.example:a"));
 }
 
@@ -308,7 +308,7 @@ async fn what_cannot_be_saved_waits_once_however_often_it_is_tried() {
     let mut lengths = Vec::new();
     for _ in 0..4 {
         for number in 1..=2 {
-            let done = host.establish(&export, &volume(number)).await.unwrap();
+            let done = host.ensure(&export, &volume(number)).await.unwrap();
             let error = done.unwrap_err();
             assert!(error.stderr().contains("nothing was saved"), "{error}");
         }
@@ -316,7 +316,7 @@ async fn what_cannot_be_saved_waits_once_however_often_it_is_tried() {
     }
     assert_eq!(lengths, [lengths[0]; 4]);
     std::fs::remove_file(host.path("etc/saved.json")).unwrap();
-    host.establish(&export, &volume(3)).await.unwrap().unwrap();
+    host.ensure(&export, &volume(3)).await.unwrap().unwrap();
     assert_eq!(saved(&host), ["pvc-1", "pvc-2", "pvc-3"]);
     assert!(!host.path(WAITING).exists());
 }
@@ -340,18 +340,18 @@ async fn what_waits_lies_beside_the_file_that_a_link_leads_to() {
 async fn a_disk_that_is_full_costs_nothing_that_was_saved() {
     let host = Host::new();
     let export = host.export(&open());
-    host.establish(&export, &volume(1)).await.unwrap().unwrap();
+    host.ensure(&export, &volume(1)).await.unwrap().unwrap();
     let before = host.text("etc/saved.json");
     // Not every awk says that it could not write.
     host.program(
         "awk",
         "#!/bin/sh\ncase $* in *mode=merge*) exit 0 ;; esac\nexec /usr/bin/awk \"$@\"\n",
     );
-    let failed = host.withdraw(&export, &volume(1)).await;
+    let failed = host.remove(&export, &volume(1)).await;
     assert!(failed.unwrap_err().stderr().contains("nothing was saved"));
     assert_eq!(host.text("etc/saved.json"), before);
     std::fs::remove_file(host.path("bin/awk")).unwrap();
-    host.withdraw(&export, &volume(1)).await.unwrap();
+    host.remove(&export, &volume(1)).await.unwrap();
     assert_eq!(saved(&host), [""; 0]);
 }
 
@@ -383,9 +383,9 @@ async fn what_others_saved_stays_as_it_is_and_is_not_taken_for_whole_where_it_wa
     let by_hand = before.replace("\"tag\": 1\n", "\"tag\" :1 \n");
     for text in [&before, &theirs.to_string(), &by_hand] {
         std::fs::write(host.path("etc/saved.json"), text).unwrap();
-        host.establish(&export, &volume(1)).await.unwrap().unwrap();
+        host.ensure(&export, &volume(1)).await.unwrap().unwrap();
         assert_eq!(saved(&host).len(), odd.len() + 1);
-        host.withdraw(&export, &volume(1)).await.unwrap();
+        host.remove(&export, &volume(1)).await.unwrap();
         assert_eq!(host.text("etc/saved.json"), before);
     }
     for end in [
@@ -397,7 +397,7 @@ async fn what_others_saved_stays_as_it_is_and_is_not_taken_for_whole_where_it_wa
         let (start, _) = before.split_once(end).unwrap();
         let cut = format!("{start}{end}");
         std::fs::write(host.path("etc/saved.json"), &cut).unwrap();
-        let done = host.establish(&export, &volume(2)).await.unwrap();
+        let done = host.ensure(&export, &volume(2)).await.unwrap();
         let error = done.unwrap_err();
         assert!(error.stderr().contains("nothing was saved"), "{error}");
         assert_eq!(host.text("etc/saved.json"), cut);
@@ -437,7 +437,7 @@ async fn a_tool_that_cannot_wait_for_a_turn_asks_for_it_again() {
             tried = tried.display()
         ),
     );
-    host.establish(&export, &volume(1)).await.unwrap().unwrap();
+    host.ensure(&export, &volume(1)).await.unwrap().unwrap();
     assert!(tried.exists());
     assert_eq!(saved(&host), ["pvc-1"]);
 }

@@ -61,11 +61,11 @@ async fn a_target_is_made_once_seen_and_removed_without_a_trace() {
     let before = host.tree("cfg/target/core");
     assert_eq!(host.facts(&export, &volume).await.present, [""; 0]);
     // It is made, and saved.
-    assert_eq!(host.establish(&export, &volume).await.unwrap().unwrap(), 2);
+    assert_eq!(host.ensure(&export, &volume).await.unwrap().unwrap(), 2);
     let facts = host.facts(&export, &volume).await;
     assert_eq!(facts.missing, [""; 0]);
     assert_eq!(facts.present, ["backstore", "target", "saved"]);
-    assert_eq!(host.establish(&export, &volume).await.unwrap().unwrap(), 0);
+    assert_eq!(host.ensure(&export, &volume).await.unwrap().unwrap(), 0);
 
     let target = "cfg/target/iscsi/iqn.2003-01.org.example:k8s:csi-pvc-1/tpgt_1";
     let secret = "a\"b\\c $(x) `y`";
@@ -98,8 +98,8 @@ async fn a_target_is_made_once_seen_and_removed_without_a_trace() {
         "/dev/zvol/tank/k8s v/pvc-1"
     );
 
-    assert_eq!(host.withdraw(&export, &volume).await.unwrap(), 2);
-    assert_eq!(host.withdraw(&export, &volume).await.unwrap(), 0);
+    assert_eq!(host.remove(&export, &volume).await.unwrap(), 2);
+    assert_eq!(host.remove(&export, &volume).await.unwrap(), 0);
     assert_eq!(host.tree("cfg/target/core"), before);
     assert_eq!(host.tree("cfg/target/iscsi"), []);
     let empty = json!({"storage_objects": [], "targets": []});
@@ -111,7 +111,7 @@ async fn a_target_without_names_and_passwords_lets_nodes_in() {
     let host = Host::new();
     let (start, _) = LIO.split_once("    tpg:").unwrap();
     let (export, volume) = (host.export(start), volume());
-    host.establish(&export, &volume).await.unwrap().unwrap();
+    host.ensure(&export, &volume).await.unwrap().unwrap();
     let target = "cfg/target/iscsi/iqn.2003-01.org.example:k8s:csi-pvc-1/tpgt_1";
     assert_eq!(
         host.text(&format!("{target}/attrib/authentication")).trim(),
@@ -128,10 +128,10 @@ async fn a_target_without_names_and_passwords_lets_nodes_in() {
 async fn a_subsystem_is_made_once_seen_and_removed_without_a_trace() {
     let host = Host::new();
     let (export, volume) = (host.export(NVMET), volume());
-    assert_eq!(host.establish(&export, &volume).await.unwrap().unwrap(), 1);
+    assert_eq!(host.ensure(&export, &volume).await.unwrap().unwrap(), 1);
     let facts = host.facts(&export, &volume).await;
     assert_eq!(facts.missing, [""; 0]);
-    assert_eq!(host.establish(&export, &volume).await.unwrap().unwrap(), 0);
+    assert_eq!(host.ensure(&export, &volume).await.unwrap().unwrap(), 0);
     let config = saved(&host, "config.json");
     let subsystem = &config["subsystems"][0];
     assert_eq!(subsystem["nqn"], "nqn.2003-01.org.example:k8s:pvc-1");
@@ -145,8 +145,8 @@ async fn a_subsystem_is_made_once_seen_and_removed_without_a_trace() {
     assert_eq!(config["ports"][1]["addr"]["adrfam"], "ipv6");
     assert_eq!(config["ports"][1]["subsystems"], json!([subsystem["nqn"]]));
 
-    assert_eq!(host.withdraw(&export, &volume).await.unwrap(), 1);
-    assert_eq!(host.withdraw(&export, &volume).await.unwrap(), 0);
+    assert_eq!(host.remove(&export, &volume).await.unwrap(), 1);
+    assert_eq!(host.remove(&export, &volume).await.unwrap(), 0);
     assert_eq!(host.tree("cfg/nvmet/subsystems"), []);
     let config = saved(&host, "config.json");
     assert_eq!(config["subsystems"], json!([]));
@@ -162,7 +162,7 @@ async fn whatever_is_cut_before_any_command_the_retry_leads_to_the_same_end() {
         let (mut cut, mut visited) = (1, 0);
         let whole = Host::new();
         let (export, volume) = (whole.export(&text), volume());
-        whole.establish(&export, &volume).await.unwrap().unwrap();
+        whole.ensure(&export, &volume).await.unwrap().unwrap();
         let steps = whole.counted();
         assert!(steps > 5, "{steps}");
         let shape = |host: &Host| -> Vec<String> {
@@ -175,11 +175,11 @@ async fn whatever_is_cut_before_any_command_the_retry_leads_to_the_same_end() {
             let mut host = Host::new();
             let export = host.export(&text);
             host.cut = Some(cut);
-            let first = host.establish(&export, &volume).await.unwrap();
+            let first = host.ensure(&export, &volume).await.unwrap();
             visited += usize::from(first.is_err());
             host.cut = None;
             host.counted();
-            host.establish(&export, &volume).await.unwrap().unwrap();
+            host.ensure(&export, &volume).await.unwrap().unwrap();
             assert_eq!(
                 host.facts(&export, &volume).await.missing,
                 [""; 0],
@@ -191,17 +191,17 @@ async fn whatever_is_cut_before_any_command_the_retry_leads_to_the_same_end() {
         }
         assert_eq!(visited, usize::try_from(steps).unwrap());
 
-        whole.withdraw(&export, &volume).await.unwrap();
+        whole.remove(&export, &volume).await.unwrap();
         let (steps, gone) = (whole.counted(), shape(&whole));
         for cut in 1..=steps {
             let mut host = Host::new();
             let export = host.export(&text);
-            host.establish(&export, &volume).await.unwrap().unwrap();
+            host.ensure(&export, &volume).await.unwrap().unwrap();
             host.counted();
             host.cut = Some(cut);
-            assert!(host.withdraw(&export, &volume).await.is_err(), "cut {cut}");
+            assert!(host.remove(&export, &volume).await.is_err(), "cut {cut}");
             host.cut = None;
-            host.withdraw(&export, &volume).await.unwrap();
+            host.remove(&export, &volume).await.unwrap();
             assert_eq!(
                 host.facts(&export, &volume).await.present,
                 [""; 0],
@@ -228,24 +228,24 @@ async fn what_the_host_lost_is_made_again_with_the_same_identity() {
     ] {
         let host = Host::new();
         let (export, volume) = (host.export(&text), volume());
-        host.establish(&export, &volume).await.unwrap().unwrap();
+        host.ensure(&export, &volume).await.unwrap().unwrap();
         let before = host.text(&format!("etc/{file}"));
         for tree in trees {
             std::fs::remove_dir_all(host.path("cfg").join(tree)).unwrap();
             std::fs::create_dir(host.path("cfg").join(tree)).unwrap();
         }
-        let done = host.establish(&export, &volume).await.unwrap();
+        let done = host.ensure(&export, &volume).await.unwrap();
         assert_eq!(done.unwrap(), commands);
         assert_eq!(host.text(&format!("etc/{file}")), before);
         std::fs::remove_file(host.path("etc").join(file)).unwrap();
         assert_eq!(host.facts(&export, &volume).await.missing, ["saved"]);
-        let done = host.establish(&export, &volume).await.unwrap();
+        let done = host.ensure(&export, &volume).await.unwrap();
         assert_eq!(done.unwrap(), commands);
         assert_eq!(host.text(&format!("etc/{file}")), before);
         // The same name, used again by another dataset.
         let later = Volume::new("tank/k8s v", "pvc-1", 8);
-        host.withdraw(&export, &volume).await.unwrap();
-        host.establish(&export, &later).await.unwrap().unwrap();
+        host.remove(&export, &volume).await.unwrap();
+        host.ensure(&export, &later).await.unwrap().unwrap();
         assert_ne!(host.text(&format!("etc/{file}")), before);
     }
 }
@@ -256,11 +256,11 @@ async fn what_is_of_another_dataset_is_neither_taken_nor_removed() {
         let host = Host::new();
         let (export, ours) = (host.export(&text), volume());
         let theirs = Volume::new("tank/other", "pvc-1", 9);
-        host.establish(&export, &theirs).await.unwrap().unwrap();
+        host.ensure(&export, &theirs).await.unwrap().unwrap();
         let (tree, etc) = (host.tree("cfg"), host.tree("etc"));
-        let error = host.establish(&export, &ours).await.unwrap_err();
+        let error = host.ensure(&export, &ours).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Conflict, "{error}");
-        host.withdraw(&export, &ours).await.unwrap();
+        host.remove(&export, &ours).await.unwrap();
         assert_eq!((host.tree("cfg"), host.tree("etc")), (tree, etc));
     }
 }
@@ -275,7 +275,7 @@ async fn what_others_have_saved_stays_and_what_is_no_json_is_not_touched() {
         "targets": [{"fabric": "iscsi", "wwn": "iqn.theirs", "tpgs": [{"luns": []}]}],
     });
     std::fs::write(host.path("etc/saveconfig.json"), others.to_string()).unwrap();
-    host.establish(&export, &volume).await.unwrap().unwrap();
+    host.ensure(&export, &volume).await.unwrap().unwrap();
     assert_eq!(
         saved(&host, "saveconfig.json")["targets"]
             .as_array()
@@ -283,11 +283,11 @@ async fn what_others_have_saved_stays_and_what_is_no_json_is_not_touched() {
             .len(),
         2
     );
-    host.withdraw(&export, &volume).await.unwrap();
+    host.remove(&export, &volume).await.unwrap();
     assert_eq!(saved(&host, "saveconfig.json"), others);
 
     std::fs::write(host.path("etc/saveconfig.json"), "{\"targets\": [").unwrap();
-    let error = host.establish(&export, &volume).await.unwrap().unwrap_err();
+    let error = host.ensure(&export, &volume).await.unwrap().unwrap_err();
     assert!(error.stderr().contains("nothing was saved"), "{error}");
     assert_eq!(host.text("etc/saveconfig.json"), "{\"targets\": [");
 }
@@ -309,7 +309,7 @@ async fn volumes_that_are_made_at_the_same_time_are_all_saved_and_seen_at_once()
                 tokio::spawn(async move {
                     let export = host.export(&text);
                     let volume = Volume::new("tank/v", &format!("pvc-{number}"), number);
-                    host.establish(&export, &volume).await.unwrap().unwrap();
+                    host.ensure(&export, &volume).await.unwrap().unwrap();
                     // While others are made and not saved yet.
                     assert_eq!(host.facts(&export, &volume).await.missing, [""; 0]);
                 })
@@ -330,16 +330,16 @@ async fn only_a_namespace_that_is_there_is_told_to_read_its_size_again() {
     let host = Host::new();
     let (export, volume) = (host.export(NVMET), volume());
     let subject = volume.subject();
-    let asset = export.asset(&subject).unwrap();
+    let export_name = export.export_name(&subject).unwrap();
     let facts = host.facts(&export, &volume).await;
     assert!(
         export
-            .resize(&subject, &asset, Some(&facts))
+            .resize(&subject, &export_name, Some(&facts))
             .unwrap()
             .is_empty()
     );
     let tell = async |facts: Option<&driver_zfs_generic::Facts>| {
-        let acts = export.resize(&subject, &asset, facts).unwrap();
+        let acts = export.resize(&subject, &export_name, facts).unwrap();
         assert!(!acts.is_empty());
         for act in acts {
             let driver_zfs::export::Act::Do(command) = act else {
@@ -351,7 +351,7 @@ async fn only_a_namespace_that_is_there_is_told_to_read_its_size_again() {
     // Before anybody has looked: nothing is made.
     tell(None).await;
     assert_eq!(host.facts(&export, &volume).await, facts);
-    host.establish(&export, &volume).await.unwrap().unwrap();
+    host.ensure(&export, &volume).await.unwrap().unwrap();
     let facts = host.facts(&export, &volume).await;
     let space = "cfg/nvmet/subsystems/nqn.2003-01.org.example:k8s:pvc-1/namespaces/1";
     let told = format!("{space}/revalidate_size");
@@ -388,7 +388,7 @@ iscsi:
     );
     let export = host.export(text);
     let volume = Volume::new("tank/v", "pvc-1", 7).remembering(PropertyName::ISCSI_ASSETS, "old-1");
-    let error = host.establish(&export, &volume).await.unwrap().unwrap_err();
+    let error = host.ensure(&export, &volume).await.unwrap().unwrap_err();
     assert!(!error.stderr().contains("secret-word"), "{error}");
     assert!(error.stderr().contains("missing backstore"), "{error}");
     let told = host.text("told");
@@ -421,7 +421,7 @@ proptest! {
         runtime.block_on(async {
             let host = Host::new();
             let (export, volume) = (host.export(&text), volume());
-            host.establish(&export, &volume).await.unwrap().unwrap();
+            host.ensure(&export, &volume).await.unwrap().unwrap();
             let target = "cfg/target/iscsi/iqn.2003-01.org.example:k8s:csi-pvc-1/tpgt_1";
             assert_eq!(host.text(&format!("{target}/auth/password")), secret);
             let config = saved(&host, "saveconfig.json");

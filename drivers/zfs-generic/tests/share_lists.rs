@@ -10,6 +10,7 @@ use driver_core::{Error, Kind, NodeId};
 use driver_zfs::export::Act;
 use driver_zfs::property::PropertyName;
 use driver_zfs::{Export, ZfsConfig};
+use driver_zfs_cli::ZfsTools;
 use driver_zfs_generic::{Facts, Protocol, ShareExport};
 
 fn export(nodes: &str) -> ShareExport {
@@ -24,7 +25,7 @@ zfs: {{datasetParentName: tank/v, detachedSnapshotsDatasetParentName: tank/s}}
 "
     );
     let document = Document::parse(&text, &NoEnvironment).unwrap();
-    let tools = ZfsConfig::read(&document).unwrap().tools().unwrap();
+    let tools = ZfsTools::from_config(&ZfsConfig::read(&document).unwrap()).unwrap();
     ShareExport::from_document(&document, Protocol::Nfs, tools).unwrap()
 }
 

@@ -8,7 +8,7 @@
 mod common;
 
 use common::{Host, SH};
-use driver_zfs::exec::{Command, Output, RunError};
+use driver_zfs_cli::exec::{Command, Output, RunError};
 
 const SCRIPT: &str = include_str!("../src/script/share.sh");
 const LINUX: &str = "etc/exports.d/zfs.exports";

@@ -67,22 +67,22 @@ async fn every_tool_makes_it_makes_it_again_when_it_was_lost_and_removes_it() {
         let export = host.export(text);
         let volume = Volume::new("tank/v", "pvc-1", 7);
         let nothing = (host.tree("cfg"), host.tree("spdk"));
-        host.establish(&export, &volume).await.unwrap().unwrap();
+        host.ensure(&export, &volume).await.unwrap().unwrap();
         let facts = host.facts(&export, &volume).await;
         assert_eq!(facts.missing, [""; 0], "{text}");
         assert!(facts.present.len() > 1, "{facts:?}");
         let there = (host.tree("cfg"), host.tree("spdk"));
-        assert_eq!(host.establish(&export, &volume).await.unwrap().unwrap(), 0);
+        assert_eq!(host.ensure(&export, &volume).await.unwrap().unwrap(), 0);
 
         host.starts_again();
         std::fs::remove_dir_all(host.path("spdk")).unwrap();
         std::fs::remove_dir_all(host.path("etc")).unwrap();
         std::fs::create_dir(host.path("etc")).unwrap();
         starts(&host);
-        assert_eq!(host.establish(&export, &volume).await.unwrap().unwrap(), 1);
+        assert_eq!(host.ensure(&export, &volume).await.unwrap().unwrap(), 1);
         assert_eq!((host.tree("cfg"), host.tree("spdk")), there, "{text}");
 
-        host.withdraw(&export, &volume).await.unwrap();
+        host.remove(&export, &volume).await.unwrap();
         let facts = host.facts(&export, &volume).await;
         assert_eq!(facts.present, [""; 0], "{text}");
         let mut left = (host.tree("cfg"), host.tree("spdk"));
@@ -92,7 +92,7 @@ async fn every_tool_makes_it_makes_it_again_when_it_was_lost_and_removes_it() {
             !path.contains("/uuid") && !path.contains("/bdev.") && !path.ends_with("/subsystem")
         });
         assert_eq!(left, nothing, "{text}");
-        assert_eq!(host.withdraw(&export, &volume).await.unwrap(), 0);
+        assert_eq!(host.remove(&export, &volume).await.unwrap(), 0);
     }
 }
 
@@ -100,7 +100,7 @@ async fn every_tool_makes_it_makes_it_again_when_it_was_lost_and_removes_it() {
 async fn spdk_shows_the_same_disk_to_nodes_whenever_it_is_made() {
     let host = host();
     let (export, volume) = (host.export(SPDK), Volume::new("tank/v", "pvc-1", 7));
-    host.establish(&export, &volume).await.unwrap().unwrap();
+    host.ensure(&export, &volume).await.unwrap().unwrap();
     let uuid = host.text("spdk/uuid");
     assert_eq!(uuid.trim().len(), 36, "{uuid}");
     let listen = "spdk/subsystem/nqn.2003-01.org.example:pvc-1/listen";
@@ -122,7 +122,7 @@ async fn volumes_that_are_made_at_the_same_time_are_all_there() {
                 tokio::spawn(async move {
                     let export = host.export(text);
                     let volume = Volume::new("tank/v", &format!("pvc-{number}"), number);
-                    host.establish(&export, &volume).await.unwrap().unwrap();
+                    host.ensure(&export, &volume).await.unwrap().unwrap();
                 })
             })
             .collect();
@@ -148,8 +148,8 @@ async fn a_tool_whose_work_cannot_be_seen_has_not_done_it() {
         ..Default::default()
     };
     let subject = volume.subject();
-    let asset = driver_zfs::Export::asset(&export, &subject).unwrap();
-    let acts = driver_zfs::Export::establish(&export, &subject, &asset, &facts).unwrap();
+    let export_name = driver_zfs::Export::export_name(&export, &subject).unwrap();
+    let acts = driver_zfs::Export::ensure(&export, &subject, &export_name, &facts).unwrap();
     let [_, driver_zfs::export::Act::Do(command)] = &acts[..] else {
         panic!("{acts:?}")
     };
@@ -174,9 +174,9 @@ exec \"$@\"
 ",
         );
         let (export, volume) = (host.export(&text), Volume::new("tank/v", "pvc-1", 7));
-        host.establish(&export, &volume).await.unwrap().unwrap();
+        host.ensure(&export, &volume).await.unwrap().unwrap();
         assert_eq!(host.facts(&export, &volume).await.missing, [""; 0]);
-        host.withdraw(&export, &volume).await.unwrap();
+        host.remove(&export, &volume).await.unwrap();
         // Three looks and two changes, all of them.
         let seen = host.text("sudoed");
         assert_eq!(seen.lines().count(), 5, "{seen}");
@@ -185,8 +185,8 @@ exec \"$@\"
             "#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n",
         );
         let subject = volume.subject();
-        let asset = driver_zfs::Export::asset(&export, &subject).unwrap();
-        for look in driver_zfs::Export::look(&export, &subject, &asset) {
+        let export_name = driver_zfs::Export::export_name(&export, &subject).unwrap();
+        for look in driver_zfs::Export::observe(&export, &subject, &export_name) {
             let error = host.run(&look).await.unwrap_err();
             assert!(error.stderr().contains("password"), "{error}");
         }

@@ -6,12 +6,12 @@
 use std::fmt::Debug;
 use std::marker::PhantomData;
 
+use csi_types::attachment::{DatasetName, ZfsLocal};
+use csi_types::{AccessMode, Attachment};
 use driver_core::{AccessRules, Error};
 use driver_zfs::Export;
 use driver_zfs::export::{Act, Subject};
 use driver_zfs::observed::VolumeKind;
-use node_utils::attachment::{DatasetName, ZfsLocal};
-use node_utils::{AccessMode, Attachment};
 
 /// The filesystems that a zvol can be asked to hold. compat: "ZFS of the node".
 const ON_ZVOL: &[&str] = &[
@@ -38,7 +38,7 @@ impl<Q, A> NodeExport<Q, A> {
     }
 }
 
-fn asset(subject: &Subject<'_>) -> Result<DatasetName, Error> {
+fn export_name(subject: &Subject<'_>) -> Result<DatasetName, Error> {
     DatasetName::parse(subject.dataset.as_str()).map_err(|error| {
         Error::invalid(format!("tell nodes of {}", subject.dataset)).because(error)
     })
@@ -49,9 +49,9 @@ where
     Q: Clone + Debug + Send + Sync,
     A: Debug + Send + Sync,
 {
-    type Request = Q;
-    type Answer = A;
-    type Asset = DatasetName;
+    type Command = Q;
+    type Output = A;
+    type Name = DatasetName;
     type Facts = ();
 
     fn kind(&self) -> VolumeKind {
@@ -69,11 +69,11 @@ where
         }
     }
 
-    fn asset(&self, subject: &Subject<'_>) -> Result<DatasetName, Error> {
-        asset(subject)
+    fn export_name(&self, subject: &Subject<'_>) -> Result<DatasetName, Error> {
+        export_name(subject)
     }
 
-    fn look(&self, _subject: &Subject<'_>, _asset: &DatasetName) -> Vec<Q> {
+    fn observe(&self, _subject: &Subject<'_>, _asset: &DatasetName) -> Vec<Q> {
         Vec::new()
     }
 
@@ -86,7 +86,7 @@ where
         Ok(())
     }
 
-    fn establish(
+    fn ensure(
         &self,
         _subject: &Subject<'_>,
         _asset: &DatasetName,
@@ -95,7 +95,7 @@ where
         Ok(Vec::new())
     }
 
-    fn withdraw(
+    fn remove(
         &self,
         _subject: &Subject<'_>,
         _asset: &DatasetName,
@@ -107,15 +107,15 @@ where
     fn attachment(
         &self,
         _subject: &Subject<'_>,
-        asset: &DatasetName,
+        export_name: &DatasetName,
         (): &(),
     ) -> Result<Option<Attachment>, Error> {
-        let asset = asset.clone();
-        Ok(Some(Attachment::ZfsLocal(ZfsLocal { asset })))
+        let export_name = export_name.clone();
+        Ok(Some(Attachment::ZfsLocal(ZfsLocal { asset: export_name })))
     }
 
     fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {
-        let asset = asset(longest).ok()?;
-        Some(Attachment::ZfsLocal(ZfsLocal { asset }))
+        let export_name = export_name(longest).ok()?;
+        Some(Attachment::ZfsLocal(ZfsLocal { asset: export_name }))
     }
 }

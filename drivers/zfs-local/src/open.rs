@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use driver_core::config::{ConfigError, Document};
 use driver_core::{Driver, NodeId};
-use driver_zfs::cli::ZfsTools;
+use driver_zfs::ZfsConfig;
 use driver_zfs::observed::VolumeKind;
-use driver_zfs::{Cli, ZfsConfig};
+use driver_zfs_cli::{Cli, ZfsTools};
 use node_utils::Tools;
 
 use crate::driver::NodeZfs;
@@ -43,8 +43,7 @@ pub fn from_document(
     };
     let zfs = ZfsConfig::read(document)?;
     let settings = zfs.settings(&common, kind, None)?;
-    let programs = ZfsTools::new(None, None, zfs.cli.sudo_enabled)
-        .map_err(|error| ConfigError::at("zfs.cli", error.to_string()))?;
+    let programs = ZfsTools::found_by_host(&zfs)?;
     let identity = settings.layout.identity(&format!("node {node}"));
     let backend = Cli::new(tools.place_of_host(), programs, identity);
     Ok(Arc::new(NodeZfs::new(settings, backend, node)))

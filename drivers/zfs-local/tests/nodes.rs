@@ -6,19 +6,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    Call, CapacityQuery, CreateSnapshot, CreateVolume, Driver, Effect, Kind, NodeId, PageRequest,
-    Parameters, SizeRange, SnapshotName, Source, Topology, TopologyRequirement, Volume, VolumeId,
-    VolumeName,
+    Call, CapacityQuery, CapacityReporter as _, CreateSnapshot, CreateVolume, Driver, Effect,
+    Expander as _, Kind, Lister as _, NodeId, PageRequest, Parameters, SizeRange, SnapshotName,
+    Snapshots as _, Source, Topology, TopologyRequirement, Volume, VolumeId, VolumeName,
 };
 use driver_zfs::name::{DatasetName, Object};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 use driver_zfs::step::Step;
-use driver_zfs::testing::{MemoryHost, State, settings};
+use driver_zfs::testing::{HostState, MemoryHost, settings};
 use driver_zfs_local::{KINDS, NodeMark, NodeZfs, from_document};
-use node_utils::{Access, AccessMode, MountAccess, Tools, VolumeCapability};
+use node_utils::Tools;
 
 type Local = NodeZfs<MemoryHost>;
 
@@ -40,7 +41,7 @@ fn fresh(node: &str) -> Local {
 
 /// The pool of a node, as another one finds it.
 fn pool_of(driver: &Local) -> MemoryHost {
-    let state: State = driver.backend().state().clone();
+    let state: HostState = driver.backend().state().clone();
     MemoryHost::from_state(state)
 }
 

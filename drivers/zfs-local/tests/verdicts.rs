@@ -6,20 +6,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::{
-    Call, CreateVolume, Driver, Found, Kind, NodeId, Parameters, SizeRange, TopologyRequirement,
-    VolumeId, VolumeName,
+    Call, CreateVolume, Driver, Exports as _, Found, Kind, NodeId, Parameters, SizeRange,
+    TopologyRequirement, VolumeId, VolumeName,
 };
 use driver_zfs::name::DatasetName;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::step::Step;
-use driver_zfs::testing::{MemoryHost, State, settings};
+use driver_zfs::testing::{HostState, MemoryHost, settings};
 use driver_zfs_local::{NodeMark, NodeZfs};
-use node_utils::{Access, AccessMode, MountAccess, VolumeCapability};
 
 type Local = NodeZfs<MemoryHost>;
 
-fn on(node: &str, state: State) -> Local {
+fn on(node: &str, state: HostState) -> Local {
     let settings = settings(VolumeKind::Filesystem, "").unwrap();
     let node = NodeId::parse(node).unwrap();
     NodeZfs::new(settings, MemoryHost::from_state(state), &node)
@@ -102,7 +102,7 @@ async fn a_deletion_that_failed_is_not_remembered_as_done() {
 #[tokio::test]
 async fn there_are_no_exports_to_be_looked_at() {
     let driver = fresh("one");
-    assert!(!driver.capabilities().exports);
+    assert!(driver.exports().is_none());
     let id = marked("one");
     driver.create_volume(&call(), &request(&id)).await.unwrap();
     for refused in [

@@ -17,6 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use csi_types::attachment::AbsolutePath;
+use csi_types::{Access, AccessMode, FsType, MountAccess, StageSecrets, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::contract::{Fresh, keep_contract};
 use driver_core::{
@@ -24,13 +26,10 @@ use driver_core::{
     Source, TopologyRequirement, Volume, VolumeName,
 };
 use driver_zfs_local::from_document;
-use node_utils::attachment::AbsolutePath;
 use node_utils::blocking::Terms;
 use node_utils::node::TargetPath;
 use node_utils::node::{ExpandRequest, NodeConfig, PublishRequest, StageRequest, StagingPath};
-use node_utils::{
-    Access, AccessMode, FsType, MountAccess, Node, StageSecrets, Tools, VolumeCapability,
-};
+use node_utils::{Node, Tools};
 use tokio::time::Instant;
 
 const ROOT: &str = "tank/driver-zfs-local-test";
@@ -71,7 +70,7 @@ impl Ground {
         from_document(&document, &node, &Tools::of_this_machine()).unwrap()
     }
 
-    fn left(&self) -> String {
+    fn leftover(&self) -> String {
         let root = &self.root;
         run(
             "zfs",
@@ -261,7 +260,7 @@ async fn lives(kind: &str, fs_type: &str) {
     for _ in 0..2 {
         driver.delete_volume(&call(), &volume.id).await.unwrap();
     }
-    assert!(!ground.left().contains("pvc-"), "{}", ground.left());
+    assert!(!ground.leftover().contains("pvc-"), "{}", ground.leftover());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

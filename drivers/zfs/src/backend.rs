@@ -6,11 +6,11 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use driver_core::flow::{Bookmark, Bytes};
+use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Error};
 
 use crate::name::{DatasetName, SnapshotRef};
-use crate::observed::{Dataset, Observed, Question, Snapshot, VolumeKind};
+use crate::observed::{Dataset, Observed, Request, Snapshot, VolumeKind};
 use crate::property::{Property, PropertyName};
 use crate::step::{Failed, Next, Plan};
 
@@ -18,9 +18,9 @@ use crate::step::{Failed, Next, Plan};
 #[async_trait]
 pub trait Backend: Send + Sync + Debug {
     /// What an export asks of this backend: a command of the host, a call of the API.
-    type Request: Clone + Debug + Send + Sync;
+    type Command: Clone + Debug + Send + Sync;
     /// What it is answered.
-    type Answer: Debug + Send + Sync;
+    type Output: Debug + Send + Sync;
 
     /// The storage it stands on.
     fn identity(&self) -> BackendIdentity;
@@ -30,8 +30,8 @@ pub trait Backend: Send + Sync + Debug {
     async fn observe(
         &self,
         call: &Call,
-        question: &Question<Self::Request>,
-    ) -> Result<Observed<Self::Answer>, Error>;
+        request: &Request<Self::Command>,
+    ) -> Result<Observed<Self::Output>, Error>;
 
     /// Does a plan and looks, in one exchange: steps in order, none after one that failed.
     ///
@@ -40,9 +40,9 @@ pub trait Backend: Send + Sync + Debug {
     async fn apply(
         &self,
         call: &Call,
-        plan: &Plan<Self::Request>,
-        then: &Question<Self::Request>,
-    ) -> Result<Observed<Self::Answer>, Failed>;
+        plan: &Plan<Self::Command>,
+        then: &Request<Self::Command>,
+    ) -> Result<Observed<Self::Output>, Failed>;
 
     /// Whether content goes out of it and into it as streams.
     fn streams(&self) -> bool {
@@ -102,17 +102,17 @@ pub enum Interrupted {
 /// Which part of which list. compat: "ZFS".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListQuery {
-    /// What is listed. Several shelves are one list.
-    pub shelves: Vec<Shelf>,
+    /// What is listed. Several scopes are one list.
+    pub scopes: Vec<ListScope>,
     /// Only what comes after this place.
-    pub after: Option<Place>,
+    pub after: Option<Cursor>,
     /// At most so many.
     pub max: usize,
 }
 
 /// Where things of one sort lie, and which of them are wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shelf {
+pub struct ListScope {
     /// What they lie below.
     pub parent: DatasetName,
     /// How many levels down: datasets on just that level, snapshots of datasets on that level.
@@ -120,12 +120,12 @@ pub struct Shelf {
     /// Datasets of this kind, or, with `None`, snapshots.
     pub kind: Option<VolumeKind>,
     /// Which of them.
-    pub wanted: Wanted,
+    pub filter: ListFilter,
 }
 
-/// Which things of a shelf are listed. The backend leaves out all others.
+/// Which things of a scope are listed. The backend leaves out all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
+pub enum ListFilter {
     /// What has this property of its own.
     Having(PropertyName),
     /// What has the first of these of its own, and the second one not.
@@ -138,7 +138,7 @@ pub enum Wanted {
 
 /// Where something stands in a list: in the order of their making, which never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Cursor {
     /// The transaction in which it was made.
     pub createtxg: u64,
     /// What tells it from others of that transaction.
@@ -151,7 +151,7 @@ pub struct Listed {
     /// What is in it, in order. Fewer than were asked for says nothing: some may be gone by now.
     pub entries: Vec<Entry>,
     /// Where it ends, if there is more.
-    pub next: Option<Place>,
+    pub next: Option<Cursor>,
 }
 
 /// One thing of a list.
@@ -167,13 +167,13 @@ pub enum Entry {
 
 impl Entry {
     /// Where it stands in the list.
-    pub fn place(&self) -> Place {
+    pub fn cursor(&self) -> Cursor {
         let (guid, properties) = match self {
             Self::Dataset(dataset) => (dataset.guid, &dataset.properties),
             Self::Snapshot(snapshot) => (snapshot.guid, &snapshot.properties),
         };
         let createtxg = properties.number(&PropertyName::CREATETXG);
-        Place {
+        Cursor {
             createtxg: createtxg.unwrap_or_default(),
             guid: guid.0,
         }

@@ -1,7 +1,7 @@
 //! The section `zfs` of the configuration, which all drivers with datasets share.
 //!
-//! compat: "ZFS". Keys and defaults are here; what is made of them is a [`Layout`], a [`Policy`] and
-//! the programs of the host.
+//! compat: "ZFS". Keys and defaults are here; what is made of them is a [`Layout`] and a [`Policy`].
+//! The programs of the host are read by the backend that runs them.
 
 mod block;
 #[cfg(test)]
@@ -14,13 +14,11 @@ use driver_core::config::scalar::{Mode, Owner, unless_falsy};
 use driver_core::config::{CommonConfig, ConfigError, DeleteStrategy, Document};
 use driver_core::naming::VolumeNaming;
 use driver_core::template::Template;
-use exec::Program;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 pub use self::block::{BlockSize, BlockSizeError};
-use crate::cli::ZfsTools;
 use crate::driver::Settings;
 use crate::id::Layout;
 use crate::name::DatasetName;
@@ -247,36 +245,16 @@ impl ZfsConfig {
             &self.dataset_permissions_group,
         );
         all.extend(owner_of(owner.0.as_ref(), owner.1.as_ref()).map(Permission::Owner));
-        let binary = self
-            .dataset_permissions_acls_binary
-            .as_deref()
-            .unwrap_or("setfacl");
-        let tool = Program::parse(binary).map_err(|error| {
-            ConfigError::at("zfs.datasetPermissionsAclsBinary", error.to_string())
-        })?;
         for entry in &self.dataset_permissions_acls {
             if entry.contains(['"', '\'', '\\']) {
                 let problem = "holds a quote or a backslash: no shell reads it, and its words are \
                                separated by blanks alone";
                 return Err(ConfigError::at("zfs.datasetPermissionsAcls", problem));
             }
-            all.push(Permission::Acl {
-                tool: tool.clone(),
-                arguments: entry.split_whitespace().map(str::to_owned).collect(),
-            });
+            let arguments = entry.split_whitespace().map(str::to_owned);
+            all.push(Permission::Acl(arguments.collect()));
         }
         Ok(all)
-    }
-
-    /// The programs of the host.
-    pub fn tools(&self) -> Result<ZfsTools, ConfigError> {
-        let paths = &self.cli.paths;
-        ZfsTools::new(
-            paths.zfs.as_deref(),
-            paths.sudo.as_deref(),
-            self.cli.sudo_enabled,
-        )
-        .map_err(|error| ConfigError::at("zfs.cli.paths", error.to_string()))
     }
 
     /// All that a driver of this kind is configured to be.

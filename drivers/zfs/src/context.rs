@@ -3,8 +3,8 @@
 //! compat: "ZFS": the keys of the driver that made it are not part of the property; they come from
 //! properties of their own.
 
+use csi_types::{Attachment, VolumeContext};
 use driver_core::{Error, Kind};
-use node_utils::{Attachment, VolumeContext};
 use serde_json::{Map, Value};
 
 /// The keys whose values democratic-csi writes as numbers.

@@ -1,42 +1,43 @@
 //! The driver: each verb of the contract is asked, planned and applied until it is done.
 //!
 //! Nothing is kept in the process. What is not seen as done is not done; see `converge` for what
-//! happens in between. Requests are read in `request`, what callers see is made in `shown`, and what an
-//! earlier call has begun is looked for in `begun`.
+//! happens in between. Requests are read in `request`, what callers see is made in `results`, and what an
+//! earlier call has begun is looked for in `partial`.
 
-mod begun;
 mod converge;
-mod flow;
 mod orphans;
+mod partial;
 mod request;
-mod shown;
+mod results;
+mod transfer;
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use csi_types::Attachment;
 use driver_core::config::IdRoom;
-use driver_core::flow::{CopyTag, Form, Outflow};
 use driver_core::naming::VolumeNaming;
+use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
-    AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
-    CreateVolume, Driver, Effect, Error, Expanded, Expansion, Found, Kind, NodeId, Orphan, Page,
-    PageRequest, Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Topology,
-    Volume, VolumeId, VolumeName,
+    AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateSnapshot,
+    CreateVolume, Driver, Effect, Error, Expanded, Expander, Exports, Found, Kind, Lister,
+    Maintenance, NodeId, Orphan, Page, PageRequest, Parameters, PublishRequest, Published,
+    Publisher, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Snapshots, Source, Topology,
+    Transfer, Volume, VolumeId, VolumeName,
 };
-use node_utils::{Attachment, VolumeCapability};
 use tokio::time::Instant;
 
-use crate::backend::{Backend, Shelf, Wanted};
+use crate::backend::{Backend, ListFilter, ListScope};
 use crate::export::Export;
 use crate::id::{At, Layout};
 use crate::name::DatasetName;
-use crate::observed::{Dataset, Look, Picture, Question, VolumeKind};
-use crate::plan::access::{Access, Wish};
+use crate::observed::{Dataset, Query, Request, State, VolumeKind};
+use crate::plan::access::{Access, AccessChange};
 use crate::plan::destroy::{DeleteSnapshot, DeleteVolume};
 use crate::plan::expand::Expand;
 use crate::plan::snapshot::Taken;
-use crate::plan::{Outcome, Reach, Verb, is_complete};
+use crate::plan::{ExportRef, Outcome, Verb, is_complete};
 use crate::policy::Policy;
 use crate::property::PropertyName;
 
@@ -81,7 +82,7 @@ pub struct Settings {
 impl<B, E> ZfsDriver<B, E>
 where
     B: Backend,
-    E: Export<Request = B::Request, Answer = B::Answer>,
+    E: Export<Command = B::Command, Output = B::Output>,
 {
     /// The driver of one connection. Touches no storage.
     pub fn new(settings: Settings, backend: B, export: E) -> Self {
@@ -106,8 +107,8 @@ where
         self.settings.layout.kind
     }
 
-    fn reach<'a>(&'a self, id: &'a VolumeId, dataset: &'a DatasetName) -> Reach<'a, E> {
-        Reach {
+    fn export_ref<'a>(&'a self, id: &'a VolumeId, dataset: &'a DatasetName) -> ExportRef<'a, E> {
+        ExportRef {
             export: &self.export,
             id,
             dataset,
@@ -115,8 +116,8 @@ where
         }
     }
 
-    async fn look(&self, call: &Call, looks: Vec<Look>) -> Result<Picture, Error> {
-        let observed = self.backend.observe(call, &Question::of(looks)).await?;
+    async fn observe(&self, call: &Call, queries: Vec<Query>) -> Result<State, Error> {
+        let observed = self.backend.observe(call, &Request::of(queries)).await?;
         self.heard();
         Ok(observed.pool)
     }
@@ -124,8 +125,8 @@ where
     /// What has the name of a volume, and is of the kind that volumes are.
     async fn dataset_of(&self, call: &Call, id: &VolumeId) -> Result<Option<Dataset>, Error> {
         let dataset = self.layout().volume(id)?;
-        let look = vec![Look::Dataset(dataset.clone())];
-        let pool = self.look(call, look).await?;
+        let query = vec![Query::Dataset(dataset.clone())];
+        let pool = self.observe(call, query).await?;
         let found = pool.dataset(&dataset).cloned();
         Ok(found.filter(|found| found.kind == self.kind()))
     }
@@ -140,28 +141,38 @@ where
         answered.is_some_and(|at| at.elapsed() < FRESH)
     }
 
-    async fn access(&self, call: &Call, id: &VolumeId, wish: Wish<'_>) -> Result<(), Error> {
+    async fn access(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        change: AccessChange<'_>,
+    ) -> Result<(), Error> {
         let dataset = self.layout().volume(id)?;
         let verb = Access {
             kind: self.kind(),
-            reach: self.reach(id, &dataset),
-            wish,
+            export_ref: self.export_ref(id, &dataset),
+            change,
         };
         self.converge(call, &verb).await
     }
 
     /// Whether nothing would have to be done to have it so.
-    async fn is_so(&self, call: &Call, id: &VolumeId, wish: Wish<'_>) -> Result<bool, Error> {
+    async fn is_so(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        change: AccessChange<'_>,
+    ) -> Result<bool, Error> {
         let dataset = self.layout().volume(id)?;
         let verb = Access {
             kind: self.kind(),
-            reach: self.reach(id, &dataset),
-            wish,
+            export_ref: self.export_ref(id, &dataset),
+            change,
         };
-        let mut asked = Picture::default();
+        let mut asked = State::default();
         for _ in 0..ASKED {
-            let question = verb.question(&asked)?;
-            let seen = self.backend.observe(call, &question).await?;
+            let request = verb.request(&asked)?;
+            let seen = self.backend.observe(call, &request).await?;
             self.heard();
             match verb.plan(&asked, &seen, 0)? {
                 Outcome::Done(()) => return Ok(true),
@@ -177,31 +188,10 @@ where
 impl<B, E> Driver for ZfsDriver<B, E>
 where
     B: Backend,
-    E: Export<Request = B::Request, Answer = B::Answer>,
+    E: Export<Command = B::Command, Output = B::Output>,
 {
     fn kind(&self) -> &str {
         &self.settings.kind
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            volumes: true,
-            list_volumes: true,
-            get_volume: true,
-            capacity: true,
-            snapshots: true,
-            list_snapshots: true,
-            get_snapshot: true,
-            clones: true,
-            expand: match self.kind() {
-                VolumeKind::Filesystem => Expansion::Controller,
-                VolumeKind::Zvol => Expansion::ControllerAndNode,
-            },
-            publish: self.export.knows_nodes(),
-            topology: self.settings.place.is_some(),
-            orphans: true,
-            exports: true,
-        }
     }
 
     fn access_rules(&self) -> AccessRules {
@@ -221,7 +211,10 @@ where
             return Vec::new();
         }
         let volumes = &self.layout().volumes;
-        match self.look(call, vec![Look::Nearest(volumes.clone())]).await {
+        match self
+            .observe(call, vec![Query::Nearest(volumes.clone())])
+            .await
+        {
             Ok(pool) if pool.nearest(volumes).is_some() => Vec::new(),
             Ok(_) => vec![
                 Error::new(Kind::Unreachable, format!("find pool `{}`", volumes.pool()))
@@ -241,27 +234,6 @@ where
             .map_err(|error| error.with_effect(Effect::Possible))
     }
 
-    fn gives(&self) -> &'static [Form] {
-        self.forms()
-    }
-
-    fn takes(&self) -> &'static [Form] {
-        self.forms()
-    }
-
-    fn outflow(&self, source: &Source, tag: &CopyTag) -> Result<Box<dyn Outflow + '_>, Error> {
-        self.origin(source, tag)
-    }
-
-    async fn inflow(
-        &self,
-        call: &Call,
-        request: &CreateVolume,
-        from: &dyn Outflow,
-    ) -> Result<Volume, Error> {
-        self.filled_from(call, request, from).await
-    }
-
     async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
         let dataset = self.layout().volume(id)?;
         if self.settings.retain {
@@ -269,17 +241,9 @@ where
         }
         let verb = DeleteVolume {
             layout: self.layout(),
-            reach: self.reach(id, &dataset),
+            export_ref: self.export_ref(id, &dataset),
         };
         self.converge(call, &verb).await
-    }
-
-    async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
-        let found = self.dataset_of(call, id).await?;
-        match found.filter(is_complete) {
-            Some(found) => self.volume(&found),
-            None => Err(Error::not_found(format!("volume `{id}`"))),
-        }
     }
 
     async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
@@ -297,17 +261,87 @@ where
         }
     }
 
+    fn clones_volumes(&self) -> bool {
+        true
+    }
+
+    fn lister(&self) -> Option<&dyn Lister> {
+        Some(self)
+    }
+
+    fn expander(&self) -> Option<&dyn Expander> {
+        Some(self)
+    }
+
+    fn capacity_reporter(&self) -> Option<&dyn CapacityReporter> {
+        Some(self)
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        Some(self)
+    }
+
+    fn transfer(&self) -> Option<&dyn Transfer> {
+        Some(self)
+    }
+
+    fn publisher(&self) -> Option<&dyn Publisher> {
+        self.export.is_per_node().then_some(self)
+    }
+
+    fn maintenance(&self) -> Option<&dyn Maintenance> {
+        Some(self)
+    }
+
+    fn exports(&self) -> Option<&dyn Exports> {
+        Some(self)
+    }
+
+    fn longest_attachment(&self) -> Option<Attachment> {
+        self.longest_shown()
+    }
+
+    fn node_topology(&self) -> Option<Topology> {
+        self.settings.place.clone()
+    }
+}
+
+#[async_trait]
+impl<B, E> Lister for ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Command = B::Command, Output = B::Output>,
+{
+    async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
+        let found = self.dataset_of(call, id).await?;
+        match found.filter(is_complete) {
+            Some(found) => self.volume(&found),
+            None => Err(Error::not_found(format!("volume `{id}`"))),
+        }
+    }
+
     async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {
-        let shelf = Shelf {
+        let scope = ListScope {
             parent: self.layout().volumes.clone(),
             depth: 1,
             kind: Some(self.kind()),
-            wanted: Wanted::Having(PropertyName::CONTEXT),
+            filter: ListFilter::Having(PropertyName::CONTEXT),
         };
-        self.page(call, "v", vec![shelf], page, |entry| {
+        self.page(call, "v", vec![scope], page, |entry| {
             self.listed_volume(entry)
         })
         .await
+    }
+}
+
+#[async_trait]
+impl<B, E> Expander for ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Command = B::Command, Output = B::Output>,
+{
+    fn node_expands(&self) -> bool {
+        self.kind() == VolumeKind::Zvol
     }
 
     async fn expand_volume(
@@ -320,12 +354,19 @@ where
         let verb = Expand {
             policy: &self.settings.policy,
             kind: self.kind(),
-            reach: self.reach(id, &dataset),
+            export_ref: self.export_ref(id, &dataset),
             size,
         };
         self.converge(call, &verb).await
     }
+}
 
+#[async_trait]
+impl<B, E> CapacityReporter for ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Command = B::Command, Output = B::Output>,
+{
     async fn capacity(&self, call: &Call, query: &CapacityQuery) -> Result<Capacity, Error> {
         if let (Some(place), Some(asked)) = (&self.settings.place, &query.topology)
             && !place.reaches(asked)
@@ -334,7 +375,7 @@ where
         }
         let volumes = &self.layout().volumes;
         let pool = self
-            .look(call, vec![Look::Nearest(volumes.clone())])
+            .observe(call, vec![Query::Nearest(volumes.clone())])
             .await?;
         let nearest = pool.nearest(volumes);
         let nearest = nearest.ok_or_else(|| {
@@ -346,7 +387,14 @@ where
             ..Capacity::default()
         })
     }
+}
 
+#[async_trait]
+impl<B, E> Snapshots for ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Command = B::Command, Output = B::Output>,
+{
     async fn create_snapshot(
         &self,
         call: &Call,
@@ -355,7 +403,7 @@ where
         let place = self.place_of(request)?;
         let verb = match self.snapshotting(request, place.clone()) {
             Ok(verb) => verb,
-            Err(error) => return Err(self.unless_begun(call, &place, error).await),
+            Err(error) => return Err(self.unless_partial(call, &place, error).await),
         };
         let taken = self.converge(call, &verb).await?;
         self.snapshot(&taken)
@@ -377,14 +425,14 @@ where
 
     async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
         let place = self.layout().snapshot(id)?;
-        let look = match &place.at {
-            At::Attached(snapshot) => Look::Snapshot(snapshot.clone()),
-            At::Detached(dataset) => Look::Dataset(dataset.clone()),
+        let query = match &place.at {
+            At::Attached(snapshot) => Query::Snapshot(snapshot.clone()),
+            At::Detached(dataset) => Query::Dataset(dataset.clone()),
         };
-        let pool = self.look(call, vec![look]).await?;
+        let pool = self.observe(call, vec![query]).await?;
         let found = match &place.at {
-            At::Attached(snapshot) => pool.snapshot(snapshot).and_then(shown::attached),
-            At::Detached(dataset) => pool.dataset(dataset).and_then(shown::detached),
+            At::Attached(snapshot) => pool.snapshot(snapshot).and_then(results::attached),
+            At::Detached(dataset) => pool.dataset(dataset).and_then(results::detached),
         };
         match found {
             Some(properties) => self.snapshot(&Taken { place, properties }),
@@ -398,24 +446,54 @@ where
         filter: &SnapshotFilter,
         page: &PageRequest,
     ) -> Result<Page<Snapshot>, Error> {
-        let shelves = self.snapshot_shelves(filter.source.as_ref())?;
-        self.page(call, "s", shelves, page, |entry| {
-            self.listed_snapshot(entry)
-        })
-        .await
+        let scopes = self.snapshot_scopes(filter.source.as_ref())?;
+        self.page(call, "s", scopes, page, |entry| self.listed_snapshot(entry))
+            .await
+    }
+}
+
+#[async_trait]
+impl<B, E> Transfer for ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Command = B::Command, Output = B::Output>,
+{
+    fn export_formats(&self) -> &'static [TransferFormat] {
+        self.forms()
     }
 
+    fn import_formats(&self) -> &'static [TransferFormat] {
+        self.forms()
+    }
+
+    fn export(&self, source: &Source, tag: &CopyTag) -> Result<Box<dyn ExportStream + '_>, Error> {
+        self.origin(source, tag)
+    }
+
+    async fn import(
+        &self,
+        call: &Call,
+        request: &CreateVolume,
+        from: &dyn ExportStream,
+    ) -> Result<Volume, Error> {
+        self.filled_from(call, request, from).await
+    }
+}
+
+#[async_trait]
+impl<B, E> Publisher for ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Command = B::Command, Output = B::Output>,
+{
     async fn publish_volume(
         &self,
         call: &Call,
-        id: &VolumeId,
-        node: &NodeId,
-        _capability: &VolumeCapability,
-    ) -> Result<(), Error> {
-        if !self.export.knows_nodes() {
-            return Err(self.unsupported("publish volume"));
-        }
-        self.access(call, id, Wish::Allow(node)).await
+        request: &PublishRequest<'_>,
+    ) -> Result<Published, Error> {
+        let change = AccessChange::Allow(&request.node.id);
+        self.access(call, request.volume, change).await?;
+        Ok(Published::default())
     }
 
     async fn unpublish_volume(
@@ -424,12 +502,16 @@ where
         id: &VolumeId,
         node: Option<&NodeId>,
     ) -> Result<(), Error> {
-        if !self.export.knows_nodes() {
-            return Err(self.unsupported("unpublish volume"));
-        }
-        self.access(call, id, Wish::Revoke(node)).await
+        self.access(call, id, AccessChange::Revoke(node)).await
     }
+}
 
+#[async_trait]
+impl<B, E> Maintenance for ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Command = B::Command, Output = B::Output>,
+{
     async fn orphans(
         &self,
         call: &Call,
@@ -447,22 +529,21 @@ where
     ) -> Result<(), Error> {
         self.without_orphan(call, before, orphan).await
     }
+}
 
+#[async_trait]
+impl<B, E> Exports for ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Command = B::Command, Output = B::Output>,
+{
     async fn is_exported(&self, call: &Call, id: &VolumeId) -> Result<bool, Error> {
         let owner = self.settings.policy.owner();
-        self.is_so(call, id, Wish::Present(owner)).await
+        self.is_so(call, id, AccessChange::Present(owner)).await
     }
 
     async fn repair_export(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
         let owner = self.settings.policy.owner();
-        self.access(call, id, Wish::Present(owner)).await
-    }
-
-    fn longest_attachment(&self) -> Option<Attachment> {
-        self.longest_shown()
-    }
-
-    fn node_topology(&self) -> Option<Topology> {
-        self.settings.place.clone()
+        self.access(call, id, AccessChange::Present(owner)).await
     }
 }

@@ -5,14 +5,14 @@
 //! them in the same exchange as the changes of the dataset, observes again and asks again, until
 //! nothing is missing. So "is it there?", "make it" and "repair it" are one function.
 
-mod asset;
+mod name;
 
 use std::fmt::Debug;
 
+use csi_types::Attachment;
 use driver_core::{AccessRules, Error, NodeId, Parameters, VolumeId, VolumeName};
-use node_utils::Attachment;
 
-pub use asset::{AssetName, AssetNaming};
+pub use name::{ExportName, ExportNaming};
 
 use crate::name::DatasetName;
 use crate::observed::{Dataset, VolumeKind};
@@ -23,12 +23,12 @@ use crate::property::{Property, PropertyName};
 /// All methods are pure: same arguments, same answer, no clock and no network. How a volume lives,
 /// and what the driver calls when:
 ///
-/// 1. [`Export::asset`] before anything else. What cannot be exported (a name that is too long, a
+/// 1. [`Export::export_name`] before anything else. What cannot be exported (a name that is too long, a
 ///    template that gives nothing) is refused here, before anything was made.
 /// 2. [`Export::look`] goes into the same exchange as the looks at the pool; the answers go to
 ///    [`Export::facts`]. On the first look at a volume its properties are not known yet, so the
-///    asset is a guess; if what was remembered gives another one, the driver looks once more.
-/// 3. Creation: the dataset is made with [`Export::properties`]. Then [`Export::establish`] is
+///    export_name is a guess; if what was remembered gives another one, the driver looks once more.
+/// 3. Creation: the dataset is made with [`Export::properties`]. Then [`Export::ensure`] is
 ///    asked with the dataset as it was observed after that (size, mountpoint), its acts are done,
 ///    and it is asked again with what was observed after these. At most a few rounds; an export
 ///    whose acts do not lead to "nothing missing" is a defect. For a volume of three exchanges it
@@ -37,13 +37,13 @@ use crate::property::{Property, PropertyName};
 /// 4. [`Export::attachment`] as soon as there is a dataset. Known before the acts are done, it is
 ///    recorded in the same exchange right after them, otherwise in the next one.
 /// 5. Growth: after the dataset has grown, [`Export::resize`].
-/// 6. Deletion: [`Export::withdraw`] only when the dataset can be destroyed, in the same plan right
+/// 6. Deletion: [`Export::remove`] only when the dataset can be destroyed, in the same plan right
 ///    before it; and also when there is no dataset any more, for what a killed process left behind.
 ///
 /// What an implementation has to keep to:
 /// - **Any state is possible.** A process is killed, and a connection cut, between any two commands
 ///   of a batch. Targets without LUN, backstores without target, things of another volume under our
-///   name: `establish` and `withdraw` get to the end from every one of them, or say in an error
+///   name: `ensure` and `remove` get to the end from every one of them, or say in an error
 ///   what blocks. What is not provably of this dataset (its device, its path) is never changed.
 /// - **Acts may be repeated.** Each one is harmless when it was done before: an orphan of a cut
 ///   connection may have done it between observation and act. Steps of one volume hold its lock
@@ -56,10 +56,10 @@ use crate::property::{Property, PropertyName};
 ///   pipe tells of its last part only. Only a lock of a stack whose turn did not come is understood:
 ///   then the driver looks and plans once more, for as long as the call may take.
 /// - **It survives a reboot of the host**: where the stack does not remember by itself, saving is
-///   part of what `establish`, `withdraw` and `resize` do, and `facts` says whether it is saved.
+///   part of what `ensure`, `remove` and `resize` do, and `facts` says whether it is saved.
 /// - **Nothing is lost with the process**: what is needed to find the export again and is not in
 ///   the configuration is an [`Act::Remember`] property. compat: "ZFS".
-/// - **No strings of commands**: requests are built from checked values ([`AssetName`], `Iqn`,
+/// - **No strings of commands**: requests are built from checked values ([`ExportName`], `Iqn`,
 ///   `Nqn`, [`DatasetName`]); configuration text goes through a check of its own when it is read.
 ///   Secrets go into secret arguments or secret input, never into a property or an error.
 pub trait Export: Send + Sync + Debug {
@@ -68,11 +68,11 @@ pub trait Export: Send + Sync + Debug {
     /// A command of a look must not change anything, and says with [`exec::Accept`] which exit codes
     /// are answers: one that is not accepted fails the whole exchange. The standard error of an
     /// accepted one is in its [`exec::Output`].
-    type Request: Clone + Debug + Send + Sync;
+    type Command: Clone + Debug + Send + Sync;
     /// What it is answered; for a host an [`exec::Output`].
-    type Answer: Debug + Send + Sync;
+    type Output: Debug + Send + Sync;
     /// What the export is called on its server; `()` where the dataset says it all.
-    type Asset: Clone + Debug + PartialEq + Send + Sync;
+    type Name: Clone + Debug + PartialEq + Send + Sync;
     /// What its looks have shown.
     type Facts: Clone + Debug + PartialEq + Send + Sync;
 
@@ -94,42 +94,42 @@ pub trait Export: Send + Sync + Debug {
     ///
     /// `Invalid` where it cannot be called anything; for a volume that is being created this comes
     /// before any change.
-    fn asset(&self, subject: &Subject<'_>) -> Result<Self::Asset, Error>;
+    fn export_name(&self, subject: &Subject<'_>) -> Result<Self::Name, Error>;
 
     /// Properties that the dataset has from its first moment, such as `sharenfs`.
-    fn properties(&self, _subject: &Subject<'_>, _asset: &Self::Asset) -> Vec<Property> {
+    fn properties(&self, _subject: &Subject<'_>, _asset: &Self::Name) -> Vec<Property> {
         Vec::new()
     }
 
     /// What has to be looked at, besides the properties of the dataset, to know how things stand.
-    fn look(&self, subject: &Subject<'_>, asset: &Self::Asset) -> Vec<Self::Request>;
+    fn observe(&self, subject: &Subject<'_>, export_name: &Self::Name) -> Vec<Self::Command>;
 
     /// What the looks have shown: one answer for each request, in order. `Internal` for answers
     /// that nobody understands.
     fn facts(
         &self,
         subject: &Subject<'_>,
-        asset: &Self::Asset,
-        answers: &[Self::Answer],
+        export_name: &Self::Name,
+        answers: &[Self::Output],
     ) -> Result<Self::Facts, Error>;
 
     /// What is missing until the dataset is exported as it should be; nothing means that it is.
     /// Here `subject.volume` is always there.
-    fn establish(
+    fn ensure(
         &self,
         subject: &Subject<'_>,
-        asset: &Self::Asset,
+        export_name: &Self::Name,
         facts: &Self::Facts,
-    ) -> Result<Vec<Act<Self::Request>>, Error>;
+    ) -> Result<Vec<Act<Self::Command>>, Error>;
 
     /// What is missing until nothing of the export is left; nothing means that it is gone. There
     /// may be no dataset. Properties of the dataset need not be taken away: it goes right after.
-    fn withdraw(
+    fn remove(
         &self,
         subject: &Subject<'_>,
-        asset: &Self::Asset,
+        export_name: &Self::Name,
         facts: &Self::Facts,
-    ) -> Result<Vec<Act<Self::Request>>, Error>;
+    ) -> Result<Vec<Act<Self::Command>>, Error>;
 
     /// What the stack has to be told after the dataset has grown. Asked on every expansion, also
     /// when the dataset is large enough already: the last one may have ended right before this. Without
@@ -138,14 +138,14 @@ pub trait Export: Send + Sync + Debug {
     fn resize(
         &self,
         _subject: &Subject<'_>,
-        _asset: &Self::Asset,
+        _asset: &Self::Name,
         _facts: Option<&Self::Facts>,
-    ) -> Result<Vec<Act<Self::Request>>, Error> {
+    ) -> Result<Vec<Act<Self::Command>>, Error> {
         Ok(Vec::new())
     }
 
     /// Whether it tells nodes apart. If so, nobody reaches a volume before [`Export::allow`].
-    fn knows_nodes(&self) -> bool {
+    fn is_per_node(&self) -> bool {
         false
     }
 
@@ -154,10 +154,10 @@ pub trait Export: Send + Sync + Debug {
     fn allow(
         &self,
         _subject: &Subject<'_>,
-        _asset: &Self::Asset,
+        _asset: &Self::Name,
         _facts: &Self::Facts,
         _node: &NodeId,
-    ) -> Result<Vec<Act<Self::Request>>, Error> {
+    ) -> Result<Vec<Act<Self::Command>>, Error> {
         Ok(Vec::new())
     }
 
@@ -166,20 +166,20 @@ pub trait Export: Send + Sync + Debug {
     fn revoke(
         &self,
         _subject: &Subject<'_>,
-        _asset: &Self::Asset,
+        _asset: &Self::Name,
         _facts: &Self::Facts,
         _node: Option<&NodeId>,
-    ) -> Result<Vec<Act<Self::Request>>, Error> {
+    ) -> Result<Vec<Act<Self::Command>>, Error> {
         Ok(Vec::new())
     }
 
-    /// How a node reaches the volume once [`Export::establish`] misses nothing; `None` while that
+    /// How a node reaches the volume once [`Export::ensure`] misses nothing; `None` while that
     /// is not known, because something that has to be done first decides it. `Internal` if it is
     /// not known even when nothing is missing.
     fn attachment(
         &self,
         subject: &Subject<'_>,
-        asset: &Self::Asset,
+        export_name: &Self::Name,
         facts: &Self::Facts,
     ) -> Result<Option<Attachment>, Error>;
 

@@ -5,7 +5,7 @@
 //! volume is `<datasetParentName>/<id>`, a snapshot `<volume>@<name>`, and one that stands on its
 //! own `<volume>/<name>`, a dataset below `<detachedSnapshotsDatasetParentName>`.
 
-use driver_core::flow::CopyTag;
+use driver_core::transfer::CopyTag;
 use driver_core::{BackendIdentity, Error, SnapshotId, SnapshotName, VolumeId, naming};
 
 use crate::name::{DatasetName, NameError, SnapshotLeaf, SnapshotRef};
@@ -14,7 +14,7 @@ use crate::observed::{Guid, VolumeKind};
 /// The longest id of a volume.
 const MAX_VOLUME: usize = 128;
 /// How helper snapshots begin: those that a volume is made of, and those of detached snapshots.
-pub(crate) const HELPER: &str = "volume-source-for-";
+pub const HELPER: &str = "volume-source-for-";
 const FOR_VOLUME: &str = "volume-source-for-volume-";
 const FOR_SNAPSHOT: &str = "volume-source-for-snapshot-";
 const FOR_COPY: &str = "volume-source-for-copy-";

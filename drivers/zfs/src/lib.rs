@@ -8,7 +8,6 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
-pub mod cli;
 pub mod config;
 pub mod context;
 pub mod driver;
@@ -24,9 +23,6 @@ pub mod step;
 pub mod testing;
 
 pub use backend::Backend;
-pub use cli::Cli;
 pub use config::ZfsConfig;
 pub use driver::{Settings, ZfsDriver};
-// What the commands of exports are made of.
-pub use exec;
 pub use export::Export;

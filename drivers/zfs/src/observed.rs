@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use driver_core::flow::Bookmark;
+use driver_core::transfer::Bookmark;
 
 use crate::name::{DatasetName, Object, SnapshotRef};
 use crate::property::{Properties, PropertyName};
@@ -55,7 +55,7 @@ pub struct Snapshot {
 
 /// One thing to look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Look {
+pub enum Query {
     /// A dataset.
     Dataset(DatasetName),
     /// A dataset, and its snapshots and the datasets right below it, of which only [`OF_MEMBERS`] is
@@ -112,7 +112,7 @@ pub static ALWAYS: [PropertyName; 31] = [
     PropertyName::CONTAINER,
 ];
 
-/// The properties that [`Look::Family`] shows of snapshots and of datasets below: there may be
+/// The properties that [`Query::Family`] shows of snapshots and of datasets below: there may be
 /// thousands of them, and most are not ours.
 pub static OF_MEMBERS: [PropertyName; 9] = [
     PropertyName::TYPE,
@@ -128,9 +128,9 @@ pub static OF_MEMBERS: [PropertyName; 9] = [
 
 /// Everything that one exchange looks at.
 #[derive(Debug, Clone)]
-pub struct Question<R> {
+pub struct Request<R> {
     /// Objects of the pool.
-    pub looks: Vec<Look>,
+    pub queries: Vec<Query>,
     /// The properties that are wanted of them besides [`ALWAYS`].
     pub properties: Vec<PropertyName>,
     /// What the export wants to know besides.
@@ -141,14 +141,14 @@ pub struct Question<R> {
 #[derive(Debug, Clone)]
 pub struct Observed<A> {
     /// Objects of the pool.
-    pub pool: Picture,
+    pub pool: State,
     /// One answer for each request of the export, in order.
     pub export: Vec<A>,
 }
 
 /// The objects of a pool that were seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Picture {
+pub struct State {
     datasets: BTreeMap<DatasetName, Dataset>,
     snapshots: BTreeMap<SnapshotRef, Snapshot>,
     named: Vec<Object>,
@@ -264,22 +264,22 @@ impl Snapshot {
     }
 }
 
-// === impl Question ===
+// === impl Request ===
 
-impl<R> Question<R> {
+impl<R> Request<R> {
     /// Objects of the pool alone.
-    pub fn of(looks: impl IntoIterator<Item = Look>) -> Self {
+    pub fn of(queries: impl IntoIterator<Item = Query>) -> Self {
         Self {
-            looks: looks.into_iter().collect(),
+            queries: queries.into_iter().collect(),
             properties: Vec::new(),
             export: Vec::new(),
         }
     }
 }
 
-// === impl Picture ===
+// === impl State ===
 
-impl Picture {
+impl State {
     /// Adds a dataset.
     pub fn add_dataset(&mut self, dataset: Dataset) {
         self.datasets.insert(dataset.name.clone(), dataset);
@@ -290,7 +290,7 @@ impl Picture {
         self.snapshots.insert(snapshot.name.clone(), snapshot);
     }
 
-    /// Adds an object that [`Look::Named`] found.
+    /// Adds an object that [`Query::Named`] found.
     pub fn add_named(&mut self, object: Object) {
         self.named.push(object);
     }
@@ -331,7 +331,7 @@ impl Picture {
         above.find_map(|name| self.datasets.get(&name))
     }
 
-    /// What [`Look::Named`] found.
+    /// What [`Query::Named`] found.
     pub fn named(&self) -> &[Object] {
         &self.named
     }
@@ -355,7 +355,7 @@ impl fmt::Display for VolumeKind {
 }
 
 /// For errors: what is looked for.
-impl fmt::Display for Look {
+impl fmt::Display for Query {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dataset(name) | Self::Family(name) | Self::Nearest(name) => {

@@ -16,7 +16,7 @@ use driver_core::{Error, Kind, VolumeId};
 
 use crate::export::{Act, Asked, Export, Subject};
 use crate::name::{DatasetName, Object, SnapshotRef};
-use crate::observed::{Dataset, Observed, Picture, Question};
+use crate::observed::{Dataset, Observed, Request, State};
 use crate::property::PropertyName;
 use crate::step::{Plan, Step};
 
@@ -29,40 +29,40 @@ pub trait Verb<R, A>: Send + Sync {
     fn doing(&self) -> String;
 
     /// What has to be observed. `pool` is what was observed before, at first nothing.
-    fn question(&self, pool: &Picture) -> Result<Question<R>, Error>;
+    fn request(&self, pool: &State) -> Result<Request<R>, Error>;
 
     /// What has to be observed right after a plan, in the same exchange: whatever shows that it was
     /// done, and what comes then.
-    fn question_after(&self, pool: &Picture) -> Result<Question<R>, Error> {
-        self.question(pool)
+    fn request_after(&self, pool: &State) -> Result<Request<R>, Error> {
+        self.request(pool)
     }
 
     /// What comes next. `asked` is what the question was made of that `seen` answers; `done` counts
     /// the plans of this call that were done to their end.
     fn plan(
         &self,
-        asked: &Picture,
+        asked: &State,
         seen: &Observed<A>,
         done: usize,
     ) -> Result<Outcome<Self::Done, R>, Error>;
 
-    /// Whether [`Verb::regret`] may have something to do.
-    const REGRETS: bool = false;
+    /// Whether [`Verb::compensate`] may have something to do.
+    const COMPENSATES: bool = false;
 
     /// What there is of what this verb makes, where it found no room: what was seen while nobody else
     /// changed it. What was made of nothing and is not there at all leaves room to others.
-    fn left(&self, _seen: &Picture) -> Left<R> {
-        Left::Something
+    fn leftover(&self, _seen: &State) -> Leftover<R> {
+        Leftover::Something
     }
 
-    /// A plan of nothing, which only waits for its turn, where [`Verb::left`] may say something.
-    fn turn(&self) -> Option<Plan<R>> {
+    /// A plan of nothing, which only waits for its turn, where [`Verb::leftover`] may say something.
+    fn noop_under_lock(&self) -> Option<Plan<R>> {
         None
     }
 
     /// What puts right again what callers would miss, where a call fails after it has changed
     /// something.
-    fn regret(&self, _asked: &Picture, _seen: &Observed<A>) -> Result<Option<Plan<R>>, Error> {
+    fn compensate(&self, _asked: &State, _seen: &Observed<A>) -> Result<Option<Plan<R>>, Error> {
         Ok(None)
     }
 }
@@ -80,7 +80,7 @@ pub enum Outcome<T, R> {
 
 /// What there is of what a verb makes.
 #[derive(Debug)]
-pub enum Left<R> {
+pub enum Leftover<R> {
     /// Nothing.
     Nothing,
     /// Nothing but what was made on the way, and how that goes.
@@ -91,7 +91,7 @@ pub enum Left<R> {
 
 /// One volume and the way it is exported.
 #[derive(Debug)]
-pub struct Reach<'a, E> {
+pub struct ExportRef<'a, E> {
     /// How it is exported.
     pub export: &'a E,
     /// Its id.
@@ -104,65 +104,65 @@ pub struct Reach<'a, E> {
 
 /// How things stand with an export.
 #[derive(Debug)]
-pub struct Standing<E: Export> {
+pub struct ExportStatus<E: Export> {
     /// What it is called.
-    pub asset: E::Asset,
+    pub export_name: E::Name,
     /// What was seen of it.
     pub facts: E::Facts,
 }
 
-// === impl Reach ===
+// === impl ExportRef ===
 
-impl<E: Export> Reach<'_, E> {
+impl<E: Export> ExportRef<'_, E> {
     /// What has to be looked at.
-    pub fn look(&self, pool: &Picture) -> Result<Vec<E::Request>, Error> {
+    pub fn commands(&self, pool: &State) -> Result<Vec<E::Command>, Error> {
         let subject = self.subject(pool);
-        let asset = self.export.asset(&subject)?;
-        Ok(self.export.look(&subject, &asset))
+        let export_name = self.export.export_name(&subject)?;
+        Ok(self.export.observe(&subject, &export_name))
     }
 
-    /// How things stand; `None` if the look was at another asset than the one that is remembered.
+    /// How things stand; `None` if the look was at another export_name than the one that is remembered.
     /// What a volume that is gone remembered still counts.
-    pub fn standing(
+    pub fn status(
         &self,
-        asked: &Picture,
-        seen: &Observed<E::Answer>,
-    ) -> Result<Option<Standing<E>>, Error> {
+        asked: &State,
+        seen: &Observed<E::Output>,
+    ) -> Result<Option<ExportStatus<E>>, Error> {
         let subject = self.subject(&seen.pool);
-        let asset = match subject.volume {
-            Some(_) => self.export.asset(&subject)?,
-            None => self.export.asset(&self.subject(asked))?,
+        let export_name = match subject.volume {
+            Some(_) => self.export.export_name(&subject)?,
+            None => self.export.export_name(&self.subject(asked))?,
         };
-        if self.export.asset(&self.subject(asked))? != asset {
+        if self.export.export_name(&self.subject(asked))? != export_name {
             return Ok(None);
         }
-        let facts = self.export.facts(&subject, &asset, &seen.export)?;
-        Ok(Some(Standing { asset, facts }))
+        let facts = self.export.facts(&subject, &export_name, &seen.export)?;
+        Ok(Some(ExportStatus { export_name, facts }))
     }
 
     /// What is missing until it is exported.
-    pub fn establish(
+    pub fn ensure(
         &self,
-        pool: &Picture,
-        standing: &Standing<E>,
-    ) -> Result<Vec<Step<E::Request>>, Error> {
+        pool: &State,
+        status: &ExportStatus<E>,
+    ) -> Result<Vec<Step<E::Command>>, Error> {
         let subject = self.subject(pool);
         let acts = self
             .export
-            .establish(&subject, &standing.asset, &standing.facts)?;
+            .ensure(&subject, &status.export_name, &status.facts)?;
         Ok(self.steps(acts))
     }
 
     /// What is missing until nothing of the export is left.
-    pub fn withdraw(
+    pub fn remove(
         &self,
-        pool: &Picture,
-        standing: &Standing<E>,
-    ) -> Result<Vec<Step<E::Request>>, Error> {
+        pool: &State,
+        status: &ExportStatus<E>,
+    ) -> Result<Vec<Step<E::Command>>, Error> {
         let subject = self.subject(pool);
         let acts = self
             .export
-            .withdraw(&subject, &standing.asset, &standing.facts)?;
+            .remove(&subject, &status.export_name, &status.facts)?;
         // Properties go with their dataset, or are gone with it.
         let acts = acts.into_iter().filter(|act| matches!(act, Act::Do(_)));
         Ok(self.steps(acts.collect()))
@@ -170,16 +170,16 @@ impl<E: Export> Reach<'_, E> {
 
     /// Asks for the dataset to be the same one and, where the export tells nodes apart, for what it
     /// remembers of them to be what it was: what is planned is made of that, and written as a whole.
-    pub fn guard(&self, plan: &mut Plan<E::Request>, dataset: &Dataset) {
+    pub fn guard(&self, plan: &mut Plan<E::Command>, dataset: &Dataset) {
         plan.guard(dataset.name.clone(), dataset.guid);
-        let nodes = self.export.knows_nodes();
+        let nodes = self.export.is_per_node();
         for name in self.export.reads().iter().filter(|_| nodes) {
             plan.guard_property(dataset, name);
         }
     }
 
     /// Acts as steps.
-    pub fn steps(&self, acts: Vec<Act<E::Request>>) -> Vec<Step<E::Request>> {
+    pub fn steps(&self, acts: Vec<Act<E::Command>>) -> Vec<Step<E::Command>> {
         let object = || Object::from(self.dataset.clone());
         let step = |act| match act {
             Act::Do(request) => Step::Export(request),
@@ -196,7 +196,7 @@ impl<E: Export> Reach<'_, E> {
     }
 
     /// The volume as `pool` shows it.
-    pub fn subject<'p>(&'p self, pool: &'p Picture) -> Subject<'p> {
+    pub fn subject<'p>(&'p self, pool: &'p State) -> Subject<'p> {
         Subject {
             id: self.id,
             dataset: self.dataset,

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use node_utils::AbsolutePath;
+use csi_types::AbsolutePath;
 
 use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::{Dataset, Guid};
@@ -157,13 +157,8 @@ pub enum Permission {
     Mode(u32),
     /// User and group, as `chown` takes them: `user`, `user:group` or `:group`.
     Owner(String),
-    /// One entry of an access control list, by the tool that is configured.
-    Acl {
-        /// The tool.
-        tool: exec::Program,
-        /// Its arguments before the path.
-        arguments: Vec<String>,
-    },
+    /// One entry of an access control list: the arguments that the configured tool takes before the path.
+    Acl(Vec<String>),
 }
 
 /// Why a plan was not done to its end.

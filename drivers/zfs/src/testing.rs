@@ -5,27 +5,27 @@
 //! change it between a look and a plan, and it can be busy. The tests of real ZFS run the same suites.
 
 mod export;
-mod flow;
 mod memory;
 mod pool;
 mod state;
+mod transfer;
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use driver_core::flow::{Bookmark, Bytes};
+use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Effect, Error};
 
-pub use export::{MemoryAnswer, MemoryExport, MemoryRequest, Targets};
+pub use export::{MemoryCommand, MemoryExport, MemoryOutput, Targets};
 pub use memory::settings;
 pub use pool::{MemoryPool, Room, Thing};
-pub use state::State;
+pub use state::HostState;
 
 use crate::backend::{Backend, Incoming, Interrupted, ListQuery, Listed};
 use crate::name::SnapshotRef;
-use crate::observed::{Look, Observed, Question};
+use crate::observed::{Observed, Query, Request};
 use crate::step::{Failed, Next, Plan};
 
 /// How long a turn is waited for that does not come.
@@ -34,13 +34,13 @@ const TURN: Duration = Duration::from_secs(10);
 /// A host with a pool in memory.
 #[derive(Debug, Default)]
 pub struct MemoryHost {
-    state: Mutex<State>,
+    state: Mutex<HostState>,
     meanwhile: Mutex<Option<Meanwhile>>,
     after: Mutex<Option<Meanwhile>>,
 }
 
 /// What others do to a host, once.
-struct Meanwhile(Box<dyn FnOnce(&mut State) + Send>);
+struct Meanwhile(Box<dyn FnOnce(&mut HostState) + Send>);
 
 impl fmt::Debug for Meanwhile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,7 +63,7 @@ impl MemoryHost {
     }
 
     /// A host as it was left.
-    pub fn from_state(state: State) -> Self {
+    pub fn from_state(state: HostState) -> Self {
         Self {
             state: Mutex::new(state),
             meanwhile: Mutex::default(),
@@ -72,20 +72,20 @@ impl MemoryHost {
     }
 
     /// Does something to it before the first step of the next plan, when that was made already.
-    pub fn meanwhile(&self, change: impl FnOnce(&mut State) + Send + 'static) {
+    pub fn meanwhile(&self, change: impl FnOnce(&mut HostState) + Send + 'static) {
         *lock(&self.meanwhile) = Some(Meanwhile(Box::new(change)));
     }
 
     /// Does something to it right after the next plan that fails.
-    pub fn after_failing(&self, change: impl FnOnce(&mut State) + Send + 'static) {
+    pub fn after_failing(&self, change: impl FnOnce(&mut HostState) + Send + 'static) {
         *lock(&self.after) = Some(Meanwhile(Box::new(change)));
     }
 
     fn apply_now(
         &self,
-        plan: &Plan<MemoryRequest>,
-        then: &Question<MemoryRequest>,
-    ) -> Result<Observed<MemoryAnswer>, Failed> {
+        plan: &Plan<MemoryCommand>,
+        then: &Request<MemoryCommand>,
+    ) -> Result<Observed<MemoryOutput>, Failed> {
         let mut state = self.state();
         state.exchanges += 1;
         if let Some(Meanwhile(change)) = lock(&self.meanwhile).take() {
@@ -99,22 +99,22 @@ impl MemoryHost {
             }
             return Err(failed);
         }
-        state.look(then).map_err(|error| Failed {
+        state.observe(then).map_err(|error| Failed {
             next: Next::Tell,
             error: error.with_effect(Effect::Possible),
         })
     }
 
     /// All that it is; tests change it as others would.
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, HostState> {
         lock(&self.state)
     }
 }
 
 #[async_trait]
 impl Backend for MemoryHost {
-    type Request = MemoryRequest;
-    type Answer = MemoryAnswer;
+    type Command = MemoryCommand;
+    type Output = MemoryOutput;
 
     fn identity(&self) -> BackendIdentity {
         // As many hosts as there are values.
@@ -124,8 +124,8 @@ impl Backend for MemoryHost {
     async fn observe(
         &self,
         _call: &Call,
-        question: &Question<MemoryRequest>,
-    ) -> Result<Observed<MemoryAnswer>, Error> {
+        request: &Request<MemoryCommand>,
+    ) -> Result<Observed<MemoryOutput>, Error> {
         // Others get their turn between a look and a plan.
         tokio::task::yield_now().await;
         let mut state = self.state();
@@ -133,15 +133,15 @@ impl Backend for MemoryHost {
         if state.is_cut() {
             return Err(state::lost().error.with_effect(Effect::None));
         }
-        state.look(question)
+        state.observe(request)
     }
 
     async fn apply(
         &self,
         call: &Call,
-        plan: &Plan<MemoryRequest>,
-        then: &Question<MemoryRequest>,
-    ) -> Result<Observed<MemoryAnswer>, Failed> {
+        plan: &Plan<MemoryCommand>,
+        then: &Request<MemoryCommand>,
+    ) -> Result<Observed<MemoryOutput>, Failed> {
         call.changing();
         let outcome = self.apply_now(plan, then);
         if matches!(&outcome, Err(failed) if failed.next == Next::Queue) {
@@ -162,7 +162,7 @@ impl Backend for MemoryHost {
         from: &SnapshotRef,
         resume: Option<&Bookmark>,
     ) -> Result<Box<dyn Bytes>, Error> {
-        flow::send(&mut self.state(), from, resume)
+        transfer::send(&mut self.state(), from, resume)
     }
 
     async fn receive(
@@ -172,15 +172,15 @@ impl Backend for MemoryHost {
         stream: &mut dyn Bytes,
     ) -> Result<(), Interrupted> {
         call.changing();
-        flow::receive(self, incoming, stream).await
+        transfer::receive(self, incoming, stream).await
     }
 
     async fn list(&self, _call: &Call, query: &ListQuery) -> Result<Listed, Error> {
         let mut state = self.state();
         state.exchanges += 1;
-        let parents = query.shelves.iter();
+        let parents = query.scopes.iter();
         let parents: Vec<_> = parents
-            .map(|shelf| Look::Dataset(shelf.parent.clone()))
+            .map(|scope| Query::Dataset(scope.parent.clone()))
             .collect();
         state.find_pools(&parents)?;
         Ok(state.pool.list(query))

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use csi_types::secrets::SettingName;
+use csi_types::{
+    Access, AccessMode, Attachment, FsType, MountAccess, MountFlags, VolumeCapability,
+};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{Driver as _, VolumeId};
 use driver_node_manual::NodeManual;
-use node_utils::secrets::SettingName;
 use node_utils::tools::Variable;
-use node_utils::{
-    Access, AccessMode, Attachment, FsType, MountAccess, MountFlags, VolumeCapability,
-};
 use serde::Deserialize;
 
 /// The part of a `PersistentVolume`, of a claim or of a secret that says something to us.

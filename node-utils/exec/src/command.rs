@@ -1,9 +1,8 @@
-//! What is to be run: a program and its arguments, some of them secret; never a shell string.
+//! A command: a program and its arguments, some of them secret. Never a shell string.
 //!
-//! A command says nothing about *where* it runs, that is the runner's part. Its `Display` and
-//! `Debug` mask what is secret, so a command may be logged; the kernel is less discreet: every
-//! user of a machine may read the arguments of a process, so a secret belongs on standard input
-//! wherever the tool can take it there.
+//! A command does not say *where* it runs; the runner does. `Display` and `Debug` mask secrets, so a command may
+//! be logged. Every user of a machine can read the arguments of its processes, so pass a secret on standard input
+//! wherever the tool accepts it there.
 
 mod argument;
 mod mask;
@@ -19,10 +18,11 @@ use tokio::time::Instant;
 use crate::quote::NulByte;
 
 pub use argument::{Argument, Input, InvalidCommand};
+pub use csi_types::{InvalidVariable, Variable};
 pub use mask::CommandLine;
 pub(crate) use mask::{Secrets, printable};
-pub use program::{InvalidProgram, InvalidVariable, Program, Variable};
-pub(crate) use routine::{Calls, Routine};
+pub use program::{InvalidProgram, Program};
+pub(crate) use routine::{Routine, RoutineCalls};
 
 const SH: Program = Program::constant("sh");
 /// What a function is called by a shell that was started for it.
@@ -32,10 +32,10 @@ pub(crate) const LIST: &str = "omnibus_list";
 /// The variable with the names of the routines that this list calls.
 pub(crate) const ROUTINES: &str = "omnibus_routines";
 
-/// How long a command may take unless it says otherwise.
+/// The default deadline of a command.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
 
-/// How much a command may print unless it says otherwise.
+/// The default output cap, in bytes.
 const DEFAULT_OUTPUT_CAP: usize = 8 << 20;
 
 /// A program, its arguments and the bounds it runs within.
@@ -46,23 +46,23 @@ pub struct Command {
     script: Option<Script>,
     environment: Vec<(Variable, Argument)>,
     input: Input,
-    /// What of the input a shell may have been told before.
-    calls: Option<Calls>,
+    /// The routines in the input; a shell that stays open may have them already.
+    calls: Option<RoutineCalls>,
     hidden: Vec<SecretString>,
     accept: Accept,
     deadline: Duration,
     output_cap: usize,
-    since: Option<Instant>,
+    call_start: Option<Instant>,
 }
 
-/// A text that `sh` runs, as whoever renders a list needs to know it.
+/// A text that `sh` runs, and how a list has to render it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Script {
     /// It may end the shell, or change it.
     Whole(&'static str),
     /// The body of a function.
     Function(&'static str),
-    /// The same as a whole one; the list that its command would read may stand in [`LIST`] instead.
+    /// Like `Whole`, but it runs another list, which may be passed in the variable [`LIST`].
     Around(&'static str),
 }
 
@@ -96,43 +96,43 @@ impl Command {
             accept: Accept::Success,
             deadline: DEFAULT_DEADLINE,
             output_cap: DEFAULT_OUTPUT_CAP,
-            since: None,
+            call_start: None,
         }
     }
 
-    /// A script of ours, as text, that `sh` runs with the arguments that follow. Where a shell runs a
-    /// list of commands anyway it runs this one, too, in a process of its own and without another shell.
+    /// A script that `sh` runs with the arguments that follow. In a rendered list it runs in a subshell of the
+    /// list, without starting another shell.
     pub fn script(text: &'static str) -> Self {
         Self::shell(Script::Whole(text), text)
     }
 
-    /// The same for the body of a function, which takes no process of its own: it ends by `return`,
-    /// changes neither the shell nor its folder, and relies on no variable that it has not set.
+    /// Like [`Command::script`], but as the body of a function that needs no process of its own. It ends by
+    /// `return`, does not change the shell or its working directory, and reads no variable that it has not set.
     pub fn function(body: &'static str) -> Self {
         let text = format!("{FUNCTION}() {{\n{body}\n}}\n{FUNCTION} \"$@\"");
         Self::shell(Script::Function(body), &text)
     }
 
-    /// `sh -s` that reads a script of ours and runs it with the arguments that follow, after some `lines` for
-    /// it to find its variables in. A shell that has read the script before only reads the lines. Variables of
-    /// others may be set there: whatever else the script reads it sets first.
+    /// `sh -s` that reads a script and runs it with the arguments that follow. `lines` come first and may set
+    /// variables for the script. A shell that has the script already receives only the lines. The script must set
+    /// every other variable before it reads it.
     ///
     /// # Panics
     /// If the script holds a NUL byte.
-    pub fn script_behind(lines: &str, text: &'static str) -> Self {
+    pub fn script_with_prelude(lines: &str, text: &'static str) -> Self {
         let routine = Routine::new(text);
-        // Whole or not at all: without the words behind it, it would be another call.
+        // The braces make it one compound command: read in part, it runs nothing.
         let lines = format!("{lines}{{\n{} \"$@\"\n}}\n", routine.name());
-        let told = Calls::text(vec![routine], &lines);
-        let (calls, text) = told.expect("a script of ours has no NUL byte");
+        let rendered = RoutineCalls::text(vec![routine], &lines);
+        let (calls, text) = rendered.expect("a script of ours has no NUL byte");
         let mut command = Self::new(SH).arg("-s").stdin(text);
         command.calls = Some(calls);
         command
     }
 
-    /// `sh -s` that reads lines which nobody may see, and before them the routines that they call.
+    /// `sh -s` with secret lines on standard input, after the routines that they call.
     pub(crate) fn secret_list(routines: Vec<Routine>, lines: &str) -> Result<Self, NulByte> {
-        let (calls, text) = Calls::text(routines, lines)?;
+        let (calls, text) = RoutineCalls::text(routines, lines)?;
         let mut command = Self::new(SH).arg("-s").secret_stdin(text);
         command.calls = Some(calls);
         Ok(command)
@@ -144,14 +144,14 @@ impl Command {
         command
     }
 
-    /// Adds one argument that anyone may read.
+    /// Adds one argument that is not secret.
     #[must_use]
     pub fn arg(mut self, argument: impl Into<String>) -> Self {
         self.arguments.push(Argument::Plain(argument.into()));
         self
     }
 
-    /// Adds arguments that anyone may read.
+    /// Adds arguments that are not secret.
     #[must_use]
     pub fn args<A: Into<String>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
         let plain = arguments.into_iter().map(|a| Argument::Plain(a.into()));
@@ -159,7 +159,7 @@ impl Command {
         self
     }
 
-    /// Adds one argument that never shows in a log; see the module about who can see it still.
+    /// Adds one secret argument. It is masked in logs, but visible in the process list: see the module.
     #[must_use]
     pub fn secret_arg(mut self, argument: SecretString) -> Self {
         self.arguments.push(Argument::Secret(argument));
@@ -196,8 +196,8 @@ impl Command {
         self
     }
 
-    /// Names a secret that the tool might print although it stands in no argument, variable or
-    /// input line of its own, such as a password within a configuration text on standard input.
+    /// Names a secret that the tool might print although it is not an argument, variable or input line by itself,
+    /// such as a password inside a configuration text on standard input.
     #[must_use]
     pub fn hiding(mut self, secret: SecretString) -> Self {
         self.hidden.push(secret);
@@ -220,16 +220,15 @@ impl Command {
 
     /// Bounds how many bytes the command may print.
     #[must_use]
-    pub fn printing_at_most(mut self, bytes: usize) -> Self {
+    pub fn with_output_cap(mut self, bytes: usize) -> Self {
         self.output_cap = bytes;
         self
     }
 
-    /// Says when the call began that it is for: where commands wait for their turn, those for an earlier one
-    /// have theirs first.
+    /// The start of the call that this command belongs to. Queued commands of older calls run first.
     #[must_use]
-    pub fn asked_since(mut self, began: Instant) -> Self {
-        self.since = Some(began);
+    pub fn with_call_start(mut self, start: Instant) -> Self {
+        self.call_start = Some(start);
         self
     }
 
@@ -245,7 +244,7 @@ impl Command {
 
     /// The script that it is and its arguments, unless it is a program.
     pub(crate) fn as_script(&self) -> Option<(Script, &[Argument])> {
-        // Behind the words by which `sh` is told the text.
+        // Skips `-c`, the text and `$0`.
         Some((self.script?, self.arguments.get(3..)?))
     }
 
@@ -259,8 +258,8 @@ impl Command {
         &self.input
     }
 
-    /// Whether it is a shell that reads lines of ours, and routines which these call.
-    pub(crate) fn is_told(&self) -> bool {
+    /// Whether it is `sh -s` that reads a rendered script and its routines.
+    pub(crate) fn reads_script(&self) -> bool {
         self.calls.is_some() && self.program == SH
     }
 
@@ -288,9 +287,9 @@ impl Command {
         self.output_cap
     }
 
-    /// When the call began that it is for, if that was said.
-    pub fn since(&self) -> Option<Instant> {
-        self.since
+    /// The start of the call that it belongs to, if known.
+    pub fn call_start(&self) -> Option<Instant> {
+        self.call_start
     }
 
     /// The command as it may be shown to people.
@@ -298,7 +297,7 @@ impl Command {
         CommandLine::of(self)
     }
 
-    /// Replaces every secret of this command in `text`, for whoever shows a tool's words.
+    /// Replaces every secret of this command in `text`. Use it before showing output of the tool.
     pub fn scrub(&self, text: &str) -> String {
         self.secrets().scrub(text)
     }
@@ -329,7 +328,7 @@ impl Command {
         wrapped
     }
 
-    /// The same command run by a script, which is given these words before it.
+    /// The same command run by a script; `words` are the first arguments of the script.
     pub(crate) fn within_script<'a>(
         &self,
         script: Script,

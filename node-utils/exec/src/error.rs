@@ -1,7 +1,7 @@
-//! Why a command did not do what was asked, and whether it may have done something all the same.
+//! Why a command failed, and whether it may have changed anything.
 //!
-//! The second half decides what a caller may do next: after an unknown ending it must look before
-//! it acts again, and unknown is never success.
+//! The second part decides what a caller may do next. After an unknown outcome it must look before it acts again.
+//! An unknown outcome is never success.
 
 use std::error::Error;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::command::{Command, CommandLine, InvalidCommand, Program, printable};
 use crate::output::Status;
 
-/// How much of a complaint an error carries.
+/// The bytes of standard error that an error carries.
 const STDERR_TAIL: usize = 4096;
 
 /// A command did not run, or did not end as it should.
@@ -39,13 +39,13 @@ pub enum RunError {
     Spawn {
         /// The command.
         command: CommandLine,
-        /// What the kernel said.
+        /// The error of the kernel.
         #[source]
         source: io::Error,
     },
-    /// Too many commands were running for the whole time this one was given.
-    #[error("start `{command}`: no turn within {waited:?}")]
-    NoTurn {
+    /// It waited for a permit or a lock for the whole time it was given.
+    #[error("start `{command}`: still queued after {waited:?}")]
+    QueueTimeout {
         /// The command.
         command: CommandLine,
         /// How long it waited.
@@ -56,7 +56,7 @@ pub enum RunError {
     Unreachable {
         /// The command.
         command: CommandLine,
-        /// What the transport said.
+        /// The error of the transport.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
@@ -82,7 +82,7 @@ pub enum RunError {
         /// Its cap.
         cap: usize,
     },
-    /// It was started, and how it ended was not seen.
+    /// It was started, and its outcome is not known.
     #[error("run `{command}`: its end was not seen")]
     Lost {
         /// The command.
@@ -98,8 +98,8 @@ pub enum RunError {
         command: CommandLine,
         /// How it ended.
         status: Status,
-        /// The end of what it complained about.
-        stderr: Said,
+        /// The end of standard error.
+        stderr: StderrTail,
     },
 }
 
@@ -112,9 +112,9 @@ pub enum Effect {
     Possible,
 }
 
-/// What a tool said on standard error: its last 4 KiB, without the command's secrets.
+/// The last 4 KiB of standard error, without the secrets of the command.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Said(String);
+pub struct StderrTail(String);
 
 // === impl RunError ===
 
@@ -125,7 +125,7 @@ impl RunError {
             Self::Invalid { .. }
             | Self::NotFound { .. }
             | Self::Spawn { .. }
-            | Self::NoTurn { .. }
+            | Self::QueueTimeout { .. }
             | Self::Unreachable { .. }
             | Self::Failed { .. } => true,
             Self::Deadline { .. } | Self::OutputTooLarge { .. } | Self::Lost { .. } => false,
@@ -138,7 +138,7 @@ impl RunError {
             Self::Invalid { .. }
             | Self::NotFound { .. }
             | Self::Spawn { .. }
-            | Self::NoTurn { .. }
+            | Self::QueueTimeout { .. }
             | Self::Unreachable { .. } => Effect::None,
             Self::Failed { .. }
             | Self::Deadline { .. }
@@ -155,7 +155,7 @@ impl RunError {
         }
     }
 
-    /// What the tool said before it failed; empty where it said nothing or never ran.
+    /// Standard error of a failed command; empty if there was none or it never ran.
     pub fn stderr(&self) -> &str {
         match self {
             Self::Failed { stderr, .. } => stderr.as_str(),
@@ -164,19 +164,19 @@ impl RunError {
     }
 }
 
-// === impl Said ===
+// === impl StderrTail ===
 
-impl Said {
+impl StderrTail {
     /// The end of `stderr`, with the secrets of `command` replaced.
-    pub fn last_of(stderr: &[u8], command: &Command) -> Self {
-        // Scrub first: cut first, and the rest of a secret could stand at the beginning.
+    pub fn from_output(stderr: &[u8], command: &Command) -> Self {
+        // Scrub before cutting: a cut secret would no longer be found.
         let scrubbed = command.scrub(&String::from_utf8_lossy(stderr));
         let trimmed = scrubbed.trim_end();
         let start = trimmed.ceil_char_boundary(trimmed.len().saturating_sub(STDERR_TAIL));
         Self(trimmed[start..].to_owned())
     }
 
-    /// The text without the lines that say nothing to whoever reads it.
+    /// The text without the lines for which `is_noise` is true.
     pub fn without(&self, is_noise: impl Fn(&str) -> bool) -> Self {
         let lines: Vec<&str> = self.0.lines().filter(|line| !is_noise(line)).collect();
         Self(lines.join("\n"))
@@ -188,7 +188,7 @@ impl Said {
     }
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for StderrTail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return Ok(());

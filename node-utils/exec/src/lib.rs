@@ -1,12 +1,13 @@
-//! Commands, the one quoting function, and the runners that execute commands here or on the host.
+//! Commands, shell quoting, and the runners that execute commands here or on the host.
 //!
-//! This crate knows nothing of mounts, disks or CSI: a tool's options and the meaning of its
-//! answers belong to the module that wraps the tool. It is the only place of the workspace that
-//! starts child processes. The truth is in execve(2), POSIX `sh`, chroot(1) and nsenter(1).
+//! This crate does not know mounts, disks or CSI. The module that wraps a tool knows the tool's options and what
+//! its output means. This is the only place in the workspace that starts child processes.
+//!
+//! Reference: execve(2), POSIX `sh`, chroot(1), nsenter(1).
 
 mod command;
 mod error;
-mod host;
+mod host_runner;
 mod limited;
 mod local;
 mod lock;
@@ -26,14 +27,14 @@ pub use command::{
     Program, Variable,
 };
 pub use error::{Effect, RunError};
-pub use host::{Host, HostSettings, InvalidHostSettings, Way};
+pub use host_runner::{Host, HostAccess, HostSettings, InvalidHostSettings};
 pub use limited::Limited;
 pub use local::Local;
 pub use lock::{Lock, Locked};
-pub use observed::{Ending, Observation, Observed, Observer};
+pub use observed::{Observation, Observed, Observer, RunOutcome};
 pub use output::{Output, Status};
 pub use quote::{NulByte, quote};
 pub use runner::{Batch, BatchError, Runner, Step};
 pub use search::{DIRECTORIES, resolve};
-pub use stream::{Feed, Flow};
+pub use stream::{InputStream, OutputStream};
 pub use sudo::Sudo;

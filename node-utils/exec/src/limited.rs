@@ -1,7 +1,7 @@
-//! Lets only so many commands run at once.
+//! Limits how many commands run at the same time.
 //!
-//! It knows no priorities and no fairness beyond first come, first served. An SSH server closes
-//! the connection of whoever opens more sessions than it allows (`MaxSessions`, usually 10).
+//! Waiting commands are served in order of arrival. An SSH server closes the connection of a client that opens
+//! more sessions than it allows (`MaxSessions`, usually 10).
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::error::RunError;
 use crate::output::Output;
 use crate::runner::{Batch, Runner};
 
-/// Runs at most so many commands, or lists of commands, at once; clones share the limit.
+/// Runs at most N commands, or lists of commands, at once. Clones share the limit.
 #[derive(Debug, Clone)]
 pub struct Limited<R> {
     inner: R,
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 // === impl Limited ===
@@ -29,16 +29,16 @@ impl<R: Runner> Limited<R> {
         let most = most.clamp(1, Semaphore::MAX_PERMITS);
         Self {
             inner,
-            turns: Arc::new(Semaphore::new(most)),
+            permits: Arc::new(Semaphore::new(most)),
         }
     }
 
-    /// Waits as long as the command itself may take: no longer does its caller wait for it.
-    async fn turn(&self, command: &Command, at_most: Duration) -> Result<Permit<'_>, RunError> {
-        match timeout(at_most, self.turns.acquire()).await {
+    /// Waits at most as long as the command itself may take.
+    async fn permit(&self, command: &Command, at_most: Duration) -> Result<Permit<'_>, RunError> {
+        match timeout(at_most, self.permits.acquire()).await {
             Ok(Ok(permit)) => Ok(permit),
-            // The semaphore is never closed; if it were, there would be no turn either.
-            Ok(Err(_)) | Err(_) => Err(RunError::NoTurn {
+            // The semaphore is never closed.
+            Ok(Err(_)) | Err(_) => Err(RunError::QueueTimeout {
                 command: command.masked(),
                 waited: at_most,
             }),
@@ -51,7 +51,7 @@ type Permit<'a> = SemaphorePermit<'a>;
 #[async_trait]
 impl<R: Runner> Runner for Limited<R> {
     async fn run(&self, command: &Command) -> Result<Output, RunError> {
-        let _turn = self.turn(command, command.deadline()).await?;
+        let _permit = self.permit(command, command.deadline()).await?;
         self.inner.run(command).await
     }
 
@@ -60,8 +60,8 @@ impl<R: Runner> Runner for Limited<R> {
             return self.inner.run_all(commands).await;
         };
         let at_most = commands.iter().map(Command::deadline).sum();
-        match self.turn(first, at_most).await {
-            Ok(_turn) => self.inner.run_all(commands).await,
+        match self.permit(first, at_most).await {
+            Ok(_permit) => self.inner.run_all(commands).await,
             Err(error) => Batch::not_started(commands, error),
         }
     }

@@ -1,9 +1,10 @@
 //! Runs commands as child processes of this one, in this mount namespace.
 //!
-//! No shell, no inherited environment, no inherited input. A deadline is kept whatever the child
-//! does: its whole process group is killed and the call returns, even when the child hangs in the
-//! kernel or a grandchild keeps its pipes open (compat: "Deadlines of commands": in democratic-csi
-//! they do not reach through wrapper scripts). The truth is in `setpgid(2)` and `kill(2)`.
+//! No shell, no inherited environment, no inherited input. The deadline always holds: the whole process group is
+//! killed and the call returns, even if the child hangs in the kernel or a grandchild keeps the pipes open
+//! (compat: "Deadlines of commands": in democratic-csi they do not reach through wrapper scripts).
+//!
+//! Reference: `setpgid(2)`, `kill(2)`.
 
 mod child;
 
@@ -18,7 +19,7 @@ use crate::error::RunError;
 use crate::output::Output;
 use crate::runner::Runner;
 use crate::search::{self, DIRECTORIES};
-use crate::stream::{self, Feed, Flow};
+use crate::stream::{self, InputStream, OutputStream};
 
 /// Runs commands here.
 #[derive(Debug, Clone)]
@@ -55,8 +56,12 @@ impl Local {
         }
     }
 
-    /// `fed`: what it reads comes later.
-    fn start(&self, command: &Command, fed: bool) -> Result<tokio::process::Child, RunError> {
+    /// With `piped_input`, standard input is a pipe that the caller writes to.
+    fn start(
+        &self,
+        command: &Command,
+        piped_input: bool,
+    ) -> Result<tokio::process::Child, RunError> {
         let path = self.find(command.program())?;
         let mut process = process(&path);
         process
@@ -73,7 +78,7 @@ impl Local {
             // Not the folder we were started in: a child must not keep a volume busy.
             .current_dir("/")
             .stdin(match command.input() {
-                Input::Empty if !fed => Stdio::null(),
+                Input::Empty if !piped_input => Stdio::null(),
                 Input::Empty | Input::Plain(_) | Input::Secret(_) => Stdio::piped(),
             })
             .stdout(Stdio::piped())
@@ -116,15 +121,19 @@ impl Runner for Local {
         child::finish(child, command).await
     }
 
-    async fn pour(&self, command: &Command) -> Result<Box<dyn Flow>, RunError> {
+    async fn stream_output(&self, command: &Command) -> Result<Box<dyn OutputStream>, RunError> {
         stream::check(command)?;
         let child = self.start(command, false)?;
-        Ok(Box::new(child::Printing::new(child, command)))
+        Ok(Box::new(child::ChildOutput::new(child, command)))
     }
 
-    async fn feed(&self, command: &Command, feed: &mut dyn Feed) -> Result<Output, RunError> {
+    async fn run_with_input(
+        &self,
+        command: &Command,
+        input: &mut dyn InputStream,
+    ) -> Result<Output, RunError> {
         stream::check(command)?;
         let child = self.start(command, true)?;
-        child::fed(child, command, feed).await
+        child::run_with_input(child, command, input).await
     }
 }

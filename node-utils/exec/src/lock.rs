@@ -1,10 +1,12 @@
-//! Locks on the machine where commands run: two that hold the same one never run at the same time.
+//! Locks on the machine where commands run. Two commands under the same lock never run at the same time.
 //!
-//! An orphan of a cut connection goes on for a while, and other processes change the same machine;
-//! neither is seen from here. The lock is a file: on Linux `flock` locks it for the shell that runs the
-//! command, which holds it as long as that runs, and so does the command, unless it closes what it was
-//! given, as sudo does; on FreeBSD `lockf` holds it. So nothing is left locked after a crash. Only what
-//! runs as the same user is kept apart. The truth is in flock(1) and lockf(1).
+//! A command may outlive its connection, and other processes change the same machine; neither is visible from
+//! here. The lock is therefore a file there. On Linux `flock` locks it for the shell that runs the command. The
+//! shell holds the lock while it runs, and so does the command, unless it closes inherited descriptors as sudo does.
+//! On FreeBSD `lockf` holds it. The kernel releases the lock after a crash. Only processes of the same user share
+//! the locks.
+//!
+//! Reference: flock(1), lockf(1).
 
 use std::time::Duration;
 
@@ -15,26 +17,25 @@ use crate::error::{Effect, RunError};
 use crate::output::{Output, Status};
 use crate::runner::{Batch, Runner};
 use crate::script::Script as List;
-use crate::stream::Feed;
+use crate::stream::InputStream;
 
 const SH: Program = Program::constant("sh");
 
-/// How many files the locks of all names share: a file for each name would stay for ever. Two names
-/// that share one wait for each other, and while one of them is held for hours the other gets no turn.
-/// So they are many: among a thousand other names there is one that shares it in one case of 65.
+/// The number of lock files that all names share. A file per name would stay forever. Two names that share a file
+/// wait for each other, so there are many files: the chance that one of a thousand other names shares a given file
+/// is 1 in 65.
 const FILES: u64 = 1 << 16;
 
 /// What both tools exit with when the lock is not free in time.
 const NOT_FREE: i32 = 75;
 
-/// `$1` is the file, `$2` the seconds to wait, `$3` the folder, `$4` the number by which the file is held,
-/// `$5` says whether the command, which is the rest, is `sh -s` and would read a text that the shell may have
-/// already.
-/// Without a folder it is one that nobody else can write to: the root folder is that of root alone. The
-/// `flock` of `BusyBox` cannot stop waiting, and older ones have no code of their own for a turn that did
-/// not come; the deadline of the command ends that. Such a turn is said as well, for whoever sees it as the
-/// end of one command among others. `lockf` runs another shell, which is told the functions that the list calls,
-/// and finds their texts in its environment, for one more lock within.
+/// `$1` is the file, `$2` the seconds to wait, `$3` the folder, `$4` the file descriptor. `$5` is `list` if the
+/// command (the remaining arguments) is `sh -s` and its input may be in the variable `omnibus_list`.
+///
+/// The default folder is one that no other user can write to. The `flock` of `BusyBox` has no timeout, and older
+/// ones have no exit code of their own for it; the deadline of the command ends the wait there. The timeout is
+/// also printed, because the exit code may be that of one command among others. `lockf` starts another shell,
+/// which gets the routines through its environment.
 const HOLD: &str = "\
 umask 077
 file=$1; wait=$2; folder=$3; held=$4; reads=$5; shift 5
@@ -75,7 +76,7 @@ exit $code";
 pub struct Lock {
     file: String,
     folder: String,
-    /// The number by which its file is held: whoever holds both kinds must lose neither.
+    /// The file descriptor. The two kinds of locks use different ones, so that both can be held at once.
     held: u8,
     wait: Duration,
 }
@@ -90,10 +91,10 @@ pub struct Locked<R> {
 // === impl Lock ===
 
 impl Lock {
-    /// How long it is waited for unless said otherwise.
+    /// The default time to wait.
     const WAIT: Duration = Duration::from_secs(30);
 
-    /// The lock of the object of this name, such as a dataset. Other names may share it.
+    /// The lock of the object of this name, such as a dataset. Different names may share a lock.
     pub fn object(name: &str) -> Self {
         // FNV-1a: short, and the same for ever and everywhere.
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -109,7 +110,7 @@ impl Lock {
 
     /// The lock of something that all objects of the machine share: `lio`, `nvmet`.
     ///
-    /// Whoever holds one of an object may take it; never the other way round.
+    /// A holder of an object lock may take it; never the other way round.
     ///
     /// # Panics
     /// If the name is not of lower-case letters and digits.
@@ -127,41 +128,41 @@ impl Lock {
         }
     }
 
-    /// Bounds how long it is waited for.
+    /// Sets how long to wait for the lock.
     #[must_use]
     pub fn waiting(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Puts its file into this folder, in place of the one of the user that commands run as.
+    /// Uses this folder for the lock file instead of the default.
     #[must_use]
     pub fn within_folder(mut self, folder: impl Into<String>) -> Self {
         self.folder = folder.into();
         self
     }
 
-    /// The same command, run while this lock is held. Its deadline grows by the wait; if the lock is
-    /// not free by then, it does not run, says `no turn within` and exits with 75.
+    /// The same command, run while this lock is held. Its deadline grows by the wait. If the lock is not free by
+    /// then, the command does not run; the script prints `no turn within` and exits with 75.
     pub fn around(&self, command: &Command) -> Command {
-        self.held_by(command, Script::Whole(HOLD), "-")
+        self.wrap(command, Script::Whole(HOLD), "-")
     }
 
-    /// The same for `sh -s` with a text as its input and arguments, which the shell that runs a list of commands
-    /// runs while it holds the lock by itself, without another shell.
+    /// Like [`Lock::around`], for `sh -s` with a script as its input. The shell that runs a list runs this script
+    /// itself while it holds the lock.
     ///
     /// # Panics
     /// If it is another command.
-    pub fn around_text(&self, command: &Command) -> Command {
-        let told = command.arguments().first().map(Argument::expose);
+    pub fn around_script(&self, command: &Command) -> Command {
+        let option = command.arguments().first().map(Argument::expose);
         assert!(
-            *command.program() == SH && told == Some("-s"),
+            *command.program() == SH && option == Some("-s"),
             "{command} is no shell that reads a text"
         );
-        self.held_by(command, Script::Around(HOLD), "list")
+        self.wrap(command, Script::Around(HOLD), "list")
     }
 
-    fn held_by(&self, command: &Command, script: Script, reads: &str) -> Command {
+    fn wrap(&self, command: &Command, script: Script, reads: &str) -> Command {
         let seconds = self.wait.as_secs().max(1).to_string();
         let held = self.held.to_string();
         let words = [&*self.file, &*seconds, &*self.folder, &*held, reads];
@@ -179,8 +180,8 @@ impl<R: Runner> Locked<R> {
         Self { inner, lock }
     }
 
-    fn no_turn(&self, command: &Command) -> RunError {
-        RunError::NoTurn {
+    fn timed_out(&self, command: &Command) -> RunError {
+        RunError::QueueTimeout {
             command: command.masked(),
             waited: self.lock.wait,
         }
@@ -201,15 +202,15 @@ impl<R: Runner> Runner for Locked<R> {
         };
         match self
             .inner
-            .run(&self.lock.around_text(&script.command()))
+            .run(&self.lock.around_script(&script.command()))
             .await
         {
-            Ok(answer) if script.is_begun(&answer.stdout) => {
+            Ok(answer) if script.has_started(&answer.stdout) => {
                 script.read(&answer.stdout, &answer.stderr, None)
             }
             Ok(answer) => {
                 let error = match (answer.status, commands.first()) {
-                    (Status::Exit(NOT_FREE), Some(first)) => self.no_turn(first),
+                    (Status::Exit(NOT_FREE), Some(first)) => self.timed_out(first),
                     _ => match answer.check(&self.lock.around(&Command::new(SH))) {
                         Err(error) => error,
                         Ok(_) => return script.read(&[], &[], None),
@@ -222,11 +223,18 @@ impl<R: Runner> Runner for Locked<R> {
         }
     }
 
-    /// What is fed is read by the command alone; whoever holds the lock does not touch it.
-    async fn feed(&self, command: &Command, feed: &mut dyn Feed) -> Result<Output, RunError> {
-        let output = self.inner.feed(&self.lock.around(command), feed).await?;
+    /// The input is read by the command, never by the process that holds the lock.
+    async fn run_with_input(
+        &self,
+        command: &Command,
+        input: &mut dyn InputStream,
+    ) -> Result<Output, RunError> {
+        let output = self
+            .inner
+            .run_with_input(&self.lock.around(command), input)
+            .await?;
         if output.status == Status::Exit(NOT_FREE) {
-            return Err(self.no_turn(command));
+            return Err(self.timed_out(command));
         }
         Ok(output)
     }
@@ -268,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_gets_no_turn_was_not_started() {
+    async fn a_list_that_times_out_on_the_lock_was_not_started() {
         let folder = tempfile::tempdir().unwrap();
         let (started, wait) = (folder.path().join("started"), Duration::from_secs(1));
         let mark = format!("touch {}; exec sleep 20", started.display());
@@ -283,11 +291,14 @@ mod tests {
         let batch = locked.run_all(&commands).await;
         assert_eq!(batch.effect(), Effect::None);
         let error = batch.into_outputs().unwrap_err();
-        assert!(matches!(error.source, RunError::NoTurn { .. }), "{error:?}");
+        assert!(
+            matches!(error.source, RunError::QueueTimeout { .. }),
+            "{error:?}"
+        );
         holding.abort();
     }
 
-    /// What is started in place of `flock`.
+    /// A replacement for `flock`.
     fn tool(folder: &tempfile::TempDir, text: &str) -> String {
         use std::os::unix::fs::PermissionsExt as _;
         let bin = folder.path().join("bin");
@@ -322,7 +333,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_tool_that_cannot_lock_runs_nothing_and_is_heard() {
+    async fn a_tool_that_cannot_lock_runs_nothing_and_its_error_is_shown() {
         const PATH: crate::Variable = crate::Variable::constant("PATH");
         let folder = tempfile::tempdir().unwrap();
         let path = tool(&folder, "echo 'no locks here' >&2; exit 66");
@@ -339,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_another_process_holds_the_lock_a_list_is_told_to_another_shell() {
+    async fn where_another_process_holds_the_lock_a_list_is_sent_to_another_shell() {
         const PATH: crate::Variable = crate::Variable::constant("PATH");
         const SAY: &str = "printf '%s:%s\\n' \"$word\" \"$1\"";
         let folder = tempfile::tempdir().unwrap();
@@ -358,9 +369,9 @@ mod tests {
         .unwrap();
         let (object, stack) = (lock(&folder), Lock::stack("lio"));
         let stack = stack.within_folder(folder.path().to_str().unwrap());
-        let say = Command::script_behind("word='it'\\''s'\n", SAY).arg("a 'b' $c");
+        let say = Command::script_with_prelude("word='it'\\''s'\n", SAY).arg("a 'b' $c");
         let around =
-            |lock: &Lock, command: &Command| lock.held_by(command, Script::Around(hold), "list");
+            |lock: &Lock, command: &Command| lock.wrap(command, Script::Around(hold), "list");
         let commands = [around(&stack, &say), around(&stack, &say), say.clone()];
         let list = List::of(&commands).unwrap();
         let whole = around(&object, &list.command()).env(PATH, &*path);
@@ -385,8 +396,8 @@ mod tests {
         let commands = [Command::new(SH).args(["-c", "echo never"])];
         let batch = Locked::new(Local::new(), lock).run_all(&commands).await;
         let error = batch.into_outputs().unwrap_err();
-        let said = error.source.stderr();
-        assert!(said.contains("no folder for locks"), "{error:?}");
+        let stderr = error.source.stderr();
+        assert!(stderr.contains("no folder for locks"), "{error:?}");
     }
 
     #[test]

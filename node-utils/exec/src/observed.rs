@@ -1,7 +1,7 @@
-//! Tells an observer how many commands ran, how long they took and how they ended.
+//! Reports to an observer which commands ran, how long they took and how they ended.
 //!
-//! It knows no metrics library: the program that has one implements [`Observer`]. Each command
-//! also leaves a line in the log at debug level, masked.
+//! It knows no metrics library: the program implements [`Observer`]. Each command is also logged at debug level,
+//! masked.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::error::{Effect, RunError};
 use crate::output::Output;
 use crate::runner::{Batch, Runner};
 
-/// Hears of every exchange with a runner, after it.
+/// Is called after every exchange with a runner.
 pub trait Observer: Send + Sync + fmt::Debug {
     /// One command, or one list of commands in one exchange, has ended.
     fn observe(&self, observation: &Observation<'_>);
@@ -25,22 +25,22 @@ pub trait Observer: Send + Sync + fmt::Debug {
 pub struct Observation<'a> {
     /// The commands of the exchange; more than one only for a list.
     pub commands: &'a [Command],
-    /// From the call to its answer, waiting for a turn included if the limit is inside.
+    /// From the call to its result, including the wait for a permit if the limit is inside.
     pub elapsed: Duration,
     /// How it ended.
-    pub ending: Ending,
+    pub outcome: RunOutcome,
 }
 
 /// How an exchange ended, for counting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Ending {
+pub enum RunOutcome {
     /// All commands ended as accepted.
     Done,
     /// A command ended otherwise.
     Failed,
     /// Nothing was started.
     NotStarted,
-    /// The end of a command was not seen.
+    /// The outcome of a command is not known.
     Unknown,
 }
 
@@ -59,15 +59,15 @@ impl<R: Runner, O: Observer> Observed<R, O> {
         Self { inner, observer }
     }
 
-    fn report(&self, commands: &[Command], started: Instant, ending: Ending) {
+    fn report(&self, commands: &[Command], started: Instant, outcome: RunOutcome) {
         let elapsed = started.elapsed();
         for command in commands {
-            tracing::debug!(%command, ?elapsed, ?ending, "ran");
+            tracing::debug!(%command, ?elapsed, ?outcome, "ran");
         }
         self.observer.observe(&Observation {
             commands,
             elapsed,
-            ending,
+            outcome,
         });
     }
 }
@@ -77,19 +77,19 @@ impl<R: Runner, O: Observer> Runner for Observed<R, O> {
     async fn run(&self, command: &Command) -> Result<Output, RunError> {
         let started = Instant::now();
         let answer = self.inner.run(command).await;
-        let ending = match &answer {
-            Ok(output) if output.status.is_accepted_by(command.accept()) => Ending::Done,
-            Ok(_) => Ending::Failed,
-            Err(error) => Ending::of(error),
+        let outcome = match &answer {
+            Ok(output) if output.status.is_accepted_by(command.accept()) => RunOutcome::Done,
+            Ok(_) => RunOutcome::Failed,
+            Err(error) => RunOutcome::of(error),
         };
-        self.report(std::slice::from_ref(command), started, ending);
+        self.report(std::slice::from_ref(command), started, outcome);
         answer
     }
 
     async fn run_all(&self, commands: &[Command]) -> Batch {
         let started = Instant::now();
         let batch = self.inner.run_all(commands).await;
-        self.report(commands, started, Ending::of_batch(&batch));
+        self.report(commands, started, RunOutcome::of_batch(&batch));
         batch
     }
 }
@@ -100,9 +100,9 @@ impl<O: Observer + ?Sized> Observer for std::sync::Arc<O> {
     }
 }
 
-// === impl Ending ===
+// === impl RunOutcome ===
 
-impl Ending {
+impl RunOutcome {
     fn of(error: &RunError) -> Self {
         match (error.outcome_known(), error.effect()) {
             (false, _) => Self::Unknown,

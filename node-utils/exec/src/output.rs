@@ -1,12 +1,11 @@
 //! How a command ended and what it printed.
 //!
-//! Nothing is interpreted here: what an exit code or a line of a tool means is known only to the
-//! module that wraps the tool.
+//! Nothing is interpreted here. Only the module that wraps a tool knows what an exit code or a line means.
 
 use std::fmt;
 
 use crate::command::{Accept, Command};
-use crate::error::{RunError, Said};
+use crate::error::{RunError, StderrTail};
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,9 +22,9 @@ pub enum Status {
 pub struct Output {
     /// How it ended.
     pub status: Status,
-    /// All it printed, up to the command's cap.
+    /// Standard output, up to the cap of the command.
     pub stdout: Vec<u8>,
-    /// What it complained about; of a very long complaint only the end.
+    /// Standard error; if very long, only its end.
     pub stderr: Vec<u8>,
 }
 
@@ -61,7 +60,7 @@ impl fmt::Display for Status {
 // === impl Output ===
 
 impl Output {
-    /// Turns an ending that the command does not accept into an error.
+    /// Returns an error if the command does not accept the status.
     pub fn check(self, command: &Command) -> Result<Self, RunError> {
         if self.status.is_accepted_by(command.accept()) {
             return Ok(self);
@@ -69,7 +68,7 @@ impl Output {
         Err(RunError::Failed {
             command: command.masked(),
             status: self.status,
-            stderr: Said::last_of(&self.stderr, command),
+            stderr: StderrTail::from_output(&self.stderr, command),
         })
     }
 

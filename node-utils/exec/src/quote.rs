@@ -1,9 +1,10 @@
-//! The one function that makes a word of a POSIX shell out of any text.
+//! Quotes any text as one word of a POSIX shell.
 //!
-//! It does not build command lines and it does not serve csh, which expands `!` and refuses
-//! newlines even between single quotes; where a login shell may be csh (root on FreeBSD) the
-//! remote command is the constant `sh -s` and the quoted words travel in the script on standard
-//! input, see [`crate::script`]. The truth is POSIX, "Shell Command Language", 2.2.2.
+//! It does not build command lines, and it does not serve csh, which expands `!` and rejects newlines even between
+//! single quotes. Where the login shell may be csh (root on FreeBSD), the remote command is the constant `sh -s`
+//! and the quoted words travel in the script on standard input, see [`crate::script`].
+//!
+//! Reference: POSIX, "Shell Command Language", 2.2.2.
 
 /// The text holds a NUL byte, which no shell word and no argument can carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

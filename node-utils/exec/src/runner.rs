@@ -1,7 +1,29 @@
-//! The seam between those who know a tool and those who know where it runs.
+//! The [`Runner`] trait: the boundary between modules that know a tool and runners that know where it runs.
 //!
-//! A runner does not interpret what a tool prints, and it never retries: only its caller knows
-//! whether doing a thing twice is harmless.
+//! ```text
+//!  module that wraps a tool          zfs, iscsiadm, mount, ...  builds a Command, reads the Output
+//!         |  Command                 program + arguments + input + deadline + output cap
+//!         v
+//!  +--------------------------- Runner ----------------------------+
+//!  |  run            one command      -> Output                    |
+//!  |  run_all        a list           -> Batch, one Step each      |
+//!  |  stream_output  stdout in chunks -> OutputStream              |
+//!  |  run_with_input stdin in chunks  <- InputStream -> Output     |
+//!  +---------------------------------------------------------------+
+//!         |  decorators, each a Runner around a Runner:
+//!         |    Observed  metrics and log       Limited  at most N at once
+//!         |    Sudo      as root               Locked   under a lock on the machine
+//!         |    Host      chroot or nsenter into the host
+//!         v
+//!  Local                        script::Shell
+//!  child process of this one    a list as one `sh` script, one round trip
+//!                                      |
+//!                                      v
+//!                               a transport that runs `sh -s`, such as drivers/ssh
+//! ```
+//!
+//! A runner does not interpret the output of a tool, and it never retries: only the caller knows whether a command
+//! may run twice.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,27 +33,24 @@ use async_trait::async_trait;
 use crate::command::{Command, CommandLine};
 use crate::error::{Effect, RunError};
 use crate::output::Output;
-use crate::stream::{self, Feed, Flow};
+use crate::stream::{self, InputStream, OutputStream};
 
 /// Runs commands somewhere: here, on the host, over SSH.
 ///
-/// Every runner starts from a clean environment with a C locale, gives a command no input but its
-/// own, and keeps to the command's deadline and output cap. Dropping the future of a call kills
-/// what it started, as far as that can be reached.
+/// Every runner gives a command a clean environment with a C locale and only its own input, and enforces its
+/// deadline and output cap. Dropping the future of a call kills what it started, as far as that is reachable.
 #[async_trait]
 pub trait Runner: Send + Sync + fmt::Debug {
     /// Runs one command to its end.
     ///
-    /// `Ok` means that it ended and its status was seen, whatever the status: see
-    /// [`Output::check`] and [`Runner::run_checked`]. After an error, [`RunError::effect`] says
-    /// whether anything may have been changed.
+    /// `Ok` means that it ended with a known status, whatever the status: see [`Output::check`] and
+    /// [`Runner::run_checked`]. After an error, [`RunError::effect`] says whether anything may have changed.
     async fn run(&self, command: &Command) -> Result<Output, RunError>;
 
-    /// Runs commands in order and stops at the first whose ending it does not accept.
+    /// Runs commands in order and stops at the first whose status it does not accept.
     ///
-    /// A remote runner spends one round trip on the whole list. There is one step in the answer
-    /// for each command; nothing after a step that is not [`Step::Done`] is done. Here: one after
-    /// the other through [`Runner::run`].
+    /// A remote runner spends one round trip on the whole list. The result has one step per command. Nothing after
+    /// a step that is not [`Step::Done`] was done. The default calls [`Runner::run`] for each.
     async fn run_all(&self, commands: &[Command]) -> Batch {
         let mut steps = Vec::with_capacity(commands.len());
         let mut cut = None;
@@ -56,44 +75,48 @@ pub trait Runner: Send + Sync + fmt::Debug {
         Batch::new(commands, steps, cut)
     }
 
-    /// Runs one command and hands out what it prints as it prints it. It has no input, and its cap
-    /// does not count. A runner that carries no streams refuses, and nothing was started.
-    async fn pour(&self, command: &Command) -> Result<Box<dyn Flow>, RunError> {
+    /// Runs one command and returns its standard output as a stream. It has no input, and the output cap does not
+    /// apply. A runner without streams refuses before anything starts.
+    async fn stream_output(&self, command: &Command) -> Result<Box<dyn OutputStream>, RunError> {
         Err(stream::refused(command))
     }
 
-    /// Runs one command to its end, as [`Runner::run`] does, and gives it `feed` to read. A feed that is
-    /// cut looks to the command like one that has ended: it has to be one that can tell. A runner that
-    /// carries no streams refuses, and nothing was started.
-    async fn feed(&self, command: &Command, _feed: &mut dyn Feed) -> Result<Output, RunError> {
+    /// Runs one command to its end, as [`Runner::run`] does, with `input` as its standard input. An aborted input
+    /// looks to the command like a complete one, so the data itself must show its end. A runner without streams
+    /// refuses before anything starts.
+    async fn run_with_input(
+        &self,
+        command: &Command,
+        _input: &mut dyn InputStream,
+    ) -> Result<Output, RunError> {
         Err(stream::refused(command))
     }
 
-    /// Runs one command and turns an ending it does not accept into an error.
+    /// Runs one command and returns an error if it does not accept the status.
     async fn run_checked(&self, command: &Command) -> Result<Output, RunError> {
         self.run(command).await?.check(command)
     }
 
-    /// Runs one command for its effect: as [`Runner::run_checked`], without what it printed.
+    /// Like [`Runner::run_checked`], without the output.
     async fn perform(&self, command: &Command) -> Result<(), RunError> {
         self.run_checked(command).await.map(drop)
     }
 }
 
-/// What became of one command of a list.
+/// The result of one command of a list.
 #[derive(Debug)]
 pub enum Step {
-    /// It ended as it should.
+    /// It ended with an accepted status.
     Done(Output),
-    /// It ended otherwise, or could not be started; how is known.
+    /// It ended with another status, or could not be started.
     Failed(RunError),
     /// A step before it was not done, so it was not started.
     NotStarted,
-    /// Nobody saw whether it ran, or how it ended. It may still be running.
+    /// It is not known whether it ran or how it ended. It may still be running.
     Unknown,
 }
 
-/// What became of a list of commands, one step for each.
+/// The results of a list of commands, one step for each.
 #[derive(Debug)]
 #[must_use = "a batch says which of its commands failed"]
 pub struct Batch {
@@ -117,7 +140,7 @@ pub struct BatchError {
     pub source: RunError,
 }
 
-/// The transport gave no reason why it stopped listening.
+/// The transport did not say why the output ended.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer ended before the command's status")]
 struct EndedEarly;
@@ -125,9 +148,9 @@ struct EndedEarly;
 // === impl Batch ===
 
 impl Batch {
-    /// Completes `steps` to one for each command; what was not reached was not started.
+    /// Completes `steps` to one per command; the missing ones were not started.
     ///
-    /// `cut` says why an unknown step is unknown.
+    /// `cut` is the reason for unknown steps.
     pub fn new(commands: &[Command], mut steps: Vec<Step>, cut: Option<RunError>) -> Self {
         debug_assert!(steps.len() <= commands.len(), "more steps than commands");
         steps.truncate(commands.len());
@@ -153,12 +176,12 @@ impl Batch {
         &self.steps
     }
 
-    /// The steps, and why those that are unknown are.
+    /// The steps, and the reason for unknown ones.
     pub fn into_parts(self) -> (Vec<Step>, Option<RunError>) {
         (self.steps, self.cut)
     }
 
-    /// Why a step is unknown.
+    /// The reason for unknown steps.
     pub fn cut(&self) -> Option<&RunError> {
         self.cut.as_ref()
     }
@@ -219,12 +242,16 @@ impl<R: Runner + ?Sized> Runner for Arc<R> {
         (**self).run_all(commands).await
     }
 
-    async fn pour(&self, command: &Command) -> Result<Box<dyn Flow>, RunError> {
-        (**self).pour(command).await
+    async fn stream_output(&self, command: &Command) -> Result<Box<dyn OutputStream>, RunError> {
+        (**self).stream_output(command).await
     }
 
-    async fn feed(&self, command: &Command, feed: &mut dyn Feed) -> Result<Output, RunError> {
-        (**self).feed(command, feed).await
+    async fn run_with_input(
+        &self,
+        command: &Command,
+        input: &mut dyn InputStream,
+    ) -> Result<Output, RunError> {
+        (**self).run_with_input(command, input).await
     }
 }
 
@@ -238,11 +265,15 @@ impl<R: Runner + ?Sized> Runner for &R {
         (**self).run_all(commands).await
     }
 
-    async fn pour(&self, command: &Command) -> Result<Box<dyn Flow>, RunError> {
-        (**self).pour(command).await
+    async fn stream_output(&self, command: &Command) -> Result<Box<dyn OutputStream>, RunError> {
+        (**self).stream_output(command).await
     }
 
-    async fn feed(&self, command: &Command, feed: &mut dyn Feed) -> Result<Output, RunError> {
-        (**self).feed(command, feed).await
+    async fn run_with_input(
+        &self,
+        command: &Command,
+        input: &mut dyn InputStream,
+    ) -> Result<Output, RunError> {
+        (**self).run_with_input(command, input).await
     }
 }

@@ -1,25 +1,23 @@
-//! A list of commands as one `sh` script, and what its output says became of each of them.
+//! A list of commands as one `sh` script, and the result of each command read from its output.
 //!
-//! For runners that pay a round trip for every exchange. The remote command is the constant
-//! [`REMOTE_COMMAND`]; the script travels on standard input, so that neither the login shell (csh
-//! on FreeBSD expands `!` and refuses newlines even in quotes) nor the remote list of processes
-//! ever sees it. The truth is POSIX, "Shell Command Language"; tests run `dash`, `bash` and, where
-//! present, `busybox sh`.
+//! For runners that pay one round trip per exchange. The remote command is the constant [`REMOTE_COMMAND`]. The
+//! script travels on standard input, so neither the login shell (csh on FreeBSD expands `!` and rejects newlines
+//! even in quotes) nor the remote process list sees it. Reference: POSIX, "Shell Command Language". The tests run
+//! `dash`, `bash` and, if installed, `busybox sh`.
 //!
-//! What a script can and cannot see:
-//! - Statuses are told by marker lines with a random number that no output can guess. A status
-//!   whose marker is missing is [`Step::Unknown`], never success.
-//! - Nothing runs before the whole script has arrived: it is one function, called by the last
-//!   line, and others before it for what commands have in common. A connection cut in between runs nothing.
-//! - A shell reports a signal as exit code 128 + n; codes 129 to 192 are read as signals.
-//! - The deadlines of the commands are added up; keeping the sum is the transport's part, and so
-//!   is a lock against an orphan of a cut connection. If the transport closes its pipes, the
-//!   script dies at its next marker.
+//! Guarantees and limits:
+//! - Statuses are printed on marker lines with a random number that no command can guess. A step without its
+//!   marker is [`Step::Unknown`], never success.
+//! - Nothing runs before the whole script has arrived: it consists of functions, called by its last line. A
+//!   connection that is cut before that runs nothing.
+//! - A shell reports a signal as exit code 128 + n. Codes 129 to 192 are read as signals.
+//! - The deadlines of the commands are added up. The transport enforces the sum, and holds the lock against a
+//!   script that outlives its connection. If the transport closes its pipes, the script ends at its next marker.
 
-mod framed;
+mod framed_script;
 mod read;
 mod shell;
-mod streamed;
+mod stream_script;
 mod write;
 
 use std::fmt;
@@ -30,22 +28,22 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::command::{Accept, Command, Program};
 use crate::error::RunError;
 
-pub use framed::{Frame, Framed, Told};
+pub use framed_script::{EndMarker, FramedScript, KnownRoutines};
 pub use shell::Shell;
-pub use streamed::{Beginning, Begun, REMOTE_STREAM, Streamed};
+pub use stream_script::{REMOTE_STREAM, StartDetector, StartState, StreamScript};
 
 #[cfg(doc)]
 use crate::runner::Step;
 
-/// What the remote side is asked to run, whatever the commands are.
+/// The remote command for every script.
 pub const REMOTE_COMMAND: &str = "sh -s";
 
 const SH: Program = Program::constant("sh");
 
-/// The exit codes by which a shell says that a signal ended a command.
+/// The exit codes with which a shell reports a signal.
 const SIGNALLED: std::ops::RangeInclusive<i32> = 129..=192;
 
-/// What a script says in place of a status when the program is not installed.
+/// Printed instead of a status if the program is not installed.
 const MISSING: &str = "missing";
 
 /// A list of commands, rendered; read its output with [`Script::read`].
@@ -56,7 +54,7 @@ pub struct Script<'a> {
     shell: Command,
 }
 
-/// The beginning of every line by which the script, and nothing it runs, speaks.
+/// The prefix of every line that the script itself prints.
 struct Marker(String);
 
 /// The system gave no random bytes.
@@ -91,7 +89,7 @@ impl<'a> Script<'a> {
         })
     }
 
-    /// The script itself. It holds the commands' secrets.
+    /// The script itself, with the secrets of the commands.
     pub fn expose(&self) -> &[u8] {
         self.shell.input().bytes()
     }
@@ -101,7 +99,7 @@ impl<'a> Script<'a> {
         self.commands.iter().map(Command::deadline).sum()
     }
 
-    /// How much the whole list may print, markers included.
+    /// The output cap of the whole list, markers included.
     pub fn output_cap(&self) -> usize {
         let marker = self.marker.0.len() + 32;
         let caps = self
@@ -114,14 +112,14 @@ impl<'a> Script<'a> {
     /// The script as a command for a runner that can run `sh`.
     pub fn command(&self) -> Command {
         let shell = self.shell.clone();
-        let shell = match self.commands.iter().filter_map(Command::since).min() {
-            Some(began) => shell.asked_since(began),
+        let shell = match self.commands.iter().filter_map(Command::call_start).min() {
+            Some(began) => shell.with_call_start(began),
             None => shell,
         };
         shell
             .accepting(Accept::AnyExit)
             .within(self.deadline())
-            .printing_at_most(self.output_cap())
+            .with_output_cap(self.output_cap())
     }
 }
 

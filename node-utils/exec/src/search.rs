@@ -1,8 +1,8 @@
-//! Where a program is, in this root filesystem or in another one below some folder.
+//! Finds a program, in this root filesystem or in another one mounted below a folder.
 //!
-//! Links are followed as they would be from inside that root, so that the absolute links of NixOS
-//! (`/run/current-system/sw/bin/x` → `/nix/store/…`) are found on the host and not missed because
-//! the container has no `/nix`. Nothing is remembered: a host may be upgraded under a running pod.
+//! Symbolic links are resolved as from inside that root. The absolute links of NixOS
+//! (`/run/current-system/sw/bin/x` to `/nix/store/…`) are then found on the host, although the container has no
+//! `/nix`. Nothing is cached: the host may be upgraded while the pod runs.
 
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
@@ -59,8 +59,8 @@ fn is_executable(root: &Path, path: &str) -> bool {
         })
 }
 
-/// Follows the links of `path` as whoever has `root` for its root would; the answer is relative to
-/// `root`, without links. `None` if there is nothing.
+/// Resolves the symbolic links of `path` with `root` as the root folder. The result is relative to `root` and has
+/// no links. `None` if the path does not exist.
 pub fn resolve(root: &Path, path: &Path) -> Option<PathBuf> {
     let mut pending = reversed(path);
     let mut done = PathBuf::new();

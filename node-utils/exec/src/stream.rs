@@ -1,8 +1,8 @@
-//! What goes through a command piece by piece, because nobody could hold all of it.
+//! Input and output of a command that is streamed in chunks, because it does not fit in memory.
 //!
-//! Both ends are asked, never pushed: a piece is read when the one before it is gone, so that a fast
-//! end waits for a slow one and nothing piles up here. That a stream ended well is known only from the
-//! status of its command; one whose status was not seen is an error, whatever came before.
+//! Both ends pull: a chunk is read when the previous one was consumed, so a slow end slows the fast one down and
+//! nothing accumulates here. Only the exit status of the command says that a stream is complete. A stream whose
+//! status was not seen is an error, however much arrived before.
 
 use std::fmt;
 
@@ -11,44 +11,44 @@ use async_trait::async_trait;
 use crate::command::{Command, Input};
 use crate::error::RunError;
 
-/// How much is read at a time; the size of a Linux pipe.
-pub const PIECE: usize = 64 << 10;
+/// The size of a read; the size of a Linux pipe.
+pub const CHUNK: usize = 64 << 10;
 
-/// What a command prints, as it prints it. Dropped, its command is killed as far as it can be reached.
+/// The standard output of a running command. Dropping it kills the command, as far as that is reachable.
 #[async_trait]
-pub trait Flow: Send + fmt::Debug {
-    /// The next piece, never an empty one. `None` once the command has ended with a status that it
-    /// accepts, and not before. After `None` or an error there is nothing more.
+pub trait OutputStream: Send + fmt::Debug {
+    /// The next chunk, never empty. `None` once the command has ended with an accepted status, and not before.
+    /// After `None` or an error there is nothing more.
     async fn next(&mut self) -> Result<Option<Vec<u8>>, RunError>;
 }
 
-/// What a command is given to read.
+/// The standard input of a command, in chunks.
 #[async_trait]
-pub trait Feed: Send {
-    /// The next piece; `None` after the last.
-    async fn next(&mut self) -> Result<Option<Vec<u8>>, Cut>;
+pub trait InputStream: Send {
+    /// The next chunk; `None` after the last.
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, InputAborted>;
 }
 
-/// No more comes, and it was not all. Why is known to whoever feeds.
+/// The input ends before it is complete. The source of the input knows why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the input ended before its end")]
-pub struct Cut;
+pub struct InputAborted;
 
 /// Why a command cannot be part of a stream.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoStream {
+pub(crate) enum NotStreamable {
     #[error("this runner carries no streams")]
-    Runner,
+    Unsupported,
     #[error("a command of a stream has no other input")]
     HasInput,
 }
 
-/// The refusal of a runner that carries no streams.
+/// The error of a runner without streams.
 pub(crate) fn refused(command: &Command) -> RunError {
-    refusal(command, NoStream::Runner)
+    refusal(command, NotStreamable::Unsupported)
 }
 
-fn refusal(command: &Command, why: NoStream) -> RunError {
+fn refusal(command: &Command, why: NotStreamable) -> RunError {
     RunError::Unreachable {
         command: command.masked(),
         source: Box::new(why),
@@ -63,6 +63,6 @@ pub fn check(command: &Command) -> Result<(), RunError> {
     })?;
     match command.input() {
         Input::Empty => Ok(()),
-        Input::Plain(_) | Input::Secret(_) => Err(refusal(command, NoStream::HasInput)),
+        Input::Plain(_) | Input::Secret(_) => Err(refusal(command, NotStreamable::HasInput)),
     }
 }

@@ -1,8 +1,7 @@
 //! Runs commands as root through `sudo`, for a login that is not root.
 //!
-//! It never asks for a password: without a rule that allows the command, sudo ends with an error.
-//! The command stays recognisable to rules such as `NOPASSWD: /usr/sbin/zfs`. The truth is in
-//! sudo(8).
+//! sudo never asks for a password (`-n`): without a rule that allows the command it fails. The command stays
+//! recognisable to rules such as `NOPASSWD: /usr/sbin/zfs`. Reference: sudo(8).
 
 use async_trait::async_trait;
 
@@ -10,7 +9,7 @@ use crate::command::{Command, InvalidCommand, Program};
 use crate::error::RunError;
 use crate::output::Output;
 use crate::runner::{Batch, Runner};
-use crate::stream::{Feed, Flow};
+use crate::stream::{InputStream, OutputStream};
 
 const SUDO: Program = Program::constant("sudo");
 
@@ -67,12 +66,16 @@ impl<R: Runner> Runner for Sudo<R> {
         }
     }
 
-    async fn pour(&self, command: &Command) -> Result<Box<dyn Flow>, RunError> {
-        self.inner.pour(&raise(command)?).await
+    async fn stream_output(&self, command: &Command) -> Result<Box<dyn OutputStream>, RunError> {
+        self.inner.stream_output(&raise(command)?).await
     }
 
-    async fn feed(&self, command: &Command, feed: &mut dyn Feed) -> Result<Output, RunError> {
-        self.inner.feed(&raise(command)?, feed).await
+    async fn run_with_input(
+        &self,
+        command: &Command,
+        input: &mut dyn InputStream,
+    ) -> Result<Output, RunError> {
+        self.inner.run_with_input(&raise(command)?, input).await
     }
 }
 

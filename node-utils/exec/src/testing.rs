@@ -1,7 +1,6 @@
-//! Fakes for the tests of those who run commands.
+//! Fake runners for the tests of the crates that run commands.
 //!
-//! They are kept honest by running the same tests against a real runner where one can be had. A
-//! test of what a tool *does* belongs to the lab, not here.
+//! Where a real runner is available, the same tests run against it. What a tool *does* is tested in the lab.
 
 mod flaky;
 pub mod requirement;

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use exec::{
-    Command, Effect, Ending, Limited, Local, Observation, Observed, Observer, Program, RunError,
-    Runner,
+    Command, Effect, Limited, Local, Observation, Observed, Observer, Program, RunError,
+    RunOutcome, Runner,
 };
 
 fn sh(script: &str) -> Command {
@@ -19,14 +19,14 @@ fn sh(script: &str) -> Command {
 }
 
 #[derive(Debug, Default)]
-struct Heard(Mutex<Vec<(usize, Ending)>>);
+struct Heard(Mutex<Vec<(usize, RunOutcome)>>);
 
 impl Observer for Heard {
     fn observe(&self, observation: &Observation<'_>) {
         self.0
             .lock()
             .unwrap()
-            .push((observation.commands.len(), observation.ending));
+            .push((observation.commands.len(), observation.outcome));
     }
 }
 
@@ -45,11 +45,11 @@ async fn an_observer_hears_of_every_exchange_and_how_it_ended() {
     let _ = runner.run_all(&[sh("exit 0"), hangs]).await;
     let heard = heard.0.lock().unwrap().clone();
     let expected = [
-        (1, Ending::Done),
-        (1, Ending::Failed),
-        (1, Ending::NotStarted),
-        (1, Ending::Unknown),
-        (2, Ending::Unknown),
+        (1, RunOutcome::Done),
+        (1, RunOutcome::Failed),
+        (1, RunOutcome::NotStarted),
+        (1, RunOutcome::Unknown),
+        (2, RunOutcome::Unknown),
     ];
     assert_eq!(heard, expected);
 }
@@ -77,7 +77,7 @@ async fn a_limited_runner_runs_no_more_at_once_and_gives_up_without_an_effect() 
             Err(error) => break error,
         }
     };
-    assert!(matches!(error, RunError::NoTurn { .. }), "{error:?}");
+    assert!(matches!(error, RunError::QueueTimeout { .. }), "{error:?}");
     assert_eq!(error.effect(), Effect::None);
     fs::write(&gate, "").unwrap();
     first.await.unwrap().unwrap();

@@ -36,7 +36,7 @@ impl Runner for Through {
             .args(self.1.iter().copied())
             .secret_stdin(command.input().bytes())
             .within(command.deadline())
-            .printing_at_most(command.output_cap());
+            .with_output_cap(command.output_cap());
         Local::new().run(&shell).await
     }
 }
@@ -159,11 +159,11 @@ async fn a_script_finds_the_lines_before_it_alone_and_below_a_lock() {
         let stack = Lock::stack("lists").within_folder(env!("CARGO_TARGET_TMPDIR"));
         let say = |word: &str| {
             let lines = format!("word={}\n", exec::quote(word).unwrap());
-            Command::script_behind(&lines, SAY).args(["it's $1", ""])
+            Command::script_with_prelude(&lines, SAY).args(["it's $1", ""])
         };
         let commands = [
             say("a 'b'"),
-            stack.around_text(&say("c\n%s")),
+            stack.around_script(&say("c\n%s")),
             stack.around(&say("d")),
         ];
         let list = Script::of(&commands).unwrap();
@@ -171,7 +171,7 @@ async fn a_script_finds_the_lines_before_it_alone_and_below_a_lock() {
             runner.run_all(&commands).await.into_outputs().unwrap(),
             vec![
                 runner
-                    .run(&lock.around_text(&list.command()))
+                    .run(&lock.around_script(&list.command()))
                     .await
                     .unwrap(),
             ],
@@ -374,7 +374,7 @@ async fn no_prefix_of_a_script_runs_anything() {
     let touched = file.to_str().unwrap();
     let commands = [
         Command::new(Program::constant("touch")).arg(touched),
-        Command::script_behind("word=1\n", "touch \"$1\"").arg(touched),
+        Command::script_with_prelude("word=1\n", "touch \"$1\"").arg(touched),
         Command::function("touch \"$1\"").arg(touched),
     ];
     let script = Script::of(&commands).unwrap();

@@ -192,7 +192,7 @@ async fn a_grandchild_that_never_stops_talking_does_not_hold_the_call() {
 
 #[tokio::test]
 async fn output_over_the_cap_kills_the_command_and_is_no_answer() {
-    let command = sh("exec yes 100.0733").printing_at_most(100_000);
+    let command = sh("exec yes 100.0733").with_output_cap(100_000);
     let error = Local::new().run(&command).await.unwrap_err();
     assert!(
         matches!(error, RunError::OutputTooLarge { cap: 100_000, .. }),
@@ -207,7 +207,7 @@ async fn output_of_exactly_the_cap_is_an_answer_and_one_byte_more_is_not() {
     let zeros = |count: &str| {
         sh("head -c \"$1\" /dev/zero")
             .args(["sh", count])
-            .printing_at_most(70_000)
+            .with_output_cap(70_000)
     };
     let output = Local::new().run_checked(&zeros("70000")).await.unwrap();
     assert_eq!(output.stdout.len(), 70_000);

@@ -1,12 +1,14 @@
 //! Removing a tree that a pod may be writing to, and that may hold anything.
 //!
 //! An empty directory costs one system call. Otherwise the walk unlinks entries as it meets them
-//! and removes each directory on the way up; a mount point anywhere inside ends it.
+//! and removes each directory on the way up; a mount point anywhere inside ends it. Very deep parts are
+//! moved up beside the tree first, under its name with `+` and a number. If the removal is interrupted,
+//! they stay there.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::Root;
@@ -17,15 +19,44 @@ use super::walk::{Reentry, Step, Visitor, walk};
 /// How often a directory that was emptied and is not empty is emptied again.
 const ROUNDS: usize = 64;
 
-struct Removal<'a> {
+struct Removal<'a, 'b> {
+    root: &'a Root,
     stop: &'a dyn Fn() -> bool,
     refilled: usize,
+    parts: &'a mut Parts<'b>,
+}
+
+/// Deep parts of a tree, moved up beside it.
+struct Parts<'a> {
+    /// The tree.
+    name: &'a Component,
+    /// How many names for parts were tried.
+    tried: usize,
+    pending: Vec<Component>,
 }
 
 pub(super) fn remove_tree(
     root: &Root,
     name: &Component,
     stop: &dyn Fn() -> bool,
+) -> Result<bool, BeneathError> {
+    let mut parts = Parts {
+        name,
+        tried: 0,
+        pending: Vec::new(),
+    };
+    let removed = remove_one(root, name, stop, &mut parts)?;
+    while let Some(part) = parts.pending.pop() {
+        remove_one(root, &part, stop, &mut parts)?;
+    }
+    Ok(removed)
+}
+
+fn remove_one(
+    root: &Root,
+    name: &Component,
+    stop: &dyn Fn() -> bool,
+    parts: &mut Parts<'_>,
 ) -> Result<bool, BeneathError> {
     let error = |errno| root.error("remove", name, errno);
     for _ in 0..ROUNDS {
@@ -42,7 +73,12 @@ pub(super) fn remove_tree(
             Err(Errno::NOTEMPTY | Errno::EXIST) => {}
             Err(errno) => return Err(error(errno)),
         }
-        let mut removal = Removal { stop, refilled: 0 };
+        let mut removal = Removal {
+            root,
+            stop,
+            refilled: 0,
+            parts: &mut *parts,
+        };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let top = match open_beneath(root, name.as_str(), flags, Mounts::Refuse) {
             Ok(top) => top,
@@ -70,7 +106,7 @@ fn chmod_any(fd: &impl AsFd, mode: Mode) -> Result<(), Errno> {
     crate::sys::chmod_path_fd(fd, mode)
 }
 
-impl Visitor for Removal<'_> {
+impl Visitor for Removal<'_, '_> {
     fn doing(&self) -> &'static str {
         "remove"
     }
@@ -92,6 +128,21 @@ impl Visitor for Removal<'_> {
             }
         }
         Err(Errno::ACCESS)
+    }
+
+    fn deep(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> bool {
+        // Whatever fails here, the way down remains.
+        self.parts.tried += 1;
+        let part = format!("{}+{}", self.parts.name.as_str(), self.parts.tried);
+        let Ok(part) = Component::parse(&part) else {
+            return false;
+        };
+        let flags = RenameFlags::NOREPLACE;
+        let moved = rustix::fs::renameat_with(parent, name, self.root, part.as_str(), flags);
+        if moved.is_ok() {
+            self.parts.pending.push(part);
+        }
+        moved.is_ok()
     }
 
     fn closed(

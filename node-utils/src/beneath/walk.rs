@@ -13,6 +13,11 @@ use rustix::io::Errno;
 use super::component::BeneathError;
 use super::open::{Mounts, open_beneath};
 
+/// How deep a walk goes before it asks [`Visitor::deep`]. Where the filesystem is mounted by one of
+/// its directories, as in a container, the kernel checks each `..` by going up to that directory: the
+/// way back from depth n costs n² steps, at 20,000 ten seconds.
+pub(crate) const DEEP: usize = 256;
+
 /// What to do with an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -32,6 +37,12 @@ pub(crate) trait Visitor {
 
     /// An entry of the open directory `dir`. `kind` may be `Unknown`.
     fn entry(&mut self, dir: BorrowedFd<'_>, name: &CStr, kind: FileType) -> Result<Step, Errno>;
+
+    /// A directory at the depth [`DEEP`], before it is entered. `true` if it is no longer there: the
+    /// visitor has put it elsewhere, to walk it later.
+    fn deep(&mut self, _parent: BorrowedFd<'_>, _name: &CStr) -> bool {
+        false
+    }
 
     /// A directory could not be entered: by default an error.
     fn closed(
@@ -106,6 +117,9 @@ fn descend_and_climb(
             return Err((Errno::CANCELED, None));
         }
         if let Some(name) = level.pending.pop() {
+            if trail.len() >= DEEP && visitor.deep(dir.as_fd(), &name) {
+                continue;
+            }
             match open_child(dir, &name, visitor) {
                 Ok(Some(child)) => {
                     *dir = child;

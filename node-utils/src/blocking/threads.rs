@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::error::{Error, Kind};
+use csi_types::error::{Error, Kind};
 use pool::{Held, Party, Pool};
 
 tokio::task_local! {

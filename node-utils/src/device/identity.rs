@@ -7,8 +7,8 @@
 use std::fmt;
 
 use super::BlockDevice;
-use crate::error::Error;
 use crate::kernel::{self, Kernel};
+use csi_types::error::Error;
 
 /// A world-wide identifier as sysfs writes it: `naa.…`, `eui.…`, `uuid.…`, `nvme.…`, `t10.…`.
 ///

@@ -17,9 +17,9 @@ use tracing::warn;
 pub use daemon::Daemon;
 
 use super::{BlockDevice, Identity, Pace, look, unreadable, until};
-use crate::error::{Effect, Error, Kind};
 use crate::kernel::{self, Kernel};
 use crate::mount::MountTable;
+use csi_types::error::{Effect, Error, Kind};
 
 const MULTIPATH: Program = Program::constant("multipath");
 

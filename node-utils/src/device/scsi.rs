@@ -7,8 +7,8 @@
 use tokio::time::Instant;
 
 use super::{BlockDevice, Identity, look, set, unreadable};
-use crate::error::{Effect, Error, Kind};
 use crate::kernel::{self, Kernel};
+use csi_types::error::{Effect, Error, Kind};
 
 /// What a disk has said about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]

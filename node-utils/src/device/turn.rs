@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
-use crate::error::{Error, Kind};
+use csi_types::error::{Error, Kind};
 
 type Place = tokio::sync::Mutex<()>;
 

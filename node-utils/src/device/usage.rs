@@ -11,9 +11,9 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{BlockDevice, DeviceNumber, unreadable};
-use crate::error::Error;
 use crate::kernel::{self, Kernel};
 use crate::mount::{MountEntry, MountTable};
+use csi_types::error::Error;
 
 /// Who uses a device.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::BlockDevice;
 use crate::blocking::{self, Doing, Terms};
-use crate::error::{Error, Kind};
 use crate::kernel::Kernel;
+use csi_types::error::{Error, Kind};
 
 /// How long a pause grows.
 #[derive(Debug, Clone, Copy)]

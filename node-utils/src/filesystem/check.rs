@@ -3,12 +3,12 @@
 use exec::{Accept, Command, Program};
 use tokio::time::Instant;
 
-use super::settings::words;
 use super::{CheckOptions, FilesystemKind, tool_failed};
 use crate::device::BlockDevice;
-use crate::error::{Error, Kind};
 use crate::kernel::Kernel;
 use crate::tools::Tools;
+use csi_types::error::{Error, Kind};
+use csi_types::filesystem::as_args;
 
 /// Checks and, as far as that is safe, repairs the filesystem of a device that is not mounted.
 ///
@@ -78,8 +78,8 @@ fn command(
 ) -> Result<Command, Error> {
     use FilesystemKind as K;
     let node = super::node(kernel, device)?;
-    let own = words(&options.options);
-    let of_filesystem = words(&options.filesystem_options);
+    let own = as_args(&options.options);
+    let of_filesystem = as_args(&options.filesystem_options);
     Ok(match kind {
         K::Ext3 | K::Ext4 => Command::new(Program::constant("fsck"))
             .args(own)

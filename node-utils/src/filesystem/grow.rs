@@ -9,11 +9,11 @@ use exec::{Accept, Command, Program};
 use tokio::time::Instant;
 
 use super::{FilesystemKind, probe, superblock, tool, tool_failed};
-use crate::attachment::AbsolutePath;
 use crate::device::{BlockDevice, look};
-use crate::error::{Error, Kind};
 use crate::kernel::Kernel;
 use crate::tools::Tools;
+use csi_types::attachment::AbsolutePath;
+use csi_types::error::{Error, Kind};
 
 /// Less than this at the end of a device is no room for more filesystem.
 const SLACK: u64 = 64 << 10;

@@ -5,12 +5,12 @@ use std::fs::File;
 use exec::{Command, Program};
 use tokio::time::Instant;
 
-use super::settings::words;
 use super::{Content, FilesystemKind, FilesystemSettings, marker, probe, tool_failed};
 use crate::device::{BlockDevice, look};
-use crate::error::{Effect, Error, Kind};
 use crate::kernel::Kernel;
 use crate::tools::Tools;
+use csi_types::error::{Effect, Error, Kind};
+use csi_types::filesystem::as_args;
 
 /// What came of the wish for a filesystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,7 +111,7 @@ fn command(
     };
     Ok(Command::new(program)
         .args(first.iter().copied())
-        .args(words(wanted))
+        .args(as_args(wanted))
         .args(force.iter().copied())
         .arg(super::node(kernel, device)?))
 }

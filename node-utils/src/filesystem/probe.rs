@@ -9,9 +9,9 @@ use tokio::time::Instant;
 
 use super::{FilesystemKind, blank, marker, superblock, tool_failed};
 use crate::device::{BlockDevice, look};
-use crate::error::{Error, Kind};
 use crate::kernel::Kernel;
 use crate::tools::Tools;
+use csi_types::error::{Error, Kind};
 
 const BLKID: Program = Program::constant("blkid");
 /// `blkid -p` knows nothing that is there.

@@ -4,6 +4,7 @@
     reason = "devices and filesystems are made as others make them"
 )]
 
+use csi_types::FsType;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -19,10 +20,10 @@ use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
 use super::*;
-use crate::attachment::AbsolutePath;
 use crate::requirement::this_test_could_not_run;
 use crate::testing::with_own_mounts;
 use crate::tools::Tools;
+use csi_types::attachment::AbsolutePath;
 
 const MIB: u64 = 1 << 20;
 

@@ -13,13 +13,13 @@ use super::gather::{Gathered, gather};
 use super::lookup::Place;
 use super::session::{Session, State, sessions};
 use super::settings::Settings;
-use crate::attachment::{DeviceId, Iscsi, Portal};
 use crate::device::multipath::{self, Daemon};
 use crate::device::{Attached, BlockDevice, claim, look, turn};
-use crate::error::{Effect, Error, Kind};
 use crate::kernel::Kernel;
-use crate::secrets::StageSecrets;
 use crate::tools::Tools;
+use csi_types::attachment::{DeviceId, Iscsi, Portal};
+use csi_types::error::{Effect, Error, Kind};
+use csi_types::secrets::StageSecrets;
 
 /// How long the other portals may take once the volume can be used. One that answers takes a
 /// fraction of a second.

@@ -11,11 +11,11 @@ use super::lookup::Place;
 use super::record;
 use super::session::{Session, State, sessions};
 use super::tool::Tool;
-use crate::attachment::Portal;
 use crate::device::Pace;
-use crate::error::{Effect, Error, Kind};
 use crate::kernel::Kernel;
 use crate::tools::Tools;
+use csi_types::attachment::Portal;
+use csi_types::error::{Effect, Error, Kind};
 
 /// How long a portal is tried: a target that is being made, or that starts anew, takes a while
 /// until it lets anybody in.

@@ -8,11 +8,11 @@ use super::facts::IscsiFacts;
 use super::lookup::Place;
 use super::session::{LunDisk, Session, sessions};
 use super::tool::Tool;
-use crate::attachment::Portal;
 use crate::device::{BlockDevice, Usage, is_claimed, look, multipath, scsi, turn, until};
-use crate::error::{Effect, Error, Kind};
 use crate::kernel::Kernel;
 use crate::tools::Tools;
+use csi_types::attachment::Portal;
+use csi_types::error::{Effect, Error, Kind};
 
 /// A session of ours, and what has to be known before it is given up.
 #[derive(Debug)]

@@ -12,14 +12,14 @@ use tracing::{info, warn};
 
 use super::facts::IscsiFacts;
 use super::session::{Session, State, origin};
-use crate::attachment::{Iqn, Lun};
 use crate::blocking::{self, Doing, Terms};
 use crate::device::scsi::{self, Asked};
 use crate::device::{BlockDevice, Pace, Usage, look, multipath, set, unreadable};
-use crate::error::{Effect, Error, Kind};
 use crate::kernel::{self, Kernel};
 use crate::mount::MountTable;
 use crate::tools::Tools;
+use csi_types::attachment::{Iqn, Lun};
+use csi_types::error::{Effect, Error, Kind};
 
 /// How long a disk may take to appear once its session works: as long as the target takes to export
 /// what was just made.

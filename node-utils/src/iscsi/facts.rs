@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::attachment::{Host, Iqn, Iscsi, Lun, Portal};
+use csi_types::attachment::{Host, Iqn, Iscsi, Lun, Portal};
 
 /// What detaching has to know, and what a record of a staged volume keeps: one line of text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

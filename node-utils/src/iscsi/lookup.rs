@@ -9,8 +9,8 @@ use tracing::debug;
 
 use super::facts::is_same;
 use super::session::Session;
-use crate::attachment::{Host, Portal};
 use crate::blocking;
+use csi_types::attachment::{Host, Portal};
 
 /// How long a name may take; a resolver that hangs must not hold a volume, which may not need it.
 const PATIENCE: Duration = Duration::from_secs(5);

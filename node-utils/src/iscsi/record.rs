@@ -15,11 +15,11 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
 use super::facts::IscsiFacts;
-use crate::attachment::Portal;
 use crate::blocking::{self, Doing, Terms};
-use crate::error::{Effect, Error, Kind};
 use crate::kernel;
 use crate::tools::Tools;
+use csi_types::attachment::Portal;
+use csi_types::error::{Effect, Error, Kind};
 
 /// Where distributions have the records, as they were built: Debian from 13 on, Fedora and SUSE;
 /// everybody else; built from source.
@@ -43,7 +43,7 @@ pub(super) async fn write(
     deadline: Instant,
 ) -> Result<(), Error> {
     let doing = format!("write the secrets of {} at {portal}", facts.iqn());
-    let way = tools.iscsi_way().cloned();
+    let way = tools.iscsi_access().cloned();
     let (target, portal) = (facts.iqn().as_str().to_owned(), portal.clone());
     let work = {
         let doing = doing.clone();

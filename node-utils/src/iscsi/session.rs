@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use super::facts::{IscsiFacts, shown};
 use super::lookup::Place;
-use crate::attachment::{Lun, Portal};
 use crate::device::{BlockDevice, look, unreadable};
-use crate::error::Error;
 use crate::kernel::{self, Kernel};
+use csi_types::attachment::{Lun, Portal};
+use csi_types::error::Error;
 
 /// The numbers from which a target may write the number of a disk in another way than below, and
 /// the mark of that way: "flat space" in the SCSI architecture model.

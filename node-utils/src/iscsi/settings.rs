@@ -3,8 +3,8 @@
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::device::multipath::Daemon;
-use crate::error::Error;
-use crate::secrets::StageSecrets;
+use csi_types::error::Error;
+use csi_types::secrets::StageSecrets;
 
 /// The longest value that `iscsiadm` keeps. It copies what a record has into a field of this size
 /// without looking.
@@ -109,7 +109,7 @@ fn objection(name: &str, value: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::secrets::SettingName;
+    use csi_types::secrets::SettingName;
 
     fn settings(pairs: &[(&str, &str)]) -> Result<Settings, Error> {
         let pair = |(name, value): &(&str, &str)| {

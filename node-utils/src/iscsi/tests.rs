@@ -11,11 +11,11 @@ use exec::testing::{Fault, Flaky};
 use tokio::time::Instant;
 
 use super::*;
-use crate::attachment::{DeviceId, Iscsi};
 use crate::device::{Attached, BlockDevice, claim};
-use crate::error::{Effect, Error, Kind};
 use crate::kernel::Kernel;
-use crate::secrets::{SettingName, StageSecrets};
+use csi_types::attachment::{DeviceId, Iscsi};
+use csi_types::error::{Effect, Error, Kind};
+use csi_types::secrets::{SettingName, StageSecrets};
 use fake::{Initiator, Login};
 
 const A: &str = "10.0.0.1:3260";

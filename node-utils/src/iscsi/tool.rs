@@ -11,10 +11,10 @@ use secrecy::SecretString;
 use tokio::time::Instant;
 
 use super::facts::IscsiFacts;
-use crate::attachment::Portal;
 use crate::device::Pace;
-use crate::error::{Effect, Error, Kind};
 use crate::tools::Tools;
+use csi_types::attachment::Portal;
+use csi_types::error::{Effect, Error, Kind};
 
 /// `ISCSI_ERR_SESS_NOT_FOUND`.
 const NO_SESSION: i32 = 2;

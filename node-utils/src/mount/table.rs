@@ -10,6 +10,8 @@ use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::place::Place;
+
 /// Of this thread, not of the process: threads may differ in their mounts, as tests do.
 const SOURCE: &str = "/proc/thread-self/mountinfo";
 
@@ -54,6 +56,13 @@ pub struct MountEntry<'a> {
     super_options: &'a [u8],
 }
 
+/// A directory or file of a filesystem. Visible at several paths if the filesystem is mounted several times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Location {
+    device: (u32, u32),
+    path: PathBuf,
+}
+
 // === impl MountTable ===
 
 impl MountTable {
@@ -80,6 +89,46 @@ impl MountTable {
     /// The mounts at exactly this path, spelled as the table does, the lowest layer first.
     pub fn layers<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = MountEntry<'a>> {
         self.entries().filter(move |entry| entry.is_at(path))
+    }
+
+    /// Where a mount is mounted, in terms of the filesystem below it. `None` if that is not visible.
+    pub(crate) fn location(&self, mount: &MountEntry<'_>) -> Option<Location> {
+        let mut mount = *mount;
+        loop {
+            let parent = self
+                .by_id(mount.parent)
+                .filter(|parent| parent.id != mount.id)?;
+            if parent.point != mount.point {
+                return parent.locate(&mount.point());
+            }
+            // A lower layer at the same path.
+            mount = parent;
+        }
+    }
+
+    /// Whether two entries are one mount that is visible at two paths: the folder that it is in is itself
+    /// mounted at two paths, such as the root of the host at `/host`, or the data disk of the kubelet.
+    pub(crate) fn is_same_mount(&self, one: &MountEntry<'_>, other: &MountEntry<'_>) -> bool {
+        one.point == other.point || {
+            let location = self.location(one);
+            location.is_some() && location == self.location(other)
+        }
+    }
+
+    /// The directory or file of `place`, whichever mounts it is visible through. `None` if the table does
+    /// not know.
+    pub(crate) fn location_of(&self, place: &Place) -> Option<Location> {
+        let entry = place.entry(self)?;
+        if place.is_mount_point() {
+            self.location(&entry)
+        } else {
+            entry.locate(&place.canonical().ok()?)
+        }
+    }
+
+    /// Whether a mount is mounted at this directory or file.
+    pub(crate) fn is_mounted_at(&self, mount: &MountEntry<'_>, location: &Location) -> bool {
+        self.location(mount).as_ref() == Some(location)
     }
 
     /// The mount with this number.
@@ -131,6 +180,21 @@ impl<'a> MountEntry<'a> {
     /// Which directory of its filesystem is shown there.
     pub fn root(&self) -> Cow<'a, Path> {
         path(decode(self.root.strip_suffix(DELETED).unwrap_or(self.root)))
+    }
+
+    /// The directory or file at `path`, which this mount shows.
+    pub(crate) fn locate(&self, path: &Path) -> Option<Location> {
+        let relative = path.strip_prefix(&*self.point()).ok()?;
+        // Without a trailing slash where it is the root of the mount.
+        let path = self
+            .root()
+            .components()
+            .chain(relative.components())
+            .collect();
+        Some(Location {
+            device: self.device,
+            path,
+        })
     }
 
     /// Whether that directory was removed since.

@@ -4,10 +4,10 @@ use exec::{Command, Program, Runner, Variable};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::Wanted;
-use crate::attachment::{Attachment, Objectivefs, Oneclient};
-use crate::capability::FsType;
-use crate::error::{Error, Kind};
 use crate::tools::Tools;
+use csi_types::attachment::{Attachment, Objectivefs, Oneclient};
+use csi_types::capability::FsType;
+use csi_types::error::{Error, Kind};
 
 const MOUNT: Program = Program::constant("mount");
 const OBJECTIVEFS: Program = Program::constant("mount.objectivefs");
@@ -295,7 +295,10 @@ fn oneclient_of<'a>(tools: &'a Tools, wanted: &Wanted<'_>, volume: &Oneclient) -
     }
     command = command.arg(wanted.staging.as_str());
     // compat: "Shares and daemons": the token of the secret wins, and neither is an argument.
-    let of_volume = volume.token.as_ref().map(crate::attachment::Hidden::secret);
+    let of_volume = volume
+        .token
+        .as_ref()
+        .map(csi_types::attachment::Hidden::secret);
     if let Some(token) = wanted.secrets.token.as_ref().or(of_volume) {
         command = command.secret_env(TOKEN, token.clone());
     }

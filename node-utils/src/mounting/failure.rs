@@ -6,8 +6,8 @@
 use exec::RunError;
 
 use super::Wanted;
-use crate::attachment::Attachment;
-use crate::error::{Effect, Error, Kind};
+use csi_types::attachment::Attachment;
+use csi_types::error::{Effect, Error, Kind};
 
 /// A piece of the complaint, what it means, and what to do.
 type Reason = (&'static str, Kind, &'static str);

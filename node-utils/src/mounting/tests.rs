@@ -7,8 +7,8 @@ use exec::Runner;
 use exec::testing::{Reply, Scripted};
 
 use super::*;
-use crate::attachment::VolumeContext;
-use crate::capability::MountFlags;
+use csi_types::attachment::VolumeContext;
+use csi_types::capability::MountFlags;
 
 fn attachment(pairs: &[(&str, &str)]) -> Attachment {
     let context: VolumeContext = pairs
@@ -451,7 +451,7 @@ fn what_is_mounted_is_found_through_a_link_on_the_way() {
 
 #[tokio::test]
 async fn zfs_is_asked_what_a_name_stands_for() {
-    use crate::attachment::DatasetName;
+    use csi_types::attachment::DatasetName;
     let name = DatasetName::parse("tank/a").expect("a name");
     let line = format!("zfs get -Hp -o property,value,source {} tank/a", zfs::ASKED);
     let soon = Instant::now() + Duration::from_mins(1);

@@ -4,9 +4,9 @@ use exec::{Command, Program, RunError};
 use tokio::time::Instant;
 
 use super::LABELS;
-use crate::attachment::DatasetName;
-use crate::error::{Effect, Error, Kind};
 use crate::tools::Tools;
+use csi_types::attachment::DatasetName;
+use csi_types::error::{Effect, Error, Kind};
 
 const ZFS: Program = Program::constant("zfs");
 

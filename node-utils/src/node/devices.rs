@@ -11,10 +11,10 @@ use std::fmt;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use crate::attachment::{Attachment, ZfsLocal};
 use crate::device::{Attached, BlockDevice};
-use crate::error::Error;
-use crate::secrets::StageSecrets;
+use csi_types::attachment::{Attachment, ZfsLocal};
+use csi_types::error::Error;
+use csi_types::secrets::StageSecrets;
 
 pub(super) use real::Attachers;
 

@@ -1,14 +1,15 @@
 //! Whether a volume that may have one target only is published somewhere else.
 //!
-//! The mount table is the memory: any other mount of the same directory of the same filesystem is a
-//! publication, whoever made it. Where the host's root is also mounted inside the container, each
-//! mount shows up twice; a path that merely ends with a known one is that one seen again.
+//! Read from the mount table: any other mount of the same directory of the same filesystem is a publication.
+//! One mount is listed twice if the folder around it is mounted twice: the root of the host at `/host`, or
+//! `/var/lib/kubelet` as a bind mount of a folder on a data disk. Such entries are recognised by the directory
+//! that they are mounted on.
 
 use std::path::{Path, PathBuf};
 
 use super::request::PublishRequest;
-use crate::error::{Error, Kind};
-use crate::mount::{MountEntry, MountTable, Place};
+use crate::mount::{Location, MountEntry, MountTable, Place};
+use csi_types::error::{Error, Kind};
 
 use rustix::io::Errno;
 
@@ -47,27 +48,37 @@ fn other_target(
 ) -> Result<Option<PathBuf>, std::io::Error> {
     let table = MountTable::read()?;
     let entry = staged.entry(&table).ok_or(Errno::NOENT)?;
-    let mut known = vec![staged.canonical()?, target.canonical()?];
-    if let Some(source) = source {
-        known.push(source.canonical()?);
+    let mut known = Vec::new();
+    for place in [Some(staged), Some(target), source].into_iter().flatten() {
+        known.push(Known {
+            path: place.canonical()?,
+            location: table.location_of(place),
+        });
     }
     Ok(elsewhere(&table, &entry, &known))
 }
 
-/// The first mount that shows the same as `staged` and is none of the `known` paths.
-fn elsewhere(table: &MountTable, staged: &MountEntry<'_>, known: &[PathBuf]) -> Option<PathBuf> {
-    table
-        .entries()
-        .filter(|entry| entry.shows_the_same_as(staged))
-        .map(|entry| entry.point().into_owned())
-        .find(|point| !known.iter().any(|known| is_seen_again(point, known)))
+/// A path where the volume may be mounted.
+#[derive(Debug)]
+struct Known {
+    path: PathBuf,
+    location: Option<Location>,
 }
 
-/// Whether the path `point` is `known`, maybe below the root of the host.
-pub(super) fn is_seen_again(point: &Path, known: &Path) -> bool {
-    known
-        .strip_prefix("/")
-        .is_ok_and(|relative| point.ends_with(relative))
+/// The first mount that shows the same as `staged` and is at none of the `known` paths.
+fn elsewhere(table: &MountTable, staged: &MountEntry<'_>, known: &[Known]) -> Option<PathBuf> {
+    let is_known = |entry: &MountEntry<'_>| {
+        known.iter().any(|known| {
+            let location = known.location.as_ref();
+            entry.is_at(&known.path)
+                || location.is_some_and(|location| table.is_mounted_at(entry, location))
+        })
+    };
+    table
+        .entries()
+        .filter(|entry| entry.shows_the_same_as(staged) && !is_known(entry))
+        .map(|entry| entry.point().into_owned())
+        .next()
 }
 
 #[cfg(test)]
@@ -84,31 +95,66 @@ mod tests {
 34 20 8:2 /data/v/a /k/device rw - ext4 /dev/sda2 rw
 ";
 
-    fn known() -> Vec<PathBuf> {
-        ["/k/stage", "/data/v/a", "/k/t1"].map(PathBuf::from).into()
+    const KUBELET: &str = "\
+50 20 8:1 /data/kubelet /var/lib/kubelet rw - ext4 /dev/sda1 rw
+60 50 8:5 / /var/lib/kubelet/stage rw - ext4 /dev/sde rw
+61 20 8:5 / /data/kubelet/stage rw - ext4 /dev/sde rw
+62 21 8:5 / /host/data/kubelet/stage rw - ext4 /dev/sde rw
+";
+
+    /// The mount points of these mounts, and the paths below `/`.
+    fn known(table: &MountTable, mounts: &[u64], paths: &[&str]) -> Vec<Known> {
+        let mounts = mounts.iter().map(|id| {
+            let entry = table.by_id(*id).expect("entry");
+            Known {
+                path: entry.point().into_owned(),
+                location: table.location(&entry),
+            }
+        });
+        let paths = paths.iter().map(|path| Known {
+            path: PathBuf::from(path),
+            location: table.by_id(20).expect("root").locate(Path::new(path)),
+        });
+        mounts.chain(paths).collect()
+    }
+
+    fn found(text: &str, staged: u64) -> Option<PathBuf> {
+        let table = MountTable::from_text(text);
+        let known = known(&table, &[staged], &["/data/v/a", "/k/t1"]);
+        let staged = table.by_id(staged).expect("entry");
+        elsewhere(&table, &staged, &known)
     }
 
     #[test]
     fn the_staging_mount_seen_through_the_hosts_root_is_no_publication() {
-        let table = MountTable::from_text(TABLE);
-        let staged = table.by_id(30).expect("entry");
-        assert_eq!(elsewhere(&table, &staged, &known()), None);
+        assert_eq!(found(TABLE, 30), None);
     }
 
     #[test]
     fn another_mount_of_the_same_directory_is_one() {
         let text = format!("{TABLE}40 20 8:1 /data/v/a /k/t2 ro - ext4 /dev/sda1 rw\n");
-        let table = MountTable::from_text(text);
-        let staged = table.by_id(30).expect("entry");
-        assert_eq!(
-            elsewhere(&table, &staged, &known()),
-            Some(PathBuf::from("/k/t2"))
-        );
+        assert_eq!(found(&text, 30), Some(PathBuf::from("/k/t2")));
+        let text = format!("{TABLE}40 20 8:1 /data/v/a /kk/t1 ro - ext4 /dev/sda1 rw\n");
+        assert_eq!(found(&text, 30), Some(PathBuf::from("/kk/t1")));
     }
 
     #[test]
-    fn a_name_that_only_ends_alike_is_another_place() {
-        assert!(is_seen_again(Path::new("/host/k/t1"), Path::new("/k/t1")));
-        assert!(!is_seen_again(Path::new("/kk/t1"), Path::new("/k/t1")));
+    fn the_staging_mount_seen_in_a_bound_kubelet_folder_is_no_publication() {
+        let text = format!("{TABLE}{KUBELET}");
+        for staged in 60..=62 {
+            assert_eq!(found(&text, staged), None, "{staged}");
+        }
+        let text = format!("{text}70 20 8:5 / /data/kubelet/pod rw - ext4 /dev/sde rw\n");
+        let pod = Some(PathBuf::from("/data/kubelet/pod"));
+        assert_eq!(found(&text, 60), pod);
+    }
+
+    #[test]
+    fn a_staging_mount_with_a_second_layer_is_still_no_publication() {
+        let layers = "\
+80 60 8:5 / /var/lib/kubelet/stage rw - ext4 /dev/sde rw
+81 62 8:5 / /host/data/kubelet/stage rw - ext4 /dev/sde rw
+";
+        assert_eq!(found(&format!("{TABLE}{KUBELET}{layers}"), 80), None);
     }
 }

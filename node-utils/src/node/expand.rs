@@ -15,8 +15,8 @@ use super::stuck::Stuck;
 use super::{Context, stats};
 use crate::blocking::{self, Doing, Terms};
 use crate::device::{self, BlockDevice};
-use crate::error::{Effect, Error, Kind};
 use crate::loops::Loop;
+use csi_types::error::{Effect, Error, Kind};
 
 /// How long a device may take to show a size that its storage has already.
 const LATENCY: Duration = Duration::from_secs(20);

@@ -12,12 +12,12 @@ use exec::{Accept, Command, Program};
 use tokio::time::Instant;
 
 use super::Context;
-use crate::attachment::AbsolutePath;
-use crate::capability::FsType;
 use crate::device::{BlockDevice, look};
-use crate::error::{Effect, Error, Kind};
 use crate::filesystem::{self, Content, Ensured, FilesystemKind};
 use crate::mount::{MountTable, as_listed};
+use csi_types::attachment::AbsolutePath;
+use csi_types::capability::FsType;
+use csi_types::error::{Effect, Error, Kind};
 
 /// Less than this behind the last partition is no room: what partition tables keep for themselves
 /// and lose to alignment.

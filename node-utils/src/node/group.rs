@@ -12,9 +12,9 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::beneath::{Mounts, Reentry, Step, Visitor, open_beneath, walk};
-use crate::error::{Error, Kind};
 use crate::mount::Place;
 use crate::sys;
+use csi_types::error::{Error, Kind};
 
 const GROUP_READ_WRITE: u32 = 0o060;
 const GROUP_EXECUTE: u32 = 0o010;

@@ -4,12 +4,12 @@
 //! an older driver staged is as good as our own. compat: "local-hostpath".
 
 use super::mount_failed;
-use crate::error::{Error, Kind};
+use csi_types::error::{Error, Kind};
 use rustix::io::Errno;
 
 use super::slot::{Slot, is_dead};
-use crate::attachment::Hostpath;
 use crate::mount::{self, Attributes, Place};
+use csi_types::attachment::Hostpath;
 
 /// Opens the directory of a volume. Links before its last component are the operator's and are
 /// followed; a link as the last one is refused.

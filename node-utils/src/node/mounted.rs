@@ -6,12 +6,12 @@
 
 use std::path::Path;
 
-use crate::attachment::AbsolutePath;
 use crate::device::{BlockDevice, DeviceNumber};
-use crate::error::{Error, Kind};
 use crate::kernel::Kernel;
 use crate::loops::Loop;
 use crate::mount::{MountEntry, MountTable, Place, as_listed};
+use csi_types::attachment::AbsolutePath;
+use csi_types::error::{Error, Kind};
 
 /// `BTRFS_SUPER_MAGIC` of `linux/magic.h`.
 const BTRFS: u64 = 0x9123_683E;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use tokio::time::Instant;
 
-use crate::error::{Error, Kind};
+use csi_types::error::{Error, Kind};
 
 /// The targets that somebody works on.
 #[derive(Debug, Default)]

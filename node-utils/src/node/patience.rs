@@ -12,13 +12,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::exclusive::is_seen_again;
 use super::mount_failed;
 use super::slot::is_lost;
-use crate::attachment::AbsolutePath;
 use crate::blocking::{self, Doing, Terms};
-use crate::error::{Error, Kind};
 use crate::mount::{self, MountEntry, MountTable, Place, as_listed};
+use csi_types::attachment::AbsolutePath;
+use csi_types::error::{Error, Kind};
 
 /// More layers than anybody stacks.
 const LAYERS: usize = 64;
@@ -97,7 +96,7 @@ fn take_away(path: &AbsolutePath) -> Result<usize, Error> {
         // Volumes of one share are one filesystem: what waits for the others goes on waiting.
         let is_shared = table
             .entries()
-            .any(|other| other.device == top.device && !is_seen_again(&other.point(), &point));
+            .any(|other| other.device == top.device && !table.is_same_mount(&other, &top));
         tracing::warn!(%path, is_shared, "the filesystem that is mounted there does not answer; it is taken away by force");
         let taken = if is_shared {
             mount::unmount_dead(path.as_path())

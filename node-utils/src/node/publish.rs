@@ -13,10 +13,10 @@ use super::mounted::{Behind, behind};
 use super::request::{PublishRequest, StagingPath};
 use super::slot::{Shape, Slot};
 use super::{Context, mount_access, mount_failed, share};
-use crate::attachment::{AbsolutePath, Attachment};
-use crate::capability::Access;
-use crate::error::{Effect, Error, Kind};
 use crate::mount::{self, Attributes, MountOptions, Place, Way};
+use csi_types::attachment::{AbsolutePath, Attachment};
+use csi_types::capability::Access;
+use csi_types::error::{Effect, Error, Kind};
 
 /// Everything that is decided before the target is touched.
 struct Plan<'a> {
@@ -41,7 +41,8 @@ pub(super) fn publish(context: &Context, request: &PublishRequest) -> Result<(),
     if slot.place.is_mount_point() {
         return compare(&plan, &slot.place).map_err(|error| slot.undo(error));
     }
-    show(&plan, &slot.place).map_err(|error| slot.undo(error))
+    let shown = slot.check_empty().and_then(|()| show(&plan, &slot.place));
+    shown.map_err(|error| slot.undo(error))
 }
 
 /// Refuses a target in the volume itself, which would be made there.
@@ -60,7 +61,7 @@ fn plan<'a>(context: &Context, request: &'a PublishRequest) -> Result<Plan<'a>, 
     check_target(request)?;
     let asked = MountOptions::sort(access.flags.iter());
     let added = MountOptions::sort(context.config.mount_flags.iter());
-    tell_dropped(request, &asked);
+    warn_of_dropped(request, &asked);
     let mut asked = asked.attributes;
     let mode = request.capability.mode;
     if request.readonly || mode.is_read_only() {
@@ -102,12 +103,13 @@ fn check_staged(
         .advise("the staging path shows something else; stage the volume again"))
 }
 
-/// compat: "local-hostpath": options that only a filesystem understands mean nothing to a directory.
-/// Only their number is told: any of them may be a secret.
-fn tell_dropped(request: &PublishRequest, options: &MountOptions) {
-    let dropped = options.not_for_bind().len();
-    if dropped > 0 {
-        tracing::info!(target_path = %request.target, dropped, "mount options that mean nothing to a directory are left out");
+/// compat: "local-hostpath": a bind mount has no options of a filesystem. Other volumes got theirs when they
+/// were staged. The values are left out, because they may be secret.
+fn warn_of_dropped(request: &PublishRequest, options: &MountOptions) {
+    let dropped = options.not_for_bind();
+    if !dropped.is_empty() && matches!(request.attachment, Attachment::Hostpath(_)) {
+        let options = dropped.join(",");
+        tracing::warn!(target_path = %request.target, options, "mount options that do not apply to a bind mount are ignored; check their spelling");
     }
 }
 

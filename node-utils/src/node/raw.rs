@@ -5,11 +5,11 @@
 use rustix::fs::FileType;
 
 use super::mount_failed;
-use crate::attachment::AbsolutePath;
 use crate::device::BlockDevice;
-use crate::error::{Error, Kind};
 use crate::kernel::Kernel;
 use crate::mount::{self, Attributes, Place};
+use csi_types::attachment::AbsolutePath;
+use csi_types::error::{Error, Kind};
 
 /// The file in the staging directory that a block volume is shown at.
 pub(super) const BLOCK_DEVICE: &str = "block_device";

@@ -11,9 +11,9 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use super::devices::Facts;
-use crate::attachment::AbsolutePath;
-use crate::error::{Error, Kind};
 use crate::mount;
+use csi_types::attachment::AbsolutePath;
+use csi_types::error::{Error, Kind};
 
 /// Only root sees the first; filesystems without it may have the second.
 const NAMES: [&str; 2] = ["trusted.omnibus-csi", "user.omnibus-csi"];
@@ -23,6 +23,9 @@ const UNFINISHED: [&str; 2] = [
     "trusted.omnibus-csi.unfinished",
     "user.omnibus-csi.unfinished",
 ];
+
+/// Says that this driver uses the directory or file as a mount point.
+const MARK: [&str; 2] = ["trusted.omnibus-csi.target", "user.omnibus-csi.target"];
 
 /// More than any record: a few lines.
 const ROOM: usize = 16 * 1024;
@@ -72,6 +75,33 @@ fn remove(names: [&str; 2], directory: impl AsFd) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Marks an opened directory or file as a mount point of this driver. `true` if it was not marked before.
+/// Filesystems without extended attributes keep no mark.
+pub(super) fn mark(place: impl AsFd) -> Result<bool, Error> {
+    let path = link(&place);
+    for name in MARK {
+        match rustix::fs::setxattr(&path, name, b"1", XattrFlags::CREATE) {
+            Ok(()) => return Ok(true),
+            Err(Errno::EXIST) => return Ok(false),
+            Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS | Errno::ROFS) => {}
+            Err(errno) => return Err(failed("mark", errno)),
+        }
+    }
+    Ok(false)
+}
+
+/// Removes the mark.
+pub(super) fn unmark(place: impl AsFd) -> Result<(), Error> {
+    remove(MARK, place)
+}
+
+/// Whether an opened directory or file is marked as a mount point of this driver.
+pub(super) fn is_marked(place: impl AsFd) -> bool {
+    let path = link(&place);
+    MARK.iter()
+        .any(|name| rustix::fs::getxattr(&path, *name, &mut [0; 8]).is_ok())
 }
 
 /// Marks a stage as unfinished, before the mount covers the opened directory.

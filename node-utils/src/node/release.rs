@@ -1,16 +1,17 @@
 //! Undoing a mount: every layer is unmounted, then the directory or file itself is deleted.
 //!
-//! In the usual case that is two system calls. A link at the end of the path is never followed, and
-//! what is not ours to delete (a directory or file with content) stays and is an error.
+//! Usually two system calls. A symbolic link at the end of the path is never followed. A link, a directory or
+//! a file with content is not ours to delete: it stays, and the call fails. Callers check with
+//! [`super::ownership`] first whether the path may be released at all.
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::{Context, mount_failed};
-use crate::attachment::AbsolutePath;
-use crate::error::{Effect, Error, Kind};
 use crate::loops::{Label, Loop};
 use crate::mount::{self, Place};
+use csi_types::attachment::AbsolutePath;
+use csi_types::error::{Effect, Error, Kind};
 
 /// More layers than anybody stacks.
 const LAYERS: usize = 1000;
@@ -75,7 +76,6 @@ fn delete_file(path: &AbsolutePath, before: impl Fn() -> Result<(), Error>) -> R
     }
     let ours = match place.kind {
         FileType::RegularFile => place.size == 0,
-        FileType::Symlink => true,
         _ => false,
     };
     if !ours {

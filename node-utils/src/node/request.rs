@@ -3,10 +3,10 @@
 //! The proxy decodes a gRPC request into these once; no verb looks at raw text again. Paths are
 //! checked for their form here, and for what is found there by the verbs.
 
-use crate::attachment::{AbsolutePath, Attachment, PathError};
-use crate::capability::{MountFlags, VolumeCapability};
 use crate::filesystem::FilesystemSettings;
-use crate::secrets::StageSecrets;
+use csi_types::attachment::{AbsolutePath, Attachment, PathError};
+use csi_types::capability::{MountFlags, VolumeCapability};
+use csi_types::secrets::StageSecrets;
 
 /// What the operator decides about all volumes of a node.
 #[derive(Debug, Clone, Default)]

@@ -1,9 +1,9 @@
 //! Whether what is mounted is the share, dataset or FUSE filesystem of a volume.
 
-use crate::attachment::{AbsolutePath, Attachment};
-use crate::error::{Error, Kind};
 use crate::mount::{MountTable, Place, as_listed};
 use crate::mounting;
+use csi_types::attachment::{AbsolutePath, Attachment};
+use csi_types::error::{Error, Kind};
 
 /// Whether the mount at an opened path is this volume, by what the mount table says of it.
 pub(super) fn is_at(place: &Place, attachment: &Attachment) -> Result<bool, Error> {

@@ -7,15 +7,16 @@
 
 use std::os::unix::fs::DirBuilderExt;
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::mount_failed;
 use super::mounted::{self, Behind, behind};
-use crate::attachment::AbsolutePath;
-use crate::error::{Effect, Error, Kind};
+use super::record;
 use crate::kernel::Kernel;
 use crate::mount::{self, Place};
+use csi_types::attachment::AbsolutePath;
+use csi_types::error::{Effect, Error, Kind};
 
 /// More dead layers than a restart leaves.
 const DEAD_LAYERS: usize = 64;
@@ -35,6 +36,8 @@ pub(super) struct Slot<'a> {
     made: Made,
     /// Whether this call took a dead mount away.
     freed: bool,
+    /// Whether this call marked it as a mount point of this driver.
+    marked: bool,
 }
 
 /// What the volume is going to be.
@@ -85,13 +88,47 @@ impl<'a> Slot<'a> {
                 error
             }
         })?;
-        Ok(Self {
+        let mut slot = Self {
             path,
             place,
             shape,
             made,
             freed,
-        })
+            marked: false,
+        };
+        if !slot.place.is_mount_point() {
+            slot.marked = record::mark(&slot.place).map_err(|error| slot.undo(error))?;
+        }
+        Ok(slot)
+    }
+
+    /// Fails if it is a directory with content, which a volume would hide and which could then never be
+    /// deleted.
+    pub(super) fn check_empty(&self) -> Result<(), Error> {
+        if self.made != Made::Nothing || !self.place.is_directory() {
+            return Ok(());
+        }
+        let failed = |errno: Errno| {
+            Error::new(
+                Kind::Internal,
+                format!("read the directory `{}`", self.path),
+            )
+            .because(errno)
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&self.place, c".", flags, Mode::empty());
+        for entry in Dir::new(opened.map_err(failed)?).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+                let doing = format!(
+                    "publish at `{}`, which is a directory with content",
+                    self.path
+                );
+                return Err(Error::new(Kind::Busy, doing)
+                    .advise("move the content away; it was not touched"));
+            }
+        }
+        Ok(())
     }
 
     /// Whether this call made it.
@@ -102,6 +139,9 @@ impl<'a> Slot<'a> {
     /// Removes what this call made, so that a refused request leaves nothing behind, and says so
     /// in the error.
     pub(super) fn undo(&self, error: Error) -> Error {
+        if self.marked && self.made == Made::Nothing {
+            let _ = record::unmark(&self.place);
+        }
         // Missing is as good; anything else in the way is not ours to remove.
         let remove = || match self.shape {
             Shape::Directory => rustix::fs::rmdir(self.path.as_path()),

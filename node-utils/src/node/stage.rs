@@ -19,10 +19,10 @@ use super::hostpath;
 use super::request::StageRequest;
 use super::slot::{Shape, Slot};
 use super::{Context, mount_access};
-use crate::attachment::{Attachment, Hostpath};
 use crate::blocking::{self, Doing, Terms};
-use crate::error::Error;
 use crate::mount::MountOptions;
+use csi_types::attachment::{Attachment, Hostpath};
+use csi_types::error::Error;
 
 /// What taking away what a failed call made may take beyond the deadline of the call.
 const UNDOING: Duration = Duration::from_secs(20);

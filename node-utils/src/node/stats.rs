@@ -11,10 +11,10 @@ use super::mounted::{Behind, behind};
 use super::raw::BLOCK_DEVICE;
 use super::request::{Health, Usage, VolumeStats};
 use super::slot::is_dead;
-use crate::attachment::AbsolutePath;
-use crate::error::{Error, Kind};
 use crate::kernel::Kernel;
 use crate::mount::{MountEntry, MountTable, Place};
+use csi_types::attachment::AbsolutePath;
+use csi_types::error::{Error, Kind};
 
 pub(super) fn stats(kernel: &Kernel, path: &AbsolutePath) -> Result<VolumeStats, Error> {
     let place = match mounted(path) {

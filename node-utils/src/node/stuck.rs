@@ -8,9 +8,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::attachment::AbsolutePath;
 use crate::blocking::{self, Doing, Terms};
-use crate::error::{Error, Kind};
+use csi_types::attachment::AbsolutePath;
+use csi_types::error::{Error, Kind};
 
 /// The looks that are overdue, by path.
 #[derive(Debug, Default)]

@@ -7,7 +7,9 @@ mod block;
 mod crash;
 mod device;
 mod group;
+mod kubelet;
 mod life;
+mod ownership;
 mod publish;
 mod share;
 mod shelf;
@@ -29,13 +31,13 @@ pub(super) use crash::Stops;
 use shelf::Shelf;
 
 use super::*;
-use crate::attachment::{Attachment, Hostpath};
-use crate::capability::{Access, AccessMode, MountAccess, MountFlags, VolumeCapability};
-use crate::error::Effect;
 use crate::loops::Loop;
 use crate::mount::{MountTable, is_mounted};
-use crate::secrets::StageSecrets;
 use crate::testing::{bind_plainly, with_own_mounts};
+use csi_types::attachment::{Attachment, Hostpath};
+use csi_types::capability::{Access, AccessMode, MountAccess, MountFlags, VolumeCapability};
+use csi_types::error::Effect;
+use csi_types::secrets::StageSecrets;
 
 /// A node and what is around it.
 struct Bench {
@@ -95,6 +97,14 @@ fn node(config: NodeConfig, shelf: &Shelf, children: &Arc<AtomicUsize>) -> Node 
     let runner = Counted(Arc::clone(children), exec::Local::new());
     let tools = Tools::all_through(Arc::new(runner));
     Node::with(config, tools, Kernel::here(), Box::new(shelf.clone()))
+        .with_dirs(OrchestratorDirs::with([kubelet_dir(shelf)]))
+}
+
+/// The folder `k` beside the shelf.
+fn kubelet_dir(shelf: &Shelf) -> AbsolutePath {
+    let shelf = shelf.file("");
+    let base = shelf.parent().expect("base");
+    AbsolutePath::parse(base.join("k").to_str().expect("text")).expect("path")
 }
 
 impl Drop for Bench {

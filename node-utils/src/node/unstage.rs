@@ -16,11 +16,11 @@ use super::raw::BLOCK_DEVICE;
 use super::release::release;
 use super::request::StagingPath;
 use super::{Context, mount_failed, record};
-use crate::attachment::AbsolutePath;
 use crate::blocking::{self, Doing, Terms};
-use crate::error::{Effect, Error, Kind};
 use crate::loops::Loop;
 use crate::mount::{self, Place};
+use csi_types::attachment::AbsolutePath;
+use csi_types::error::{Effect, Error, Kind};
 
 /// More layers than anybody stacks.
 const LAYERS: usize = 1000;
@@ -169,8 +169,8 @@ fn note(attached: &mut Vec<Facts>, facts: Facts) {
     }
 }
 
-/// After a stage that failed and detached everything: clears the record and removes what may be of
-/// that call. What is mounted there by now, or not empty, stays.
+/// After a failed stage that detached everything: clears the record and removes what that call made. What is
+/// mounted there by now, or not empty, stays.
 pub(super) fn clean_up(path: &AbsolutePath, directory: bool) -> Result<(), Error> {
     forget(path)?;
     let failed =
@@ -180,6 +180,8 @@ pub(super) fn clean_up(path: &AbsolutePath, directory: bool) -> Result<(), Error
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(failed(errno)),
         }
+    } else if let Ok(place) = Place::open(path.as_path()) {
+        record::unmark(&place)?;
     }
     Ok(())
 }

@@ -9,14 +9,14 @@ use tracing::{info, warn};
 use super::NvmeFacts;
 use super::connect::{Resolved, ready};
 use super::controller::{Controller, State};
-use super::host::HostIdentity;
+use super::host_identity::HostIdentity;
 use super::namespace::{Namespace, ask_all};
-use crate::attachment::Nvmeof;
 use crate::device::{Attached, BlockDevice, look, multipath, turn, unreadable, until};
-use crate::error::{Effect, Error, Kind};
 use crate::kernel::Kernel;
 use crate::mount::MountTable;
 use crate::tools::Tools;
+use csi_types::attachment::Nvmeof;
+use csi_types::error::{Effect, Error, Kind};
 
 /// How long a connection may take to work, and its namespace to appear, after the command ended.
 const APPEAR: Duration = Duration::from_secs(30);

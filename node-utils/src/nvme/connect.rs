@@ -8,13 +8,13 @@ use tracing::warn;
 
 use super::NvmeFacts;
 use super::controller::{Controller, State, ip, option};
-use super::host::HostIdentity;
-use crate::attachment::{Fabric, Transport};
+use super::host_identity::HostIdentity;
 use crate::blocking;
 use crate::device::{look, until};
-use crate::error::{Effect, Error, Kind};
 use crate::kernel::Kernel;
 use crate::tools::Tools;
+use csi_types::attachment::{Fabric, Transport};
+use csi_types::error::{Effect, Error, Kind};
 
 const NVME: Program = Program::constant("nvme");
 const MODPROBE: Program = Program::constant("modprobe");

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use crate::attachment::{Fabric, Nqn, Transport};
 use crate::device::unreadable;
-use crate::error::Error;
 use crate::kernel::{self, Kernel};
+use csi_types::attachment::{Fabric, Nqn, Transport};
+use csi_types::error::Error;
 
 /// One connection to a subsystem.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,10 +8,10 @@ use super::NvmeFacts;
 use super::controller::{Controller, State};
 use super::namespace::Namespace;
 use crate::device::{BlockDevice, Usage, look, multipath, set, turn, unreadable, until};
-use crate::error::{Effect, Error, Kind};
 use crate::kernel::Kernel;
 use crate::mount::MountTable;
 use crate::tools::Tools;
+use csi_types::error::{Effect, Error, Kind};
 
 /// What has to be known before anything is given up.
 #[derive(Debug)]

@@ -11,11 +11,11 @@ use tokio::time::Instant;
 
 use super::NvmeFacts;
 use super::controller::{Controller, State};
-use crate::attachment::{Nqn, Nsid};
 use crate::device::{BlockDevice, look, multipath, set, unreadable, until};
-use crate::error::{Error, Kind};
 use crate::kernel::{self, Kernel};
 use crate::tools::Tools;
+use csi_types::attachment::{Nqn, Nsid};
+use csi_types::error::{Error, Kind};
 
 /// How long a scan may take to show a new size. The kernel scans in the background, one command to
 /// the target for each namespace.

@@ -245,6 +245,9 @@ mod tests {
         expand: Expansion::Controller,
         publish: false,
         topology: true,
+        modify: false,
+        groups: false,
+        block_metadata: false,
         orphans: false,
         exports: false,
     };

@@ -10,10 +10,10 @@ pub(crate) mod maps;
 #[cfg(test)]
 mod tests;
 
+use csi_types::AbsolutePath;
+use csi_types::attachment::PathError;
 use driver_core::text::{MAX_STRING, TextError, check_text};
 use driver_core::{Error, Kind, PageRequest, PageToken, SizeRange};
-use node_utils::AbsolutePath;
-use node_utils::attachment::PathError;
 
 use crate::routing::connections::{SnapshotHandle, VolumeHandle};
 
@@ -52,7 +52,7 @@ pub(crate) enum Reason {
     #[error(transparent)]
     Size(#[from] driver_core::size::SizeError),
     #[error(transparent)]
-    Flag(#[from] node_utils::capability::FlagError),
+    Flag(#[from] csi_types::capability::FlagError),
     #[error("is {bytes} bytes in total, the limit is {limit}")]
     TooLarge { bytes: usize, limit: usize },
     #[error("has a key with a character that keys of secrets cannot have")]

@@ -12,6 +12,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use csi_types::{AccessMode, Attachment, VolumeCapability, VolumeContext};
 use driver_core::config::{CommonConfig, ConfigError, DeleteStrategy, Document, NodeOptions};
 use driver_core::text::{MAX_MAP, MAX_STRING};
 use driver_core::{
@@ -20,8 +21,8 @@ use driver_core::{
 };
 use driver_directory::LocalHostpath;
 use driver_node_manual::NodeManual;
+use node_utils::Tools;
 use node_utils::blocking::{ThreadPool, Threads};
-use node_utils::{AccessMode, Attachment, Tools, VolumeCapability, VolumeContext};
 use tokio::runtime::Handle;
 
 use crate::csi::decode::map_size;

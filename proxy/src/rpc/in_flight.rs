@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use csi_types::AbsolutePath;
 use driver_core::{Error, Kind, SnapshotId, SnapshotName, VolumeId, VolumeName};
-use node_utils::AbsolutePath;
 use tokio::time::Instant;
 
 use crate::rpc::Rpc;

@@ -280,6 +280,59 @@ mod logs {
         }
     }
 
+    fn last(text: &str) -> &str {
+        let ended = |line: &&str| line.contains("duration_ms");
+        text.lines().rfind(ended).expect("a line")
+    }
+
+    #[tokio::test]
+    async fn questions_are_logged_at_debug_and_changes_at_info() {
+        listen();
+        let service = service(&Memory::new());
+        let asked = service.list_volumes(Request::new(v1::ListVolumesRequest::default()));
+        assert!(asked.await.is_ok());
+        let text = heard();
+        assert!(last(&text).contains("DEBUG"), "{text}");
+        assert!(text.contains("ListVolumes succeeded"), "{text}");
+        service.create_volume(create("a")).await.expect("created");
+        let text = heard();
+        assert!(last(&text).contains("INFO"), "{text}");
+        assert!(text.contains("CreateVolume succeeded"), "{text}");
+        assert!(!text.contains("abandoned"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn the_line_of_a_new_volume_has_its_size_its_claim_and_its_source() {
+        listen();
+        let service = service(&Memory::new());
+        service
+            .create_volume(create("origin"))
+            .await
+            .expect("created");
+        let mut request = create("a").into_inner();
+        request.capacity_range = Some(v1::CapacityRange {
+            required_bytes: 4096,
+            limit_bytes: 0,
+        });
+        for (key, value) in [("namespace", "shop"), ("name", "data")] {
+            let key = format!("csi.storage.k8s.io/pvc/{key}");
+            request.parameters.insert(key, value.to_owned());
+        }
+        let source = v1::volume_content_source::VolumeSource {
+            volume_id: "origin".to_owned(),
+        };
+        request.volume_content_source = Some(v1::VolumeContentSource {
+            r#type: Some(v1::volume_content_source::Type::Volume(source)),
+        });
+        heard();
+        // Whether this driver can clone does not matter here.
+        let _ = service.create_volume(Request::new(request)).await;
+        let text = heard();
+        for part in ["size=4096", "claim=shop/data", "source=origin"] {
+            assert!(last(&text).contains(part), "{part}: {text}");
+        }
+    }
+
     #[tokio::test]
     async fn no_log_at_any_level_holds_a_secret_a_flag_or_a_line_break_of_the_client() {
         listen();

@@ -10,7 +10,7 @@ mod filesystems;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use node_utils::{AccessMode, FsType, MountFlags};
+use csi_types::{AccessMode, FsType, MountFlags};
 use serde::de::{self, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 

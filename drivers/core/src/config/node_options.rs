@@ -3,8 +3,8 @@
 //! Nodes do not read the files of connections; what matters there is written into each volume, in
 //! one key of its own name space. The node reads it with the rules of the configuration file.
 
-use node_utils::MountFlags;
-use node_utils::filesystem::{FilesystemKind, FilesystemSettings};
+use csi_types::MountFlags;
+use csi_types::filesystem::{FilesystemKind, FilesystemSettings};
 use serde_json::{Map, Value};
 
 use super::{ConfigError, Document, NoEnvironment};

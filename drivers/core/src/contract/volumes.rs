@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use node_utils::Attachment;
+use csi_types::Attachment;
 
 use super::{Fresh, SIZE, call, expect, expect_kind};
 use crate::call::Call;

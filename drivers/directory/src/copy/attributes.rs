@@ -33,7 +33,7 @@ impl DirAttributes {
     ) -> Result<Self, Errno> {
         let stat = rustix::fs::fstat(from)?;
         let mut acls = Vec::new();
-        each_extended(
+        each_xattr(
             buffer,
             |buffer| rustix::fs::flistxattr(from, buffer),
             |name, buffer| rustix::fs::fgetxattr(from, name, buffer),
@@ -41,7 +41,7 @@ impl DirAttributes {
                 if name.to_bytes().starts_with(b"system.") {
                     acls.push((name.to_owned(), value.to_vec()));
                 } else if !(top && name.to_bytes() == ATTRIBUTE.as_bytes()) {
-                    set_extended(to, name, value)?;
+                    set_xattr(to, name, value)?;
                 }
                 Ok(())
             },
@@ -64,7 +64,7 @@ impl DirAttributes {
             rustix::fs::fchown(to, user, group)
         })?;
         for (name, value) in &self.acls {
-            set_extended(to, name, value)?;
+            set_xattr(to, name, value)?;
         }
         rustix::fs::fchmod(to, mode)?;
         rustix::fs::futimens(to, &times(&self.stat))
@@ -79,11 +79,11 @@ pub(super) fn copy_file(
     buffer: &mut [u8],
 ) -> Result<(), Errno> {
     let mode = own(stat, |user, group| rustix::fs::fchown(to, user, group))?;
-    each_extended(
+    each_xattr(
         buffer,
         |buffer| rustix::fs::flistxattr(from, buffer),
         |name, buffer| rustix::fs::fgetxattr(from, name, buffer),
-        |name, value| set_extended(to, name, value),
+        |name, value| set_xattr(to, name, value),
     )?;
     rustix::fs::fchmod(to, mode)?;
     rustix::fs::futimens(to, &times(stat))
@@ -107,25 +107,25 @@ pub(super) fn copy_named(
     let source = format!("/proc/self/fd/{}", held.as_raw_fd());
     let mut target = format!("/proc/self/fd/{}/", to.as_raw_fd()).into_bytes();
     target.extend_from_slice(name.to_bytes());
-    each_extended(
+    each_xattr(
         buffer,
         |buffer| rustix::fs::listxattr(source.as_str(), buffer),
         |name, buffer| rustix::fs::getxattr(source.as_str(), name, buffer),
         |name, value| {
             let flags = XattrFlags::empty();
             let set = rustix::fs::lsetxattr(target.as_slice(), name, value, flags);
-            tolerate_extended(name, set)
+            tolerate_xattr(name, set)
         },
     )?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
-        // It was made a moment ago in a directory that only we can reach: no link can be there.
+        // It was made a moment ago in a directory that only we can attachment_kind: no link can be there.
         rustix::fs::chmodat(to, name, mode, AtFlags::empty())?;
     }
     rustix::fs::utimensat(to, name, &times(stat), no_follow)
 }
 
 /// Shows every attribute to `give`.
-fn each_extended(
+fn each_xattr(
     buffer: &mut [u8],
     list: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
     get: impl Fn(&CStr, &mut [u8]) -> Result<usize, Errno>,
@@ -144,7 +144,7 @@ fn each_extended(
         };
         match get(name, values) {
             Ok(length) => give(name, &values[..length])?,
-            // Removed meanwhile, or only shown to those who may not read it.
+            // Removed since it was listed, or only shown to those who may not read it.
             Err(Errno::NODATA | Errno::NOENT | Errno::OPNOTSUPP) => {}
             Err(Errno::ACCESS | Errno::PERM) if !privileged() => {}
             Err(errno) => return Err(errno),
@@ -153,15 +153,15 @@ fn each_extended(
     Ok(())
 }
 
-fn set_extended(to: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> Result<(), Errno> {
-    tolerate_extended(
+fn set_xattr(to: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> Result<(), Errno> {
+    tolerate_xattr(
         name,
         rustix::fs::fsetxattr(to, name, value, XattrFlags::empty()),
     )
 }
 
 /// Sets the owner, by `chown`; gives the mode that may be set then. Where the owner cannot be set, a
-/// program must not run as whoever copied it.
+/// program must not run as the user of this process.
 fn own(
     stat: &Stat,
     chown: impl Fn(Option<Uid>, Option<Gid>) -> Result<(), Errno>,
@@ -198,7 +198,7 @@ fn privileged() -> bool {
 
 /// Labels of security modules belong to the place rather than to the file: where one cannot be set,
 /// the system has given its own.
-fn tolerate_extended(name: &CStr, result: Result<(), Errno>) -> Result<(), Errno> {
+fn tolerate_xattr(name: &CStr, result: Result<(), Errno>) -> Result<(), Errno> {
     let name = name.to_bytes();
     let of_the_place = [&b"security.selinux"[..], b"security.ima", b"security.evm"].contains(&name);
     let restricted = name.starts_with(b"security.") || name.starts_with(b"trusted.");

@@ -1,7 +1,7 @@
 //! The content of one file: shared by reflink, else copied in the kernel, else read and written;
 //! holes stay holes.
 //!
-//! What the filesystem cannot do is tried once per copy. A file that grows meanwhile is copied up
+//! What the filesystem cannot do is tried once per copy. A file that grows during the copy is copied up
 //! to the size it had when it was opened.
 
 use std::ffi::CStr;
@@ -12,19 +12,19 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use super::Copier;
-use crate::stop;
+use crate::crash_points;
 
 /// So much at a time, between two looks at the deadline.
 const CHUNK: usize = 16 << 20;
 
 /// The ways that have not failed yet.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ways {
+pub(super) struct CopyMethods {
     reflink: bool,
     in_kernel: bool,
 }
 
-impl Default for Ways {
+impl Default for CopyMethods {
     fn default() -> Self {
         Self {
             reflink: true,
@@ -44,20 +44,20 @@ impl Copier<'_> {
         size: u64,
         name: &CStr,
     ) -> Result<(), Error> {
-        let trouble = |copier: &Self, errno| copier.trouble(name, errno);
+        let error_at = |copier: &Self, errno| copier.error_at(name, errno);
         if size == 0 {
             return Ok(());
         }
-        if self.content.reflink && self.share(from, to).map_err(|e| trouble(self, e))? {
+        if self.content.reflink && self.share(from, to).map_err(|e| error_at(self, e))? {
             self.copied.bytes += size;
             self.copied.shared += 1;
             return Ok(());
         }
-        rustix::fs::ftruncate(to, size).map_err(|e| trouble(self, e))?;
+        rustix::fs::ftruncate(to, size).map_err(|e| error_at(self, e))?;
         let mut at = 0;
         while at < size {
-            let Some((start, end)) = data(from, at, size).map_err(|e| trouble(self, e))? else {
-                return cut_to_source(from, to, size).map_err(|e| trouble(self, e));
+            let Some((start, end)) = data(from, at, size).map_err(|e| error_at(self, e))? else {
+                return cut_to_source(from, to, size).map_err(|e| error_at(self, e));
             };
             at = start;
             while at < end {
@@ -65,10 +65,10 @@ impl Copier<'_> {
                 let length = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
                 let done = self
                     .range(from, to, at, length)
-                    .map_err(|e| trouble(self, e))?;
-                stop::mark("write");
+                    .map_err(|e| error_at(self, e))?;
+                crash_points::mark("write");
                 if done == 0 {
-                    return cut_to_source(from, to, size).map_err(|e| trouble(self, e));
+                    return cut_to_source(from, to, size).map_err(|e| error_at(self, e));
                 }
                 at += done;
                 self.copied.bytes += done;
@@ -81,7 +81,7 @@ impl Copier<'_> {
     fn share(&mut self, from: &OwnedFd, to: &OwnedFd) -> Result<bool, Errno> {
         match rustix::fs::ioctl_ficlone(to, from) {
             Ok(()) => {
-                stop::mark("share");
+                crash_points::mark("share");
                 Ok(true)
             }
             Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::IO)) => Err(errno),
@@ -123,7 +123,7 @@ impl Copier<'_> {
     }
 }
 
-/// Where data ends early, the source may have been cut short meanwhile: no zeros stand in for what
+/// Where data ends early, the source may have been truncated since: no zeros stand in for what
 /// it no longer has.
 fn cut_to_source(from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<(), Errno> {
     let now = u64::try_from(rustix::fs::fstat(from)?.st_size).unwrap_or_default();
@@ -156,7 +156,7 @@ mod tests {
     use std::io::Write as _;
 
     #[test]
-    fn no_zeros_stand_in_for_what_was_cut_off_meanwhile() {
+    fn no_zeros_stand_in_for_what_was_truncated() {
         let file = |content: &[u8]| {
             let mut file = tempfile::tempfile().expect("file");
             file.write_all(content).expect("write");

@@ -12,8 +12,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::{Copier, attributes, identity, vanished};
+use crate::crash_points;
 use crate::disk;
-use crate::stop;
 
 /// Where files with several names wait for their other names, beside the target.
 const LINKS: &str = "links";
@@ -54,9 +54,9 @@ impl Copier<'_> {
                 return Ok(false);
             }
             Err(errno) if vanished(errno) => return Ok(false),
-            Err(errno) => return Err(self.trouble(name, errno)),
+            Err(errno) => return Err(self.error_at(name, errno)),
         };
-        let stat = rustix::fs::fstat(&held).map_err(|errno| self.trouble(name, errno))?;
+        let stat = rustix::fs::fstat(&held).map_err(|errno| self.error_at(name, errno))?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind == FileType::Directory {
             return Ok(true);
@@ -68,8 +68,8 @@ impl Copier<'_> {
             self.file(&held, to, name, &stat)?;
         } else {
             self.special(&held, to, name, &stat)
-                .map_err(|errno| self.trouble(name, errno))?;
-            stop::mark("make special file");
+                .map_err(|errno| self.error_at(name, errno))?;
+            crash_points::mark("make special file");
         }
         self.count(&stat);
         self.keep_for_links(to, name, &stat)?;
@@ -83,17 +83,17 @@ impl Copier<'_> {
         name: &CStr,
         stat: &Stat,
     ) -> Result<(), Error> {
-        let source = reopen(held).map_err(|errno| self.trouble(name, errno))?;
+        let source = reopen(held).map_err(|errno| self.error_at(name, errno))?;
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let target = rustix::fs::openat(to, name, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|errno| self.trouble(name, errno))?;
-        stop::mark("make file");
+            .map_err(|errno| self.error_at(name, errno))?;
+        crash_points::mark("make file");
         let size = u64::try_from(stat.st_size).unwrap_or_default();
         self.fill(&source, &target, size, name)?;
         attributes::copy_file(source.as_fd(), target.as_fd(), stat, &mut self.buffer)
-            .map_err(|errno| self.trouble(name, errno))?;
-        stop::mark("file done");
+            .map_err(|errno| self.error_at(name, errno))?;
+        crash_points::mark("file done");
         Ok(())
     }
 
@@ -124,12 +124,12 @@ impl Copier<'_> {
         };
         match rustix::fs::linkat(folder, known.to_string(), to, name, AtFlags::empty()) {
             Ok(()) => {
-                stop::mark("link file");
+                crash_points::mark("link file");
                 Ok(true)
             }
             // Our own extra name made one too many: the file is copied once more.
             Err(Errno::MLINK) => Ok(false),
-            Err(errno) => Err(self.trouble(name, errno)),
+            Err(errno) => Err(self.error_at(name, errno)),
         }
     }
 
@@ -141,13 +141,13 @@ impl Copier<'_> {
             rustix::fs::mkdirat(self.folder, LINKS, Mode::RWXU)
                 .and_then(|()| disk::open_path(self.folder, LINKS))
                 .map(|folder| self.link_folder = Some(folder))
-                .map_err(|errno| self.trouble(name, errno))?;
+                .map_err(|errno| self.error_at(name, errno))?;
         }
         if let Some(folder) = &self.link_folder {
             let known = self.links.len() as u64;
             rustix::fs::linkat(to, name, folder, known.to_string(), AtFlags::empty())
-                .map_err(|errno| self.trouble(name, errno))?;
-            stop::mark("keep link");
+                .map_err(|errno| self.error_at(name, errno))?;
+            crash_points::mark("keep link");
             self.links.insert(identity(stat), known);
         }
         Ok(())
@@ -160,11 +160,11 @@ impl Copier<'_> {
         };
         for name in self.links.values() {
             rustix::fs::unlinkat(&folder, name.to_string(), AtFlags::empty())
-                .map_err(|errno| self.trouble(c".", errno))?;
-            stop::mark("unlink");
+                .map_err(|errno| self.error_at(c".", errno))?;
+            crash_points::mark("unlink");
         }
         rustix::fs::unlinkat(self.folder, LINKS, AtFlags::REMOVEDIR)
-            .map_err(|errno| self.trouble(c".", errno))
+            .map_err(|errno| self.error_at(c".", errno))
     }
 }
 

@@ -1,7 +1,7 @@
-//! The way to the machine: the addresses of its name, tried in turn.
+//! Opens the TCP connection: tries the addresses of the host name in order.
 //!
-//! Each has its share of the time that is left: one that swallows everything, such as an IPv6 address
-//! without a route behind it, keeps nobody from trying the next.
+//! Each address gets its share of the remaining time, so that an address without an answer, such as IPv6 without a
+//! route, does not prevent trying the next.
 
 use std::future::Future;
 use std::io;

@@ -1,45 +1,45 @@
-//! Streams: one command on a connection of its own, whose output or input never ends in memory.
+//! Streams: one command on its own connection, with output or input that does not fit in memory.
 //!
-//! A reader that waits stops the whole connection it reads from, so no stream shares one with scripts.
-//! Its window and its buffers are the bounds; what the other side may not send yet, it keeps.
+//! A reader that waits stops its whole connection, so streams never share a connection with scripts. The channel
+//! window and the buffers bound the memory.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use exec::script::{Beginning, Begun, REMOTE_STREAM, Streamed};
-use exec::{Command, Feed, Flow, Output, RunError, Status};
+use exec::script::{REMOTE_STREAM, StartDetector, StartState, StreamScript};
+use exec::{Command, InputStream, Output, OutputStream, RunError, Status};
 use russh::{ChannelMsg, ChannelReadHalf};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
-use super::{ConnectError, Ends, Line, Session, number};
+use super::{ChannelWriter, ConnectError, Session, ShellChannel, number};
 use crate::settings::Settings;
 
-/// How much of a long complaint is kept.
-const COMPLAINT: usize = 64 << 10;
+/// The bytes of standard error that are kept.
+const STDERR_KEPT: usize = 64 << 10;
 
-/// A stream that was begun.
-struct Opened {
-    line: Line,
-    ear: Ear,
+/// A started stream.
+struct OpenStream {
+    stdin: ChannelWriter,
+    reader: StreamReader,
     // Kept as long as the stream runs.
     _session: Session,
-    _turn: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-/// What comes back from the other side.
-struct Ear {
+/// The output of the remote side.
+struct StreamReader {
     reader: ChannelReadHalf,
-    /// `None` once the command has begun.
-    beginning: Option<Beginning>,
+    /// `None` once the command has started.
+    start: Option<StartDetector>,
     stderr: Vec<u8>,
     status: Option<Status>,
     refused: bool,
 }
 
-/// What was heard next.
-enum Heard {
+/// The next event of a stream.
+enum StreamEvent {
     Piece(Vec<u8>),
     /// The channel is closed.
     Closed,
@@ -47,11 +47,11 @@ enum Heard {
     Noise,
 }
 
-/// What a command on another machine prints.
-struct Printing {
+/// The standard output of a remote command.
+struct RemoteOutput {
     command: Command,
     deadline: Instant,
-    opened: Option<Opened>,
+    opened: Option<OpenStream>,
 }
 
 /// Why there is no stream.
@@ -61,13 +61,13 @@ enum NotOpened {
     Connect(ConnectError),
     #[error("the server of {0} opens no session")]
     Session(String),
-    #[error("no turn among the streams to {place} within {waited:?}")]
+    #[error("no permit among the streams to {place} within {waited:?}")]
     Busy { place: String, waited: Duration },
 }
 
-/// Why the end of a stream is not known.
+/// Why the outcome of a stream is not known.
 #[derive(Debug, thiserror::Error)]
-enum Unseen {
+enum LostReason {
     #[error("the channel was closed without a status")]
     NoStatus,
     #[error("something else than the command speaks there")]
@@ -83,14 +83,14 @@ fn unreachable(command: &Command, why: NotOpened) -> RunError {
     }
 }
 
-fn lost(command: &Command, why: Unseen) -> RunError {
+fn lost(command: &Command, why: LostReason) -> RunError {
     RunError::Lost {
         command: command.masked(),
         source: Box::new(why),
     }
 }
 
-fn late(command: &Command) -> RunError {
+fn deadline_exceeded(command: &Command) -> RunError {
     RunError::Deadline {
         command: command.masked(),
         after: command.deadline(),
@@ -98,31 +98,31 @@ fn late(command: &Command) -> RunError {
     }
 }
 
-/// The turns of streams to one machine.
+/// Runs streamed commands on one machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Streams {
     settings: Arc<Settings>,
-    turns: Arc<tokio::sync::Semaphore>,
+    permits: Arc<tokio::sync::Semaphore>,
 }
 
 // === impl Streams ===
 
 impl Streams {
-    /// At most so many at once: each has a connection.
+    /// Concurrent streams; each has its own connection.
     const AT_ONCE: usize = 4;
 
     pub(crate) fn new(settings: Arc<Settings>) -> Self {
         Self {
             settings,
-            turns: Arc::new(tokio::sync::Semaphore::new(Self::AT_ONCE)),
+            permits: Arc::new(tokio::sync::Semaphore::new(Self::AT_ONCE)),
         }
     }
 
-    async fn open(&self, command: &Command, deadline: Instant) -> Result<Opened, RunError> {
-        let streamed = Streamed::of(command)?;
+    async fn open(&self, command: &Command, deadline: Instant) -> Result<OpenStream, RunError> {
+        let streamed = StreamScript::of(command)?;
         let place = self.settings.place();
-        let turn = timeout_at(deadline, Arc::clone(&self.turns).acquire_owned()).await;
-        let Ok(Ok(turn)) = turn else {
+        let permit = timeout_at(deadline, Arc::clone(&self.permits).acquire_owned()).await;
+        let Ok(Ok(permit)) = permit else {
             let waited = command.deadline();
             return Err(unreachable(command, NotOpened::Busy { place, waited }));
         };
@@ -131,48 +131,51 @@ impl Streams {
         let refused = || unreachable(command, NotOpened::Session(place.clone()));
         let begun = async {
             let channel = session.handle.channel_open_session().await.ok()?;
-            let Ends { reader, line, .. } = Ends::of(channel);
-            let writer = line.0.as_ref()?;
+            let ShellChannel { reader, stdin, .. } = ShellChannel::of(channel);
+            let writer = stdin.0.as_ref()?;
             writer.exec(true, REMOTE_STREAM).await.ok()?;
-            Some((reader, line))
+            Some((reader, stdin))
         };
-        let Ok(Some((reader, line))) = timeout_at(deadline, begun).await else {
+        let Ok(Some((reader, stdin))) = timeout_at(deadline, begun).await else {
             return Err(refused());
         };
         // From here on it may run.
         let sent = async {
-            match &line.0 {
+            match &stdin.0 {
                 Some(writer) => writer.data(streamed.line()).await.is_ok(),
                 None => false,
             }
         };
         if !matches!(timeout_at(deadline, sent).await, Ok(true)) {
-            return Err(lost(command, Unseen::NoStatus));
+            return Err(lost(command, LostReason::NoStatus));
         }
-        let ear = Ear {
+        let reader = StreamReader {
             reader,
-            beginning: Some(streamed.beginning()),
+            start: Some(streamed.start_detector()),
             stderr: Vec::new(),
             status: None,
             refused: false,
         };
-        Ok(Opened {
-            line,
-            ear,
+        Ok(OpenStream {
+            stdin,
+            reader,
             _session: session,
-            _turn: turn,
+            _permit: permit,
         })
     }
 
     /// Runs a command that prints a stream.
-    pub(crate) async fn pour(&self, command: &Command) -> Result<Box<dyn Flow>, RunError> {
+    pub(crate) async fn stream_output(
+        &self,
+        command: &Command,
+    ) -> Result<Box<dyn OutputStream>, RunError> {
         let deadline = Instant::now() + command.deadline();
         let opened = self.open(command, deadline).await?;
-        if let Some(writer) = &opened.line.0 {
-            // It has no other input. If that is not heard, neither is its end.
+        if let Some(writer) = &opened.stdin.0 {
+            // It has no input. If this is lost, so is the end of the command.
             let _ = timeout_at(deadline, writer.eof()).await;
         }
-        Ok(Box::new(Printing {
+        Ok(Box::new(RemoteOutput {
             command: command.clone(),
             deadline,
             opened: Some(opened),
@@ -180,69 +183,69 @@ impl Streams {
     }
 
     /// Runs a command that reads a stream.
-    pub(crate) async fn feed(
+    pub(crate) async fn run_with_input(
         &self,
         command: &Command,
-        feed: &mut dyn Feed,
+        input: &mut dyn InputStream,
     ) -> Result<Output, RunError> {
         let deadline = Instant::now() + command.deadline();
         let mut opened = self.open(command, deadline).await?;
-        let (line, ear) = (&opened.line, &mut opened.ear);
+        let (stdin, reader) = (&opened.stdin, &mut opened.reader);
         let pump = async {
-            let Some(writer) = &line.0 else { return };
-            while let Ok(Some(piece)) = feed.next().await {
+            let Some(writer) = &stdin.0 else { return };
+            while let Ok(Some(piece)) = input.next().await {
                 if writer.data(&piece[..]).await.is_err() {
                     return;
                 }
             }
-            // If it does not arrive, the other half hears why.
+            // If sending fails, the reader sees why.
             let _ = writer.eof().await;
         };
         let fed = {
-            let mut heard = std::pin::pin!(ear.all(command));
+            let mut event = std::pin::pin!(reader.all(command));
             let both = async {
                 tokio::select! {
                     biased;
-                    heard = &mut heard => heard,
-                    () = pump => heard.await,
+                    event = &mut event => event,
+                    () = pump => event.await,
                 }
             };
             timeout_at(deadline, both).await
         };
-        let fed = fed.unwrap_or_else(|_| Err(late(command)));
-        opened.line.give_up().await;
+        let fed = fed.unwrap_or_else(|_| Err(deadline_exceeded(command)));
+        opened.stdin.give_up().await;
         fed
     }
 }
 
-// === impl Ear ===
+// === impl StreamReader ===
 
-impl Ear {
-    /// The next of what comes back.
-    async fn next(&mut self) -> Heard {
+impl StreamReader {
+    /// The next event.
+    async fn next(&mut self) -> StreamEvent {
         while let Some(message) = self.reader.wait().await {
             match message {
                 ChannelMsg::Data { data } => {
-                    let piece = match &mut self.beginning {
+                    let piece = match &mut self.start {
                         None => data.to_vec(),
-                        Some(beginning) => match beginning.hear(&data) {
-                            Begun::NotYet => continue,
-                            Begun::Missing => return Heard::Missing,
-                            Begun::Noise => return Heard::Noise,
-                            Begun::Runs(first) => {
-                                self.beginning = None;
+                        Some(start) => match start.push(&data) {
+                            StartState::Pending => continue,
+                            StartState::Missing => return StreamEvent::Missing,
+                            StartState::Noise => return StreamEvent::Noise,
+                            StartState::Running(first) => {
+                                self.start = None;
                                 first
                             }
                         },
                     };
                     if !piece.is_empty() {
-                        return Heard::Piece(piece);
+                        return StreamEvent::Piece(piece);
                     }
                 }
                 ChannelMsg::ExtendedData { data, ext: 1 } => {
                     self.stderr.extend_from_slice(&data);
-                    if self.stderr.len() > 2 * COMPLAINT {
-                        self.stderr.drain(..self.stderr.len() - COMPLAINT);
+                    if self.stderr.len() > 2 * STDERR_KEPT {
+                        self.stderr.drain(..self.stderr.len() - STDERR_KEPT);
                     }
                 }
                 ChannelMsg::ExitStatus { exit_status } => {
@@ -260,31 +263,31 @@ impl Ear {
                 _ => {}
             }
         }
-        Heard::Closed
+        StreamEvent::Closed
     }
 
-    /// How it ended, once the channel is closed. A status without a beginning is not the command's.
+    /// The result, once the channel is closed. A status before the start marker is not that of the command.
     fn ended(&mut self, command: &Command, stdout: Vec<u8>) -> Result<Output, RunError> {
         match self.status.take() {
-            Some(status) if self.beginning.is_none() => Ok(Output {
+            Some(status) if self.start.is_none() => Ok(Output {
                 status,
                 stdout,
                 stderr: std::mem::take(&mut self.stderr),
             }),
-            _ if self.refused => Err(lost(command, Unseen::Refused)),
-            _ => Err(lost(command, Unseen::NoStatus)),
+            _ if self.refused => Err(lost(command, LostReason::Refused)),
+            _ => Err(lost(command, LostReason::NoStatus)),
         }
     }
 
-    /// Everything that comes back, up to the command's cap.
+    /// All output, up to the cap of the command.
     async fn all(&mut self, command: &Command) -> Result<Output, RunError> {
         let mut stdout = Vec::new();
         loop {
             match self.next().await {
-                Heard::Piece(piece) => stdout.extend_from_slice(&piece),
-                Heard::Closed => return self.ended(command, stdout),
-                Heard::Missing => return Err(missing(command)),
-                Heard::Noise => return Err(lost(command, Unseen::Noise)),
+                StreamEvent::Piece(piece) => stdout.extend_from_slice(&piece),
+                StreamEvent::Closed => return self.ended(command, stdout),
+                StreamEvent::Missing => return Err(missing(command)),
+                StreamEvent::Noise => return Err(lost(command, LostReason::Noise)),
             }
             let cap = command.output_cap();
             if stdout.len() > cap {
@@ -302,35 +305,35 @@ fn missing(command: &Command) -> RunError {
     }
 }
 
-// === impl Printing ===
+// === impl RemoteOutput ===
 
 #[async_trait]
-impl Flow for Printing {
+impl OutputStream for RemoteOutput {
     async fn next(&mut self) -> Result<Option<Vec<u8>>, RunError> {
         let Some(mut opened) = self.opened.take() else {
             return Ok(None);
         };
-        let Ok(heard) = timeout_at(self.deadline, opened.ear.next()).await else {
-            return Err(late(&self.command));
+        let Ok(event) = timeout_at(self.deadline, opened.reader.next()).await else {
+            return Err(deadline_exceeded(&self.command));
         };
-        match heard {
-            Heard::Piece(piece) => {
+        match event {
+            StreamEvent::Piece(piece) => {
                 self.opened = Some(opened);
                 Ok(Some(piece))
             }
-            Heard::Closed => {
-                let output = opened.ear.ended(&self.command, Vec::new())?;
+            StreamEvent::Closed => {
+                let output = opened.reader.ended(&self.command, Vec::new())?;
                 output.check(&self.command).map(|_| None)
             }
-            Heard::Missing => Err(missing(&self.command)),
-            Heard::Noise => Err(lost(&self.command, Unseen::Noise)),
+            StreamEvent::Missing => Err(missing(&self.command)),
+            StreamEvent::Noise => Err(lost(&self.command, LostReason::Noise)),
         }
     }
 }
 
-impl std::fmt::Debug for Printing {
+impl std::fmt::Debug for RemoteOutput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Printing")
+        f.debug_struct("RemoteOutput")
             .field("command", &self.command)
             .finish_non_exhaustive()
     }

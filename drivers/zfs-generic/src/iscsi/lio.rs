@@ -2,14 +2,14 @@
 
 use std::sync::LazyLock;
 
-use driver_zfs::exec::Command;
-use node_utils::attachment::Portal;
+use csi_types::attachment::Portal;
+use driver_zfs_cli::exec::Command;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::Wishes;
 use crate::disk::{Disk, Stack};
 use crate::facts::Facts;
-use crate::host::{Places, Scripts, bare};
+use crate::scripts::{HostPaths, Scripts, bare};
 
 /// The script; `SAVED` is the program that it gives to `awk`.
 pub(super) static SCRIPT: LazyLock<String> = LazyLock::new(|| {
@@ -42,7 +42,7 @@ impl Lio {
         listen: Vec<Portal>,
         save: Option<String>,
         sudo: bool,
-        places: Places,
+        places: HostPaths,
     ) -> Self {
         Self {
             scripts: Scripts::new(&SCRIPT, "lio", sudo, places),
@@ -82,7 +82,7 @@ pub(super) fn arguments(
         &places.configfs,
         save,
         &places.targetcli_lock,
-        disk.asset.as_str(),
+        disk.export_name.as_str(),
         disk.target,
         disk.device,
         disk.uuid,

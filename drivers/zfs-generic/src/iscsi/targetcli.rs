@@ -5,7 +5,7 @@
 //! truth is in targetcli-fb (`ui_target.py`, `ui_backstore.py`) and in the grammar of configshell-fb.
 
 use driver_core::config::ConfigError;
-use driver_zfs::exec::Command;
+use driver_zfs_cli::exec::Command;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::Wishes;
@@ -13,7 +13,7 @@ use super::lio::{SCRIPT, arguments};
 use crate::config::ChapKey;
 use crate::disk::{Disk, Stack};
 use crate::facts::Facts;
-use crate::host::{Places, Scripts, TRIES};
+use crate::scripts::{HostPaths, Scripts, TRIES};
 
 /// The file that the tool writes; what it says of an object is its own affair.
 const NAMED: &str = "named";
@@ -30,7 +30,7 @@ impl TargetCli {
     pub(super) fn new(
         wishes: Wishes,
         sudo: bool,
-        places: Places,
+        places: HostPaths,
         key: &str,
     ) -> Result<Self, ConfigError> {
         for (name, secret) in wishes.chap.lines() {
@@ -70,7 +70,8 @@ impl TargetCli {
     /// What makes all of it, without what is there already. Each line has its whole path: after one
     /// that failed the tool goes on with the next.
     fn making(&self, disk: &Disk<'_>, facts: &Facts) -> Vec<String> {
-        let (asset, target, device, uuid) = (disk.asset, disk.target, disk.device, disk.uuid);
+        let (export_name, target, device, uuid) =
+            (disk.export_name, disk.target, disk.device, disk.uuid);
         let is_missing = |tail: &str| facts.missing.iter().any(|name| name.ends_with(tail));
         let is_present = |name: &str| facts.present.iter().any(|present| present == name);
         let group = format!("/iscsi/{target}/tpg1");
@@ -93,22 +94,26 @@ impl TargetCli {
         }
         if !is_present("backstore") {
             lines.push(format!(
-                "/backstores/block create name={asset} dev={device} wwn={uuid}"
+                "/backstores/block create name={export_name} dev={device} wwn={uuid}"
             ));
         } else if is_missing("backstore") {
             // Made and never enabled: the tool cannot go on with it.
-            lines.push(format!("/backstores/block delete {asset}"));
+            lines.push(format!("/backstores/block delete {export_name}"));
             lines.push(format!(
-                "/backstores/block create name={asset} dev={device} wwn={uuid}"
+                "/backstores/block create name={export_name} dev={device} wwn={uuid}"
             ));
         }
         let block: Vec<String> = self.wishes.block.words("").collect();
         if !block.is_empty() {
             let words = block.join(" ");
-            lines.push(format!("/backstores/block/{asset} set attribute {words}"));
+            lines.push(format!(
+                "/backstores/block/{export_name} set attribute {words}"
+            ));
         }
         if !is_present("target") || is_missing("lun") || is_missing("/lun_0") {
-            lines.push(format!("{group}/luns create /backstores/block/{asset} 0"));
+            lines.push(format!(
+                "{group}/luns create /backstores/block/{export_name} 0"
+            ));
         }
         if is_present("target") && (is_missing("portal") || is_missing("/tpgt_1")) {
             lines.push(format!("{group}/portals create"));
@@ -150,7 +155,7 @@ impl Stack for TargetCli {
             lines.push(format!("/iscsi delete {}", disk.target));
         }
         if present("backstore") {
-            lines.push(format!("/backstores/block delete {}", disk.asset));
+            lines.push(format!("/backstores/block delete {}", disk.export_name));
         }
         lines.push("/ saveconfig".to_owned());
         self.tell(disk, &lines, "present")

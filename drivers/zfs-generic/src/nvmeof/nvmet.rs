@@ -3,13 +3,13 @@
 use std::sync::LazyLock;
 
 use driver_core::config::ConfigError;
-use driver_zfs::exec::Command;
+use driver_zfs_cli::exec::Command;
 
 use super::{NvmetConfig, Port, SAVED};
 use crate::config::{Attributes, file};
 use crate::disk::{Disk, Stack};
 use crate::facts::Facts;
-use crate::host::{Places, Scripts, bare};
+use crate::scripts::{HostPaths, Scripts, bare};
 
 /// The script; `SAVED` is the program that it gives to `awk`.
 pub(super) static SCRIPT: LazyLock<String> = LazyLock::new(|| {
@@ -42,7 +42,7 @@ pub(super) struct Nvmet {
 impl Nvmet {
     pub(super) fn new(
         config: &NvmetConfig,
-        places: Places,
+        places: HostPaths,
         key: &str,
     ) -> Result<Self, ConfigError> {
         for (name, set) in [

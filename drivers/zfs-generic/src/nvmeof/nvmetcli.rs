@@ -5,14 +5,14 @@
 //! truth is in nvmetcli itself and in the grammar of configshell-fb.
 
 use driver_core::config::ConfigError;
-use driver_zfs::exec::{Command, Program};
+use driver_zfs_cli::exec::{Command, Program};
 
 use super::nvmet::{SCRIPT, arguments, words};
 use super::{NvmetConfig, Port, SAVED};
 use crate::config::{Attributes, file, program};
 use crate::disk::{Disk, Stack};
 use crate::facts::Facts;
-use crate::host::{Places, Scripts, TRIES};
+use crate::scripts::{HostPaths, Scripts, TRIES};
 
 #[derive(Debug)]
 pub(super) struct NvmetCli {
@@ -29,7 +29,7 @@ pub(super) struct NvmetCli {
 impl NvmetCli {
     pub(super) fn new(
         config: &NvmetConfig,
-        places: Places,
+        places: HostPaths,
         key: &str,
     ) -> Result<Self, ConfigError> {
         let ports = config.ports(key)?;

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use driver_core::config::ConfigError;
 use driver_core::config::scalar::unless_falsy;
-use driver_zfs::exec::{Command, Program};
+use driver_zfs_cli::exec::{Command, Program};
 use serde::Deserialize;
 
 use crate::config::{Attributes, Scalar, Word, file, program};
 use crate::disk::{Disk, Stack};
 use crate::facts::Facts;
-use crate::host::{Places, Scripts, TRIES};
+use crate::scripts::{HostPaths, Scripts, TRIES};
 
 const LOOK: &str = include_str!("../script/spdk.sh");
 
@@ -75,7 +75,11 @@ fn listener(map: &BTreeMap<String, Scalar>, key: &str) -> Result<Attributes, Con
 // === impl Spdk ===
 
 impl Spdk {
-    pub(super) fn new(config: &SpdkConfig, places: Places, key: &str) -> Result<Self, ConfigError> {
+    pub(super) fn new(
+        config: &SpdkConfig,
+        places: HostPaths,
+        key: &str,
+    ) -> Result<Self, ConfigError> {
         let none = BTreeMap::new();
         let bdev = config.bdev.attributes.as_ref().unwrap_or(&none);
         let subsystem = config.subsystem.attributes.as_ref().unwrap_or(&none);

@@ -59,12 +59,12 @@ impl Access {
         let name = self.nodes.name(node)?;
         let mut names = self.listed(subject).names;
         let before = self.nodes.remembered(subject)?;
-        let mut guests = before.clone();
-        self.nodes.admit(&mut guests, node, &name);
+        let mut access_list = before.clone();
+        self.nodes.admit(&mut access_list, node, &name);
         let mut acts = Vec::new();
-        if guests != before {
+        if access_list != before {
             // Before it gets in, so that it can be put out again.
-            acts.push(Nodes::remember_new(&guests)?);
+            acts.push(Nodes::remember_new(&access_list)?);
         }
         if !names.contains(&name) {
             names.push(name);
@@ -84,10 +84,10 @@ impl Access {
     ) -> Result<Vec<Act<R>>, Error> {
         let listed = self.listed(subject);
         let before = self.nodes.remembered(subject)?;
-        let guests = before.clone().and(&listed.names);
+        let access_list = before.clone().and(&listed.names);
         let left = self
             .nodes
-            .parting(&guests, node, |goer| guests.without(goer))?;
+            .parting(&access_list, node, |revoked| access_list.without(revoked))?;
         let stay = left.names();
         let mut names = listed.names.clone();
         names.retain(|name| stay.contains(name));

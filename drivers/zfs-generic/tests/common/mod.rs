@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{Error, NodeId, VolumeId};
 use driver_zfs::Export;
-use driver_zfs::exec::{Command, Local, Lock, Output, Program, RunError, Runner, Variable};
 use driver_zfs::export::{Act, Subject};
 use driver_zfs::name::DatasetName;
 use driver_zfs::observed::{Dataset, Guid, VolumeKind};
 use driver_zfs::property::{Properties, PropertyName, Value};
-use driver_zfs_generic::{DiskExport, Facts, Places};
+use driver_zfs_cli::exec::{Command, Local, Lock, Output, Program, RunError, Runner, Variable};
+use driver_zfs_generic::{DiskExport, Facts, HostPaths};
 use sha2::{Digest as _, Sha256};
 
 const PATH: Variable = Variable::constant("PATH");
@@ -107,9 +107,9 @@ impl Host {
         std::fs::read_to_string(self.path(path)).unwrap()
     }
 
-    pub(crate) fn places(&self) -> Places {
+    pub(crate) fn places(&self) -> HostPaths {
         let text = |path: &str| self.path(path).to_str().unwrap().to_owned();
-        Places {
+        HostPaths {
             configfs: text("cfg"),
             debugfs: text("debug"),
             targetcli_lock: text("etc/targetcli.lock"),
@@ -194,11 +194,11 @@ impl Host {
         for _ in 0..4 {
             let facts = self.facts(export, volume).await;
             let subject = volume.subject();
-            let asset = export.asset(&subject).unwrap();
+            let export_name = export.export_name(&subject).unwrap();
             let acts = match ask {
-                Ask::Establish => export.establish(&subject, &asset, &facts),
-                Ask::Allow(node) => export.allow(&subject, &asset, &facts, node),
-                Ask::Revoke(node) => export.revoke(&subject, &asset, &facts, node.as_ref()),
+                Ask::Establish => export.ensure(&subject, &export_name, &facts),
+                Ask::Allow(node) => export.allow(&subject, &export_name, &facts, node),
+                Ask::Revoke(node) => export.revoke(&subject, &export_name, &facts, node.as_ref()),
             };
             let acts = acts.unwrap();
             if acts.is_empty() {
@@ -264,12 +264,12 @@ impl Host {
     /// How things stand.
     pub(crate) async fn facts(&self, export: &DiskExport, volume: &Volume) -> Facts {
         let subject = volume.subject();
-        let asset = export.asset(&subject).unwrap();
+        let export_name = export.export_name(&subject).unwrap();
         let mut answers = Vec::new();
-        for look in export.look(&subject, &asset) {
+        for look in export.observe(&subject, &export_name) {
             answers.push(self.run(&look).await.unwrap());
         }
-        export.facts(&subject, &asset, &answers).unwrap()
+        export.facts(&subject, &export_name, &answers).unwrap()
     }
 
     async fn acts(&self, acts: Vec<Act<Command>>) -> Result<usize, RunError> {
@@ -284,28 +284,28 @@ impl Host {
     }
 
     /// Does what is missing; says how many commands that were.
-    pub(crate) async fn establish(
+    pub(crate) async fn ensure(
         &self,
         export: &DiskExport,
         volume: &Volume,
     ) -> Result<Result<usize, RunError>, Error> {
         let facts = self.facts(export, volume).await;
         let subject = volume.subject();
-        let asset = export.asset(&subject)?;
-        let acts = export.establish(&subject, &asset, &facts)?;
+        let export_name = export.export_name(&subject)?;
+        let acts = export.ensure(&subject, &export_name, &facts)?;
         Ok(self.acts(acts).await)
     }
 
     /// Removes what is there; says how many commands that were.
-    pub(crate) async fn withdraw(
+    pub(crate) async fn remove(
         &self,
         export: &DiskExport,
         volume: &Volume,
     ) -> Result<usize, RunError> {
         let facts = self.facts(export, volume).await;
         let subject = volume.subject();
-        let asset = export.asset(&subject).unwrap();
-        let acts = export.withdraw(&subject, &asset, &facts).unwrap();
+        let export_name = export.export_name(&subject).unwrap();
+        let acts = export.remove(&subject, &export_name, &facts).unwrap();
         self.acts(acts).await
     }
 

@@ -9,7 +9,7 @@
 mod beside;
 #[path = "../common/mod.rs"]
 mod common;
-mod host;
+mod fake_host;
 mod ours;
 #[path = "../../../zfs/tests/common/replay.rs"]
 mod replay;

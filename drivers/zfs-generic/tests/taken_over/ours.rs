@@ -8,7 +8,7 @@ use driver_zfs::testing::MemoryPool;
 use crate::beside::{
     Difference, Facts, OF_DATASETS, Side, WHOSE, all_are_listed, compare, of_pool,
 };
-use crate::host::Half;
+use crate::fake_host::Half;
 use crate::replay::{ask, captured, failed, said};
 use crate::{DISKS, KINDS};
 

@@ -7,7 +7,7 @@ use driver_core::{Driver, Kind, PageRequest, SizeRange, SnapshotFilter, Snapshot
 use driver_zfs::testing::MemoryPool;
 use serde_json::Value;
 
-use crate::host::Half;
+use crate::fake_host::Half;
 use crate::replay::{Said, ask, call, captured, failed, made, of_snapshot, of_volume, said};
 use crate::{DISKS, KINDS};
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use driver_core::{Call, Error, Kind};
 use driver_zfs::backend::Backend;
 use driver_zfs::name::DatasetName;
-use driver_zfs::observed::{Dataset, Look, Picture, Question};
+use driver_zfs::observed::{Dataset, Query, Request, State};
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 use driver_zfs::step::{Next, Plan, Step};
 use sha2::{Digest as _, Sha256};
@@ -61,11 +61,11 @@ impl<B: Backend> NodeZfs<B> {
         &self,
         call: &Call,
         datasets: &[DatasetName],
-    ) -> Result<Picture, Error> {
+    ) -> Result<State, Error> {
         let datasets = datasets.iter().cloned().chain(self.parents());
-        let question = Question {
+        let question = Request {
             properties: vec![property()?],
-            ..Question::of(datasets.map(Look::Dataset))
+            ..Request::of(datasets.map(Query::Dataset))
         };
         Ok(self.backend().observe(call, &question).await?.pool)
     }
@@ -76,7 +76,7 @@ impl<B: Backend> NodeZfs<B> {
     }
 
     /// Whether this object was here, and its deletion was begun and has not failed.
-    pub(super) fn was_deleted(&self, seen: &Picture, object: &str) -> Result<bool, Error> {
+    pub(super) fn was_deleted(&self, seen: &State, object: &str) -> Result<bool, Error> {
         Ok(self
             .home_that_remembers(seen, object, &property()?)
             .is_some())
@@ -84,7 +84,7 @@ impl<B: Backend> NodeZfs<B> {
 
     fn home_that_remembers<'p>(
         &self,
-        seen: &'p Picture,
+        seen: &'p State,
         object: &str,
         name: &PropertyName,
     ) -> Option<&'p Dataset> {
@@ -98,7 +98,7 @@ impl<B: Backend> NodeZfs<B> {
     pub(super) async fn delete_and_remember(
         &self,
         call: &Call,
-        seen: Picture,
+        seen: State,
         object: &str,
         deletion: impl Future<Output = Result<(), Error>> + Send,
     ) -> Result<(), Error> {
@@ -130,7 +130,7 @@ impl<B: Backend> NodeZfs<B> {
     async fn note(
         &self,
         call: &Call,
-        mut seen: Picture,
+        mut seen: State,
         object: &str,
         wanted: Memory,
     ) -> Result<(), Error> {
@@ -167,7 +167,7 @@ impl<B: Backend> NodeZfs<B> {
             plan.guard(home.name.clone(), home.guid);
             plan.guard_property(home, &name);
             plan.step(step);
-            match self.backend().apply(call, &plan, &Question::of([])).await {
+            match self.backend().apply(call, &plan, &Request::of([])).await {
                 Ok(_) => return Ok(()),
                 Err(failed) if failed.next == Next::Observe => {}
                 Err(failed) => return Err(failed.error),

@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use super::ZfsDriver;
 use crate::backend::Backend;
 use crate::export::Export;
-use crate::observed::Picture;
-use crate::plan::{Left, Outcome, Verb};
+use crate::observed::State;
+use crate::plan::{Leftover, Outcome, Verb};
 use crate::step::{Failed, Next};
 
 /// How often a verb is planned before it is a defect that it does not end.
@@ -53,16 +53,16 @@ enum Then {
 
 /// What a call has done so far, for the case that it fails.
 #[derive(Default)]
-struct Course {
+struct RunState {
     /// What the last question was made of.
-    asked: Picture,
+    asked: State,
     /// Whether something may have been changed.
     changed: bool,
     /// Whether the end of a plan was not seen: it may go on, unseen, with whatever it does.
     unseen: bool,
 }
 
-impl Course {
+impl RunState {
     /// Notes that a plan failed.
     fn failed(&mut self, error: &Error) {
         self.changed |= error.effect() == Effect::Possible;
@@ -125,24 +125,24 @@ impl Wait {
 impl<B, E> ZfsDriver<B, E>
 where
     B: Backend,
-    E: Export<Request = B::Request, Answer = B::Answer>,
+    E: Export<Command = B::Command, Output = B::Output>,
 {
     /// Asks, plans and applies until the verb is done.
-    pub(super) async fn converge<V: Verb<B::Request, B::Answer>>(
+    pub(super) async fn converge<V: Verb<B::Command, B::Output>>(
         &self,
         call: &Call,
         verb: &V,
     ) -> Result<V::Done, Error> {
-        let mut course = Course::default();
-        let end = self.rounds(call, verb, &mut course).await;
+        let mut run = RunState::default();
+        let end = self.rounds(call, verb, &mut run).await;
         let Err(error) = end else { return end };
-        if V::REGRETS && course.changed && !course.unseen {
-            self.regret(call, verb, &course.asked).await;
+        if V::COMPENSATES && run.changed && !run.unseen {
+            self.compensate(call, verb, &run.asked).await;
         }
         if error.kind() == Kind::OutOfSpace
             && error.effect() == Effect::Possible
-            && !course.unseen
-            && self.is_undone(call, verb, &course.asked).await
+            && !run.unseen
+            && self.is_undone(call, verb, &run.asked).await
         {
             call.undone();
             return Err(error.with_effect(Effect::None));
@@ -152,21 +152,21 @@ where
 
     /// Whether nothing is left of what a call has begun that found no room, so that its caller may have
     /// it made elsewhere. It is looked at when its turn has come: nothing that was cut off goes on then.
-    async fn is_undone<V: Verb<B::Request, B::Answer>>(
+    async fn is_undone<V: Verb<B::Command, B::Output>>(
         &self,
         call: &Call,
         verb: &V,
-        asked: &Picture,
+        asked: &State,
     ) -> bool {
-        let Ok(question) = verb.question(asked) else {
+        let Ok(request) = verb.request(asked) else {
             return false;
         };
-        let mut plan = verb.turn();
+        let mut plan = verb.noop_under_lock();
         for _ in 0..LOOKS {
             let Some(next) = plan.take() else {
                 return false;
             };
-            let seen = match self.backend.apply(call, &next, &question).await {
+            let seen = match self.backend.apply(call, &next, &request).await {
                 Ok(seen) => seen,
                 Err(failed) => {
                     let error = failed.error.chain();
@@ -174,20 +174,20 @@ where
                     return false;
                 }
             };
-            match verb.left(&seen.pool) {
-                Left::Nothing => return true,
-                Left::OnTheWay(rest) => plan = Some(rest),
-                Left::Something => return false,
+            match verb.leftover(&seen.pool) {
+                Leftover::Nothing => return true,
+                Leftover::OnTheWay(rest) => plan = Some(rest),
+                Leftover::Something => return false,
             }
         }
         false
     }
 
-    async fn rounds<V: Verb<B::Request, B::Answer>>(
+    async fn rounds<V: Verb<B::Command, B::Output>>(
         &self,
         call: &Call,
         verb: &V,
-        course: &mut Course,
+        run: &mut RunState,
     ) -> Result<V::Done, Error> {
         // Whatever goes wrong after the first plan, something may have been changed. A verb may know that
         // an earlier call has begun it.
@@ -205,32 +205,32 @@ where
             let observed = if let Some(observed) = seen.take() {
                 observed
             } else {
-                let question = verb.question(&course.asked).map_err(in_call)?;
+                let request = verb.request(&run.asked).map_err(in_call)?;
                 self.backend
-                    .observe(call, &question)
+                    .observe(call, &request)
                     .await
                     .map_err(in_call)?
             };
             self.heard();
-            let outcome = verb.plan(&course.asked, &observed, done).map_err(in_call)?;
-            course.asked = observed.pool;
+            let outcome = verb.plan(&run.asked, &observed, done).map_err(in_call)?;
+            run.asked = observed.pool;
             match outcome {
                 Outcome::Done(end) => return Ok(end),
                 Outcome::Ask => {}
                 Outcome::Do(plan) => {
                     tracing::debug!(verb = %doing, steps = plan.steps.len(), "plan");
-                    let then = verb.question_after(&course.asked).map_err(in_call)?;
+                    let then = verb.request_after(&run.asked).map_err(in_call)?;
                     let before = call.effect();
                     let failed = match self.backend.apply(call, &plan, &then).await {
                         Ok(observed) => {
                             done += 1;
-                            course.changed = true;
+                            run.changed = true;
                             seen = Some(observed);
                             continue;
                         }
                         Err(failed) => failed,
                     };
-                    course.failed(&failed.error);
+                    run.failed(&failed.error);
                     if matches!(failed.next, Next::Queue | Next::WaitFor(_)) {
                         // Nothing was planned in vain: it was too early. The call's time ends that.
                         rounds -= 1;
@@ -259,19 +259,19 @@ where
 
     /// Puts right what a call that fails has changed. If that fails, too, the next call that asks for
     /// the object does it.
-    async fn regret<V>(&self, call: &Call, verb: &V, asked: &Picture)
+    async fn compensate<V>(&self, call: &Call, verb: &V, asked: &State)
     where
-        V: Verb<B::Request, B::Answer>,
+        V: Verb<B::Command, B::Output>,
     {
         let call = &call.part(REGRET);
         let regretted = async {
-            let question = verb.question(asked)?;
+            let request = verb.request(asked)?;
             loop {
-                let observed = self.backend.observe(call, &question).await?;
-                let Some(plan) = verb.regret(asked, &observed)? else {
+                let observed = self.backend.observe(call, &request).await?;
+                let Some(plan) = verb.compensate(asked, &observed)? else {
                     return Ok(());
                 };
-                let then = verb.question_after(&observed.pool)?;
+                let then = verb.request_after(&observed.pool)?;
                 let Err(failed) = self.backend.apply(call, &plan, &then).await else {
                     return Ok(());
                 };

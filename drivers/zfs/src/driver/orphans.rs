@@ -8,49 +8,51 @@ use std::time::SystemTime;
 use driver_core::{Call, Error, Kind, Orphan, Page, PageRequest};
 
 use super::ZfsDriver;
-use crate::backend::{Backend, Entry, Shelf, Wanted};
+use crate::backend::{Backend, Entry, ListFilter, ListScope};
 use crate::export::Export;
 use crate::name::{DatasetName, Object};
-use crate::observed::{Guid, Look, VolumeKind};
+use crate::observed::{Guid, Query, VolumeKind};
 use crate::plan::destroy::{DeleteSnapshot, DeleteVolume};
-use crate::plan::orphan::{Estate, Remains, RemoveHalf, RemoveSmall, created, is_being_copied};
+use crate::plan::orphan::{
+    OrphanScope, Remains, RemoveHalf, RemoveSmall, created, is_being_copied,
+};
 use crate::property::PropertyName;
 
 impl<B, E> ZfsDriver<B, E>
 where
     B: Backend,
-    E: Export<Request = B::Request, Answer = B::Answer>,
+    E: Export<Command = B::Command, Output = B::Output>,
 {
-    fn estate(&self, before: SystemTime) -> Estate<'_> {
+    fn orphan_scope(&self, before: SystemTime) -> OrphanScope<'_> {
         let owner = self.settings.policy.owner();
-        Estate::new(self.layout(), owner, before, SystemTime::now())
+        OrphanScope::new(self.layout(), owner, before, SystemTime::now())
     }
 
     /// Where they may lie.
-    fn orphan_shelves(&self) -> Vec<Shelf> {
+    fn orphan_list_scopes(&self) -> Vec<ListScope> {
         let layout = self.layout();
-        let shelf = |parent: &DatasetName, depth, kind, wanted| Shelf {
+        let scope = |parent: &DatasetName, depth, kind, filter| ListScope {
             parent: parent.clone(),
             depth,
             kind,
-            wanted,
+            filter,
         };
-        let half = |having| Wanted::Lacking(having, PropertyName::SUCCESS);
+        let half = |having| ListFilter::Lacking(having, PropertyName::SUCCESS);
         let (kind, volumes) = (Some(layout.kind), &layout.volumes);
-        let mut shelves = vec![
-            shelf(volumes, 1, kind, half(PropertyName::VOLUME_NAME)),
-            shelf(volumes, 1, None, Wanted::Helpers),
+        let mut scopes = vec![
+            scope(volumes, 1, kind, half(PropertyName::VOLUME_NAME)),
+            scope(volumes, 1, None, ListFilter::Helpers),
         ];
         if let Some(detached) = &layout.detached {
-            let containers = Wanted::Empty(PropertyName::CONTAINER);
+            let containers = ListFilter::Empty(PropertyName::CONTAINER);
             let filesystem = Some(VolumeKind::Filesystem);
-            shelves.extend([
-                shelf(detached, 1, filesystem, containers),
-                shelf(detached, 2, kind, half(PropertyName::SNAPSHOT_NAME)),
-                shelf(detached, 2, None, Wanted::Helpers),
+            scopes.extend([
+                scope(detached, 1, filesystem, containers),
+                scope(detached, 2, kind, half(PropertyName::SNAPSHOT_NAME)),
+                scope(detached, 2, None, ListFilter::Helpers),
             ]);
         }
-        shelves
+        scopes
     }
 
     pub(super) async fn orphans_on_page(
@@ -59,15 +61,15 @@ where
         before: SystemTime,
         page: &PageRequest,
     ) -> Result<Page<Orphan>, Error> {
-        let estate = self.estate(before);
-        let shelves = self.orphan_shelves();
-        let show = |entry: &Entry| orphan(&estate, entry);
-        let mut found = self.page(call, "o", shelves, page, show).await?;
+        let scope = self.orphan_scope(before);
+        let scopes = self.orphan_list_scopes();
+        let show = |entry: &Entry| orphan(&scope, entry);
+        let mut found = self.page(call, "o", scopes, page, show).await?;
         // A copy may be running from a helper for days.
-        let copies = |(_, copy): &(Orphan, Option<DatasetName>)| copy.clone().map(Look::Dataset);
-        let looks: Vec<Look> = found.entries.iter().filter_map(copies).collect();
-        if !looks.is_empty() {
-            let pool = self.look(call, looks).await?;
+        let copies = |(_, copy): &(Orphan, Option<DatasetName>)| copy.clone().map(Query::Dataset);
+        let queries: Vec<Query> = found.entries.iter().filter_map(copies).collect();
+        if !queries.is_empty() {
+            let pool = self.observe(call, queries).await?;
             let runs = |copy: &DatasetName| is_being_copied(&pool, copy);
             found
                 .entries
@@ -89,7 +91,7 @@ where
         before: SystemTime,
         orphan: &Orphan,
     ) -> Result<(), Error> {
-        let estate = self.estate(before);
+        let scope = self.orphan_scope(before);
         let name = || format!("remove orphan {}", orphan.object.escape_debug());
         let refused = |why: String| Error::new(Kind::Conflict, name()).because(why);
         let object = Object::parse(&orphan.object).map_err(|error| refused(error.to_string()))?;
@@ -105,10 +107,10 @@ where
             (Object::Dataset(dataset), Some(id), _) => {
                 let deletion = DeleteVolume {
                     layout,
-                    reach: self.reach(&id, &dataset),
+                    export_ref: self.export_ref(&id, &dataset),
                 };
                 let verb = RemoveHalf {
-                    estate,
+                    scope,
                     deletion,
                     dataset: dataset.clone(),
                     guid,
@@ -118,7 +120,7 @@ where
             (Object::Dataset(dataset), None, Some(place)) => {
                 let deletion = DeleteSnapshot { layout, place };
                 let verb = RemoveHalf {
-                    estate,
+                    scope,
                     deletion,
                     dataset,
                     guid,
@@ -127,7 +129,7 @@ where
             }
             (object, _, _) => {
                 let verb = RemoveSmall {
-                    estate,
+                    scope,
                     object,
                     guid,
                 };
@@ -138,23 +140,23 @@ where
 }
 
 /// An orphan, and what may be copied from it.
-fn orphan(estate: &Estate<'_>, entry: &Entry) -> Option<(Orphan, Option<DatasetName>)> {
+fn orphan(scope: &OrphanScope<'_>, entry: &Entry) -> Option<(Orphan, Option<DatasetName>)> {
     let (remains, object, guid, properties): (Remains, Object, Guid, _) = match entry {
         Entry::Dataset(dataset) => (
-            estate.dataset(dataset)?,
+            scope.dataset(dataset)?,
             dataset.name.clone().into(),
             dataset.guid,
             &dataset.properties,
         ),
         Entry::Snapshot(snapshot) => (
-            estate.snapshot(snapshot)?,
+            scope.snapshot(snapshot)?,
             snapshot.name.clone().into(),
             snapshot.guid,
             &snapshot.properties,
         ),
     };
     let copy = match &object {
-        Object::Snapshot(helper) => estate.layout.made_of(helper),
+        Object::Snapshot(helper) => scope.layout.made_of(helper),
         Object::Dataset(_) => None,
     };
     let orphan = Orphan {

@@ -11,7 +11,7 @@ use crate::config::BlockSize;
 use crate::export::{Asked, Export};
 use crate::id::{self, At, SnapshotPlace};
 use crate::name::DatasetName;
-use crate::plan::Reach;
+use crate::plan::ExportRef;
 use crate::plan::create::{Create, Original};
 use crate::plan::snapshot::{self, TakeSnapshot};
 
@@ -25,7 +25,7 @@ struct Overrides {
 impl<B, E> ZfsDriver<B, E>
 where
     B: Backend,
-    E: Export<Request = B::Request, Answer = B::Answer>,
+    E: Export<Command = B::Command, Output = B::Output>,
 {
     fn scope(&self) -> Scope<'_> {
         Scope {
@@ -81,7 +81,7 @@ where
         Ok(Create {
             policy: &self.settings.policy,
             kind: self.kind(),
-            reach: Reach {
+            export_ref: ExportRef {
                 export: &self.export,
                 id: &request.id,
                 dataset,

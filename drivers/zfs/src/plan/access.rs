@@ -3,9 +3,9 @@
 use driver_core::{Error, NodeId};
 
 use super::owner::Owner;
-use super::{Outcome, Reach, Verb, is_complete};
+use super::{ExportRef, Outcome, Verb, is_complete};
 use crate::export::Export;
-use crate::observed::{Dataset, Look, Observed, Picture, Question, VolumeKind};
+use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
 use crate::step::Plan;
 
 /// Changes who reaches a volume.
@@ -14,14 +14,14 @@ pub struct Access<'a, E> {
     /// What volumes are.
     pub kind: VolumeKind,
     /// The volume and its export.
-    pub reach: Reach<'a, E>,
+    pub export_ref: ExportRef<'a, E>,
     /// What is wanted.
-    pub wish: Wish<'a>,
+    pub change: AccessChange<'a>,
 }
 
 /// Who is to reach a volume.
 #[derive(Debug, Clone, Copy)]
-pub enum Wish<'a> {
+pub enum AccessChange<'a> {
     /// Whoever reached it before: what the host has lost is put back. Nobody has asked for this very
     /// volume, so one that a connection with another export made is none of this one.
     Present(Owner<'a>),
@@ -31,67 +31,70 @@ pub enum Wish<'a> {
     Revoke(Option<&'a NodeId>),
 }
 
-impl<E: Export> Verb<E::Request, E::Answer> for Access<'_, E> {
+impl<E: Export> Verb<E::Command, E::Output> for Access<'_, E> {
     type Done = ();
 
     fn doing(&self) -> String {
-        let verb = match self.wish {
-            Wish::Present(_) => "repair the export of",
-            Wish::Allow(_) => "publish",
-            Wish::Revoke(_) => "unpublish",
+        let verb = match self.change {
+            AccessChange::Present(_) => "repair the export of",
+            AccessChange::Allow(_) => "publish",
+            AccessChange::Revoke(_) => "unpublish",
         };
-        format!("{verb} volume `{}`", self.reach.id)
+        format!("{verb} volume `{}`", self.export_ref.id)
     }
 
-    fn question(&self, pool: &Picture) -> Result<Question<E::Request>, Error> {
-        Ok(Question {
-            looks: vec![Look::Dataset(self.reach.dataset.clone())],
-            properties: self.reach.export.reads(),
-            export: self.reach.look(pool)?,
+    fn request(&self, pool: &State) -> Result<Request<E::Command>, Error> {
+        Ok(Request {
+            queries: vec![Query::Dataset(self.export_ref.dataset.clone())],
+            properties: self.export_ref.export.reads(),
+            export: self.export_ref.commands(pool)?,
         })
     }
 
     fn plan(
         &self,
-        asked: &Picture,
-        seen: &Observed<E::Answer>,
+        asked: &State,
+        seen: &Observed<E::Output>,
         _done: usize,
-    ) -> Result<Outcome<(), E::Request>, Error> {
+    ) -> Result<Outcome<(), E::Command>, Error> {
         let there = |dataset: &&Dataset| is_complete(dataset) && dataset.kind == self.kind;
-        let ours = |dataset: &&Dataset| match self.wish {
-            Wish::Present(owner) => !owner.is_another(dataset),
-            Wish::Allow(_) | Wish::Revoke(_) => true,
+        let ours = |dataset: &&Dataset| match self.change {
+            AccessChange::Present(owner) => !owner.is_another(dataset),
+            AccessChange::Allow(_) | AccessChange::Revoke(_) => true,
         };
-        let dataset = seen.pool.dataset(self.reach.dataset);
+        let dataset = seen.pool.dataset(self.export_ref.dataset);
         let dataset = dataset.filter(there).filter(ours);
-        if matches!(self.wish, Wish::Present(_)) && dataset.is_none() {
+        if matches!(self.change, AccessChange::Present(_)) && dataset.is_none() {
             // Before its export is looked into: that of another one may be nothing for this one to read.
             return Err(Error::not_found(self.doing()));
         }
-        let Some(standing) = self.reach.standing(asked, seen)? else {
+        let Some(status) = self.export_ref.status(asked, seen)? else {
             return Ok(Outcome::Ask);
         };
-        let subject = self.reach.subject(&seen.pool);
-        let (export, asset, facts) = (self.reach.export, &standing.asset, &standing.facts);
-        let mut plan = Plan::about(self.reach.dataset.clone());
+        let subject = self.export_ref.subject(&seen.pool);
+        let (export, export_name, facts) =
+            (self.export_ref.export, &status.export_name, &status.facts);
+        let mut plan = Plan::about(self.export_ref.dataset.clone());
         // Another controller may let somebody in, or put somebody out, before this plan has its turn.
-        if let Some(seen) = seen.pool.dataset(self.reach.dataset) {
-            self.reach.guard(&mut plan, seen);
+        if let Some(seen) = seen.pool.dataset(self.export_ref.dataset) {
+            self.export_ref.guard(&mut plan, seen);
         }
-        let acts = match self.wish {
-            Wish::Present(_) | Wish::Allow(_) => {
+        let acts = match self.change {
+            AccessChange::Present(_) | AccessChange::Allow(_) => {
                 dataset.ok_or_else(|| Error::not_found(self.doing()))?;
                 // What the host has lost is put back first.
-                plan.steps = self.reach.establish(&seen.pool, &standing)?;
-                match self.wish {
-                    Wish::Allow(node) => export.allow(&subject, asset, facts, node)?,
+                plan.steps = self.export_ref.ensure(&seen.pool, &status)?;
+                match self.change {
+                    AccessChange::Allow(node) => {
+                        export.allow(&subject, export_name, facts, node)?
+                    }
                     _ => Vec::new(),
                 }
             }
             // A volume that is gone is reached by nobody, unless its export was left behind.
-            Wish::Revoke(node) => export.revoke(&subject, asset, facts, node)?,
+            AccessChange::Revoke(node) => export.revoke(&subject, export_name, facts, node)?,
         };
-        plan.steps.extend(self.reach.steps(acts));
+        plan.steps.extend(self.export_ref.steps(acts));
         Ok(if plan.is_empty() {
             Outcome::Done(())
         } else {

@@ -12,11 +12,11 @@ use driver_core::{CreateVolume, Effect, Error, Kind};
 
 pub use self::incoming::{Arrival, DropHelper, TakeHelper, content_of, given_up};
 pub(super) use self::make::take;
-use super::{Left, Outcome, Reach, Verb};
+use super::{ExportRef, Leftover, Outcome, Verb};
 use crate::export::Export;
 use crate::id::At;
 use crate::name::{DatasetName, NameError, Object, SnapshotLeaf, SnapshotRef};
-use crate::observed::{Dataset, Look, Observed, Picture, Question, VolumeKind};
+use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
 use crate::policy::Policy;
 use crate::step::{Plan, Step};
 
@@ -28,7 +28,7 @@ pub struct Create<'a, E> {
     /// What volumes are.
     pub kind: VolumeKind,
     /// The volume and its export.
-    pub reach: Reach<'a, E>,
+    pub export_ref: ExportRef<'a, E>,
     /// What was asked for.
     pub request: &'a CreateVolume,
     /// What it is made from.
@@ -98,7 +98,7 @@ impl Original {
 
 impl<E: Export> Create<'_, E> {
     fn name(&self) -> &DatasetName {
-        self.reach.dataset
+        self.export_ref.dataset
     }
 
     fn refused(&self, kind: Kind) -> Error {
@@ -124,47 +124,47 @@ impl<E: Export> Create<'_, E> {
     }
 }
 
-impl<E: Export> Verb<E::Request, E::Answer> for Create<'_, E> {
+impl<E: Export> Verb<E::Command, E::Output> for Create<'_, E> {
     type Done = Dataset;
 
     fn doing(&self) -> String {
         format!("create volume `{}`", self.request.id)
     }
 
-    fn question(&self, pool: &Picture) -> Result<Question<E::Request>, Error> {
+    fn request(&self, pool: &State) -> Result<Request<E::Command>, Error> {
         // What is made of nothing has no snapshots that are ours to end.
         let alone = self.from.is_none() && self.received.is_none();
         let name = self.name().clone();
-        let mut looks = vec![if alone {
-            Look::Dataset(name)
+        let mut queries = vec![if alone {
+            Query::Dataset(name)
         } else {
-            Look::Family(name)
+            Query::Family(name)
         }];
         if self.kind == VolumeKind::Zvol {
-            looks.push(Look::System);
+            queries.push(Query::System);
         }
         if let Some(from) = &self.from {
-            looks.push(match &from.named {
-                Object::Dataset(name) => Look::Dataset(name.clone()),
-                Object::Snapshot(name) => Look::Snapshot(name.clone()),
+            queries.push(match &from.named {
+                Object::Dataset(name) => Query::Dataset(name.clone()),
+                Object::Snapshot(name) => Query::Snapshot(name.clone()),
             });
-            looks.extend(from.helper.then(|| Look::Snapshot(from.origin.clone())));
+            queries.extend(from.helper.then(|| Query::Snapshot(from.origin.clone())));
             let parent = self.name().parent().filter(|_| from.copy);
-            looks.extend(parent.map(Look::Dataset));
+            queries.extend(parent.map(Query::Dataset));
         }
-        Ok(Question {
-            looks,
-            properties: self.reach.export.reads(),
-            export: self.reach.look(pool)?,
+        Ok(Request {
+            queries,
+            properties: self.export_ref.export.reads(),
+            export: self.export_ref.commands(pool)?,
         })
     }
 
     fn plan(
         &self,
-        asked: &Picture,
-        seen: &Observed<E::Answer>,
+        asked: &State,
+        seen: &Observed<E::Output>,
         _done: usize,
-    ) -> Result<Outcome<Dataset, E::Request>, Error> {
+    ) -> Result<Outcome<Dataset, E::Command>, Error> {
         let Some(dataset) = seen.pool.dataset(self.name()) else {
             if self.received.is_some() {
                 let why = format!("what was received into {} is gone", self.name());
@@ -175,16 +175,16 @@ impl<E: Export> Verb<E::Request, E::Answer> for Create<'_, E> {
         if dataset.is_receiving() {
             return self.arriving(dataset, &seen.pool).map(Outcome::Do);
         }
-        let standing = self.reach.standing(asked, seen);
-        let standing = standing.map_err(|error| match self.recognise(dataset, &seen.pool) {
+        let status = self.export_ref.status(asked, seen);
+        let status = status.map_err(|error| match self.recognise(dataset, &seen.pool) {
             // It has been begun, and must not be forgotten because of its export.
             Ok(()) => error.with_effect(Effect::Possible),
             Err(other) => other,
         });
-        let Some(standing) = standing? else {
+        let Some(status) = status? else {
             return Ok(Outcome::Ask);
         };
-        let plan = self.complete(dataset, &seen.pool, &standing)?;
+        let plan = self.complete(dataset, &seen.pool, &status)?;
         Ok(if plan.is_empty() {
             Outcome::Done(dataset.clone())
         } else {
@@ -192,30 +192,30 @@ impl<E: Export> Verb<E::Request, E::Answer> for Create<'_, E> {
         })
     }
 
-    fn turn(&self) -> Option<Plan<E::Request>> {
+    fn noop_under_lock(&self) -> Option<Plan<E::Command>> {
         Some(Plan::about(self.name().clone()))
     }
 
-    fn left(&self, seen: &Picture) -> Left<E::Request> {
+    fn leftover(&self, seen: &State) -> Leftover<E::Command> {
         if let Some(dataset) = seen.dataset(self.name()) {
             // The part of a copy that found no room, and has nowhere to go on.
             let part = dataset.is_receiving() && self.is_part(dataset, seen);
             return if part {
-                Left::OnTheWay(given_up(dataset))
+                Leftover::OnTheWay(given_up(dataset))
             } else {
-                Left::Something
+                Leftover::Something
             };
         }
         // Nobody but this verb takes it, and without the dataset nothing needs it.
         let helper = self.from.as_ref().filter(|from| from.helper);
         let helper = helper.and_then(|from| seen.snapshot(&from.origin));
         match helper.filter(|helper| !helper.is_doomed() && helper.csi_name().is_none()) {
-            None => Left::Nothing,
+            None => Leftover::Nothing,
             Some(helper) => {
                 let mut plan = Plan::about(self.name().clone());
                 plan.guard(helper.name.clone(), helper.guid);
                 plan.step(Step::DestroySnapshot(helper.name.clone()));
-                Left::OnTheWay(plan)
+                Leftover::OnTheWay(plan)
             }
         }
     }

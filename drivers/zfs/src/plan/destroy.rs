@@ -17,7 +17,7 @@ pub use self::volume::DeleteVolume;
 use super::{blocked, is_complete, listed};
 use crate::id::{self, At, Layout};
 use crate::name::{DatasetName, SnapshotRef};
-use crate::observed::{Dataset, Look, Picture, Snapshot};
+use crate::observed::{Dataset, Query, Snapshot, State};
 use crate::property::PropertyName;
 use crate::step::{Plan, Step};
 
@@ -27,13 +27,13 @@ struct Doomed<'a> {
     doing: &'a str,
     layout: &'a Layout,
     dataset: &'a Dataset,
-    pool: &'a Picture,
+    pool: &'a State,
 }
 
 /// What has to be looked at besides a dataset and its snapshots, before it can go. Which ones these are
 /// is only known once the dataset is: so a question names those of the last picture, `asked`, and an
 /// answer, `seen`, is complete only if it shows no others, see [`were_asked`].
-fn ties(layout: &Layout, name: &DatasetName, pool: &Picture) -> Vec<Look> {
+fn ties(layout: &Layout, name: &DatasetName, pool: &State) -> Vec<Query> {
     let Some(dataset) = pool.dataset(name) else {
         return Vec::new();
     };
@@ -42,15 +42,15 @@ fn ties(layout: &Layout, name: &DatasetName, pool: &Picture) -> Vec<Look> {
     let original = original(layout, dataset).filter(|_| is_complete(dataset));
     let original = original.filter(|o| snapshots.iter().any(|s| is_copy_of(s, o)));
     let near = heir(layout, &snapshots).and_then(Result::ok);
-    let looks = origin.into_iter().chain(original).map(Look::Snapshot);
-    looks.chain(near.cloned().map(Look::Dataset)).collect()
+    let queries = origin.into_iter().chain(original).map(Query::Snapshot);
+    queries.chain(near.cloned().map(Query::Dataset)).collect()
 }
 
 /// Whether what ties the dataset to others was asked for when `asked` was the last that was known.
-fn were_asked(layout: &Layout, name: &DatasetName, asked: &Picture, seen: &Picture) -> bool {
+fn were_asked(layout: &Layout, name: &DatasetName, asked: &State, seen: &State) -> bool {
     let known = ties(layout, name, asked);
     let wanted = ties(layout, name, seen);
-    wanted.iter().all(|look| known.contains(look))
+    wanted.iter().all(|query| known.contains(query))
 }
 
 /// The snapshot that a volume was made from, by what is recorded with it.

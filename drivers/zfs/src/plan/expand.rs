@@ -3,9 +3,9 @@
 
 use driver_core::{Error, Expanded, Kind, SizeRange};
 
-use super::{Outcome, Reach, Standing, Verb, is_complete};
+use super::{ExportRef, ExportStatus, Outcome, Verb, is_complete};
 use crate::export::{Act, Export};
-use crate::observed::{Dataset, Look, Observed, Picture, Question, VolumeKind};
+use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
 use crate::policy::Policy;
 use crate::property::{Property, PropertyName};
 use crate::step::{Plan, Step};
@@ -18,7 +18,7 @@ pub struct Expand<'a, E> {
     /// What volumes are.
     pub kind: VolumeKind,
     /// The volume and its export.
-    pub reach: Reach<'a, E>,
+    pub export_ref: ExportRef<'a, E>,
     /// The wanted size.
     pub size: SizeRange,
 }
@@ -35,7 +35,7 @@ impl<E: Export> Expand<'_, E> {
     fn refused(&self) -> Error {
         Error::new(
             Kind::OutOfRange,
-            format!("expand volume `{}`", self.reach.id),
+            format!("expand volume `{}`", self.export_ref.id),
         )
     }
 
@@ -45,7 +45,7 @@ impl<E: Export> Expand<'_, E> {
             .size
             .choose(block.unwrap_or(1))
             .map_err(|error| self.refused().because(error))?;
-        // A limit alone asks for no growth, and is no wish to shrink.
+        // A limit alone asks for no growth, and is no change to shrink.
         let enough = dataset.size().filter(|size| *size >= wanted);
         if let Some(size) = enough
             && self.size.limit().is_some_and(|limit| size > limit)
@@ -66,14 +66,14 @@ impl<E: Export> Expand<'_, E> {
     /// What tells the export of its size.
     fn told(
         &self,
-        pool: &Picture,
-        standing: Option<&Standing<E>>,
-    ) -> Result<Vec<Act<E::Request>>, Error> {
-        let subject = self.reach.subject(pool);
-        let export = self.reach.export;
-        match standing {
-            Some(standing) => export.resize(&subject, &standing.asset, Some(&standing.facts)),
-            None => export.resize(&subject, &export.asset(&subject)?, None),
+        pool: &State,
+        status: Option<&ExportStatus<E>>,
+    ) -> Result<Vec<Act<E::Command>>, Error> {
+        let subject = self.export_ref.subject(pool);
+        let export = self.export_ref.export;
+        match status {
+            Some(status) => export.resize(&subject, &status.export_name, Some(&status.facts)),
+            None => export.resize(&subject, &export.export_name(&subject)?, None),
         }
     }
 
@@ -92,37 +92,37 @@ impl<E: Export> Expand<'_, E> {
     }
 }
 
-impl<E: Export> Verb<E::Request, E::Answer> for Expand<'_, E> {
+impl<E: Export> Verb<E::Command, E::Output> for Expand<'_, E> {
     type Done = Expanded;
 
     fn doing(&self) -> String {
-        format!("expand volume `{}`", self.reach.id)
+        format!("expand volume `{}`", self.export_ref.id)
     }
 
-    fn question(&self, pool: &Picture) -> Result<Question<E::Request>, Error> {
-        Ok(Question {
-            looks: vec![Look::Dataset(self.reach.dataset.clone())],
-            properties: self.reach.export.reads(),
-            export: self.reach.look(pool)?,
+    fn request(&self, pool: &State) -> Result<Request<E::Command>, Error> {
+        Ok(Request {
+            queries: vec![Query::Dataset(self.export_ref.dataset.clone())],
+            properties: self.export_ref.export.reads(),
+            export: self.export_ref.commands(pool)?,
         })
     }
 
     fn plan(
         &self,
-        asked: &Picture,
-        seen: &Observed<E::Answer>,
+        asked: &State,
+        seen: &Observed<E::Output>,
         done: usize,
-    ) -> Result<Outcome<Expanded, E::Request>, Error> {
-        let name = self.reach.dataset;
+    ) -> Result<Outcome<Expanded, E::Command>, Error> {
+        let name = self.export_ref.dataset;
         let there = |dataset: &&Dataset| is_complete(dataset) && dataset.kind == self.kind;
         let Some(dataset) = seen.pool.dataset(name).filter(there) else {
             return Err(Error::not_found(self.doing()));
         };
         let target = self.target(dataset)?;
-        let standing = self.reach.standing(asked, seen)?;
+        let status = self.export_ref.status(asked, seen)?;
         let mut plan = Plan::about(name.clone());
         // What is put back names the nodes that are let in: others may change that meanwhile.
-        self.reach.guard(&mut plan, dataset);
+        self.export_ref.guard(&mut plan, dataset);
         let missing = !target.properties.is_empty();
         if missing {
             plan.step(Step::Set {
@@ -130,21 +130,21 @@ impl<E: Export> Verb<E::Request, E::Answer> for Expand<'_, E> {
                 properties: target.properties,
             });
         }
-        if let Some(standing) = &standing {
+        if let Some(status) = &status {
             // What the host has lost is put back: somebody wants to use it.
             plan.steps
-                .extend(self.reach.establish(&seen.pool, standing)?);
+                .extend(self.export_ref.ensure(&seen.pool, status)?);
         }
         if missing || done == 0 {
             // Whether it knows the new size cannot always be seen, so it is told once in each call: with
-            // the first plan, also where the first look, which knew nothing, was at another asset.
-            let acts = self.told(&seen.pool, standing.as_ref())?;
-            plan.steps.extend(self.reach.steps(acts));
+            // the first plan, also where the first look, which knew nothing, was at another export_name.
+            let acts = self.told(&seen.pool, status.as_ref())?;
+            plan.steps.extend(self.export_ref.steps(acts));
         }
         if !plan.is_empty() {
             return Ok(Outcome::Do(plan));
         }
-        if standing.is_none() {
+        if status.is_none() {
             return Ok(Outcome::Ask);
         }
         Ok(Outcome::Done(Expanded {

@@ -14,7 +14,7 @@ use super::owner::Owner;
 use super::{Outcome, Verb, is_complete};
 use crate::id::{Layout, SnapshotPlace, is_helper, is_of_copy};
 use crate::name::{DatasetName, Object, SnapshotRef};
-use crate::observed::{Dataset, Guid, Look, Observed, Picture, Question, Snapshot};
+use crate::observed::{Dataset, Guid, Observed, Query, Request, Snapshot, State};
 use crate::property::{Properties, PropertyName};
 use crate::step::{Plan, Step};
 
@@ -24,7 +24,7 @@ const COPYING: Duration = Duration::from_hours(7 * 24);
 
 /// Whose orphans are looked for.
 #[derive(Debug, Clone, Copy)]
-pub struct Estate<'a> {
+pub struct OrphanScope<'a> {
     /// Where things lie.
     pub layout: &'a Layout,
     /// Whose they have to be.
@@ -55,9 +55,9 @@ pub fn created(properties: &Properties) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
-// === impl Estate ===
+// === impl OrphanScope ===
 
-impl<'a> Estate<'a> {
+impl<'a> OrphanScope<'a> {
     /// Whatever is of this owner in this layout, and was made before.
     pub fn new(layout: &'a Layout, owner: Owner<'a>, before: SystemTime, now: SystemTime) -> Self {
         let copies = now.checked_sub(COPYING).unwrap_or(SystemTime::UNIX_EPOCH);
@@ -160,7 +160,7 @@ fn not_one(doing: String, object: impl Into<Object>) -> Error {
 #[derive(Debug)]
 pub struct RemoveHalf<'a, V> {
     /// What is an orphan.
-    pub estate: Estate<'a>,
+    pub scope: OrphanScope<'a>,
     /// What removes it, whether it is one or not.
     pub deletion: V,
     /// Its name.
@@ -176,17 +176,17 @@ impl<R, A, V: Verb<R, A, Done = ()>> Verb<R, A> for RemoveHalf<'_, V> {
         format!("remove orphan {}", self.dataset)
     }
 
-    fn question(&self, pool: &Picture) -> Result<Question<R>, Error> {
-        self.deletion.question(pool)
+    fn request(&self, pool: &State) -> Result<Request<R>, Error> {
+        self.deletion.request(pool)
     }
 
-    fn question_after(&self, pool: &Picture) -> Result<Question<R>, Error> {
-        self.deletion.question_after(pool)
+    fn request_after(&self, pool: &State) -> Result<Request<R>, Error> {
+        self.deletion.request_after(pool)
     }
 
     fn plan(
         &self,
-        asked: &Picture,
+        asked: &State,
         seen: &Observed<A>,
         done: usize,
     ) -> Result<Outcome<(), R>, Error> {
@@ -195,7 +195,7 @@ impl<R, A, V: Verb<R, A, Done = ()>> Verb<R, A> for RemoveHalf<'_, V> {
         match dataset {
             None if done == 0 => return Ok(Outcome::Done(())),
             Some(other) if other.guid != self.guid => return Ok(Outcome::Done(())),
-            Some(whole) if self.estate.dataset(whole).is_none() => {
+            Some(whole) if self.scope.dataset(whole).is_none() => {
                 let doing = Verb::<R, A>::doing(self);
                 return Err(not_one(doing, self.dataset.clone()));
             }
@@ -218,7 +218,7 @@ impl<R, A, V: Verb<R, A, Done = ()>> Verb<R, A> for RemoveHalf<'_, V> {
 #[derive(Debug)]
 pub struct RemoveSmall<'a> {
     /// What is an orphan.
-    pub estate: Estate<'a>,
+    pub scope: OrphanScope<'a>,
     /// What it is.
     pub object: Object,
     /// Which one of that name.
@@ -232,13 +232,13 @@ impl RemoveSmall<'_> {
     fn copy(&self) -> Option<DatasetName> {
         match &self.object {
             Object::Dataset(_) => None,
-            Object::Snapshot(name) => self.estate.layout.made_of(name),
+            Object::Snapshot(name) => self.scope.layout.made_of(name),
         }
     }
 }
 
 /// Whether a copy into a dataset is running.
-pub fn is_being_copied(pool: &Picture, name: &DatasetName) -> bool {
+pub fn is_being_copied(pool: &State, name: &DatasetName) -> bool {
     pool.dataset(name).is_some_and(Dataset::is_receiving)
 }
 
@@ -249,18 +249,18 @@ impl<R, A> Verb<R, A> for RemoveSmall<'_> {
         format!("remove orphan {}", self.object)
     }
 
-    fn question(&self, _pool: &Picture) -> Result<Question<R>, Error> {
+    fn request(&self, _pool: &State) -> Result<Request<R>, Error> {
         let itself = match &self.object {
-            Object::Dataset(name) => Look::Dataset(name.clone()),
-            Object::Snapshot(name) => Look::Snapshot(name.clone()),
+            Object::Dataset(name) => Query::Dataset(name.clone()),
+            Object::Snapshot(name) => Query::Snapshot(name.clone()),
         };
-        let copy = self.copy().map(Look::Dataset);
-        Ok(Question::of(std::iter::once(itself).chain(copy)))
+        let copy = self.copy().map(Query::Dataset);
+        Ok(Request::of(std::iter::once(itself).chain(copy)))
     }
 
     fn plan(
         &self,
-        _asked: &Picture,
+        _asked: &State,
         seen: &Observed<A>,
         done: usize,
     ) -> Result<Outcome<(), R>, Error> {
@@ -268,13 +268,13 @@ impl<R, A> Verb<R, A> for RemoveSmall<'_> {
             Object::Dataset(name) => {
                 let found = seen.pool.dataset(name);
                 let guid = found.map(|found| found.guid);
-                (guid, found.and_then(|found| self.estate.dataset(found)))
+                (guid, found.and_then(|found| self.scope.dataset(found)))
             }
             Object::Snapshot(name) => {
                 let found = seen.pool.snapshot(name);
                 let there = found.filter(|found| !found.is_doomed());
                 let guid = there.map(|found| found.guid);
-                (guid, found.and_then(|found| self.estate.snapshot(found)))
+                (guid, found.and_then(|found| self.scope.snapshot(found)))
             }
         };
         if found != Some(self.guid) {

@@ -9,10 +9,10 @@ use driver_core::{Error, Kind, SnapshotName};
 use super::create::take;
 use super::destroy::of_container;
 use super::owner::Owner;
-use super::{Left, Outcome, Verb, going_on, is_complete};
+use super::{Leftover, Outcome, Verb, going_on, is_complete};
 use crate::id::{self, At, Layout, SnapshotPlace};
 use crate::name::{DatasetName, NameError, Object, SnapshotRef};
-use crate::observed::{Dataset, Look, Observed, Picture, Question, Snapshot, VolumeKind};
+use crate::observed::{Dataset, Observed, Query, Request, Snapshot, State, VolumeKind};
 use crate::policy::value_of;
 use crate::property::{Properties, Property, PropertyName, PropertyValue};
 use crate::step::{New, Plan, Step};
@@ -89,21 +89,21 @@ impl TakeSnapshot<'_> {
     }
 
     /// What has to be seen of the snapshot and of its volume.
-    fn looks(&self) -> Result<Vec<Look>, Error> {
-        let mut looks = vec![Look::Dataset(self.source.clone())];
+    fn queries(&self) -> Result<Vec<Query>, Error> {
+        let mut queries = vec![Query::Dataset(self.source.clone())];
         match &self.place.at {
-            At::Attached(snapshot) => looks.push(Look::Snapshot(snapshot.clone())),
+            At::Attached(snapshot) => queries.push(Query::Snapshot(snapshot.clone())),
             At::Detached(dataset) => {
-                looks.push(Look::Family(dataset.clone()));
-                looks.extend(dataset.parent().map(Look::Dataset));
-                looks.push(Look::Snapshot(self.helper().map_err(self.too_long())?));
+                queries.push(Query::Family(dataset.clone()));
+                queries.extend(dataset.parent().map(Query::Dataset));
+                queries.push(Query::Snapshot(self.helper().map_err(self.too_long())?));
             }
         }
-        Ok(looks)
+        Ok(queries)
     }
 
     /// Snapshots of this name that are not this one. Some of them may be doomed.
-    fn others<'p>(&self, pool: &'p Picture) -> impl Iterator<Item = &'p Object> {
+    fn others<'p>(&self, pool: &'p State) -> impl Iterator<Item = &'p Object> {
         let itself = self.itself();
         let ours = |object: &&Object| self.layout.place_of(object).is_some();
         let others: Vec<_> = pool
@@ -116,7 +116,7 @@ impl TakeSnapshot<'_> {
     }
 
     /// Whether another one has the name; `None` if that takes another look.
-    fn is_taken(&self, asked: &Picture, pool: &Picture) -> Option<bool> {
+    fn is_taken(&self, asked: &State, pool: &State) -> Option<bool> {
         let mut taken = false;
         for object in self.others(pool) {
             taken |= match object {
@@ -158,7 +158,7 @@ impl TakeSnapshot<'_> {
         self.recognise(&copy.properties)
     }
 
-    fn attached<R>(&self, name: &SnapshotRef, pool: &Picture) -> Result<Outcome<Taken, R>, Error> {
+    fn attached<R>(&self, name: &SnapshotRef, pool: &State) -> Result<Outcome<Taken, R>, Error> {
         let mut plan = Plan::about(self.source.clone());
         match pool.snapshot(name) {
             Some(old) if old.is_doomed() => {
@@ -188,7 +188,7 @@ impl TakeSnapshot<'_> {
         Ok(Outcome::Do(plan))
     }
 
-    fn detached<R>(&self, name: &DatasetName, pool: &Picture) -> Result<Outcome<Taken, R>, Error> {
+    fn detached<R>(&self, name: &DatasetName, pool: &State) -> Result<Outcome<Taken, R>, Error> {
         let helper = self.helper().map_err(self.too_long())?;
         let on_copy = name.at(&helper.leaf).map_err(self.too_long())?;
         let mut plan = Plan::about(lock_of(name));
@@ -239,7 +239,7 @@ impl TakeSnapshot<'_> {
 
     /// Whether this very snapshot is a dataset that is whole, but for its mark, or a part that goes on or
     /// is ended.
-    fn is_begun(&self, pool: &Picture) -> bool {
+    fn is_begun(&self, pool: &State) -> bool {
         let At::Detached(name) = &self.place.at else {
             return false;
         };
@@ -277,31 +277,31 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
         )
     }
 
-    fn question(&self, pool: &Picture) -> Result<Question<R>, Error> {
-        let mut looks = self.looks()?;
+    fn request(&self, pool: &State) -> Result<Request<R>, Error> {
+        let mut queries = self.queries()?;
         let parents = std::iter::once(&self.layout.volumes).chain(&self.layout.detached);
-        looks.push(Look::Named {
+        queries.push(Query::Named {
             within: parents.cloned().collect(),
             name: self.text().as_str().to_owned(),
         });
         // Those that had the name at the last look: are they doomed?
         let snapshots = self.others(pool).filter_map(|object| match object {
-            Object::Snapshot(snapshot) => Some(Look::Snapshot(snapshot.clone())),
+            Object::Snapshot(snapshot) => Some(Query::Snapshot(snapshot.clone())),
             Object::Dataset(_) => None,
         });
-        looks.extend(snapshots);
-        Ok(Question::of(looks))
+        queries.extend(snapshots);
+        Ok(Request::of(queries))
     }
 
     /// Whoever else has the name was asked before the plan; the host looks through everything for
     /// that, and it decides nothing any more.
-    fn question_after(&self, _pool: &Picture) -> Result<Question<R>, Error> {
-        Ok(Question::of(self.looks()?))
+    fn request_after(&self, _pool: &State) -> Result<Request<R>, Error> {
+        Ok(Request::of(self.queries()?))
     }
 
     fn plan(
         &self,
-        asked: &Picture,
+        asked: &State,
         seen: &Observed<A>,
         _done: usize,
     ) -> Result<Outcome<Taken, R>, Error> {
@@ -328,22 +328,22 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
         }
     }
 
-    fn turn(&self) -> Option<Plan<R>> {
+    fn noop_under_lock(&self) -> Option<Plan<R>> {
         match &self.place.at {
             At::Attached(_) => None,
             At::Detached(name) => Some(Plan::about(lock_of(name))),
         }
     }
 
-    fn left(&self, seen: &Picture) -> Left<R> {
+    fn leftover(&self, seen: &State) -> Leftover<R> {
         let (At::Detached(name), Ok(helper)) = (&self.place.at, self.helper()) else {
-            return Left::Something;
+            return Leftover::Something;
         };
         let mut plan = Plan::about(lock_of(name));
         if let Some(part) = seen.dataset(name) {
             let ours = part.is_receiving() && part.resumes().is_some();
             if !ours || self.recognise_copy(part).is_err() {
-                return Left::Something;
+                return Leftover::Something;
             }
             plan.guard(name.clone(), part.guid);
             plan.step(Step::DestroyDataset(name.clone()));
@@ -355,9 +355,9 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
             plan.step(Step::DestroySnapshot(helper.name.clone()));
         }
         if plan.is_empty() {
-            Left::Nothing
+            Leftover::Nothing
         } else {
-            Left::OnTheWay(plan)
+            Leftover::OnTheWay(plan)
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use csi_types::{AccessMode, Attachment, VolumeContext};
 use driver_core::{AccessRules, Error, Kind, NodeId};
-use node_utils::{AccessMode, Attachment, VolumeContext};
 
-use crate::export::{Act, AssetName, AssetNaming, Export, Subject};
+use crate::export::{Act, Export, ExportName, ExportNaming, Subject};
 use crate::name::DatasetName;
 use crate::observed::VolumeKind;
 use crate::property::{Property, PropertyName, PropertyValue};
@@ -25,7 +25,7 @@ pub struct Targets {
 
 /// What is asked of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MemoryRequest {
+pub enum MemoryCommand {
     /// Shows a target.
     Show(String),
     /// Makes a target of nothing.
@@ -44,7 +44,7 @@ pub enum MemoryRequest {
 
 /// What a host answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemoryAnswer {
+pub struct MemoryOutput {
     /// The target, if it is there.
     pub target: Option<Option<DatasetName>>,
     /// Whether it is saved.
@@ -59,7 +59,7 @@ pub struct MemoryExport {
     /// What it exports.
     pub kind: VolumeKind,
     /// How targets are named.
-    pub naming: AssetNaming,
+    pub naming: ExportNaming,
     /// Whether only a target that is there says how it is reached.
     pub coy: bool,
     /// Whether targets have to be told that they have grown.
@@ -72,15 +72,15 @@ pub struct MemoryExport {
 
 impl Targets {
     /// What a look shows.
-    pub fn answer(&self, request: &MemoryRequest) -> MemoryAnswer {
-        let MemoryRequest::Show(name) = request else {
-            return MemoryAnswer {
+    pub fn answer(&self, request: &MemoryCommand) -> MemoryOutput {
+        let MemoryCommand::Show(name) = request else {
+            return MemoryOutput {
                 target: None,
                 saved: false,
                 inside: BTreeSet::new(),
             };
         };
-        MemoryAnswer {
+        MemoryOutput {
             target: self.targets.get(name).cloned(),
             saved: self.saved.contains(name),
             inside: self.inside.get(name).cloned().unwrap_or_default(),
@@ -88,24 +88,24 @@ impl Targets {
     }
 
     /// Does what is asked.
-    pub fn change(&mut self, request: &MemoryRequest) {
+    pub fn change(&mut self, request: &MemoryCommand) {
         match request {
-            MemoryRequest::Show(_) => {}
-            MemoryRequest::Make(name) => {
+            MemoryCommand::Show(_) => {}
+            MemoryCommand::Make(name) => {
                 self.targets.entry(name.clone()).or_default();
             }
-            MemoryRequest::Fill(name, dataset) => {
+            MemoryCommand::Fill(name, dataset) => {
                 self.targets.insert(name.clone(), Some(dataset.clone()));
             }
-            MemoryRequest::Remove(name) => {
+            MemoryCommand::Remove(name) => {
                 self.targets.remove(name);
                 self.inside.remove(name);
             }
-            MemoryRequest::Grow(name) => self.told.push(name.clone()),
-            MemoryRequest::LetIn(name, nodes) => {
+            MemoryCommand::Grow(name) => self.told.push(name.clone()),
+            MemoryCommand::LetIn(name, nodes) => {
                 self.inside.insert(name.clone(), nodes.clone());
             }
-            MemoryRequest::Save => self.saved = self.targets.keys().cloned().collect(),
+            MemoryCommand::Save => self.saved = self.targets.keys().cloned().collect(),
         }
     }
 
@@ -132,7 +132,7 @@ impl MemoryExport {
     pub fn new(kind: VolumeKind) -> Self {
         Self {
             kind,
-            naming: AssetNaming::default(),
+            naming: ExportNaming::default(),
             coy: false,
             resizes: false,
             nodes: false,
@@ -155,10 +155,10 @@ fn remembered(subject: &Subject<'_>) -> Result<BTreeSet<String>, Error> {
 /// Remembers who gets in, then lets them in.
 fn let_in(
     subject: &Subject<'_>,
-    asset: &AssetName,
-    facts: &MemoryAnswer,
+    export_name: &ExportName,
+    facts: &MemoryOutput,
     nodes: &BTreeSet<String>,
-) -> Result<Vec<Act<MemoryRequest>>, Error> {
+) -> Result<Vec<Act<MemoryCommand>>, Error> {
     let mut acts = Vec::new();
     if subject.volume.is_some() && remembered(subject)? != *nodes {
         let text: Vec<&str> = nodes.iter().map(String::as_str).collect();
@@ -167,7 +167,7 @@ fn let_in(
         acts.push(Act::Remember(Property::new(nodes_property()?, value)));
     }
     if facts.target.is_some() && facts.inside != *nodes {
-        let request = MemoryRequest::LetIn(asset.to_string(), nodes.clone());
+        let request = MemoryCommand::LetIn(export_name.to_string(), nodes.clone());
         acts.push(Act::Do(request));
     }
     Ok(acts)
@@ -176,10 +176,10 @@ fn let_in(
 const ASSET: PropertyName = PropertyName::ISCSI_ASSETS;
 
 impl Export for MemoryExport {
-    type Request = MemoryRequest;
-    type Answer = MemoryAnswer;
-    type Asset = AssetName;
-    type Facts = MemoryAnswer;
+    type Command = MemoryCommand;
+    type Output = MemoryOutput;
+    type Name = ExportName;
+    type Facts = MemoryOutput;
 
     fn kind(&self) -> VolumeKind {
         self.kind
@@ -198,37 +198,37 @@ impl Export for MemoryExport {
         std::iter::once(ASSET).chain(nodes).collect()
     }
 
-    fn asset(&self, subject: &Subject<'_>) -> Result<AssetName, Error> {
+    fn export_name(&self, subject: &Subject<'_>) -> Result<ExportName, Error> {
         self.naming.name(subject, &ASSET)
     }
 
-    fn look(&self, _subject: &Subject<'_>, asset: &AssetName) -> Vec<MemoryRequest> {
-        vec![MemoryRequest::Show(asset.to_string())]
+    fn observe(&self, _subject: &Subject<'_>, export_name: &ExportName) -> Vec<MemoryCommand> {
+        vec![MemoryCommand::Show(export_name.to_string())]
     }
 
     fn facts(
         &self,
         _subject: &Subject<'_>,
-        _asset: &AssetName,
-        answers: &[MemoryAnswer],
-    ) -> Result<MemoryAnswer, Error> {
+        _asset: &ExportName,
+        answers: &[MemoryOutput],
+    ) -> Result<MemoryOutput, Error> {
         let answer = answers.first().cloned();
         answer.ok_or_else(|| Error::new(Kind::Internal, "read the answer of the host in memory"))
     }
 
-    fn establish(
+    fn ensure(
         &self,
         subject: &Subject<'_>,
-        asset: &AssetName,
-        facts: &MemoryAnswer,
-    ) -> Result<Vec<Act<MemoryRequest>>, Error> {
+        export_name: &ExportName,
+        facts: &MemoryOutput,
+    ) -> Result<Vec<Act<MemoryCommand>>, Error> {
         let mut acts = Vec::new();
-        if subject.remembered(&ASSET) != Some(asset.as_str()) {
-            let value = PropertyValue::parse(asset.as_str())
+        if subject.remembered(&ASSET) != Some(export_name.as_str()) {
+            let value = PropertyValue::parse(export_name.as_str())
                 .map_err(|error| Error::invalid("remember a target").because(error))?;
             acts.push(Act::Remember(Property::new(ASSET, value)));
         }
-        let name = asset.to_string();
+        let name = export_name.to_string();
         let full = match &facts.target {
             Some(Some(dataset)) if dataset != subject.dataset => {
                 let why = format!("target {name} is of {dataset}");
@@ -237,35 +237,35 @@ impl Export for MemoryExport {
             Some(Some(_)) => true,
             Some(None) => false,
             None => {
-                acts.push(Act::Do(MemoryRequest::Make(name.clone())));
+                acts.push(Act::Do(MemoryCommand::Make(name.clone())));
                 false
             }
         };
         if !full {
-            acts.push(Act::Do(MemoryRequest::Fill(name, subject.dataset.clone())));
+            acts.push(Act::Do(MemoryCommand::Fill(name, subject.dataset.clone())));
         }
         if !full || !facts.saved {
-            acts.push(Act::Do(MemoryRequest::Save));
+            acts.push(Act::Do(MemoryCommand::Save));
         }
         Ok(acts)
     }
 
-    fn withdraw(
+    fn remove(
         &self,
         subject: &Subject<'_>,
-        asset: &AssetName,
-        facts: &MemoryAnswer,
-    ) -> Result<Vec<Act<MemoryRequest>>, Error> {
+        export_name: &ExportName,
+        facts: &MemoryOutput,
+    ) -> Result<Vec<Act<MemoryCommand>>, Error> {
         let ours = match &facts.target {
             Some(of) => of.as_ref().is_none_or(|of| of == subject.dataset),
             None => false,
         };
         let mut acts = Vec::new();
         if ours {
-            acts.push(Act::Do(MemoryRequest::Remove(asset.to_string())));
+            acts.push(Act::Do(MemoryCommand::Remove(export_name.to_string())));
         }
         if ours || (facts.saved && facts.target.is_none()) {
-            acts.push(Act::Do(MemoryRequest::Save));
+            acts.push(Act::Do(MemoryCommand::Save));
         }
         Ok(acts)
     }
@@ -273,61 +273,65 @@ impl Export for MemoryExport {
     fn resize(
         &self,
         _subject: &Subject<'_>,
-        asset: &AssetName,
-        _facts: Option<&MemoryAnswer>,
-    ) -> Result<Vec<Act<MemoryRequest>>, Error> {
-        let grow = || Act::Do(MemoryRequest::Grow(asset.to_string()));
+        export_name: &ExportName,
+        _facts: Option<&MemoryOutput>,
+    ) -> Result<Vec<Act<MemoryCommand>>, Error> {
+        let grow = || Act::Do(MemoryCommand::Grow(export_name.to_string()));
         Ok(self.resizes.then(grow).into_iter().collect())
     }
 
-    fn knows_nodes(&self) -> bool {
+    fn is_per_node(&self) -> bool {
         self.nodes
     }
 
     fn allow(
         &self,
         subject: &Subject<'_>,
-        asset: &AssetName,
-        facts: &MemoryAnswer,
+        export_name: &ExportName,
+        facts: &MemoryOutput,
         node: &NodeId,
-    ) -> Result<Vec<Act<MemoryRequest>>, Error> {
+    ) -> Result<Vec<Act<MemoryCommand>>, Error> {
         let mut nodes = remembered(subject)?;
         nodes.insert(node.to_string());
-        let_in(subject, asset, facts, &nodes)
+        let_in(subject, export_name, facts, &nodes)
     }
 
     fn revoke(
         &self,
         subject: &Subject<'_>,
-        asset: &AssetName,
-        facts: &MemoryAnswer,
+        export_name: &ExportName,
+        facts: &MemoryOutput,
         node: Option<&NodeId>,
-    ) -> Result<Vec<Act<MemoryRequest>>, Error> {
+    ) -> Result<Vec<Act<MemoryCommand>>, Error> {
         let mut nodes = remembered(subject)?;
         nodes.retain(|other| node.is_some_and(|node| node.as_str() != other));
-        let_in(subject, asset, facts, &nodes)
+        let_in(subject, export_name, facts, &nodes)
     }
 
     fn attachment(
         &self,
         subject: &Subject<'_>,
-        asset: &AssetName,
-        facts: &MemoryAnswer,
+        export_name: &ExportName,
+        facts: &MemoryOutput,
     ) -> Result<Option<Attachment>, Error> {
         if self.coy && facts.target != Some(Some(subject.dataset.clone())) {
             return Ok(None);
         }
-        self.describe(subject, asset).map(Some)
+        self.describe(subject, export_name).map(Some)
     }
 
     fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {
-        let asset = self.naming.longest(longest)?;
-        self.describe(longest, &asset).ok()
+        let export_name = self.naming.longest(longest)?;
+        self.describe(longest, &export_name).ok()
     }
 }
 
 impl MemoryExport {
-    fn describe(&self, subject: &Subject<'_>, asset: &AssetName) -> Result<Attachment, Error> {
+    fn describe(
+        &self,
+        subject: &Subject<'_>,
+        export_name: &ExportName,
+    ) -> Result<Attachment, Error> {
         let text = match self.kind {
             VolumeKind::Filesystem => vec![
                 ("node_attach_driver", "nfs".to_owned()),
@@ -337,7 +341,7 @@ impl MemoryExport {
             VolumeKind::Zvol => vec![
                 ("node_attach_driver", "iscsi".to_owned()),
                 ("portal", "192.0.2.1:3260".to_owned()),
-                ("iqn", format!("iqn.2026-01.example:{asset}")),
+                ("iqn", format!("iqn.2026-01.example:{export_name}")),
                 ("lun", "0".to_owned()),
             ],
         };

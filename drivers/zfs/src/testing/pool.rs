@@ -2,12 +2,12 @@
 
 mod captured;
 mod change;
-mod flow;
 mod show;
+mod transfer;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) use flow::Piece;
+pub(super) use transfer::Piece;
 
 use crate::name::{DatasetName, Object, SnapshotRef};
 use crate::observed::{Guid, VolumeKind};
@@ -258,7 +258,7 @@ impl MemoryPool {
     /// The snapshot that a part came from.
     pub fn arrives_from(&self, name: &DatasetName) -> Option<SnapshotRef> {
         let (token, _) = self.datasets.get(name)?.arrived.as_ref()?;
-        let is = |(name, cut): &(&SnapshotRef, &Cut)| flow::mark(cut, name) == *token;
+        let is = |(name, cut): &(&SnapshotRef, &Cut)| transfer::mark(cut, name) == *token;
         self.snapshots.iter().find(is).map(|(name, _)| name.clone())
     }
 

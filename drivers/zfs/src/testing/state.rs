@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use driver_core::{Effect, Error, Kind};
 
-use super::export::{MemoryAnswer, MemoryRequest, Targets};
+use super::export::{MemoryCommand, MemoryOutput, Targets};
 use super::pool::MemoryPool;
 use crate::name::{DatasetName, SnapshotRef};
-use crate::observed::{Look, Observed, Question};
+use crate::observed::{Observed, Query, Request};
 use crate::property::Property;
 use crate::step::{Failed, Next, Plan, Step, Still};
 
 /// What a host has, and what is about to happen to it.
 #[derive(Debug, Clone, Default)]
-pub struct State {
+pub struct HostState {
     /// Its pool.
     pub pool: MemoryPool,
     /// What it exports.
@@ -46,7 +46,7 @@ pub struct State {
 /// What is done in one go.
 #[derive(Debug, Clone)]
 enum Part {
-    Whole(Step<MemoryRequest>),
+    Whole(Step<MemoryCommand>),
     /// A copy begins: its dataset is there.
     Begin {
         from: SnapshotRef,
@@ -60,7 +60,7 @@ enum Part {
     },
 }
 
-fn parts(step: &Step<MemoryRequest>) -> Vec<Part> {
+fn parts(step: &Step<MemoryCommand>) -> Vec<Part> {
     match step {
         Step::Set { object, properties } => {
             let one = |property: &Property| {
@@ -97,33 +97,33 @@ pub(super) fn lost() -> Failed {
     }
 }
 
-// === impl State ===
+// === impl HostState ===
 
-impl State {
+impl HostState {
     /// Whether the connection is cut before the next part.
     pub(super) fn is_cut(&self) -> bool {
         self.cut_after.is_some_and(|after| self.steps >= after)
     }
 
     /// Refuses looks into a pool that is not there.
-    pub(super) fn find_pools(&self, looks: &[Look]) -> Result<(), Error> {
-        match self.pool.missing(looks) {
+    pub(super) fn find_pools(&self, queries: &[Query]) -> Result<(), Error> {
+        match self.pool.missing(queries) {
             None => Ok(()),
             Some(pool) => Err(Error::new(Kind::Unreachable, format!("find pool `{pool}`"))
                 .because("it is not imported")),
         }
     }
 
-    pub(super) fn look(
+    pub(super) fn observe(
         &mut self,
-        question: &Question<MemoryRequest>,
-    ) -> Result<Observed<MemoryAnswer>, Error> {
-        self.find_pools(&question.looks)?;
-        let scans = |look: &&Look| matches!(look, Look::Named { .. });
-        self.scans += question.looks.iter().filter(scans).count();
+        request: &Request<MemoryCommand>,
+    ) -> Result<Observed<MemoryOutput>, Error> {
+        self.find_pools(&request.queries)?;
+        let scans = |query: &&Query| matches!(query, Query::Named { .. });
+        self.scans += request.queries.iter().filter(scans).count();
         Ok(Observed {
-            pool: self.pool.picture(&question.looks, &question.properties),
-            export: question
+            pool: self.pool.show(&request.queries, &request.properties),
+            export: request
                 .export
                 .iter()
                 .map(|request| self.targets.answer(request))
@@ -132,7 +132,7 @@ impl State {
     }
 
     /// Does a plan, up to where it fails or is cut.
-    pub(super) fn apply(&mut self, plan: &Plan<MemoryRequest>) -> Result<(), Failed> {
+    pub(super) fn apply(&mut self, plan: &Plan<MemoryCommand>) -> Result<(), Failed> {
         for guard in &plan.guards {
             let still = match &guard.still {
                 Still::Itself(guid) => self.pool.guid(&guard.object) == Some(*guid),

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::{
     Call, CreateSnapshot, CreateVolume, Driver, Error, Parameters, SizeRange, Snapshot, SnapshotId,
     SnapshotName, Source, Topology, TopologyRequirement, Volume, VolumeId, VolumeName,
 };
-use node_utils::{Access, AccessMode, MountAccess, VolumeCapability};
 use serde_json::{Map, Value, json};
 
 /// A call, and what democratic-csi answered: nothing if it failed.

@@ -3,11 +3,14 @@
 
 use std::time::Duration;
 
-use driver_core::{Call, Driver, Kind, PageRequest, SnapshotFilter, SnapshotId, VolumeId};
+use driver_core::{
+    Call, Driver, Exports as _, Kind, Lister as _, PageRequest, SnapshotFilter, SnapshotId,
+    Snapshots as _, VolumeId,
+};
 use driver_zfs::ZfsDriver;
 use driver_zfs::backend::Backend;
 use driver_zfs::name::SnapshotRef;
-use driver_zfs::observed::{Look, Question, VolumeKind};
+use driver_zfs::observed::{Query, Request, VolumeKind};
 use driver_zfs::property::PropertyName;
 use driver_zfs::testing::{MemoryExport, MemoryHost, MemoryPool, settings};
 
@@ -88,11 +91,11 @@ async fn blocks_of_new_zvols_are_those_that_their_size_was_rounded_to() {
     let export = MemoryExport::new(VolumeKind::Zvol);
     let driver = ZfsDriver::new(settings, MemoryHost::new(), export);
     well(&driver, &[create(0, From::Nothing)]).await;
-    let question = Question::of([Look::Dataset(dataset(0))]);
+    let request = Request::of([Query::Dataset(dataset(0))]);
     let call = Call::within(Duration::from_mins(1));
     let pool = driver
         .backend()
-        .observe(&call, &question)
+        .observe(&call, &request)
         .await
         .unwrap()
         .pool;

@@ -4,7 +4,7 @@ use driver_core::{Effect, Kind, SnapshotName};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 use driver_zfs::step::Step;
-use driver_zfs::testing::{MemoryHost, State};
+use driver_zfs::testing::{HostState, MemoryHost};
 
 use crate::short::*;
 use crate::world::*;
@@ -169,7 +169,7 @@ async fn a_copy_that_somebody_made_is_adopted_only_if_it_is_one_of_this_source()
 
 /// A verb of one cluster was cut after some of its steps, or not; then another one that shares the pool
 /// asks for the same names.
-async fn is_told_of_a_conflict(kind: VolumeKind, before: &State, verb: &Verb, orders: &[Verb]) {
+async fn is_told_of_a_conflict(kind: VolumeKind, before: &HostState, verb: &Verb, orders: &[Verb]) {
     let whole = cluster("a", kind, before.clone());
     well(&whole, orders).await;
     let begin = whole.backend().state().clone();

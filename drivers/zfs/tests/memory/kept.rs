@@ -6,7 +6,7 @@
 
 use driver_zfs::name::{Object, SnapshotRef};
 use driver_zfs::property::PropertyName;
-use driver_zfs::testing::{State, Thing};
+use driver_zfs::testing::{HostState, Thing};
 
 use crate::world::*;
 
@@ -26,7 +26,7 @@ fn has(thing: &Thing, name: &PropertyName) -> bool {
 }
 
 /// Whether a snapshot only came with the copy that its volume is.
-fn came_with_copy(begin: &State, snapshot: &SnapshotRef, thing: &Thing) -> bool {
+fn came_with_copy(begin: &HostState, snapshot: &SnapshotRef, thing: &Thing) -> bool {
     let volume = begin.pool.things();
     let volume = volume.get(&Object::from(snapshot.dataset.clone()));
     let source = volume.and_then(|volume| volume.own.get(&PropertyName::SOURCE_ID));
@@ -34,7 +34,7 @@ fn came_with_copy(begin: &State, snapshot: &SnapshotRef, thing: &Thing) -> bool 
     !has(thing, &PropertyName::SNAPSHOT_NAME) && source.is_some_and(|id| id.ends_with(&leaf))
 }
 
-fn of_snapshot(begin: &State, verb: &Verb, name: &SnapshotRef, thing: &Thing) -> Stays {
+fn of_snapshot(begin: &HostState, verb: &Verb, name: &SnapshotRef, thing: &Thing) -> Stays {
     let helper = name.leaf.as_str().starts_with("volume-source-for-");
     if thing.doomed || (helper && !has(thing, &PropertyName::SNAPSHOT_NAME)) {
         return Stays::Not;
@@ -61,7 +61,7 @@ fn of_snapshot(begin: &State, verb: &Verb, name: &SnapshotRef, thing: &Thing) ->
     }
 }
 
-fn of_dataset(begin: &State, verb: &Verb, text: &str, thing: &Thing) -> Stays {
+fn of_dataset(begin: &HostState, verb: &Verb, text: &str, thing: &Thing) -> Stays {
     let ours = [
         PropertyName::MANAGED,
         PropertyName::VOLUME_NAME,
@@ -110,7 +110,7 @@ fn of_dataset(begin: &State, verb: &Verb, text: &str, thing: &Thing) -> Stays {
 }
 
 /// Fails if the verb, or what was done of it, has taken something away that is not its business.
-pub(crate) fn assert_kept(begin: &State, now: &State, verb: &Verb) {
+pub(crate) fn assert_kept(begin: &HostState, now: &HostState, verb: &Verb) {
     let after = now.pool.things();
     for (object, thing) in begin.pool.things() {
         let stays = match &object {
@@ -148,7 +148,7 @@ pub(crate) fn assert_kept(begin: &State, now: &State, verb: &Verb) {
 }
 
 /// Fails if something is not exported any more, or not for good. `but` may be gone.
-pub(crate) fn assert_exported(begin: &State, now: &State, but: Option<&str>, what: &str) {
+pub(crate) fn assert_exported(begin: &HostState, now: &HostState, but: Option<&str>, what: &str) {
     let (before, after) = (&begin.targets, &now.targets);
     for (name, of) in &before.targets {
         if but == Some(name.as_str()) {

@@ -6,19 +6,19 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod absent;
-mod begun;
+mod concurrent;
 mod exports;
-mod flows;
 mod foreign;
 mod full;
 mod kept;
 mod leftovers;
-mod meanwhile;
 mod migrated;
 mod orphans;
+mod partial;
 mod prefix;
 mod resumed;
 mod short;
 mod sizes;
+mod transfers;
 mod verbs;
 mod world;

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use driver_core::{Call, Driver, Error, Kind, Orphan, OrphanKind, PageRequest};
+use driver_core::{Call, Driver, Error, Kind, Maintenance as _, Orphan, OrphanKind, PageRequest};
 use driver_zfs::name::{DatasetName, Object, SnapshotRef};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
-use driver_zfs::testing::{MemoryHost, State, Thing};
+use driver_zfs::testing::{HostState, MemoryHost, Thing};
 use proptest::prelude::*;
 
 use crate::world::*;
@@ -44,7 +44,7 @@ pub(crate) async fn remove(driver: &MemoryDriver, orphan: &Orphan) -> Result<(),
 }
 
 /// Runs on a host of its own, with time that passes by itself.
-pub(crate) fn on_a_host(kind: VolumeKind, state: State, work: impl AsyncFnOnce(&MemoryDriver)) {
+pub(crate) fn on_a_host(kind: VolumeKind, state: HostState, work: impl AsyncFnOnce(&MemoryDriver)) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -77,7 +77,7 @@ fn is_helper(object: &Object, thing: &Thing) -> bool {
 }
 
 /// Fails if something that somebody owns is not as it was.
-fn assert_owned_stays(before: &State, after: &State, what: &str) {
+fn assert_owned_stays(before: &HostState, after: &HostState, what: &str) {
     let now = after.pool.things();
     for (object, thing) in before.pool.things() {
         let container = has(&thing, &PropertyName::CONTAINER);
@@ -105,7 +105,7 @@ fn assert_owned_stays(before: &State, after: &State, what: &str) {
 }
 
 /// Fails if something is left that nobody owns.
-fn assert_clean(state: &State, what: &str) {
+fn assert_clean(state: &HostState, what: &str) {
     let things = state.pool.things();
     let inside = |name: &str| {
         let begins = |other: &Object| {
@@ -143,7 +143,7 @@ fn assert_clean(state: &State, what: &str) {
 }
 
 /// Whether somebody keeps files in it.
-fn object_is_used(state: &State, object: &Object) -> bool {
+fn object_is_used(state: &HostState, object: &Object) -> bool {
     match object {
         Object::Dataset(name) => state.pool.used(name) > Some(1 << 20),
         Object::Snapshot(_) => false,
@@ -204,7 +204,7 @@ fn every_prefix_of_every_plan_leaves_what_is_listed_and_removed_and_what_can_sti
 }
 
 /// Cuts a verb at each of its steps; the kinds of what it left.
-async fn left_by(kind: VolumeKind, begin: &State, verb: &Verb) -> Vec<OrphanKind> {
+async fn left_by(kind: VolumeKind, begin: &HostState, verb: &Verb) -> Vec<OrphanKind> {
     let whole = driver(kind, false, begin.clone());
     let expected = run(&whole, verb).await;
     let steps = whole.backend().state().steps;
@@ -358,9 +358,9 @@ fn a_copy_that_is_still_running_and_the_helper_that_it_is_made_of_stay() {
 }
 
 /// Detached snapshots of connections that use the same parent, and of democratic-csi.
-fn put_detached_of_others(state: &mut State) {
+fn put_detached_of_others(state: &mut HostState) {
     let kind = VolumeKind::Filesystem;
-    let shelf = detached(0, 0).parent().unwrap().parent().unwrap();
+    let scope = detached(0, 0).parent().unwrap().parent().unwrap();
     let contains = || set(PropertyName::CONTAINER, "true");
     let half_made = || {
         let named = set(PropertyName::SNAPSHOT_NAME, "x");
@@ -368,10 +368,10 @@ fn put_detached_of_others(state: &mut State) {
     };
     let other = set(PropertyName::PROVISIONER, "zfs-generic-nfs");
     for (leaf, whose) in [("of-another", vec![other]), ("unsigned", vec![])] {
-        let container = shelf.child(leaf).unwrap();
+        let container = scope.child(leaf).unwrap();
         let marks = [vec![contains()], whose.clone()].concat();
         state.pool.insert(&container, kind, &marks, None);
-        let empty = shelf.child(&format!("{leaf}-empty")).unwrap();
+        let empty = scope.child(&format!("{leaf}-empty")).unwrap();
         state.pool.insert(&empty, kind, &marks, None);
         let half = container.child("half").unwrap();
         let marks = [half_made(), whose].concat();

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use driver_core::{Error, Kind};
 use driver_zfs::name::{DatasetName, SnapshotRef};
 use driver_zfs::observed::VolumeKind;
-use driver_zfs::testing::{MemoryHost, State};
+use driver_zfs::testing::{HostState, MemoryHost};
 use proptest::prelude::*;
 
 use crate::kept::{assert_exported, assert_kept};
 use crate::world::*;
 
 /// A new volume holds what its source held when it was asked for.
-fn check_content(begin: &State, end: &State, verb: &Verb) {
+fn check_content(begin: &HostState, end: &HostState, verb: &Verb) {
     let Verb::Create { id, source, .. } = verb else {
         return;
     };
@@ -35,7 +35,7 @@ fn check_content(begin: &State, end: &State, verb: &Verb) {
 }
 
 /// Who was published to gets in, and who was unpublished from does not.
-fn check_access(end: &State, verb: &Verb) {
+fn check_access(end: &HostState, verb: &Verb) {
     let (id, of, wanted) = match verb {
         Verb::Publish(id, of) => (id, Some(of), true),
         Verb::Unpublish(id, of) => (id, of.as_ref(), false),
@@ -65,9 +65,9 @@ async fn retry(driver: &MemoryDriver, verb: &Verb) -> Result<(), Error> {
 async fn cut_everywhere(
     kind: VolumeKind,
     coy: bool,
-    begin: &State,
+    begin: &HostState,
     verb: &Verb,
-) -> (Option<State>, usize) {
+) -> (Option<HostState>, usize) {
     let whole = driver(kind, coy, begin.clone());
     let expected = run(&whole, verb).await;
     let end = whole.backend().state().clone();
@@ -150,7 +150,7 @@ fn name_of(verb: &Verb) -> &'static str {
 }
 
 /// Volumes that something else stands on.
-fn stands_on(state: &State) -> usize {
+fn stands_on(state: &HostState) -> usize {
     let shape = state.pool.shape();
     shape
         .values()

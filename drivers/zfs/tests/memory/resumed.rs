@@ -2,11 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use driver_core::{Driver, Effect, Kind};
+use driver_core::{Driver, Effect, Kind, Maintenance as _};
 use driver_zfs::name::{DatasetName, Object};
 use driver_zfs::observed::{Guid, VolumeKind};
 use driver_zfs::step::Step;
-use driver_zfs::testing::{Room, State};
+use driver_zfs::testing::{HostState, Room};
 
 use crate::orphans::{call, orphans};
 use crate::short::*;
@@ -76,7 +76,7 @@ async fn a_copy_that_was_cut_goes_on_where_it_was() {
             let state = driver.backend().state();
             assert_eq!(state.pool.content(&of), state.pool.content(&dataset(0)));
             // No helper is left, nor the snapshot that came with the copy.
-            let names = |state: &State| state.pool.things().into_keys().collect::<Vec<_>>();
+            let names = |state: &HostState| state.pool.things().into_keys().collect::<Vec<_>>();
             assert_eq!(names(&state), names(&whole.backend().state()), "{verb:?}");
         }
     }

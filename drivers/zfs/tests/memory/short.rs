@@ -5,7 +5,7 @@ use driver_zfs::ZfsDriver;
 use driver_zfs::name::{DatasetName, Object, SnapshotRef};
 use driver_zfs::observed::{Guid, VolumeKind};
 use driver_zfs::step::Step;
-use driver_zfs::testing::{MemoryExport, MemoryHost, State, settings};
+use driver_zfs::testing::{HostState, MemoryExport, MemoryHost, settings};
 
 use crate::world::*;
 
@@ -17,7 +17,7 @@ pub(crate) fn fresh(kind: VolumeKind) -> MemoryDriver {
 }
 
 /// A cluster that shares the pool with others, which have other instance ids.
-pub(crate) fn cluster(instance: &str, kind: VolumeKind, state: State) -> MemoryDriver {
+pub(crate) fn cluster(instance: &str, kind: VolumeKind, state: HostState) -> MemoryDriver {
     let mut settings = settings(kind, "").unwrap();
     settings.policy.instance = Some(instance.to_owned());
     let export = MemoryExport::new(kind);
@@ -101,6 +101,6 @@ pub(crate) fn guid(driver: &MemoryDriver, text: &str) -> Option<Guid> {
 }
 
 /// Changes the pool as others do.
-pub(crate) fn others_do(state: &mut State, step: &Step<()>) {
+pub(crate) fn others_do(state: &mut HostState, step: &Step<()>) {
     state.pool.apply(step).unwrap();
 }

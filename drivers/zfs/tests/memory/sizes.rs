@@ -1,15 +1,15 @@
 //! Growing volumes, however they are limited.
 
-use driver_core::{Call, Driver, SizeRange};
+use driver_core::{Call, Driver, Expander as _, SizeRange};
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
-use driver_zfs::testing::{MemoryExport, MemoryHost, Room, State, settings};
+use driver_zfs::testing::{HostState, MemoryExport, MemoryHost, Room, settings};
 
 use crate::short::*;
 use crate::world::*;
 
-fn configured(zfs: &str, state: State) -> MemoryDriver {
+fn configured(zfs: &str, state: HostState) -> MemoryDriver {
     let kind = VolumeKind::Filesystem;
     let settings = settings(kind, zfs).unwrap();
     ZfsDriver::new(
@@ -110,7 +110,7 @@ async fn a_name_that_a_template_gave_costs_no_exchange_of_an_expansion() {
 }
 
 /// What is kept free for a zvol, as it was set.
-fn reserved(state: &State, id: u8) -> Option<String> {
+fn reserved(state: &HostState, id: u8) -> Option<String> {
     let things = state.pool.things();
     let own = &things[&dataset(id).into()].own;
     own.get(&PropertyName::REFRESERVATION).cloned()

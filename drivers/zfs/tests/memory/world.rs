@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use csi_types::NodeIdentity;
+use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::{
-    Call, CreateSnapshot, CreateVolume, Driver, Error, Kind, NodeId, Parameters, SizeRange,
-    SnapshotId, SnapshotName, Source, TopologyRequirement, VolumeId, VolumeName,
+    Call, CreateSnapshot, CreateVolume, Driver, Error, Expander as _, Kind, NodeId, Parameters,
+    PublishRequest, Publisher as _, SizeRange, SnapshotId, SnapshotName, Snapshots as _, Source,
+    TopologyRequirement, VolumeId, VolumeName,
 };
 use driver_zfs::ZfsDriver;
 use driver_zfs::name::{DatasetName, Object, SnapshotRef};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 use driver_zfs::step::Step;
-use driver_zfs::testing::{MemoryExport, MemoryHost, State, Targets, settings};
-use node_utils::{Access, AccessMode, MountAccess, VolumeCapability};
+use driver_zfs::testing::{HostState, MemoryExport, MemoryHost, Targets, settings};
 use proptest::prelude::*;
 
 pub(crate) type MemoryDriver = ZfsDriver<MemoryHost, MemoryExport>;
@@ -170,8 +172,9 @@ pub(crate) async fn run(driver: &MemoryDriver, verb: &Verb) -> Result<(), Error>
         }
         Verb::Publish(id, of) => {
             let capability = &request(*id, &From::Nothing, false).capabilities[0];
-            let (id, node) = (volume(*id), node(*of));
-            driver.publish_volume(&call, &id, &node, capability).await
+            let (id, node) = (volume(*id), NodeIdentity::of(node(*of)));
+            let request = PublishRequest::new(&id, &node, capability);
+            driver.publish_volume(&call, &request).await.map(drop)
         }
         Verb::Unpublish(id, of) => {
             let node = of.map(node);
@@ -186,8 +189,8 @@ pub(crate) fn set(name: PropertyName, value: &str) -> Property {
     Property::new(name, PropertyValue::parse(value).unwrap())
 }
 
-/// A volume as democratic-csi leaves it: with a helper that nobody dooms, and no remembered asset.
-pub(crate) fn legacy(state: &mut State, kind: VolumeKind, id: u8, of: Option<u8>) {
+/// A volume as democratic-csi leaves it: with a helper that nobody dooms, and no remembered export_name.
+pub(crate) fn legacy(state: &mut HostState, kind: VolumeKind, id: u8, of: Option<u8>) {
     let name = dataset(id);
     let object = Object::from(name.clone());
     if state.pool.guid(&object).is_some() {
@@ -231,7 +234,7 @@ pub(crate) fn legacy(state: &mut State, kind: VolumeKind, id: u8, of: Option<u8>
 }
 
 /// Makes a filesystem with files in it, as somebody would who knows nothing of us.
-fn foreign(state: &mut State, name: &DatasetName) {
+fn foreign(state: &mut HostState, name: &DatasetName) {
     if is_there(state, name) {
         return;
     }
@@ -242,12 +245,12 @@ fn foreign(state: &mut State, name: &DatasetName) {
     state.pool.write(name);
 }
 
-fn is_there(state: &State, name: &DatasetName) -> bool {
+fn is_there(state: &HostState, name: &DatasetName) -> bool {
     state.pool.guid(&name.clone().into()).is_some()
 }
 
 /// A detached snapshot as democratic-csi leaves it.
-pub(crate) fn legacy_detached(state: &mut State, kind: VolumeKind, id: u8, name: u8) {
+pub(crate) fn legacy_detached(state: &mut HostState, kind: VolumeKind, id: u8, name: u8) {
     let snapshot = detached(id, name);
     let container = snapshot.parent().unwrap();
     if is_there(state, &snapshot) || !is_there(state, &dataset(id)) {
@@ -322,7 +325,7 @@ pub(crate) async fn happen(driver: &MemoryDriver, kind: VolumeKind, event: &Even
     }
 }
 
-pub(crate) fn driver(kind: VolumeKind, coy: bool, state: State) -> MemoryDriver {
+pub(crate) fn driver(kind: VolumeKind, coy: bool, state: HostState) -> MemoryDriver {
     let mut export = MemoryExport::new(kind);
     // Each of these with and without the other one, but for one pair.
     (export.coy, export.nodes) = (coy, !coy || kind == VolumeKind::Zvol);
@@ -335,7 +338,7 @@ pub(crate) fn driver(kind: VolumeKind, coy: bool, state: State) -> MemoryDriver 
 }
 
 /// All there is, without what differs from run to run: the identities in names of renamed snapshots.
-pub(crate) fn shape(state: &State) -> (Vec<(String, String)>, String) {
+pub(crate) fn shape(state: &HostState) -> (Vec<(String, String)>, String) {
     // They also stand in the origins of clones.
     let without_guid = |text: String| {
         let mut parts = text.split("volume-source-for-");

@@ -1,13 +1,13 @@
-//! The texts a command is given: arguments, values of variables, standard input.
+//! The data given to a command: arguments, values of variables, standard input.
 //!
-//! Only `expose` and `bytes` hand out a secret, to the runner that gives it to a process; `Debug`
-//! never does. What a text may contain is checked by `Command::validate`.
+//! Only `expose` and `bytes` return a secret, for the runner that passes it to a process. `Debug` never shows it.
+//! `Command::validate` checks the contents.
 
 use std::fmt;
 
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
 
-use super::program::Variable;
+use csi_types::Variable;
 
 /// One argument, or the value of one environment variable.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ pub enum InvalidCommand {
         /// The variable.
         name: Variable,
     },
-    /// The way to the program would show the secret in a list of arguments.
+    /// The wrapper would show the secret in its arguments.
     #[error("environment variable {name} is secret and cannot be passed through {through} unseen")]
     SecretVariable {
         /// The variable.
@@ -58,7 +58,7 @@ pub enum InvalidCommand {
 // === impl Argument ===
 
 impl Argument {
-    /// The text itself, for a process and for nobody else.
+    /// The text itself, only to be given to a process.
     pub fn expose(&self) -> &str {
         match self {
             Self::Plain(text) => text,
@@ -84,7 +84,7 @@ impl fmt::Debug for Argument {
 // === impl Input ===
 
 impl Input {
-    /// The bytes themselves, for a process and for nobody else.
+    /// The bytes themselves, only to be given to a process.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Empty => &[],

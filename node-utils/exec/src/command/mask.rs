@@ -1,7 +1,7 @@
-//! How a command is shown to people: on one line, with its secrets replaced.
+//! How a command is shown in logs and errors: on one line, with its secrets replaced.
 //!
-//! The line is for logs and errors; it is not quoted for a shell and nothing parses it. Control
-//! characters are escaped, so that no argument can forge a log line or drive a terminal.
+//! The line is not quoted for a shell and is never parsed. Control characters are escaped, so that an argument
+//! cannot forge a log line or control a terminal.
 
 use std::fmt::{self, Write as _};
 
@@ -9,7 +9,7 @@ use crate::quote;
 
 use super::{Argument, Command, Input};
 
-/// What stands in the place of a secret.
+/// The replacement for a secret.
 const MASK: &str = "****";
 
 /// A line of a secret input that is shorter than this is not replaced elsewhere: a text would
@@ -42,7 +42,7 @@ impl CommandLine {
             line.push(' ');
         }
         line.push_str(&word(command.program().as_str()));
-        // Nobody reads a script in a line; the words that differ are behind it.
+        // The script text is left out; only its arguments differ.
         let own = command.as_script().map(|(_, own)| own);
         if own.is_some() {
             line.push_str(" (script)");
@@ -87,7 +87,7 @@ impl Secrets {
             return;
         }
         self.0.push(secret.to_owned());
-        // A shell that complains repeats its script's spelling.
+        // A shell prints the quoted form in its error messages.
         if let Ok(quoted) = quote(secret)
             && secret.contains('\'')
         {
@@ -95,7 +95,7 @@ impl Secrets {
         }
     }
 
-    /// Adds a whole text, and each of its lines, since tools complain by the line.
+    /// Adds a whole text and each of its lines, because tools print errors by the line.
     pub(super) fn add_text(&mut self, text: &str) {
         self.add(text.trim());
         for line in text.lines().map(str::trim) {
@@ -119,7 +119,7 @@ impl Secrets {
     }
 }
 
-/// One word as people read it: bare where nothing can be misread.
+/// One argument for display: without quotes if it cannot be misread.
 fn word(text: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-*".contains(c);
     if !text.is_empty() && text.chars().all(bare) {

@@ -1,9 +1,8 @@
-//! Texts of ours that a shell is told once, and then runs by name.
+//! Constant script texts that a shell defines once and then calls by name.
 //!
-//! They are constants, so that nothing secret is in them, and most of what a list would say otherwise. A
-//! shell that stays is told each of them once; whoever cannot rely on that finds them in front of the list.
-//! A shell keeps the text beside the function that it makes of it: another shell below a lock is handed it in
-//! its environment.
+//! They are constants, so they hold no secret, and they make up most of a rendered list. A shell that stays open
+//! receives each text once. Other shells receive the texts in front of the list. A shell keeps each text in a
+//! variable beside the function, so that it can pass it to another shell that runs under a lock.
 
 use std::fmt::Write as _;
 
@@ -13,9 +12,9 @@ use crate::quote::{NulByte, quote};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Routine(&'static str);
 
-/// What `sh -s` is to read: lines of its own, behind the routines that they call.
+/// The input of `sh -s`: routines, then the lines that call them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Calls {
+pub(crate) struct RoutineCalls {
     routines: Vec<Routine>,
     /// Where the routines end.
     own: usize,
@@ -29,7 +28,7 @@ impl Routine {
         Self(text)
     }
 
-    /// What it is called: the same for the same text, everywhere.
+    /// Its name: the same for the same text, everywhere.
     pub(crate) fn name(self) -> String {
         // FNV-1a.
         let hash = self
@@ -50,8 +49,8 @@ impl Routine {
         }
     }
 
-    /// What tells them to a shell.
-    pub(crate) fn tell(routines: &[Self]) -> Result<String, NulByte> {
+    /// The shell text that defines them, with their bodies.
+    pub(crate) fn declare(routines: &[Self]) -> Result<String, NulByte> {
         let mut text = String::new();
         for routine in routines {
             let _ = writeln!(text, "{}={}", routine.name(), quote(routine.0)?);
@@ -60,7 +59,7 @@ impl Routine {
         Ok(text)
     }
 
-    /// What makes functions of texts that a shell has already.
+    /// The shell text that makes functions from bodies that the shell has in variables already.
     pub(crate) fn define(routines: &[Self]) -> String {
         if routines.is_empty() {
             return String::new();
@@ -72,19 +71,19 @@ impl Routine {
         )
     }
 
-    /// Their names as words.
+    /// Their names, each with a leading blank.
     pub(crate) fn names(routines: &[Self]) -> String {
         let names = routines.iter().map(|routine| routine.name());
         names.flat_map(|name| [" ".to_owned(), name]).collect()
     }
 }
 
-// === impl Calls ===
+// === impl RoutineCalls ===
 
-impl Calls {
-    /// The whole text: the routines, and behind them the lines that call them.
+impl RoutineCalls {
+    /// The whole text: the routines, then the lines that call them.
     pub(crate) fn text(routines: Vec<Routine>, lines: &str) -> Result<(Self, String), NulByte> {
-        let mut text = Routine::tell(&routines)?;
+        let mut text = Routine::declare(&routines)?;
         let own = text.len();
         text.push_str(lines);
         Ok((Self { routines, own }, text))
@@ -95,7 +94,7 @@ impl Calls {
         &self.routines
     }
 
-    /// What is not of the routines.
+    /// The text without the routines.
     pub(crate) fn own<'a>(&self, text: &'a [u8]) -> &'a [u8] {
         text.get(self.own..).unwrap_or_default()
     }

@@ -1,8 +1,7 @@
-//! Sees one child process to its end, or to its deadline.
+//! Waits for one child process until it ends or its deadline passes.
 //!
-//! Three ends are told apart: the process ended; it was killed and is gone; it was killed and is
-//! not gone. What a child leaves running in the background after it ended is left alone: mount
-//! helpers start daemons that must outlive the call.
+//! Three outcomes: the process ended; it was killed and is gone; it was killed and is still there. Background
+//! processes that a child leaves behind are not killed: mount helpers start daemons that must outlive the call.
 
 mod stream;
 
@@ -17,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
-pub(super) use self::stream::{Printing, fed};
+pub(super) use self::stream::{ChildOutput, run_with_input};
 use crate::command::Command;
 use crate::error::RunError;
 use crate::output::{Output, Status};
@@ -25,7 +24,7 @@ use crate::output::{Output, Status};
 /// How much is read at a time; the size of a Linux pipe.
 const CHUNK: usize = 64 << 10;
 
-/// How much of a long complaint is kept at least.
+/// The bytes of standard error that are kept at least.
 const STDERR_KEPT: usize = 64 << 10;
 
 /// How long a killed process may take to disappear before we call it stuck.
@@ -43,10 +42,10 @@ pub(super) async fn finish(child: Child, command: &Command) -> Result<Output, Ru
     match driven {
         Ok(Ok(status)) => running
             .into_output(status, cap)
-            .map_err(|stop| stop.of(command)),
+            .map_err(|stop| stop.into_run_error(command)),
         Ok(Err(stop)) => {
             running.kill().await;
-            Err(stop.of(command))
+            Err(stop.into_run_error(command))
         }
         Err(_) => Err(RunError::Deadline {
             command: command.masked(),
@@ -76,8 +75,8 @@ struct Stream<P> {
 /// The process group of a child that has not been reaped; killed when dropped.
 struct Group(Option<Pid>);
 
-/// Why a child was not seen to its end.
-enum Stop {
+/// Why the outcome of a child is not known.
+enum ChildError {
     TooMuch { cap: usize },
     Wait(io::Error),
 }
@@ -105,38 +104,42 @@ impl Running {
         }
     }
 
-    /// Feeds and drains the child until it ends. All three pipes move at once, so that a child
-    /// that talks while it should listen cannot block us, nor we it.
-    async fn drive(&mut self, mut input: &[u8], cap: usize) -> Result<ExitStatus, Stop> {
+    /// Writes and reads all three pipes of the child until it ends. They are served at the same time, so that
+    /// neither side can block the other.
+    async fn drive(&mut self, mut input: &[u8], cap: usize) -> Result<ExitStatus, ChildError> {
         loop {
             tokio::select! {
-                status = self.child.wait() => return status.map_err(Stop::Wait),
+                status = self.child.wait() => return status.map_err(ChildError::Wait),
                 () = self.stdout.fill(), if self.stdout.pipe.is_some() => {
                     if self.stdout.read.len() > cap {
-                        return Err(Stop::TooMuch { cap });
+                        return Err(ChildError::TooMuch { cap });
                     }
                 }
                 () = self.stderr.fill(), if self.stderr.pipe.is_some() => {
                     self.stderr.keep_last(cap.max(STDERR_KEPT));
                 }
-                () = feed(&mut self.stdin, &mut input), if self.stdin.is_some() => {}
+                () = write_input(&mut self.stdin, &mut input), if self.stdin.is_some() => {}
             }
         }
     }
 
     /// Collects what the ended child left in its pipes.
-    fn into_output(mut self, status: ExitStatus, cap: usize) -> Result<Output, Stop> {
-        self.group.leave_alone();
-        self.stdout.take_rest(cap);
-        self.stderr.take_rest(cap.max(STDERR_KEPT));
+    fn into_output(mut self, status: ExitStatus, cap: usize) -> Result<Output, ChildError> {
+        self.group.disarm();
+        self.stdout.read_remaining(cap);
+        self.stderr.read_remaining(cap.max(STDERR_KEPT));
         if self.stdout.read.len() > cap {
-            return Err(Stop::TooMuch { cap });
+            return Err(ChildError::TooMuch { cap });
         }
         self.stderr.keep_last(cap.max(STDERR_KEPT));
         let status = match (status.code(), status.signal()) {
             (Some(code), _) => Status::Exit(code),
             (None, Some(signal)) => Status::Signal(signal),
-            (None, None) => return Err(Stop::Wait(io::Error::other("neither code nor signal"))),
+            (None, None) => {
+                return Err(ChildError::Wait(io::Error::other(
+                    "neither code nor signal",
+                )));
+            }
         };
         Ok(Output {
             status,
@@ -149,7 +152,7 @@ impl Running {
     async fn kill(mut self) -> bool {
         self.group.kill();
         if timeout(GONE_WITHIN, self.child.wait()).await.is_ok() {
-            self.group.leave_alone();
+            self.group.disarm();
             return true;
         }
         // It hangs in the kernel, or may not be signalled by us. Reap it when it ends.
@@ -160,18 +163,18 @@ impl Running {
         } = self;
         tokio::spawn(async move {
             let _ = child.wait().await;
-            group.leave_alone();
+            group.disarm();
         });
         false
     }
 }
 
 /// Writes the next part of the input, and closes the pipe after the last.
-async fn feed(stdin: &mut Option<ChildStdin>, input: &mut &[u8]) {
+async fn write_input(stdin: &mut Option<ChildStdin>, input: &mut &[u8]) {
     let Some(pipe) = stdin else { return };
     match pipe.write(input).await {
         Ok(written) if written < input.len() => *input = &input[written..],
-        // All written, or the child does not care for the rest: its status tells what it thinks.
+        // All written, or the child closed its input: its status decides.
         Ok(_) | Err(_) => *stdin = None,
     }
 }
@@ -188,18 +191,18 @@ impl<P: AsyncRead + AsFd + Unpin + Send + 'static> Stream<P> {
         }
     }
 
-    /// Forgets the beginning of what is longer than twice `most`, so that the cost stays linear.
+    /// Drops the beginning of what is longer than twice `most`, so that the cost stays linear.
     fn keep_last(&mut self, most: usize) {
         if self.read.len() > 2 * most {
             self.read.drain(..self.read.len() - most);
         }
     }
 
-    /// Reads what is in the pipe now, without waiting for whoever else may hold it open.
+    /// Reads what is in the pipe now, without waiting for other processes that hold it open.
     ///
-    /// Straight from the kernel: the child wrote all it had before it ended, but the runtime may
-    /// not have heard yet that the pipe is readable.
-    fn take_rest(&mut self, most: usize) {
+    /// Directly from the kernel: the child wrote all it had before it ended, but the runtime may not yet know that
+    /// the pipe is readable.
+    fn read_remaining(&mut self, most: usize) {
         let Some(pipe) = &self.pipe else { return };
         let mut chunk = vec![0; CHUNK];
         // A background process that never stops writing must not keep us here.
@@ -220,10 +223,10 @@ impl<P: AsyncRead + AsFd + Unpin + Send + 'static> Stream<P> {
         }
     }
 
-    /// Hands out what was read.
+    /// Returns what was read.
     ///
-    /// If a background process still holds the pipe, its words are read and forgotten until it
-    /// ends: a FUSE daemon must not die of SIGPIPE because the command that started it ended.
+    /// If a background process still holds the pipe, its output is read and dropped until it ends: a FUSE daemon
+    /// must not die of SIGPIPE because the command that started it ended.
     fn finish(self) -> Vec<u8> {
         if let Some(mut pipe) = self.pipe {
             tokio::spawn(async move {
@@ -240,12 +243,12 @@ impl<P: AsyncRead + AsFd + Unpin + Send + 'static> Stream<P> {
 impl Group {
     fn kill(&self) {
         if let Some(pid) = self.0 {
-            // It fails where nobody is left to kill, or nobody whom we may; both show in the wait.
+            // It fails if the group is gone or may not be signalled; the wait shows both.
             let _ = kill_process_group(pid, Signal::KILL);
         }
     }
 
-    fn leave_alone(&mut self) {
+    fn disarm(&mut self) {
         self.0 = None;
     }
 }
@@ -256,10 +259,10 @@ impl Drop for Group {
     }
 }
 
-// === impl Stop ===
+// === impl ChildError ===
 
-impl Stop {
-    fn of(self, command: &Command) -> RunError {
+impl ChildError {
+    fn into_run_error(self, command: &Command) -> RunError {
         let command = command.masked();
         match self {
             Self::TooMuch { cap } => RunError::OutputTooLarge { command, cap },
@@ -288,7 +291,7 @@ mod tests {
         let pid = child.id().unwrap();
         let mut running = Running::new(child);
         // As if we were not allowed to signal it, or it hung in the kernel.
-        running.group.leave_alone();
+        running.group.disarm();
         assert!(!running.kill().await);
         assert!(Path::new(&format!("/proc/{pid}")).exists());
     }

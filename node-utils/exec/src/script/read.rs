@@ -1,8 +1,7 @@
-//! Reads what a script printed.
+//! Reads the output of a script.
 //!
-//! Only its markers are believed. Everything before the start marker is what the login printed
-//! and is dropped; everything after the last marker that was seen belongs to a command whose end
-//! was not.
+//! Only the markers count. Text before the start marker was printed by the login and is dropped. Text after the
+//! last marker belongs to a command whose end was not seen.
 
 use super::{MISSING, SIGNALLED, Script};
 use crate::command::Command;
@@ -10,29 +9,29 @@ use crate::error::RunError;
 use crate::output::{Output, Status};
 use crate::runner::{Batch, Step};
 
-/// What a script says about one step.
-enum Word {
+/// The status that a script printed for one step.
+enum StepStatus {
     Missing,
     Ended(Status),
 }
 
-/// What was seen of one step.
-pub(super) enum Seen {
+/// The result of one step, as far as the output shows it.
+pub(super) enum StepResult {
     Missing,
     Ended(Output),
 }
 
 impl Script<'_> {
-    /// What became of each command, from what was seen of the script's output.
+    /// The result of each command, from the output of the script.
     ///
-    /// `cut` is why no more of it was seen, if the transport knows.
+    /// `cut` is the reason why the output ended early, if the transport knows it.
     pub fn read(&self, stdout: &[u8], stderr: &[u8], cut: Option<RunError>) -> Batch {
-        let seen = self.seen(stdout, stderr);
+        let seen = self.step_results(stdout, stderr);
         let mut steps = Vec::with_capacity(self.commands.len());
         for (seen, command) in seen.into_iter().zip(self.commands) {
             let ended = match seen {
-                Seen::Ended(output) => output.check(command),
-                Seen::Missing => Err(not_found(command)),
+                StepResult::Ended(output) => output.check(command),
+                StepResult::Missing => Err(not_found(command)),
             };
             match ended {
                 Ok(output) => steps.push(Step::Done(output)),
@@ -43,14 +42,14 @@ impl Script<'_> {
                 }
             }
         }
-        // What was not seen may be running yet.
+        // Steps without a marker may still be running.
         let cut = cut.filter(|_| steps.len() < self.commands.len());
         steps.resize_with(self.commands.len(), || Step::Unknown);
         Batch::new(self.commands, steps, cut)
     }
 
-    /// The steps whose end was seen, in order from the first.
-    pub(super) fn seen(&self, stdout: &[u8], stderr: &[u8]) -> Vec<Seen> {
+    /// The steps with a marker, in order from the first.
+    pub(super) fn step_results(&self, stdout: &[u8], stderr: &[u8]) -> Vec<StepResult> {
         let mut seen = Vec::with_capacity(self.commands.len());
         let Some(mut out) = self.after_start(stdout) else {
             return seen;
@@ -61,24 +60,23 @@ impl Script<'_> {
                 break;
             };
             out = rest;
-            let mut complaint: &[u8] = &[];
-            if let Some(said) = err {
-                (complaint, err) = self.next_complaint(said, index);
+            let mut stderr: &[u8] = &[];
+            if let Some(text) = err {
+                (stderr, err) = self.next_stderr(text, index);
             }
             seen.push(match word {
-                Word::Missing => Seen::Missing,
-                Word::Ended(status) => Seen::Ended(Output {
+                StepStatus::Missing => StepResult::Missing,
+                StepStatus::Ended(status) => StepResult::Ended(Output {
                     status,
                     stdout: printed.to_vec(),
-                    stderr: complaint.to_vec(),
+                    stderr: stderr.to_vec(),
                 }),
             });
         }
         seen
     }
 
-    /// Whether the script has said all it will say, so that a transport need not wait for those
-    /// who still hold its pipes.
+    /// Whether the output is complete, so that a transport need not wait for processes that still hold its pipes.
     pub fn is_complete(&self, stdout: &[u8]) -> bool {
         let Some(mut out) = self.after_start(stdout) else {
             return false;
@@ -86,7 +84,9 @@ impl Script<'_> {
         for (index, command) in self.commands.iter().enumerate() {
             match self.next(out, index) {
                 None => return false,
-                Some((_, Word::Ended(status), rest)) if status.is_accepted_by(command.accept()) => {
+                Some((_, StepStatus::Ended(status), rest))
+                    if status.is_accepted_by(command.accept()) =>
+                {
                     out = rest;
                 }
                 Some(_) => return true,
@@ -96,7 +96,7 @@ impl Script<'_> {
     }
 
     /// Whether the script got as far as its first command.
-    pub fn is_begun(&self, stdout: &[u8]) -> bool {
+    pub fn has_started(&self, stdout: &[u8]) -> bool {
         self.after_start(stdout).is_some()
     }
 
@@ -105,19 +105,19 @@ impl Script<'_> {
         find(text, start.as_bytes()).map(|at| &text[at + start.len()..])
     }
 
-    /// What the step printed, its status, and the text behind its marker.
-    fn next<'t>(&self, text: &'t [u8], index: usize) -> Option<(&'t [u8], Word, &'t [u8])> {
+    /// The output of the step, its status, and the text after its marker.
+    fn next<'t>(&self, text: &'t [u8], index: usize) -> Option<(&'t [u8], StepStatus, &'t [u8])> {
         let marker = format!("\n{}:{index}:", self.marker.0);
         let at = find(text, marker.as_bytes())?;
         let behind = &text[at + marker.len()..];
         // Without its line end the status itself may be cut: 1 of 127.
         let end = behind.iter().position(|byte| *byte == b'\n')?;
-        let word = Word::parse(&behind[..end])?;
+        let word = StepStatus::parse(&behind[..end])?;
         Some((&text[..at], word, &behind[end + 1..]))
     }
 
-    /// What the step complained about, and the text behind its marker if that was seen.
-    fn next_complaint<'t>(&self, text: &'t [u8], index: usize) -> (&'t [u8], Option<&'t [u8]>) {
+    /// Standard error of the step, and the text after its marker if there is one.
+    fn next_stderr<'t>(&self, text: &'t [u8], index: usize) -> (&'t [u8], Option<&'t [u8]>) {
         let marker = format!("\n{}:{index}\n", self.marker.0);
         match find(text, marker.as_bytes()) {
             Some(at) => (&text[..at], Some(&text[at + marker.len()..])),
@@ -134,7 +134,7 @@ pub(super) fn not_found(command: &Command) -> RunError {
     }
 }
 
-impl Word {
+impl StepStatus {
     fn parse(word: &[u8]) -> Option<Self> {
         if word == MISSING.as_bytes() {
             return Some(Self::Missing);

@@ -1,16 +1,15 @@
 //! Sends every command, and every list of commands, as one script through an inner runner.
 //!
-//! It needs nothing of the inner runner but that it can run [`REMOTE_COMMAND`]. What the inner
-//! runner does not hand out after an error is not known here either.
+//! The inner runner only has to run [`REMOTE_COMMAND`]. Output that it does not return after an error is lost.
 //!
 //! [`REMOTE_COMMAND`]: super::REMOTE_COMMAND
 
 use async_trait::async_trait;
 
 use super::Script;
-use super::read::{Seen, not_found};
+use super::read::{StepResult, not_found};
 use crate::command::Command;
-use crate::error::{Effect, RunError, Said};
+use crate::error::{Effect, RunError, StderrTail};
 use crate::output::Output;
 use crate::runner::{Batch, Runner};
 
@@ -29,12 +28,12 @@ impl<R: Runner> Shell<R> {
     }
 }
 
-/// The script ended without a word about `command`; what it complained about may say why.
+/// The script ended without the status of `command`; standard error may say why.
 fn no_status(command: &Command, all: &[Command], answer: &Output) -> RunError {
     let complaint = String::from_utf8_lossy(&answer.stderr).into_owned();
     let scrubbed = all.iter().fold(complaint, |text, other| other.scrub(&text));
-    let said = Said::last_of(scrubbed.as_bytes(), command);
-    let source = format!("the script ended early, with {}{said}", answer.status).into();
+    let tail = StderrTail::from_output(scrubbed.as_bytes(), command);
+    let source = format!("the script ended early, with {}{tail}", answer.status).into();
     RunError::Lost {
         command: command.masked(),
         source,
@@ -48,12 +47,12 @@ impl<R: Runner> Runner for Shell<R> {
         let script = Script::of(commands)?;
         let answer = self.inner.run(&script.command()).await?;
         match script
-            .seen(&answer.stdout, &answer.stderr)
+            .step_results(&answer.stdout, &answer.stderr)
             .into_iter()
             .next()
         {
-            Some(Seen::Ended(output)) => Ok(output),
-            Some(Seen::Missing) => Err(not_found(command)),
+            Some(StepResult::Ended(output)) => Ok(output),
+            Some(StepResult::Missing) => Err(not_found(command)),
             None => Err(no_status(command, commands, &answer)),
         }
     }

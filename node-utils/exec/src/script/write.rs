@@ -1,9 +1,9 @@
-//! Writes the script.
+//! Renders a script.
 //!
-//! Every word that comes from a command goes through [`quote`]; the only other text is ours.
-//! Standard input goes through the shell's own `printf` and a pipe: a here-document could carry
-//! neither NUL bytes nor a last line without its end, and an argument would be seen by all. A list that
-//! is run under a lock stands in a variable. Scripts are routines, and stand before the list.
+//! Every word of a command passes through [`quote`]; all other text is constant. Standard input is produced by the
+//! shell's own `printf` through a pipe: a here-document cannot carry NUL bytes or a last line without its end, and
+//! an argument would be visible in the process list. A list that runs under a lock is stored in a variable. Scripts
+//! are defined as routines before the list.
 
 use std::fmt::Write as _;
 
@@ -17,9 +17,9 @@ use crate::search::{DIRECTORIES, path_variable};
 pub(super) fn script(commands: &[Command], marker: &Marker) -> Result<Command, NulByte> {
     let mut text = String::new();
     let mut routines = Vec::new();
-    // The server's own PATH comes first: where its tools lie is its business. Without a builtin
-    // printf the inputs would stand in the argument list of a process, so then nothing runs. It is tried
-    // where no program is: to ask for it takes a process.
+    // The server's own PATH comes first. Without a builtin printf the input would be visible in the process list,
+    // so then nothing runs. This is tested with an empty PATH, because asking for the type of a command takes a
+    // process.
     let _ = write!(
         text,
         "omnibus_steps() {{\n\
@@ -45,12 +45,12 @@ pub(super) fn script(commands: &[Command], marker: &Marker) -> Result<Command, N
     Command::secret_list(routines, &text)
 }
 
-/// The lines that the shell of the list runs itself where another one would be told them.
+/// The lines of a nested list, if the shell of the outer list can run them itself.
 fn lines_within(command: &Command) -> Option<&str> {
     let is_read_here = match command.as_script() {
         Some((Around(_), _)) => true,
         Some(_) => false,
-        None => command.is_told(),
+        None => command.reads_script(),
     };
     let lines = std::str::from_utf8(command.calls().1);
     lines.ok().filter(|_| is_read_here)
@@ -71,10 +71,10 @@ fn step(
         && plain
     {
         text.push_str(&Routine::new(body).name());
-        words(text, arguments)?;
+        write_arguments(text, arguments)?;
         text.push_str(" </dev/null\nomnibus_status=$?\n");
     } else {
-        apart(text, command)?;
+        in_subshell(text, command)?;
     }
     let _ = write!(
         text,
@@ -87,9 +87,9 @@ fn step(
     Ok(())
 }
 
-/// A command in a process of its own, which is that of the program if it is one. Some shells tell the
-/// text of a process that a signal ended, with the secrets in it: the one that waits says nothing.
-fn apart(text: &mut String, command: &Command) -> Result<(), NulByte> {
+/// A command in a subshell, which becomes the program if it is one. Some shells print the text of a process that a
+/// signal ended, with the secrets in it, so standard error of the waiting shell is closed.
+fn in_subshell(text: &mut String, command: &Command) -> Result<(), NulByte> {
     let lines = lines_within(command);
     let reads = lines.is_none() && !matches!(command.input(), Input::Empty);
     text.push_str("exec 3>&2 2>/dev/null\n");
@@ -109,17 +109,17 @@ fn apart(text: &mut String, command: &Command) -> Result<(), NulByte> {
                 let _ = write!(text, "{LIST}={}; {ROUTINES}='{names}'; ", quote(list)?);
             }
             text.push_str(&Routine::new(script.text()).name());
-            words(text, arguments)?;
+            write_arguments(text, arguments)?;
         }
         (None, Some(lines)) => {
             // Behind its `-s`.
             text.push_str("set --");
-            words(text, command.arguments().get(1..).unwrap_or_default())?;
+            write_arguments(text, command.arguments().get(1..).unwrap_or_default())?;
             let _ = write!(text, "\n{lines}");
         }
         (None, None) => {
             let _ = write!(text, "exec {}", quote(command.program().as_str())?);
-            words(text, command.arguments())?;
+            write_arguments(text, command.arguments())?;
         }
     }
     let input = if reads { "" } else { " </dev/null" };
@@ -130,14 +130,14 @@ fn apart(text: &mut String, command: &Command) -> Result<(), NulByte> {
     Ok(())
 }
 
-fn words(text: &mut String, arguments: &[Argument]) -> Result<(), NulByte> {
+fn write_arguments(text: &mut String, arguments: &[Argument]) -> Result<(), NulByte> {
     for argument in arguments.iter().map(Argument::expose) {
         let _ = write!(text, " {}", quote(argument)?);
     }
     Ok(())
 }
 
-/// The statuses after which the script goes on, as a pattern of `case`.
+/// The accepted statuses as a pattern of `case`.
 fn pattern(accept: &Accept) -> String {
     let codes = (0..=255).filter(|code| !SIGNALLED.contains(code) && accept.contains(*code));
     codes

@@ -1,7 +1,7 @@
-//! A runner that fails at chosen commands, before or after they were run.
+//! A runner that fails at a chosen command, before or after running it.
 //!
-//! The first kind of fault must never change anything; the second is what a cut connection looks
-//! like, and the reason why callers look before they act again.
+//! A fault before must never change anything. A fault after is what a cut connection looks like, and the reason why
+//! callers look before they act again.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -43,13 +43,12 @@ impl<R: Runner> Flaky<R> {
         }
     }
 
-    /// How many commands were asked for: run without a fault, this is how many places there are
-    /// to put one.
+    /// The number of commands so far. After a run without a fault this is the number of places for one.
     pub fn seen(&self) -> usize {
         self.seen.load(Ordering::SeqCst)
     }
 
-    /// The runner behind.
+    /// The inner runner.
     pub fn inner(&self) -> &R {
         &self.inner
     }
@@ -85,8 +84,8 @@ impl<R: Runner> Runner for Flaky<R> {
         }
     }
 
-    /// In a list, `Before` runs nothing of it, as when the connection cannot be made; `After`
-    /// runs it up to the chosen command, and nobody sees the status of that one or a later one.
+    /// In a list, `Before` runs nothing of it, like a failed connection. `After` runs it up to the chosen command
+    /// and loses the status of that one and all later ones.
     async fn run_all(&self, commands: &[Command]) -> Batch {
         let first = self.seen.fetch_add(commands.len(), Ordering::SeqCst);
         let Some(here) = self

@@ -1,7 +1,7 @@
-//! How a test of any crate says that it could not do its work on this machine.
+//! How a test of any crate reports that it cannot run on this machine.
 //!
-//! It says so aloud and returns; with `OMNIBUS_REQUIRE_ALL=1` it fails. `make test` collects what
-//! was said through the file that `OMNIBUS_COULD_NOT_RUN` names. No part of the program.
+//! It prints the reason and returns; with `OMNIBUS_REQUIRE_ALL=1` it fails. `make test` collects the reports in the
+//! file named by `OMNIBUS_COULD_NOT_RUN`. Not part of the program.
 
 use std::env;
 use std::fs::OpenOptions;

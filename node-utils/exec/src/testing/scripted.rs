@@ -1,7 +1,7 @@
-//! A runner that expects given commands in a given order and gives prepared answers.
+//! A runner that expects given commands in a given order and returns prepared answers.
 //!
-//! For the few tests about *which* commands are run. It compares masked command lines, so a test
-//! also shows what a log would.
+//! For the few tests about *which* commands are run. It compares masked command lines, so a test also shows what a
+//! log line would contain.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,7 @@ pub struct Scripted {
 // === impl Reply ===
 
 impl Reply {
-    /// Success without a word.
+    /// Success without output.
     pub fn empty() -> Self {
         Self::printing("")
     }
@@ -63,7 +63,7 @@ impl Reply {
         Self(Answer::Missing)
     }
 
-    /// The command's end is not seen.
+    /// The outcome of the command is lost.
     pub fn lost() -> Self {
         Self(Answer::Lost)
     }

@@ -173,7 +173,7 @@ async fn nobody_is_blamed_if_the_threads_are_with_others() {
         assert_eq!(is_for_threads_that_hang(&error), hangs);
         assert!(is_for_want_of_a_thread(&error));
     }
-    let other = Error::new(crate::error::Kind::Pending, "ask");
+    let other = Error::new(csi_types::error::Kind::Pending, "ask");
     assert!(!is_for_want_of_a_thread(&other));
 }
 

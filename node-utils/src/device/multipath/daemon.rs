@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use tokio::time::Instant;
 
 use crate::device::unreadable;
-use crate::error::{Effect, Error, Kind};
 use crate::kernel::{self, Kernel};
+use csi_types::error::{Effect, Error, Kind};
 
 const ABSTRACT: &str = "/org/kernel/linux/storage/multipathd";
 const FILE: &str = "run/multipathd.socket";

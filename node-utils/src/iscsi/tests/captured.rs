@@ -4,8 +4,8 @@ use super::super::facts_of;
 use super::super::lookup::Place;
 use super::super::session::{Session, State, origin};
 use super::{named, soon};
-use crate::attachment::{Lun, Portal};
 use crate::kernel::testing::Tree;
+use csi_types::attachment::{Lun, Portal};
 
 /// A target with disks 0 and 300 by two portals, and a map over each.
 const TWO: &str = include_str!("../captured/two.listing");

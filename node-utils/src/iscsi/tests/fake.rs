@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use exec::{Argument, Command, Output, RunError, Runner, Status, Way};
+use exec::{Argument, Command, HostAccess, Output, RunError, Runner, Status};
 
-use crate::attachment::{Iqn, Iscsi, Listed, Lun};
 use crate::device::BlockDevice;
 use crate::kernel::Kernel;
 use crate::kernel::testing::Tree;
 use crate::tools::Tools;
+use csi_types::attachment::{Iqn, Iscsi, Listed, Lun};
 
 /// How a portal answers.
 #[derive(Debug, Clone, Copy)]
@@ -103,7 +103,7 @@ impl Initiator {
     /// `iscsiadm` by way of `runner`, with its files in the tree.
     pub(super) fn tools(&self, runner: Arc<dyn Runner>) -> Tools {
         let root = self.tree.path("");
-        Tools::all_through(runner).with_iscsi_way(Way::Chroot { root })
+        Tools::all_through(runner).with_iscsi_access(HostAccess::Chroot { root })
     }
 
     pub(super) fn answer(&self, portal: &str, login: Login) {

@@ -12,14 +12,14 @@ use tokio::time::Instant;
 
 use super::super::no_device;
 use super::{Devices, Facts};
-use crate::attachment::{Attachment, DeviceId, Iscsi, ZfsLocal};
 use crate::device::{self, Attached, BlockDevice};
-use crate::error::{Error, Kind};
 use crate::iscsi::{self, IscsiFacts};
 use crate::kernel::Kernel;
 use crate::nvme::{self, NvmeFacts};
-use crate::secrets::StageSecrets;
 use crate::tools::Tools;
+use csi_types::attachment::{Attachment, DeviceId, Iscsi, ZfsLocal};
+use csi_types::error::{Error, Kind};
+use csi_types::secrets::StageSecrets;
 
 /// How long udev may take to link a zvol that is there.
 const LINKED: Duration = Duration::from_secs(20);
@@ -231,8 +231,8 @@ mod tests {
     use exec::testing::Scripted;
 
     use super::*;
-    use crate::attachment::VolumeContext;
     use crate::kernel::testing::Tree;
+    use csi_types::attachment::VolumeContext;
 
     /// One subsystem with two namespaces by two routes, captured with native multipath.
     const NVME: &str = include_str!("../../nvme/captured/native.listing");

@@ -14,9 +14,9 @@ use super::super::slot::{Shape, Slot};
 use super::super::{Context, mount_failed};
 use super::check_target;
 use crate::device::{BlockDevice, DeviceNumber};
-use crate::error::{Error, Kind};
 use crate::loops::{Label, Loop};
 use crate::mount::{self, Attributes, MountTable, Place};
+use csi_types::error::{Error, Kind};
 
 pub(super) fn publish(context: &Context, request: &PublishRequest) -> Result<(), Error> {
     check_target(request)?;

@@ -13,13 +13,13 @@ use super::super::share as of_volume;
 use super::super::slot::{Shape, Slot};
 use super::super::{Context, mount_access, mount_failed};
 use super::{device, share};
-use crate::attachment::{AbsolutePath, Attachment, ZfsLocal};
 use crate::blocking::{self, Doing, Terms};
-use crate::capability::{Access, MountAccess};
-use crate::error::{Effect, Error, Kind};
 use crate::mount::{self, MountError, MountOptions, Place};
 use crate::mounting::{self, Asset};
 use crate::node::StageRequest;
+use csi_types::attachment::{AbsolutePath, Attachment, ZfsLocal};
+use csi_types::capability::{Access, MountAccess};
+use csi_types::error::{Effect, Error, Kind};
 
 /// What the kernel calls the filesystem of a dataset.
 const ZFS: &str = "zfs";
@@ -247,10 +247,10 @@ fn told(doing: String, error: MountError) -> Error {
 #[cfg(test)]
 mod tests {
     use super::{Errno, sorted, told};
-    use crate::attachment::{AbsolutePath, DatasetName, ZfsLocal};
-    use crate::capability::{FsType, MountAccess, MountFlags};
-    use crate::error::{Error, Kind};
     use crate::mount::{Attributes, MountError, MountOptions};
+    use csi_types::attachment::{AbsolutePath, DatasetName, ZfsLocal};
+    use csi_types::capability::{FsType, MountAccess, MountFlags};
+    use csi_types::error::{Error, Kind};
 
     fn options(
         of_dataset: &[&str],

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::super::devices::Facts;
-use super::super::exclusive;
 use super::super::mounted::{Behind, behind};
 use super::super::raw::{BLOCK_DEVICE, bind};
 use super::super::slot::{Shape, Slot};
@@ -17,12 +16,12 @@ use super::super::unstage;
 use super::super::{Context, mount_failed, record, stats};
 use super::{UNDOING, local};
 use crate::blocking::{self, Doing, Terms};
-use crate::capability::Access;
 use crate::device::{Attached, BlockDevice};
-use crate::error::{Effect, Error, Kind};
 use crate::filesystem;
 use crate::mount::{self, MountEntry, MountTable, Place};
 use crate::node::StageRequest;
+use csi_types::capability::Access;
+use csi_types::error::{Effect, Error, Kind};
 
 /// What is at the staging path before anything is attached.
 enum Found {
@@ -226,15 +225,10 @@ fn mounted(
     Ok(Found::GaveUp(begun))
 }
 
-/// Whether the filesystem of a mount is mounted somewhere else, too. Where the host's root is also
-/// mounted inside the container, the mount itself shows up twice.
+/// Whether the filesystem of a mount is mounted somewhere else, too.
 fn is_elsewhere(table: &MountTable, mount: &MountEntry<'_>) -> bool {
-    let point = mount.point();
-    let mut others = table
-        .entries()
-        .filter(|other| other.device == mount.device)
-        .map(|other| other.point());
-    others.any(|other| !exclusive::is_seen_again(&other, &point))
+    let mut others = table.entries().filter(|other| other.device == mount.device);
+    others.any(|other| !table.is_same_mount(&other, mount))
 }
 
 /// The device that is mounted or shown there, if it is the volume's.
@@ -350,6 +344,14 @@ mod tests {
             is_elsewhere(&table, &mount)
         };
         assert!(!elsewhere(TABLE.to_owned()));
+        let kubelet = "\
+50 20 8:1 /data/kubelet /k rw - ext4 /dev/sda1 rw
+30 50 8:16 / /k/stage rw - ext4 /dev/sdb rw,emergency_ro
+31 20 8:16 / /data/kubelet/stage rw - ext4 /dev/sdb rw,emergency_ro
+";
+        assert!(!elsewhere(
+            kubelet.replace("50 20", "20 1 8:1 / / rw - ext4 /dev/sda1 rw\n50 20")
+        ));
         let pod = "40 20 8:16 / /k/pod rw - ext4 /dev/sdb rw,emergency_ro\n";
         assert!(elsewhere(format!("{TABLE}{pod}")));
     }

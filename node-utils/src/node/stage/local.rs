@@ -9,13 +9,13 @@ use super::super::filesystems::{self, Ready};
 use super::super::mounted::{Behind, behind};
 use super::super::slot::{Shape, Slot};
 use super::super::{Context, mount_failed, record};
-use crate::attachment::AbsolutePath;
 use crate::blocking::{self, Doing, Terms};
-use crate::capability::{AccessMode, MountAccess};
 use crate::device::BlockDevice;
-use crate::error::{Effect, Error, Kind};
 use crate::mount::{self, MountOptions, Place};
 use crate::node::StageRequest;
+use csi_types::attachment::AbsolutePath;
+use csi_types::capability::{AccessMode, MountAccess};
+use csi_types::error::{Effect, Error, Kind};
 
 /// Prepares the filesystem and mounts it.
 pub(super) async fn stage(

@@ -13,12 +13,12 @@ use super::super::slot::{Shape, Slot};
 use super::super::unstage;
 use super::super::{Context, mount_access, mount_failed};
 use super::UNDOING;
-use crate::attachment::Attachment;
 use crate::blocking::{self, Doing, Terms};
-use crate::error::{Effect, Error, Kind};
 use crate::mount;
 use crate::mounting::{self, Wanted};
 use crate::node::StageRequest;
+use csi_types::attachment::Attachment;
+use csi_types::error::{Effect, Error, Kind};
 
 /// What is at the staging path before anything is mounted.
 pub(super) enum Found {

@@ -1,8 +1,8 @@
 //! Volumes with a filesystem on a device: loop devices stand in for those of a storage network.
 
 use super::*;
-use crate::capability::FsType;
 use crate::mount;
+use csi_types::capability::FsType;
 
 const MIB: u64 = 1 << 20;
 

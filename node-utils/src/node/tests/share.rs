@@ -2,7 +2,7 @@
 //! leaves. Whole lives are lived in the lab.
 
 use super::*;
-use crate::attachment::VolumeContext;
+use csi_types::attachment::VolumeContext;
 
 /// This machine has neither Lustre nor a pool: mounting fails at once, and truly.
 fn absent(kind: &str) -> Attachment {

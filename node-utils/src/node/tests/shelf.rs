@@ -16,13 +16,13 @@ use rustix::io::Errno;
 use tokio::time::Instant;
 
 use super::super::devices::{Devices, Facts};
-use crate::attachment::{Attachment, VolumeContext, ZfsLocal};
 use crate::device::{Attached, BlockDevice};
-use crate::error::{Effect, Error, Kind};
 use crate::kernel::{self, Kernel};
 use crate::mount::MountTable;
-use crate::secrets::StageSecrets;
 use crate::sys::loops;
+use csi_types::attachment::{Attachment, VolumeContext, ZfsLocal};
+use csi_types::error::{Effect, Error, Kind};
+use csi_types::secrets::StageSecrets;
 
 /// The shelf and how it behaves. Clones are the same shelf.
 #[derive(Debug, Clone)]

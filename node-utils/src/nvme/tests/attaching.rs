@@ -9,13 +9,13 @@ use async_trait::async_trait;
 use exec::{Command, Output, RunError, Runner, Status};
 use tokio::time::Instant;
 
-use crate::attachment::{DeviceId, Listed, Nvmeof};
 use crate::device::{Attached, BlockDevice};
-use crate::error::{Error, Kind};
 use crate::kernel::Kernel;
 use crate::kernel::testing::Tree;
 use crate::nvme::{NvmeFacts, attach, detach, rescan};
 use crate::tools::{Place, Tools};
+use csi_types::attachment::{DeviceId, Listed, Nvmeof};
+use csi_types::error::{Error, Kind};
 
 const VOLUME: &str = "/devices/virtual/nvme-subsystem/nvme-subsys0";
 

@@ -1,13 +1,13 @@
 //! Reading trees that were captured from Linux 6.12 with nvmet over TCP.
 
 use super::facts_of;
-use crate::attachment::{Nqn, Transport};
 use crate::device::BlockDevice;
 use crate::kernel::Kernel;
 use crate::kernel::testing::Tree;
 use crate::nvme::NvmeFacts;
 use crate::nvme::controller::{Controller, State};
 use crate::nvme::namespace::Namespace;
+use csi_types::attachment::{Nqn, Transport};
 
 /// One subsystem with two namespaces by two routes, captured with native multipath.
 const NATIVE: &str = include_str!("../captured/native.listing");

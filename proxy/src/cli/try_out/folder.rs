@@ -8,8 +8,9 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use csi_types::AbsolutePath;
 use node_utils::mount::MountTable;
-use node_utils::{AbsolutePath, Component, Root};
+use node_utils::{Component, Root};
 use rustix::fs::XattrFlags;
 
 use super::trial::TrialName;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use node_utils::AbsolutePath;
+use csi_types::AbsolutePath;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 

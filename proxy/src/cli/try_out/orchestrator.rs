@@ -12,7 +12,7 @@ use csi_proto::v1;
 use csi_proto::v1::controller_client::ControllerClient;
 use csi_proto::v1::identity_client::IdentityClient;
 use csi_proto::v1::node_client::NodeClient;
-use node_utils::AbsolutePath;
+use csi_types::AbsolutePath;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use csi_proto::v1;
 use csi_proto::v1::volume_content_source::Type as Content;
+use csi_types::VolumeCapability;
 use driver_core::volume::Secrets;
 use driver_core::{
     CapacityQuery, NodeId, PageRequest, Parameters, SizeRange, SnapshotName, TopologyRequirement,
     VolumeName,
 };
 use driver_node_manual::NodeManual;
-use node_utils::VolumeCapability;
 
 use crate::csi::decode::{
     DecodeError, capability, maps, page, present, size, snapshot_handle, volume_handle,
@@ -45,6 +45,7 @@ pub(crate) struct ControllerPublishRequest {
     pub(crate) node: NodeId,
     pub(crate) capability: VolumeCapability,
     pub(crate) readonly: bool,
+    pub(crate) secrets: Secrets,
     /// Whether its context was written by hand: no driver has made the volume.
     pub(crate) by_hand: bool,
 }
@@ -179,7 +180,6 @@ impl TryFrom<v1::ControllerPublishVolumeRequest> for ControllerPublishRequest {
     type Error = DecodeError;
 
     fn try_from(request: v1::ControllerPublishVolumeRequest) -> Result<Self, DecodeError> {
-        maps::secrets(request.secrets)?;
         let context = maps::map("volume_context", request.volume_context)?;
         let maker = context.get("provisioner_driver").map(String::as_str);
         Ok(Self {
@@ -187,6 +187,7 @@ impl TryFrom<v1::ControllerPublishVolumeRequest> for ControllerPublishRequest {
             node: node(&request.node_id)?.ok_or(DecodeError::missing("node_id"))?,
             capability: capability::required(request.volume_capability)?,
             readonly: request.readonly,
+            secrets: maps::secrets(request.secrets)?,
             by_hand: context.contains_key("node_attach_driver")
                 && matches!(maker, None | Some(NodeManual::KIND)),
         })

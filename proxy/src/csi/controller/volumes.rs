@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use csi_proto::v1;
+use csi_types::{Attachment, VolumeContext};
 use driver_core::config::ControllerCapability;
 use driver_core::text::MAX_STRING;
 use driver_core::{Error, Expansion, Found};
-use node_utils::{Attachment, VolumeContext};
 use tracing::info;
 
 use super::{about_volume, offered};

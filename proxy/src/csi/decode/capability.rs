@@ -2,8 +2,8 @@
 
 use csi_proto::v1;
 use csi_proto::v1::volume_capability::{AccessType, MountVolume, access_mode::Mode};
+use csi_types::{Access, AccessMode, FsType, MountAccess, MountFlags, VolumeCapability};
 use driver_core::text::{MAX_MAP, MAX_STRING, check_text};
-use node_utils::{Access, AccessMode, FsType, MountAccess, MountFlags, VolumeCapability};
 
 use super::{DecodeError, Reason};
 

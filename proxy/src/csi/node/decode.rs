@@ -1,10 +1,11 @@
 //! Requests of the Node service.
 
 use csi_proto::v1;
+use csi_types::attachment::PathError;
+use csi_types::{AbsolutePath, VolumeCapability, VolumeContext};
 use driver_core::SizeRange;
 use driver_core::volume::Secrets;
-use node_utils::attachment::PathError;
-use node_utils::{AbsolutePath, StagingPath, TargetPath, VolumeCapability, VolumeContext};
+use node_utils::{StagingPath, TargetPath};
 
 use crate::csi::decode::{DecodeError, capability, maps, path, present, size, volume_handle};
 use crate::routing::connections::VolumeHandle;

@@ -48,7 +48,7 @@ pub(crate) fn iqn(tools: &Tools) -> Result<String, ConfigError> {
     let mounts = MountTable::read().map_err(|error| {
         ConfigError::at(IQN, format!("what is mounted here cannot be read: {error}"))
     })?;
-    let machine = match tools.iscsi_way() {
+    let machine = match tools.iscsi_access() {
         None => Machine::This,
         Some(way) => Machine::around(way.root()),
     };

@@ -6,9 +6,10 @@
 use std::sync::{Arc, LazyLock};
 
 use csi_proto::v1;
+use csi_types::{AbsolutePath, Attachment};
 use driver_core::config::NodeCapability;
 use driver_core::{Error, Kind, VolumeId};
-use node_utils::{AbsolutePath, Attachment, Terms, blocking, node};
+use node_utils::{Terms, blocking, node};
 use tracing::warn;
 
 use crate::csi::decode::{self, NodeExpandRequest, PublishRequest, StageRequest, UnpublishRequest};

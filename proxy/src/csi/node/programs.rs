@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use node_utils::tools::{Ending, HostSettings, Observation, Observer};
+use node_utils::tools::{HostSettings, Observation, Observer, RunOutcome};
 use node_utils::{Timeouts, Tools};
 
 use crate::cli::args::Lookup;
@@ -72,10 +72,10 @@ impl Programs {
 
 impl Observer for Counter {
     fn observe(&self, observation: &Observation<'_>) {
-        let outcome = match observation.ending {
-            Ending::Done => Outcome::Done,
-            Ending::Failed | Ending::NotStarted => Outcome::Failed,
-            Ending::Unknown => Outcome::Unknown,
+        let outcome = match observation.outcome {
+            RunOutcome::Done => Outcome::Done,
+            RunOutcome::Failed | RunOutcome::NotStarted => Outcome::Failed,
+            RunOutcome::Unknown => Outcome::Unknown,
         };
         for command in observation.commands {
             let path = Path::new(command.program().as_str());

@@ -11,16 +11,16 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use csi_types::{
+    Access, AccessMode, Attachment, MountFlags, StageSecrets, VolumeCapability, VolumeContext,
+};
 use driver_core::config::{CommonConfig, ConfigError, Document, NodeOptions};
 use driver_core::volume::Secrets;
 use driver_core::{Driver, Error, VolumeId};
 use driver_node_manual::NodeManual;
 use node_utils::kernel::Kernel;
 use node_utils::node::NodeConfig;
-use node_utils::{
-    Access, AccessMode, Attachment, MountFlags, Node, StageSecrets, Tools, VolumeCapability,
-    VolumeContext,
-};
+use node_utils::{Node, Tools};
 use secrecy::ExposeSecret;
 
 use crate::csi::scoped_secrets::scoped;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use csi_types::AbsolutePath;
 use driver_core::config::scalar::unless_falsy;
 use driver_core::config::{ConfigError, Document};
-use node_utils::AbsolutePath;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;

@@ -238,8 +238,8 @@ async fn a_file_takes_defaults_from_the_main_one_and_its_name_from_nobody_else()
     let lazy = place.connections.all().remove(0);
     let connection = lazy.open().expect("there");
     assert_eq!(connection.volume_handle(&id), "v:a/x");
-    let attachment = node_utils::Attachment::Hostpath(node_utils::attachment::Hostpath {
-        path: node_utils::AbsolutePath::parse("/one").expect("a path"),
+    let attachment = csi_types::Attachment::Hostpath(csi_types::attachment::Hostpath {
+        path: csi_types::AbsolutePath::parse("/one").expect("a path"),
     });
     let context = connection.context(&attachment);
     assert_eq!(context["provisioner_driver_instance_id"], "shared");

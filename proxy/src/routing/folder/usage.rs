@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use driver_core::{Call, CapacityQuery, Error, Page, PageRequest, PageToken, Parameters};
+use driver_core::{Call, CapacityQuery, Error, PageRequest, Parameters};
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -116,27 +116,36 @@ async fn available(connection: &Connection) -> Result<u64, Error> {
 
 async fn volumes(connection: &Connection) -> Result<u64, Error> {
     let call = Call::within(PATIENCE);
-    let driver = connection.driver();
-    count(async |page| driver.list_volumes(&call, &page).await).await
+    let mut count = 0;
+    let mut page = first_page();
+    loop {
+        let found = connection.driver().list_volumes(&call, &page).await?;
+        count += found.entries.len() as u64;
+        match found.next {
+            None => return Ok(count),
+            next => page.after = next,
+        }
+    }
 }
 
 async fn orphans(connection: &Connection) -> Result<u64, Error> {
     let call = Call::within(PATIENCE);
-    let driver = connection.driver();
     let before = SystemTime::now() - ORPHAN_AGE;
-    count(async |page| driver.orphans(&call, before, &page).await).await
+    let mut count = 0;
+    let mut page = first_page();
+    loop {
+        let found = connection.driver().orphans(&call, before, &page).await?;
+        count += found.entries.len() as u64;
+        match found.next {
+            None => return Ok(count),
+            next => page.after = next,
+        }
+    }
 }
 
-async fn count<T>(
-    mut page: impl AsyncFnMut(PageRequest) -> Result<Page<T>, Error>,
-) -> Result<u64, Error> {
-    let (mut count, mut after): (u64, Option<PageToken>) = (0, None);
-    loop {
-        let found = page(PageRequest { max: None, after }).await?;
-        count += found.entries.len() as u64;
-        after = found.next;
-        if after.is_none() {
-            return Ok(count);
-        }
+fn first_page() -> PageRequest {
+    PageRequest {
+        max: None,
+        after: None,
     }
 }

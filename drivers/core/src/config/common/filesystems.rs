@@ -1,7 +1,7 @@
 //! What the operator wants of filesystems, as the node takes it.
 
-use node_utils::FsType;
-use node_utils::filesystem::{
+use csi_types::FsType;
+use csi_types::filesystem::{
     CheckOptions, FilesystemKind, FilesystemSettings, InvalidOption, OptionWord,
 };
 

@@ -5,8 +5,8 @@ use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use node_utils::attachment::Hostpath;
-use node_utils::{AbsolutePath, Attachment};
+use csi_types::attachment::Hostpath;
+use csi_types::{AbsolutePath, Attachment};
 
 use crate::error::{Error, Kind};
 use crate::naming::snapshot_leaf;

@@ -1,14 +1,14 @@
 //! The further plans of a new volume: what exists is recognised, completed and marked.
 
+use csi_types::AbsolutePath;
 use driver_core::{Effect, Error, Kind};
-use node_utils::AbsolutePath;
 
 use super::{Create, Original};
 use crate::context;
 use crate::export::Export;
 use crate::name::DatasetName;
-use crate::observed::{Dataset, Picture, Snapshot, VolumeKind};
-use crate::plan::{Standing, going_on, is_complete};
+use crate::observed::{Dataset, Snapshot, State, VolumeKind};
+use crate::plan::{ExportStatus, going_on, is_complete};
 use crate::property::{Property, PropertyName, PropertyValue};
 use crate::step::{Plan, Step};
 
@@ -30,7 +30,7 @@ fn success() -> Property {
 
 /// Whether a snapshot provably came with the copy of that original: nobody but us takes helpers, and
 /// another one has the identity of the one that was sent, not only its name.
-fn is_mark_of(from: &Original, mark: &Snapshot, pool: &Picture) -> bool {
+fn is_mark_of(from: &Original, mark: &Snapshot, pool: &State) -> bool {
     let sent = pool.snapshot(&from.origin);
     from.helper || sent.is_some_and(|sent| sent.guid == mark.guid)
 }
@@ -47,7 +47,7 @@ impl<E: Export> Create<'_, E> {
     fn leftovers<'p>(
         &self,
         dataset: &Dataset,
-        pool: &'p Picture,
+        pool: &'p State,
     ) -> impl Iterator<Item = &'p Snapshot> {
         let from = self.from.as_ref();
         let helper = from.filter(|from| from.helper);
@@ -61,7 +61,7 @@ impl<E: Export> Create<'_, E> {
     }
 
     /// What seems to be the snapshot that came with the copy, by its name.
-    fn mark<'p>(&self, pool: &'p Picture) -> Option<&'p Snapshot> {
+    fn mark<'p>(&self, pool: &'p State) -> Option<&'p Snapshot> {
         // One that was begun as a copy stays one, whatever its class says by now.
         let begun = pool.dataset(self.name());
         let begun = begun.is_some_and(|begun| begun.origin().is_none() && !is_complete(begun));
@@ -82,7 +82,7 @@ impl<E: Export> Create<'_, E> {
     }
 
     /// Whether what exists was made from this request; otherwise why not.
-    pub(super) fn recognise(&self, dataset: &Dataset, pool: &Picture) -> Result<(), Error> {
+    pub(super) fn recognise(&self, dataset: &Dataset, pool: &State) -> Result<(), Error> {
         if dataset.kind != self.kind {
             return Err(self.conflict(format!("is a {}", dataset.kind)));
         }
@@ -116,7 +116,7 @@ impl<E: Export> Create<'_, E> {
     }
 
     /// Whether it is the part of a copy that was made from this request, and can go on.
-    pub(super) fn is_part(&self, dataset: &Dataset, pool: &Picture) -> bool {
+    pub(super) fn is_part(&self, dataset: &Dataset, pool: &State) -> bool {
         self.from.is_some() && dataset.resumes().is_some() && self.recognise(dataset, pool).is_ok()
     }
 
@@ -124,8 +124,8 @@ impl<E: Export> Create<'_, E> {
     pub(super) fn arriving(
         &self,
         dataset: &Dataset,
-        pool: &Picture,
-    ) -> Result<Plan<E::Request>, Error> {
+        pool: &State,
+    ) -> Result<Plan<E::Command>, Error> {
         self.refuse_another(dataset)?;
         if dataset.resumes().is_some() {
             self.recognise(dataset, pool)?;
@@ -178,13 +178,13 @@ impl<E: Export> Create<'_, E> {
     pub(super) fn complete(
         &self,
         dataset: &Dataset,
-        pool: &Picture,
-        standing: &Standing<E>,
-    ) -> Result<Plan<E::Request>, Error> {
+        pool: &State,
+        status: &ExportStatus<E>,
+    ) -> Result<Plan<E::Command>, Error> {
         self.recognise(dataset, pool)?;
         let resized = self.resized(dataset)?;
         // From here on it is this very volume, begun or whole: who asks for it must not forget it.
-        self.rest(dataset, pool, standing, resized)
+        self.rest(dataset, pool, status, resized)
             .map_err(|error| error.with_effect(Effect::Possible))
     }
 
@@ -192,10 +192,10 @@ impl<E: Export> Create<'_, E> {
     fn rest(
         &self,
         dataset: &Dataset,
-        pool: &Picture,
-        standing: &Standing<E>,
+        pool: &State,
+        status: &ExportStatus<E>,
         resized: Vec<Property>,
-    ) -> Result<Plan<E::Request>, Error> {
+    ) -> Result<Plan<E::Command>, Error> {
         let mut plan = Plan::about(self.name().clone());
         let complete = is_complete(dataset);
         let own = |property: &Property| dataset.properties.has(property);
@@ -207,7 +207,7 @@ impl<E: Export> Create<'_, E> {
         } else if !complete {
             let contract = self.policy.contract(self.request);
             properties.extend(contract.into_iter().filter(|property| !own(property)));
-            properties.extend(self.late(dataset, pool, standing)?);
+            properties.extend(self.late(dataset, pool, status)?);
         }
         if !properties.is_empty() {
             let object = self.name().clone().into();
@@ -227,14 +227,14 @@ impl<E: Export> Create<'_, E> {
                 }));
             plan.steps.extend(self.permitted(dataset)?);
         }
-        let acts = self.reach.establish(pool, standing)?;
+        let acts = self.export_ref.ensure(pool, status)?;
         if self.kind == VolumeKind::Zvol && acts.iter().any(|s| matches!(s, Step::Export(_))) {
             plan.step(Step::Settle(self.name().clone()));
         }
         let established = acts.is_empty();
         plan.steps.extend(acts);
         if !complete {
-            plan.steps.extend(self.marked(pool, standing, established)?);
+            plan.steps.extend(self.marked(pool, status, established)?);
         } else if !own(&success()) {
             plan.step(Step::Set {
                 object: self.name().clone().into(),
@@ -242,7 +242,7 @@ impl<E: Export> Create<'_, E> {
             });
         }
         if !plan.is_empty() {
-            self.reach.guard(&mut plan, dataset);
+            self.export_ref.guard(&mut plan, dataset);
         }
         Ok(plan)
     }
@@ -252,11 +252,14 @@ impl<E: Export> Create<'_, E> {
     fn late(
         &self,
         dataset: &Dataset,
-        pool: &Picture,
-        standing: &Standing<E>,
+        pool: &State,
+        status: &ExportStatus<E>,
     ) -> Result<Vec<Property>, Error> {
-        let subject = self.reach.subject(pool);
-        let of_export = self.reach.export.properties(&subject, &standing.asset);
+        let subject = self.export_ref.subject(pool);
+        let of_export = self
+            .export_ref
+            .export
+            .properties(&subject, &status.export_name);
         let sized = self.policy.quota && self.kind == VolumeKind::Filesystem;
         let mut all = self.policy.of_volume(self.kind, self.request)?;
         all.retain(|property| {
@@ -309,13 +312,17 @@ impl<E: Export> Create<'_, E> {
     /// The mark that it is complete, with the way to it, as soon as that is known.
     fn marked(
         &self,
-        pool: &Picture,
-        standing: &Standing<E>,
+        pool: &State,
+        status: &ExportStatus<E>,
         established: bool,
-    ) -> Result<Option<Step<E::Request>>, Error> {
-        let subject = self.reach.subject(pool);
-        let (asset, facts) = (&standing.asset, &standing.facts);
-        let Some(attachment) = self.reach.export.attachment(&subject, asset, facts)? else {
+    ) -> Result<Option<Step<E::Command>>, Error> {
+        let subject = self.export_ref.subject(pool);
+        let (export_name, facts) = (&status.export_name, &status.facts);
+        let Some(attachment) = self
+            .export_ref
+            .export
+            .attachment(&subject, export_name, facts)?
+        else {
             let why = "its export is there, and does not say how it is reached";
             return if established {
                 Err(self.refused(Kind::Internal).because(why))

@@ -8,7 +8,7 @@ use driver_core::{Error, Kind};
 use super::{Create, take};
 use crate::export::Export;
 use crate::name::{DatasetName, Object, SnapshotRef};
-use crate::observed::{Dataset, Look, Observed, Picture, Question, Snapshot, VolumeKind};
+use crate::observed::{Dataset, Observed, Query, Request, Snapshot, State, VolumeKind};
 use crate::plan::{Outcome, Verb, is_complete};
 use crate::property::{Properties, Property, PropertyName};
 use crate::step::{New, Plan, Step};
@@ -43,7 +43,7 @@ pub struct DropHelper {
 }
 
 /// What a source is and has, if it is there and whole.
-pub fn content_of<'p>(named: &Object, pool: &'p Picture) -> Option<(VolumeKind, &'p Properties)> {
+pub fn content_of<'p>(named: &Object, pool: &'p State) -> Option<(VolumeKind, &'p Properties)> {
     match named {
         Object::Snapshot(name) => {
             let there = |snapshot: &&Snapshot| !snapshot.is_doomed();
@@ -71,17 +71,17 @@ pub fn content_of<'p>(named: &Object, pool: &'p Picture) -> Option<(VolumeKind, 
 
 impl<E: Export> Create<'_, E> {
     /// What has to be looked at before anything comes.
-    pub fn looks_before(&self) -> Vec<Look> {
-        let mut looks = vec![Look::Family(self.name().clone())];
-        looks.extend(self.name().parent().map(Look::Dataset));
+    pub fn queries_before(&self) -> Vec<Query> {
+        let mut queries = vec![Query::Family(self.name().clone())];
+        queries.extend(self.name().parent().map(Query::Dataset));
         if self.kind == VolumeKind::Zvol {
-            looks.push(Look::System);
+            queries.push(Query::System);
         }
-        looks
+        queries
     }
 
     /// What there is of the volume.
-    pub fn arrival(&self, pool: &Picture) -> Result<Arrival, Error> {
+    pub fn arrival(&self, pool: &State) -> Result<Arrival, Error> {
         let Some(dataset) = pool.dataset(self.name()) else {
             return Ok(Arrival::Nothing);
         };
@@ -97,14 +97,14 @@ impl<E: Export> Create<'_, E> {
     }
 
     /// What a dataset of so much content has from its first moment.
-    pub fn properties_of(&self, pool: &Picture, least: u64) -> Result<Vec<Property>, Error> {
+    pub fn properties_of(&self, pool: &State, least: u64) -> Result<Vec<Property>, Error> {
         self.check_device(pool.system())?;
         let size = self.size(Some(least), self.block)?;
         self.properties(pool, size)
     }
 
     /// What a stream is received into has to exist.
-    pub fn parent<R>(&self, pool: &Picture) -> Option<Plan<R>> {
+    pub fn parent<R>(&self, pool: &State) -> Option<Plan<R>> {
         let parent = self.name().parent()?;
         if pool.dataset(&parent).is_some() {
             return None;
@@ -134,12 +134,12 @@ impl<R, A> Verb<R, A> for TakeHelper {
         format!("take snapshot {}", self.helper)
     }
 
-    fn question(&self, _: &Picture) -> Result<Question<R>, Error> {
-        let of = Look::Dataset(self.of.clone());
-        Ok(Question::of([of, Look::Snapshot(self.helper.clone())]))
+    fn request(&self, _: &State) -> Result<Request<R>, Error> {
+        let of = Query::Dataset(self.of.clone());
+        Ok(Request::of([of, Query::Snapshot(self.helper.clone())]))
     }
 
-    fn plan(&self, _: &Picture, seen: &Observed<A>, done: usize) -> Result<Outcome<(), R>, Error> {
+    fn plan(&self, _: &State, seen: &Observed<A>, done: usize) -> Result<Outcome<(), R>, Error> {
         if done > 0 {
             return Ok(Outcome::Done(()));
         }
@@ -162,11 +162,11 @@ impl<R, A> Verb<R, A> for DropHelper {
         format!("remove snapshot {}", self.helper)
     }
 
-    fn question(&self, _: &Picture) -> Result<Question<R>, Error> {
-        Ok(Question::of([Look::Snapshot(self.helper.clone())]))
+    fn request(&self, _: &State) -> Result<Request<R>, Error> {
+        Ok(Request::of([Query::Snapshot(self.helper.clone())]))
     }
 
-    fn plan(&self, _: &Picture, seen: &Observed<A>, _: usize) -> Result<Outcome<(), R>, Error> {
+    fn plan(&self, _: &State, seen: &Observed<A>, _: usize) -> Result<Outcome<(), R>, Error> {
         let helper = seen.pool.snapshot(&self.helper);
         let ours = |helper: &&Snapshot| helper.csi_name().is_none() && !helper.is_doomed();
         let Some(helper) = helper.filter(ours) else {

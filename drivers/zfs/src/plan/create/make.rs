@@ -7,7 +7,7 @@ use super::{Create, Original};
 use crate::export::Export;
 use crate::id;
 use crate::name::SnapshotRef;
-use crate::observed::{Picture, System, VolumeKind};
+use crate::observed::{State, System, VolumeKind};
 use crate::property::{Property, PropertyName};
 use crate::step::{New, Plan, Step};
 
@@ -20,7 +20,7 @@ struct Content {
 
 impl<E: Export> Create<'_, E> {
     /// The plan that makes the dataset.
-    pub(super) fn make<R>(&self, pool: &Picture) -> Result<Plan<R>, Error> {
+    pub(super) fn make<R>(&self, pool: &State) -> Result<Plan<R>, Error> {
         self.check_device(pool.system())?;
         let mut plan = Plan::about(self.name().clone());
         let Some(from) = &self.from else {
@@ -77,7 +77,7 @@ impl<E: Export> Create<'_, E> {
     }
 
     /// What every new dataset of this request has from its first moment.
-    pub(super) fn properties(&self, pool: &Picture, size: u64) -> Result<Vec<Property>, Error> {
+    pub(super) fn properties(&self, pool: &State, size: u64) -> Result<Vec<Property>, Error> {
         let mut all = self.policy.of_volume(self.kind, self.request)?;
         let mut lay_over = |property: Property| {
             all.retain(|other| other.name != property.name);
@@ -87,9 +87,9 @@ impl<E: Export> Create<'_, E> {
             let size = self.policy.size_of_filesystem(size);
             size.into_iter().for_each(&mut lay_over);
         }
-        let subject = self.reach.subject(pool);
-        let asset = self.reach.export.asset(&subject)?;
-        let of_export = self.reach.export.properties(&subject, &asset);
+        let subject = self.export_ref.subject(pool);
+        let export_name = self.export_ref.export.export_name(&subject)?;
+        let of_export = self.export_ref.export.properties(&subject, &export_name);
         of_export.into_iter().for_each(&mut lay_over);
         Ok(all)
     }
@@ -120,7 +120,7 @@ impl<E: Export> Create<'_, E> {
     }
 
     /// What a source holds, or why it cannot be one.
-    fn content(&self, from: &Original, pool: &Picture) -> Result<Content, Error> {
+    fn content(&self, from: &Original, pool: &State) -> Result<Content, Error> {
         let missing = || {
             let why = format!("{} does not exist", from.named);
             self.refused(Kind::NotFound).because(why)
@@ -150,7 +150,7 @@ impl<E: Export> Create<'_, E> {
 pub(in crate::plan) fn take<R>(
     plan: &mut Plan<R>,
     helper: &SnapshotRef,
-    pool: &Picture,
+    pool: &State,
 ) -> Result<(), String> {
     if let Some(old) = pool.snapshot(helper) {
         if old.csi_name().is_some() && !old.is_doomed() {

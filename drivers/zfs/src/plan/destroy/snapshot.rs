@@ -9,7 +9,7 @@ use driver_core::Error;
 use super::{Doomed, ties, were_asked};
 use crate::id::{At, Layout, SnapshotPlace};
 use crate::name::{DatasetName, SnapshotRef};
-use crate::observed::{Dataset, Look, Observed, Picture, Question, Snapshot};
+use crate::observed::{Dataset, Observed, Query, Request, Snapshot, State};
 use crate::plan::owner::Owner;
 use crate::plan::{Outcome, Verb, blocked};
 use crate::policy::value_of;
@@ -61,7 +61,7 @@ impl DeleteSnapshot<'_> {
     fn attached<R>(
         &self,
         name: &SnapshotRef,
-        pool: &Picture,
+        pool: &State,
         done: usize,
     ) -> Result<Outcome<(), R>, Error> {
         let mut plan = Plan::about(name.dataset.clone());
@@ -81,8 +81,8 @@ impl DeleteSnapshot<'_> {
     fn detached<R>(
         &self,
         name: &DatasetName,
-        asked: &Picture,
-        pool: &Picture,
+        asked: &State,
+        pool: &State,
         done: usize,
     ) -> Result<Outcome<(), R>, Error> {
         let doing = self.doing_it();
@@ -153,13 +153,13 @@ impl<R, A> Verb<R, A> for DeleteSnapshot<'_> {
         self.doing_it()
     }
 
-    fn question(&self, pool: &Picture) -> Result<Question<R>, Error> {
-        Ok(Question::of(match &self.place.at {
-            At::Attached(snapshot) => vec![Look::Snapshot(snapshot.clone())],
+    fn request(&self, pool: &State) -> Result<Request<R>, Error> {
+        Ok(Request::of(match &self.place.at {
+            At::Attached(snapshot) => vec![Query::Snapshot(snapshot.clone())],
             At::Detached(dataset) => {
                 // What else is in the container is no business of this one, and may be a lot.
-                let container = dataset.parent().map(Look::Dataset);
-                let itself = Look::Family(dataset.clone());
+                let container = dataset.parent().map(Query::Dataset);
+                let itself = Query::Family(dataset.clone());
                 let ties = ties(self.layout, dataset, pool);
                 std::iter::once(itself)
                     .chain(container)
@@ -171,7 +171,7 @@ impl<R, A> Verb<R, A> for DeleteSnapshot<'_> {
 
     fn plan(
         &self,
-        asked: &Picture,
+        asked: &State,
         seen: &Observed<A>,
         done: usize,
     ) -> Result<Outcome<(), R>, Error> {

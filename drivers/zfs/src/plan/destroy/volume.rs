@@ -8,8 +8,8 @@ use driver_core::{Error, VolumeId};
 use super::{Doomed, ties, were_asked};
 use crate::export::Export;
 use crate::id::Layout;
-use crate::observed::{Dataset, Look, Observed, Picture, Question};
-use crate::plan::{Outcome, Reach, Verb, blocked, is_complete};
+use crate::observed::{Dataset, Observed, Query, Request, State};
+use crate::plan::{ExportRef, Outcome, Verb, blocked, is_complete};
 use crate::property::{Property, PropertyName, PropertyValue};
 use crate::step::Plan;
 
@@ -19,7 +19,7 @@ pub struct DeleteVolume<'a, E> {
     /// Where things lie.
     pub layout: &'a Layout,
     /// The volume and its export.
-    pub reach: Reach<'a, E>,
+    pub export_ref: ExportRef<'a, E>,
 }
 
 // === impl DeleteVolume ===
@@ -33,41 +33,41 @@ impl<E: Export> DeleteVolume<'_, E> {
     }
 
     fn id(&self) -> &VolumeId {
-        self.reach.id
+        self.export_ref.id
     }
 }
 
-impl<E: Export> Verb<E::Request, E::Answer> for DeleteVolume<'_, E> {
+impl<E: Export> Verb<E::Command, E::Output> for DeleteVolume<'_, E> {
     type Done = ();
 
     fn doing(&self) -> String {
         format!("delete volume `{}`", self.id())
     }
 
-    fn question(&self, pool: &Picture) -> Result<Question<E::Request>, Error> {
-        let mut looks = vec![Look::Family(self.reach.dataset.clone())];
-        looks.extend(ties(self.layout, self.reach.dataset, pool));
-        Ok(Question {
-            looks,
-            properties: self.reach.export.reads(),
-            export: self.reach.look(pool)?,
+    fn request(&self, pool: &State) -> Result<Request<E::Command>, Error> {
+        let mut queries = vec![Query::Family(self.export_ref.dataset.clone())];
+        queries.extend(ties(self.layout, self.export_ref.dataset, pool));
+        Ok(Request {
+            queries,
+            properties: self.export_ref.export.reads(),
+            export: self.export_ref.commands(pool)?,
         })
     }
 
     fn plan(
         &self,
-        asked: &Picture,
-        seen: &Observed<E::Answer>,
+        asked: &State,
+        seen: &Observed<E::Output>,
         done: usize,
-    ) -> Result<Outcome<(), E::Request>, Error> {
+    ) -> Result<Outcome<(), E::Command>, Error> {
         let doing = self.doing();
-        let name = self.reach.dataset;
-        let Some(standing) = self.reach.standing(asked, seen)? else {
+        let name = self.export_ref.dataset;
+        let Some(status) = self.export_ref.status(asked, seen)? else {
             return Ok(Outcome::Ask);
         };
         let mut plan = Plan::about(name.clone());
         let Some(dataset) = seen.pool.dataset(name) else {
-            plan.steps = self.reach.withdraw(&seen.pool, &standing)?;
+            plan.steps = self.export_ref.remove(&seen.pool, &status)?;
             // Without the lock, what is not there may be in the making: by what a cut connection
             // left running.
             return Ok(if plan.is_empty() && done > 0 {
@@ -104,27 +104,27 @@ impl<E: Export> Verb<E::Request, E::Answer> for DeleteVolume<'_, E> {
         }
         // Whatever can be refused for good comes before this.
         plan.steps
-            .extend(self.reach.withdraw(&seen.pool, &standing)?);
+            .extend(self.export_ref.remove(&seen.pool, &status)?);
         doomed.destroy(&mut plan);
         Ok(Outcome::Do(plan))
     }
 
-    const REGRETS: bool = true;
+    const COMPENSATES: bool = true;
 
-    fn regret(
+    fn compensate(
         &self,
-        asked: &Picture,
-        seen: &Observed<E::Answer>,
-    ) -> Result<Option<Plan<E::Request>>, Error> {
-        let whole = seen.pool.dataset(self.reach.dataset);
+        asked: &State,
+        seen: &Observed<E::Output>,
+    ) -> Result<Option<Plan<E::Command>>, Error> {
+        let whole = seen.pool.dataset(self.export_ref.dataset);
         let whole = whole.filter(|dataset| Self::is_ours(dataset) && is_complete(dataset));
-        let standing = self.reach.standing(asked, seen)?;
-        let (Some(dataset), Some(standing)) = (whole, standing) else {
+        let status = self.export_ref.status(asked, seen)?;
+        let (Some(dataset), Some(status)) = (whole, status) else {
             return Ok(None);
         };
         let mut plan = Plan::about(dataset.name.clone());
-        self.reach.guard(&mut plan, dataset);
-        plan.steps = self.reach.establish(&seen.pool, &standing)?;
+        self.export_ref.guard(&mut plan, dataset);
+        plan.steps = self.export_ref.ensure(&seen.pool, &status)?;
         Ok((!plan.is_empty()).then_some(plan))
     }
 }

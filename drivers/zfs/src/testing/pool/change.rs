@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use csi_types::AbsolutePath;
 use driver_core::{Effect, Error, Kind};
-use node_utils::AbsolutePath;
 
-use super::flow::mark;
+use super::transfer::mark;
 use super::{Cut, Held, MemoryPool, Room};
 use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::VolumeKind;

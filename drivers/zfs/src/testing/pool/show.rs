@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::MemoryPool;
-use crate::backend::{Entry, ListQuery, Listed, Wanted};
+use crate::backend::{Entry, ListFilter, ListQuery, Listed};
 use crate::id::is_helper;
 use crate::name::{DatasetName, Object, SnapshotRef};
 use crate::observed::{
-    ALWAYS, Dataset, Guid, Look, OF_MEMBERS, Picture, Snapshot, System, VolumeKind,
+    ALWAYS, Dataset, Guid, OF_MEMBERS, Query, Snapshot, State, System, VolumeKind,
 };
 use crate::property::{Origin, Properties, PropertyName, Value};
 
@@ -26,12 +26,12 @@ fn of_member(properties: &Properties) -> Properties {
 
 impl MemoryPool {
     /// A pool of these looks that is not there.
-    pub fn missing(&self, looks: &[Look]) -> Option<String> {
-        let mut pools = looks.iter().flat_map(|look| match look {
-            Look::Dataset(name) | Look::Family(name) | Look::Nearest(name) => vec![name.pool()],
-            Look::Snapshot(snapshot) => vec![snapshot.dataset.pool()],
-            Look::Named { within, .. } => within.iter().map(DatasetName::pool).collect(),
-            Look::System => Vec::new(),
+    pub fn missing(&self, queries: &[Query]) -> Option<String> {
+        let mut pools = queries.iter().flat_map(|query| match query {
+            Query::Dataset(name) | Query::Family(name) | Query::Nearest(name) => vec![name.pool()],
+            Query::Snapshot(snapshot) => vec![snapshot.dataset.pool()],
+            Query::Named { within, .. } => within.iter().map(DatasetName::pool).collect(),
+            Query::System => Vec::new(),
         });
         let there = |pool: &str| self.datasets.keys().any(|name| name.as_str() == pool);
         pools.find(|pool| !there(pool)).map(str::to_owned)
@@ -138,23 +138,23 @@ impl MemoryPool {
     }
 
     /// What looks show: of datasets, only the properties that were asked for.
-    pub fn picture(&self, looks: &[Look], besides: &[PropertyName]) -> Picture {
-        let mut picture = Picture::default();
-        for look in looks {
-            match look {
-                Look::Dataset(name) => {
+    pub fn show(&self, queries: &[Query], besides: &[PropertyName]) -> State {
+        let mut state = State::default();
+        for query in queries {
+            match query {
+                Query::Dataset(name) => {
                     self.dataset_with(name, besides)
                         .into_iter()
-                        .for_each(|d| picture.add_dataset(d));
+                        .for_each(|d| state.add_dataset(d));
                 }
-                Look::Snapshot(name) => {
+                Query::Snapshot(name) => {
                     self.snapshot_with(name, besides)
                         .into_iter()
-                        .for_each(|s| picture.add_snapshot(s));
+                        .for_each(|s| state.add_snapshot(s));
                 }
-                Look::Family(name) => {
+                Query::Family(name) => {
                     if let Some(head) = self.dataset_with(name, besides) {
-                        picture.add_dataset(head);
+                        state.add_dataset(head);
                     }
                     let below = |other: &&DatasetName| other.parent().as_ref() == Some(name);
                     for mut member in self
@@ -164,33 +164,33 @@ impl MemoryPool {
                         .filter_map(|d| self.dataset(d))
                     {
                         member.properties = of_member(&member.properties);
-                        picture.add_dataset(member);
+                        state.add_dataset(member);
                     }
                     let own = self.snapshots.keys().filter(|s| s.dataset == *name);
                     for mut snapshot in own.filter_map(|s| self.snapshot(s)) {
                         snapshot.properties = of_member(&snapshot.properties);
-                        picture.add_snapshot(snapshot);
+                        state.add_snapshot(snapshot);
                     }
                 }
-                Look::Nearest(name) => {
+                Query::Nearest(name) => {
                     let above = name.with_ancestors();
                     let there = above
                         .iter()
                         .filter_map(|name| self.dataset_with(name, besides));
-                    there.for_each(|dataset| picture.add_dataset(dataset));
+                    there.for_each(|dataset| state.add_dataset(dataset));
                 }
-                Look::Named { within, name } => {
+                Query::Named { within, name } => {
                     for object in self.named(within, name) {
-                        picture.add_named(object);
+                        state.add_named(object);
                     }
                 }
-                Look::System => picture.set_system(System {
+                Query::System => state.set_system(System {
                     name: "Linux".into(),
                     release: "6.12".into(),
                 }),
             }
         }
-        picture
+        state
     }
 
     /// A dataset without what was not asked for.
@@ -227,23 +227,23 @@ impl MemoryPool {
     /// One part of a list.
     pub fn list(&self, query: &ListQuery) -> Listed {
         let mut entries = Vec::new();
-        for shelf in &query.shelves {
-            let depth = |name: &DatasetName| match name.below(&shelf.parent) {
-                Some(rest) => rest.split('/').count() == usize::from(shelf.depth),
-                None => *name == shelf.parent && shelf.depth == 0,
+        for scope in &query.scopes {
+            let depth = |name: &DatasetName| match name.below(&scope.parent) {
+                Some(rest) => rest.split('/').count() == usize::from(scope.depth),
+                None => *name == scope.parent && scope.depth == 0,
             };
-            if let Some(kind) = shelf.kind {
+            if let Some(kind) = scope.kind {
                 let of_kind = self
                     .datasets
                     .iter()
                     .filter(|(n, h)| depth(n) && h.kind == kind);
-                let having = of_kind.filter(|(name, held)| match &shelf.wanted {
-                    Wanted::Having(name) => held.own.contains_key(name),
-                    Wanted::Lacking(having, lacking) => {
+                let having = of_kind.filter(|(name, held)| match &scope.filter {
+                    ListFilter::Having(name) => held.own.contains_key(name),
+                    ListFilter::Lacking(having, lacking) => {
                         held.own.contains_key(having) && !held.own.contains_key(lacking)
                     }
-                    Wanted::Empty(mark) => held.own.contains_key(mark) && !self.children(name),
-                    Wanted::Helpers => false,
+                    ListFilter::Empty(mark) => held.own.contains_key(mark) && !self.children(name),
+                    ListFilter::Helpers => false,
                 });
                 entries.extend(
                     having
@@ -252,13 +252,13 @@ impl MemoryPool {
                 );
             } else {
                 let all = self.snapshots.iter().filter(|(n, _)| depth(&n.dataset));
-                let having = all.filter(|(name, cut)| match &shelf.wanted {
-                    Wanted::Having(name) => cut.own.contains_key(name),
-                    Wanted::Lacking(having, lacking) => {
+                let having = all.filter(|(name, cut)| match &scope.filter {
+                    ListFilter::Having(name) => cut.own.contains_key(name),
+                    ListFilter::Lacking(having, lacking) => {
                         cut.own.contains_key(having) && !cut.own.contains_key(lacking)
                     }
-                    Wanted::Empty(_) => false,
-                    Wanted::Helpers => is_helper(&name.leaf),
+                    ListFilter::Empty(_) => false,
+                    ListFilter::Helpers => is_helper(&name.leaf),
                 });
                 entries.extend(
                     having
@@ -267,11 +267,11 @@ impl MemoryPool {
                 );
             }
         }
-        entries.sort_by_key(Entry::place);
-        entries.retain(|entry| query.after.is_none_or(|after| entry.place() > after));
+        entries.sort_by_key(Entry::cursor);
+        entries.retain(|entry| query.after.is_none_or(|after| entry.cursor() > after));
         let more = entries.len() > query.max;
         entries.truncate(query.max);
-        let next = entries.last().filter(|_| more).map(Entry::place);
+        let next = entries.last().filter(|_| more).map(Entry::cursor);
         Listed { entries, next }
     }
 }

@@ -1,33 +1,33 @@
-//! A child whose output is read, or whose input is written, while it runs.
+//! A child process whose output is read, or whose input is written, while it runs.
 
 use async_trait::async_trait;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Child;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Running, STDERR_KEPT, Stop};
+use super::{ChildError, Running, STDERR_KEPT};
 use crate::command::Command;
 use crate::error::RunError;
 use crate::output::Output;
-use crate::stream::{Feed, Flow, PIECE};
+use crate::stream::{CHUNK, InputStream, OutputStream};
 
 /// A child that prints a stream.
-pub(in crate::local) struct Printing {
+pub(in crate::local) struct ChildOutput {
     command: Command,
     deadline: Instant,
-    /// `None` once it was seen to its end.
+    /// `None` once it ended.
     running: Option<Running>,
 }
 
-/// What a child that prints has done.
-enum Heard {
+/// The next event of a child whose output is read.
+enum ChildEvent {
     Piece(Vec<u8>),
     Ended(std::process::ExitStatus),
 }
 
-// === impl Printing ===
+// === impl ChildOutput ===
 
-impl Printing {
+impl ChildOutput {
     pub(in crate::local) fn new(child: Child, command: &Command) -> Self {
         Self {
             command: command.clone(),
@@ -37,43 +37,43 @@ impl Printing {
     }
 }
 
-impl std::fmt::Debug for Printing {
+impl std::fmt::Debug for ChildOutput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Printing")
+        f.debug_struct("ChildOutput")
             .field("command", &self.command)
             .finish_non_exhaustive()
     }
 }
 
 #[async_trait]
-impl Flow for Printing {
+impl OutputStream for ChildOutput {
     async fn next(&mut self) -> Result<Option<Vec<u8>>, RunError> {
         let Some(mut running) = self.running.take() else {
             return Ok(None);
         };
-        let Ok(heard) = timeout_at(self.deadline, running.listen()).await else {
-            return Err(late(running, &self.command).await);
+        let Ok(event) = timeout_at(self.deadline, running.next_event()).await else {
+            return Err(deadline_exceeded(running, &self.command).await);
         };
-        match heard {
-            Ok(Heard::Piece(piece)) => {
+        match event {
+            Ok(ChildEvent::Piece(piece)) => {
                 self.running = Some(running);
                 Ok(Some(piece))
             }
-            Ok(Heard::Ended(status)) => {
-                // Nothing of the stream is left there: what is kept is what it complained of.
+            Ok(ChildEvent::Ended(status)) => {
+                // The stream is at its end; only standard error is left.
                 let output = running.into_output(status, STDERR_KEPT);
-                let output = output.map_err(|stop| stop.of(&self.command))?;
+                let output = output.map_err(|stop| stop.into_run_error(&self.command))?;
                 output.check(&self.command).map(|_| None)
             }
             Err(stop) => {
                 running.kill().await;
-                Err(stop.of(&self.command))
+                Err(stop.into_run_error(&self.command))
             }
         }
     }
 }
 
-async fn late(running: Running, command: &Command) -> RunError {
+async fn deadline_exceeded(running: Running, command: &Command) -> RunError {
     RunError::Deadline {
         command: command.masked(),
         after: command.deadline(),
@@ -81,11 +81,11 @@ async fn late(running: Running, command: &Command) -> RunError {
     }
 }
 
-/// Gives a child what it reads, and waits for its end.
-pub(in crate::local) async fn fed(
+/// Writes the input of a child and waits for its end.
+pub(in crate::local) async fn run_with_input(
     child: Child,
     command: &Command,
-    feed: &mut dyn Feed,
+    input: &mut dyn InputStream,
 ) -> Result<Output, RunError> {
     let deadline = Instant::now() + command.deadline();
     let mut running = Running::new(child);
@@ -93,9 +93,9 @@ pub(in crate::local) async fn fed(
     let stdin = running.stdin.take();
     let pump = async move {
         let Some(mut pipe) = stdin else { return };
-        // A child that does not care for the rest says by its status what it thinks of that. One
-        // whose input was cut has to see by itself that it is not all.
-        while let Ok(Some(piece)) = feed.next().await {
+        // A child may close its input early; its status decides. A child whose input was aborted must notice that
+        // itself.
+        while let Ok(Some(piece)) = input.next().await {
             if pipe.write_all(&piece).await.is_err() {
                 return;
             }
@@ -115,30 +115,30 @@ pub(in crate::local) async fn fed(
     match driven {
         Ok(Ok(status)) => running
             .into_output(status, cap)
-            .map_err(|stop| stop.of(command)),
+            .map_err(|stop| stop.into_run_error(command)),
         Ok(Err(stop)) => {
             running.kill().await;
-            Err(stop.of(command))
+            Err(stop.into_run_error(command))
         }
-        Err(_) => Err(late(running, command).await),
+        Err(_) => Err(deadline_exceeded(running, command).await),
     }
 }
 
 // === impl Running ===
 
 impl Running {
-    /// The next piece of what it prints; its end, once it has closed its output and ended.
-    async fn listen(&mut self) -> Result<Heard, Stop> {
-        let mut piece = Vec::with_capacity(PIECE);
+    /// The next chunk of its output, or its status after it closed its output and ended.
+    async fn next_event(&mut self) -> Result<ChildEvent, ChildError> {
+        let mut piece = Vec::with_capacity(CHUNK);
         loop {
             let Some(pipe) = &mut self.stdout.pipe else {
-                return self.ended().await.map(Heard::Ended);
+                return self.ended().await.map(ChildEvent::Ended);
             };
             tokio::select! {
                 read = pipe.read_buf(&mut piece) => match read {
                     Ok(0) => self.stdout.pipe = None,
-                    Ok(_) => return Ok(Heard::Piece(piece)),
-                    Err(error) => return Err(Stop::Wait(error)),
+                    Ok(_) => return Ok(ChildEvent::Piece(piece)),
+                    Err(error) => return Err(ChildError::Wait(error)),
                 },
                 () = self.stderr.fill(), if self.stderr.pipe.is_some() => {
                     self.stderr.keep_last(STDERR_KEPT);
@@ -147,10 +147,10 @@ impl Running {
         }
     }
 
-    async fn ended(&mut self) -> Result<std::process::ExitStatus, Stop> {
+    async fn ended(&mut self) -> Result<std::process::ExitStatus, ChildError> {
         loop {
             tokio::select! {
-                status = self.child.wait() => return status.map_err(Stop::Wait),
+                status = self.child.wait() => return status.map_err(ChildError::Wait),
                 () = self.stderr.fill(), if self.stderr.pipe.is_some() => {
                     self.stderr.keep_last(STDERR_KEPT);
                 }
@@ -161,7 +161,7 @@ impl Running {
 
 #[cfg(test)]
 mod tests {
-    use crate::stream::{Cut, Feed, Flow};
+    use crate::stream::{InputAborted, InputStream, OutputStream};
     use crate::{Command, Local, Program, RunError, Runner};
     use async_trait::async_trait;
     use std::time::Duration;
@@ -172,22 +172,22 @@ mod tests {
         Command::new(SH).args(["-c", text])
     }
 
-    /// So many pieces, and then the end or a cut.
+    /// This many chunks, then the end or an abort.
     struct Pieces(usize, bool);
 
     #[async_trait]
-    impl Feed for Pieces {
-        async fn next(&mut self) -> Result<Option<Vec<u8>>, Cut> {
+    impl InputStream for Pieces {
+        async fn next(&mut self) -> Result<Option<Vec<u8>>, InputAborted> {
             match self.0.checked_sub(1) {
                 Some(left) => self.0 = left,
-                None if self.1 => return Err(Cut),
+                None if self.1 => return Err(InputAborted),
                 None => return Ok(None),
             }
             Ok(Some(vec![b'x'; 100_000]))
         }
     }
 
-    async fn all(flow: &mut dyn Flow) -> Result<usize, RunError> {
+    async fn all(flow: &mut dyn OutputStream) -> Result<usize, RunError> {
         let mut bytes = 0;
         while let Some(piece) = flow.next().await? {
             assert!(!piece.is_empty());
@@ -199,7 +199,7 @@ mod tests {
     #[tokio::test]
     async fn a_stream_that_was_seen_to_its_end_is_whole() {
         let command = sh("echo noise >&2; head -c 10000000 /dev/zero");
-        let mut flow = Local::new().pour(&command).await.unwrap();
+        let mut flow = Local::new().stream_output(&command).await.unwrap();
         assert_eq!(all(&mut *flow).await.unwrap(), 10_000_000);
         assert_eq!(flow.next().await.unwrap(), None);
     }
@@ -207,7 +207,7 @@ mod tests {
     #[tokio::test]
     async fn one_whose_command_fails_in_the_end_is_an_error_however_much_came() {
         let command = sh("head -c 1000000 /dev/zero; echo broken >&2; exit 3");
-        let mut flow = Local::new().pour(&command).await.unwrap();
+        let mut flow = Local::new().stream_output(&command).await.unwrap();
         let error = all(&mut *flow).await.unwrap_err();
         assert_eq!(error.exit_code(), Some(3));
         assert_eq!(error.stderr(), "broken");
@@ -216,7 +216,7 @@ mod tests {
     #[tokio::test]
     async fn one_that_takes_too_long_is_killed() {
         let command = sh("echo a; exec sleep 100").within(Duration::from_millis(300));
-        let mut flow = Local::new().pour(&command).await.unwrap();
+        let mut flow = Local::new().stream_output(&command).await.unwrap();
         assert_eq!(flow.next().await.unwrap(), Some(b"a\n".to_vec()));
         let error = flow.next().await.unwrap_err();
         assert!(matches!(error, RunError::Deadline { .. }), "{error:?}");
@@ -225,14 +225,14 @@ mod tests {
     #[tokio::test]
     async fn a_command_is_given_all_of_its_feed() {
         let (command, all) = (sh("wc -c"), &mut Pieces(50, false));
-        let output = Local::new().feed(&command, all).await.unwrap();
+        let output = Local::new().run_with_input(&command, all).await.unwrap();
         assert_eq!(output.text().trim(), "5000000");
     }
 
     #[tokio::test]
     async fn a_cut_feed_ends_the_input_and_the_command_says_how_it_ended() {
         let (command, some) = (sh("wc -c; exit 4"), &mut Pieces(2, true));
-        let output = Local::new().feed(&command, some).await.unwrap();
+        let output = Local::new().run_with_input(&command, some).await.unwrap();
         assert_eq!(output.status, crate::Status::Exit(4));
         assert_eq!(output.text().trim(), "200000");
     }
@@ -240,7 +240,9 @@ mod tests {
     #[tokio::test]
     async fn a_command_that_wants_no_more_ends_the_feed() {
         let endless = &mut Pieces(usize::MAX, false);
-        let output = Local::new().feed(&sh("head -c 5; exit 7"), endless).await;
+        let output = Local::new()
+            .run_with_input(&sh("head -c 5; exit 7"), endless)
+            .await;
         assert_eq!(output.unwrap().status, crate::Status::Exit(7));
     }
 
@@ -248,17 +250,20 @@ mod tests {
     async fn a_command_that_does_not_read_is_killed_in_time() {
         let command = sh("exec sleep 100").within(Duration::from_millis(300));
         let endless = &mut Pieces(usize::MAX, false);
-        let error = Local::new().feed(&command, endless).await.unwrap_err();
+        let error = Local::new()
+            .run_with_input(&command, endless)
+            .await
+            .unwrap_err();
         assert!(matches!(error, RunError::Deadline { .. }), "{error:?}");
     }
 
     #[tokio::test]
     async fn a_command_with_an_input_of_its_own_is_refused() {
         let command = sh("cat").stdin("x");
-        assert!(Local::new().pour(&command).await.is_err());
+        assert!(Local::new().stream_output(&command).await.is_err());
         assert!(
             Local::new()
-                .feed(&command, &mut Pieces(1, false))
+                .run_with_input(&command, &mut Pieces(1, false))
                 .await
                 .is_err()
         );

@@ -3,11 +3,11 @@
 //! Only the keys of that way are read, so that one secret may serve several volumes. A key that is
 //! no good is refused without being shown: whoever mistyped may have typed the secret there.
 
+use csi_types::secrets::SettingName;
+use csi_types::{Attachment, StageSecrets};
 use driver_core::Error;
 use driver_core::volume::Secrets;
-use node_utils::secrets::SettingName;
 use node_utils::tools::Variable;
-use node_utils::{Attachment, StageSecrets};
 
 use crate::csi::scoped_secrets::{scoped, scoped_below};
 

@@ -1,8 +1,8 @@
 //! How volumes may be used on this node, and which options count.
 
+use csi_types::{AccessMode, MountAccess};
 use driver_core::NodeId;
 use driver_core::config::NoEnvironment;
-use node_utils::{AccessMode, MountAccess};
 
 use super::*;
 use crate::app::{App, Environment, honours_group};

@@ -1,0 +1,296 @@
+//! Work in progress, before it gets its final name by one rename.
+//!
+//! An empty volume is made under a temporary name in its collection, a copy in the folder
+//! `.omnibus-csi/making`. What is deleted is moved to `.omnibus-csi/trash` before it is removed.
+//!
+//! What a killed process leaves is never taken for a volume. A later call removes it (see [`cleanup`]).
+//! A process that makes copies holds a lock in `.omnibus-csi/makers`, so that its work is not taken for a
+//! leftover.
+
+mod cleanup;
+mod lock;
+
+use std::fmt::Write as _;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::SystemTime;
+
+use driver_core::{Call, Error};
+use node_utils::Root;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use sha2::{Digest, Sha256};
+
+use crate::crash_points;
+use crate::disk;
+use crate::failure::{change, failed};
+pub(crate) use lock::LockFile;
+
+/// The folder of work in progress.
+pub(crate) const PRIVATE: &str = ".omnibus-csi";
+const MAKING: &str = "making";
+const TRASH: &str = "trash";
+const LOCKS: &str = "makers";
+/// The prefix of temporary names in a collection; no id has it.
+const TEMPORARY: &str = ".omnibus-csi-";
+/// The name of what is being filled, in its folder.
+const TREE: &str = "tree";
+/// The lock for giving a name to a snapshot. No instance has such a name.
+const NAMES: &str = "names";
+
+/// What a process knows of its own work. Nothing depends on it after a restart.
+#[derive(Debug)]
+pub(crate) struct StagingArea {
+    instance: String,
+    number: AtomicU64,
+    lock: Mutex<Weak<LockFile>>,
+    needs_cleanup: AtomicBool,
+}
+
+/// The folders, open for one call.
+#[derive(Debug)]
+pub(crate) struct OpenStagingArea<'a> {
+    area: &'a StagingArea,
+    base: &'a Root,
+    private: OwnedFd,
+    making: OwnedFd,
+}
+
+/// Something being made. Dropped without [`Staged::commit`], it is removed or goes to the trash.
+#[derive(Debug)]
+pub(crate) struct Staged<'a> {
+    /// Where it lies until then, and under which name.
+    place: BorrowedFd<'a>,
+    entry: String,
+    tree: OwnedFd,
+    filled: Option<StagedFolder<'a>>,
+    committed: bool,
+}
+
+/// What comes with something that is filled: a folder around it, which also has room for links.
+#[derive(Debug)]
+struct StagedFolder<'a> {
+    staging: &'a OpenStagingArea<'a>,
+    folder: OwnedFd,
+    _lock: Arc<LockFile>,
+}
+
+// === impl StagingArea ===
+
+impl StagingArea {
+    pub(crate) fn new() -> Self {
+        static INSTANCES: AtomicU64 = AtomicU64::new(0);
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let instance = format!(
+            "{:x}-{:x}-{:x}",
+            std::process::id(),
+            now.as_nanos(),
+            INSTANCES.fetch_add(1, Ordering::Relaxed)
+        );
+        Self {
+            instance,
+            number: AtomicU64::new(0),
+            lock: Mutex::new(Weak::new()),
+            // The first change looks for what an earlier process left.
+            needs_cleanup: AtomicBool::new(true),
+        }
+    }
+
+    /// An empty directory in its collection, where it inherits what directories made there inherit. It is
+    /// not locked: if another process removes it as a leftover, a step says `NOENT` and it is made again.
+    pub(crate) fn make_empty<'a>(
+        &self,
+        collection: BorrowedFd<'a>,
+        mode: u32,
+    ) -> Result<Staged<'a>, Errno> {
+        let entry = format!("{TEMPORARY}{}", self.next());
+        Ok(Staged {
+            place: collection,
+            tree: make_dir(collection, &entry, mode)?,
+            entry,
+            filled: None,
+            committed: false,
+        })
+    }
+
+    /// Opens the folders; makes them if they are missing.
+    pub(crate) fn open<'a>(&'a self, base: &'a Root) -> Result<OpenStagingArea<'a>, Error> {
+        let open = || {
+            let private = disk::open_path(base, PRIVATE)?;
+            let making = disk::open_path(&private, MAKING)?;
+            Ok((private, making))
+        };
+        let (private, making) = match open() {
+            Err(Errno::NOENT) => prepare(base).and_then(|()| open()),
+            done => done,
+        }
+        .map_err(|errno| failed(format!("opening {PRIVATE} in {}", base.path()), errno))?;
+        Ok(OpenStagingArea {
+            area: self,
+            base,
+            private,
+            making,
+        })
+    }
+
+    fn next(&self) -> String {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        format!("{}.{number}", self.instance)
+    }
+
+    /// The lock of this process, shared by all that it fills.
+    fn lock(&self, locks: BorrowedFd<'_>) -> Result<Arc<LockFile>, Errno> {
+        let mut current = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lock) = current.upgrade() {
+            return Ok(lock);
+        }
+        let lock = Arc::new(LockFile::take(locks, &self.instance)?);
+        *current = Arc::downgrade(&lock);
+        Ok(lock)
+    }
+}
+
+/// Makes the folders. Another process may do so at the same time.
+fn prepare(base: &Root) -> Result<(), Errno> {
+    disk::ensure_dir(base, PRIVATE, 0o700)?;
+    crash_points::mark("prepare");
+    let private = disk::open_path(base, PRIVATE)?;
+    // The one that is looked for comes last: where it is, the others are.
+    for name in [LOCKS, TRASH, MAKING] {
+        disk::ensure_dir(&private, name, 0o700)?;
+        crash_points::mark("prepare");
+    }
+    Ok(())
+}
+
+fn make_dir(parent: BorrowedFd<'_>, name: &str, mode: u32) -> Result<OwnedFd, Errno> {
+    rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode))?;
+    crash_points::mark("make directory");
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(parent, name, flags, Mode::empty())
+}
+
+/// What entries of the trash begin with that were `name` in `collection`.
+fn trash_prefix(collection: &str, name: &str) -> String {
+    let digest = Sha256::digest(format!("{collection}/{name}"));
+    digest[..16].iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+// === impl OpenStagingArea ===
+
+impl OpenStagingArea<'_> {
+    /// A directory to be filled, with a folder around it.
+    pub(crate) fn make_filled(&self) -> Result<Staged<'_>, Errno> {
+        let locks = disk::open_path(&self.private, LOCKS)?;
+        let lock = self.area.lock(locks.as_fd())?;
+        let entry = self.area.next();
+        let place = self.making.as_fd();
+        let folder = make_dir(place, &entry, 0o700)?;
+        let tree = make_dir(folder.as_fd(), TREE, 0o700);
+        if tree.is_err() {
+            self.discard(&entry);
+        }
+        let tree = tree?;
+        // Nothing is inherited from the base: a copy has the permissions of its source only.
+        for acl in ["system.posix_acl_default", "system.posix_acl_access"] {
+            let _ = rustix::fs::fremovexattr(&tree, acl);
+        }
+        Ok(Staged {
+            place,
+            entry,
+            tree,
+            filled: Some(StagedFolder {
+                staging: self,
+                folder,
+                _lock: lock,
+            }),
+            committed: false,
+        })
+    }
+
+    /// Held by one process at a time while it looks whether a name is free and takes it.
+    pub(crate) fn lock_names(&self) -> Result<LockFile, Errno> {
+        let locks = disk::open_path(&self.private, LOCKS)?;
+        LockFile::take(locks.as_fd(), NAMES)
+    }
+
+    fn discard(&self, entry: &str) {
+        if rustix::fs::unlinkat(&self.making, entry, AtFlags::REMOVEDIR).is_ok() {
+            return;
+        }
+        self.area.needs_cleanup.store(true, Ordering::Release);
+        let _ = self.to_trash(self.making.as_fd(), entry, MAKING);
+    }
+
+    /// Moves `name` into the trash; it is gone from `from` at once or not at all.
+    pub(crate) fn to_trash(
+        &self,
+        from: BorrowedFd<'_>,
+        name: &str,
+        collection: &str,
+    ) -> Result<(), Errno> {
+        let entry = format!("{}.{}", trash_prefix(collection, name), self.area.next());
+        let trash = disk::open_path(&self.private, TRASH)?;
+        rustix::fs::renameat(from, name, &trash, entry.as_str())?;
+        crash_points::mark("move to trash");
+        Ok(())
+    }
+}
+
+// === impl Staged ===
+
+impl Staged<'_> {
+    /// The directory itself.
+    pub(crate) fn dir(&self) -> BorrowedFd<'_> {
+        self.tree.as_fd()
+    }
+
+    /// Room beside a directory that is filled, for the time of the making.
+    pub(crate) fn folder(&self) -> BorrowedFd<'_> {
+        let filled = self.filled.as_ref();
+        filled.map_or(&self.tree, |filled| &filled.folder).as_fd()
+    }
+
+    /// Gives it its final name: the only step that is visible to callers. `EXIST` if
+    /// something has that name.
+    pub(crate) fn commit(
+        mut self,
+        call: &Call,
+        collection: BorrowedFd<'_>,
+        name: &str,
+    ) -> Result<(), Errno> {
+        let from = match &self.filled {
+            Some(filled) => (filled.folder.as_fd(), TREE),
+            None => (self.place, self.entry.as_str()),
+        };
+        change(call, || disk::rename_new(from, (collection, name)))?;
+        crash_points::mark("rename");
+        self.committed = true;
+        if let Some(filled) = &self.filled {
+            filled.staging.discard(&self.entry);
+            // Its content is on the disk already. Its name has to be before the call returns.
+            if let Err(errno) = disk::open_dir(collection, ".").and_then(rustix::fs::fsync) {
+                tracing::warn!(name, error = %errno, "the name could not be written to the disk yet");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Staged<'_> {
+    fn drop(&mut self) {
+        match &self.filled {
+            _ if self.committed => {}
+            Some(filled) => filled.staging.discard(&self.entry),
+            None => {
+                let _ = rustix::fs::unlinkat(self.place, &*self.entry, AtFlags::REMOVEDIR);
+            }
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The driver on real directories.
+
+mod base;
+mod clients;
+mod common;
+mod contract;
+mod copies;
+mod fidelity;
+mod refused;
+mod snapshots;
+mod volumes;

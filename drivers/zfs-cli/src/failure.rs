@@ -1,0 +1,227 @@
+//! What `zfs` and its host complain about, as kinds of errors.
+//!
+//! The words themselves are in `reasons`. Words that nobody knows are never success, and never more than a
+//! defect: `Internal`.
+
+#[cfg(test)]
+mod captured;
+mod reasons;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::time::Duration;
+
+use driver_core::{Effect, Error, Kind};
+use exec::{Output, RunError};
+
+use self::reasons::{OF_HOST, OF_ZFS, Reason};
+use super::steps::STALE;
+use driver_zfs::step::{Failed, Next};
+
+/// What a lock says whose turn did not come in time. Then what it is around has not begun.
+const NO_TURN: &str = "no turn within ";
+
+/// What we say of a filesystem that nfsd keeps busy; the seconds follow.
+const KEPT: &str = "nfsd keeps it for ";
+
+/// What our looks say where it is not known either whether the pool is there.
+const UNKNOWN_POOL: &Reason = &(
+    "its pool cannot be looked at",
+    Kind::Internal,
+    Next::Tell,
+    "see `zpool status` on the storage host",
+);
+
+/// What `zfs` says where an object is not there. A missing pool is a missing dataset to it, so looks
+/// ask for that besides.
+const ABSENT: [&str; 3] = [
+    "dataset does not exist",
+    "no such pool or dataset",
+    "could not find any snapshots",
+];
+
+const NOT_INSTALLED: &str = "it is not installed there, or not where the configuration says";
+
+/// What a host complained about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Complaint(String);
+
+/// What it means that a command of ours failed while it was `doing` something.
+pub(super) fn of(error: &RunError, doing: &str, effect: Effect) -> Failed {
+    let said = error.stderr();
+    let mut failed = read(error, effect, reason(said), describe(error, doing));
+    if let (Next::Wait, Some(known)) = (failed.next, kept_for(said)) {
+        failed.next = Next::WaitFor(known);
+    }
+    failed
+}
+
+/// How long nfsd keeps a filesystem busy, if that is said.
+fn kept_for(said: &str) -> Option<Duration> {
+    let (_, rest) = said.split_once(KEPT)?;
+    let (seconds, _) = rest.split_once(' ')?;
+    seconds.parse().ok().map(Duration::from_secs)
+}
+
+/// What a failed command of an export means. The words of its tools are not known here, and may be
+/// those of `zfs` in another sense.
+pub(super) fn of_export(error: &RunError, effect: Effect) -> Failed {
+    let said = with_causes(error.to_string(), error);
+    let mut failed = read(error, effect, find(OF_HOST, error.stderr()), said);
+    if failed.next == Next::Queue && error.stderr().trim().starts_with(NO_TURN) {
+        failed.error = failed.error.with_effect(Effect::None);
+    }
+    failed
+}
+
+/// What a failed command means whose words mean `reason`.
+fn read(error: &RunError, effect: Effect, reason: Option<&Reason>, said: String) -> Failed {
+    let (kind, next, advice) = match (error, reason) {
+        (RunError::Failed { .. }, Some((_, kind, next, advice))) => (*kind, *next, *advice),
+        (RunError::Unreachable { .. } | RunError::Lost { .. }, _) => {
+            (Kind::Unreachable, Next::Tell, "")
+        }
+        (RunError::Deadline { .. }, _) => (Kind::Timeout, Next::Tell, ""),
+        (RunError::QueueTimeout { .. }, _) => {
+            let advice = "another change of the same volume is not over yet";
+            (Kind::Pending, Next::Tell, advice)
+        }
+        (RunError::NotFound { .. }, _) => (Kind::Internal, Next::Tell, NOT_INSTALLED),
+        // What a shell says of a program that one of our scripts begins.
+        (RunError::Failed { .. }, None) if error.exit_code() == Some(127) => {
+            (Kind::Internal, Next::Tell, NOT_INSTALLED)
+        }
+        (RunError::OutputTooLarge { .. }, _) => {
+            let advice = "there are too many snapshots of one volume on the storage host";
+            (Kind::Internal, Next::Tell, advice)
+        }
+        _ => (Kind::Internal, Next::Tell, ""),
+    };
+    let effect = match error.effect() {
+        exec::Effect::None => Effect::None,
+        exec::Effect::Possible => effect,
+    };
+    let error = Error::new(kind, "run commands on the storage host")
+        .because(Complaint(said))
+        .with_effect(effect);
+    let error = if advice.is_empty() {
+        error
+    } else {
+        error.advise(advice)
+    };
+    Failed { next, error }
+}
+
+fn find(reasons: &'static [Reason], said: &str) -> Option<&'static Reason> {
+    reasons.iter().find(|(piece, ..)| said.contains(piece))
+}
+
+fn reason(said: &str) -> Option<&'static Reason> {
+    if let Some(reason) = find(OF_HOST, said) {
+        return Some(reason);
+    }
+    if !said.contains(UNKNOWN_POOL.0) {
+        return find(OF_ZFS, said);
+    }
+    // That something is absent proves nothing then.
+    let mut others = said.lines().filter(|line| !is_absence(line));
+    let known = others.find_map(|line| find(OF_ZFS, line));
+    known.or(Some(UNKNOWN_POOL))
+}
+
+/// What happened to a command of ours. It is named by what it does: most of them are scripts, whose
+/// text would hide what matters.
+fn describe(error: &RunError, doing: &str) -> String {
+    match error {
+        RunError::Failed { status, stderr, .. } => {
+            format!("{doing}: {status}{}", stderr.without(is_how_to_go_on))
+        }
+        RunError::Deadline { after, .. } => format!("{doing}: no end within {after:?}"),
+        RunError::OutputTooLarge { cap, .. } => format!("{doing}: more than {cap} bytes of output"),
+        RunError::QueueTimeout { waited, .. } => format!("{doing}: no turn within {waited:?}"),
+        RunError::NotFound { .. } => format!("{doing}: {error}"),
+        RunError::Lost { .. } => with_causes(format!("{doing}: its end was not seen"), error),
+        RunError::Unreachable { .. } => with_causes(format!("{doing}: not begun"), error),
+        RunError::Invalid { .. } | RunError::Spawn { .. } => with_causes(doing.to_owned(), error),
+    }
+}
+
+/// The words with the causes of an error, in one line.
+fn with_causes(mut line: String, error: &RunError) -> String {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        line.push_str(": ");
+        line.push_str(&error.to_string());
+        cause = error.source();
+    }
+    line
+}
+
+/// Whether a guard has found something else than what was observed, or nothing.
+pub(super) fn is_stale(error: &RunError) -> bool {
+    let said = error.stderr();
+    said.contains(STALE) || ABSENT.iter().any(|absent| said.contains(absent))
+}
+
+/// Whether a command that reads has complained about nothing but objects that are not there.
+pub(super) fn is_only_absence(output: &Output) -> bool {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let complaints = || said.lines().filter(|line| !is_noise(line));
+    output.status.code() == Some(0)
+        || (complaints().next().is_some() && complaints().all(is_absence))
+}
+
+fn is_absence(line: &str) -> bool {
+    ABSENT.iter().any(|absent| line.contains(absent))
+}
+
+/// Whether a line says how somebody goes on with a copy that was cut: its retry does, and a token fills a
+/// screen.
+fn is_how_to_go_on(line: &str) -> bool {
+    let words = ["A resuming stream can be generated", "zfs send -t "];
+    words.iter().any(|word| line.trim().starts_with(word))
+}
+
+/// Whether a line says nothing about the question: `sudo` warns of a host that cannot resolve its own
+/// name, and shells of a locale that is not installed, whatever they run.
+fn is_noise(line: &str) -> bool {
+    let of_sudo = line.starts_with("sudo: ") && find(OF_HOST, line).is_none();
+    let of_shell = line.split_once(": ").is_some_and(|(program, rest)| {
+        !program.contains(' ') && rest.contains("warning: setlocale: ")
+    });
+    line.trim().is_empty() || of_sudo || of_shell
+}
+
+// === impl Complaint ===
+
+impl Complaint {
+    pub(super) fn of(output: &Output) -> Self {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let words: Vec<&str> = said.split_whitespace().collect();
+        let text: String = words.join(" ").chars().take(1024).collect();
+        Self(format!("{}: {text}", output.status))
+    }
+
+    /// As the error of a command that only reads.
+    pub(super) fn into_error(self, doing: &str) -> Error {
+        let (kind, advice) = match reason(&self.0) {
+            Some((_, kind, _, advice)) => (*kind, *advice),
+            None => (Kind::Internal, ""),
+        };
+        let error = Error::new(kind, doing).because(self);
+        if advice.is_empty() {
+            error
+        } else {
+            error.advise(advice)
+        }
+    }
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Complaint {}

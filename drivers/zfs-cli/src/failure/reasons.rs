@@ -1,0 +1,458 @@
+//! The words of `zfs` and of its host, and what they mean.
+//!
+//! The table of the tests, in `words`, says for each of them which versions say it and how that is known.
+
+use driver_core::Kind;
+
+use super::{KEPT, NO_TURN, NOT_INSTALLED};
+use driver_zfs::step::Next;
+
+/// A piece of a complaint, what it means, what can be done by us, and what by others.
+pub(super) type Reason = (&'static str, Kind, Next, &'static str);
+
+const ALLOW: &str = "set zfs.cli.sudoEnabled, log in as root, or see `zfs allow`";
+const ROOT: &str = "set zfs.cli.sudoEnabled, or log in as root";
+const PROPERTIES: &str =
+    "see zfs.datasetProperties and zfs.snapshotProperties in the configuration";
+const NAMES: &str = "shorten zfs.datasetParentName, or _private.csi.volume.idTemplate";
+const PART: &str = "somebody else receives into it: let that end, or end it by \
+                    `zfs receive -A` on the storage host";
+/// As many datasets or snapshots as a limit lets there be are no room to ZFS, too.
+const FULL: &str =
+    "the pool or a quota above is full, or a filesystem_limit or snapshot_limit above is reached";
+const MODULES: &str = "the storage host has not loaded ZFS";
+
+/// The first that fits counts: the longer pieces come first.
+pub(super) const OF_ZFS: &[Reason] = &[
+    (
+        "its pool is not imported",
+        Kind::Unreachable,
+        Next::Tell,
+        "import the pool: see `zpool import` on the storage host",
+    ),
+    (
+        "no such pool '",
+        Kind::Unreachable,
+        Next::Tell,
+        "import the pool: see `zpool import` on the storage host",
+    ),
+    // Before what the system says of it.
+    (
+        "modules are not loaded",
+        Kind::Unreachable,
+        Next::Tell,
+        MODULES,
+    ),
+    (
+        "modules cannot be auto-loaded",
+        Kind::Unreachable,
+        Next::Tell,
+        MODULES,
+    ),
+    (
+        "/proc/self/mounts are required",
+        Kind::Unreachable,
+        Next::Tell,
+        MODULES,
+    ),
+    ("Failed to load ", Kind::Unreachable, Next::Tell, MODULES),
+    (
+        "has children",
+        Kind::Busy,
+        Next::Observe,
+        "something appeared on or below it just now",
+    ),
+    (
+        "snapshot is cloned",
+        Kind::Busy,
+        Next::Observe,
+        "something was cloned of it just now",
+    ),
+    (
+        "conflicting snapshot",
+        Kind::Busy,
+        Next::Tell,
+        "two snapshots of the same name would come together: rename or destroy one of them",
+    ),
+    (
+        "outside its encryption root",
+        Kind::Busy,
+        Next::Tell,
+        "a clone of an encrypted dataset depends on the one it was made of",
+    ),
+    (
+        "it's being held",
+        Kind::Busy,
+        Next::Tell,
+        "a hold (zfs holds) keeps a snapshot",
+    ),
+    (
+        KEPT,
+        Kind::Busy,
+        Next::Wait,
+        "exports were changed there so often that nfsd is late to forget this one",
+    ),
+    (
+        "is busy",
+        Kind::Busy,
+        Next::Wait,
+        "something uses the dataset on the storage host",
+    ),
+    (
+        "Device busy",
+        Kind::Busy,
+        Next::Wait,
+        "something uses the dataset on the storage host",
+    ),
+    (
+        "esource busy",
+        Kind::Busy,
+        Next::Wait,
+        "something uses the dataset on the storage host",
+    ),
+    ("partially-complete", Kind::Busy, Next::Tell, PART),
+    (
+        "on existing dataset without force",
+        Kind::Busy,
+        Next::Tell,
+        PART,
+    ),
+    ("dataset already exists", Kind::Conflict, Next::Observe, ""),
+    (
+        "destination already exists",
+        Kind::Conflict,
+        Next::Observe,
+        "",
+    ),
+    (
+        "must specify -F to overwrite it",
+        Kind::Conflict,
+        Next::Observe,
+        "",
+    ),
+    (
+        "successfully created, but",
+        Kind::Internal,
+        Next::Observe,
+        "",
+    ),
+    ("property may be set but", Kind::Internal, Next::Observe, ""),
+    ("no such parent", Kind::NotFound, Next::Observe, ""),
+    ("does not exist", Kind::NotFound, Next::Observe, ""),
+    ("no such pool or dataset", Kind::NotFound, Next::Observe, ""),
+    (
+        "could not find any snapshots",
+        Kind::NotFound,
+        Next::Observe,
+        "",
+    ),
+    (
+        "size is less than current used or reserved space",
+        Kind::OutOfRange,
+        Next::Tell,
+        "there is more in it than the wanted size",
+    ),
+    (
+        "size is greater than available space",
+        Kind::OutOfSpace,
+        Next::Tell,
+        "the pool, or a quota above, has no room for it",
+    ),
+    ("out of space", Kind::OutOfSpace, Next::Tell, FULL),
+    ("uota exceeded", Kind::OutOfSpace, Next::Tell, FULL),
+    (
+        "o space left on device",
+        Kind::OutOfSpace,
+        Next::Tell,
+        "the pool, or a quota above, is full",
+    ),
+    ("not a cloned filesystem", Kind::Internal, Next::Observe, ""),
+    (
+        "source and target pools differ",
+        Kind::Internal,
+        Next::Tell,
+        "a clone stays in the pool of what it is made of",
+    ),
+    (
+        "is currently suspended",
+        Kind::Unreachable,
+        Next::Tell,
+        "see `zpool status` on the host",
+    ),
+    (
+        "pool is unavailable",
+        Kind::Unreachable,
+        Next::Tell,
+        "see `zpool status` on the host",
+    ),
+    (
+        "I/O error",
+        Kind::Unreachable,
+        Next::Tell,
+        "see `zpool status` on the host",
+    ),
+    (
+        "nput/output error",
+        Kind::Unreachable,
+        Next::Tell,
+        "see `zpool status` on the host",
+    ),
+    (
+        "insufficient replicas",
+        Kind::Unreachable,
+        Next::Tell,
+        "see `zpool status` on the host",
+    ),
+    (
+        "pool is imported on a different host",
+        Kind::Unreachable,
+        Next::Tell,
+        "import the pool where volumes are made, and nowhere else",
+    ),
+    (
+        "pool is read-only",
+        Kind::Denied,
+        Next::Tell,
+        "the pool is imported read-only",
+    ),
+    (
+        "dataset is read-only",
+        Kind::Denied,
+        Next::Tell,
+        "see the property readonly of the dataset on the storage host",
+    ),
+    (
+        "ead-only file system",
+        Kind::Denied,
+        Next::Tell,
+        "see the property readonly of the dataset on the storage host",
+    ),
+    ("only root can ", Kind::Denied, Next::Tell, ROOT),
+    ("must be superuser ", Kind::Denied, Next::Tell, ROOT),
+    ("ermission denied", Kind::Denied, Next::Tell, ALLOW),
+    ("nsufficient privileges", Kind::Denied, Next::Tell, ALLOW),
+    ("peration not permitted", Kind::Denied, Next::Tell, ALLOW),
+    (
+        "delegated administration is disabled",
+        Kind::Denied,
+        Next::Tell,
+        ALLOW,
+    ),
+    (
+        "key not loaded",
+        Kind::Unreachable,
+        Next::Tell,
+        "load it: see `zfs load-key` on the storage host",
+    ),
+    (
+        "key is not loaded",
+        Kind::Unreachable,
+        Next::Tell,
+        "load it: see `zfs load-key` on the storage host",
+    ),
+    (
+        "ey must be loaded",
+        Kind::Unreachable,
+        Next::Tell,
+        "load it: see `zfs load-key` on the storage host",
+    ),
+    (
+        "directory is not empty",
+        Kind::Busy,
+        Next::Tell,
+        "something lies where it has to be mounted on the storage host: move that away",
+    ),
+    (
+        "did not appear",
+        Kind::Internal,
+        Next::Tell,
+        "the storage host makes no devices of zvols: see their property volmode, and its udev",
+    ),
+    ("invalid property", Kind::Invalid, Next::Tell, PROPERTIES),
+    ("' must be ", Kind::Invalid, Next::Tell, PROPERTIES),
+    ("' is readonly", Kind::Invalid, Next::Tell, PROPERTIES),
+    (
+        "does not apply to datasets",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    ("bad property list", Kind::Invalid, Next::Tell, PROPERTIES),
+    ("bad numeric value", Kind::Invalid, Next::Tell, PROPERTIES),
+    (
+        "property value too long",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    (
+        "must be upgraded to set this",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    (
+        "invalid numeric suffix '",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    (
+        "numeric value is too large",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    ("' is invalid", Kind::Invalid, Next::Tell, PROPERTIES),
+    ("' is too long", Kind::Invalid, Next::Tell, PROPERTIES),
+    ("' cannot be set", Kind::Invalid, Next::Tell, PROPERTIES),
+    (
+        "must be zero or a power of 2",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    (
+        "must be a multiple of volume block size",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    (
+        "volume size cannot be zero",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    (
+        "use 'none' to disable",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    (
+        "specified multiple times",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    (
+        "can not be modified for snapshots",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    ("invalid keylocation", Kind::Invalid, Next::Tell, PROPERTIES),
+    (
+        "Encryption feature not enabled",
+        Kind::Invalid,
+        Next::Tell,
+        PROPERTIES,
+    ),
+    ("Keyformat required", Kind::Invalid, Next::Tell, PROPERTIES),
+    ("cannot set property", Kind::Invalid, Next::Tell, PROPERTIES),
+    ("name is too long", Kind::Invalid, Next::Tell, NAMES),
+    (
+        "maximum name nesting depth exceeded",
+        Kind::Invalid,
+        Next::Tell,
+        NAMES,
+    ),
+    (
+        "is not a filesystem",
+        Kind::Invalid,
+        Next::Tell,
+        "zfs.datasetParentName and zfs.detachedSnapshotsDatasetParentName have to be filesystems",
+    ),
+    (
+        "contains large microzaps",
+        Kind::Invalid,
+        Next::Tell,
+        "the source has had directories that no copy of ours takes (zap_micro_max_size, \
+         feature large_microzap of the pool): clone it",
+    ),
+    // Why is not said: before 2.1 never.
+    (
+        "umount failed",
+        Kind::Busy,
+        Next::Wait,
+        "something may use the dataset on the storage host",
+    ),
+    (
+        "unmount failed",
+        Kind::Busy,
+        Next::Wait,
+        "something may use the dataset on the storage host",
+    ),
+];
+
+/// What any command may be refused with, whatever it is: mostly before it is begun.
+pub(super) const OF_HOST: &[Reason] = &[
+    (
+        "a password is required",
+        Kind::Denied,
+        Next::Tell,
+        "sudo asks for a password: give the user a NOPASSWD rule for this program",
+    ),
+    (
+        "a terminal is required",
+        Kind::Denied,
+        Next::Tell,
+        "sudo asks for a password: give the user a NOPASSWD rule for this program",
+    ),
+    (
+        "no tty present",
+        Kind::Denied,
+        Next::Tell,
+        "sudo asks for a password: give the user a NOPASSWD rule for this program",
+    ),
+    (
+        "is not allowed to execute",
+        Kind::Denied,
+        Next::Tell,
+        "the user may not run this program by sudo on the storage host",
+    ),
+    (
+        "may not run sudo",
+        Kind::Denied,
+        Next::Tell,
+        "the user may not use sudo on the storage host",
+    ),
+    (
+        "is not in the sudoers file",
+        Kind::Denied,
+        Next::Tell,
+        "the user may not use sudo on the storage host",
+    ),
+    (
+        "no folder for locks",
+        Kind::Denied,
+        Next::Tell,
+        "locks lie in /run, or in the home of a login that is not root: it has to exist there and to be writable",
+    ),
+    (
+        "command not found",
+        Kind::Internal,
+        Next::Tell,
+        NOT_INSTALLED,
+    ),
+    // ZFS opens no zvol while it makes others: it gives up, and so does whoever asked, also the kernel.
+    (
+        "it is busy, or not there",
+        Kind::Busy,
+        Next::Wait,
+        "see what else has it open on the storage host",
+    ),
+    (
+        NO_TURN,
+        Kind::Pending,
+        Next::Queue,
+        "others are changing what all volumes of the storage host share",
+    ),
+    (
+        "neither flock nor lockf is installed",
+        Kind::Internal,
+        Next::Tell,
+        "install flock, which is part of util-linux, on the storage host",
+    ),
+];

@@ -1,0 +1,137 @@
+//! What is made of complaints; the words of `zfs` are in `captured`.
+
+use exec::{Command, Program, Status};
+
+use super::*;
+
+pub(super) fn failed(said: &str) -> RunError {
+    let command = Command::new(Program::constant("zfs"));
+    let output = Output {
+        status: Status::Exit(1),
+        stdout: Vec::new(),
+        stderr: said.as_bytes().to_vec(),
+    };
+    output.check(&command).unwrap_err()
+}
+
+#[test]
+fn an_end_that_was_not_seen_is_never_an_answer() {
+    let command = Command::new(Program::constant("zfs")).masked();
+    let lost = RunError::Lost {
+        command,
+        source: "cut".into(),
+    };
+    let failed = of(&lost, "change it", Effect::Possible);
+    assert_eq!(
+        (failed.error.kind(), failed.next),
+        (Kind::Unreachable, Next::Tell)
+    );
+    assert_eq!(failed.error.effect(), Effect::Possible);
+}
+
+#[test]
+fn what_nfsd_keeps_is_free_when_it_says() {
+    let said = failed("cannot unmount tank/a: nfsd keeps it for 7 s");
+    let failed = of(&said, "destroy tank/a", Effect::Possible);
+    assert_eq!(failed.error.kind(), Kind::Busy);
+    assert_eq!(failed.next, Next::WaitFor(Duration::from_secs(7)));
+}
+
+#[test]
+fn absence_is_an_answer_only_if_nothing_else_was_complained_about() {
+    let output = |code, stderr: &str| Output {
+        status: Status::Exit(code),
+        stdout: Vec::new(),
+        stderr: stderr.into(),
+    };
+    assert!(is_only_absence(&output(0, "")));
+    assert!(is_only_absence(&output(
+        1,
+        "cannot open 'tank/a': dataset does not exist\n"
+    )));
+    assert!(!is_only_absence(&output(1, "")));
+    let both = "cannot open 'tank/a': dataset does not exist\ncannot open 'b': I/O error\n";
+    assert!(!is_only_absence(&output(1, both)));
+}
+
+#[test]
+fn words_of_other_tools_are_not_taken_for_those_of_zfs() {
+    let said = failed("No such path /iscsi/iqn: it does not exist, and its pool is busy");
+    let of_export = of_export(&said, Effect::Possible);
+    assert_eq!(
+        (of_export.error.kind(), of_export.next),
+        (Kind::Internal, Next::Tell)
+    );
+    let said = failed("sudo: a password is required");
+    assert_eq!(
+        super::of_export(&said, Effect::Possible).error.kind(),
+        Kind::Denied
+    );
+}
+
+#[test]
+fn a_failed_step_is_named_by_what_it_does_and_not_by_its_script() {
+    let command = Command::new(Program::constant("sh")).args(["-c", "long; script"]);
+    let output = Output {
+        status: Status::Exit(1),
+        stdout: Vec::new(),
+        stderr: b"cannot destroy 'tank/a': dataset is busy".to_vec(),
+    };
+    let error = output.check(&command).unwrap_err();
+    let said = of(&error, "destroy tank/a", Effect::Possible).error.chain();
+    assert!(said.contains("destroy tank/a: "), "{said}");
+    assert!(said.contains("dataset is busy"), "{said}");
+    assert!(!said.contains("script"), "{said}");
+}
+
+#[test]
+fn a_copy_that_was_cut_says_so_and_not_how_somebody_else_goes_on() {
+    // Captured, 2.3.
+    let said = "cannot receive new filesystem stream: checksum mismatch or incomplete stream.\n\
+        Partially received snapshot is saved.\n\
+        A resuming stream can be generated on the sending system by running:\n    \
+        zfs send -t 1-fb8f3c285-e8-789c63\ncopy: 0 of 2 ends are done\n";
+    let error = of(&failed(said), "copy it", Effect::Possible).error;
+    assert_eq!(
+        (error.kind(), error.effect()),
+        (Kind::Internal, Effect::Possible)
+    );
+    let told = error.chain();
+    assert!(told.contains("incomplete stream.\\nPartially received snapshot is saved.\\ncopy: 0"));
+    assert!(!told.contains("1-fb8f"), "{told}");
+}
+
+#[test]
+fn a_program_that_sudo_does_not_find_says_nothing_of_the_pool() {
+    // Read in the sources of sudo; the other line is ours.
+    let said = "sudo: zfs: command not found\nits pool cannot be looked at";
+    let error = of(&failed(said), "look", Effect::None).error;
+    assert_eq!(
+        (error.kind(), error.advice()),
+        (Kind::Internal, Some(NOT_INSTALLED))
+    );
+    let output = Output {
+        status: Status::Exit(1),
+        stdout: Vec::new(),
+        stderr: b"cannot open 'tank/a': dataset does not exist\nsudo: zfs: command not found"
+            .to_vec(),
+    };
+    assert!(!is_only_absence(&output));
+}
+
+#[test]
+fn a_program_that_is_not_installed_is_nobodys_mistake_in_a_request() {
+    let command = Command::new(Program::constant("sh"));
+    let output = Output {
+        status: Status::Exit(127),
+        stdout: Vec::new(),
+        stderr: b"sh: 1: zfs: not found".to_vec(),
+    };
+    let failed = of(&output.check(&command).unwrap_err(), "look", Effect::None);
+    assert_eq!(failed.error.kind(), Kind::Internal);
+    assert!(
+        failed.error.chain().contains("not installed"),
+        "{}",
+        failed.error.chain()
+    );
+}

@@ -1,0 +1,242 @@
+//! The backend of hosts with a command line: `zfs`, here or on another machine.
+//!
+//! A question is one list of commands, and so is a plan with the question that follows it: one
+//! exchange each. What a plan changes it changes under a lock of that host, because an orphan of a
+//! cut connection may be at the same volume. What `zfs` says is understood in `failure` alone.
+
+#![forbid(unsafe_code)]
+
+mod failure;
+mod list;
+mod progress;
+mod query;
+mod rows;
+mod steps;
+mod tools;
+mod transfer;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use driver_core::transfer::{Bookmark, Bytes};
+use driver_core::{BackendIdentity, Call, Effect, Error};
+use exec::{Command, Lock, Locked, Output, RunError, Runner};
+
+// What the commands of exports are made of.
+pub use exec;
+pub use tools::ZfsTools;
+
+use driver_zfs::backend::{Backend, Incoming, Interrupted, ListQuery, Listed};
+use driver_zfs::name::SnapshotRef;
+use driver_zfs::observed::{Observed, Request};
+use driver_zfs::step::{Failed, Next, Plan, Step};
+
+/// How long a command of `zfs` may take, copies apart. democratic-csi waits ten minutes; one pool
+/// that answers nothing should not hold a call that long.
+const COMMAND: Duration = Duration::from_mins(2);
+
+/// A host with `zfs`. `R` says where it is.
+#[derive(Debug)]
+pub struct Cli<R> {
+    runner: R,
+    tools: ZfsTools,
+    identity: BackendIdentity,
+    locks: Option<String>,
+    telling: Duration,
+}
+
+// === impl Cli ===
+
+impl<R: Runner> Cli<R> {
+    /// The host that `runner` runs commands on. `identity` names it, for ever and whoever asks.
+    pub fn new(runner: R, tools: ZfsTools, identity: BackendIdentity) -> Self {
+        Self {
+            runner,
+            tools,
+            identity,
+            locks: None,
+            telling: progress::EVERY,
+        }
+    }
+
+    /// Locks volumes by files in this folder, not in the one of the user that commands run as.
+    #[must_use]
+    pub fn locking_in(mut self, folder: impl Into<String>) -> Self {
+        self.locks = Some(folder.into());
+        self
+    }
+
+    /// Tells so often in the log how far a copy is.
+    #[must_use]
+    pub fn telling_every(mut self, pause: Duration) -> Self {
+        self.telling = pause;
+        self
+    }
+
+    /// Where that host is.
+    pub fn runner(&self) -> &R {
+        &self.runner
+    }
+
+    /// The programs of that host.
+    pub fn tools(&self) -> &ZfsTools {
+        &self.tools
+    }
+}
+
+/// What a command of a plan and the question after it does; `None` if it is one of the export.
+fn doing(plan: &Plan<Command>, then: &Request<Command>, command: usize) -> Option<String> {
+    if let Some(guard) = plan.guards.get(command) {
+        return Some(format!("find that {guard}"));
+    }
+    let step = command - plan.guards.len();
+    match plan.steps.get(step) {
+        Some(Step::Export(_)) => None,
+        Some(step) => Some(step.to_string()),
+        None => looking(then, step - plan.steps.len()),
+    }
+}
+
+/// What a command of a question does; `None` if it is one of the export.
+fn looking(request: &Request<Command>, command: usize) -> Option<String> {
+    request.queries.get(command).map(ToString::to_string)
+}
+
+fn understood(error: &RunError, doing: Option<&str>, effect: Effect) -> Failed {
+    match doing {
+        Some(doing) => failure::of(error, doing, effect),
+        None => failure::of_export(error, effect),
+    }
+}
+
+/// No command goes on for much longer than its call, and neither do all of them: on a pool that hangs
+/// each one may take the whole of its time. Where that is too much in all, each one gets less, the
+/// first no more than the last.
+fn bounded(call: &Call, commands: Vec<Command>) -> Vec<Command> {
+    const SHORTEST: Duration = Duration::from_secs(1);
+    let longest = call.remaining().max(SHORTEST);
+    let own = |command: &Command| command.deadline().min(longest);
+    let (all, most): (Duration, _) = (commands.iter().map(own).sum(), longest + COMMAND);
+    let part = (most.as_secs_f64() / all.as_secs_f64().max(1.0)).min(1.0);
+    let bound = |command: Command| {
+        let deadline = own(&command).mul_f64(part).max(SHORTEST);
+        command.within(deadline).with_call_start(call.began())
+    };
+    commands.into_iter().map(bound).collect()
+}
+
+#[async_trait]
+impl<R: Runner> Backend for Cli<R> {
+    type Command = Command;
+    type Output = Output;
+
+    fn identity(&self) -> BackendIdentity {
+        self.identity.clone()
+    }
+
+    async fn observe(
+        &self,
+        call: &Call,
+        request: &Request<Command>,
+    ) -> Result<Observed<Output>, Error> {
+        let commands = bounded(call, query::commands(&self.tools, request));
+        let batch = self.runner.run_all(&commands).await;
+        let outputs = batch.into_outputs().map_err(|error| {
+            let doing = looking(request, error.step);
+            understood(&error.source, doing.as_deref(), Effect::None).error
+        })?;
+        query::observed(request, outputs)
+    }
+
+    async fn apply(
+        &self,
+        call: &Call,
+        plan: &Plan<Command>,
+        then: &Request<Command>,
+    ) -> Result<Observed<Output>, Failed> {
+        let mut commands = steps::commands(&self.tools, plan);
+        let changing = commands.len();
+        commands.extend(query::commands(&self.tools, then));
+        let commands = bounded(call, commands);
+        call.changing();
+        let mut lock = Lock::object(plan.lock.as_str());
+        if let Some(folder) = &self.locks {
+            lock = lock.within_folder(folder);
+        }
+        let locked = Locked::new(&self.runner, lock);
+        let work = locked.run_all(&commands);
+        let batch = progress::told(work, &self.runner, &self.tools, plan, self.telling).await;
+        let mut outputs = batch.into_outputs().map_err(|error| {
+            let doing = doing(plan, then, error.step);
+            let mut failed = understood(&error.source, doing.as_deref(), Effect::Possible);
+            if error.step < plan.guards.len() && failure::is_stale(&error.source) {
+                failed.next = Next::Observe;
+            }
+            // A command that could not be started has done nothing; those before it have.
+            if error.step > plan.guards.len() {
+                failed.error = failed.error.with_effect(Effect::Possible);
+            }
+            failed
+        })?;
+        let queries = outputs.split_off(changing);
+        query::observed(then, queries).map_err(|error| Failed {
+            next: Next::Tell,
+            error: error.with_effect(Effect::Possible),
+        })
+    }
+
+    fn streams(&self) -> bool {
+        true
+    }
+
+    async fn send(
+        &self,
+        call: &Call,
+        from: &SnapshotRef,
+        resume: Option<&Bookmark>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        self.sent(call, from, resume).await
+    }
+
+    async fn receive(
+        &self,
+        call: &Call,
+        incoming: &Incoming,
+        stream: &mut dyn Bytes,
+    ) -> Result<(), Interrupted> {
+        self.received(call, incoming, stream).await
+    }
+
+    async fn list(&self, call: &Call, query: &ListQuery) -> Result<Listed, Error> {
+        let commands = bounded(call, vec![list::command(&self.tools, query)]);
+        let output = self
+            .runner
+            .run_checked(&commands[0])
+            .await
+            .map_err(|error| failure::of(&error, "list datasets", Effect::None).error)?;
+        if !failure::is_only_absence(&output) {
+            return Err(failure::Complaint::of(&output).into_error("list datasets"));
+        }
+        list::listed(query, &output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_of_many_steps_does_not_outlast_its_call_by_much() {
+        let call = Call::within(Duration::from_mins(10));
+        let step = || Command::new(exec::Program::constant("zfs")).within(COMMAND);
+        let commands = bounded(&call, (0..40).map(|_| step()).collect());
+        let sum: Duration = commands.iter().map(Command::deadline).sum();
+        assert!(sum <= Duration::from_mins(13), "{sum:?}");
+        // All ask for the same, so all get the same.
+        let share = sum / 40;
+        assert!(share > Duration::from_secs(10), "{share:?}");
+        let near = |command: &Command| command.deadline().abs_diff(share) < Duration::from_secs(1);
+        assert!(commands.iter().all(near), "{sum:?}");
+        assert_eq!(bounded(&call, vec![step()])[0].deadline(), COMMAND);
+    }
+}

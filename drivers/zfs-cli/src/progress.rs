@@ -1,0 +1,71 @@
+//! How far copies are, in the log.
+//!
+//! A copy may take hours, in which its call says nothing. So the dataset that it fills is looked at
+//! from time to time, beside it and without its lock. A look that fails changes nothing.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::time::Duration;
+
+use exec::{Command, Runner};
+
+use super::COMMAND;
+use super::tools::ZfsTools;
+use driver_zfs::name::{DatasetName, SnapshotRef};
+use driver_zfs::step::{Plan, Step};
+
+/// How often a copy is looked at.
+pub(super) const EVERY: Duration = Duration::from_mins(1);
+
+/// The copy of a plan; there is never more than one.
+fn copy_of(plan: &Plan<Command>) -> Option<(&SnapshotRef, &DatasetName)> {
+    plan.steps.iter().find_map(|step| match step {
+        Step::Copy { from, to, .. } | Step::GoOn { from, to } => Some((from, to)),
+        _ => None,
+    })
+}
+
+/// Waits for `work`, which does this plan, and tells how far its copy is.
+pub(super) async fn told<T>(
+    work: impl Future<Output = T>,
+    runner: &impl Runner,
+    tools: &ZfsTools,
+    plan: &Plan<Command>,
+    every: Duration,
+) -> T {
+    let Some((from, to)) = copy_of(plan) else {
+        return work.await;
+    };
+    tokio::select! {
+        biased;
+        done = work => done,
+        never = tell_every(every, runner, tools, from, to) => match never {},
+    }
+}
+
+async fn tell_every(
+    every: Duration,
+    runner: &impl Runner,
+    tools: &ZfsTools,
+    from: &SnapshotRef,
+    to: &DatasetName,
+) -> Infallible {
+    loop {
+        tokio::time::sleep(every).await;
+        tell(runner, tools, from, to).await;
+    }
+}
+
+async fn tell(runner: &impl Runner, tools: &ZfsTools, from: &SnapshotRef, to: &DatasetName) {
+    let number = async |property: &str, of: &str| {
+        let command = tools.zfs(["get", "-Hp", "-o", "value", property, of]);
+        let output = runner.run_checked(&command.within(COMMAND)).await.ok()?;
+        output.text().trim().parse::<u64>().ok()
+    };
+    let whole = number("referenced", &from.to_string()).await;
+    if let Some(bytes) = number("used", to.as_str()).await {
+        tracing::info!(source = %from, %to, bytes, of = whole, "copying");
+    } else {
+        tracing::info!(source = %from, %to, "copying: how far cannot be seen yet");
+    }
+}

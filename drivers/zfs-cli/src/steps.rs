@@ -1,0 +1,333 @@
+//! Plans as commands.
+//!
+//! Scripts here are constants; what differs from call to call is always an argument. Each command
+//! is harmless when it was done before, or fails with words that [`super::failure`] knows.
+
+use std::time::Duration;
+
+use exec::{Command, Program};
+
+use super::COMMAND;
+use super::tools::{ZfsTools, script};
+use driver_zfs::backend::Incoming;
+use driver_zfs::name::DatasetName;
+use driver_zfs::property::{Property, PropertyName};
+use driver_zfs::step::{Guard, New, Permission, Plan, Step, Still};
+
+const CHMOD: Program = Program::constant("chmod");
+const CHOWN: Program = Program::constant("chown");
+
+/// The complaint of `zfs destroy` about a snapshot that is gone.
+const NO_SNAPSHOT: &str = "could not find any snapshots to destroy";
+/// The complaint about any object that is gone.
+const ABSENT: &str = "does not exist";
+/// The complaint about a dataset that has snapshots, or others below it.
+const CHILDREN: &str = "has children";
+/// What a guard says that found something else.
+pub(super) const STALE: &str = "is not what it was when it was looked at";
+
+/// `$1` is the identity that is expected, `$2` the object, the rest reads its identity.
+const GUARD: &str = "\
+expected=$1; object=$2; shift 2
+guid=$(\"$@\") || return 1
+[ \"$guid\" = \"$expected\" ] && return 0
+printf '%s is not what it was when it was looked at\\n' \"$object\" >&2; return 1";
+
+/// `$1` is the text that is expected with `=` before it, or nothing; `$2` is the object, the rest reads
+/// the property and where its value comes from. The shell takes `-` for no value, as ZFS does.
+const GUARD_PROPERTY: &str = "\
+expected=$1; object=$2; shift 2
+seen=$(\"$@\") || return 1
+tab=$(printf '\\t'); own=
+case ${seen##*\"$tab\"} in local | received) own==${seen%\"$tab\"*} ;; esac
+case $own in = | =-) own= ;; esac
+[ \"$own\" = \"$expected\" ] && return 0
+printf '%s is not what it was when it was looked at\\n' \"$object\" >&2; return 1";
+
+/// A stream from `send` to `receive`, which are functions. Each end says that it is done: a pipe tells of
+/// the last one only, and somebody who is killed is silent. What they complain about is in `said`.
+macro_rules! both_ends {
+    () => {
+        "\
+line='
+'
+both() {
+said=$( { { send \"$@\" 3>&- && echo .sent >&3; } |
+{ receive \"$@\" >&2 3>&- && echo .received >&3; }; } 3>&1 2>&1 )
+case $line$said$line in *\"$line.sent$line\"*)
+case $line$said$line in *\"$line.received$line\"*) return 0 ;; esac ;;
+esac
+said=\"$said${line}not both ends of the copy are done\"; return 1
+}
+"
+    };
+}
+
+/// `$1` counts the words of the command that sends; those of the one that receives follow them. Pools
+/// that were made by ZFS of before 2013 receive nothing that could go on: they receive it all the same.
+const COPY: &str = concat!(
+    both_ends!(),
+    "\
+n=$1; plain=; shift
+send() {
+i=0; while [ $i -lt $n ]; do word=$1; shift; set -- \"$@\" \"$word\"; i=$((i + 1)); done
+shift $(($# - n)); \"$@\"
+}
+receive() {
+shift $n
+[ -z \"$plain\" ] || for word; do shift; [ \"$word\" = -s ] || set -- \"$@\" \"$word\"; done
+\"$@\"
+}
+both \"$@\" && exit 0
+case $said in
+*'pool must be upgraded'*) plain=yes; both \"$@\" && exit 0 ;;
+esac
+printf '%s\\n' \"$said\" >&2; exit 1"
+);
+
+/// `$1` is the snapshot, `$2` the part, the rest is `zfs`. Where it goes on is asked when its turn has
+/// come: whoever cut it may have left it running, and it is whole by now. A part is ended that will
+/// never go on.
+const GO_ON: &str = concat!(
+    both_ends!(),
+    "\
+from=$1; to=$2; shift 2
+send() { \"$@\" send -t \"$token\"; }
+receive() { \"$@\" receive -s -u \"$to@${from##*@}\"; }
+token=$(\"$@\" get -H -o value receive_resume_token \"$to\") || exit 1
+case $token in '' | -) exit 0 ;; esac
+if said=$(\"$@\" send -nvt \"$token\" 2>&1); then
+case $said$line in
+*\"toname = $from$line\"*) both \"$@\" && exit 0 ;;
+*'toname = '*) exec \"$@\" receive -A \"$to\" ;;
+esac
+fi
+case $said in
+*'used in the initial send'* | *'resume token is corrupt'* | *'invalid backup stream'* | *'must be upgraded'*)
+exec \"$@\" receive -A \"$to\" ;;
+esac
+printf '%s\\n' \"$said\" >&2; exit 1"
+);
+
+/// `$1` is the device. It is made by the host after the zvol; an event where there is one. While many
+/// zvols are made at once it takes its time, and more of it the more often each of them is looked for.
+/// udev gives up a device that ZFS does not open meanwhile: once it has nothing to do, it is told again
+/// of those that it knows nothing of, where there is one and the login may.
+const SETTLE: &str = "\
+[ -e \"$1\" ] && return 0
+command -v udevadm >/dev/null 2>&1 && udevadm settle --timeout=30 --exit-if-exists=\"$1\"
+tell_again() {
+[ -d /run/udev/data ] && [ ! -e /run/udev/queue ] || return 0
+for zvol in /sys/block/zd*; do
+number=; read -r number <\"$zvol/dev\"
+[ -z \"$number\" ] || [ -e \"/run/udev/data/b$number\" ] || echo add >\"$zvol/uevent\"
+done
+}
+i=0; pause=0.1
+until [ -e \"$1\" ]; do
+[ $i -lt 30 ] || { printf '%s did not appear\\n' \"$1\" >&2; return 1; }
+sleep $pause
+i=$((i + 1))
+case $i in 1) pause=0.2 ;; 2) pause=0.5 ;; 3) pause=1 ;; 6) pause=2 ;; esac
+case $i in 5 | 10 | 15 | 20 | 25) tell_again 2>/dev/null ;; esac
+done
+return 0";
+
+/// `$1` is a dataset, `$2` counts the words of `zfs`; those of what destroys it follow them. It stays
+/// unless it is seen to be empty: one that is never mounted is, another one if its folder is.
+const EMPTY: &str = "\
+name=$1; n=$2; shift 2
+ask() {
+i=0; while [ $i -lt $n ]; do word=$1; shift; set -- \"$@\" \"$word\"; i=$((i + 1)); done
+shift $(($# - n)); \"$@\" get -H -o value canmount,mounted,mountpoint \"$name\"
+}
+seen=$(ask \"$@\" 2>/dev/null) || exit 0
+line='
+'
+case $seen in
+\"off${line}no${line}\"*) ;;
+*\"${line}yes${line}/\"*)
+path=/${seen#*\"${line}yes${line}/\"}
+[ -z \"$(ls -A \"$path\" 2>&1)\" ] || exit 0 ;;
+*) exit 0 ;;
+esac
+shift $n; exec \"$@\"";
+
+/// What is received is mounted by a step of its own: on Linux only root may, and a `zfs receive` of
+/// somebody else would fail for that, with all of the content there.
+const UNMOUNTED: &str = "-u";
+/// What came stays if the rest does not, and tells where it goes on.
+const RESUMABLE: &str = "-s";
+
+/// Only its call bounds a copy: there is no saying how much is copied.
+const COPYING: Duration = Duration::from_hours(48);
+
+/// The guards of a plan, one command each, then its steps.
+pub(super) fn commands(tools: &ZfsTools, plan: &Plan<Command>) -> Vec<Command> {
+    let guards = plan.guards.iter().map(|guard| guarded(tools, guard));
+    let steps = plan.steps.iter().map(|step| command(tools, step));
+    guards.chain(steps).collect()
+}
+
+fn guarded(tools: &ZfsTools, guard: &Guard) -> Command {
+    let object = guard.object.to_string();
+    let (text, expected, columns, property) = match &guard.still {
+        Still::Itself(guid) => (GUARD, guid.to_string(), "value", PropertyName::GUID),
+        Still::Has(name, value) => {
+            let expected = value.as_ref().map(|value| format!("={value}"));
+            let expected = expected.unwrap_or_default();
+            (GUARD_PROPERTY, expected, "value,source", name.clone())
+        }
+    };
+    Command::function(text)
+        .args([expected, object.clone()])
+        .args(tools.words())
+        .args(["get", "-Hp", "-o", columns, property.as_str(), &object])
+        .within(COMMAND)
+}
+
+fn command(tools: &ZfsTools, step: &Step<Command>) -> Command {
+    match step {
+        Step::Create {
+            dataset,
+            new,
+            properties,
+        } => {
+            let mut arguments = vec!["create".to_owned(), "-p".to_owned()];
+            options(&mut arguments, properties, |_| true);
+            if let New::Zvol { size, block } = new {
+                if let Some(block) = block {
+                    arguments.extend(["-o".to_owned(), format!("volblocksize={block}")]);
+                }
+                arguments.extend(["-V".to_owned(), size.to_string()]);
+            }
+            arguments.push(dataset.to_string());
+            tools.zfs(arguments)
+        }
+        Step::Snapshot {
+            snapshot,
+            properties,
+        } => {
+            let mut arguments = vec!["snapshot".to_owned()];
+            options(&mut arguments, properties, |_| true);
+            arguments.push(snapshot.to_string());
+            tools.zfs(arguments)
+        }
+        Step::Clone {
+            origin,
+            dataset,
+            properties,
+        } => {
+            let mut arguments = vec!["clone".to_owned(), "-p".to_owned()];
+            options(&mut arguments, properties, |name| !name.is_for_new_only());
+            arguments.extend([origin.to_string(), dataset.to_string()]);
+            tools.zfs(arguments)
+        }
+        Step::Copy {
+            from,
+            to,
+            properties,
+        } => {
+            let mut receive = ["receive", UNMOUNTED, RESUMABLE]
+                .map(str::to_owned)
+                .to_vec();
+            options(&mut receive, properties, |name| !name.is_for_new_only());
+            receive.push(to.to_string());
+            copy(tools, &from.to_string(), receive)
+        }
+        Step::GoOn { from, to } => script(GO_ON, [from.to_string(), to.to_string()])
+            .args(tools.words())
+            .within(COPYING),
+        Step::Set { object, properties } => {
+            let mut arguments = vec!["set".to_owned()];
+            arguments.extend(properties.iter().map(Property::to_string));
+            arguments.push(object.to_string());
+            tools.zfs(arguments)
+        }
+        Step::Inherit { object, property } => {
+            tools.zfs(["inherit", property.as_str(), &object.to_string()])
+        }
+        Step::Rename { snapshot, to } => {
+            let new = format!("{}@{to}", snapshot.dataset);
+            tools.zfs(["rename", &snapshot.to_string(), &new])
+        }
+        Step::Promote(dataset) => tools.zfs(["promote", dataset.as_str()]),
+        Step::DestroySnapshot(snapshot) => {
+            tools.tolerant([NO_SNAPSHOT; 2], &["destroy", "-d", &snapshot.to_string()])
+        }
+        Step::DestroyDataset(dataset) => destroy(tools, dataset, ABSENT),
+        Step::DestroyEmpty(dataset) => destroy_empty(tools, dataset),
+        Step::Mount(dataset) => {
+            tools.mounting(["already mounted"; 2], &["mount", dataset.as_str()])
+        }
+        Step::Permit { path, permission } => permit(tools, path.as_str(), permission),
+        Step::Settle(dataset) => Command::function(SETTLE)
+            .arg(dataset.device())
+            .within(COMMAND),
+        Step::Export(request) => request.clone(),
+    }
+}
+
+/// `fine` is one more complaint after which all is well.
+fn destroy(tools: &ZfsTools, dataset: &DatasetName, fine: &str) -> Command {
+    tools.destroying([ABSENT, fine], &["destroy", "-f", dataset.as_str()])
+}
+
+fn destroy_empty(tools: &ZfsTools, dataset: &DatasetName) -> Command {
+    let words = tools.words();
+    let destroy = destroy(tools, dataset, CHILDREN);
+    let arguments = destroy.arguments().iter();
+    let arguments = arguments.map(|word| word.expose().to_owned());
+    script(EMPTY, [dataset.to_string(), words.len().to_string()])
+        .args(words)
+        .arg(destroy.program().as_str())
+        .args(arguments)
+        .within(COMMAND)
+}
+
+fn options(
+    arguments: &mut Vec<String>,
+    properties: &[Property],
+    takes: impl Fn(&PropertyName) -> bool,
+) {
+    for property in properties {
+        if takes(&property.name) {
+            arguments.extend(["-o".to_owned(), property.to_string()]);
+        }
+    }
+}
+
+fn copy(tools: &ZfsTools, from: &str, receive: Vec<String>) -> Command {
+    let mut send = tools.words();
+    send.extend(["send".to_owned(), from.to_owned()]);
+    script(COPY, [send.len().to_string()])
+        .args(send)
+        .args(tools.words())
+        .args(receive)
+        .within(COPYING)
+}
+
+/// The command that receives what comes through its input. What goes on has its properties already.
+pub(super) fn receive(tools: &ZfsTools, incoming: &Incoming) -> Command {
+    let mut arguments = ["receive", UNMOUNTED, RESUMABLE]
+        .map(str::to_owned)
+        .to_vec();
+    if !incoming.goes_on {
+        options(&mut arguments, &incoming.properties, |name| {
+            !name.is_for_new_only()
+        });
+    }
+    arguments.push(incoming.to.to_string());
+    tools.zfs(arguments)
+}
+
+fn permit(tools: &ZfsTools, path: &str, permission: &Permission) -> Command {
+    match permission {
+        Permission::Mode(mode) => tools.as_root(&CHMOD, [format!("{mode:04o}"), path.to_owned()]),
+        Permission::Owner(owner) => tools.as_root(&CHOWN, [owner.as_str(), path]),
+        Permission::Acl(arguments) => {
+            let path = [path.to_owned()];
+            tools.as_root(&tools.acl, arguments.iter().cloned().chain(path))
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The programs of a host with ZFS, and how they are started there.
+
+#[cfg(test)]
+mod tests;
+
+use driver_core::config::ConfigError;
+use driver_zfs::ZfsConfig;
+use exec::{Command, InvalidProgram, Program};
+
+use super::COMMAND;
+
+/// `$1` is sudo, the rest is the command. Whoever is root, as whom the root folder is, needs no sudo.
+const AS_ROOT: &str = "\
+sudo=$1; shift
+if [ -O / ]; then \"$@\"; else \"$sudo\" -n -- \"$@\"; fi";
+
+/// The last word is a dataset to be destroyed. On Linux nfsd keeps a filesystem busy that a client has just
+/// used, until a second in which it forgets. Each change of an export, of whatever dataset, takes such a second
+/// of its own, and a later one than the last: faster changes than one in a second run ahead of the clock, and
+/// nothing is forgotten before it is past the last of them. A `zfs destroy` that fails is two more changes, so
+/// that many of them would chase that second; nothing is tried before it has come.
+/// [`failure`](super::failure) knows these words. Only root sees when; others try, and wait. An export of a
+/// folder inside the filesystem is not recognised either.
+macro_rules! unless_nfsd_keeps_it {
+    () => {
+        "\
+for name; do :; done
+second=; { read -r second </proc/net/rpc/nfsd.export/flush; } 2>/dev/null
+case $second in '' | *[!0-9]*) second=0 ;; *) second=$((second + 1 - $(date +%s))) ;; esac
+if [ $second -gt 0 ] && dataset=$name awk '
+BEGIN { dataset = ENVIRON[\"dataset\"]; gsub(/ /, \"\\\\040\", dataset) }
+FNR == NR { if ($1 == dataset && $3 == \"zfs\") mounted[$2]; next }
+{ sub(/^# */, \"\") } $1 in mounted { kept = 1 }
+END { exit !kept }' /proc/self/mounts /proc/net/rpc/nfsd.export/content 2>/dev/null; then
+printf 'cannot unmount %s: nfsd keeps it for %s s\\n' \"$name\" $second >&2; return 1
+fi
+"
+    };
+}
+
+/// `$1` and `$2` are pieces of complaints after which all is well, the rest is the command.
+macro_rules! tolerant {
+    () => {
+        "\
+fine=$1; other=$2; shift 2
+said=$(\"$@\" 2>&1) && return 0
+case $said in *\"$fine\"*|*\"$other\"*) return 0 ;; esac
+printf '%s\\n' \"$said\" >&2; return 1"
+    };
+}
+
+/// The same, but `$3` is sudo: where the login may not mount, unmount or unshare, it is tried by that. On
+/// Linux only root does, whatever `zfs allow` says. ZFS before 2.1 does not say why it could not unmount,
+/// and 0.8 not why it could not make a folder; for a login that is not root it is that, unless it says
+/// more. What mount(8) and umount(8) say comes before what 0.8 says. Every other refusal stands: somebody
+/// meant it.
+macro_rules! raised {
+    () => {
+        "\
+fine=$1; other=$2; sudo=$3; shift 3
+said=$(\"$@\" 2>&1) && return 0
+raise=no
+case $said in
+*\"$fine\"* | *\"$other\"*) return 0 ;;
+*'cannot destroy '*'ermission denied'*) ;;
+*'cannot mount '*'ermission denied'* | *'cannot unmount '*'ermission denied'* | *'cannot unshare '* | \
+*'cannot mount '*'nsufficient privileges'* | *'cannot unmount '*'nsufficient privileges'*) raise=yes ;;
+*'only root can '*'cannot '*'mount '* | *'must be superuser '*'cannot '*'mount '* | \
+*'peration not permitted'*'cannot mount '* | *'cannot mount '*'failed to create mountpoint')
+[ \"$(id -u)\" = 0 ] || raise=yes ;;
+*'cannot unmount '*'mount failed'*)
+case $said in *usy*) ;; *) [ \"$(id -u)\" = 0 ] || raise=yes ;; esac ;;
+esac
+if [ $raise = yes ] && command -v \"$sudo\" >/dev/null 2>&1; then
+by_sudo=$(\"$sudo\" -n -- \"$@\" 2>&1) && return 0
+case $by_sudo in *\"$fine\"* | *\"$other\"*) return 0 ;; esac
+said=\"$said; $by_sudo\"
+fi
+printf '%s\\n' \"$said\" >&2; return 1"
+    };
+}
+
+const TOLERANT: &str = tolerant!();
+
+/// What mounts, and what destroys: for a login that is raised anyhow, and for one that is raised where it has
+/// to be.
+const MOUNT: [&str; 2] = [TOLERANT, raised!()];
+const DESTROY: [&str; 2] = [
+    concat!(unless_nfsd_keeps_it!(), tolerant!()),
+    concat!(unless_nfsd_keeps_it!(), raised!()),
+];
+
+/// What a script says of a pool that was looked for in vain; `$said` is what that look complained
+/// about. [`failure`](super::failure) knows these words.
+macro_rules! of_the_pool {
+    () => {
+        "\
+printf '%s\\n' \"$said\" >&2
+case $said in
+*'does not exist'* | *'no such pool'*) echo 'its pool is not imported' >&2 ;;
+*) echo 'its pool cannot be looked at' >&2 ;;
+esac
+"
+    };
+}
+pub(super) use of_the_pool;
+
+/// The programs of a host with ZFS.
+#[derive(Debug, Clone)]
+pub struct ZfsTools {
+    /// `zfs` itself.
+    pub zfs: Program,
+    /// What raises privileges.
+    pub sudo: Program,
+    /// Whether `zfs` is run by it. Without, the login is root, or `zfs allow` lets it.
+    pub raise: bool,
+    /// What sets the entries of access control lists.
+    pub acl: Program,
+}
+
+// === impl ZfsTools ===
+
+impl ZfsTools {
+    /// Programs by name or path; `None` is what the host finds by itself.
+    pub fn new(zfs: Option<&str>, sudo: Option<&str>, raise: bool) -> Result<Self, InvalidProgram> {
+        let program = |given: Option<&str>, name: &'static str| match given {
+            Some(text) => Program::parse(text),
+            None => Program::parse(name),
+        };
+        Ok(Self {
+            zfs: program(zfs, "zfs")?,
+            sudo: program(sudo, "sudo")?,
+            raise,
+            acl: Program::constant("setfacl"),
+        })
+    }
+
+    /// The programs that a configuration names.
+    pub fn from_config(zfs: &ZfsConfig) -> Result<Self, ConfigError> {
+        let paths = &zfs.cli.paths;
+        Self::new(
+            paths.zfs.as_deref(),
+            paths.sudo.as_deref(),
+            zfs.cli.sudo_enabled,
+        )
+        .map_err(|error| ConfigError::at("zfs.cli.paths", error.to_string()))?
+        .with_acl_tool(zfs)
+    }
+
+    /// The programs that the host finds by itself, whatever `zfs.cli.paths` says.
+    pub fn found_by_host(zfs: &ZfsConfig) -> Result<Self, ConfigError> {
+        Self::new(None, None, zfs.cli.sudo_enabled)
+            .map_err(|error| ConfigError::at("zfs.cli", error.to_string()))?
+            .with_acl_tool(zfs)
+    }
+
+    fn with_acl_tool(mut self, zfs: &ZfsConfig) -> Result<Self, ConfigError> {
+        if let Some(tool) = &zfs.dataset_permissions_acls_binary {
+            self.acl = Program::parse(tool.as_str()).map_err(|error| {
+                ConfigError::at("zfs.datasetPermissionsAclsBinary", error.to_string())
+            })?;
+        }
+        Ok(self)
+    }
+
+    /// A command of `zfs`.
+    pub fn zfs<A: Into<String>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
+        let command = if self.raise {
+            let zfs = ["-n", "--", self.zfs.as_str()];
+            Command::new(self.sudo.clone()).args(zfs)
+        } else {
+            Command::new(self.zfs.clone())
+        };
+        command.args(arguments).within(COMMAND)
+    }
+
+    /// What a command of `zfs` begins with, for scripts that run one.
+    pub(super) fn words(&self) -> Vec<String> {
+        let zfs = self.zfs.as_str().to_owned();
+        if self.raise {
+            vec![self.sudo.as_str().to_owned(), "-n".into(), "--".into(), zfs]
+        } else {
+            vec![zfs]
+        }
+    }
+
+    /// A command that only root may run, whatever `raise` says: democratic-csi does the same for
+    /// the root of a filesystem. compat: "ZFS".
+    pub fn as_root<A: Into<String>>(
+        &self,
+        program: &Program,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Command {
+        Command::function(AS_ROOT)
+            .args([self.sudo.as_str(), program.as_str()])
+            .args(arguments)
+            .within(COMMAND)
+    }
+
+    /// A command of `zfs` that mounts, and is fine if it fails with one of these complaints.
+    pub(super) fn mounting(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
+        self.raised_where_it_has_to_be(MOUNT, fine, arguments)
+    }
+
+    /// A command of `zfs` whose last argument is a dataset that it destroys, and that is fine if it fails with
+    /// one of these complaints.
+    pub(super) fn destroying(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
+        self.raised_where_it_has_to_be(DESTROY, fine, arguments)
+    }
+
+    /// A command of `zfs` that is fine if it fails with one of these complaints.
+    pub(super) fn tolerant(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
+        Self::told(TOLERANT, fine, &self.words(), arguments)
+    }
+
+    fn raised_where_it_has_to_be(
+        &self,
+        [anyhow, raised]: [&'static str; 2],
+        fine: [&str; 2],
+        arguments: &[&str],
+    ) -> Command {
+        if self.raise {
+            return Self::told(anyhow, fine, &self.words(), arguments);
+        }
+        let words = [&self.sudo, &self.zfs].map(|program| program.as_str().to_owned());
+        Self::told(raised, fine, &words, arguments)
+    }
+
+    fn told(text: &'static str, fine: [&str; 2], words: &[String], arguments: &[&str]) -> Command {
+        Command::function(text)
+            .args(fine)
+            .args(words)
+            .args(arguments.iter().copied())
+            .within(COMMAND)
+    }
+}
+
+/// A constant script of ours with these arguments.
+pub(super) fn script<A: Into<String>>(
+    text: &'static str,
+    arguments: impl IntoIterator<Item = A>,
+) -> Command {
+    Command::script(text).args(arguments)
+}

@@ -1,0 +1,173 @@
+//! Streams of `zfs send` and `zfs receive` that go through this process.
+//!
+//! `receive -s` keeps what it has when its input ends early, and a stream says itself where it ends: so a
+//! cut one is never taken for a whole one. Where it goes on is told by a token, which is sent only for
+//! the snapshot that it is asked for: it comes from another host, and could be made to ask for anything.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use driver_core::transfer::{Bookmark, Bytes};
+use driver_core::{Call, Effect, Error, Kind};
+use exec::stream::InputAborted;
+use exec::{Command, InputStream, Lock, Locked, OutputStream, RunError, Runner};
+
+use super::steps::receive;
+use super::{Cli, failure};
+use driver_zfs::backend::{Incoming, Interrupted};
+use driver_zfs::name::SnapshotRef;
+
+/// What is sent, as this process reads it.
+struct Sent {
+    flow: Box<dyn OutputStream>,
+    snapshot: SnapshotRef,
+}
+
+/// What is to be received, as the command reads it. Why it was cut is kept for whoever asked.
+struct Fed<'a> {
+    stream: &'a mut dyn Bytes,
+    error: Option<Error>,
+}
+
+impl fmt::Debug for Sent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sent")
+            .field("snapshot", &self.snapshot)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Bytes for Sent {
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let piece = self.flow.next().await;
+        piece.map_err(|error| sending(&error, &self.snapshot))
+    }
+}
+
+#[async_trait]
+impl InputStream for Fed<'_> {
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, InputAborted> {
+        self.stream.next().await.map_err(|error| {
+            self.error = Some(error);
+            InputAborted
+        })
+    }
+}
+
+fn sending(error: &RunError, snapshot: &SnapshotRef) -> Error {
+    failure::of(error, &format!("send {snapshot}"), Effect::None).error
+}
+
+/// Whether the words about a token name that snapshot, and no other one.
+fn is_of(said: &str, snapshot: &SnapshotRef) -> bool {
+    let named = |line: &str| line.trim().strip_prefix("toname = ").map(str::to_owned);
+    let mut names = said.lines().filter_map(named);
+    names.next().as_deref() == Some(&snapshot.to_string()) && names.next().is_none()
+}
+
+impl<R: Runner> Cli<R> {
+    pub(super) async fn sent(
+        &self,
+        call: &Call,
+        from: &SnapshotRef,
+        resume: Option<&Bookmark>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        let command = match resume {
+            None => self.tools.zfs(["send", &from.to_string()]),
+            Some(token) => {
+                self.check_token(call, from, token).await?;
+                self.tools.zfs(["send", "-t", token.as_str()])
+            }
+        };
+        let flow = self
+            .runner
+            .stream_output(&command.within(call.remaining()))
+            .await;
+        Ok(Box::new(Sent {
+            flow: flow.map_err(|error| sending(&error, from))?,
+            snapshot: from.clone(),
+        }))
+    }
+
+    /// Refuses a token that is not of this snapshot, or of which nothing can be sent any more.
+    async fn check_token(
+        &self,
+        call: &Call,
+        from: &SnapshotRef,
+        token: &Bookmark,
+    ) -> Result<(), Error> {
+        let refused = || Error::not_found(format!("go on sending {from}"));
+        let command = self.tools.zfs(["send", "-nvt", token.as_str()]);
+        let command = super::bounded(call, vec![command]).remove(0);
+        match self.runner.run_checked(&command).await {
+            // Which of the two has it differs between versions.
+            Ok(said) if is_of(&said.text(), from) => Ok(()),
+            Ok(said) if is_of(&String::from_utf8_lossy(&said.stderr), from) => Ok(()),
+            Ok(_) => Err(refused().because("what was begun is another snapshot")),
+            Err(error @ RunError::Failed { .. }) => {
+                let failed = sending(&error, from);
+                match failed.kind() {
+                    Kind::Unreachable | Kind::Denied => Err(failed),
+                    _ => Err(refused().because(failed)),
+                }
+            }
+            Err(error) => Err(sending(&error, from)),
+        }
+    }
+
+    pub(super) async fn received(
+        &self,
+        call: &Call,
+        incoming: &Incoming,
+        stream: &mut dyn Bytes,
+    ) -> Result<(), Interrupted> {
+        let dataset = &incoming.to.dataset;
+        let mut lock = Lock::object(dataset.as_str());
+        if let Some(folder) = &self.locks {
+            lock = lock.within_folder(folder);
+        }
+        let command: Command = receive(&self.tools, incoming).within(call.remaining());
+        call.changing();
+        let mut fed = Fed {
+            stream,
+            error: None,
+        };
+        let locked = Locked::new(&self.runner, lock);
+        let received = locked.run_with_input(&command, &mut fed).await;
+        if let Some(error) = fed.error {
+            return Err(Interrupted::Source(error));
+        }
+        let done = received.and_then(|output| output.check(&command));
+        match done {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let doing = format!("receive {}", incoming.to);
+                let failed = failure::of(&error, &doing, Effect::Possible);
+                Err(Interrupted::Here(failed))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Read in `libzfs_sendrecv.c` of OpenZFS 2.3 (`zfs_send_resume_impl_cb_impl`, `dump_nvlist`); not
+    /// captured.
+    const SAID: &str = "resume token contents:\nnvlist version: 0\n\tobject = 0x2\n\toffset = 0x40000\n\
+                        \tbytes = 0x5e3d8\n\ttoguid = 0x1\n\ttoname = tank/v/a@s\n\
+                        full send of tank/v/a@s estimated size is 1.01M\n";
+
+    #[test]
+    fn a_token_is_of_one_snapshot() {
+        let of = |name: &str| is_of(SAID, &SnapshotRef::parse(name).unwrap());
+        assert!(of("tank/v/a@s"));
+        assert!(!of("tank/v/a@s2"));
+        assert!(!of("tank/v/a@t"));
+        assert!(!is_of("", &SnapshotRef::parse("tank/v/a@s").unwrap()));
+        let two = format!("{SAID}\ttoname = tank/v/b@s\n");
+        assert!(!is_of(&two, &SnapshotRef::parse("tank/v/a@s").unwrap()));
+    }
+}

@@ -1,0 +1,44 @@
+//! A host whose `zfs` is a script of a test.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use driver_core::{BackendIdentity, Call};
+use driver_zfs::name::DatasetName;
+use driver_zfs_cli::Cli;
+use driver_zfs_cli::ZfsTools;
+use exec::Local;
+
+use crate::common::Counting;
+
+pub(crate) type FakeCli = Cli<Counting<Local>>;
+
+/// Writes a program that is this script, and gives its path.
+pub(crate) fn program(folder: &Path, name: &str, script: &str) -> String {
+    let program = folder.join(name);
+    std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    program.to_str().unwrap().to_owned()
+}
+
+/// A host whose `zfs` is this script, and whose `sudo` is another one beside it, if there is one.
+pub(crate) fn host(folder: &Path, script: &str) -> FakeCli {
+    let zfs = program(folder, "zfs", script);
+    let sudo = folder.join("sudo");
+    let tools = ZfsTools::new(Some(&zfs), sudo.to_str(), false).unwrap();
+    Cli::new(
+        Counting::new(Local::new()),
+        tools,
+        BackendIdentity("test".into()),
+    )
+    .locking_in(folder.to_str().unwrap())
+}
+
+pub(crate) fn call() -> Call {
+    Call::within(Duration::from_mins(2))
+}
+
+pub(crate) fn dataset(text: &str) -> DatasetName {
+    DatasetName::parse(text).unwrap()
+}

@@ -1,0 +1,188 @@
+//! Scripts as commands of the host: as root where that is configured, one at a time where they
+//! change what volumes share.
+//!
+//! A script is a constant; what differs from call to call is an argument. What is secret comes with
+//! the script, on standard input. compat: "Exports of a ZFS host".
+
+use std::time::Duration;
+
+use driver_zfs_cli::exec::{Command, Lock, Program, Variable, quote};
+
+const SH: Program = Program::constant("sh");
+const SUDO: Program = Program::constant("sudo");
+const SECRETS: Variable = Variable::constant("secrets");
+
+/// How long a script may take: a tool in Python on a slow host takes seconds for each call.
+const SCRIPT: Duration = Duration::from_mins(2);
+/// How long a script may wait for the lock that it takes by itself: `patience` in `lio_saved.sh`.
+const TURN: Duration = Duration::from_secs(30);
+
+/// Tells a tool that is a shell of its own what to do; see there.
+const TOOL: &str = include_str!("script/tool.sh");
+/// How often a tool is told again that has read a file that was being written.
+pub(crate) const TRIES: &str = "3";
+
+/// Where a host keeps what the target stacks share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPaths {
+    /// Where configfs is mounted.
+    pub configfs: String,
+    /// Where debugfs is mounted.
+    pub debugfs: String,
+    /// The lock that `targetcli` holds while it runs.
+    pub targetcli_lock: String,
+    /// What `targetcli` saves; `None` is the file of whatever version there is.
+    pub targetcli_saved: Option<String>,
+    /// The folder of our own locks; `None` is that of the user that commands run as.
+    pub locks: Option<String>,
+}
+
+/// How the scripts of one stack are run.
+#[derive(Debug, Clone)]
+pub(crate) struct Scripts {
+    text: &'static str,
+    stack: &'static str,
+    sudo: bool,
+    places: HostPaths,
+}
+
+impl Default for HostPaths {
+    fn default() -> Self {
+        Self {
+            configfs: "/sys/kernel/config".to_owned(),
+            debugfs: "/sys/kernel/debug".to_owned(),
+            targetcli_lock: "/var/run/targetcli.lock".to_owned(),
+            targetcli_saved: None,
+            locks: None,
+        }
+    }
+}
+
+/// A script without its comments, indentation and empty lines, as it travels. No text in it may
+/// have a line that begins with a blank or a number sign.
+pub(crate) fn bare(script: &str) -> String {
+    let lines = script.lines().map(str::trim_start);
+    let told = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    told.flat_map(|line| [line, "\n"]).collect()
+}
+
+/// A text as a word of the shell.
+fn quoted(text: &str) -> String {
+    // What has a zero byte was refused when it was read.
+    quote(text).unwrap_or_else(|_| "''".to_owned())
+}
+
+// === impl Scripts ===
+
+impl Scripts {
+    /// The script `text` of a stack, run by sudo or not.
+    pub(crate) fn new(
+        text: &'static str,
+        stack: &'static str,
+        sudo: bool,
+        places: HostPaths,
+    ) -> Self {
+        Self {
+            text,
+            stack,
+            sudo,
+            places,
+        }
+    }
+
+    /// Where things are.
+    pub(crate) fn places(&self) -> &HostPaths {
+        &self.places
+    }
+
+    /// The script with these arguments, for a look. `secrets` are lines that it finds in a variable
+    /// of that name.
+    pub(crate) fn look(&self, arguments: Vec<String>, secrets: &str) -> Command {
+        if self.sudo || !secrets.is_empty() {
+            return self.on_stdin(secrets, arguments);
+        }
+        // The shell that runs the list runs it.
+        Command::script(self.text)
+            .env(SECRETS, "")
+            .args(arguments)
+            .within(SCRIPT)
+    }
+
+    /// The script with these arguments, alone on its stack.
+    pub(crate) fn change(&self, arguments: Vec<String>, secrets: &str) -> Command {
+        self.alone(&self.on_stdin(secrets, arguments))
+    }
+
+    /// The script with these arguments, which takes a lock by itself.
+    pub(crate) fn change_by_itself(&self, arguments: Vec<String>, secrets: &str) -> Command {
+        self.on_stdin(secrets, arguments).within(SCRIPT + TURN)
+    }
+
+    /// The same, alone on its stack among those that are run so.
+    pub(crate) fn save_by_itself(&self, arguments: Vec<String>) -> Command {
+        self.alone(&self.change_by_itself(arguments, ""))
+    }
+
+    /// Tells a tool what to do, alone on its stack, then looks; see `tool.sh`. `tool` is what comes
+    /// before the arguments of the look, `secrets` what that finds.
+    pub(crate) fn tell(
+        &self,
+        tool: [&str; 4],
+        commands: &str,
+        arguments: Vec<String>,
+        secrets: &str,
+    ) -> Command {
+        let (look, commands) = (quoted(&self.text(secrets)), quoted(commands));
+        let text = format!("look={look}\ncommands={commands}\n{TOOL}");
+        let tool = tool.map(str::to_owned).into_iter();
+        self.alone(&self.run(&text, tool.chain(arguments).collect()))
+    }
+
+    fn text(&self, secrets: &str) -> String {
+        format!("secrets={}\n{}", quoted(secrets), self.text)
+    }
+
+    /// The script, on standard input.
+    fn on_stdin(&self, secrets: &str, arguments: Vec<String>) -> Command {
+        if self.sudo {
+            return self.run(&self.text(secrets), arguments);
+        }
+        let secrets = format!("secrets={}\n", quoted(secrets));
+        let told = Command::script_with_prelude(&secrets, self.text);
+        told.args(arguments).within(SCRIPT)
+    }
+
+    fn run(&self, text: &str, arguments: Vec<String>) -> Command {
+        let command = if self.sudo {
+            Command::new(SUDO).args(["-n", "--", SH.as_str()])
+        } else {
+            Command::new(SH)
+        };
+        // On standard input: arguments are in logs and errors, and for all users of the host to see.
+        command.arg("-s").args(arguments).stdin(text).within(SCRIPT)
+    }
+
+    fn alone(&self, command: &Command) -> Command {
+        let mut lock = Lock::stack(self.stack);
+        if let Some(folder) = &self.places.locks {
+            lock = lock.within_folder(folder);
+        }
+        // By sudo it is a process of its own.
+        if self.sudo {
+            lock.around(command)
+        } else {
+            lock.around_script(command)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_has_the_time_that_it_may_wait_for_its_lock() {
+        let patience = format!("\n    patience={}\n", TURN.as_secs());
+        assert!(include_str!("script/lio_saved.sh").contains(&patience));
+    }
+}

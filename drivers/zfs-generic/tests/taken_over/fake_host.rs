@@ -1,0 +1,182 @@
+//! A host as democratic-csi left it: its pool in memory, all else of it a folder, and our
+//! driver on it. The scripts of exports run for real.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use driver_core::config::{Document, NoEnvironment};
+use driver_core::{BackendIdentity, Call, Driver, Effect, Error, Kind};
+use driver_zfs::backend::{Backend, ListQuery, Listed};
+use driver_zfs::observed::{Observed, Request, VolumeKind};
+use driver_zfs::step::{Failed, Next, Plan, Step, Still};
+use driver_zfs::testing::MemoryPool;
+use driver_zfs::{Export, ZfsConfig, ZfsDriver};
+use driver_zfs_cli::ZfsTools;
+use driver_zfs_cli::exec::{Command, Output};
+use driver_zfs_generic::{Protocol, ShareExport, iscsi, nvmeof};
+
+use crate::common::Host;
+
+/// What nvmetcli saves.
+const NVMET: &str = "nvmet.json";
+
+/// A host with a pool in memory; all else of it is a folder.
+#[derive(Clone)]
+pub(crate) struct Half(Arc<Inner>);
+
+struct Inner {
+    pool: Mutex<MemoryPool>,
+    host: Host,
+}
+
+impl fmt::Debug for Half {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Half")
+    }
+}
+
+impl Half {
+    pub(crate) fn new(pool: MemoryPool) -> Self {
+        let (pool, host) = (Mutex::new(pool), Host::new());
+        Self(Arc::new(Inner { pool, host }))
+    }
+
+    pub(crate) fn pool(&self) -> MutexGuard<'_, MemoryPool> {
+        self.0.pool.lock().unwrap()
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        &self.0.host
+    }
+
+    /// Makes the tree of a target stack, as `stack.txt` has it.
+    pub(crate) fn has_stack(&self, text: &str) {
+        for line in text.lines() {
+            let (path, value) = line.split_once('\t').unwrap();
+            let path = self.host().path(&format!("cfg/{path}"));
+            if let Some(target) = value.strip_prefix("-> ") {
+                let target = self.host().path(&format!("cfg/{target}"));
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::os::unix::fs::symlink(target, path).unwrap();
+            } else if value == "/" {
+                std::fs::create_dir_all(path).unwrap();
+            } else {
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, format!("{value}\n")).unwrap();
+            }
+        }
+    }
+
+    /// Its tool has saved this.
+    pub(crate) fn has_saved(&self, text: &str) {
+        let nvmet = text.contains("\"subsystems\"");
+        let file = if nvmet { NVMET } else { "targetcli.json" };
+        std::fs::write(self.host().path("etc").join(file), text).unwrap();
+    }
+
+    /// Our driver with a configuration that democratic-csi had, but for where its tool saves.
+    pub(crate) fn driver(&self, text: &str) -> Arc<dyn Driver> {
+        let saved = self.host().path("etc").join(NVMET);
+        let section = "shareStrategyNvmetCli:\n";
+        let key = format!("{section}    configPath: {}\n", saved.display());
+        let text = text.replace(section, &key);
+        let document = Document::parse(&text, &NoEnvironment).unwrap();
+        let kind = document.common().unwrap().driver;
+        let places = self.host().places();
+        let tools = || ZfsTools::from_config(&ZfsConfig::read(&document).unwrap()).unwrap();
+        let share = |protocol| ShareExport::from_document(&document, protocol, tools()).unwrap();
+        let (disk, tree) = (VolumeKind::Zvol, VolumeKind::Filesystem);
+        match kind.as_str() {
+            "zfs-generic-nfs" => self.with(&document, tree, share(Protocol::Nfs)),
+            "zfs-generic-smb" => self.with(&document, tree, share(Protocol::Smb)),
+            "zfs-generic-iscsi" => {
+                self.with(&document, disk, iscsi::export(&document, places).unwrap())
+            }
+            "zfs-generic-nvmeof" => {
+                self.with(&document, disk, nvmeof::export(&document, places).unwrap())
+            }
+            other => panic!("{other}"),
+        }
+    }
+
+    fn with<E>(&self, document: &Document, kind: VolumeKind, export: E) -> Arc<dyn Driver>
+    where
+        E: Export<Command = Command, Output = Output> + 'static,
+    {
+        let zfs = ZfsConfig::read(document).unwrap();
+        let settings = zfs.settings(&document.common().unwrap(), kind, None);
+        Arc::new(ZfsDriver::new(settings.unwrap(), self.clone(), export))
+    }
+
+    async fn observe(&self, question: &Request<Command>) -> Result<Observed<Output>, Error> {
+        let mut export = Vec::new();
+        for command in &question.export {
+            export.push(self.run(command).await?);
+        }
+        let pool = self.pool().show(&question.queries, &question.properties);
+        Ok(Observed { pool, export })
+    }
+
+    async fn run(&self, command: &Command) -> Result<Output, Error> {
+        let ended = self.host().run(command).await;
+        ended.map_err(|error| Error::new(Kind::Internal, "run a script").because(error))
+    }
+
+    async fn step(&self, step: &Step<Command>) -> Result<(), Failed> {
+        let Step::Export(command) = step else {
+            return self.pool().apply(step);
+        };
+        self.run(command).await.map(drop).map_err(told)
+    }
+}
+
+fn told(error: Error) -> Failed {
+    Failed {
+        next: Next::Tell,
+        error: error.with_effect(Effect::Possible),
+    }
+}
+
+#[async_trait]
+impl Backend for Half {
+    type Command = Command;
+    type Output = Output;
+
+    fn identity(&self) -> BackendIdentity {
+        BackendIdentity("half".into())
+    }
+
+    async fn observe(
+        &self,
+        _call: &Call,
+        question: &Request<Command>,
+    ) -> Result<Observed<Output>, Error> {
+        self.observe(question).await
+    }
+
+    async fn apply(
+        &self,
+        call: &Call,
+        plan: &Plan<Command>,
+        then: &Request<Command>,
+    ) -> Result<Observed<Output>, Failed> {
+        call.changing();
+        for guard in &plan.guards {
+            let pool = self.pool();
+            let still = match &guard.still {
+                Still::Itself(guid) => pool.guid(&guard.object) == Some(*guid),
+                Still::Has(name, text) => pool.has(&guard.object, name, text.as_deref()),
+            };
+            assert!(still, "nobody else is here: {guard}");
+        }
+        for step in &plan.steps {
+            self.step(step).await?;
+        }
+        self.observe(then).await.map_err(told)
+    }
+
+    async fn list(&self, _call: &Call, query: &ListQuery) -> Result<Listed, Error> {
+        Ok(self.pool().list(query))
+    }
+}

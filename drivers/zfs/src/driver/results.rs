@@ -1,0 +1,214 @@
+//! Datasets and snapshots as callers see them, and the tokens of lists.
+
+use std::time::{Duration, SystemTime};
+
+use csi_types::Attachment;
+use driver_core::{
+    Call, Elsewhere, Error, Kind, Page, PageRequest, PageToken, Snapshot, SnapshotId, Source,
+    Volume, VolumeId,
+};
+
+use super::ZfsDriver;
+use crate::backend::{Backend, Cursor, Entry, ListFilter, ListQuery, ListScope};
+use crate::context;
+use crate::export::Export;
+use crate::name::Object;
+use crate::observed::{self, Dataset, State, VolumeKind};
+use crate::plan::is_complete;
+use crate::plan::snapshot::Taken;
+use crate::property::{Properties, PropertyName};
+
+/// A page is never longer, whatever is asked for: a reply has to fit into 4 MiB.
+pub(super) const MAX_PAGE: usize = 2_000;
+
+/// The token of the page after this place. Short, and good for ever: places never change.
+pub(super) fn write_token(sort: &str, place: Cursor) -> PageToken {
+    PageToken(format!("{sort}1/{}/{}", place.createtxg, place.guid))
+}
+
+/// The place that a token stands for.
+pub(super) fn read_token(sort: &str, token: &PageToken) -> Result<Cursor, Error> {
+    let place = || {
+        let rest = token.0.strip_prefix(sort)?.strip_prefix("1/")?;
+        let (createtxg, guid) = rest.split_once('/')?;
+        Some(Cursor {
+            createtxg: createtxg.parse().ok()?,
+            guid: guid.parse().ok()?,
+        })
+    };
+    place().ok_or_else(|| {
+        Error::new(Kind::Pending, "read the token of a list")
+            .because("it is not one that this list gave")
+    })
+}
+
+/// What is known of a snapshot that callers may see.
+pub(super) fn attached(snapshot: &observed::Snapshot) -> Option<Properties> {
+    let own = snapshot.csi_name().is_some() && !snapshot.is_doomed();
+    own.then(|| snapshot.properties.clone())
+}
+
+/// What is known of a dataset that is a snapshot.
+pub(super) fn detached(dataset: &Dataset) -> Option<Properties> {
+    let own = |name| dataset.properties.own(&name).is_some();
+    let whole = dataset.is_managed() && own(PropertyName::SUCCESS);
+    (whole && own(PropertyName::SNAPSHOT_NAME)).then(|| dataset.properties.clone())
+}
+
+impl<B, E> ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Command = B::Command, Output = B::Output>,
+{
+    /// One page of a list. `sort` tells its tokens from those of other lists.
+    pub(super) async fn page<T>(
+        &self,
+        call: &Call,
+        sort: &str,
+        scopes: Vec<ListScope>,
+        page: &PageRequest,
+        show: impl Fn(&Entry) -> Option<T>,
+    ) -> Result<Page<T>, Error> {
+        let max = page.max.unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE);
+        let after = page.after.as_ref();
+        let after = after.map(|token| read_token(sort, token)).transpose()?;
+        let query = ListQuery { scopes, after, max };
+        let listed = self.backend.list(call, &query).await?;
+        self.heard();
+        Ok(Page {
+            next: listed.next.map(|place| write_token(sort, place)),
+            entries: listed.entries.iter().filter_map(show).collect(),
+        })
+    }
+
+    /// A complete volume.
+    pub(super) fn volume(&self, dataset: &Dataset) -> Result<Volume, Error> {
+        let defect = |why: &str| {
+            Error::new(Kind::Internal, format!("show volume {}", dataset.name)).because(why)
+        };
+        let id = self.layout().volume_id(&dataset.name);
+        let text = dataset.properties.own(&PropertyName::CONTEXT);
+        let limited = self.kind() == VolumeKind::Zvol || self.settings.policy.quota;
+        Ok(Volume {
+            id: id.ok_or_else(|| defect("it does not lie where volumes lie"))?,
+            capacity: dataset.size().filter(|_| limited),
+            attachment: context::from_json(text.ok_or_else(|| defect("it has no context"))?)?,
+            source: source(&dataset.properties),
+            topology: self.settings.place.iter().cloned().collect(),
+        })
+    }
+
+    /// The longest way to a volume: that of the longest id that a volume can have here.
+    pub(super) fn longest_shown(&self) -> Option<Attachment> {
+        let fits = |length| {
+            let id = VolumeId::parse(&"x".repeat(length)).ok()?;
+            let dataset = self.layout().volume(&id).ok()?;
+            Some((id, dataset))
+        };
+        let mut lengths = (1..=self.settings.id_room.bytes()).rev();
+        let (id, dataset) = lengths.find_map(fits)?;
+        let unknown = State::default();
+        let export_ref = self.export_ref(&id, &dataset);
+        self.export
+            .longest_attachment(&export_ref.subject(&unknown))
+    }
+
+    /// A snapshot.
+    pub(super) fn snapshot(&self, taken: &Taken) -> Result<Snapshot, Error> {
+        let created = taken.properties.number(&PropertyName::CREATION);
+        let created = Duration::from_secs(created.unwrap_or_default());
+        Ok(Snapshot {
+            id: taken.place.id()?,
+            source: taken.place.volume.clone(),
+            size: taken.size(self.kind()),
+            created: SystemTime::UNIX_EPOCH + created,
+            ready: true,
+            topology: self.settings.place.iter().cloned().collect(),
+        })
+    }
+
+    pub(super) fn listed_volume(&self, entry: &Entry) -> Option<Volume> {
+        let Entry::Dataset(dataset) = entry else {
+            return None;
+        };
+        if !is_complete(dataset) || dataset.kind != self.kind() {
+            return None;
+        }
+        left_out_if_unreadable(self.volume(dataset))
+    }
+
+    pub(super) fn listed_snapshot(&self, entry: &Entry) -> Option<Snapshot> {
+        let (object, properties) = match entry {
+            Entry::Snapshot(snapshot) => (Object::from(snapshot.name.clone()), attached(snapshot)?),
+            Entry::Dataset(dataset) => (Object::from(dataset.name.clone()), detached(dataset)?),
+        };
+        let place = self.layout().place_of(&object)?;
+        left_out_if_unreadable(self.snapshot(&Taken { place, properties }))
+    }
+
+    /// Where snapshots lie, of one volume or of all.
+    pub(super) fn snapshot_scopes(&self, of: Option<&VolumeId>) -> Result<Vec<ListScope>, Error> {
+        let layout = self.layout();
+        let wanted = ListFilter::Having(PropertyName::SNAPSHOT_NAME);
+        let scope = |parent, depth, kind| ListScope {
+            parent,
+            depth,
+            kind,
+            filter: wanted.clone(),
+        };
+        let kind = Some(self.kind());
+        let mut scopes = Vec::new();
+        if let Some(id) = of {
+            let below = |parent: &crate::name::DatasetName| parent.child(id.as_str()).ok();
+            scopes.push(scope(layout.volume(id)?, 0, None));
+            let container = layout.detached.as_ref().and_then(below);
+            scopes.extend(container.map(|container| scope(container, 1, kind)));
+        } else {
+            scopes.push(scope(layout.volumes.clone(), 1, None));
+            let detached = layout.detached.clone();
+            scopes.extend(detached.map(|parent| scope(parent, 2, kind)));
+        }
+        Ok(scopes)
+    }
+}
+
+/// One that cannot be shown must not hide all others.
+fn left_out_if_unreadable<T>(shown: Result<T, Error>) -> Option<T> {
+    shown
+        .inspect_err(|error| tracing::warn!("left out of a list: {}", error.chain()))
+        .ok()
+}
+
+/// What a volume was made from, as it is recorded.
+fn source(properties: &Properties) -> Option<Source> {
+    let id = properties.own(&PropertyName::SOURCE_ID)?;
+    match properties.own(&PropertyName::SOURCE_KIND)? {
+        "snapshot" => SnapshotId::parse(id).ok().map(Source::Snapshot),
+        "volume" => VolumeId::parse(id).ok().map(Source::Volume),
+        word => Elsewhere::read(word, id).map(Source::Elsewhere),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_short_and_those_of_other_lists_are_refused() {
+        let place = Cursor {
+            createtxg: u64::MAX,
+            guid: u64::MAX,
+        };
+        let token = write_token("v", place);
+        assert!(
+            token.0.len() <= 99,
+            "room for the name of a connection: {}",
+            token.0
+        );
+        assert_eq!(read_token("v", &token).unwrap(), place);
+        for token in ["", "s1/1/2", "v1/1", "v1/a/b", "v1/1/2/3", "v1/-1/2"] {
+            let error = read_token("v", &PageToken(token.into())).unwrap_err();
+            assert_eq!(error.kind(), Kind::Pending, "{token:?}");
+        }
+    }
+}

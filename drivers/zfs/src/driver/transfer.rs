@@ -1,0 +1,347 @@
+//! Content to other connections and from them, as streams of `zfs send`.
+//!
+//! The source sends a snapshot: that of the orchestrator, or a helper that is taken for this copy alone
+//! and goes with it. The target receives it under the name of the volume, with all that says whose it
+//! is; it is no volume before it was completed like any other one. What is cut goes on from where the
+//! storage says, and begins again where that is no longer possible. compat: "The proxy".
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use driver_core::transfer::{
+    Bookmark, Bytes, CopyTag, ExportInfo, ExportStream, Stream, TransferFormat,
+};
+use driver_core::{Call, CreateVolume, Effect, Error, Kind, Source, Volume};
+use tokio::time::Instant;
+
+use super::ZfsDriver;
+use crate::backend::{Backend, Incoming, Interrupted};
+use crate::export::Export;
+use crate::id::{self, At};
+use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
+use crate::observed::{Dataset, Query, Request, VolumeKind, held};
+use crate::plan::create::{Arrival, Create, DropHelper, TakeHelper, content_of, given_up};
+use crate::property::PropertyName;
+use crate::step::{Next, Plan};
+
+const FILES: &[TransferFormat] = &[TransferFormat::ZfsFilesystem];
+const DISKS: &[TransferFormat] = &[TransferFormat::ZfsVolume];
+
+/// How often what is there changes under a stream before it is told.
+const ATTEMPTS: usize = 4;
+/// How often a stream is told of in the log.
+const EVERY: Duration = Duration::from_mins(1);
+
+/// A source, for one copy.
+struct Origin<'a, B, E> {
+    driver: &'a ZfsDriver<B, E>,
+    named: Object,
+    sent: SnapshotRef,
+    /// What the helper is taken of, if the snapshot is one.
+    helper: Option<DatasetName>,
+}
+
+/// A stream that tells in the log how far it is.
+#[derive(Debug)]
+struct Told {
+    inner: Box<dyn Bytes>,
+    to: DatasetName,
+    bytes: u64,
+    whole: Option<u64>,
+    said: Instant,
+}
+
+// === impl Told ===
+
+impl Told {
+    fn new(inner: Box<dyn Bytes>, to: &DatasetName, whole: Option<u64>) -> Self {
+        Self {
+            inner,
+            to: to.clone(),
+            bytes: 0,
+            whole,
+            said: Instant::now(),
+        }
+    }
+}
+
+#[async_trait]
+impl Bytes for Told {
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let piece = self.inner.next().await?;
+        self.bytes += piece.as_ref().map_or(0, |piece| piece.len() as u64);
+        if piece.is_none() || self.said.elapsed() >= EVERY {
+            self.said = Instant::now();
+            let (bytes, of) = (self.bytes, self.whole);
+            tracing::info!(to = %self.to, bytes, of, ended = piece.is_none(), "copying");
+        }
+        Ok(piece)
+    }
+}
+
+// === impl Origin ===
+
+impl<B, E> std::fmt::Debug for Origin<'_, B, E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Origin")
+            .field("named", &self.named)
+            .field("sent", &self.sent)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl<B, E> ExportStream for Origin<'_, B, E>
+where
+    B: Backend,
+    E: Export<Command = B::Command, Output = B::Output>,
+{
+    async fn info(&self, call: &Call) -> Result<ExportInfo, Error> {
+        let query = match &self.named {
+            Object::Dataset(name) => Query::Dataset(name.clone()),
+            Object::Snapshot(name) => Query::Snapshot(name.clone()),
+        };
+        let pool = self.driver.observe(call, vec![query]).await?;
+        let found = content_of(&self.named, &pool).filter(|(kind, _)| *kind == self.driver.kind());
+        let Some((kind, properties)) = found else {
+            return Err(Error::not_found(format!("send {}", self.named)));
+        };
+        let bytes = held(properties);
+        let size = properties.number(&PropertyName::VOLSIZE);
+        Ok(match kind {
+            VolumeKind::Filesystem => ExportInfo {
+                format: TransferFormat::ZfsFilesystem,
+                minimum_size: bytes,
+                bytes: Some(bytes),
+            },
+            VolumeKind::Zvol => ExportInfo {
+                format: TransferFormat::ZfsVolume,
+                minimum_size: size.unwrap_or_default(),
+                bytes: Some(bytes),
+            },
+        })
+    }
+
+    async fn open(&self, call: &Call, from: Option<&Bookmark>) -> Result<Stream, Error> {
+        if let (None, Some(of)) = (from, &self.helper) {
+            let verb = TakeHelper {
+                of: of.clone(),
+                helper: self.sent.clone(),
+            };
+            self.driver.converge(call, &verb).await?;
+        }
+        let sent = self.driver.backend.send(call, &self.sent, from).await?;
+        Ok(Stream::Bytes(sent))
+    }
+
+    async fn close(&self, call: &Call) -> Result<(), Error> {
+        let Some(of) = &self.helper else {
+            return Ok(());
+        };
+        let verb = DropHelper {
+            of: of.clone(),
+            helper: self.sent.clone(),
+        };
+        self.driver.converge(call, &verb).await
+    }
+}
+
+impl<B, E> ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Command = B::Command, Output = B::Output>,
+{
+    pub(super) fn forms(&self) -> &'static [TransferFormat] {
+        match self.kind() {
+            _ if !self.backend.streams() => &[],
+            VolumeKind::Filesystem => FILES,
+            VolumeKind::Zvol => DISKS,
+        }
+    }
+
+    pub(super) fn origin(
+        &self,
+        source: &Source,
+        tag: &CopyTag,
+    ) -> Result<Box<dyn ExportStream + '_>, Error> {
+        use driver_core::Driver as _;
+        if self.forms().is_empty() {
+            return Err(self.unsupported("give content to another connection"));
+        }
+        let of = match source {
+            Source::Volume(id) => At::Detached(self.layout().volume(id)?),
+            Source::Snapshot(id) => self.layout().snapshot(id)?.at,
+            Source::Elsewhere(source) => {
+                return Err(Error::invalid(format!(
+                    "give {source} to another connection"
+                )));
+            }
+        };
+        let (named, sent, helper) = match of {
+            At::Attached(snapshot) => (snapshot.clone().into(), snapshot, None),
+            At::Detached(dataset) => {
+                let sent = dataset.at(&id::helper_for_copy(tag)).map_err(|error| {
+                    Error::invalid(format!("give {dataset} to another connection")).because(error)
+                })?;
+                (dataset.clone().into(), sent, Some(dataset))
+            }
+        };
+        Ok(Box::new(Origin {
+            driver: self,
+            named,
+            sent,
+            helper,
+        }))
+    }
+
+    pub(super) async fn filled_from(
+        &self,
+        call: &Call,
+        request: &CreateVolume,
+        from: &dyn ExportStream,
+    ) -> Result<Volume, Error> {
+        use driver_core::Driver as _;
+        if self.forms().is_empty() {
+            return Err(self.unsupported("fill a volume from another connection"));
+        }
+        let dataset = self.layout().volume(&request.id)?;
+        self.check_place(request)?;
+        let leaf = id::helper_for_volume(&request.id).map_err(|error| {
+            Error::invalid(format!("create volume `{}`", request.id)).because(error)
+        })?;
+        let plain = CreateVolume {
+            source: None,
+            ..request.clone()
+        };
+        let mut verb = self.creation(&plain, &dataset)?;
+        (verb.request, verb.received) = (request, Some(leaf.clone()));
+        self.arrive(call, &verb, &leaf, from).await?;
+        let made = self.converge(call, &verb).await?;
+        self.volume(&made)
+            .map_err(|error| error.with_effect(Effect::Possible))
+    }
+
+    /// Sees to it that all of the content is there, under the volume's name.
+    async fn arrive(
+        &self,
+        call: &Call,
+        verb: &Create<'_, E>,
+        leaf: &SnapshotLeaf,
+        from: &dyn ExportStream,
+    ) -> Result<(), Error> {
+        let doing = format!("create volume `{}`", verb.request.id);
+        let in_call = |error: Error| match call.effect() {
+            Effect::None => error,
+            possible @ Effect::Possible => error.with_effect(possible),
+        };
+        let mut last = None;
+        for _ in 0..ATTEMPTS {
+            call.check(&doing)?;
+            let pool = self
+                .observe(call, verb.queries_before())
+                .await
+                .map_err(in_call)?;
+            let part = match verb.arrival(&pool)? {
+                Arrival::Content => return Ok(()),
+                Arrival::Nothing => None,
+                Arrival::Part(part) => Some(part),
+            };
+            let bookmark = part.as_ref().and_then(Dataset::resumes);
+            let (mut whole, mut properties) = (None, Vec::new());
+            if part.is_none() {
+                let measure = from.info(call).await.map_err(in_call)?;
+                properties = verb.properties_of(&pool, measure.minimum_size)?;
+                whole = measure.bytes;
+            }
+            if let Some(plan) = verb.parent(&pool)
+                && let Err(error) = self.done(call, &plan).await
+            {
+                return Err(self.given_room(call, verb, in_call(error)).await);
+            }
+            let stream = match (from.open(call, bookmark.as_ref()).await, &part) {
+                (Ok(Stream::Bytes(stream)), _) => stream,
+                (Ok(Stream::Tree(_)), _) => {
+                    return Err(
+                        Error::invalid(doing).because("what it is filled with is no stream")
+                    );
+                }
+                // What it was a part of is gone.
+                (Err(error), Some(part)) if error.kind() == Kind::NotFound => {
+                    tracing::info!(
+                        to = %part.name,
+                        why = %error.chain(),
+                        "a copy that was cut cannot go on, and begins again"
+                    );
+                    self.done(call, &given_up(part)).await.map_err(in_call)?;
+                    last = Some(error);
+                    continue;
+                }
+                (Err(error), _) => return Err(in_call(error)),
+            };
+            let to = verb.export_ref.dataset;
+            let mut told = Told::new(stream, to, whole);
+            tracing::info!(%to, of = told.whole, goes_on = part.is_some(), "copying");
+            let incoming = Incoming {
+                to: to
+                    .at(leaf)
+                    .map_err(|error| Error::invalid(doing.clone()).because(error))?,
+                properties,
+                goes_on: part.is_some(),
+            };
+            match self.backend.receive(call, &incoming, &mut told).await {
+                Ok(()) => return Ok(()),
+                Err(Interrupted::Source(error)) => return Err(in_call(error)),
+                Err(Interrupted::Here(failed)) => match (failed.next, &part) {
+                    // It may be whole, or of somebody else: that is seen now.
+                    (Next::Observe, _) => last = Some(failed.error),
+                    // What is there may be what does not fit.
+                    (Next::Tell, Some(part)) if failed.error.kind() == Kind::Internal => {
+                        self.done(call, &given_up(part)).await.map_err(in_call)?;
+                        last = Some(failed.error);
+                    }
+                    _ => return Err(self.given_room(call, verb, in_call(failed.error)).await),
+                },
+            }
+        }
+        let pending = Error::new(Kind::Pending, doing);
+        Err(in_call(match last {
+            Some(last) => pending.because(last),
+            None => pending,
+        }))
+    }
+
+    /// Ends the part of what found no room: it would take that of others, and the caller may have the
+    /// volume made elsewhere if nothing of it is left. Every other error stays what it is.
+    async fn given_room(&self, call: &Call, verb: &Create<'_, E>, error: Error) -> Error {
+        if error.kind() != Kind::OutOfSpace {
+            return error;
+        }
+        let ended = async {
+            let pool = self.observe(call, verb.queries_before()).await?;
+            match verb.arrival(&pool)? {
+                Arrival::Nothing => Ok(true),
+                Arrival::Part(part) => self.done(call, &given_up(&part)).await.map(|()| true),
+                Arrival::Content => Ok(false),
+            }
+        };
+        match ended.await {
+            Ok(true) => {
+                call.undone();
+                error.with_effect(Effect::None)
+            }
+            Ok(false) => error,
+            Err(unknown) => {
+                let why = unknown.chain();
+                tracing::warn!(to = %verb.export_ref.dataset, error = why, "it is not known what is left of it");
+                error
+            }
+        }
+    }
+
+    /// Does a plan of which nothing has to be seen but that it was done.
+    async fn done(&self, call: &Call, plan: &Plan<B::Command>) -> Result<(), Error> {
+        let nothing = Request::of([]);
+        let done = self.backend.apply(call, plan, &nothing).await;
+        done.map(drop).map_err(|failed| failed.error)
+    }
+}

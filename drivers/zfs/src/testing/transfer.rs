@@ -1,0 +1,118 @@
+//! Streams between hosts in memory.
+//!
+//! What a snapshot holds stands in tables of the host that sends it; what goes through the stream are
+//! the names of pieces, and a table of this process says what each one is. So a stream can be cut, kept
+//! waiting and mixed up like one of bytes.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use driver_core::transfer::{Bookmark, Bytes};
+use driver_core::{Effect, Error, Kind};
+
+use super::MemoryHost;
+use super::pool::{Piece, Room};
+use super::state::{self, HostState};
+use crate::backend::{Incoming, Interrupted};
+use crate::name::SnapshotRef;
+use crate::step::{Failed, Next};
+
+/// What each stream that was begun carries, by its number.
+static SENT: Mutex<BTreeMap<usize, (SnapshotRef, Vec<Piece>)>> = Mutex::new(BTreeMap::new());
+
+fn sent() -> MutexGuard<'static, BTreeMap<usize, (SnapshotRef, Vec<Piece>)>> {
+    SENT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The stream, as the other side reads it.
+#[derive(Debug)]
+struct Sending {
+    number: usize,
+    next: usize,
+}
+
+#[async_trait]
+impl Bytes for Sending {
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        // Others get their turn between two pieces.
+        tokio::task::yield_now().await;
+        let sent = sent();
+        let piece = sent
+            .get(&self.number)
+            .and_then(|(_, all)| all.get(self.next));
+        self.next += 1;
+        Ok(piece.map(|piece| format!("{} {}", self.number, piece.text()).into_bytes()))
+    }
+}
+
+pub(super) fn send(
+    state: &mut HostState,
+    from: &SnapshotRef,
+    resume: Option<&Bookmark>,
+) -> Result<Box<dyn Bytes>, Error> {
+    state.exchanges += 1;
+    if state.is_cut() {
+        return Err(state::lost().error.with_effect(Effect::None));
+    }
+    let pieces = state.pool.pieces(from, resume.map(Bookmark::as_str))?;
+    let mut sent = sent();
+    let number = sent.len();
+    sent.insert(number, (from.clone(), pieces));
+    Ok(Box::new(Sending { number, next: 0 }))
+}
+
+/// What a piece of a stream stands for.
+fn read(bytes: &[u8]) -> Option<(SnapshotRef, Piece)> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let (number, text) = text.split_once(' ')?;
+    let sent = sent();
+    let (snapshot, pieces) = sent.get(&number.parse::<usize>().ok()?)?;
+    let piece = pieces.iter().find(|piece| piece.is(text))?;
+    Some((snapshot.clone(), piece.clone()))
+}
+
+fn here(error: Error) -> Interrupted {
+    let next = match error.kind() {
+        Kind::Conflict | Kind::NotFound => Next::Observe,
+        _ => Next::Tell,
+    };
+    let error = error.with_effect(Effect::Possible);
+    Interrupted::Here(Failed { next, error })
+}
+
+pub(super) async fn receive(
+    host: &MemoryHost,
+    incoming: &Incoming,
+    stream: &mut dyn Bytes,
+) -> Result<(), Interrupted> {
+    host.state().exchanges += 1;
+    let mut begun = false;
+    while let Some(bytes) = stream.next().await.map_err(Interrupted::Source)? {
+        let mut state = host.state();
+        if state.is_cut() {
+            return Err(Interrupted::Here(state::lost()));
+        }
+        let foreign = || Error::new(Kind::Internal, "receive a stream").because("it is none");
+        let (snapshot, piece) = read(&bytes).ok_or_else(|| here(foreign()))?;
+        if !begun {
+            let began = state.pool.begin_receive(incoming, &piece, &snapshot);
+            began.map_err(here)?;
+            begun = true;
+        } else if state.pool.room == Room::None {
+            let full = Error::new(Kind::OutOfSpace, "receive a stream").because("it is full");
+            return Err(here(full));
+        }
+        state.pool.receive_piece(incoming, &piece);
+        state.steps += 1;
+    }
+    if host.state().is_cut() {
+        return Err(Interrupted::Here(state::lost()));
+    }
+    if begun {
+        return Ok(());
+    }
+    Err(here(
+        Error::new(Kind::Internal, "receive a stream").because("it is empty"),
+    ))
+}

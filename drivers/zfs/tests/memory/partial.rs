@@ -1,0 +1,128 @@
+//! What an earlier call has begun, asked for again by one that is refused for another reason.
+
+use std::time::Duration;
+
+use driver_core::{Call, Driver, Effect, Kind, Snapshots as _};
+use driver_zfs::ZfsDriver;
+use driver_zfs::observed::VolumeKind;
+use driver_zfs::testing::{HostState, MemoryExport, MemoryHost, settings};
+
+use crate::short::*;
+use crate::world::*;
+
+/// Does a verb up to so many parts of its steps, and is cut then.
+async fn cut(driver: &MemoryDriver, verb: &Verb, parts: usize) {
+    {
+        let mut state = driver.backend().state();
+        state.cut_after = Some(state.steps + parts);
+    }
+    run(driver, verb).await.unwrap_err();
+    driver.backend().state().cut_after = None;
+}
+
+/// The same host, configured anew.
+fn configured_anew(driver: &MemoryDriver, kind: VolumeKind, zfs: &str) -> MemoryDriver {
+    let host = MemoryHost::from_state(driver.backend().state().clone());
+    ZfsDriver::new(settings(kind, zfs).unwrap(), host, MemoryExport::new(kind))
+}
+
+#[tokio::test]
+async fn a_volume_that_was_begun_is_not_forgotten_because_its_export_is_refused() {
+    for kind in KINDS {
+        let driver = fresh(kind);
+        well(&driver, &[create(0, From::Nothing)]).await;
+        let verb = create(1, From::Nothing);
+        cut(&driver, &verb, 1).await;
+        assert!(guid(&driver, dataset(1).as_str()).is_some());
+        // Somebody else's has its name meanwhile.
+        {
+            let mut state = driver.backend().state();
+            let targets = &mut state.targets.targets;
+            targets.insert("v1".to_owned(), Some(dataset(0)));
+        }
+        let error = run(&driver, &verb).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Conflict, "{}", error.chain());
+        assert_eq!(error.effect(), Effect::Possible, "{}", error.chain());
+    }
+}
+
+#[tokio::test]
+async fn a_volume_of_another_request_is_a_conflict_for_good() {
+    let driver = fresh(VolumeKind::Filesystem);
+    well(
+        &driver,
+        &[create(0, From::Nothing), create(1, From::Nothing)],
+    )
+    .await;
+    let error = run(&driver, &create(1, From::Volume(0))).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.effect()),
+        (Kind::Conflict, Effect::None)
+    );
+}
+
+#[tokio::test]
+async fn a_snapshot_that_was_begun_is_not_forgotten_because_of_its_properties() {
+    let broken = "  snapshotProperties: {'x:y': \"a\\nb\"}\n";
+    let kind = VolumeKind::Filesystem;
+    for verb in [snapshot(0, 0), snapshot_detached(0, 0)] {
+        let driver = fresh(kind);
+        well(&driver, &[create(0, From::Nothing)]).await;
+        let never = configured_anew(&driver, kind, broken);
+        let error = run(&never, &verb).await.unwrap_err();
+        assert_eq!(error.effect(), Effect::None, "never: {}", error.chain());
+        well(&driver, std::slice::from_ref(&verb)).await;
+        let begun = configured_anew(&driver, kind, broken);
+        let error = run(&begun, &verb).await.unwrap_err();
+        assert_eq!(error.effect(), Effect::Possible, "{}", error.chain());
+        begun.backend().state().cut_after = Some(0);
+        let error = run(&begun, &verb).await.unwrap_err();
+        assert_eq!(error.effect(), Effect::Possible, "nobody knows");
+    }
+}
+
+#[tokio::test]
+async fn a_detached_snapshot_that_was_copied_is_completed_also_without_its_volume() {
+    let driver = fresh(VolumeKind::Filesystem);
+    well(&driver, &[create(0, From::Nothing)]).await;
+    let verb = snapshot_detached(0, 0);
+    // The container, the helper, and the two ends of the copy.
+    cut(&driver, &verb, 4).await;
+    well(&driver, &[Verb::Delete(0)]).await;
+    well(&driver, std::slice::from_ref(&verb)).await;
+    let call = Call::within(Duration::from_mins(1));
+    let id = snapshot_id(0, 0, true);
+    assert!(driver.get_snapshot(&call, &id).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_is_cut_while_it_is_copied_is_begun_for_who_asks() {
+    let driver = fresh(VolumeKind::Zvol);
+    well(&driver, &[create(0, From::Nothing)]).await;
+    cut(&driver, &copy(1, From::Volume(0)), 3).await;
+    let call = Call::within(Duration::from_mins(1));
+    let found = driver.find_volume(&call, &volume(1)).await.unwrap();
+    assert_eq!(found, driver_core::Found::Begun);
+}
+
+#[tokio::test]
+async fn what_a_killed_process_has_left_running_is_begun_for_who_asks() {
+    for kind in KINDS {
+        let driver = fresh(kind);
+        well(&driver, &[create(0, From::Nothing)]).await;
+        driver.backend().state().goes_on = true;
+        // Before its first step, which waits for its turn.
+        let cut = |state: &mut HostState| state.cut_after = Some(state.steps);
+        driver.backend().meanwhile(cut);
+        let verb = create(1, From::Nothing);
+        assert!(run(&driver, &verb).await.is_err());
+        driver.backend().state().cut_after = None;
+        assert!(guid(&driver, dataset(1).as_str()).is_none());
+        let call = Call::within(Duration::from_mins(1));
+        let found = driver.find_volume(&call, &volume(1)).await.unwrap();
+        assert_eq!(found, driver_core::Found::Begun);
+        let absent = driver.find_volume(&call, &volume(2)).await.unwrap_err();
+        assert_eq!(absent.kind(), Kind::NotFound);
+        assert_eq!(call.effect(), Effect::None, "it only looked");
+    }
+}

@@ -1,0 +1,27 @@
+//! The domain types that controller and node share: errors, ids, sizes, capabilities, attachments
+//! and topology.
+//!
+//! Pure data: no I/O, no gRPC, no backend. A value cannot be built from bad text, so that nothing
+//! below the decoder checks a request again.
+#![forbid(unsafe_code)]
+
+pub mod attachment;
+pub mod capability;
+mod env_name;
+pub mod error;
+pub mod filesystem;
+pub mod id;
+mod node_identity;
+pub mod secrets;
+pub mod size;
+pub mod topology;
+
+pub use attachment::{AbsolutePath, Attachment, VolumeContext};
+pub use capability::{Access, AccessMode, FsType, MountAccess, MountFlags, VolumeCapability};
+pub use env_name::{InvalidVariable, Variable};
+pub use error::{Effect, Error, Kind};
+pub use id::{GroupSnapshotId, NodeId, SnapshotId, SnapshotName, VolumeId, VolumeName};
+pub use node_identity::NodeIdentity;
+pub use secrets::StageSecrets;
+pub use size::SizeRange;
+pub use topology::{Topology, TopologyRequirement};
