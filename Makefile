@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build demo test lint fmt bench fuzz test-all proto lab lab-test cluster cluster-down cluster-test image image-test chart-test monitoring-test
+.PHONY: help build symbols demo test lint fmt bench fuzz test-all proto lab lab-test cluster cluster-down cluster-test image image-test chart-test monitoring-test
 # One target at a time: they share a target directory, two cores and the machine's mounts.
 .NOTPARALLEL:
 # A target's own words are what one wants to read.
@@ -34,6 +34,11 @@ chart-test: ## the Helm chart: rendered by helm, checked against the Kubernetes 
 
 monitoring-test: ## alerts and dashboard: promtool runs the rules' tests
 	@scripts/monitoring-test
+
+symbols: ## the symbols of the release binary, target/symbols/omnibus-csi.debug
+	@scripts/needs build
+	cargo build --locked --profile symbols -p omnibus-csi
+	objcopy --only-keep-debug "$${CARGO_TARGET_DIR:-target}"/symbols/omnibus-csi "$${CARGO_TARGET_DIR:-target}"/symbols/omnibus-csi.debug
 
 demo: ## watch a volume live its whole life, on this machine, in a temporary folder
 	@scripts/demo

@@ -13,7 +13,7 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinError;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::telemetry::log::LogControl;
 
@@ -36,6 +36,7 @@ pub struct Signals {
     interrupt: Signal,
     more: Signal,
     less: Signal,
+    hangup: Signal,
 }
 
 /// See [`state_dir`].
@@ -67,6 +68,16 @@ pub fn forbid_core_dumps() {
     let _ = rustix::process::setrlimit(Resource::Core, none);
     // A limit of zero does not stop a handler that reads the dump from a pipe; this does.
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+}
+
+/// Raises the soft limit of open files to the hard one. The soft limit is low for the sake of programs
+/// that use `select`, which this one does not.
+pub fn raise_open_files() {
+    let mut limit = rustix::process::getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, limit) {
+        warn!(error = %error, "could not raise the limit of open files");
+    }
 }
 
 /// A panic becomes a line of the log. Of its text only one that stands in the source is kept: any
@@ -165,10 +176,12 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             more: signal(SignalKind::user_defined1())?,
             less: signal(SignalKind::user_defined2())?,
+            hangup: signal(SignalKind::hangup())?,
         })
     }
 
-    /// Waits for a signal to stop, and changes the log's level for those that ask for that.
+    /// Waits for a signal to stop, and changes the log's level for those that ask for that. SIGHUP is
+    /// ignored: files of connections are read again by themselves, and nothing else can be reloaded.
     pub async fn stop(&mut self, log: &LogControl) -> &'static str {
         loop {
             let verbosity = tokio::select! {
@@ -176,6 +189,10 @@ impl Signals {
                 _ = self.interrupt.recv() => return "SIGINT",
                 _ = self.more.recv() => log.raise(),
                 _ = self.less.recv() => log.lower(),
+                _ = self.hangup.recv() => {
+                    info!("ignored SIGHUP: restart the process to read the configuration again");
+                    continue;
+                }
             };
             info!(verbosity = verbosity.as_str(), "the log level has changed");
         }

@@ -163,7 +163,7 @@ impl Base {
             Err(error) if error.kind() == BeneathErrorKind::NotFound => None,
             Err(error) => {
                 let kind = match error.kind() {
-                    BeneathErrorKind::Denied => Kind::Denied,
+                    BeneathErrorKind::Denied => Kind::Internal,
                     _ => Kind::Unreachable,
                 };
                 return Err(Error::new(kind, self.doing()).because(error).advise(

@@ -24,7 +24,7 @@ use crate::csi::plugin::Plugin;
 use crate::process::{self, Signals};
 use crate::routing::config_file;
 use crate::routing::folder::{self, Watch};
-use crate::rpc::server::socket::{Bound, Listeners, Remains, is_exposed, listen_tcp};
+use crate::rpc::server::socket::{Bound, ListenError, Listeners, Remains, is_exposed, listen_tcp};
 use crate::rpc::server::{self, reflection};
 use crate::rpc::{Deadlines, Runner};
 use crate::telemetry::admin::{Admin, Readiness};
@@ -49,7 +49,7 @@ struct Running {
     runner: Runner,
     ready: Readiness,
     health: HealthReporter,
-    _watch: Option<AbortOnDropHandle<()>>,
+    _watch: AbortOnDropHandle<()>,
 }
 
 /// Everything bound.
@@ -63,6 +63,7 @@ struct Bindings {
 pub fn run(serve: &Serve) -> ExitCode {
     let log = log::start(serve.verbosity, serve.log_format);
     process::log_panics();
+    process::raise_open_files();
     say_what_is_ignored(serve);
     let metrics = Metrics::new();
     let Some(opened) = open(serve, &metrics) else {
@@ -75,7 +76,7 @@ pub fn run(serve: &Serve) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let code = runtime.block_on(serve_until_told(serve, opened, metrics, log));
+    let code = runtime.block_on(serve_until_stopped(serve, opened, metrics, log));
     // Work that outlived its grace period must not hold up the exit as well.
     runtime.shutdown_background();
     code
@@ -119,11 +120,17 @@ fn open(serve: &Serve, metrics: &Metrics) -> Option<Opened> {
         return None;
     }
     let folder = app.folder.take();
-    let watch = folder.map(|folder| Watch::new(folder, &app.states, metrics));
+    let watch =
+        folder.map(|folder| Watch::new(folder, &app.states, metrics).measuring(measures(serve)));
     Some((app, watch))
 }
 
-async fn serve_until_told(
+/// Whether to measure what lies on the storage: once, by the controller, and only if it can be read.
+fn measures(serve: &Serve) -> bool {
+    serve.modes.controller && serve.metrics.is_some()
+}
+
+async fn serve_until_stopped(
     serve: &Serve,
     (app, mut watch): Opened,
     metrics: Metrics,
@@ -222,7 +229,10 @@ impl Running {
             );
         }
         let (health, health_service) = health_reporter();
-        let watch = watch.map(Watch::begin);
+        let watch = watch.map_or_else(
+            || folder::watch_one(&app.connections, &app.states, &metrics, measures(serve)),
+            Watch::begin,
+        );
         let plugin = plugin(serve, app, metrics);
         let runner = plugin.runner.clone();
         let mut services = plugin.services();
@@ -300,7 +310,10 @@ fn plugin(serve: &Serve, app: App, metrics: Metrics) -> Arc<Plugin> {
 async fn bind(serve: &Serve) -> Result<Bindings, Box<dyn std::error::Error + Send + Sync>> {
     let admin = match serve.metrics {
         Some(address) => {
-            let listener = TcpListener::bind(address).await?;
+            let listener = TcpListener::bind(address)
+                .await
+                .map_err(|error| ListenError::on(address, error))
+                .map_err(|error| format!("--metrics-address: {}", process::chain(&error)))?;
             let address = listener.local_addr()?;
             info!(address = %address, "metrics and the log level are served");
             if is_exposed(address) {

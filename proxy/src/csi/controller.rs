@@ -198,7 +198,7 @@ fn about_volume(connection: &Connection, volume: &str) -> Subject {
     Subject {
         connection: connection.name().text().clone(),
         volume: Some(volume.to_owned()),
-        snapshot: None,
+        ..Subject::default()
     }
 }
 
@@ -206,8 +206,8 @@ fn about_volume(connection: &Connection, volume: &str) -> Subject {
 fn about_snapshot(connection: &Connection, snapshot: &str) -> Subject {
     Subject {
         connection: connection.name().text().clone(),
-        volume: None,
         snapshot: Some(snapshot.to_owned()),
+        ..Subject::default()
     }
 }
 

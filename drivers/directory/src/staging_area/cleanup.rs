@@ -182,7 +182,6 @@ fn kind(kind: BeneathErrorKind) -> Kind {
     match kind {
         BeneathErrorKind::Interrupted => Kind::Timeout,
         BeneathErrorKind::Busy => Kind::Busy,
-        BeneathErrorKind::Denied => Kind::Denied,
         BeneathErrorKind::NoSpace => Kind::OutOfSpace,
         _ => Kind::Internal,
     }

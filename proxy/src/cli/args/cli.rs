@@ -12,7 +12,7 @@ use crate::telemetry::log::{LogFormat, Verbosity};
 pub(super) const ABOUT: &str = "\
 One CSI driver process for many storage backends.
 
-Without a subcommand it serves CSI, with the command line of democratic-csi: what starts that one
+Without a subcommand it serves CSI, with the command line of democratic-csi: what starts that one \
 starts this one, with the same flags, configuration and volumes.";
 
 pub(super) const HINT: &str = "`--help` tells more, with examples, exit codes and signals.";
@@ -32,26 +32,28 @@ Examples:
     omnibus-csi check --driver-config-file=driver.yaml --offline
 
 Environment:
-  Each flag of democratic-csi is also read from DEMOCRATIC_CSI_<FLAG>, each of ours from
-  OMNIBUS_CSI_<FLAG>; the command line wins, but CSI_VERSION overrides --csi-version.
-  CSI_NODE_ID is the node's id (default: the host's name). CSI_ENDPOINT is the listener if no
-  flag names one. `omnibus-csi version --environment` lists every variable.
+  Each flag of democratic-csi is also read from DEMOCRATIC_CSI_<FLAG>, each of
+  ours from OMNIBUS_CSI_<FLAG>; the command line wins, but CSI_VERSION
+  overrides --csi-version. CSI_NODE_ID is the node's id (default: the host's
+  name). CSI_ENDPOINT is the listener if no flag names one. `omnibus-csi
+  version --environment` lists every variable.
 
 Signals:
-  TERM, INT    finish the calls in progress, remove the socket, exit; again: at once
+  TERM, INT    finish the calls in progress and exit; a second one: exit at once
   USR1, USR2   one step more, one step less in the log
+  HUP          ignored
 
 Exit codes:
   0   asked to stop, or all is well
-  1   something failed: a socket that cannot be had, a check with errors, a server that is not ready
-  64  the command line or the configuration is wrong; nothing was begun";
+  1   something failed: no socket, a check with errors, a server not ready
+  64  the command line or the configuration is wrong; nothing was started";
 
 pub(super) const AFTER_ORPHANS: &str = "\
-Listed is only what is provably ours and was never given to anybody: volumes and detached snapshots that
-were not made to their end, helper snapshots that nothing stands on, empty containers of detached
-snapshots. A retry of the same call completes or removes them, too; these are for calls that nobody
-repeats. Volumes and snapshots that were made to their end are never listed, nor are copies that run, nor
-what bears the driver or the instance_id of another connection. Clusters that share a parent, the driver
+Listed is only what is provably ours and was never given to anybody: volumes and detached snapshots that \
+were not made to their end, helper snapshots that nothing stands on, empty containers of detached \
+snapshots. A retry of the same call completes or removes them, too; these are for calls that nobody \
+repeats. Volumes and snapshots that were made to their end are never listed, nor are copies that run, nor \
+what bears the driver or the instance_id of another connection. Clusters that share a parent, the driver \
 and the instance_id cannot be told apart: do not use --remove there.
 --remove shows everything first, and looks at each once more before it goes.
 
@@ -66,8 +68,8 @@ Examples:
 Exit codes: 0 nothing is left, 1 something is, or may be, 64 wrong command line or configuration";
 
 pub(super) const AFTER_EXPORTS: &str = "\
-A storage host that started anew without its saved configuration exports nothing. Each volume is put back
-when it is next asked for; this does it for all. Who gets in stays as it was. Volumes that bear the driver
+A storage host that started anew without its saved configuration exports nothing. Each volume is put back \
+when it is next asked for; this does it for all. Who gets in stays as it was. Volumes that bear the driver \
 or the instance_id of another connection are left out.
 
 Examples:

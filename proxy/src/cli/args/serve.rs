@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use csi_types::AbsolutePath;
+use csi_types::attachment::PathError;
 use driver_core::NodeId;
 use node_utils::node::OrchestratorDirs;
 
@@ -75,6 +76,10 @@ struct Problems(Vec<String>);
 
 // === impl Serve ===
 
+fn absolute(dirs: &[String]) -> Result<Vec<AbsolutePath>, PathError> {
+    dirs.iter().map(|dir| AbsolutePath::parse(dir)).collect()
+}
+
 impl Serve {
     /// Checks flags and environment.
     pub(super) fn from_flags(
@@ -125,8 +130,7 @@ impl Serve {
         let metrics = flags.metrics_address.as_deref().map(metrics_address);
         let metrics = metrics.and_then(|address| problems.check("--metrics-address", address));
         let grace = problems.check("--shutdown-grace", seconds(&flags.shutdown_grace));
-        let dirs = flags.kubelet_dir.iter().map(|dir| AbsolutePath::parse(dir));
-        let dirs = problems.check("--kubelet-dir", dirs.collect::<Result<Vec<_>, _>>());
+        let dirs = problems.check("--kubelet-dir", absolute(&flags.kubelet_dir));
         let programs = Programs::read(env);
         let programs = programs.map_err(|wrong| problems.0.extend(wrong)).ok();
         let node_id = set("CSI_NODE_ID").or_else(host_name).unwrap_or_default();

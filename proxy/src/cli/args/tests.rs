@@ -452,3 +452,53 @@ fn exports_are_only_looked_at_unless_told_otherwise() {
         &[],
     );
 }
+
+#[test]
+fn a_file_may_follow_a_command_without_its_flag() {
+    for args in [
+        &["check", "nas.yaml", "--offline"][..],
+        &["check", "--offline", "--driver-config-file", "nas.yaml"],
+    ] {
+        let Ok(Invocation::Command(Command::Check(flags))) = parsed(args, &[]) else {
+            panic!("{args:?}");
+        };
+        assert_eq!(flags.driver_config_file, Path::new("nas.yaml"));
+        assert!(flags.offline);
+    }
+    for args in [
+        ["check", "a.yaml", "--driver-config-file=b.yaml"],
+        ["check", "a.yaml", "b.yaml"],
+    ] {
+        assert!(parsed(&args, &[]).is_err(), "{args:?}");
+    }
+}
+
+#[test]
+fn help_is_not_broken_into_lines_twice_on_a_terminal_of_eighty_columns() {
+    for command in ["", "check", "orphans", "exports", "connections", "try"] {
+        let mut whole = Cli::command().term_width(80);
+        whole.build();
+        let mut chosen = match command {
+            "" => whole,
+            name => whole
+                .find_subcommand(name)
+                .expect(name)
+                .clone()
+                .term_width(80),
+        };
+        let help = chosen.render_long_help().to_string();
+        let lines: Vec<_> = help.lines().collect();
+        for pair in lines.windows(2) {
+            // What is left of a line that was broken before and is broken again.
+            let is_rest = pair[0].len() > 60 && pair[1].split(' ').count() <= 2;
+            let flows = !pair[1].is_empty()
+                && !pair[1].starts_with(' ')
+                && !pair[1].ends_with(['.', ':', ')']);
+            assert!(!(is_rest && flows), "{command}: {}\n{}", pair[0], pair[1]);
+        }
+        assert!(
+            lines.iter().all(|line| line.len() <= 80),
+            "{command}: {help}"
+        );
+    }
+}

@@ -104,6 +104,18 @@ pub(crate) struct ExpandRequest {
     pub(crate) capability: Option<VolumeCapability>,
 }
 
+// === impl SourceHandle ===
+
+impl SourceHandle {
+    /// As the orchestrator wrote it.
+    pub(crate) fn as_str(&self) -> &str {
+        match self {
+            Self::Snapshot(handle) => handle.as_str(),
+            Self::Volume(handle) => handle.as_str(),
+        }
+    }
+}
+
 // === impl CreateVolumeRequest ===
 
 impl TryFrom<v1::CreateVolumeRequest> for CreateVolumeRequest {

@@ -14,9 +14,9 @@ use crate::csi::advertise::Advertised;
 use crate::csi::decode::{self, ExpandRequest, ModifyRequest, ValidateRequest};
 use crate::csi::encode;
 use crate::csi::plugin::Plugin;
-use crate::rpc::Job;
 use crate::rpc::in_flight::{Hold, Keys, Object};
 use crate::rpc::status::printable_within;
+use crate::rpc::{Job, Subject};
 
 pub(super) fn delete(
     plugin: &Arc<Plugin>,
@@ -33,7 +33,9 @@ pub(super) fn delete(
     let subject = about_volume(&connection, handle.as_str());
     Ok(Job::new(subject, keys, async move |task| {
         if connection.retains() {
-            info!("the volume is retained, as `_private.csi.volume.deleteStrategy` says");
+            info!(
+                "kept the volume on its storage: `_private.csi.volume.deleteStrategy` is `retain`"
+            );
         } else {
             let deletion = connection.driver().delete_volume(&task.call, &id);
             task.ask_for_deletion(&connection, "delete_volume", deletion)
@@ -135,7 +137,10 @@ pub(super) fn expand(
     connection.allow(request.capability.as_slice())?;
     let object = Object::Volume(id.clone());
     let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
-    let subject = about_volume(&connection, request.volume.as_str());
+    let subject = Subject {
+        size: request.size.required(),
+        ..about_volume(&connection, request.volume.as_str())
+    };
     Ok(Job::new(subject, keys, async move |task| {
         let driver = connection.driver();
         let growth = driver.expand_volume(&task.call, &id, request.size);

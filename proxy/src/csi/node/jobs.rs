@@ -10,7 +10,7 @@ use csi_types::{AbsolutePath, Attachment};
 use driver_core::config::NodeCapability;
 use driver_core::{Error, Expansion, Kind, VolumeId};
 use node_utils::{Limits, blocking, node};
-use tracing::info;
+use tracing::warn;
 
 use crate::csi::decode::{self, NodeExpandRequest, PublishRequest, StageRequest, UnpublishRequest};
 use crate::csi::encode;
@@ -25,6 +25,7 @@ pub(super) fn stage(
     request: v1::NodeStageVolumeRequest,
 ) -> Result<Job<v1::NodeStageVolumeResponse>, Error> {
     let request = StageRequest::try_from(request)?;
+    let subject = about(plugin, &request.volume, Some(request.staging.path()));
     let (node, id) = (&plugin.node, request.volume.on_node());
     let context = node.context_of(&id, &request.context);
     let attachment = node.attachment(&id, &request.context)?;
@@ -34,14 +35,13 @@ pub(super) fn stage(
     let capability = for_staging(&verbs, node.on_node(request.capability), &secret);
     let secrets = node.stage_secrets(&attachment, context, &request.secrets)?;
     let keys = alone(&id, request.staging.path());
-    let subject = about(plugin, &request.volume);
     Ok(Job::new(subject, keys, async move |task| {
         if !secret.is_empty() && takes_no_flags_when_staged(&attachment) {
             let dropped = secret.iter().count();
-            info!(
+            warn!(
                 dropped,
-                "the mount options of the stage secret have no effect: a directory takes its \
-                 options when it is published"
+                "ignored the mount options of the stage secret: a directory takes its options when it is \
+                 published"
             );
         }
         let wanted = node::StageRequest {
@@ -69,7 +69,7 @@ pub(super) fn unstage(
     let (handle, staging) = decode::unstage(&request)?;
     let (verbs, id) = (plugin.node.verbs().clone(), handle.on_node());
     let keys = alone(&id, staging.path());
-    let subject = about(plugin, &handle);
+    let subject = about(plugin, &handle, Some(staging.path()));
     Ok(Job::new(subject, keys, async move |task| {
         let unstaged = verbs.unstage(limits(&task), staging).await;
         unstaged.map_err(|error| told(&id, error))?;
@@ -82,6 +82,7 @@ pub(super) fn publish(
     request: v1::NodePublishVolumeRequest,
 ) -> Result<Job<v1::NodePublishVolumeResponse>, Error> {
     let request = PublishRequest::try_from(request)?;
+    let subject = about(plugin, &request.volume, Some(request.target.path()));
     let (node, id) = (&plugin.node, request.volume.on_node());
     let context = node.context_of(&id, &request.context);
     let attachment = node.attachment(&id, &request.context)?;
@@ -96,7 +97,6 @@ pub(super) fn publish(
         Hold::Shared
     };
     let keys = at_target(&id, request.target.path(), hold);
-    let subject = about(plugin, &request.volume);
     let wanted = node::PublishRequest {
         staging,
         target: request.target,
@@ -129,7 +129,7 @@ pub(super) fn unpublish(
     let request = UnpublishRequest::try_from(request)?;
     let (verbs, id) = (plugin.node.verbs().clone(), request.volume.on_node());
     let keys = at_target(&id, request.target.path(), Hold::Shared);
-    let subject = about(plugin, &request.volume);
+    let subject = about(plugin, &request.volume, Some(request.target.path()));
     Ok(Job::new(subject, keys, async move |task| {
         let removed = verbs.unpublish(limits(&task), request.target).await;
         removed.map_err(|error| told(&id, error))?;
@@ -147,7 +147,7 @@ pub(super) fn stats(
     let Some(path) = path else {
         return Err(nowhere(&id));
     };
-    let subject = about(&plugin, &handle);
+    let subject = about(&plugin, &handle, Some(&path));
     Ok(Job::new(subject, Keys::none(), async move |task| {
         let found = plugin.node.verbs().stats(limits(&task), path).await;
         let stats = found.map_err(|error| told(&id, error))?;
@@ -162,11 +162,14 @@ pub(super) fn expand(
     request: v1::NodeExpandVolumeRequest,
 ) -> Result<Job<v1::NodeExpandVolumeResponse>, Error> {
     let request = NodeExpandRequest::try_from(request)?;
+    let subject = Subject {
+        size: request.size.required(),
+        ..about(plugin, &request.volume, request.path.as_ref())
+    };
     let (verbs, id) = (plugin.node.verbs().clone(), request.volume.on_node());
     let allowed = request.capability.as_ref();
     allowed.map_or(Ok(()), |capability| plugin.node.allow(capability))?;
     let mut keys = Keys::none().and(&HERE, Object::OnNode(id.clone()), Hold::Exclusive);
-    let subject = about(plugin, &request.volume);
     let Some(path) = request.path else {
         return Err(nowhere(&id));
     };
@@ -247,12 +250,16 @@ fn at_target(id: &VolumeId, path: &AbsolutePath, volume: Hold) -> Keys {
         .and(&HERE, Object::OnNode(id.clone()), volume)
 }
 
-fn about(plugin: &Plugin, volume: &VolumeHandle) -> Subject {
-    Subject {
+/// A call about a volume at a path. It is recorded at once: refusals name it, too.
+fn about(plugin: &Plugin, volume: &VolumeHandle, path: Option<&AbsolutePath>) -> Subject {
+    let subject = Subject {
         connection: plugin.connections.name_of(volume).text().clone(),
         volume: Some(volume.as_str().to_owned()),
-        snapshot: None,
-    }
+        path: path.map(ToString::to_string),
+        ..Subject::default()
+    };
+    subject.record();
+    subject
 }
 
 fn limits(task: &Task) -> Limits {

@@ -172,7 +172,7 @@ async fn mount_flags_of_a_secret_that_have_no_effect_are_said_to_have_none() {
     let line = text.lines().find(|l| l.contains("stage secret"));
     let line = line.expect("a line about them");
     assert!(
-        line.contains("no effect") && line.contains("dropped=2"),
+        line.contains("ignored") && line.contains("dropped=2"),
         "{line}"
     );
     assert!(line.contains("volume=v"), "{line}");
@@ -190,6 +190,7 @@ async fn publishing_what_was_not_staged_is_a_precondition_and_not_a_missing_fiel
         volume_context: staged.volume_context,
         ..Default::default()
     };
+    listen();
     let reply = service(CONFIG)
         .node_publish_volume(Request::new(request.clone()))
         .await;
@@ -197,6 +198,17 @@ async fn publishing_what_was_not_staged_is_a_precondition_and_not_a_missing_fiel
         reply.expect_err("no staging path").code(),
         Code::FailedPrecondition
     );
+    let text = heard();
+    let line = text.lines().find(|line| line.contains("was refused"));
+    let line = line.expect("a pod waits for it");
+    for part in [
+        "WARN",
+        "NodePublishVolume was refused",
+        "volume=v",
+        "/target",
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
     let request = v1::NodePublishVolumeRequest {
         staging_target_path: staged.staging_target_path,
         ..request

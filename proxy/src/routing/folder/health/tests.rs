@@ -137,7 +137,7 @@ impl Ward {
         let page = self.metrics.encode().expect("text");
         let lines = page
             .lines()
-            .filter(|line| line.starts_with("connection_healthy{"));
+            .filter(|line| line.starts_with("omnibus_csi_connection_healthy{"));
         lines.collect()
     }
 }
