@@ -1,12 +1,13 @@
 //! Users, API keys and tokens.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use crate::scram::Secret;
 
 /// A user that can log in.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct User {
     /// The password.
     pub password: String,
@@ -17,7 +18,7 @@ pub struct User {
 }
 
 /// An API key, shown to its user once.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ApiKey {
     /// Its name.
     pub name: String,
@@ -31,14 +32,31 @@ pub struct ApiKey {
     pub expires: Option<Duration>,
 }
 
-#[derive(Debug, Default)]
+impl fmt::Debug for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("User")
+            .field("roles", &self.roles)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiKey")
+            .field("name", &self.name)
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
 pub(crate) struct Accounts {
     pub(crate) users: BTreeMap<String, User>,
     pub(crate) keys: BTreeMap<i64, ApiKey>,
     pub(crate) tokens: BTreeMap<String, Token>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Token {
     pub(crate) user: String,
     pub(crate) ends: Duration,

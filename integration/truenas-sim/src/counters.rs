@@ -18,7 +18,7 @@ pub struct Cost {
     pub bytes_out: u64,
 }
 
-/// What was counted since the start or the last [`Counters::reset`].
+/// What was counted since the start or the last reset.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// By method.

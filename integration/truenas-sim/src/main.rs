@@ -10,7 +10,7 @@ use clap::Parser;
 use truenas_sim::{Generation, Options, Simulator};
 
 /// A simulator of the TrueNAS API: JSON-RPC, the legacy websocket, REST, TLS.
-#[derive(Debug, Parser)]
+#[derive(Parser)]
 #[command(version)]
 struct Arguments {
     /// The release: core13, 22.12, 24.10, 25.04, 25.10, 26-beta or 26-rc.

@@ -65,10 +65,11 @@ impl Backend for Model {
 
     async fn datasets(&self, scope: &Scope) -> Answer<Vec<Dataset>> {
         let state = self.lock();
+        let usage = state.usage();
         Ok(state
             .names(scope)
             .iter()
-            .map(|name| state.dataset(name))
+            .map(|name| state.dataset(name, &usage))
             .collect())
     }
 

@@ -1,9 +1,9 @@
 //! Starting a NAS, and everything that a test does to it from outside.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::{fmt, io};
 
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
@@ -22,7 +22,7 @@ use crate::nas::Nas;
 use crate::{Generation, random, server, tls};
 
 /// How a NAS is set up.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// Its release.
     pub generation: Generation,
@@ -73,7 +73,6 @@ impl Options {
 }
 
 /// A running NAS. It stops when this is dropped.
-#[derive(Debug)]
 pub struct Simulator {
     nas: Arc<Nas>,
     model: Option<Arc<Model>>,
@@ -262,6 +261,24 @@ impl Simulator {
     /// Runs a method as `root`, without network, faults or counting. A job is waited for.
     pub async fn call(&self, method: &str, params: Vec<Value>) -> Result<Value, Failure> {
         self.nas.local_call(method, params).await
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("generation", &self.generation)
+            .field("pools", &self.pools)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Simulator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulator")
+            .field("nas", &self.nas)
+            .field("https", &self.https)
+            .finish_non_exhaustive()
     }
 }
 

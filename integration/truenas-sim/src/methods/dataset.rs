@@ -106,7 +106,7 @@ async fn list(call: &Call) -> Answer {
     let mut datasets = call
         .nas
         .backend
-        .datasets(&Scope::All)
+        .datasets(&scope(call))
         .await
         .map_err(plain)?;
     datasets.retain(|dataset| !hidden(&dataset.name));
@@ -153,6 +153,21 @@ async fn list(call: &Call) -> Answer {
         return query::apply(rows, &[json!([]), json!({"count": true})]);
     }
     call.query(rows)
+}
+
+/// A query for one dataset by its name needs that one and what is below it; the filters come later.
+fn scope(call: &Call) -> Scope {
+    let filters = call.params.first().and_then(Value::as_array);
+    let named = filters.into_iter().flatten().find_map(|filter| {
+        let by_name = (filter[0] == "id" || filter[0] == "name") && filter[1] == "=";
+        filter[2].as_str().filter(|_| by_name)
+    });
+    match named {
+        Some(name) if call.object(1).get("count") != Some(&json!(true)) => {
+            Scope::Tree(vec![name.to_owned()])
+        }
+        _ => Scope::All,
+    }
 }
 
 fn hidden(name: &str) -> bool {

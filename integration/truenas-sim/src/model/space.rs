@@ -33,6 +33,19 @@ const OWN: [(&str, &str); 5] = [
     ("casesensitivity", "sensitive"),
 ];
 
+/// Bytes taken by each dataset and all below, and by its children alone; reservations are included.
+#[derive(Default)]
+pub(super) struct Usage<'a> {
+    used: BTreeMap<&'a str, u64>,
+    children: BTreeMap<&'a str, u64>,
+}
+
+impl Usage<'_> {
+    fn of(&self, name: &str) -> u64 {
+        self.used.get(name).copied().unwrap_or_default()
+    }
+}
+
 fn bytes(node: &Node, property: &str) -> u64 {
     node.local
         .get(property)
@@ -42,29 +55,33 @@ fn bytes(node: &Node, property: &str) -> u64 {
 
 impl State {
     pub(super) fn pools(&self) -> Vec<Pool> {
+        let usage = self.usage();
         let pool = |(name, size): (&String, &u64)| Pool {
             name: name.clone(),
             size: *size,
-            allocated: self.used(name),
+            allocated: usage.of(name),
             status: "ONLINE".to_owned(),
         };
         self.sizes.iter().map(pool).collect()
     }
 
-    /// Bytes taken by a dataset and all below, reservations included.
-    fn used(&self, name: &str) -> u64 {
-        let Some(node) = self.nodes.get(name) else {
-            return 0;
-        };
-        let own = node.referenced.max(bytes(node, "refreservation"));
-        let children: u64 = self.children(name).map(|child| self.used(child)).sum();
-        (own + children).max(bytes(node, "reservation"))
-    }
-
-    fn children<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a String> {
-        let start = name.len() + 1;
-        self.subtree(name)
-            .filter(move |child| !child[start..].contains('/'))
+    /// What every dataset uses, in one pass: a child stands after its parent.
+    pub(super) fn usage(&self) -> Usage<'_> {
+        let mut usage = Usage::default();
+        for (name, node) in self.nodes.iter().rev() {
+            let own = node.referenced.max(bytes(node, "refreservation"));
+            let children = usage
+                .children
+                .get(name.as_str())
+                .copied()
+                .unwrap_or_default();
+            let used = (own + children).max(bytes(node, "reservation"));
+            usage.used.insert(name, used);
+            if let Some((parent, _)) = name.rsplit_once('/') {
+                *usage.children.entry(parent).or_default() += used;
+            }
+        }
+        usage
     }
 
     /// Everything below a dataset. The character after `/` ends the range.
@@ -75,8 +92,9 @@ impl State {
 
     /// Whether a pool or a quota above holds more than it may.
     pub(super) fn overcommitted(&self, name: &str) -> bool {
+        let usage = self.usage();
         let pool = name.split('/').next().unwrap_or_default();
-        if self.used(pool) > self.sizes.get(pool).copied().unwrap_or_default() {
+        if usage.of(pool) > self.sizes.get(pool).copied().unwrap_or_default() {
             return true;
         }
         ancestors(name).skip(1).any(|ancestor| {
@@ -85,25 +103,25 @@ impl State {
                 .get(ancestor)
                 .map(|node| bytes(node, "quota"))
                 .unwrap_or_default();
-            quota > 0 && self.used(ancestor) > quota
+            quota > 0 && usage.of(ancestor) > quota
         })
     }
 
-    fn available(&self, name: &str) -> u64 {
+    fn available(&self, name: &str, usage: &Usage<'_>) -> u64 {
         let pool = name.split('/').next().unwrap_or_default();
         let mut left = self
             .sizes
             .get(pool)
             .copied()
             .unwrap_or_default()
-            .saturating_sub(self.used(pool));
+            .saturating_sub(usage.of(pool));
         for ancestor in ancestors(name) {
             let Some(node) = self.nodes.get(ancestor) else {
                 continue;
             };
             let quota = bytes(node, "quota");
             if quota > 0 {
-                left = left.min(quota.saturating_sub(self.used(ancestor)));
+                left = left.min(quota.saturating_sub(usage.of(ancestor)));
             }
         }
         let Some(node) = self.nodes.get(name) else {
@@ -116,7 +134,7 @@ impl State {
         }
     }
 
-    pub(super) fn dataset(&self, name: &str) -> Dataset {
+    pub(super) fn dataset(&self, name: &str, usage: &Usage<'_>) -> Dataset {
         let node = &self.nodes[name];
         let mut properties = BTreeMap::new();
         for (property, default) in INHERITED {
@@ -134,7 +152,7 @@ impl State {
                 },
             );
         };
-        self.measures(name, node, &mut fixed);
+        self.measures(name, node, usage, &mut fixed);
         self.encryption(name, &mut fixed);
         match node.kind {
             Kind::Filesystem => {
@@ -178,14 +196,22 @@ impl State {
     }
 
     /// Sizes, times and other properties that cannot be set.
-    fn measures(&self, name: &str, node: &Node, fixed: &mut impl FnMut(&str, String)) {
-        let used = self.used(name);
+    fn measures(
+        &self,
+        name: &str,
+        node: &Node,
+        usage: &Usage<'_>,
+        fixed: &mut impl FnMut(&str, String),
+    ) {
+        let used = usage.of(name);
         fixed("used", used.to_string());
         fixed(
             "usedbychildren",
-            self.children(name)
-                .map(|child| self.used(child))
-                .sum::<u64>()
+            usage
+                .children
+                .get(name)
+                .copied()
+                .unwrap_or_default()
                 .to_string(),
         );
         fixed("usedbydataset", node.referenced.to_string());
@@ -196,7 +222,7 @@ impl State {
                 .to_string(),
         );
         fixed("usedbysnapshots", "0".to_owned());
-        fixed("available", self.available(name).to_string());
+        fixed("available", self.available(name, usage).to_string());
         fixed("referenced", node.referenced.to_string());
         fixed("creation", node.created.to_string());
         fixed("createtxg", node.created.to_string());
