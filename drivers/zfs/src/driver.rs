@@ -177,7 +177,7 @@ where
             self.heard();
             match verb.plan(&asked, &seen, 0)? {
                 Outcome::Done(()) => return Ok(true),
-                Outcome::Do(_) => return Ok(false),
+                Outcome::Do(_) | Outcome::End(..) => return Ok(false),
                 Outcome::Ask => asked = seen.pool,
             }
         }

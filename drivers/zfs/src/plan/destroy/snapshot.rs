@@ -77,7 +77,7 @@ impl DeleteSnapshot<'_> {
         }
         plan.guard(name.clone(), snapshot.guid);
         plan.step(Step::DestroySnapshot(name.clone()));
-        Ok(Outcome::Do(plan))
+        Ok(Outcome::End(plan, ()))
     }
 
     fn detached<R>(
@@ -123,7 +123,7 @@ impl DeleteSnapshot<'_> {
         if let Some(container) = container {
             emptied(&mut plan, container);
         }
-        Ok(Outcome::Do(plan))
+        Ok(Outcome::End(plan, ()))
     }
 
     /// Whether democratic-csi made it to hold detached snapshots. It leaves no mark, so the snapshot
