@@ -11,6 +11,8 @@ mod list;
 mod progress;
 mod query;
 mod rows;
+#[cfg(test)]
+mod shells;
 mod steps;
 mod tools;
 mod transfer;

@@ -59,7 +59,7 @@ said=$(pools \"$@\" 2>&1 >/dev/null) && return 1
 const LOOK: &str = look!();
 
 /// What may have a snapshot name: answered by the kernel, or by a look at everything.
-const NAMED_LOOK: &str = concat!(include_str!("script/named.sh"), look!());
+pub(super) const NAMED_LOOK: &str = concat!(include_str!("script/named.sh"), look!());
 
 /// Names of objects whose property is `$wanted`. Both are compared as texts: awk takes `10` and `1e1`
 /// for the same number.

@@ -28,7 +28,7 @@ pub(super) const STALE: &str = "is not what it was when it was looked at";
 
 /// `$1` has a line for each object, its name and the identity that is expected; the rest reads them, in
 /// whatever order.
-const GUARD: &str = "\
+pub(super) const GUARD: &str = "\
 expected=$1; shift
 seen=$(\"$@\") || return 1
 line='
