@@ -11,9 +11,7 @@ use std::collections::BTreeMap;
 
 use driver_core::Topology;
 use driver_core::config::scalar::{Mode, Owner, unless_falsy};
-use driver_core::config::{
-    CommonConfig, ConfigError, DeleteStrategy, Document, Finding, Severity,
-};
+use driver_core::config::{CommonConfig, ConfigError, DeleteStrategy, Document, Finding, Severity};
 use driver_core::naming::VolumeNaming;
 use driver_core::template::Template;
 use serde::de::Error as _;

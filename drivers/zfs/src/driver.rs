@@ -387,6 +387,7 @@ where
         let verb = DeleteSnapshot {
             layout: self.layout(),
             place,
+            owner: self.settings.policy.owner(),
             keep_foreign: self.settings.keep_foreign_snapshots,
         };
         self.converge(call, &verb).await
