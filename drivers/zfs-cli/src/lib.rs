@@ -11,6 +11,8 @@ mod list;
 mod progress;
 mod query;
 mod rows;
+#[cfg(test)]
+mod shells;
 mod steps;
 mod tools;
 mod transfer;
@@ -29,7 +31,7 @@ pub use tools::ZfsTools;
 use driver_zfs::backend::{Backend, Incoming, Interrupted, ListQuery, Listed};
 use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::{Observed, Request};
-use driver_zfs::step::{Failed, Next, Plan, Step};
+use driver_zfs::step::{Failed, Next, Plan};
 
 /// How long a command of `zfs` may take, copies apart. democratic-csi waits ten minutes; one pool
 /// that answers nothing should not hold a call that long.
@@ -84,22 +86,9 @@ impl<R: Runner> Cli<R> {
     }
 }
 
-/// What a command of a plan and the question after it does; `None` if it is one of the export.
-fn doing(plan: &Plan<Command>, then: &Request<Command>, command: usize) -> Option<String> {
-    if let Some(guard) = plan.guards.get(command) {
-        return Some(format!("find that {guard}"));
-    }
-    let step = command - plan.guards.len();
-    match plan.steps.get(step) {
-        Some(Step::Export(_)) => None,
-        Some(step) => Some(step.to_string()),
-        None => looking(then, step - plan.steps.len()),
-    }
-}
-
 /// What a command of a question does; `None` if it is one of the export.
 fn looking(request: &Request<Command>, command: usize) -> Option<String> {
-    request.queries.get(command).map(ToString::to_string)
+    query::groups(request).get(command).map(ToString::to_string)
 }
 
 fn understood(error: &RunError, doing: Option<&str>, effect: Effect) -> Failed {
@@ -154,8 +143,13 @@ impl<R: Runner> Backend for Cli<R> {
         plan: &Plan<Command>,
         then: &Request<Command>,
     ) -> Result<Observed<Output>, Failed> {
-        let mut commands = steps::commands(&self.tools, plan);
-        let changing = commands.len();
+        let planned = steps::commands(&self.tools, plan);
+        let guards = planned.iter().filter(|planned| planned.is_guard).count();
+        let changing = planned.len();
+        let (mut commands, doing): (Vec<_>, Vec<_>) = planned
+            .into_iter()
+            .map(|planned| (planned.command, planned.doing))
+            .unzip();
         commands.extend(query::commands(&self.tools, then));
         let commands = bounded(call, commands);
         call.changing();
@@ -167,13 +161,16 @@ impl<R: Runner> Backend for Cli<R> {
         let work = locked.run_all(&commands);
         let batch = progress::told(work, &self.runner, &self.tools, plan, self.telling).await;
         let mut outputs = batch.into_outputs().map_err(|error| {
-            let doing = doing(plan, then, error.step);
+            let doing = match doing.get(error.step) {
+                Some(doing) => doing.clone(),
+                None => looking(then, error.step - changing),
+            };
             let mut failed = understood(&error.source, doing.as_deref(), Effect::Possible);
-            if error.step < plan.guards.len() && failure::is_stale(&error.source) {
+            if error.step < guards && failure::is_stale(&error.source) {
                 failed.next = Next::Observe;
             }
             // A command that could not be started has done nothing; those before it have.
-            if error.step > plan.guards.len() {
+            if error.step > guards {
                 failed.error = failed.error.with_effect(Effect::Possible);
             }
             failed

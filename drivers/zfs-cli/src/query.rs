@@ -4,6 +4,7 @@
 //! that `zfs` complained about, and whether the pool is there, is checked before it is believed.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use driver_core::{Error, Kind};
 use exec::{Accept, Command, Output};
@@ -12,7 +13,7 @@ use super::COMMAND;
 use super::failure::{self, Complaint};
 use super::rows::{COLUMNS, Rows, Scope};
 use super::tools::{ZfsTools, of_the_pool};
-use driver_zfs::name::{DatasetName, Object};
+use driver_zfs::name::{DatasetName, Object, SnapshotLeaf};
 use driver_zfs::observed::{ALWAYS, OF_MEMBERS, Observed, Query, Request, System};
 use driver_zfs::property::PropertyName;
 
@@ -27,7 +28,9 @@ else uname -sr; fi";
 /// What is not there is an answer only if its pool is there, so whoever finds nothing looks for that
 /// too. A pipe tells of its last part only, so the look says in its last line how it ended. Nothing that
 /// a value looks like can stand behind that one; without it somebody was killed.
-const LOOK: &str = concat!(
+macro_rules! look {
+    () => {
+        concat!(
     "\
 filter=$1; n=$2; shift 2
 pools() {
@@ -49,7 +52,14 @@ said=$(pools \"$@\" 2>&1 >/dev/null) && return 1
 ",
     of_the_pool!(),
     "return 4"
-);
+)
+    };
+}
+
+const LOOK: &str = look!();
+
+/// What may have a snapshot name: answered by the kernel, or by a look at everything.
+pub(super) const NAMED_LOOK: &str = concat!(include_str!("script/named.sh"), look!());
 
 /// Names of objects whose property is `$wanted`. Both are compared as texts: awk takes `10` and `1e1`
 /// for the same number.
@@ -87,10 +97,20 @@ fn look<A: Into<String>>(
     filter: &str,
     arguments: impl IntoIterator<Item = A>,
 ) -> Command {
+    look_by(Command::function(LOOK), tools, pools, filter, arguments)
+}
+
+fn look_by<A: Into<String>>(
+    script: Command,
+    tools: &ZfsTools,
+    pools: &[&str],
+    filter: &str,
+    arguments: impl IntoIterator<Item = A>,
+) -> Command {
     let mut root = tools.words();
     root.extend(["get", "-H", "-o", "name", "type"].map(str::to_owned));
     root.extend(pools.iter().map(|pool| (*pool).to_owned()));
-    Command::function(LOOK)
+    script
         .args([filter.to_owned(), root.len().to_string()])
         .args(root)
         .args(tools.words())
@@ -106,38 +126,100 @@ fn get(tools: &ZfsTools, name: &DatasetName, filter: &str, arguments: &[&str]) -
     look(tools, &[name.pool()], filter, words)
 }
 
-/// The commands of a question: those of its looks in order, then those of its export.
-pub(super) fn commands(tools: &ZfsTools, request: &Request<Command>) -> Vec<Command> {
-    let wanted = properties(&request.properties);
-    let queries = request.queries.iter();
-    let queries = queries.map(|look| of_look(tools, look, &wanted));
-    queries.chain(request.export.iter().cloned()).collect()
+/// Queries that one command answers.
+pub(super) enum Group<'a> {
+    /// Objects by their names.
+    Objects(Vec<&'a Query>),
+    /// Anything else.
+    Other(&'a Query),
 }
 
-fn of_look(tools: &ZfsTools, look: &Query, wanted: &str) -> Command {
-    match look {
-        Query::Dataset(name) => get(tools, name, "", &[wanted, name.as_str()]),
-        Query::Family(name) => {
-            let members = OF_MEMBERS.iter().map(PropertyName::as_str);
-            let members = members.collect::<Vec<_>>().join(",");
-            let arguments = ["-d", "1", "-t", ALL_KINDS, wanted, name.as_str()];
-            get(tools, name, FAMILY, &arguments)
-                .env(NAME, name.as_str())
-                .env(WANTED, format!(",{members},"))
+/// The queries of a request, as they are asked: all objects at once, then the others in order.
+pub(super) fn groups<R>(request: &Request<R>) -> Vec<Group<'_>> {
+    let by_name = |query: &&Query| {
+        matches!(
+            query,
+            Query::Dataset(_) | Query::Snapshot(_) | Query::Nearest(_)
+        )
+    };
+    let (objects, others): (Vec<_>, Vec<_>) = request.queries.iter().partition(by_name);
+    let objects = (!objects.is_empty()).then_some(Group::Objects(objects));
+    let others = others.into_iter().map(Group::Other);
+    objects.into_iter().chain(others).collect()
+}
+
+impl fmt::Display for Group<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Objects(_) => write!(f, "look at {}", self.names().join(", ")),
+            Self::Other(query) => query.fmt(f),
         }
-        Query::Snapshot(name) => get(tools, &name.dataset, "", &[wanted, &name.to_string()]),
-        Query::Named { within, name } => named(tools, within, name),
-        Query::Nearest(name) => {
-            let names = name.with_ancestors();
-            let names = names.iter().map(DatasetName::as_str);
-            let arguments: Vec<_> = std::iter::once(wanted).chain(names).collect();
-            get(tools, name, "", &arguments)
-        }
-        Query::System => Command::function(SYSTEM),
     }
 }
 
-fn named(tools: &ZfsTools, within: &[DatasetName], name: &str) -> Command {
+impl Group<'_> {
+    /// The names of the objects, each once.
+    fn names(&self) -> Vec<String> {
+        let Self::Objects(queries) = self else {
+            return Vec::new();
+        };
+        let names = queries.iter().flat_map(|query| match query {
+            Query::Nearest(name) => {
+                let above = name.with_ancestors().into_iter();
+                above.map(|name| name.to_string()).collect()
+            }
+            Query::Dataset(name) => vec![name.to_string()],
+            Query::Snapshot(name) => vec![name.to_string()],
+            _ => Vec::new(),
+        });
+        let mut all = Vec::new();
+        for name in names {
+            if !all.contains(&name) {
+                all.push(name);
+            }
+        }
+        all
+    }
+
+    fn command(&self, tools: &ZfsTools, wanted: &str) -> Command {
+        let query = match self {
+            Self::Objects(_) => {
+                let names = self.names();
+                let pools: BTreeSet<&str> = names.iter().map(|name| pool_of(name)).collect();
+                let pools: Vec<&str> = pools.into_iter().collect();
+                let words = ["get", "-Hp", "-o", COLUMNS, wanted].map(str::to_owned);
+                return look(tools, &pools, "", words.into_iter().chain(names.clone()));
+            }
+            Self::Other(query) => query,
+        };
+        match query {
+            Query::Family(name) => {
+                let members = OF_MEMBERS.iter().map(PropertyName::as_str);
+                let members = members.collect::<Vec<_>>().join(",");
+                let arguments = ["-d", "1", "-t", ALL_KINDS, wanted, name.as_str()];
+                get(tools, name, FAMILY, &arguments)
+                    .env(NAME, name.as_str())
+                    .env(WANTED, format!(",{members},"))
+            }
+            Query::Named { within, name, leaf } => named(tools, within, name, leaf),
+            _ => Command::function(SYSTEM),
+        }
+    }
+}
+
+fn pool_of(name: &str) -> &str {
+    name.split(['/', '@']).next().unwrap_or(name)
+}
+
+/// The commands of a request: one for each group, then those of its export.
+pub(super) fn commands(tools: &ZfsTools, request: &Request<Command>) -> Vec<Command> {
+    let wanted = properties(&request.properties);
+    let groups = groups(request);
+    let queries = groups.iter().map(|group| group.command(tools, &wanted));
+    queries.chain(request.export.iter().cloned()).collect()
+}
+
+fn named(tools: &ZfsTools, within: &[DatasetName], name: &str, leaf: &SnapshotLeaf) -> Command {
     let property = PropertyName::SNAPSHOT_NAME;
     let arguments = [
         "get",
@@ -155,7 +237,17 @@ fn named(tools: &ZfsTools, within: &[DatasetName], name: &str) -> Command {
     let pools: Vec<&str> = pools.into_iter().collect();
     let names = within.iter().map(DatasetName::as_str);
     let arguments = arguments.into_iter().chain(names);
-    look(tools, &pools, NAMED, arguments).env(WANTED, name)
+    let parent = |nth: usize| within.get(nth).map_or("", DatasetName::as_str);
+    let words = tools.words();
+    let script = Command::function(NAMED_LOOK)
+        .args([
+            leaf.as_str(),
+            parent(1),
+            parent(0),
+            &words.len().to_string(),
+        ])
+        .args(words);
+    look_by(script, tools, &pools, NAMED, arguments).env(WANTED, name)
 }
 
 /// What the outputs of these commands show.
@@ -166,44 +258,28 @@ pub(super) fn observed(
     let mut outputs = outputs.into_iter();
     let mut rows = Rows::default();
     let (mut named, mut system) = (Vec::new(), None);
-    for look in &request.queries {
-        let printed = |outputs: &mut std::vec::IntoIter<Output>| {
-            let output = outputs.next().ok_or_else(short)?;
-            if failure::is_only_absence(&output) {
-                Ok(output.text().into_owned())
-            } else {
-                Err(Complaint::of(&output).into_error("look at datasets"))
+    for group in groups(request) {
+        let output = outputs.next().ok_or_else(short)?;
+        if !failure::is_only_absence(&output) {
+            return Err(Complaint::of(&output).into_error("look at datasets"));
+        }
+        let text = output.text();
+        match &group {
+            Group::Objects(_) => {
+                let names = group.names();
+                rows.add(&text, &Scope::of(names.iter().map(String::as_str)));
             }
-        };
-        match look {
-            Query::Dataset(name) => {
-                rows.add(&printed(&mut outputs)?, &Scope::of([name.as_str()]));
+            Group::Other(Query::Family(name)) => {
+                rows.add(&text, &Scope::of([name.as_str()]).with_all_below());
             }
-            Query::Family(name) => {
-                let scope = Scope::of([name.as_str()]).with_all_below();
-                rows.add(&printed(&mut outputs)?, &scope);
-            }
-            Query::Snapshot(name) => {
-                let name = name.to_string();
-                rows.add(&printed(&mut outputs)?, &Scope::of([name.as_str()]));
-            }
-            Query::Nearest(name) => {
-                let names = name.with_ancestors();
-                let scope = Scope::of(names.iter().map(DatasetName::as_str));
-                rows.add(&printed(&mut outputs)?, &scope);
-            }
-            Query::Named { .. } => {
-                for line in printed(&mut outputs)?
-                    .lines()
-                    .filter(|line| !line.is_empty())
-                {
+            Group::Other(Query::Named { .. }) => {
+                for line in text.lines().filter(|line| !line.is_empty()) {
                     named.push(Object::parse(line).map_err(|error| {
                         Error::new(Kind::Internal, "look for a snapshot").because(error)
                     })?);
                 }
             }
-            Query::System => {
-                let text = printed(&mut outputs)?;
+            Group::Other(_) => {
                 let (name, release) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
                 system = Some(System {
                     name: name.to_owned(),

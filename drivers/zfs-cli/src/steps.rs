@@ -26,12 +26,18 @@ const CHILDREN: &str = "has children";
 /// What a guard says that found something else.
 pub(super) const STALE: &str = "is not what it was when it was looked at";
 
-/// `$1` is the identity that is expected, `$2` the object, the rest reads its identity.
-const GUARD: &str = "\
-expected=$1; object=$2; shift 2
-guid=$(\"$@\") || return 1
-[ \"$guid\" = \"$expected\" ] && return 0
-printf '%s is not what it was when it was looked at\\n' \"$object\" >&2; return 1";
+/// `$1` has a line for each object, its name and the identity that is expected; the rest reads them, in
+/// whatever order.
+pub(super) const GUARD: &str = "\
+expected=$1; shift
+seen=$(\"$@\") || return 1
+line='
+'
+while [ -n \"$expected\" ]; do
+one=${expected%%\"$line\"*}; expected=${expected#*\"$line\"}
+case $line$seen$line in *\"$line$one$line\"*) ;; *)
+printf '%s is not what it was when it was looked at\\n' \"${one%\t*}\" >&2; return 1 ;; esac
+done";
 
 /// `$1` is the text that is expected with `=` before it, or nothing; `$2` is the object, the rest reads
 /// the property and where its value comes from. The shell takes `-` for no value, as ZFS does.
@@ -162,27 +168,99 @@ const RESUMABLE: &str = "-s";
 /// Only its call bounds a copy: there is no saying how much is copied.
 const COPYING: Duration = Duration::from_hours(48);
 
-/// The guards of a plan, one command each, then its steps.
-pub(super) fn commands(tools: &ZfsTools, plan: &Plan<Command>) -> Vec<Command> {
-    let guards = plan.guards.iter().map(|guard| guarded(tools, guard));
-    let steps = plan.steps.iter().map(|step| command(tools, step));
-    guards.chain(steps).collect()
+/// How long the snapshots of one command may be in all: less than an argument may be.
+const SNAPSHOTS: usize = 60_000;
+
+/// A command of a plan.
+pub(super) struct Planned {
+    /// What is run.
+    pub(super) command: Command,
+    /// What it does; `None` if it is one of the export.
+    pub(super) doing: Option<String>,
+    /// Whether it only finds that nothing has changed.
+    pub(super) is_guard: bool,
 }
 
-fn guarded(tools: &ZfsTools, guard: &Guard) -> Command {
+/// The guards of a plan, then its steps. All identities are asked by one command, and what is destroyed of
+/// one dataset in a row is destroyed by one.
+pub(super) fn commands(tools: &ZfsTools, plan: &Plan<Command>) -> Vec<Planned> {
+    let identities = plan.guards.iter().filter_map(|guard| match &guard.still {
+        Still::Itself(guid) => Some((guard.object.to_string(), guid.to_string())),
+        Still::Has(..) => None,
+    });
+    let identities: Vec<_> = identities.collect();
+    let properties = plan.guards.iter().filter_map(|guard| match &guard.still {
+        Still::Itself(_) => None,
+        Still::Has(name, value) => Some(Planned {
+            command: has_property(tools, guard, name, value.as_deref()),
+            doing: Some(format!("find that {guard}")),
+            is_guard: true,
+        }),
+    });
+    let first = (!identities.is_empty()).then(|| identities_are(tools, &identities));
+    let mut all: Vec<Planned> = first.into_iter().chain(properties).collect();
+    let mut steps = plan.steps.iter().peekable();
+    while let Some(step) = steps.next() {
+        let mut doing = step.to_string();
+        let command = if let Step::DestroySnapshot(snapshot) = step {
+            let mut names = snapshot.to_string();
+            while let Some(Step::DestroySnapshot(next)) = steps.peek()
+                && next.dataset == snapshot.dataset
+                && names.len() < SNAPSHOTS
+            {
+                names = format!("{names},{}", next.leaf);
+                steps.next();
+            }
+            doing = format!("destroy {names}");
+            tools.tolerant([NO_SNAPSHOT; 2], &["destroy", "-d", &names])
+        } else {
+            command(tools, step)
+        };
+        all.push(Planned {
+            command,
+            doing: (!matches!(step, Step::Export(_))).then_some(doing),
+            is_guard: false,
+        });
+    }
+    all
+}
+
+fn identities_are(tools: &ZfsTools, identities: &[(String, String)]) -> Planned {
+    let expected = identities
+        .iter()
+        .map(|(name, guid)| format!("{name}\t{guid}\n"));
+    let names: Vec<&str> = identities.iter().map(|(name, _)| name.as_str()).collect();
+    let command = Command::function(GUARD)
+        .arg(expected.collect::<String>())
+        .args(tools.words())
+        .args([
+            "get",
+            "-Hp",
+            "-o",
+            "name,value",
+            PropertyName::GUID.as_str(),
+        ])
+        .args(names.iter().copied())
+        .within(COMMAND);
+    Planned {
+        command,
+        doing: Some(format!("find that {} did not change", names.join(", "))),
+        is_guard: true,
+    }
+}
+
+fn has_property(
+    tools: &ZfsTools,
+    guard: &Guard,
+    name: &PropertyName,
+    value: Option<&str>,
+) -> Command {
     let object = guard.object.to_string();
-    let (text, expected, columns, property) = match &guard.still {
-        Still::Itself(guid) => (GUARD, guid.to_string(), "value", PropertyName::GUID),
-        Still::Has(name, value) => {
-            let expected = value.as_ref().map(|value| format!("={value}"));
-            let expected = expected.unwrap_or_default();
-            (GUARD_PROPERTY, expected, "value,source", name.clone())
-        }
-    };
-    Command::function(text)
+    let expected = value.map(|value| format!("={value}")).unwrap_or_default();
+    Command::function(GUARD_PROPERTY)
         .args([expected, object.clone()])
         .args(tools.words())
-        .args(["get", "-Hp", "-o", columns, property.as_str(), &object])
+        .args(["get", "-Hp", "-o", "value,source", name.as_str(), &object])
         .within(COMMAND)
 }
 

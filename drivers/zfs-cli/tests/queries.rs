@@ -9,12 +9,16 @@ mod fake;
 
 use driver_core::Kind;
 use driver_zfs::backend::{Backend, Entry, ListFilter, ListQuery, ListScope, Listed};
-use driver_zfs::name::SnapshotRef;
-use driver_zfs::observed::{Query, Request, State, VolumeKind};
+use driver_zfs::name::{SnapshotLeaf, SnapshotRef};
+use driver_zfs::observed::{Guid, Query, Request, State, VolumeKind};
 use driver_zfs::property::{Properties, PropertyName};
-use driver_zfs::step::{Next, Plan};
+use driver_zfs::step::{Next, Plan, Step};
 
 use fake::{call, dataset, host};
+
+fn leaf() -> SnapshotLeaf {
+    SnapshotLeaf::parse("name").unwrap()
+}
 
 fn volumes(max: usize) -> ListQuery {
     ListQuery {
@@ -115,7 +119,11 @@ async fn nothing_is_absent_from_a_pool_that_is_not_imported() {
         Query::Dataset(dataset("tank/v/a")),
         Query::Family(dataset("tank/v/a")),
         Query::Snapshot(SnapshotRef::parse("tank/v/a@s").unwrap()),
-        Query::Named { within, name },
+        Query::Named {
+            within,
+            name,
+            leaf: leaf(),
+        },
     ] {
         let request = Request::of([look.clone()]);
         let cli = host(folder.path(), NOTHING_BUT_TANK);
@@ -311,6 +319,7 @@ async fn a_part_of_a_list_that_was_killed_is_a_failure_and_not_a_short_list() {
     let look = Query::Named {
         within: vec![dataset("tank/v")],
         name: "name".to_owned(),
+        leaf: leaf(),
     };
     let cli = host(folder.path(), script);
     assert!(cli.observe(&call(), &Request::of([look])).await.is_err());
@@ -343,6 +352,7 @@ async fn a_name_is_looked_for_as_it_is_written() {
         let look = Query::Named {
             within: within.clone(),
             name: name.to_owned(),
+            leaf: leaf(),
         };
         let observed = cli.observe(&call(), &Request::of([look])).await.unwrap();
         assert_eq!(observed.pool.named().len(), found, "{name}");
@@ -434,4 +444,85 @@ async fn of_what_nobody_may_own_the_host_leaves_out_what_is_whole_or_holds_somet
     let second = cli.list(&call(), &query).await.unwrap();
     assert_eq!(names(&second), names(&all)[2..]);
     assert_eq!(second.next, None);
+}
+
+/// A host where only the kernel looks through volumes: six hundred of them, one with such a snapshot.
+const IN_KERNEL: &str = r#"
+case "$*" in
+"program -jn tank - name tank/v tank/s")
+    program=$(cat)
+    case $program in *zfs.exists*zfs.list.children*) ;; *zfs.list.children*zfs.exists*) ;; *) exit 1 ;; esac
+    printf '{"return":"[][tank/v/b@name][tank/s/c/name]"}\n' ;;
+*) echo "unexpected: $*" >&2; exit 2 ;;
+esac"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_name_is_looked_for_in_the_kernel_without_a_look_at_each_volume() {
+    let folder = tempfile::tempdir().unwrap();
+    let cli = host(folder.path(), IN_KERNEL);
+    let look = Query::Named {
+        within: vec![dataset("tank/v"), dataset("tank/s")],
+        name: "name".to_owned(),
+        leaf: leaf(),
+    };
+    let observed = cli.observe(&call(), &Request::of([look])).await.unwrap();
+    let found: Vec<_> = observed
+        .pool
+        .named()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(found, ["tank/v/b@name", "tank/s/c/name"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_of_one_request_are_one_call_of_zfs() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = r#"
+echo "$*" >>"${0%/*}/calls"
+shift 5
+for n; do printf '%s\ttype\tfilesystem\t-\n%s\tguid\t7\t-\n' "$n" "$n"; done"#;
+    let cli = host(folder.path(), script);
+    let request = Request::of([
+        Query::Dataset(dataset("tank/v/a")),
+        Query::Snapshot(SnapshotRef::parse("tank/v/a@s").unwrap()),
+        Query::Nearest(dataset("tank/v")),
+    ]);
+    let observed = cli.observe(&call(), &request).await.unwrap();
+    assert!(observed.pool.dataset(&dataset("tank/v/a")).is_some());
+    assert!(observed.pool.nearest(&dataset("tank/v")).is_some());
+    let calls = std::fs::read_to_string(folder.path().join("calls")).unwrap();
+    assert_eq!(calls.lines().count(), 1, "{calls}");
+}
+
+/// Counts the processes of a plan that destroys three snapshots of a dataset and the dataset.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_asks_for_all_identities_and_destroys_all_snapshots_by_one_call_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = r#"
+echo "$*" >>"${0%/*}/calls"
+case "$*" in
+"get -Hp -o name,value guid "*) shift 5; for n; do printf '%s\t7\n' "$n"; done | sort -r ;;
+esac"#;
+    let cli = host(folder.path(), script);
+    let volume = dataset("tank/v/a");
+    let mut plan = Plan::about(volume.clone());
+    plan.guard(volume.clone(), Guid(7));
+    for leaf in ["one", "two", "three"] {
+        let snapshot = SnapshotRef::parse(&format!("tank/v/a@{leaf}")).unwrap();
+        plan.guard(snapshot.clone(), Guid(7));
+        plan.step(Step::DestroySnapshot(snapshot));
+    }
+    plan.step(Step::DestroyDataset(volume));
+    cli.apply(&call(), &plan, &Request::of([])).await.unwrap();
+    let calls = std::fs::read_to_string(folder.path().join("calls")).unwrap();
+    let calls: Vec<&str> = calls.lines().collect();
+    assert_eq!(
+        calls,
+        [
+            "get -Hp -o name,value guid tank/v/a tank/v/a@one tank/v/a@two tank/v/a@three",
+            "destroy -d tank/v/a@one,two,three",
+            "destroy -f tank/v/a",
+        ]
+    );
 }

@@ -235,7 +235,7 @@ async fn a_copy_is_looked_at_while_it_goes_on() {
 async fn nothing_is_done_to_an_object_that_is_not_the_one_that_was_observed() {
     let folder = tempfile::tempdir().unwrap();
     let script = format!(
-        "case $1 in get) echo 2 ;; destroy) touch {}/destroyed ;; esac",
+        "case $1 in get) printf 'tank/v/a\\t2\\n' ;; destroy) touch {}/destroyed ;; esac",
         folder.path().display()
     );
     let cli = host(folder.path(), &script);

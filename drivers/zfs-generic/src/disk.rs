@@ -324,6 +324,11 @@ impl Export for DiskExport {
         facts: &Facts,
     ) -> Result<Vec<Act<Command>>, Error> {
         facts.refuse_foreign(&self.target(export_name))?;
+        if !facts.unknown.is_empty() {
+            let attributes = facts.unknown.join(", ");
+            let volume = subject.id;
+            tracing::warn!(%volume, attributes, "the kernel of the storage host has no such attributes: they are not set");
+        }
         let mut acts = Vec::new();
         let property = self.property();
         // Before anything is made, so that it can be found again.

@@ -14,8 +14,10 @@ pub struct Facts {
     pub blocked: Vec<String>,
     /// What of it is there.
     pub present: Vec<String>,
-    /// What has its name and is of somebody else.
+    /// What has its name and is of something else.
     pub foreign: Vec<String>,
+    /// Attributes that are configured and that the kernel of the host does not have.
+    pub unknown: Vec<String>,
     /// The nodes that are let in by name.
     pub allowed: Vec<String>,
     /// The nodes that are half let in: somebody was cut.
@@ -41,6 +43,7 @@ impl Facts {
                 "blocked" => &mut facts.blocked,
                 "present" => &mut facts.present,
                 "foreign" => &mut facts.foreign,
+                "unknown" => &mut facts.unknown,
                 "allowed" => &mut facts.allowed,
                 "partial" => &mut facts.partial,
                 "session" => &mut facts.sessions,

@@ -52,7 +52,7 @@ case "$*" in
         row tank/v/pvc-$id $context '{}' local
     done
     ;;
-"get -Hp -o value guid tank/v/pvc-"*) echo "${6#tank/v/pvc-}" ;;
+"get -Hp -o name,value guid tank/v/pvc-"*) printf '%s\t%s\n' "$6" "${6#tank/v/pvc-}" ;;
 "get -Hp -o name,property,value,source "*)
     shift 5
     for name; do show "$name"; done

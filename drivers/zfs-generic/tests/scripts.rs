@@ -431,3 +431,36 @@ proptest! {
         });
     }
 }
+
+#[tokio::test]
+async fn a_serial_number_that_the_kernel_pads_with_blanks_is_the_one_that_is_wanted() {
+    let host = Host::new();
+    let text = NVMET.replace("{model: csi}", "{model: csi, serial: short}");
+    let (export, volume) = (host.export(&text), volume());
+    host.ensure(&export, &volume).await.unwrap().unwrap();
+    let serial = "cfg/nvmet/subsystems/nqn.2003-01.org.example:k8s:pvc-1/attr_serial";
+    assert_eq!(host.text(serial).trim_end(), "short");
+    std::fs::write(host.path(serial), format!("{:<20}\n", "short")).unwrap();
+    assert_eq!(host.facts(&export, &volume).await.missing, [""; 0]);
+    assert_eq!(host.ensure(&export, &volume).await.unwrap().unwrap(), 0);
+}
+
+#[tokio::test]
+async fn attributes_that_the_kernel_of_the_host_does_not_have_stop_no_volume() {
+    let host = Host::new();
+    let text = lio().replace("{emulate_tpu: 1}", "{emulate_tpu: 1, emulate_new: 1}");
+    let text = text.replace(
+        "{cache_dynamic_acls: false}",
+        "{cache_dynamic_acls: false, newer: 2}",
+    );
+    let (export, volume) = (host.export(&text), volume());
+    host.ensure(&export, &volume).await.unwrap().unwrap();
+    let facts = host.facts(&export, &volume).await;
+    assert_eq!(facts.missing, [""; 0]);
+    let unknown: Vec<_> = facts
+        .unknown
+        .iter()
+        .filter_map(|name| name.rsplit('/').next())
+        .collect();
+    assert_eq!(unknown, ["emulate_new", "newer"]);
+}

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use driver_core::Topology;
 use driver_core::config::scalar::{Mode, Owner, unless_falsy};
-use driver_core::config::{CommonConfig, ConfigError, DeleteStrategy, Document};
+use driver_core::config::{CommonConfig, ConfigError, DeleteStrategy, Document, Finding, Severity};
 use driver_core::naming::VolumeNaming;
 use driver_core::template::Template;
 use serde::de::Error as _;
@@ -175,7 +175,23 @@ impl ZfsConfig {
                 "zfs.zvolBlocksize says how large the blocks of zvols are",
             ),
         ]);
-        document.section(Self::SECTION)
+        let config: Self = document.section(Self::SECTION)?;
+        let pool = |text: &str| text.split('/').next().map(str::to_owned);
+        let detached = config.detached_snapshots_dataset_parent_name.as_deref();
+        if let Some(detached) = detached.and_then(pool)
+            && pool(&config.dataset_parent_name).is_some_and(|pool| pool != detached)
+        {
+            document.add(Finding {
+                severity: Severity::Doubtful,
+                path: "zfs.detachedSnapshotsDatasetParentName".to_owned(),
+                message: format!("is in another pool than zfs.datasetParentName: `{detached}`"),
+                advice: Some(
+                    "leave it out, unless the storage host has that pool: detached snapshots need it"
+                        .to_owned(),
+                ),
+            });
+        }
+        Ok(config)
     }
 
     /// Where volumes of this kind lie.

@@ -178,7 +178,7 @@ where
             self.heard();
             match verb.plan(&asked, &seen, 0)? {
                 Outcome::Done(()) => return Ok(true),
-                Outcome::Do(_) => return Ok(false),
+                Outcome::Do(_) | Outcome::End(..) => return Ok(false),
                 Outcome::Ask => asked = seen.pool,
             }
         }
@@ -422,6 +422,7 @@ where
         let verb = DeleteSnapshot {
             layout: self.layout(),
             place,
+            owner: self.settings.policy.owner(),
             keep_foreign: self.settings.keep_foreign_snapshots,
         };
         self.converge(call, &verb).await

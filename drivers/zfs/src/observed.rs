@@ -9,7 +9,7 @@ use std::fmt;
 
 use driver_core::transfer::Bookmark;
 
-use crate::name::{DatasetName, Object, SnapshotRef};
+use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
 use crate::property::{Properties, PropertyName};
 
 /// What tells an object from a later one of the same name.
@@ -63,13 +63,16 @@ pub enum Query {
     Family(DatasetName),
     /// A snapshot.
     Snapshot(SnapshotRef),
-    /// Everything below `within` that carries the snapshot name `name` of the orchestrator: as a
-    /// snapshot of a volume, or as a dataset two levels down. The host filters.
+    /// Whatever may carry the snapshot name `name` of the orchestrator: as a snapshot of a volume, or
+    /// as a dataset two levels below a parent. The host filters, by the property or by the name that
+    /// such a snapshot has, so what is found has to be looked at.
     Named {
         /// The parents of volumes and of detached snapshots.
         within: Vec<DatasetName>,
         /// The name, as the property holds it.
         name: String,
+        /// The last part of the name of such a snapshot.
+        leaf: SnapshotLeaf,
     },
     /// A dataset, or the nearest of those it lies in that exists: for free space.
     Nearest(DatasetName),

@@ -74,6 +74,8 @@ pub enum Outcome<T, R> {
     Done(T),
     /// These changes, then another look.
     Do(Plan<R>),
+    /// These changes. Done without a failure they are the end, and nothing has to be looked at again.
+    End(Plan<R>, T),
     /// Another question, made of what is seen now.
     Ask,
 }

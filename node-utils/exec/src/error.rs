@@ -112,7 +112,7 @@ pub enum Effect {
     Possible,
 }
 
-/// Standard error without the secrets of the command: at most 4 KiB, its first line and its end.
+/// Standard error without the secrets of the command: at most 4 KiB, its beginning and its end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StderrTail(String);
 
@@ -167,7 +167,7 @@ impl RunError {
 // === impl StderrTail ===
 
 impl StderrTail {
-    /// The first line and the end of `stderr`, with the secrets of `command` replaced.
+    /// The beginning and the end of `stderr`, with the secrets of `command` replaced.
     pub fn from_output(stderr: &[u8], command: &Command) -> Self {
         // Scrub before cutting: a cut secret would no longer be found.
         let scrubbed = command.scrub(&String::from_utf8_lossy(stderr));
@@ -175,14 +175,11 @@ impl StderrTail {
         if trimmed.len() <= STDERR_TAIL {
             return Self(trimmed.to_owned());
         }
-        // Tools name the cause first and print their usage after it.
-        let first = trimmed.lines().next().unwrap_or_default();
-        let first = &first[..first.floor_char_boundary(STDERR_TAIL / 4)];
-        let start = trimmed.len() - (STDERR_TAIL - first.len() - 1);
-        Self(format!(
-            "{first}\n{}",
-            &trimmed[trimmed.ceil_char_boundary(start)..]
-        ))
+        // Tools name the cause first, and some print their usage after it.
+        let (head, tail) = (STDERR_TAIL / 2, trimmed.len() - STDERR_TAIL / 2 + 1);
+        let head = &trimmed[..trimmed.floor_char_boundary(head)];
+        let tail = &trimmed[trimmed.ceil_char_boundary(tail)..];
+        Self(format!("{head}\n{tail}"))
     }
 
     /// The text without the lines for which `is_noise` is true.

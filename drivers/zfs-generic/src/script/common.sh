@@ -8,11 +8,13 @@ die() {
     exit 1
 }
 
-# The first line of a file, without a process. An unset secret reads as NULL.
+# The first line of a file, without a process and without the blanks at its end: nvmet pads serial
+# numbers with them. An unset secret reads as NULL.
 get() {
     it=
     [ -e "$1" ] || return 0
     IFS= read -r it <"$1" || :
+    case $it in *' ') it=${it%"${it##*[! ]}"} ;; esac
     [ "$it" != NULL ] || it=
 }
 

@@ -84,11 +84,21 @@ make_store() {
         case $word in
         block=*)
             word=${word#*=}
-            want "$backstore/attrib/${word%%=*}" "${word#*=}" \
+            want_known "$backstore/attrib/${word%%=*}" "${word#*=}" \
                 "some attributes only change while nobody can reach the disk; see block.attributes"
             ;;
         esac
     done
+}
+
+# want_known FILE VALUE [ADVICE]: the same for an attribute that not every kernel has. targetcli goes on
+# without it, and so do we: a look says so.
+want_known() {
+    if [ -d "${1%/*}" ] && [ ! -e "$1" ]; then
+        [ "$mode" != look ] || [ $counted = yes ] || printf 'unknown %s\n' "${1#"$root"/}"
+        return 0
+    fi
+    want "$@"
 }
 
 # Whether the LUN is a disk.
@@ -145,7 +155,7 @@ make_target() {
         case $word in
         tpg=*)
             word=${word#*=}
-            want "$tpg/attrib/${word%%=*}" "${word#*=}"
+            want_known "$tpg/attrib/${word%%=*}" "${word#*=}"
             ;;
         esac
     done

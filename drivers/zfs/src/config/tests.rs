@@ -115,3 +115,20 @@ fn what_cannot_be_right_is_refused_with_its_key() {
         );
     }
 }
+
+#[test]
+fn a_pool_of_detached_snapshots_that_is_another_one_is_a_finding() {
+    for (detached, findings) in [("tank/s", 0), ("dozer/s", 1)] {
+        let text = format!(
+            "driver: d\nzfs: {{datasetParentName: tank/v, \
+             detachedSnapshotsDatasetParentName: {detached}}}\n"
+        );
+        let document = Document::parse(&text, &NoEnvironment).unwrap();
+        ZfsConfig::read(&document).unwrap();
+        let doubtful = document
+            .findings()
+            .into_iter()
+            .filter(|finding| finding.severity == Severity::Doubtful);
+        assert_eq!(doubtful.count(), findings, "{detached}");
+    }
+}

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::ZfsDriver;
 use crate::backend::Backend;
 use crate::export::Export;
-use crate::observed::State;
+use crate::observed::{Request, State};
 use crate::plan::{Leftover, Outcome, Verb};
 use crate::step::{Failed, Next};
 
@@ -214,37 +214,43 @@ where
             self.heard();
             let outcome = verb.plan(&run.asked, &observed, done).map_err(in_call)?;
             run.asked = observed.pool;
-            match outcome {
+            let (plan, end) = match outcome {
                 Outcome::Done(end) => return Ok(end),
-                Outcome::Ask => {}
-                Outcome::Do(plan) => {
-                    tracing::debug!(verb = %doing, steps = plan.steps.len(), "plan");
-                    let then = verb.request_after(&run.asked).map_err(in_call)?;
-                    let before = call.effect();
-                    let failed = match self.backend.apply(call, &plan, &then).await {
-                        Ok(observed) => {
-                            done += 1;
-                            run.changed = true;
-                            seen = Some(observed);
-                            continue;
-                        }
-                        Err(failed) => failed,
-                    };
-                    run.failed(&failed.error);
-                    if matches!(failed.next, Next::Queue | Next::WaitFor(_)) {
-                        // Nothing was planned in vain: it was too early. The call's time ends that.
-                        rounds -= 1;
+                Outcome::Ask => continue,
+                Outcome::Do(plan) => (plan, None),
+                Outcome::End(plan, end) => (plan, Some(end)),
+            };
+            tracing::debug!(verb = %doing, steps = plan.steps.len(), "plan");
+            let then = match &end {
+                Some(_) => Request::of([]),
+                None => verb.request_after(&run.asked).map_err(in_call)?,
+            };
+            let before = call.effect();
+            let failed = match self.backend.apply(call, &plan, &then).await {
+                Ok(observed) => {
+                    done += 1;
+                    run.changed = true;
+                    if let Some(end) = end {
+                        return Ok(end);
                     }
-                    // A plan that provably did nothing proves nothing for those before it.
-                    let all = |error: Error| match before {
-                        Effect::None => error,
-                        Effect::Possible => error.with_effect(before),
-                    };
-                    match wait.after(call, failed).await {
-                        Then::Again(error) => last = Some(error),
-                        Then::Tell(error) => return Err(all(error)),
-                    }
+                    seen = Some(observed);
+                    continue;
                 }
+                Err(failed) => failed,
+            };
+            run.failed(&failed.error);
+            if matches!(failed.next, Next::Queue | Next::WaitFor(_)) {
+                // Nothing was planned in vain: it was too early. The call's time ends that.
+                rounds -= 1;
+            }
+            // A plan that provably did nothing proves nothing for those before it.
+            let all = |error: Error| match before {
+                Effect::None => error,
+                Effect::Possible => error.with_effect(before),
+            };
+            match wait.after(call, failed).await {
+                Then::Again(error) => last = Some(error),
+                Then::Tell(error) => return Err(all(error)),
             }
         }
         let why = "what was done is not seen as done, time and again";

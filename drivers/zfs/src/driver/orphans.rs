@@ -128,6 +128,7 @@ where
                 let deletion = DeleteSnapshot {
                     layout,
                     place,
+                    owner: self.settings.policy.owner(),
                     keep_foreign: true,
                 };
                 let verb = RemoveHalf {

@@ -130,10 +130,12 @@ impl<E: Export> Verb<E::Command, E::Output> for Expand<'_, E> {
                 properties: target.properties,
             });
         }
+        let mut whole = false;
         if let Some(status) = &status {
             // What the host has lost is put back: somebody wants to use it.
-            plan.steps
-                .extend(self.export_ref.ensure(&seen.pool, status)?);
+            let lost = self.export_ref.ensure(&seen.pool, status)?;
+            whole = lost.is_empty();
+            plan.steps.extend(lost);
         }
         if missing || done == 0 {
             // Whether it knows the new size cannot always be seen, so it is told once in each call: with
@@ -141,15 +143,15 @@ impl<E: Export> Verb<E::Command, E::Output> for Expand<'_, E> {
             let acts = self.told(&seen.pool, status.as_ref())?;
             plan.steps.extend(self.export_ref.steps(acts));
         }
-        if !plan.is_empty() {
-            return Ok(Outcome::Do(plan));
-        }
-        if status.is_none() {
-            return Ok(Outcome::Ask);
-        }
-        Ok(Outcome::Done(Expanded {
+        let expanded = Expanded {
             capacity: target.size,
             node_expansion_required: self.kind == VolumeKind::Zvol,
-        }))
+        };
+        Ok(match (plan.is_empty(), whole) {
+            (false, true) => Outcome::End(plan, expanded),
+            (false, false) => Outcome::Do(plan),
+            (true, _) if status.is_none() => Outcome::Ask,
+            (true, _) => Outcome::Done(expanded),
+        })
     }
 }

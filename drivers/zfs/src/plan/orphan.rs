@@ -202,15 +202,14 @@ impl<R, A, V: Verb<R, A, Done = ()>> Verb<R, A> for RemoveHalf<'_, V> {
             _ => {}
         }
         let outcome = self.deletion.plan(asked, seen, done)?;
-        Ok(match (outcome, dataset) {
-            (Outcome::Do(mut plan), Some(dataset)) => {
-                for mark in [PropertyName::CONTEXT, PropertyName::SUCCESS] {
-                    plan.guard_property(dataset, &mark);
-                }
-                Outcome::Do(plan)
+        let mut outcome = outcome;
+        if let (Outcome::Do(plan) | Outcome::End(plan, ()), Some(dataset)) = (&mut outcome, dataset)
+        {
+            for mark in [PropertyName::CONTEXT, PropertyName::SUCCESS] {
+                plan.guard_property(dataset, &mark);
             }
-            (outcome, _) => outcome,
-        })
+        }
+        Ok(outcome)
     }
 }
 

@@ -1,8 +1,7 @@
 //! Taking a snapshot: of the volume's dataset, or as a dataset of its own.
 //!
 //! An attached one is whole in one step. A detached one is a copy of a helper snapshot and is marked
-//! when the helpers are gone. A name belongs to one snapshot; that others do not have it is asked
-//! of the host, which looks through all of them there.
+//! when the helpers are gone. A name belongs to one snapshot: the host is asked for others.
 
 use driver_core::{Error, Kind, SnapshotName};
 
@@ -117,16 +116,22 @@ impl TakeSnapshot<'_> {
 
     /// Whether another one has the name; `None` if that takes another look.
     fn is_taken(&self, asked: &State, pool: &State) -> Option<bool> {
+        let text = self.text();
         let mut taken = false;
         for object in self.others(pool) {
-            taken |= match object {
-                Object::Dataset(_) => true,
-                Object::Snapshot(name) => match pool.snapshot(name) {
-                    Some(snapshot) => !snapshot.is_doomed(),
-                    // Looked at, and gone in the meantime.
-                    None if asked.named().contains(object) => false,
-                    None => return None,
-                },
+            let name = match object {
+                Object::Dataset(name) => pool
+                    .dataset(name)
+                    .map(|dataset| dataset.properties.own(&PropertyName::SNAPSHOT_NAME)),
+                Object::Snapshot(name) => pool
+                    .snapshot(name)
+                    .map(|snapshot| snapshot.csi_name().filter(|_| !snapshot.is_doomed())),
+            };
+            taken |= match name {
+                Some(name) => name == Some(text.as_str()),
+                // Looked at, and gone in the meantime.
+                None if asked.named().contains(object) => false,
+                None => return None,
             };
         }
         Some(taken)
@@ -296,13 +301,13 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
         queries.push(Query::Named {
             within: parents.cloned().collect(),
             name: self.text().as_str().to_owned(),
+            leaf: self.place.leaf.clone(),
         });
-        // Those that had the name at the last look: are they doomed?
-        let snapshots = self.others(pool).filter_map(|object| match object {
-            Object::Snapshot(snapshot) => Some(Query::Snapshot(snapshot.clone())),
-            Object::Dataset(_) => None,
-        });
-        queries.extend(snapshots);
+        // Those that may have the name, by the last look.
+        queries.extend(self.others(pool).map(|object| match object {
+            Object::Snapshot(snapshot) => Query::Snapshot(snapshot.clone()),
+            Object::Dataset(dataset) => Query::Dataset(dataset.clone()),
+        }));
         Ok(Request::of(queries))
     }
 

@@ -96,7 +96,7 @@ async fn a_deleted_snapshot_that_a_clone_keeps_frees_its_name() {
 
 #[tokio::test]
 async fn what_keeps_a_volume_is_named() {
-    let driver = fresh(VolumeKind::Filesystem);
+    let driver = keeping(VolumeKind::Filesystem);
     well(&driver, &[create(0, From::Nothing), snapshot(0, 1)]).await;
     refused(&driver, &Verb::Delete(0), Kind::Busy, "v0@s1").await;
     well(&driver, &[delete_snapshot(0, 1)]).await;

@@ -30,6 +30,8 @@ pub struct DeleteSnapshot<'a> {
     pub layout: &'a Layout,
     /// The snapshot.
     pub place: SnapshotPlace,
+    /// Who deletes it.
+    pub owner: Owner<'a>,
     /// Whether a detached one with snapshots that this driver did not take is kept.
     pub keep_foreign: bool,
 }
@@ -77,7 +79,7 @@ impl DeleteSnapshot<'_> {
         }
         plan.guard(name.clone(), snapshot.guid);
         plan.step(Step::DestroySnapshot(name.clone()));
-        Ok(Outcome::Do(plan))
+        Ok(Outcome::End(plan, ()))
     }
 
     fn detached<R>(
@@ -119,20 +121,31 @@ impl DeleteSnapshot<'_> {
         if !doomed.hand_over(&mut plan) {
             return Ok(Outcome::Ask);
         }
+        if let Some(container) = container.filter(|container| !container.is_container()) {
+            // A retry knows it by the mark, when the snapshot in it is gone.
+            let mut properties = vec![Property::new(PropertyName::CONTAINER, PropertyValue::yes())];
+            properties.extend(self.owner.marks());
+            plan.guard(container.name.clone(), container.guid);
+            plan.step(Step::Set {
+                object: container.name.clone().into(),
+                properties,
+            });
+        }
         doomed.destroy(&mut plan);
         if let Some(container) = container {
             emptied(&mut plan, container);
         }
-        Ok(Outcome::Do(plan))
+        Ok(Outcome::End(plan, ()))
     }
 
     /// Whether democratic-csi made it to hold detached snapshots. It leaves no mark, so the snapshot
-    /// in it says so: of the volume that the container is named after. compat: "ZFS".
+    /// in it says so: a whole one, of the volume that the container is named after. compat: "ZFS".
     fn is_legacy_container(&self, container: &Dataset, snapshot: Option<&Dataset>) -> bool {
         let volume = self.place.volume.as_str();
         let ours = |snapshot: &Dataset| {
             let source = snapshot.properties.own(&PropertyName::SNAPSHOT_SOURCE);
-            snapshot.is_managed() && source == Some(volume)
+            let whole = snapshot.properties.own(&PropertyName::SUCCESS).is_some();
+            snapshot.is_managed() && whole && source == Some(volume)
         };
         let used = container.properties.number(&PropertyName::REFERENCED);
         let marks = [

@@ -179,7 +179,7 @@ impl MemoryPool {
                         .filter_map(|name| self.dataset_with(name, besides));
                     there.for_each(|dataset| state.add_dataset(dataset));
                 }
-                Query::Named { within, name } => {
+                Query::Named { within, name, .. } => {
                     for object in self.named(within, name) {
                         state.add_named(object);
                     }

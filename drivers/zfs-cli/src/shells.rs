@@ -1,0 +1,105 @@
+//! Scripts of this crate by every shell that this machine has.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use exec::{Command, Local, Output, Program, Runner as _};
+
+use crate::query::NAMED_LOOK;
+use crate::steps::GUARD;
+
+const SHELLS: [&[&str]; 3] = [&["/bin/dash"], &["/bin/bash"], &["/bin/busybox", "sh"]];
+
+/// Runs a function with these arguments by each shell; `zfs` is a script in a folder of its own.
+async fn by_each_shell(text: &str, zfs: &str, arguments: &[&str]) -> Vec<(String, Output)> {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("zfs");
+    std::fs::write(&program, format!("#!/bin/sh\n{zfs}\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = program.to_str().unwrap();
+    let mut outputs = Vec::new();
+    for shell in SHELLS.iter().filter(|shell| Path::new(shell[0]).exists()) {
+        let function = format!("f() {{\n{text}\n}}\nf \"$@\"");
+        let arguments = arguments.iter().map(|word| word.replace("ZFS", program));
+        let command = Command::new(Program::parse(shell[0]).unwrap())
+            .args(shell[1..].iter().copied())
+            .args(["-c", &function, "sh"])
+            .args(arguments);
+        let output = Local::new().run(&command).await.unwrap();
+        outputs.push((shell.join(" "), output));
+    }
+    assert!(!outputs.is_empty(), "no shell");
+    outputs
+}
+
+#[tokio::test]
+async fn identities_are_compared_in_whatever_order_zfs_prints_them() {
+    let zfs = "printf 'tank/a b\\t7\\ntank/a b@s\\t71\\n'";
+    for (expected, fine) in [
+        ("tank/a b@s\t71\ntank/a b\t7\n", true),
+        ("tank/a b\t7\n", true),
+        ("tank/a b\t71\n", false),
+        ("tank/a b@s\t7\n", false),
+        ("b\t7\n", false),
+        ("tank/a b\t7\ntank/c\t7\n", false),
+    ] {
+        for (shell, output) in by_each_shell(GUARD, zfs, &[expected, "ZFS", "get"]).await {
+            let is_fine = output.status.code() == Some(0);
+            assert_eq!(is_fine, fine, "{shell}: {expected:?}: {output:?}");
+        }
+    }
+    for (shell, output) in by_each_shell(GUARD, "exit 1", &["a\t7\n", "ZFS", "get"]).await {
+        assert_eq!(output.status.code(), Some(1), "{shell}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_asked_of_the_kernel_and_looked_for_everywhere_where_that_is_refused() {
+    let arguments = |detached| {
+        let name = ["s", detached, "tank/v", "1", "ZFS"];
+        let look = [
+            "", "6", "ZFS", "get", "-H", "-o", "name", "tank", "ZFS", "scan",
+        ];
+        [name.as_slice(), look.as_slice()].concat()
+    };
+    let answers = r#"printf '{"return":"[][tank/v/b c@s][tank/s/d/s]"}\n'"#;
+    for (detached, asked, program, found) in [
+        (
+            "tank/s",
+            "program -jn tank - s tank/v tank/s",
+            answers,
+            "tank/v/b c@s\ntank/s/d/s\n",
+        ),
+        (
+            "",
+            "program -jn tank - s tank/v",
+            r#"printf '{"return":"[]"}\n'"#,
+            "",
+        ),
+        (
+            "tank/s",
+            "program -jn tank - s tank/v tank/s",
+            "exit 1",
+            "scanned\n",
+        ),
+        (
+            "tank/s",
+            "program -jn tank - s tank/v tank/s",
+            "echo other",
+            "scanned\n",
+        ),
+        ("dozer/s", "never", answers, "scanned\n"),
+    ] {
+        let zfs = format!(
+            "case \"$*\" in scan) echo scanned ;; '{asked}') cat >/dev/null; {program} ;; *) exit 2 ;; esac"
+        );
+        let outputs = by_each_shell(NAMED_LOOK, &zfs, &arguments(detached)).await;
+        for (shell, output) in outputs {
+            assert_eq!(
+                output.text(),
+                found,
+                "{shell}: {detached} {program}: {output:?}"
+            );
+        }
+    }
+}
