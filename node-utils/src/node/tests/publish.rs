@@ -1,5 +1,6 @@
 //! The table of `NodePublishVolume`, flags, and targets that are not what they should be.
 
+use std::fmt::Write as _;
 use std::os::unix::fs::symlink;
 
 use rustix::fs::StatVfsMountFlags;
@@ -256,7 +257,7 @@ impl tracing::Subscriber for &'static Log {
         struct Fields<'a>(&'a mut String);
         impl tracing::field::Visit for Fields<'_> {
             fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                self.0.push_str(&format!(" {field}={value:?}"));
+                let _ = write!(self.0, " {field}={value:?}");
             }
         }
         let mut text = self.0.lock().expect("lock");
