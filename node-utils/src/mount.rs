@@ -196,7 +196,7 @@ fn classic_mount(
     data: Option<&str>,
 ) -> Result<(), Errno> {
     let mount = Mount::builder().fstype(fs_type).flags(flags);
-    let mount = data.into_iter().fold(mount, |mount, data| mount.data(data));
+    let mount = data.into_iter().fold(mount, sys_mount::MountBuilder::data);
     mount
         .mount(source, target)
         .map(drop)

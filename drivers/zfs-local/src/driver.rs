@@ -1,7 +1,7 @@
 //! The driver: that of ZFS, on one node.
 //!
 //! Every verb is that of [`ZfsDriver`]. What is not here is looked at twice: an id with the mark of
-//! another node is never "gone", but out of export_ref, unless it was deleted here itself; and a source that is elsewhere means that the new volume has to be made there.
+//! another node is never "gone", but out of `export_ref`, unless it was deleted here itself; and a source that is elsewhere means that the new volume has to be made there.
 
 mod adopted;
 

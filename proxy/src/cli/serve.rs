@@ -160,6 +160,18 @@ async fn serve_until_told(
     running.announce(ServingStatus::Serving).await;
     let version = env!("CARGO_PKG_VERSION");
     info!(driver, version, pid = std::process::id(), "serving");
+    let registered = match serve.registration.as_ref().map(|to| to.begin(&serve.name)) {
+        Some(Err(error)) => {
+            error!(
+                error = process::chain(&error),
+                "no kubelet finds this driver"
+            );
+            remove(remains.as_ref());
+            return ExitCode::FAILURE;
+        }
+        Some(Ok(registered)) => Some(registered),
+        None => None,
+    };
     let code = tokio::select! {
         signal = signals.stop(&log) => {
             running.drain(signal, serve.shutdown_grace, &mut signals, &log).await;
@@ -175,6 +187,7 @@ async fn serve_until_told(
             ExitCode::FAILURE
         }
     };
+    remove(registered.as_ref());
     remove(remains.as_ref());
     code
 }

@@ -92,11 +92,13 @@ pub(super) const DEMOCRATIC: [&str; 9] = [
 ];
 
 /// The flags that democratic-csi does not have.
-pub(super) const OURS: [&str; 4] = [
+pub(super) const OURS: [&str; 6] = [
+    "kubelet-dir",
+    "kubelet-registration-path",
     "log-format",
     "metrics-address",
+    "plugin-registration-path",
     "shutdown-grace",
-    "kubelet-dir",
 ];
 
 /// The flags of `bin/liveness-probe`, and one of ours.
@@ -156,6 +158,21 @@ pub struct ServeFlags {
         help_heading = "Where to listen (at least one)"
     )]
     pub server_port: Option<String>,
+
+    /// The socket as the kubelet sees it; with this the driver registers itself with the kubelet
+    #[arg(
+        long,
+        value_name = "PATH",
+        help_heading = "Registration with the kubelet"
+    )]
+    pub kubelet_registration_path: Option<String>,
+    /// The kubelet's folder `plugins_registry` as this process sees it (default: /registration)
+    #[arg(
+        long,
+        value_name = "PATH",
+        help_heading = "Registration with the kubelet"
+    )]
+    pub plugin_registration_path: Option<PathBuf>,
 
     #[command(flatten)]
     #[expect(missing_docs, reason = "explained by its own type")]

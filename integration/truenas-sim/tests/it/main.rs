@@ -1,0 +1,13 @@
+//! The simulator, from outside: its protocols as a client sees them.
+
+#![forbid(unsafe_code)]
+
+mod auth;
+mod client;
+mod faults;
+mod jobs;
+mod model;
+mod recorded;
+mod rest;
+mod strict;
+mod upgrade;
