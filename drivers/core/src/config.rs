@@ -35,12 +35,6 @@ pub fn plain_yaml(text: &str) -> Result<serde_json::Value, ConfigError> {
     yaml::parse(text)
 }
 
-/// Writes a value as YAML that every reader takes for the same: text that could be something else is
-/// quoted.
-pub fn to_yaml(value: &serde_json::Value) -> String {
-    yaml::write(value)
-}
-
 /// The largest document, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
 /// The deepest nesting of a document.

@@ -52,7 +52,7 @@ impl Client {
 
     /// Starts a job.
     ///
-    /// If the socket ends before the NAS has told the number, the job is looked for by the id of the
+    /// If the socket ends before the NAS answers the number, the job is looked for by the id of the
     /// request.
     pub async fn start<R: JobRequest>(&self, request: &R) -> Result<JobId, Error> {
         let link = self.link().await?;
@@ -245,7 +245,7 @@ impl fmt::Display for JobId {
     }
 }
 
-/// Waits until an event tells the end of the job. Nothing is told if events were lost.
+/// Waits until an event reports the end of the job; `None` if events were lost.
 async fn end_of(
     events: &mut broadcast::Receiver<Value>,
     job: &JobId,
@@ -259,7 +259,7 @@ async fn end_of(
             }
             Ok(_) => {}
             Err(RecvError::Lagged(_)) => return None,
-            // The session is gone; its end is told elsewhere.
+            // The session is gone; its end is noticed elsewhere.
             Err(RecvError::Closed) => std::future::pending().await,
         }
     }

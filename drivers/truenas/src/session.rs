@@ -148,7 +148,7 @@ impl Session {
         why.unwrap_or_else(|| Error::new(Kind::Unreachable, "the connection was closed"))
     }
 
-    /// What is told of jobs from now on.
+    /// The updates of jobs from now on.
     pub(crate) fn jobs(&self) -> broadcast::Receiver<Value> {
         self.jobs.subscribe()
     }

@@ -75,7 +75,7 @@ pub struct TlsOptions {
     /// Certificate authorities in PEM, instead of those of the system.
     #[serde(default)]
     pub ca: Option<String>,
-    /// The one certificate that is accepted, whoever signed it and whatever name it carries.
+    /// The one certificate that is accepted, whatever its issuer and its name.
     #[serde(default)]
     pub certificate_sha256: Option<Fingerprint>,
     /// The name that the certificate must carry, if it is not the host's.
@@ -217,7 +217,7 @@ impl Endpoint {
                 "httpConnection.host is neither a host name nor an address",
             ));
         }
-        // compat: a port that contains "80" means http, one that contains "443" https, else http.
+        // As democratic-csi: a port that contains "80" means http, one that contains "443" https, else http.
         let protocol = protocol.unwrap_or_else(|| {
             let text = port.map(|port| port.to_string()).unwrap_or_default();
             if text.contains("443") && !text.contains("80") {
@@ -323,7 +323,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// compat: any value that JavaScript takes for true.
+/// Any value that JavaScript takes for true, as democratic-csi does.
 fn truthy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     use serde_json::Value;
     Ok(match Value::deserialize(deserializer)? {

@@ -5,31 +5,31 @@ use serde_json::{Value, json};
 use crate::Generation;
 
 /// `ENOENT`.
-pub const ENOENT: i32 = 2;
+pub(crate) const ENOENT: i32 = 2;
 /// `EAGAIN`.
-pub const EAGAIN: i32 = 11;
+pub(crate) const EAGAIN: i32 = 11;
 /// `EACCES`.
-pub const EACCES: i32 = 13;
+pub(crate) const EACCES: i32 = 13;
 /// `EFAULT`.
-pub const EFAULT: i32 = 14;
+pub(crate) const EFAULT: i32 = 14;
 /// `EBUSY`.
-pub const EBUSY: i32 = 16;
+pub(crate) const EBUSY: i32 = 16;
 /// `EEXIST`.
-pub const EEXIST: i32 = 17;
+pub(crate) const EEXIST: i32 = 17;
 /// `EINVAL`.
-pub const EINVAL: i32 = 22;
+pub(crate) const EINVAL: i32 = 22;
 /// `ENOSPC`.
-pub const ENOSPC: i32 = 28;
+pub(crate) const ENOSPC: i32 = 28;
 /// `ENOTEMPTY`.
-pub const ENOTEMPTY: i32 = 39;
+pub(crate) const ENOTEMPTY: i32 = 39;
 /// `EBADMSG`.
-pub const EBADMSG: i32 = 74;
+pub(crate) const EBADMSG: i32 = 74;
 /// `ENOMETHOD` of the middleware.
-pub const ENOMETHOD: i32 = 201;
+pub(crate) const ENOMETHOD: i32 = 201;
 /// `EDATASETISLOCKED` of the middleware.
-pub const EDATASETISLOCKED: i32 = 205;
+pub(crate) const EDATASETISLOCKED: i32 = 205;
 /// `ENOTAUTHENTICATED` of the middleware.
-pub const ENOTAUTHENTICATED: i32 = 207;
+pub(crate) const ENOTAUTHENTICATED: i32 = 207;
 
 /// How a call failed.
 #[derive(Debug, Clone, PartialEq)]
@@ -261,6 +261,12 @@ impl Failure {
                 errno: ENOTAUTHENTICATED,
                 ..
             } => (401, json!("401: Unauthorized")),
+            // CORE.
+            Self::Call {
+                errno: EACCES,
+                reason,
+                ..
+            } if reason == "Not authenticated" => (401, json!("401: Unauthorized")),
             Self::Call {
                 errno: EACCES,
                 reason,
@@ -307,7 +313,7 @@ fn rest_entries(entries: &[Invalid]) -> Value {
 }
 
 /// The name of an error number.
-pub fn errname(errno: i32) -> &'static str {
+pub(crate) fn errname(errno: i32) -> &'static str {
     match errno {
         1 => "EPERM",
         2 => "ENOENT",

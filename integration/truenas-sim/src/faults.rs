@@ -146,6 +146,10 @@ pub enum Action {
 /// Switches that are on until they are switched off.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent switches, each named after what it does"
+)]
 pub struct Settings {
     /// Milliseconds between the sending of a request and the arrival of its answer.
     pub round_trip_ms: u64,
@@ -253,7 +257,7 @@ impl Faults {
         self.with(|inner| {
             inner
                 .rules
-                .retain(|rule| !matches!(rule.action, Action::Hold | Action::JobHold))
+                .retain(|rule| !matches!(rule.action, Action::Hold | Action::JobHold));
         });
         self.released.notify_waiters();
     }
@@ -269,10 +273,8 @@ impl Faults {
                 return None;
             }
             let params = Value::from(params.to_vec()).to_string();
-            let rules = inner.rules.iter_mut();
-            rules
-                .filter_map(|rule| rule.takes(method, &params).then(|| rule.action.clone()))
-                .next()
+            let mut rules = inner.rules.iter_mut();
+            rules.find_map(|rule| rule.takes(method, &params).then(|| rule.action.clone()))
         })
     }
 

@@ -51,7 +51,7 @@ impl Running {
     pub(crate) fn progress(&self, percent: u64, description: &str) {
         let progress = json!({"percent": percent, "description": description, "extra": null});
         self.nas.jobs.change(&self.nas, self.id, true, |entry| {
-            entry["progress"] = progress
+            entry["progress"] = progress;
         });
     }
 }
@@ -61,7 +61,7 @@ impl Jobs {
     pub(crate) fn start(
         &self,
         call: Call,
-        message_id: Value,
+        message_id: &Value,
         action: Option<Action>,
     ) -> Result<i64, Failure> {
         let nas = Arc::clone(&call.nas);
@@ -90,7 +90,7 @@ impl Jobs {
             }
             inner.last += 1;
             let id = inner.last;
-            let entry = entry(id, &call, &message_id, &nas);
+            let entry = entry(id, &call, message_id, &nas);
             if let Some(lock) = &lock {
                 inner.locks.entry(lock.clone()).or_default().push_back(id);
             }
@@ -281,7 +281,7 @@ async fn work(nas: Arc<Nas>, call: Call, id: i64, action: Option<Action>) {
     let silent = action == Some(Action::JobEventsLost);
     let shows_running = !silent && action != Some(Action::JobEventWithoutRunning);
     jobs.change(&nas, id, shows_running, |entry| {
-        entry["state"] = json!("RUNNING")
+        entry["state"] = json!("RUNNING");
     });
     if action == Some(Action::JobHold) {
         nas.faults.hold().await;

@@ -100,6 +100,7 @@ impl Call {
 }
 
 /// A failure of ZFS as a `CallError` without a sentence of the method's own.
+#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` calls")]
 fn plain(problem: Problem) -> Failure {
     let errno = match &problem {
         Problem::Missing(_) => ENOENT,

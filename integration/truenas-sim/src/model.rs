@@ -33,7 +33,7 @@ impl Model {
         model
     }
 
-    /// A dataset takes this much space from now on, as if somebody had written to it.
+    /// A dataset takes this much space from now on, as if a client had written to it.
     pub fn write(&self, dataset: &str, bytes: u64) {
         if let Some(node) = self.lock().nodes.get_mut(dataset) {
             node.referenced = bytes;

@@ -242,7 +242,7 @@ impl Nas {
         if waits {
             validate::arguments(generation, method, &call.params)?;
         }
-        let id = self.jobs.start(call, message_id, action)?;
+        let id = self.jobs.start(call, &message_id, action)?;
         if waits {
             self.jobs.wait(id).await
         } else {
@@ -262,7 +262,7 @@ impl Nas {
         }
     }
 
-    /// Fields that nobody documents and `$date` objects, in every result that is an object.
+    /// Adds an undocumented field with a `$date` object to every result that is an object.
     fn odd(&self, mut result: Value) -> Value {
         if self.faults.settings().oddities {
             let rows: Vec<&mut Value> = match &mut result {
@@ -283,7 +283,7 @@ impl Nas {
     ) -> Option<Result<Value, Failure>> {
         match action? {
             Action::Delay(milliseconds) => {
-                tokio::time::sleep(Duration::from_millis(*milliseconds)).await
+                tokio::time::sleep(Duration::from_millis(*milliseconds)).await;
             }
             Action::Hold => self.faults.hold().await,
             Action::Fail { errno, reason } => return Some(Err(Failure::call(*errno, reason))),

@@ -23,9 +23,9 @@ pub(crate) fn check(filters: &Value) -> Result<(), String> {
                     // A branch is one filter or a list of filters.
                     let one = branch.get(0).is_some_and(Value::is_string);
                     if one {
-                        check(&Value::Array(vec![branch.clone()]))?
+                        check(&Value::Array(vec![branch.clone()]))?;
                     } else {
-                        check(branch)?
+                        check(branch)?;
                     }
                 }
             }

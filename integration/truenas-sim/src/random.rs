@@ -10,11 +10,8 @@ pub(crate) fn bytes(count: usize) -> Vec<u8> {
 
 /// This many hexadecimal digits.
 pub(crate) fn hex(digits: usize) -> String {
-    let text: String = bytes(digits.div_ceil(2))
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    text[..digits].to_owned()
+    let digit = |byte: u8| char::from_digit(u32::from(byte % 16), 16).unwrap_or('0');
+    bytes(digits).into_iter().map(digit).collect()
 }
 
 pub(crate) fn uuid() -> String {

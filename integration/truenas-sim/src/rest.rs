@@ -136,7 +136,7 @@ fn route(nas: &Nas, request: &Request) -> Result<Route, Early> {
         .path
         .trim_matches('/')
         .split('/')
-        .map(|segment| decode(segment))
+        .map(decode)
         .collect();
     let body = read_body(&request.body)?;
     let not_found = || (404, json!("404: Not Found"));
@@ -332,15 +332,12 @@ fn decode(text: &str) -> String {
             .get(..2)
             .filter(|_| *first == b'%')
             .and_then(|code| std::str::from_utf8(code).ok());
-        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &tail[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = tail;
-            }
+        if let Some(byte) = code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            bytes.push(byte);
+            rest = &tail[2..];
+        } else {
+            bytes.push(*first);
+            rest = tail;
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()

@@ -121,7 +121,7 @@ impl Session {
     }
 
     pub(crate) fn send(&self, out: Out) {
-        // The receiver is gone once the connection is; there is nobody to answer then.
+        // The receiver is gone once the connection is; the answer has no reader then.
         drop(self.outbox.send(out));
     }
 

@@ -98,10 +98,10 @@ pub(crate) enum Type {
     /// A list of choices that stands once in the table.
     Choices(String),
     Object(String),
-    List(Box<Type>, Limits),
-    Nullable(Box<Type>),
-    Union(Vec<Type>),
-    Tagged(String, BTreeMap<String, Type>),
+    List(Box<Self>, Limits),
+    Nullable(Box<Self>),
+    Union(Vec<Self>),
+    Tagged(String, BTreeMap<String, Self>),
 }
 
 /// What bounds a number, a text or a list.
@@ -235,7 +235,7 @@ impl Table {
                                 .push(field);
                         }
                         Owner::Type(name) => {
-                            table.types.get_mut(name).expect("the type").push(field)
+                            table.types.get_mut(name).expect("the type").push(field);
                         }
                         Owner::None => panic!("a field of nothing: {line}"),
                     }

@@ -17,6 +17,7 @@ use crate::process;
 use crate::routing::connections::ConnectionName;
 
 mod merge;
+mod write;
 
 use merge::{only_settings, overlay};
 
@@ -77,7 +78,7 @@ pub fn run(flags: &MigrateValuesFlags) -> ExitCode {
         process::complain(&format!("problem: {problem}"));
     }
     process::say(HEAD);
-    process::say(&config::to_yaml(&Value::Object(merged.values)));
+    process::say(&write::document(&merged.values));
     ExitCode::from(u8::from(!merged.problems.is_empty()))
 }
 

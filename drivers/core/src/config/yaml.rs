@@ -64,12 +64,6 @@ pub(super) fn parse(text: &str) -> Result<Value, ConfigError> {
     }
 }
 
-/// Writes one document.
-pub(super) fn write(value: &Value) -> String {
-    // Values of JSON have no key, number or depth that YAML cannot have.
-    serde_yaml::to_string(value).unwrap_or_default()
-}
-
 /// Refuses text that would take the library longer than a second to read.
 fn check_marks(text: &str) -> Result<(), ConfigError> {
     let (mut brackets, mut marks) = (0_usize, 0_usize);

@@ -69,7 +69,7 @@ pub struct Target {
 pub struct TargetGroup {
     /// The number of the portal.
     pub portal: i64,
-    /// The number of the list of initiators; everybody if `None`.
+    /// The number of the list of initiators; every initiator if `None`.
     pub initiator: Option<i64>,
     /// `NONE`, `CHAP` or `CHAP_MUTUAL`.
     #[serde(rename = "authmethod", default = "no_auth")]
@@ -236,7 +236,7 @@ pub struct Listen {
 pub struct Initiators {
     /// Its number.
     pub id: i64,
-    /// Their IQNs; everybody if empty.
+    /// Their IQNs; every initiator if empty.
     #[serde(default)]
     pub initiators: Vec<String>,
     /// A comment.
@@ -247,7 +247,7 @@ pub struct Initiators {
 /// Creates a list of initiators.
 #[derive(Debug, Clone)]
 pub struct CreateInitiators {
-    /// Their IQNs; everybody if empty.
+    /// Their IQNs; every initiator if empty.
     pub initiators: Vec<String>,
     /// A comment.
     pub comment: String,
@@ -258,7 +258,7 @@ pub struct CreateInitiators {
 pub struct UpdateInitiators {
     /// Its number.
     pub id: i64,
-    /// All IQNs, from now on; everybody if empty.
+    /// All IQNs, from now on; every initiator if empty.
     pub initiators: Vec<String>,
 }
 

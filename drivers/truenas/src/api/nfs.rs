@@ -31,7 +31,7 @@ pub struct NfsShare {
     pub locked: Option<bool>,
 }
 
-/// What an NFS share allows. No host and no network means everybody.
+/// What an NFS share allows. Without hosts and networks it is open to every client.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct NfsOptions {
@@ -45,11 +45,11 @@ pub struct NfsOptions {
     /// Whether writing is refused.
     #[serde(rename = "ro")]
     pub read_only: bool,
-    /// Whom root of a client is taken for.
+    /// The user that root of a client is mapped to.
     pub maproot_user: Option<String>,
     /// And its group.
     pub maproot_group: Option<String>,
-    /// Whom everybody is taken for.
+    /// The user that all users are mapped to.
     pub mapall_user: Option<String>,
     /// And the group.
     pub mapall_group: Option<String>,

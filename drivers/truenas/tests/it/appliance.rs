@@ -36,7 +36,7 @@ impl Appliance {
         let ours = SIMULATED.iter().find(|(_, theirs)| *theirs == generation);
         Self {
             // Where the login is not the question, it is the fastest one.
-            client: client(&nas, "root", json!({"apiKeyLogin": "plain"})),
+            client: client(&nas, "root", &json!({"apiKeyLogin": "plain"})),
             nas,
             generation: ours.expect("a generation").0,
             beta: generation == truenas_sim::Generation::V26Beta,
@@ -56,7 +56,7 @@ impl Appliance {
             },
             create_ancestors: false,
             properties: Map::from_iter([("refquota".to_owned(), json!(1_u64 << 30))]),
-            user_properties: BTreeMap::from_iter(user.into_iter().filter(|_| !core)),
+            user_properties: user.into_iter().filter(|_| !core).collect(),
         };
         self.client.call(&create).await
     }
@@ -116,7 +116,7 @@ impl Appliance {
     }
 }
 
-fn client(nas: &Simulator, user: &str, more: serde_json::Value) -> Client {
+fn client(nas: &Simulator, user: &str, more: &serde_json::Value) -> Client {
     let mut block = json!({
         "protocol": "https",
         "host": "127.0.0.1",
@@ -149,17 +149,17 @@ async fn every_login_works_on_every_generation_that_has_it() {
             json!({"password": "sesame-for-root"}),
             json!({"apiKeyLogin": "plain"}),
         ] {
-            let dialect = client(&nas, "root", more.clone()).dialect().await;
+            let dialect = client(&nas, "root", &more).dialect().await;
             let dialect = dialect.unwrap_or_else(|error| panic!("{ours} {more}: {error}"));
             assert_eq!(dialect.generation(), ours);
         }
-        let scram = client(&nas, "root", json!({"apiKeyLogin": "scram"}))
+        let scram = client(&nas, "root", &json!({"apiKeyLogin": "scram"}))
             .dialect()
             .await;
         // Up to 24.10 there is no choice.
         let offered = ours == Generation::V26 || ours <= Generation::V24_10;
         assert_eq!(scram.is_ok(), offered, "{ours}");
-        let wrong = client(&nas, "root", json!({"password": "wrong"}))
+        let wrong = client(&nas, "root", &json!({"password": "wrong"}))
             .dialect()
             .await;
         assert_eq!(kind(wrong), Kind::Login, "{ours}");
@@ -376,7 +376,7 @@ async fn nfs_and_smb_shares_are_found_by_their_directory() {
             .call(&nfs::FindNfsShares { path: path() })
             .await
             .expect("read");
-        assert_eq!(found, [created.clone()], "{ours}");
+        assert_eq!(found, std::slice::from_ref(&created), "{ours}");
         assert_eq!(found[0].options.hosts, ["192.0.2.1"]);
         let mut options = create.options.clone();
         options.hosts.push("192.0.2.2".to_owned());
@@ -412,7 +412,7 @@ async fn nfs_and_smb_shares_are_found_by_their_directory() {
             .call(&smb::FindSmbShares { path: path() })
             .await
             .expect("read");
-        assert_eq!(found, [created.clone()], "{ours}");
+        assert_eq!(found, std::slice::from_ref(&created), "{ours}");
         on.client
             .call(&smb::DeleteSmbShare { id: created.id })
             .await
@@ -769,4 +769,33 @@ async fn answers_with_more_and_other_than_we_know_are_read() {
             .await
             .unwrap_or_else(|error| panic!("{ours}: {error}"));
     }
+}
+
+#[tokio::test]
+async fn a_nas_that_restarts_is_reached_again() {
+    let on = Appliance::start(truenas_sim::Generation::V25_10).await;
+    on.filesystem("tank/a").await.expect("created");
+    on.nas.faults().set(|settings| settings.bad_gateway = true);
+    on.nas.restart();
+    let error = loop {
+        match on.client.call(&QueryDatasets::by_id("tank/a")).await {
+            // The end of the connection is noticed by a call.
+            Ok(_) => {}
+            Err(error) if error.kind() == Kind::Unreachable => break error,
+            Err(error) => assert!(
+                matches!(error.kind(), Kind::NotSent | Kind::UnknownOutcome),
+                "{error}"
+            ),
+        }
+    };
+    assert_eq!(error.effect(), Effect::None);
+    assert!(
+        error.message().contains("middleware is not running"),
+        "{error}"
+    );
+    on.nas.faults().set(|settings| settings.bad_gateway = false);
+    assert!(
+        on.read("tank/a").await.is_some(),
+        "the next attempt is waited for"
+    );
 }

@@ -101,7 +101,7 @@ async fn a_job_is_followed_over_a_lost_connection() {
 
 #[tokio::test]
 async fn a_job_of_which_a_restart_left_nothing_is_unknown() {
-    // After the restart number 7 is a job of somebody else.
+    // After the restart number 7 is another job.
     let mut foreign = json!({"id": 7, "method": "filesystem.setperm", "state": "SUCCESS"});
     foreign["message_ids"] = json!([4]);
     let nas = Nas::start("TrueNAS-25.10.6", move |call| match call.method.as_str() {

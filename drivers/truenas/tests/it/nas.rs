@@ -133,6 +133,10 @@ impl Nas {
         self.inner.lock().expect("no test panics with it")
     }
 
+    #[expect(
+        clippy::result_large_err,
+        reason = "the signature of the websocket library"
+    )]
     async fn serve(self, stream: TcpStream) {
         let mut current = false;
         let accept =

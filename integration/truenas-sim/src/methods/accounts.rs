@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Call, unknown};
 use crate::Generation;
-use crate::accounts::{KeyCheck, Token};
+use crate::accounts::{KeyCheck, Token, User};
 use crate::failure::{Failure, Invalid};
 use crate::random;
 use crate::rows;
@@ -92,21 +92,21 @@ impl Call {
     }
 }
 
-/// Whether user and password are right, and the second factor that is asked for.
-fn check_password(call: &Call, name: &str, password: &str) -> Option<Option<String>> {
+/// The user, if the password is right.
+fn check_password(call: &Call, name: &str, password: &str) -> Option<User> {
     let accounts = call.nas.accounts();
     accounts
         .users
         .get(name)
         .filter(|user| user.password == password)
-        .map(|user| user.otp.clone())
+        .cloned()
 }
 
 async fn login(call: &Call) -> Answer {
     let (name, password) = (call.text(0), call.text(1));
     let otp = call.params.get(2).and_then(Value::as_str);
     let good = check_password(call, name, password)
-        .is_some_and(|needed| needed.is_none_or(|code| Some(code.as_str()) == otp));
+        .is_some_and(|user| user.otp.is_none() || user.otp.as_deref() == otp);
     if good {
         call.log_in(name, None);
     } else {
@@ -184,11 +184,11 @@ async fn login_ex(call: &Call) -> Answer {
     let outcome = match rows::text(&data, "mechanism") {
         "API_KEY_PLAIN" => check_key(call, &text("api_key"), Some(&text("username"))),
         "PASSWORD_PLAIN" => match check_password(call, &text("username"), &text("password")) {
-            Some(None) => {
+            Some(User { otp: None, .. }) => {
                 call.log_in(&text("username"), None);
                 "SUCCESS"
             }
-            Some(Some(_)) => {
+            Some(_) => {
                 call.session.set_half_logged_in(Some(text("username")));
                 return Ok(json!({"response_type": "OTP_REQUIRED", "username": text("username")}));
             }

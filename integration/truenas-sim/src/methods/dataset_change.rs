@@ -73,44 +73,7 @@ pub(super) async fn create(call: &Call) -> Answer {
     if !errors.is_empty() {
         return Err(Failure::Validation(errors));
     }
-    let mut properties = BTreeMap::new();
-    let mut all_user = user;
-    for (key, value) in changes(data) {
-        let Some(value) = value else { continue };
-        if key.contains(':') {
-            all_user.insert(key, value)
-        } else {
-            properties.insert(key, value)
-        };
-    }
-    if volume {
-        let size = data
-            .get("volsize")
-            .and_then(Value::as_u64)
-            .unwrap_or_default();
-        properties.insert("volsize".to_owned(), size.to_string());
-        properties
-            .entry("volblocksize".to_owned())
-            .or_insert_with(|| "16384".to_owned());
-        if data.get("sparse") != Some(&json!(true)) {
-            properties
-                .entry("refreservation".to_owned())
-                .or_insert_with(|| size.to_string());
-        }
-    }
-    let key = new_key(data, &mut properties);
-    let new = NewDataset {
-        name: name.clone(),
-        kind: if volume {
-            Kind::Volume
-        } else {
-            Kind::Filesystem
-        },
-        properties,
-        user: all_user,
-        key,
-        ancestors: data.get("create_ancestors") == Some(&json!(true)),
-    };
+    let new = new_dataset(&name, data, user);
     call.nas
         .backend
         .create_dataset(new)
@@ -147,6 +110,53 @@ pub(super) async fn create(call: &Call) -> Answer {
         None,
     );
     Ok(shown)
+}
+
+/// The dataset that the backend makes.
+fn new_dataset(
+    name: &str,
+    data: &Map<String, Value>,
+    user: BTreeMap<String, String>,
+) -> NewDataset {
+    let volume = data.get("type") == Some(&json!("VOLUME"));
+    let mut properties = BTreeMap::new();
+    let mut all_user = user;
+    for (key, value) in changes(data) {
+        let Some(value) = value else { continue };
+        if key.contains(':') {
+            all_user.insert(key, value)
+        } else {
+            properties.insert(key, value)
+        };
+    }
+    if volume {
+        let size = data
+            .get("volsize")
+            .and_then(Value::as_u64)
+            .unwrap_or_default();
+        properties.insert("volsize".to_owned(), size.to_string());
+        properties
+            .entry("volblocksize".to_owned())
+            .or_insert_with(|| "16384".to_owned());
+        if data.get("sparse") != Some(&json!(true)) {
+            properties
+                .entry("refreservation".to_owned())
+                .or_insert_with(|| size.to_string());
+        }
+    }
+    let key = new_key(data, &mut properties);
+    NewDataset {
+        name: name.to_owned(),
+        kind: if volume {
+            Kind::Volume
+        } else {
+            Kind::Filesystem
+        },
+        properties,
+        user: all_user,
+        key,
+        ancestors: data.get("create_ancestors") == Some(&json!(true)),
+    }
 }
 
 /// The name, the pool, the parent, and whether the place is free.

@@ -93,7 +93,7 @@ pub(super) fn short_size(bytes: u64) -> String {
     let units = ["B", "K", "M", "G", "T", "P"];
     let mut unit = 0;
     let mut size = bytes;
-    while unit + 1 < units.len() && size >= 1024 && size % 1024 == 0 {
+    while unit + 1 < units.len() && size >= 1024 && size.is_multiple_of(1024) {
         size /= 1024;
         unit += 1;
     }
@@ -108,9 +108,8 @@ fn shown(property: &Property, read: Read) -> Value {
         Read::Word => (json!(raw), json!(raw.to_uppercase())),
         Read::Switch => (json!(raw == "on"), json!(raw.to_uppercase())),
         Read::Number => (json!(number), json!(raw)),
-        Read::Bytes => (json!(number), json!(number.map(short_size))),
         Read::Limit if number == Some(0) => (Value::Null, Value::Null),
-        Read::Limit => (json!(number), json!(number.map(short_size))),
+        Read::Bytes | Read::Limit => (json!(number), json!(number.map(short_size))),
         Read::Date => (
             json!({"$date": number.unwrap_or_default() * 1000}),
             json!(raw),

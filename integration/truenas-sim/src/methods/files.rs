@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::{Answer, Call, plain, unknown};
 use crate::Generation;
 use crate::backend::{PermissionChange, Permissions, Problem};
-use crate::failure::{EEXIST, EINVAL, ENOENT, Failure};
+use crate::failure::{EDATASETISLOCKED, EEXIST, EINVAL, ENOENT, Failure};
 use crate::rows;
 
 pub(super) async fn run(call: &Call, verb: &str) -> Answer {
@@ -26,6 +26,18 @@ async fn look(call: &Call, path: &str) -> Result<Permissions, Failure> {
         return Err(Failure::call(
             EINVAL,
             format!("{path}: path must be absolute"),
+        ));
+    }
+    let name = path.trim_start_matches("/mnt/");
+    if call
+        .find_dataset(name)
+        .await?
+        .is_some_and(|dataset| dataset.locked())
+    {
+        // The number is the middleware's; which of these methods answer it was not run.
+        return Err(Failure::call(
+            EDATASETISLOCKED,
+            format!("Dataset {name} is locked"),
         ));
     }
     call.nas
@@ -112,19 +124,18 @@ async fn statfs(call: &Call) -> Answer {
 }
 
 async fn mkdir(call: &Call) -> Answer {
-    let (path, mode) = match call.params.first() {
-        Some(Value::String(path)) => (path.clone(), 0o755),
-        _ => {
-            let mode = call
-                .object(0)
-                .get("options")
-                .and_then(|options| options["mode"].as_str());
-            let mode = mode
-                .and_then(|mode| u32::from_str_radix(mode, 8).ok())
-                .unwrap_or(0o755);
-            (rows::text(call.object(0), "path").to_owned(), mode)
-        }
+    // A plain path up to 22.12, an object later.
+    let data = call.object(0);
+    let path = match call.params.first() {
+        Some(Value::String(path)) => path.clone(),
+        _ => rows::text(data, "path").to_owned(),
     };
+    let mode = data
+        .get("options")
+        .and_then(|options| options["mode"].as_str());
+    let mode = mode
+        .and_then(|mode| u32::from_str_radix(mode, 8).ok())
+        .unwrap_or(0o755);
     call.nas
         .backend
         .make_directory(&path, mode)

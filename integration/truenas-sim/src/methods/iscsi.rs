@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::rowset::{RowSet, merged};
+use super::rowset::{RowSet, first_free, merged};
 use super::{Answer, Call, plain, unknown};
 use crate::Generation;
 use crate::failure::{EFAULT, Failure, Invalid};
@@ -277,6 +277,20 @@ fn complete_target(kept: &Rows, row: &mut Row, schema: &str, own: Option<i64>) -
         json!(alias)
     };
     row.insert("alias".to_owned(), alias);
+    check_groups(kept, row, schema, &mut errors);
+    if own.is_none() {
+        row.insert(
+            "rel_tgt_id".to_owned(),
+            json!(kept.next_id(TARGETS.service)),
+        );
+        row.entry("iscsi_parameters".to_owned())
+            .and_modify(null_to_parameters)
+            .or_insert_with(|| json!({"QueuedCommands": null}));
+    }
+    errors
+}
+
+fn check_groups(kept: &Rows, row: &Row, schema: &str, errors: &mut Vec<Invalid>) {
     let mut portals = Vec::new();
     let groups = row
         .get("groups")
@@ -331,16 +345,6 @@ fn complete_target(kept: &Rows, row: &mut Row, schema: &str, own: Option<i64>) -
             ));
         }
     }
-    if own.is_none() {
-        row.insert(
-            "rel_tgt_id".to_owned(),
-            json!(kept.next_id(TARGETS.service)),
-        );
-        row.entry("iscsi_parameters".to_owned())
-            .and_modify(null_to_parameters)
-            .or_insert_with(|| json!({"QueuedCommands": null}));
-    }
-    errors
 }
 
 fn null_to_parameters(value: &mut Value) {
@@ -369,7 +373,7 @@ fn complete_link(
         .collect();
     let lun = match row.get("lunid").and_then(Value::as_i64) {
         Some(lun) => lun,
-        None => (0..).find(|lun| !used.contains(lun)).unwrap_or_default(),
+        None => first_free(0, &used),
     };
     row.insert("lunid".to_owned(), json!(lun));
     if kept.get(TARGETS.service, target).is_none() || kept.get("iscsi.extent", extent).is_none() {
@@ -509,7 +513,7 @@ async fn delete_target(call: &Call, row: &Row) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether somebody is connected to a target, by its full name or by its end.
+/// Refuses if an initiator is connected to a target, known by its full name or the end of it.
 pub(super) async fn refuse_in_use(call: &Call, target: &str, text: &str) -> Result<(), Failure> {
     let suffix = format!(":{target}");
     let sessions = call.nas.backend.sessions().await.map_err(plain)?;

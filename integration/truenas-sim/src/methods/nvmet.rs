@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::rowset::{RowSet, merged};
+use super::rowset::{RowSet, first_free, merged};
 use super::{Answer, Call, plain, unknown};
 use crate::backend::Kind;
 use crate::failure::{Failure, Invalid};
@@ -198,10 +198,12 @@ fn show(call: &Call, set: &RowSet, mut row: Row, verbose: bool) -> Value {
     }
     let mut shown = set.show(call, row);
     // Recorded: 25.10 leaves these lists empty unless they are asked for, 26 leaves them out.
-    if set.service == SUBSYSTEMS.service && call.generation.is_26() && !verbose {
-        if let Value::Object(shown) = &mut shown {
-            shown.retain(|key, _| !["hosts", "namespaces", "ports"].contains(&key.as_str()));
-        }
+    if set.service == SUBSYSTEMS.service
+        && call.generation.is_26()
+        && !verbose
+        && let Value::Object(shown) = &mut shown
+    {
+        shown.retain(|key, _| !["hosts", "namespaces", "ports"].contains(&key.as_str()));
     }
     shown
 }
@@ -318,7 +320,7 @@ fn complete_namespace(
         .collect();
     let nsid = match row.get("nsid").and_then(Value::as_i64) {
         Some(nsid) => nsid,
-        None => (1..).find(|nsid| !used.contains(nsid)).unwrap_or(1),
+        None => first_free(1, &used),
     };
     if used.contains(&nsid) {
         let text = format!("This record already exists (Subsystem ID: {subsystem}/NSID: {nsid})");

@@ -51,8 +51,7 @@ impl RowSet {
         let create = format!("{}.create", self.service);
         if let Some(method) = table.method(&create) {
             if method.result.is_empty() {
-                let known =
-                    |key: &str| COMPUTED.contains(&key) || self.creates(table, &create, key);
+                let known = |key: &str| COMPUTED.contains(&key) || creates(table, &create, key);
                 row.retain(|key, _| known(key));
             } else {
                 row.retain(|key, _| method.result.iter().any(|field| field == key));
@@ -69,14 +68,6 @@ impl RowSet {
             }
         }
         Value::Object(row)
-    }
-
-    fn creates(&self, table: &Table, create: &str, key: &str) -> bool {
-        let argument = table.method(create).and_then(|method| method.args.first());
-        match argument.map(|argument| &argument.ty) {
-            Some(Type::Object(name)) => table.fields(name).iter().any(|field| field.name == key),
-            _ => true,
-        }
     }
 
     fn may_see_secrets(&self, call: &Call) -> bool {
@@ -144,6 +135,24 @@ impl RowSet {
 
 /// Fields of results that no create method takes, in releases that do not declare results.
 const COMPUTED: [&str; 6] = ["id", "tag", "naa", "vendor", "rel_tgt_id", "locked"];
+
+/// Whether a create method takes this field.
+fn creates(table: &Table, create: &str, key: &str) -> bool {
+    let argument = table.method(create).and_then(|method| method.args.first());
+    match argument.map(|argument| &argument.ty) {
+        Some(Type::Object(name)) => table.fields(name).iter().any(|field| field.name == key),
+        _ => true,
+    }
+}
+
+/// The lowest number, from the first one on, that is not used.
+pub(super) fn first_free(first: i64, used: &[i64]) -> i64 {
+    let mut number = first;
+    while used.contains(&number) {
+        number += 1;
+    }
+    number
+}
 
 /// The old row with the changes of an update.
 pub(super) fn merged(row: &Row, changes: &Map<String, Value>) -> Row {

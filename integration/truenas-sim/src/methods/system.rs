@@ -29,12 +29,12 @@ pub(super) async fn run(call: &Call, service: &str, verb: &str) -> Answer {
             "bindip": [],
         })),
         ("service", verb) => services(call, verb).await,
-        ("system", verb) => system(call, verb).await,
+        ("system", verb) => system(call, verb),
         _ => Err(unknown(call)),
     }
 }
 
-async fn system(call: &Call, verb: &str) -> Answer {
+fn system(call: &Call, verb: &str) -> Answer {
     let generation = call.generation;
     match verb {
         "version" => Ok(json!(generation.version())),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::state::{Node, State, below};
+use super::state::{Node, State};
 use crate::backend::{Dataset, Kind, Pool, Property, Source};
 
 /// Properties that a child takes from its parent, and their defaults in ZFS.
@@ -61,10 +61,16 @@ impl State {
         (own + children).max(bytes(node, "reservation"))
     }
 
-    fn children<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a String> {
-        let direct =
-            move |child: &&String| below(child, name) && !child[name.len() + 1..].contains('/');
-        self.nodes.keys().filter(direct)
+    fn children<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a String> {
+        let start = name.len() + 1;
+        self.subtree(name)
+            .filter(move |child| !child[start..].contains('/'))
+    }
+
+    /// Everything below a dataset. The character after `/` ends the range.
+    pub(super) fn subtree(&self, name: &str) -> impl Iterator<Item = &String> {
+        let (from, to) = (format!("{name}/"), format!("{name}0"));
+        self.nodes.range(from..to).map(|(name, _)| name)
     }
 
     /// Whether a pool or a quota above holds more than it may.
@@ -128,39 +134,7 @@ impl State {
                 },
             );
         };
-        let used = self.used(name);
-        fixed("used", used.to_string());
-        fixed(
-            "usedbychildren",
-            self.children(name)
-                .map(|child| self.used(child))
-                .sum::<u64>()
-                .to_string(),
-        );
-        fixed("usedbydataset", node.referenced.to_string());
-        fixed(
-            "usedbyrefreservation",
-            bytes(node, "refreservation")
-                .saturating_sub(node.referenced)
-                .to_string(),
-        );
-        fixed("usedbysnapshots", "0".to_owned());
-        fixed("available", self.available(name).to_string());
-        fixed("referenced", node.referenced.to_string());
-        fixed("creation", node.created.to_string());
-        fixed("createtxg", node.created.to_string());
-        fixed("guid", (node.created ^ 0xda7a_5e70_0000).to_string());
-        fixed("origin", node.origin.clone().unwrap_or_default());
-        fixed("compressratio", "1.00".to_owned());
-        fixed(
-            "type",
-            if node.kind == Kind::Volume {
-                "volume"
-            } else {
-                "filesystem"
-            }
-            .to_owned(),
-        );
+        self.measures(name, node, &mut fixed);
         self.encryption(name, &mut fixed);
         match node.kind {
             Kind::Filesystem => {
@@ -201,6 +175,43 @@ impl State {
             properties,
             user: self.user_properties(name),
         }
+    }
+
+    /// Sizes, times and other properties that cannot be set.
+    fn measures(&self, name: &str, node: &Node, fixed: &mut impl FnMut(&str, String)) {
+        let used = self.used(name);
+        fixed("used", used.to_string());
+        fixed(
+            "usedbychildren",
+            self.children(name)
+                .map(|child| self.used(child))
+                .sum::<u64>()
+                .to_string(),
+        );
+        fixed("usedbydataset", node.referenced.to_string());
+        fixed(
+            "usedbyrefreservation",
+            bytes(node, "refreservation")
+                .saturating_sub(node.referenced)
+                .to_string(),
+        );
+        fixed("usedbysnapshots", "0".to_owned());
+        fixed("available", self.available(name).to_string());
+        fixed("referenced", node.referenced.to_string());
+        fixed("creation", node.created.to_string());
+        fixed("createtxg", node.created.to_string());
+        fixed("guid", (node.created ^ 0xda7a_5e70_0000).to_string());
+        fixed("origin", node.origin.clone().unwrap_or_default());
+        fixed("compressratio", "1.00".to_owned());
+        fixed(
+            "type",
+            if node.kind == Kind::Volume {
+                "volume"
+            } else {
+                "filesystem"
+            }
+            .to_owned(),
+        );
     }
 
     fn encryption(&self, name: &str, fixed: &mut impl FnMut(&str, String)) {

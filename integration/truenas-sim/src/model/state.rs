@@ -91,16 +91,18 @@ impl State {
     }
 
     pub(super) fn names(&self, scope: &Scope) -> Vec<String> {
-        let wanted = |name: &String| match scope {
-            Scope::All => true,
-            Scope::Exact(names) => names.contains(name),
-            Scope::Tree(roots) => roots.iter().any(|root| name == root || below(name, root)),
-        };
-        self.nodes
-            .keys()
-            .filter(|name| wanted(name))
-            .cloned()
-            .collect()
+        let known = |name: &&String| self.nodes.contains_key(*name);
+        match scope {
+            Scope::All => self.nodes.keys().cloned().collect(),
+            Scope::Exact(names) => names.iter().filter(known).cloned().collect(),
+            Scope::Tree(roots) => {
+                let tree = |root: &String| {
+                    let own = std::iter::once(root.clone());
+                    own.chain(self.subtree(root).cloned()).collect::<Vec<_>>()
+                };
+                roots.iter().filter(known).flat_map(tree).collect()
+            }
+        }
     }
 
     pub(super) fn create(&mut self, new: NewDataset) -> Answer<()> {

@@ -38,8 +38,7 @@ pub(super) fn arguments(
     let mut filled = Vec::new();
     for (index, arg) in method.args.iter().enumerate() {
         let value = match (params.get(index), &arg.presence) {
-            (Some(value), _) => value.clone(),
-            (None, Presence::Default(value)) => value.clone(),
+            (Some(value), _) | (None, Presence::Default(value)) => value.clone(),
             (None, Presence::Optional) => Value::Null,
             (None, Presence::Required) => {
                 check

@@ -81,7 +81,7 @@ impl Check {
                 return self.tagged(tag, branches, fields, path, errors);
             }
             (Type::Tagged(..), _) => {
-                wrong("Input should be a valid dictionary or object to extract fields from")
+                wrong("Input should be a valid dictionary or object to extract fields from");
             }
             (Type::Object(name), Value::Object(fields)) => {
                 return self.object(name, fields, path, errors);
@@ -172,7 +172,7 @@ impl Check {
             errors.push(Invalid::new(path, text));
             return value.clone();
         }
-        // The options of an SMB share are told apart by the purpose of the share itself.
+        // The options of an SMB share are distinguished by the purpose of the share itself.
         if let (Type::Nullable(inner), Value::Object(options)) = (&field.ty, value)
             && let Type::Tagged(tag, branches) = &**inner
             && tag == "purpose"

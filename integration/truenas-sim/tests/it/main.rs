@@ -8,6 +8,8 @@ mod faults;
 mod jobs;
 mod model;
 mod recorded;
+mod resource;
 mod rest;
+mod scram;
 mod strict;
 mod upgrade;

@@ -41,7 +41,7 @@ fn refused(args: &[&str], env: &[(&str, &str)]) -> String {
 /// A flag, a value that is not its default, and whether the value has arrived.
 type Row = (&'static str, &'static str, fn(&Serve) -> bool);
 
-const FLAGS: [Row; 13] = [
+const FLAGS: [Row; 15] = [
     ("driver-config-file", "/d.yaml", |s| {
         s.driver_config_file == Path::new("/d.yaml")
     }),
@@ -75,6 +75,14 @@ const FLAGS: [Row; 13] = [
     ("metrics-address", ":9090", |s| {
         s.metrics == Some(([127, 0, 0, 1], 9090).into())
     }),
+    ("kubelet-registration-path", "/kubelet/csi.sock", |s| {
+        let registration = s.registration.as_ref();
+        registration.is_some_and(|r| r.endpoint == "/kubelet/csi.sock")
+    }),
+    ("plugin-registration-path", "/registry", |s| {
+        let registration = s.registration.as_ref();
+        registration.is_some_and(|r| r.folder == Path::new("/registry"))
+    }),
     ("shutdown-grace", "1.5", |s| {
         s.shutdown_grace == Duration::from_millis(1500)
     }),
@@ -92,6 +100,7 @@ fn others(flag: &str) -> Vec<(&'static str, &'static str)> {
         ("server-socket", "/s.sock"),
         ("server-address", "127.0.0.1"),
         ("server-port", "10000"),
+        ("kubelet-registration-path", "/csi.sock"),
     ];
     all.into_iter().filter(|(name, _)| *name != flag).collect()
 }

@@ -154,7 +154,7 @@ fn of_several_releases_one_is_taken_over_or_none_and_that_must_be_said() {
 #[test]
 fn a_release_is_added_to_a_file_that_was_made_before() {
     let (first, ..) = of(&[input("nas", NFS)], &flags(None, None));
-    let made = config::to_yaml(&first);
+    let made = write::document(first.as_object().unwrap());
     let inputs = [input("values", &made), input("disks", ISCSI)];
     let (values, _, problems) = of(&inputs, &flags(None, None));
     assert_eq!(problems, Vec::<String>::new());
@@ -190,6 +190,21 @@ fn what_cannot_be_moved_is_a_problem_and_not_silence() {
         values["driver"]["config"]["proxy"]["nodeTopology"]["type"],
         json!(["cluster", "node"])
     );
+}
+
+#[test]
+fn what_is_written_is_read_as_it_was_by_yaml_1_1_too() {
+    let value = json!({
+        "words": ["on", "Yes", "n", "null", "~", "0770", "1e3", "1:30", "", " a", "a: b", "a # b", "- a",
+            "two\nlines\n", "é", "plain/word-1.2", "{{ name }}", "*a", "&a", "'", "\"", "0x1f", "=", "<<", ".inf"],
+        "on": {"empty": {}, "none": null, "yes": true, "list": [], "deep": [{"a": [1, {"b": 2.5}]}, [[1], ["on"]]]},
+    });
+    let written = write::document(value.as_object().unwrap());
+    assert_eq!(config::plain_yaml(&written).unwrap(), value, "{written}");
+    for bare in ["- on\n", "- Yes\n", "- 0770\n", "- 1:30\n", "\non:"] {
+        assert!(!written.contains(bare), "{bare:?} in {written}");
+    }
+    assert!(written.contains("- plain/word-1.2\n"), "{written}");
 }
 
 #[test]
