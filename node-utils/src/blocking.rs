@@ -2,7 +2,7 @@
 //!
 //! A system call on a dead mount can block for ever and cannot be cancelled. The caller stops
 //! waiting at its deadline; the thread is left alone, and what the caller holds for the volume is
-//! released when the work has really ended, so that nobody else touches the volume meanwhile. Work
+//! released when the work has really ended, so that no other call changes the volume until then. Work
 //! that only looks changes nothing however late it comes back, and holds nothing then.
 
 mod threads;
@@ -155,9 +155,9 @@ pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Jo
     task
 }
 
-/// The same on the account of whom the task works for, see [`Threads::on_account`], as soon as there is
+/// The same on the account of the task, see [`Threads::on_account`], as soon as there is
 /// a thread. `Pending` if there is none for long, or if those that the party keeps have long not come
-/// back; nothing is begun then.
+/// back; nothing was started then.
 pub async fn spawn_on_account<T: Send + 'static>(
     doing: &str,
     work: impl FnOnce() -> T + Send + 'static,

@@ -136,8 +136,8 @@ impl Loop {
         Ok(found)
     }
 
-    /// The device below, if this number is that of a loop device of ours. One of somebody else is
-    /// none.
+    /// The device below, if this number is that of a loop device of ours. Others do not
+    /// count.
     pub(crate) fn below(
         kernel: &Kernel,
         number: DeviceNumber,

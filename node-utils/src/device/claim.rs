@@ -18,7 +18,7 @@ pub struct Claim {
     number: u64,
 }
 
-/// Claims a volume of a target, by its number there. Whoever stages it keeps the claim until it is
+/// Claims a volume of a target, by its number there. The stage keeps the claim until it is
 /// mounted.
 pub fn claim(target: &str, number: u64) -> Claim {
     claims().entry(target.to_owned()).or_default().push(number);

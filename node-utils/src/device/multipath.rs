@@ -78,8 +78,8 @@ pub fn identity_of(kernel: &Kernel, paths: &[BlockDevice]) -> Result<Option<Iden
 /// going to be one.
 ///
 /// Without a multipath daemon it is one of the disks: the volume works and lives as long as that
-/// path. With one, several disks are waited for to become a map: whoever took one of them for
-/// himself would keep the daemon from ever making it.
+/// path. With one, several disks are waited for to become a map: using one of them
+/// directly would prevent the daemon from making it.
 pub async fn assemble(
     kernel: &Kernel,
     paths: &[BlockDevice],
@@ -208,8 +208,8 @@ fn fits_now(kernel: &Kernel, map: &BlockDevice) -> Result<bool, Error> {
 }
 
 /// Removes a map and what it still has to write with it; gone already is done, in use is an error.
-/// Has to be done before the last path is taken away: a map without paths may hold its writes, and
-/// whoever waits for them, for ever.
+/// Has to be done before the last path is taken away: a map without paths may block its writes, and
+/// the processes that wait for them, forever.
 pub async fn remove(
     host: &dyn Runner,
     kernel: &Kernel,

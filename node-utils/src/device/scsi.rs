@@ -1,6 +1,6 @@
 //! One SCSI disk: asking it anew what it is, and taking it away.
 //!
-//! The kernel asks a disk for its identity and size when it is found and then only when told to, so
+//! The kernel asks a disk for its identity and size when it is found and later only on request, so
 //! a number on a target that was given to another volume looks like the old one until it is asked.
 //! Nothing here knows how the disk is reached. The truth is in the kernel's `scsi_sysfs`.
 

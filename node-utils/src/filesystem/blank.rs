@@ -1,8 +1,7 @@
 //! Whether a device holds nothing at all where anything would show.
 //!
 //! A disk is given a filesystem only if its beginning and its end are zeros: there every format that
-//! `blkid` or we know has its first or its last label, and what neither knows is still somebody's
-//! data. Where they are zeros `blkid` has nothing to find and is not run.
+//! `blkid` or we know has its first or its last label, and unknown content is still data. Where they are zeros `blkid` has nothing to find and is not run.
 
 use std::fs::File;
 use std::io;

@@ -1,9 +1,9 @@
 //! The mark on a device whose filesystem is being made.
 //!
-//! A `mkfs` that was killed leaves something that nobody knows and that must not be taken for
-//! somebody's data. So near the end of a device that was proved to be blank is said, before `mkfs`
-//! begins, that nothing on it is worth keeping; the mark goes as soon as there is a filesystem. It
-//! has to outlive all that `mkfs` does, which is why nobody discards the device then, and why it is
+//! A `mkfs` that was killed leaves content that is not recognised and must not be taken for
+//! data. So before `mkfs` starts on a device that was proved to be blank, a mark near its end says that
+//! nothing on it is worth keeping; the mark goes as soon as there is a filesystem. It
+//! has to outlive all that `mkfs` does, so the device is not discarded then, and the mark is
 //! not where old labels are wiped out: both ends.
 
 use std::fs::File;

@@ -105,7 +105,7 @@ impl Attaching<'_> {
     /// Sees to it that each portal has a session, as far as it can be had.
     async fn open(&self) -> Result<Opened, Error> {
         let facts = &self.wanted.facts;
-        // Only here: whoever waits for a disk afterwards keeps nobody from attaching another one.
+        // Locked only here: waiting for the disk does not block attaching another one.
         let _lock = lock_target(facts.iqn().as_str(), self.deadline).await?;
         let before = sessions(self.kernel, facts, self.deadline).await?;
         let mut missing = Vec::new();

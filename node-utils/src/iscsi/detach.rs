@@ -53,8 +53,8 @@ pub async fn detach(
             Given::Disk => stay.extend(portal),
         }
     }
-    // Also those of portals that have had no session for long: whoever lost its session, or died
-    // before it had one, has left its record.
+    // Also the records of portals without a session for long: a session that was lost, or a call that was killed,
+    // leaves its record.
     records.retain(|portal| !stay.iter().any(|other| other == portal));
     for portal in &records {
         tool.forget(portal).await?;

@@ -86,8 +86,8 @@ impl<'a> Tool<'a> {
         self.record(portal, words.into(), "make").await.map(drop)
     }
 
-    /// Changes settings of a record that anybody may see. One call for all of them, which
-    /// `iscsiadm` has understood since version 2.0-873 of 2012.
+    /// Changes settings of a record that are not secret. One call for all of them, which `iscsiadm` supports since
+    /// version 2.0-873 of 2012.
     pub(super) async fn update(
         &self,
         portal: &Portal,
@@ -124,8 +124,7 @@ impl<'a> Tool<'a> {
         let doing = format!("remove the record of {} at {portal}", self.facts.iqn());
         let command = self.node(portal).args(["-o", "delete"]);
         match self.again(command, &[NOTHING, EXISTS], &doing).await {
-            // Where nobody can make a record there is none, and whoever gives a volume up must not
-            // be kept from it.
+            // Without `iscsiadm` there is no record, and giving up a volume must not fail for that.
             Err(RunError::NotFound { .. }) => Ok(()),
             result => result.map(drop).map_err(|error| explained(&doing, error)),
         }
@@ -140,7 +139,7 @@ impl<'a> Tool<'a> {
         Ok(output.status.code() == Some(EXISTS))
     }
 
-    /// Logs one session out, whoever has opened it; one that is gone is no error.
+    /// Logs one session out, whichever process opened it; one that is gone is no error.
     ///
     /// compat: "iSCSI". By its number: the target and portal of democratic-csi's call may mean
     /// several.

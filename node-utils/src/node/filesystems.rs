@@ -149,8 +149,7 @@ fn usable(device: &BlockDevice, content: &Content) -> Result<FilesystemKind, Err
     }))
 }
 
-/// A filesystem in a partition is used, but none is made there: whoever made the partition table
-/// has plans for the disk.
+/// A filesystem in a partition is used, but none is made there: the partition table was made for a purpose.
 fn made_by_others(device: &BlockDevice, content: &Content) -> Result<FilesystemKind, Error> {
     if !content.is_ours_to_make() {
         return usable(device, content);

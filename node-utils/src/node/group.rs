@@ -2,7 +2,7 @@
 //!
 //! Every entry gets the group and its read and write rights, directories also the set-group-id bit.
 //! The root of the volume is changed last: as long as it does not match, the walk was not finished
-//! and is repeated; once it matches, a publication costs nothing. Pods may write meanwhile, so only
+//! and is repeated; once it matches, a publication costs nothing. Pods may write at the same time, so only
 //! descriptors are changed and no link is followed.
 
 use std::ffi::CStr;

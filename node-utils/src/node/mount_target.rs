@@ -97,7 +97,7 @@ impl<'a> MountTarget<'a> {
             marked: false,
         };
         if !slot.place.is_mount_point() {
-            slot.marked = record::mark(&slot.place).map_err(|error| slot.undo(error))?;
+            slot.marked = record::mark(&slot.place);
         }
         Ok(slot)
     }

@@ -2,7 +2,7 @@
 //!
 //! A request to unpublish or unstage names only a volume and a path, so the path decides. Allowed are paths
 //! below the folders of the orchestrator, and paths that carry our mark: an extended attribute that is written
-//! before the volume is mounted over it. Anything else was put there by somebody else and stays.
+//! before the volume is mounted over it. Anything else is not ours and stays.
 
 use std::path::{Component, Path, PathBuf};
 

@@ -77,18 +77,17 @@ fn remove(names: [&str; 2], directory: impl AsFd) -> Result<(), Error> {
 }
 
 /// Marks an opened directory or file as a mount point of this driver. `true` if it was not marked before.
-/// Filesystems without extended attributes keep no mark.
-pub(super) fn mark(place: impl AsFd) -> Result<bool, Error> {
+/// Best effort: without a mark only paths below the folders of the orchestrator are released.
+pub(super) fn mark(place: impl AsFd) -> bool {
     let path = link(&place);
     for name in MARK {
         match rustix::fs::setxattr(&path, name, b"1", XattrFlags::CREATE) {
-            Ok(()) => return Ok(true),
-            Err(Errno::EXIST) => return Ok(false),
-            Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS | Errno::ROFS) => {}
-            Err(errno) => return Err(failed("mark", errno)),
+            Ok(()) => return true,
+            Err(Errno::EXIST) => return false,
+            Err(_) => {}
         }
     }
-    Ok(false)
+    false
 }
 
 /// Removes the mark.

@@ -57,7 +57,7 @@ impl Seen {
 }
 
 /// Gives the connections of the volume's subsystem up. While another volume of it is in use they
-/// stay, which is no error: whoever is the last gives them up. In use itself is an error; gone
+/// stay, which is no error: the last volume closes them. In use itself is an error; gone
 /// already is done. Done is when sysfs shows neither connection nor disk.
 pub async fn detach(
     tools: &Tools,

@@ -1,8 +1,8 @@
 //! Staging a volume that is a block device.
 //!
 //! The device is compared with what was asked for before anything is written to it and again after
-//! it was mounted; nothing is remembered in between. The steps up to the mount stand in the way of
-//! whoever wants to log out of the same target.
+//! it was mounted; nothing is remembered in between. The steps up to the mount lock the target
+//! against a logout.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 //! The table of `NodePublishVolume`, flags, and targets that are not what they should be.
 
+use std::fmt::Write as _;
 use std::os::unix::fs::symlink;
 
 use rustix::fs::StatVfsMountFlags;
