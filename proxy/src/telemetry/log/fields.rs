@@ -52,6 +52,7 @@ pub(super) const ALLOWED: &[&str] = &[
     "place",
     "portal",
     "portals",
+    "records",
     "request_id",
     "routes",
     "rpc",
