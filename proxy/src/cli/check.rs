@@ -100,7 +100,7 @@ fn check(flags: &CheckFlags) -> Report {
         }
     };
     if !flags.offline {
-        ask(&connections, &mut report, &mut parts);
+        ask(&connections, &mut report, &mut parts, !alone);
     }
     report.connections(parts);
     report
@@ -143,7 +143,7 @@ fn of_connection(one: Surveyed) -> (Option<Arc<Connection>>, Report) {
 }
 
 /// Looks at the storage of each, all at once.
-fn ask(connections: &[Arc<Connection>], whole: &mut Report, parts: &mut [Report]) {
+fn ask(connections: &[Arc<Connection>], whole: &mut Report, parts: &mut [Report], is_folder: bool) {
     let runtime = match process::small_runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -169,8 +169,10 @@ fn ask(connections: &[Arc<Connection>], whole: &mut Report, parts: &mut [Report]
         report.looked();
         report.all(problems.iter().map(of_storage));
     }
-    // Also of a folder without a usable connection: there was nothing more to look at.
-    whole.looked();
+    if is_folder {
+        // Also one without a usable connection: there was nothing more to look at.
+        whole.looked();
+    }
     runtime.shutdown_background();
 }
 

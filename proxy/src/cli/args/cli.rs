@@ -65,7 +65,10 @@ Examples:
   One connection of a folder, for a program:
     omnibus-csi orphans --driver-config-file=proxy.yaml --connection=nas --json
 
-Exit codes: 0 nothing is left, 1 something is, or may be, 64 wrong command line or configuration";
+Exit codes:
+  0   nothing is left
+  1   something is left, or may be
+  64  the command line or the configuration is wrong";
 
 pub(super) const AFTER_EXPORTS: &str = "\
 A storage host that started anew without its saved configuration exports nothing. Each volume is put back \
@@ -78,7 +81,10 @@ Examples:
   Put it back:
     omnibus-csi exports --driver-config-file=driver.yaml --repair
 
-Exit codes: 0 all are exported, 1 something is missing or not known, 64 wrong command line or configuration";
+Exit codes:
+  0   all are exported
+  1   something is missing, or is not known
+  64  the command line or the configuration is wrong";
 
 /// The flags of `bin/democratic-csi`.
 pub(super) const DEMOCRATIC: [&str; 9] = [

@@ -192,7 +192,7 @@ const MISTAKES: [Mistake; 42] = [
         NFS,
         "password: x",
         "password: '${NO_SUCH_VARIABLE}'",
-        "NO_SUCH_VARIABLE",
+        "sshConnection.password: `${…}` stays as it is: no such environment variable exists",
     ),
     // ZFS.
     changed(
@@ -201,7 +201,7 @@ const MISTAKES: [Mistake; 42] = [
         "/tank/v",
         "is a path, and a dataset has a name: `tank/volumes`, without a slash before it",
     ),
-    changed(NFS, "tank/v", "tank/v/", "has an empty part"),
+    changed(NFS, "tank/v", "tank//v", "has an empty part"),
     changed(NFS, "tank/v", "'tank/v@s'", "zfs.datasetParentName: "),
     changed(
         NFS,
@@ -226,13 +226,13 @@ const MISTAKES: [Mistake; 42] = [
         NFS,
         "setDatasetProperties\n",
         "setDatasetProperty\n",
-        "is `setDatasetProperties` meant?",
+        "nfs.shareStrategy: has to say how datasets are shared: setDatasetProperties",
     ),
     changed(
         NFS,
         "shareStrategy: setDatasetProperties\n",
         "\n",
-        "nfs.shareStrategy: is required and missing",
+        "nfs.shareStrategy: has to say how datasets are shared: setDatasetProperties",
     ),
     changed(
         ISCSI,

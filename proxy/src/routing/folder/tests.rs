@@ -152,7 +152,7 @@ async fn files_are_served_swapped_and_gone_and_a_bad_one_keeps_the_last_good_one
     place.write("a.yaml", &hostpath("/one")).await;
     place.write("b.yaml", &hostpath("/other")).await;
     assert!(place.base("a").expect("served").ends_with("/one"));
-    assert!(place.counts("connections 2"));
+    assert!(place.counts("omnibus_csi_connections 2"));
     assert!(
         place.counts("omnibus_csi_connection_info{connection=\"a\",driver=\"local-hostpath\"} 1")
     );
@@ -271,7 +271,7 @@ async fn who_asks_for_a_connection_whose_file_never_could_be_used_is_told_why() 
         "{}",
         error.chain()
     );
-    assert!(place.connections.is_empty() && place.counts("connections 0"));
+    assert!(place.connections.is_empty() && place.counts("omnibus_csi_connections 0"));
     place.write("a.yaml", &hostpath("/one")).await;
     assert!(place.base("a").is_some());
 }
