@@ -254,7 +254,6 @@ impl tracing::Subscriber for &'static Log {
     fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
 
     fn event(&self, event: &tracing::Event<'_>) {
-        use std::fmt::Write as _;
         struct Fields<'a>(&'a mut String);
         impl tracing::field::Visit for Fields<'_> {
             fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
