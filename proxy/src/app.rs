@@ -236,8 +236,11 @@ mod tests {
     }
 
     /// Those whose volumes are files and never disks.
-    const OF_FILES: [&str; 4] = [
+    const OF_FILES: [&str; 7] = [
         "local-hostpath",
+        "lustre-client",
+        "nfs-client",
+        "smb-client",
         "zfs-generic-nfs",
         "zfs-generic-smb",
         "zfs-local-dataset",

@@ -3,8 +3,11 @@
 use std::error::Error;
 use std::io::{self, Write};
 use std::panic;
+use std::path::{self, Path};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
+use csi_types::AbsolutePath;
 use node_utils::blocking::ThreadPool;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::runtime::{Builder, Runtime};
@@ -34,6 +37,24 @@ pub struct Signals {
     more: Signal,
     less: Signal,
     hangup: Signal,
+}
+
+/// See [`state_dir`].
+static STATE_DIR: OnceLock<AbsolutePath> = OnceLock::new();
+
+/// Keeps what has to survive a restart in the directory of the socket.
+pub(crate) fn keep_state_beside(socket: &Path) {
+    let dir = socket.parent().and_then(|dir| path::absolute(dir).ok());
+    let dir = dir.and_then(|dir| AbsolutePath::parse(dir.to_str()?).ok());
+    if let Some(dir) = dir {
+        let _ = STATE_DIR.set(dir);
+    }
+}
+
+/// Where this process keeps what has to survive its restart. Only a server has such a place: a command
+/// that tries something out leaves nothing behind.
+pub(crate) fn state_dir() -> Option<&'static AbsolutePath> {
+    STATE_DIR.get()
 }
 
 /// The memory of this process holds secrets: it is never written to disk.

@@ -22,9 +22,9 @@ use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CapacityReporter,
     CreateSnapshot, CreateVolume, Driver, Effect, Error, Expanded, Expander, Expansion, Found,
-    Kind, Lister, NodeId, Page, PageRequest, PageToken, Parameters, PublishRequest, Published,
-    Publisher, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Snapshots, Source, Topology,
-    Volume, VolumeId, VolumeName,
+    Kind, Lister, Modifier, NodeId, Page, PageRequest, PageToken, Parameters, PublishRequest,
+    Published, Publisher, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Snapshots, Source,
+    Topology, Volume, VolumeId, VolumeName,
 };
 use node_utils::{Node, NodeConfig};
 use tokio::sync::Notify;
@@ -67,6 +67,8 @@ struct State {
     begun: BTreeSet<VolumeId>,
     trouble: Option<Trouble>,
     nodes: Vec<String>,
+    /// The one mutable parameter of volumes.
+    speeds: BTreeMap<VolumeId, String>,
     entered: u64,
 }
 
@@ -169,6 +171,12 @@ impl Memory {
     /// How many verbs were asked for.
     pub(crate) fn asked(&self) -> u64 {
         self.state().entered
+    }
+
+    /// The mutable parameter of a volume.
+    pub(crate) fn speed(&self, id: &str) -> Option<String> {
+        let id = VolumeId::parse(id).expect("id");
+        self.state().speeds.get(&id).cloned()
     }
 
     /// Which nodes were let in (`+`) and shut out (`-`).
@@ -386,6 +394,10 @@ impl Driver for Memory {
         self.can.snapshots.then_some(self)
     }
 
+    fn modifier(&self) -> Option<&dyn Modifier> {
+        self.can.modify.then_some(self)
+    }
+
     fn publisher(&self) -> Option<&dyn Publisher> {
         self.can.publish.then_some(self)
     }
@@ -519,6 +531,29 @@ impl Publisher for Memory {
         self.enter(call).await?;
         let node = node.map_or("*", NodeId::as_str);
         self.state().nodes.push(format!("-{node}"));
+        Ok(())
+    }
+}
+
+#[async_trait::async_trait]
+impl Modifier for Memory {
+    fn mutable_keys(&self) -> &'static [&'static str] {
+        &["speed"]
+    }
+
+    async fn modify_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        parameters: &Parameters,
+    ) -> Result<(), Error> {
+        self.get_volume(call, id).await?;
+        let speed = parameters.raw().get("speed").cloned().unwrap_or_default();
+        if speed.is_empty() {
+            return Err(Error::invalid("parameter `speed`").because("it is empty"));
+        }
+        call.changing();
+        self.state().speeds.insert(id.clone(), speed);
         Ok(())
     }
 }

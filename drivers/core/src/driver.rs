@@ -78,6 +78,8 @@ pub enum Expansion {
     Controller,
     /// In the backend, while in use, and then on the node.
     ControllerAndNode,
+    /// On the node that has the volume, where `expand_volume` is called: the volume is storage of that node.
+    Node,
 }
 
 /// The ways in which volumes of a driver can be used.
@@ -119,6 +121,24 @@ pub trait Driver: Send + Sync + Debug {
     /// The same for volumes that reach a node in one way, where that makes a difference.
     fn access_rules_of(&self, _attachment: &Attachment) -> AccessRules {
         self.access_rules()
+    }
+
+    /// Refuses an attachment that this driver does not make for the volume `id`. Nodes call it: a volume
+    /// context may have been written by hand. Every kind is accepted if the driver makes no attachments.
+    fn check_attachment(&self, id: &VolumeId, attachment: &Attachment) -> Result<(), Error> {
+        match self.longest_attachment() {
+            Some(own) if own.kind() != attachment.kind() => Err(Error::invalid(format!(
+                "attach volume `{id}` as `{}`",
+                attachment.kind()
+            ))
+            .advise(format!(
+                "the driver `{}` of this process attaches volumes as `{}`; use the driver `node-manual` for \
+                 volumes that are described by hand",
+                self.kind(),
+                own.kind()
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// The error for a verb that this driver does not have.

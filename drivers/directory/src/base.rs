@@ -404,6 +404,21 @@ impl Base {
     }
 }
 
+/// Removes what a process left that was killed while it made the marker.
+pub(crate) fn remove_leftovers(root: &Root) -> Result<(), Errno> {
+    if [MARKER_LOCK, MARKER_NEW]
+        .iter()
+        .all(|name| disk::is_absent(root, *name))
+    {
+        return Ok(());
+    }
+    let _lock = LockFile::take(root.as_fd(), MARKER_LOCK)?;
+    match rustix::fs::unlinkat(root, MARKER_NEW, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        done => done,
+    }
+}
+
 /// Whether there are directories of volumes or snapshots, of this driver or of democratic-csi.
 fn has_collections(root: &Root) -> bool {
     let collections = [Collection::Volumes, Collection::Snapshots];

@@ -23,10 +23,6 @@ use crate::store::Store;
 use crate::transfer;
 use crate::volumes::Directories;
 
-/// The kind `local-hostpath`, for callers that have no other.
-#[derive(Debug)]
-pub struct LocalHostpath;
-
 /// A driver whose volumes are directories below one base.
 #[derive(Debug)]
 pub struct DirectoryDriver {
@@ -80,21 +76,6 @@ pub fn from_document(
             id_room: common.id_room,
         }),
     })
-}
-
-// === impl LocalHostpath ===
-
-impl LocalHostpath {
-    /// The value of `driver:`.
-    pub const KIND: &'static str = DirectoryKind::LocalHostpath.name();
-
-    /// Makes the driver without records; see [`from_document`].
-    pub fn from_document(
-        document: &Document,
-        node: &NodeId,
-    ) -> Result<DirectoryDriver, ConfigError> {
-        from_document(document, node, None)
-    }
 }
 
 // === impl DirectoryDriver ===
@@ -207,6 +188,10 @@ impl Driver for DirectoryDriver {
         Some(self)
     }
 
+    fn check_attachment(&self, id: &VolumeId, attachment: &Attachment) -> Result<(), Error> {
+        self.directories.check_attachment(id, attachment)
+    }
+
     fn longest_attachment(&self) -> Option<Attachment> {
         Some(self.directories.longest_attachment())
     }
@@ -263,6 +248,10 @@ impl Lister for DirectoryDriver {
 impl Expander for DirectoryDriver {
     fn node_expands(&self) -> bool {
         false
+    }
+
+    fn is_node_local(&self) -> bool {
+        self.directories.topology.is_some()
     }
 
     async fn expand_volume(

@@ -9,6 +9,7 @@ mod reasons;
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
 use std::fmt;
 use std::time::Duration;
 
@@ -67,7 +68,8 @@ fn kept_for(said: &str) -> Option<Duration> {
 /// What a failed command of an export means. The words of its tools are not known here, and may be
 /// those of `zfs` in another sense.
 pub(super) fn of_export(error: &RunError, effect: Effect) -> Failed {
-    let said = with_causes(error.to_string(), error);
+    tracing::debug!(%error, "a command of an export failed");
+    let said = describe(error, "run a command of the export");
     let mut failed = read(error, effect, find(OF_HOST, error.stderr()), said);
     if failed.next == Next::Queue && error.stderr().trim().starts_with(NO_TURN) {
         failed.error = failed.error.with_effect(Effect::None);
@@ -135,7 +137,13 @@ fn reason(said: &str) -> Option<&'static Reason> {
 fn describe(error: &RunError, doing: &str) -> String {
     match error {
         RunError::Failed { status, stderr, .. } => {
-            format!("{doing}: {status}{}", stderr.without(is_how_to_go_on))
+            // `zfs` prints its usage, and all properties that it knows, after the cause.
+            let in_usage = Cell::new(false);
+            let is_noise = |line: &str| {
+                in_usage.set(in_usage.get() || line.trim_end() == "usage:");
+                in_usage.get() || is_how_to_go_on(line)
+            };
+            format!("{doing}: {status}{}", stderr.without(is_noise))
         }
         RunError::Deadline { after, .. } => format!("{doing}: no end within {after:?}"),
         RunError::OutputTooLarge { cap, .. } => format!("{doing}: more than {cap} bytes of output"),

@@ -212,7 +212,7 @@ impl DiskExport {
         }))
     }
 
-    /// Lets in these access_list and nobody else, least of all those that have to be out.
+    /// Lets in these `access_list` and nobody else, least of all those that have to be out.
     fn let_in(
         &self,
         subject: &Subject<'_>,
@@ -448,6 +448,10 @@ impl Export for DiskExport {
         attachment
             .map(Some)
             .map_err(|error| Error::new(Kind::Internal, "describe a target").because(error))
+    }
+
+    fn current_attachment(&self, subject: &Subject<'_>) -> Option<Attachment> {
+        self.attach(&self.export_name(subject).ok()?).ok()
     }
 
     fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {

@@ -329,6 +329,10 @@ impl Export for ShareExport {
             .map_err(|error| Error::new(Kind::Internal, "describe a share").because(error))
     }
 
+    fn current_attachment(&self, subject: &Subject<'_>) -> Option<Attachment> {
+        self.attachment(subject, &(), &Facts::default()).ok()?
+    }
+
     fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {
         let share = match self.protocol {
             Protocol::Smb => Self::share_name(longest.dataset),

@@ -1,7 +1,7 @@
 //! The driver: that of ZFS, on one node.
 //!
 //! Every verb is that of [`ZfsDriver`]. What is not here is looked at twice: an id with the mark of
-//! another node is never "gone", but out of export_ref, unless it was deleted here itself; and a source that is elsewhere means that the new volume has to be made there.
+//! another node is never "gone", but out of `export_ref`, unless it was deleted here itself; and a source that is elsewhere means that the new volume has to be made there.
 
 mod adopted;
 
@@ -257,6 +257,17 @@ impl<B: Backend> Driver for NodeZfs<B> {
         Some(self)
     }
 
+    fn check_attachment(&self, id: &VolumeId, attachment: &Attachment) -> Result<(), Error> {
+        let own = self.layout.volume(id)?;
+        match attachment {
+            Attachment::ZfsLocal(zfs) if zfs.asset.as_str() == own.as_str() => Ok(()),
+            _ => Err(
+                Error::invalid(format!("attach volume `{id}` as its context says"))
+                    .advise(format!("this driver attaches it as the dataset `{own}`")),
+            ),
+        }
+    }
+
     fn longest_attachment(&self) -> Option<Attachment> {
         self.driver.longest_attachment()
     }
@@ -281,6 +292,10 @@ impl<B: Backend> Lister for NodeZfs<B> {
 impl<B: Backend> Expander for NodeZfs<B> {
     fn node_expands(&self) -> bool {
         self.driver.expander().is_some_and(Expander::node_expands)
+    }
+
+    fn is_node_local(&self) -> bool {
+        true
     }
 
     async fn expand_volume(

@@ -114,6 +114,11 @@ where
         Ok(Some(Attachment::ZfsLocal(ZfsLocal { asset: export_name })))
     }
 
+    fn current_attachment(&self, subject: &Subject<'_>) -> Option<Attachment> {
+        let asset = export_name(subject).ok()?;
+        Some(Attachment::ZfsLocal(ZfsLocal { asset }))
+    }
+
     fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {
         let export_name = export_name(longest).ok()?;
         Some(Attachment::ZfsLocal(ZfsLocal { asset: export_name }))

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::{
-    Call, CreateVolume, Driver, Exports as _, Found, Kind, NodeId, Parameters, SizeRange,
-    TopologyRequirement, VolumeId, VolumeName,
+    Call, CreateVolume, Driver, Found, Kind, NodeId, Parameters, SizeRange, TopologyRequirement,
+    VolumeId, VolumeName,
 };
 use driver_zfs::name::DatasetName;
 use driver_zfs::observed::VolumeKind;
@@ -102,6 +102,7 @@ async fn a_deletion_that_failed_is_not_remembered_as_done() {
 #[tokio::test]
 async fn there_are_no_exports_to_be_looked_at() {
     let driver = fresh("one");
+    let driver: &dyn Driver = &driver;
     assert!(driver.exports().is_none());
     let id = marked("one");
     driver.create_volume(&call(), &request(&id)).await.unwrap();

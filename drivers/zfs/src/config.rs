@@ -78,6 +78,18 @@ pub struct ZfsConfig {
     /// Compression of a zvol. democratic-csi reads it and forgets it.
     #[serde(default, deserialize_with = "switch")]
     pub zvol_compression: Option<String>,
+    /// What a deletion may take along.
+    #[serde(default)]
+    pub deletion: DeletionConfig,
+}
+
+/// `zfs.deletion`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeletionConfig {
+    /// Whether a volume with snapshots that this driver did not take is kept. compat: "ZFS".
+    #[serde(default)]
+    pub keep_foreign_snapshots: bool,
 }
 
 /// `zfs.cli`.
@@ -271,6 +283,7 @@ impl ZfsConfig {
             id_room: common.id_room,
             layout: self.layout(kind)?,
             policy: self.policy(common)?,
+            keep_foreign_snapshots: self.deletion.keep_foreign_snapshots,
             retain: common.private.csi.volume.delete_strategy == DeleteStrategy::Retain,
             place,
         })

@@ -28,7 +28,7 @@ use driver_core::{
 };
 use tokio::time::Instant;
 
-use crate::backend::{Backend, ListFilter, ListScope};
+use crate::backend::{Backend, Entry, ListFilter, ListScope};
 use crate::export::Export;
 use crate::id::{At, Layout};
 use crate::name::DatasetName;
@@ -71,6 +71,8 @@ pub struct Settings {
     pub layout: Layout,
     /// How they are wanted.
     pub policy: Policy,
+    /// Whether a volume with snapshots that this driver did not take is kept.
+    pub keep_foreign_snapshots: bool,
     /// Whether deleted volumes stay.
     pub retain: bool,
     /// Where volumes are reachable; `None` means everywhere.
@@ -242,6 +244,7 @@ where
         let verb = DeleteVolume {
             layout: self.layout(),
             export_ref: self.export_ref(id, &dataset),
+            keep_foreign: self.settings.keep_foreign_snapshots,
         };
         self.converge(call, &verb).await
     }
@@ -419,6 +422,7 @@ where
         let verb = DeleteSnapshot {
             layout: self.layout(),
             place,
+            keep_foreign: self.settings.keep_foreign_snapshots,
         };
         self.converge(call, &verb).await
     }
@@ -446,9 +450,16 @@ where
         filter: &SnapshotFilter,
         page: &PageRequest,
     ) -> Result<Page<Snapshot>, Error> {
-        let scopes = self.snapshot_scopes(filter.source.as_ref())?;
-        self.page(call, "s", scopes, page, |entry| self.listed_snapshot(entry))
-            .await
+        let source = filter.source.as_ref();
+        let show = |entry: &Entry| self.listed_snapshot(entry);
+        let scopes = self.snapshot_scopes(source, true)?;
+        match self.page(call, "s", scopes, page, show).await {
+            Err(error) if self.misses_detached_pool(&error) => {
+                let scopes = self.snapshot_scopes(source, false)?;
+                self.page(call, "s", scopes, page, show).await
+            }
+            listed => listed,
+        }
     }
 }
 

@@ -258,6 +258,11 @@ impl Snapshot {
         !self.clones.is_empty() || !self.hidden.is_empty()
     }
 
+    /// Whether a user hold keeps it.
+    pub fn is_held(&self) -> bool {
+        self.properties.number(&PropertyName::USERREFS) > Some(0)
+    }
+
     /// Whether it was destroyed, and only waits for the last of its clones and holds.
     pub fn is_doomed(&self) -> bool {
         self.properties.get(&PropertyName::DEFER_DESTROY) == Some("on")

@@ -112,7 +112,7 @@ pub enum Effect {
     Possible,
 }
 
-/// The last 4 KiB of standard error, without the secrets of the command.
+/// Standard error without the secrets of the command: at most 4 KiB, its first line and its end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StderrTail(String);
 
@@ -167,13 +167,22 @@ impl RunError {
 // === impl StderrTail ===
 
 impl StderrTail {
-    /// The end of `stderr`, with the secrets of `command` replaced.
+    /// The first line and the end of `stderr`, with the secrets of `command` replaced.
     pub fn from_output(stderr: &[u8], command: &Command) -> Self {
         // Scrub before cutting: a cut secret would no longer be found.
         let scrubbed = command.scrub(&String::from_utf8_lossy(stderr));
         let trimmed = scrubbed.trim_end();
-        let start = trimmed.ceil_char_boundary(trimmed.len().saturating_sub(STDERR_TAIL));
-        Self(trimmed[start..].to_owned())
+        if trimmed.len() <= STDERR_TAIL {
+            return Self(trimmed.to_owned());
+        }
+        // Tools name the cause first and print their usage after it.
+        let first = trimmed.lines().next().unwrap_or_default();
+        let first = &first[..first.floor_char_boundary(STDERR_TAIL / 4)];
+        let start = trimmed.len() - (STDERR_TAIL - first.len() - 1);
+        Self(format!(
+            "{first}\n{}",
+            &trimmed[trimmed.ceil_char_boundary(start)..]
+        ))
     }
 
     /// The text without the lines for which `is_noise` is true.

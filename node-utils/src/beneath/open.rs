@@ -19,7 +19,7 @@ pub enum Mounts {
     Refuse,
 }
 
-/// How often a lookup is begun again because something else was moved meanwhile.
+/// The number of attempts of a lookup while other processes move directories.
 const LOOKUPS: usize = 128;
 
 /// Set once the kernel has said that it does not know `openat2`.

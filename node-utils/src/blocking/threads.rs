@@ -89,7 +89,7 @@ impl ThreadPool {
 // === impl Threads ===
 
 impl Threads {
-    /// So many threads that are shared with nobody.
+    /// The number of threads reserved for one account.
     pub fn alone(name: impl Into<Arc<str>>, threads: usize) -> Self {
         Self::of(&Pool::whole(threads), name.into(), threads)
     }
@@ -134,7 +134,7 @@ impl Threads {
     }
 }
 
-/// A thread on the account of this task; none is needed where nobody counts.
+/// A thread on the account of this task; none is needed without accounts.
 pub(super) async fn take() -> Result<Option<Held>, Full> {
     match ACCOUNT.try_with(Clone::clone) {
         Ok(threads) => threads.take().await.map(Some),
@@ -142,7 +142,7 @@ pub(super) async fn take() -> Result<Option<Held>, Full> {
     }
 }
 
-/// What is said to whoever gets no thread.
+/// The error of work that gets no thread.
 pub(super) fn refused(doing: &str, full: Full) -> Error {
     let advice = match full {
         Full::Own(_) | Full::Away(_) => {

@@ -30,7 +30,7 @@ const UDEV: Duration = Duration::from_secs(3);
 /// volume is attached at once after a reboot, many.
 const MAP: Duration = Duration::from_secs(30);
 
-/// How long somebody may hold a map that nobody uses: udev looks at a device after each unmount.
+/// How long an unused map may be held open: udev reads a device after each unmount.
 const GLANCE: Duration = Duration::from_secs(5);
 
 /// The map over these disks, if there is one. Disks in two maps are two volumes, and an error.
@@ -117,7 +117,7 @@ pub async fn assemble(
     })
 }
 
-/// What is there before anybody waits.
+/// The state before any wait.
 struct First {
     map: Option<BlockDevice>,
     daemon: Daemon,
@@ -147,7 +147,7 @@ async fn is_claimed(kernel: &Kernel, disk: &BlockDevice, deadline: Instant) -> R
         let running = kernel.file("run/udev/control");
         move || {
             let text = kernel::read(&file).map_err(|error| unreadable(&file, error))?;
-            // Where the host's udev is out of sight, nobody will ever say anything.
+            // If the host's udev is not visible, no event will come.
             if text.is_none() && running.exists() {
                 return Ok(None);
             }
@@ -252,8 +252,7 @@ enum Order {
     Remove,
 }
 
-/// Gives the order to the daemon or, where none can be reached, to the host's tool; returns what
-/// was said about it. Whether it was carried out is for sysfs to say.
+/// Sends the command to the daemon, or runs the host's tool if the daemon cannot be reached; returns the output.
 async fn tell(
     host: &dyn Runner,
     kernel: &Kernel,

@@ -74,8 +74,8 @@ pub async fn ask(kernel: &Kernel, disk: &BlockDevice, deadline: Instant) -> Resu
     })
 }
 
-/// Takes the disk away from the kernel; gone already is done. Whoever calls this has made sure that
-/// nobody uses it: the kernel does not ask.
+/// Removes the disk from the kernel; one that is gone is done. The caller has made sure that it is not in use: the
+/// kernel does not check.
 pub async fn remove(kernel: &Kernel, disk: &BlockDevice, deadline: Instant) -> Result<(), Error> {
     let there = {
         let (kernel, disk) = (kernel.clone(), disk.clone());

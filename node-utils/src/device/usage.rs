@@ -1,8 +1,4 @@
-//! Whether anybody uses a device, and how.
-//!
-//! Asked before a device is formatted or taken away, so every doubt is a use. The mount table knows
-//! only what this process can see; the last word has the kernel, which refuses an exclusive open
-//! of whatever is mounted or claimed anywhere, by any process.
+//! Whether a device is in use, and how.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

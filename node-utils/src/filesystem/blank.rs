@@ -20,7 +20,7 @@ const PIECE: usize = 256 * 1024;
 /// What a blank piece is like: compared as a whole, it costs nothing beside the reading.
 static BLANK: [u8; PIECE] = [0; PIECE];
 
-/// How somebody makes a device blank, for errors.
+/// How to make a device blank, for errors.
 pub(crate) fn how_to_empty() -> String {
     format!(
         "`wipefs --all` and overwrite its first {} MiB and its last {} MiB with zeros",

@@ -14,7 +14,7 @@ use super::lookup::Place;
 use super::session::{Session, State, sessions};
 use super::settings::Settings;
 use crate::device::multipath::{self, Daemon};
-use crate::device::{Attached, BlockDevice, claim, look, turn};
+use crate::device::{Attached, BlockDevice, claim, lock_target, look};
 use crate::kernel::Kernel;
 use crate::tools::Tools;
 use csi_types::attachment::{DeviceId, Iscsi, Portal};
@@ -106,7 +106,7 @@ impl Attaching<'_> {
     async fn open(&self) -> Result<Opened, Error> {
         let facts = &self.wanted.facts;
         // Only here: whoever waits for a disk afterwards keeps nobody from attaching another one.
-        let _turn = turn(facts.iqn().as_str(), self.deadline).await?;
+        let _lock = lock_target(facts.iqn().as_str(), self.deadline).await?;
         let before = sessions(self.kernel, facts, self.deadline).await?;
         let mut missing = Vec::new();
         for portal in facts.portals() {

@@ -40,7 +40,7 @@ pub(super) struct Connector<'a> {
     pub(super) tools: &'a Tools,
     pub(super) kernel: &'a Kernel,
     pub(super) wanted: &'a Wanted,
-    /// What a record is told.
+    /// The settings of a record.
     pub(super) settings: &'a [(String, SecretString)],
     pub(super) deadline: Instant,
 }
@@ -99,7 +99,7 @@ impl Connector<'_> {
         info!(target = %facts.iqn(), %portal, "logging in");
         let answer = tool.login(portal).await;
         let shown = match &answer {
-            // Somebody else's, or the try of somebody who no longer waits.
+            // Opened by another process, or by an earlier attempt that was given up.
             Ok(true) => SHOWN,
             Ok(false) => SHOWN / 4,
             // Whatever was said, the kernel may have it.
@@ -151,8 +151,8 @@ impl Connector<'_> {
     }
 
     /// Waits for a session of the portal that works.
-    async fn is_shown(&self, portal: &Portal, patience: Duration) -> Result<bool, Error> {
-        let until = self.deadline.min(Instant::now() + patience);
+    async fn is_shown(&self, portal: &Portal, wait: Duration) -> Result<bool, Error> {
+        let until = self.deadline.min(Instant::now() + wait);
         let mut pace = Pace::quick();
         loop {
             let sessions = sessions(self.kernel, &self.wanted.facts, self.deadline).await?;

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use super::facts::IscsiFacts;
 use super::session::{Session, State, origin};
-use crate::blocking::{self, Doing, Terms};
+use crate::blocking::{self, Doing, Limits};
 use crate::device::scsi::{self, Asked};
 use crate::device::{BlockDevice, Pace, Usage, look, multipath, set, unreadable};
 use crate::kernel::{self, Kernel};
@@ -59,7 +59,7 @@ impl Seeker<'_> {
     /// the session was begun just now, so that the kernel cannot know anything old.
     pub(super) async fn find(&self, sid: u32, is_new: bool) -> Result<BlockDevice, Error> {
         let doing = self.doing(sid);
-        let patience = self.deadline.min(Instant::now() + APPEAR);
+        let give_up_at = self.deadline.min(Instant::now() + APPEAR);
         let mut asked = is_new;
         let mut pause = FIRST_PAUSE;
         let mut next_scan = Instant::now() + if is_new { OWN_SCAN } else { Duration::ZERO };
@@ -68,7 +68,7 @@ impl Seeker<'_> {
             let Some((session, disk)) = self.look(sid, &doing).await? else {
                 return Err(Error::new(Kind::Unreachable, doing).advise("the session has ended"));
             };
-            // Whoever asks a disk whose session has no connection waits until it has one again.
+            // A query to a disk whose session has no connection waits until it has one again.
             if session.state == State::LoggedIn {
                 match disk {
                     Some(disk) if asked => return Ok(disk),
@@ -92,7 +92,7 @@ impl Seeker<'_> {
                 }
             }
             let next = Instant::now() + pace.pause();
-            if next >= patience {
+            if next >= give_up_at {
                 return Err(Error::new(Kind::Unreachable, doing)
                     .with_effect(Effect::Possible)
                     .advise(match session.state {
@@ -139,8 +139,8 @@ impl Seeker<'_> {
                 written.map_err(|error| Error::new(Kind::Unreachable, doing).because(error))
             }
         };
-        let terms = Terms::until(self.deadline);
-        blocking::run(terms, Doing::changing(doing), work)
+        let limits = Limits::until(self.deadline);
+        blocking::run(limits, Doing::changing(doing), work)
             .await
             .map(drop)
     }
@@ -166,7 +166,7 @@ impl Seeker<'_> {
         Ok(shows)
     }
 
-    /// Takes away a disk that shows what is no longer there, unless somebody uses it.
+    /// Removes a disk that shows what is no longer there, unless it is in use.
     async fn discard(&self, disk: &BlockDevice, shows: &Shows) -> Result<(), Error> {
         let doing = format!("take away the old {disk} of {}", self.facts);
         let of = disk.clone();

@@ -15,7 +15,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
 use super::facts::IscsiFacts;
-use crate::blocking::{self, Doing, Terms};
+use crate::blocking::{self, Doing, Limits};
 use crate::kernel;
 use crate::tools::Tools;
 use csi_types::attachment::Portal;
@@ -76,7 +76,7 @@ pub(super) async fn write(
             Ok(())
         }
     };
-    blocking::run(Terms::until(deadline), Doing::changing(doing), work).await
+    blocking::run(Limits::until(deadline), Doing::changing(doing), work).await
 }
 
 /// The first setting that a record, as `iscsiadm` shows it, does not have as it was meant.

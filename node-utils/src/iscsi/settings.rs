@@ -19,7 +19,7 @@ const LOGIN_RETRIES: &str = "node.session.initial_login_retry_max";
 #[derive(Debug, Clone, Default)]
 pub(super) struct Settings(Vec<(String, SecretString)>);
 
-/// A setting that cannot be one. Its value is not told.
+/// An invalid setting. The error does not show its value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`node-db.{}` {reason}", .name.escape_debug())]
 struct InvalidSetting {

@@ -59,7 +59,7 @@ const DAEMON_SILENT: i32 = 33;
 
 /// How long a database that fails is tried again. It has a lock of its own, but makes and removes
 /// directories outside of it.
-const DATABASE_PATIENCE: Duration = Duration::from_secs(5);
+const DATABASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// `iscsiadm`, for one target.
 #[derive(Debug, Clone, Copy)]
@@ -173,13 +173,13 @@ impl<'a> Tool<'a> {
         accepted: &[i32],
         doing: &str,
     ) -> Result<Output, RunError> {
-        let patience = self.deadline.min(Instant::now() + DATABASE_PATIENCE);
+        let give_up_at = self.deadline.min(Instant::now() + DATABASE_TIMEOUT);
         let mut pace = Pace::of_processes();
         loop {
             let ended = self.run(command.clone(), accepted, doing).await;
             let failed = matches!(&ended, Err(error) if error.exit_code() == Some(DATABASE));
             let next = Instant::now() + pace.pause();
-            if !failed || next >= patience {
+            if !failed || next >= give_up_at {
                 return ended;
             }
             tokio::time::sleep_until(next).await;
@@ -360,11 +360,7 @@ iscsiadm: Could not execute operation on all records: encountered iSCSI database
         let tool = Tool::new(&tools, &facts, soon());
         let error = tool.make(&facts.portals()[0]).await.expect_err("broken");
         assert_eq!(error.kind(), Kind::Internal);
-        assert!(
-            began.elapsed() <= DATABASE_PATIENCE,
-            "{:?}",
-            began.elapsed()
-        );
+        assert!(began.elapsed() <= DATABASE_TIMEOUT, "{:?}", began.elapsed());
     }
 
     #[tokio::test]

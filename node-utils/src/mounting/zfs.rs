@@ -60,7 +60,7 @@ fn told(text: &str) -> Result<Asset, &str> {
         text.lines().find_map(|line| {
             let mut columns = line.split('\t');
             let (name, value) = (columns.next()?, columns.next()?);
-            // Where it is mounted at the moment somebody said otherwise, for that mount.
+            // Set for the current mount only, by an option.
             (name == property && columns.next() != Some("temporary")).then_some(value)
         })
     };

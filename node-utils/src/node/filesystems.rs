@@ -51,7 +51,7 @@ pub(super) async fn prepare(
             return Ok(Ready { device, kind });
         }
     };
-    // Before anything is changed around it: somebody else's partition stays as large as it is.
+    // Checked before anything changes: a partition that is not ours is not resized.
     let ready = on(context, device, &content, deadline).await?;
     if ready.device != *device {
         let grown = grow_partition(context, &ready.device, deadline).await;
@@ -264,13 +264,13 @@ impl Ready {
         }
     }
 
-    /// Whether its files belong to nobody, so that a mount option says to which group they do.
+    /// Whether its files have no owner, so that a mount option sets the group.
     pub(super) fn takes_group(&self) -> bool {
         use FilesystemKind as K;
         matches!(self.kind, K::Vfat | K::Exfat | K::Ntfs)
     }
 
-    /// Whether a copy of it may be mounted beside it only if it is told not to mind.
+    /// Whether a copy may be mounted beside it only with an option.
     pub(super) fn minds_its_twin(&self) -> bool {
         self.kind == FilesystemKind::Xfs
     }

@@ -59,9 +59,7 @@ fn is_built_by_kubelet(path: &Path) -> bool {
         .collect();
     names.windows(4).any(|window| match window {
         ["plugins", "kubernetes.io", "csi", _] => true,
-        [_, "volumes" | "volumeDevices", "kubernetes.io~csi", _] => {
-            names.iter().any(|name| *name == "pods")
-        }
+        [_, "volumes" | "volumeDevices", "kubernetes.io~csi", _] => names.contains(&"pods"),
         _ => false,
     })
 }

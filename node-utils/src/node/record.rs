@@ -1,9 +1,8 @@
-//! The staging record: what has to be detached, kept where the kernel keeps it through a crash.
+//! The staging record: what has to be detached, kept on disk so that it survives a crash.
 //!
-//! It is an extended attribute of the staging directory, written before anything is attached and
-//! covered as soon as the volume is mounted: whoever unmounts it finds it again, and it goes with
-//! the directory. It is a help, not the truth: a volume that an older driver staged has none, and
-//! then sysfs tells.
+//! It is an extended attribute of the staging directory, written before anything is attached and covered once the
+//! volume is mounted. Unmounting uncovers it, and it is deleted with the directory. It is a hint: a volume that an
+//! older driver staged has none, and then sysfs is used.
 
 use std::os::fd::{AsFd, AsRawFd};
 

@@ -55,7 +55,7 @@ impl HostIdentity {
             });
         }
         let mut chosen = Self::of_this_machine(kernel, mounts)?;
-        // Somebody may have changed the file after another subsystem was connected to.
+        // The file may have changed after another subsystem was connected.
         let all = Controller::all(kernel)?;
         let mut hosts = all.iter().filter_map(Controller::host);
         if let Some((_, id)) = hosts.find(|(nqn, _)| *nqn == chosen.nqn) {
@@ -64,7 +64,7 @@ impl HostIdentity {
         Ok(chosen)
     }
 
-    /// As whom it introduces itself where it is not connected yet: the last three of these.
+    /// The identity for new connections: the last three of these.
     pub(super) fn of_this_machine(kernel: &Kernel, mounts: &MountTable) -> Result<Self, Error> {
         match Self::configured(kernel, mounts)? {
             Some(configured) => Ok(configured),

@@ -10,6 +10,7 @@ use std::path::Path;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::cli::migrate_values::MigrateValuesFlags;
 use crate::cli::try_out::TryFlags;
 use crate::process::complain;
 
@@ -49,6 +50,8 @@ pub enum Command {
     /// See whether all volumes are still exported, and put back what is missing on request
     #[command(after_help = cli::AFTER_EXPORTS)]
     Exports(ExportsFlags),
+    /// Make one values file of our chart from those of democratic-csi's: each becomes a connection
+    MigrateValues(MigrateValuesFlags),
     /// Let a volume live its whole life: on this machine, or on your own storage
     Try(TryFlags),
     /// Ask a running server whether it is ready: exit 0 if it is

@@ -92,6 +92,9 @@ fn say_what_is_ignored(serve: &Serve) {
 }
 
 fn open(serve: &Serve, metrics: &Metrics) -> Option<Opened> {
+    if let Some(socket) = &serve.socket {
+        process::keep_state_beside(&socket.path);
+    }
     let at = Environment {
         node: serve.node_id.clone(),
         version: serve.version,
@@ -107,6 +110,7 @@ fn open(serve: &Serve, metrics: &Metrics) -> Option<Opened> {
             return None;
         }
     };
+    app.node.use_dirs(serve.dirs.clone());
     folder::report(&document, None);
     if let Some(place) = app.info.place()
         && !decode::is_topology(&place)
@@ -163,6 +167,18 @@ async fn serve_until_stopped(
     running.announce(ServingStatus::Serving).await;
     let version = env!("CARGO_PKG_VERSION");
     info!(driver, version, pid = std::process::id(), "serving");
+    let registered = match serve.registration.as_ref().map(|to| to.begin(&serve.name)) {
+        Some(Err(error)) => {
+            error!(
+                error = process::chain(&error),
+                "no kubelet finds this driver"
+            );
+            remove(remains.as_ref());
+            return ExitCode::FAILURE;
+        }
+        Some(Ok(registered)) => Some(registered),
+        None => None,
+    };
     let code = tokio::select! {
         signal = signals.stop(&log) => {
             running.drain(signal, serve.shutdown_grace, &mut signals, &log).await;
@@ -178,6 +194,7 @@ async fn serve_until_stopped(
             ExitCode::FAILURE
         }
     };
+    remove(registered.as_ref());
     remove(remains.as_ref());
     code
 }

@@ -21,6 +21,7 @@ use harness::{PROGRAM, Place, Server, probe};
 
 mod checks;
 mod harness;
+mod registration;
 mod upkeep;
 
 fn http(address: &str, request: &str) -> String {

@@ -64,6 +64,12 @@ pub trait Expander: Send + Sync {
     /// Whether the node has to grow something after the backend did.
     fn node_expands(&self) -> bool;
 
+    /// Whether volumes are storage of their node. They then grow in `NodeExpandVolume` only, which calls
+    /// [`Expander::expand_volume`] on that node.
+    fn is_node_local(&self) -> bool {
+        false
+    }
+
     /// Grows a volume to at least the required size; one that is large enough stays as it is. Never
     /// shrinks. `NotFound`, `OutOfRange`.
     async fn expand_volume(

@@ -47,6 +47,7 @@ impl dyn Driver + '_ {
             clones: self.clones_volumes(),
             expand: match self.expander() {
                 None => Expansion::None,
+                Some(expander) if expander.is_node_local() => Expansion::Node,
                 Some(expander) if expander.node_expands() => Expansion::ControllerAndNode,
                 Some(_) => Expansion::Controller,
             },

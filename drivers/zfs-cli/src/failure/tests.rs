@@ -135,3 +135,36 @@ fn a_program_that_is_not_installed_is_nobodys_mistake_in_a_request() {
         failed.error.chain()
     );
 }
+
+#[test]
+fn the_line_that_names_a_wrong_property_comes_first_and_the_usage_is_left_out() {
+    let usage = "\tcreate [-Pnpuv] [-o property=value] ... <filesystem>\n".repeat(200);
+    let said = format!("cannot create 'tank/v/a': invalid property 'recordsiz'\nusage:\n{usage}");
+    let error = of(&failed(&said), "create tank/v/a", Effect::None).error;
+    let chain = error.chain();
+    assert!(
+        chain.contains(
+            "create tank/v/a: exit code 1: cannot create 'tank/v/a': invalid property 'recordsiz'"
+        ),
+        "{chain}"
+    );
+    assert!(!chain.contains("-Pnpuv"), "{chain}");
+}
+
+#[test]
+fn a_failed_command_of_an_export_says_why_and_not_what_its_script_is() {
+    let command = Command::new(Program::constant("sh")).args(["-c", "x=1; false #SCRIPT"]);
+    let output = Output {
+        status: Status::Exit(1),
+        stdout: Vec::new(),
+        stderr: b"LIO cannot open /dev/zvol/tank/a: it is busy\n".to_vec(),
+    };
+    let chain = of_export(&output.check(&command).unwrap_err(), Effect::Possible)
+        .error
+        .chain();
+    assert!(
+        chain.contains("exit code 1: LIO cannot open /dev/zvol/tank/a"),
+        "{chain}"
+    );
+    assert!(!chain.contains("SCRIPT"), "{chain}");
+}

@@ -29,7 +29,7 @@ where
     }
 
     /// Where they may lie.
-    fn orphan_list_scopes(&self) -> Vec<ListScope> {
+    fn orphan_list_scopes(&self, with_detached: bool) -> Vec<ListScope> {
         let layout = self.layout();
         let scope = |parent: &DatasetName, depth, kind, filter| ListScope {
             parent: parent.clone(),
@@ -43,7 +43,7 @@ where
             scope(volumes, 1, kind, half(PropertyName::VOLUME_NAME)),
             scope(volumes, 1, None, ListFilter::Helpers),
         ];
-        if let Some(detached) = &layout.detached {
+        if let Some(detached) = layout.detached.as_ref().filter(|_| with_detached) {
             let containers = ListFilter::Empty(PropertyName::CONTAINER);
             let filesystem = Some(VolumeKind::Filesystem);
             scopes.extend([
@@ -62,9 +62,15 @@ where
         page: &PageRequest,
     ) -> Result<Page<Orphan>, Error> {
         let scope = self.orphan_scope(before);
-        let scopes = self.orphan_list_scopes();
+        let scopes = self.orphan_list_scopes(true);
         let show = |entry: &Entry| orphan(&scope, entry);
-        let mut found = self.page(call, "o", scopes, page, show).await?;
+        let mut found = match self.page(call, "o", scopes, page, show).await {
+            Err(error) if self.misses_detached_pool(&error) => {
+                let scopes = self.orphan_list_scopes(false);
+                self.page(call, "o", scopes, page, show).await?
+            }
+            listed => listed?,
+        };
         // A copy may be running from a helper for days.
         let copies = |(_, copy): &(Orphan, Option<DatasetName>)| copy.clone().map(Query::Dataset);
         let queries: Vec<Query> = found.entries.iter().filter_map(copies).collect();
@@ -108,6 +114,7 @@ where
                 let deletion = DeleteVolume {
                     layout,
                     export_ref: self.export_ref(&id, &dataset),
+                    keep_foreign: true,
                 };
                 let verb = RemoveHalf {
                     scope,
@@ -118,7 +125,11 @@ where
                 self.converge(call, &verb).await
             }
             (Object::Dataset(dataset), None, Some(place)) => {
-                let deletion = DeleteSnapshot { layout, place };
+                let deletion = DeleteSnapshot {
+                    layout,
+                    place,
+                    keep_foreign: true,
+                };
                 let verb = RemoveHalf {
                     scope,
                     deletion,

@@ -11,8 +11,8 @@ use driver_core::{
 use super::ZfsDriver;
 use crate::backend::{Backend, Cursor, Entry, ListFilter, ListQuery, ListScope};
 use crate::context;
-use crate::export::Export;
-use crate::name::Object;
+use crate::export::{Export, Subject};
+use crate::name::{DatasetName, Object};
 use crate::observed::{self, Dataset, State, VolumeKind};
 use crate::plan::is_complete;
 use crate::plan::snapshot::Taken;
@@ -81,18 +81,27 @@ where
         })
     }
 
-    /// A complete volume.
+    /// A complete volume. How nodes reach it follows from the configuration and the dataset; what was
+    /// recorded counts where these do not say it.
     pub(super) fn volume(&self, dataset: &Dataset) -> Result<Volume, Error> {
         let defect = |why: &str| {
             Error::new(Kind::Internal, format!("show volume {}", dataset.name)).because(why)
         };
         let id = self.layout().volume_id(&dataset.name);
+        let id = id.ok_or_else(|| defect("it does not lie where volumes lie"))?;
         let text = dataset.properties.own(&PropertyName::CONTEXT);
+        let recorded = context::from_json(text.ok_or_else(|| defect("it has no context"))?)?;
+        let current = self.export.current_attachment(&Subject {
+            id: &id,
+            dataset: &dataset.name,
+            request: None,
+            volume: Some(dataset),
+        });
         let limited = self.kind() == VolumeKind::Zvol || self.settings.policy.quota;
         Ok(Volume {
-            id: id.ok_or_else(|| defect("it does not lie where volumes lie"))?,
+            id,
             capacity: dataset.size().filter(|_| limited),
-            attachment: context::from_json(text.ok_or_else(|| defect("it has no context"))?)?,
+            attachment: current.unwrap_or(recorded),
             source: source(&dataset.properties),
             topology: self.settings.place.iter().cloned().collect(),
         })
@@ -146,8 +155,28 @@ where
         left_out_if_unreadable(self.snapshot(&Taken { place, properties }))
     }
 
+    /// Whether an error may only mean that the pool of detached snapshots is not there. Examples of
+    /// democratic-csi name one that does not exist: lists go on without it. compat: "ZFS".
+    pub(super) fn misses_detached_pool(&self, error: &Error) -> bool {
+        let layout = self.layout();
+        let elsewhere = |detached: &&DatasetName| detached.pool() != layout.volumes.pool();
+        let Some(detached) = layout.detached.as_ref().filter(elsewhere) else {
+            return false;
+        };
+        let missing = error.kind() == Kind::Unreachable;
+        if missing {
+            let error = error.chain();
+            tracing::warn!(%detached, error, "listing without detached snapshots");
+        }
+        missing
+    }
+
     /// Where snapshots lie, of one volume or of all.
-    pub(super) fn snapshot_scopes(&self, of: Option<&VolumeId>) -> Result<Vec<ListScope>, Error> {
+    pub(super) fn snapshot_scopes(
+        &self,
+        of: Option<&VolumeId>,
+        with_detached: bool,
+    ) -> Result<Vec<ListScope>, Error> {
         let layout = self.layout();
         let wanted = ListFilter::Having(PropertyName::SNAPSHOT_NAME);
         let scope = |parent, depth, kind| ListScope {
@@ -159,13 +188,14 @@ where
         let kind = Some(self.kind());
         let mut scopes = Vec::new();
         if let Some(id) = of {
-            let below = |parent: &crate::name::DatasetName| parent.child(id.as_str()).ok();
+            let below = |parent: &DatasetName| parent.child(id.as_str()).ok();
             scopes.push(scope(layout.volume(id)?, 0, None));
-            let container = layout.detached.as_ref().and_then(below);
+            let container = layout.detached.as_ref().filter(|_| with_detached);
+            let container = container.and_then(below);
             scopes.extend(container.map(|container| scope(container, 1, kind)));
         } else {
             scopes.push(scope(layout.volumes.clone(), 1, None));
-            let detached = layout.detached.clone();
+            let detached = layout.detached.clone().filter(|_| with_detached);
             scopes.extend(detached.map(|parent| scope(parent, 2, kind)));
         }
         Ok(scopes)

@@ -1,11 +1,14 @@
 //! Letting a node reach a volume, and stopping it.
 
+use csi_types::Attachment;
 use driver_core::{Error, NodeId};
 
 use super::owner::Owner;
-use super::{ExportRef, Outcome, Verb, is_complete};
+use super::{ExportRef, Outcome, Verb, blocked, is_complete};
+use crate::context;
 use crate::export::Export;
 use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
+use crate::property::PropertyName;
 use crate::step::Plan;
 
 /// Changes who reaches a volume.
@@ -31,16 +34,51 @@ pub enum AccessChange<'a> {
     Revoke(Option<&'a NodeId>),
 }
 
-impl<E: Export> Verb<E::Command, E::Output> for Access<'_, E> {
-    type Done = ();
+impl<E: Export> Access<'_, E> {
+    /// Refuses a volume that nodes look for elsewhere: `current` is where it is.
+    fn check_place(&self, dataset: &Dataset, current: Option<Attachment>) -> Result<(), Error> {
+        let text = dataset.properties.own(&PropertyName::CONTEXT);
+        let recorded = text.map(context::from_json).transpose()?;
+        let (Some(current), Some(recorded)) = (current, recorded) else {
+            return Ok(());
+        };
+        if place(&current) == place(&recorded) {
+            return Ok(());
+        }
+        let [current, recorded] = [&current, &recorded].map(context::to_json);
+        let why = format!("its volume context is {recorded}, and it is exported as {current}");
+        Err(blocked(&self.doing_it(), why).advise(
+            "set the dataset back, or create its PersistentVolume again with the new context",
+        ))
+    }
 
-    fn doing(&self) -> String {
+    fn doing_it(&self) -> String {
         let verb = match self.change {
             AccessChange::Present(_) => "repair the export of",
             AccessChange::Allow(_) => "publish",
             AccessChange::Revoke(_) => "unpublish",
         };
         format!("{verb} volume `{}`", self.export_ref.id)
+    }
+}
+
+/// What an attachment says of its host alone. By which address nodes reach the host is for the
+/// configuration to say, and may change.
+fn place(attachment: &Attachment) -> Option<String> {
+    Some(match attachment {
+        Attachment::Nfs(share) | Attachment::Smb(share) => share.share.as_str().to_owned(),
+        Attachment::Iscsi(disk) => disk.iqn.to_string(),
+        Attachment::Nvmeof(disk) => disk.nqn.to_string(),
+        Attachment::ZfsLocal(local) => local.asset.to_string(),
+        _ => return None,
+    })
+}
+
+impl<E: Export> Verb<E::Command, E::Output> for Access<'_, E> {
+    type Done = ();
+
+    fn doing(&self) -> String {
+        self.doing_it()
     }
 
     fn request(&self, pool: &State) -> Result<Request<E::Command>, Error> {
@@ -95,6 +133,11 @@ impl<E: Export> Verb<E::Command, E::Output> for Access<'_, E> {
             AccessChange::Revoke(node) => export.revoke(&subject, export_name, facts, node)?,
         };
         plan.steps.extend(self.export_ref.steps(acts));
+        if let (AccessChange::Present(_), true, Some(dataset)) =
+            (self.change, plan.is_empty(), dataset)
+        {
+            self.check_place(dataset, export.attachment(&subject, export_name, facts)?)?;
+        }
         Ok(if plan.is_empty() {
             Outcome::Done(())
         } else {

@@ -1,10 +1,11 @@
 //! Deleting: what holds for volumes and for detached snapshots alike.
 //!
-//! What others made is never destroyed: children, snapshots of the orchestrator, snapshots of
-//! anybody else. Helper snapshots and doomed ones are nobody's; a clone that stands on one is
-//! promoted, so that what it was made of can go. Nothing is destroyed recursively, and whatever is
-//! destroyed, renamed or promoted has to be what was looked at: what appears between a look and a
-//! plan makes the plan fail.
+//! Children, CSI snapshots, held snapshots and clones that lie elsewhere block a deletion. Other
+//! snapshots of the dataset go with it, unless `zfs.deletion.keepForeignSnapshots` keeps those that
+//! this driver did not take. A clone among our volumes that depends on one is promoted first.
+//!
+//! Nothing is destroyed recursively. Whatever is destroyed, renamed or promoted has to be the object
+//! that was observed: one that appears in between makes the plan fail.
 
 mod snapshot;
 mod volume;
@@ -28,6 +29,7 @@ struct Doomed<'a> {
     layout: &'a Layout,
     dataset: &'a Dataset,
     pool: &'a State,
+    keep_foreign: bool,
 }
 
 /// What has to be looked at besides a dataset and its snapshots, before it can go. Which ones these are
@@ -114,14 +116,15 @@ impl Doomed<'_> {
         let others = snapshots.iter().filter(|snapshot| !self.is_free(snapshot));
         let others: Vec<_> = others.map(|snapshot| &snapshot.name).collect();
         if !others.is_empty() {
-            let names = listed(others);
-            let why = format!("it has snapshots that somebody else made: {names}");
-            return Err(blocked(doing, why).advise("destroy them on the storage host"));
+            let why = format!("it has snapshots of other programs: {}", listed(others));
+            return Err(blocked(doing, why).advise(
+                "destroy them on the storage host, or see zfs.deletion.keepForeignSnapshots",
+            ));
         }
         let held =
             |snapshot: &&&Snapshot| snapshot.properties.number(&PropertyName::USERREFS) > Some(0);
         if let Some(held) = snapshots.iter().find(held) {
-            let why = format!("somebody holds {}", held.name);
+            let why = format!("snapshot {} is held", held.name);
             return Err(
                 blocked(doing, why).advise("see `zfs holds` and `zfs release` on the storage host")
             );
@@ -141,9 +144,11 @@ impl Doomed<'_> {
         Ok(())
     }
 
-    /// Whether a snapshot may go: made for our own sake, destroyed already, or come with the copy
-    /// that the volume is.
+    /// Whether a snapshot may go with the dataset.
     fn is_free(&self, snapshot: &Snapshot) -> bool {
+        if !self.keep_foreign {
+            return true;
+        }
         let helper = id::is_helper(&snapshot.name.leaf) && snapshot.csi_name().is_none();
         snapshot.is_doomed() || helper || self.came_with_copy(snapshot)
     }

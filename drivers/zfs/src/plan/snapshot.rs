@@ -161,6 +161,13 @@ impl TakeSnapshot<'_> {
     fn attached<R>(&self, name: &SnapshotRef, pool: &State) -> Result<Outcome<Taken, R>, Error> {
         let mut plan = Plan::about(self.source.clone());
         match pool.snapshot(name) {
+            // Under another name, `zfs release` would not find it.
+            Some(old) if old.is_doomed() && old.is_held() => {
+                let why = format!("{name} was deleted, and a hold keeps it");
+                return Err(self.refused(Kind::Busy).because(why).advise(format!(
+                    "see `zfs holds {name}` and `zfs release` on the storage host"
+                )));
+            }
             Some(old) if old.is_doomed() => {
                 plan.guard(name.clone(), old.guid);
                 plan.step(Step::Rename {
@@ -279,7 +286,13 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
 
     fn request(&self, pool: &State) -> Result<Request<R>, Error> {
         let mut queries = self.queries()?;
-        let parents = std::iter::once(&self.layout.volumes).chain(&self.layout.detached);
+        // A plain snapshot does not need the pool of detached ones. compat: "ZFS".
+        let detached = self.layout.detached.as_ref();
+        let detached = detached.filter(|detached| {
+            let same_pool = detached.pool() == self.layout.volumes.pool();
+            same_pool || matches!(self.place.at, At::Detached(_))
+        });
+        let parents = std::iter::once(&self.layout.volumes).chain(detached);
         queries.push(Query::Named {
             within: parents.cloned().collect(),
             name: self.text().as_str().to_owned(),

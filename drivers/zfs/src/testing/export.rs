@@ -320,6 +320,12 @@ impl Export for MemoryExport {
         self.describe(subject, export_name).map(Some)
     }
 
+    fn current_attachment(&self, subject: &Subject<'_>) -> Option<Attachment> {
+        self.describe(subject, &self.export_name(subject).ok()?)
+            .ok()
+            .filter(|_| !self.coy)
+    }
+
     fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {
         let export_name = self.naming.longest(longest)?;
         self.describe(longest, &export_name).ok()

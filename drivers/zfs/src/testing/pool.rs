@@ -60,6 +60,8 @@ pub struct Thing {
     pub own: BTreeMap<PropertyName, String>,
     /// Whether it is a snapshot that goes with the last of its clones.
     pub doomed: bool,
+    /// Whether it is a snapshot that a user hold keeps.
+    pub held: bool,
 }
 
 /// A dataset.
@@ -194,6 +196,7 @@ impl MemoryPool {
                 content: held.content,
                 own: held.own.clone(),
                 doomed: false,
+                held: false,
             };
             (name.clone().into(), thing)
         });
@@ -203,6 +206,7 @@ impl MemoryPool {
                 content: cut.content,
                 own: cut.own.clone(),
                 doomed: cut.doomed,
+                held: cut.holds > 0,
             };
             (name.clone().into(), thing)
         });

@@ -128,7 +128,7 @@ async fn a_copy_that_goes_on_is_waited_for_and_never_cut() {
 #[tokio::test]
 async fn what_came_with_the_copy_of_a_whole_volume_does_not_keep_it() {
     for kind in KINDS {
-        let driver = fresh(kind);
+        let driver = keeping(kind);
         well(&driver, &[create(0, From::Nothing), snapshot(0, 0)]).await;
         let restore = copy(1, From::Snapshot(0, 0));
         well(&driver, std::slice::from_ref(&restore)).await;
@@ -147,7 +147,13 @@ async fn what_came_with_the_copy_of_a_whole_volume_does_not_keep_it() {
         let mut state = driver.backend().state().clone();
         state.pool.insert_snapshot(&received, &[]);
         *driver.backend().state() = state;
-        refused(&driver, &Verb::Delete(1), Kind::Busy, "somebody else made").await;
+        refused(
+            &driver,
+            &Verb::Delete(1),
+            Kind::Busy,
+            "snapshots of other programs",
+        )
+        .await;
     }
 }
 
@@ -234,7 +240,7 @@ async fn however_a_deletion_fails_the_volume_keeps_its_export() {
         }),
     ];
     for (what, kind, change) in ways {
-        let driver = fresh(VolumeKind::Zvol);
+        let driver = keeping(VolumeKind::Zvol);
         well(
             &driver,
             &[create(0, From::Nothing), create(1, From::Volume(0))],
@@ -248,11 +254,17 @@ async fn however_a_deletion_fails_the_volume_keeps_its_export() {
         assert_eq!(driver.backend().state().targets, before, "{what}");
     }
     // It was there before the first look, so that nothing is begun at all.
-    let driver = fresh(VolumeKind::Zvol);
+    let driver = keeping(VolumeKind::Zvol);
     well(&driver, &[create(0, From::Nothing)]).await;
     auto(&mut driver.backend().state());
     let before = driver.backend().state().clone();
-    refused(&driver, &Verb::Delete(0), Kind::Busy, "somebody else made").await;
+    refused(
+        &driver,
+        &Verb::Delete(0),
+        Kind::Busy,
+        "snapshots of other programs",
+    )
+    .await;
     let after = driver.backend().state().clone();
     assert_eq!((after.targets, after.steps), (before.targets, before.steps));
 }

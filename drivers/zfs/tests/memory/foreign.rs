@@ -71,9 +71,7 @@ async fn what_was_made_to_hold_detached_snapshots_goes_with_the_last_of_them_and
             assert!(guid(&driver, "tank/csi/s/v0").is_some());
             assert!(guid(&driver, "tank/csi/s/v0/s1").is_some());
             well(&driver, &[delete_detached(0, 1)]).await;
-            // One without a mark may hold a few notes of somebody.
-            let stays = guid(&driver, "tank/csi/s/v0").is_some();
-            assert_eq!(stays, legacy);
+            assert_eq!(guid(&driver, "tank/csi/s/v0"), None, "legacy: {legacy}");
             assert!(guid(&driver, "tank/csi/s").is_some());
             assert_eq!(guid(&driver, "tank/csi/s/v0/s1"), None);
 
@@ -294,5 +292,68 @@ async fn a_detached_snapshot_of_another_cluster_is_not_taken_for_one_of_the_same
         let before = guid(&ours, detached(0, 1).as_str());
         well(&ours, &[snapshot_detached(0, 1)]).await;
         assert_eq!(guid(&ours, detached(0, 1).as_str()), before);
+    }
+}
+
+/// A snapshot that this driver did not take.
+fn take_auto(driver: &MemoryDriver, leaf: &str) {
+    let name = snap(&format!("{}@{leaf}", dataset(0)));
+    driver.backend().state().pool.insert_snapshot(&name, &[]);
+}
+
+#[tokio::test]
+async fn snapshots_of_other_programs_go_with_their_volume_unless_the_configuration_keeps_them() {
+    for kind in KINDS {
+        let driver = fresh(kind);
+        well(&driver, &[create(0, From::Nothing)]).await;
+        take_auto(&driver, "autosnap_1");
+        take_auto(&driver, "autosnap_2");
+        well(&driver, &[Verb::Delete(0)]).await;
+        assert_eq!(guid(&driver, "tank/csi/v/v0"), None);
+
+        let driver = keeping(kind);
+        well(&driver, &[create(0, From::Nothing)]).await;
+        take_auto(&driver, "autosnap_1");
+        let before = driver.backend().state().pool.things();
+        refused(
+            &driver,
+            &Verb::Delete(0),
+            Kind::Busy,
+            "tank/csi/v/v0@autosnap_1",
+        )
+        .await;
+        assert_eq!(driver.backend().state().pool.things(), before);
+    }
+}
+
+#[tokio::test]
+async fn csi_snapshots_and_holds_still_keep_a_volume_with_all_of_its_snapshots() {
+    for kind in KINDS {
+        let driver = fresh(kind);
+        well(&driver, &[create(0, From::Nothing), snapshot(0, 1)]).await;
+        take_auto(&driver, "autosnap_1");
+        let before = driver.backend().state().pool.things();
+        refused(&driver, &Verb::Delete(0), Kind::Busy, "@s1").await;
+        assert_eq!(driver.backend().state().pool.things(), before);
+        well(&driver, &[delete_snapshot(0, 1)]).await;
+        let auto = snap(&format!("{}@autosnap_1", dataset(0)));
+        driver.backend().state().pool.hold(&auto);
+        let before = driver.backend().state().pool.things();
+        refused(&driver, &Verb::Delete(0), Kind::Busy, "zfs release").await;
+        assert_eq!(driver.backend().state().pool.things(), before);
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_snapshot_that_is_held_keeps_its_name_for_zfs_release() {
+    for kind in KINDS {
+        let driver = fresh(kind);
+        well(&driver, &[create(0, From::Nothing), snapshot(0, 1)]).await;
+        let held = attached(0, 1);
+        driver.backend().state().pool.hold(&held);
+        well(&driver, &[delete_snapshot(0, 1)]).await;
+        let before = driver.backend().state().pool.things();
+        refused(&driver, &snapshot(0, 1), Kind::Busy, "zfs release").await;
+        assert_eq!(driver.backend().state().pool.things(), before);
     }
 }

@@ -39,7 +39,21 @@ fn of_snapshot(begin: &HostState, verb: &Verb, name: &SnapshotRef, thing: &Thing
     if thing.doomed || (helper && !has(thing, &PropertyName::SNAPSHOT_NAME)) {
         return Stays::Not;
     }
+    let keeps = |(other, thing): (&Object, &Thing)| match other {
+        Object::Snapshot(other) => {
+            other.dataset == name.dataset
+                && !thing.doomed
+                && (thing.held || has(thing, &PropertyName::SNAPSHOT_NAME))
+        }
+        Object::Dataset(other) => other.parent().as_ref() == Some(&name.dataset),
+    };
     match verb {
+        // It goes with its volume, if nothing keeps that.
+        Verb::Delete(id)
+            if name.dataset == dataset(*id) && !begin.pool.things().iter().any(keeps) =>
+        {
+            Stays::Not
+        }
         Verb::Delete(id) | Verb::Create { id, .. }
             if name.dataset == dataset(*id) && came_with_copy(begin, name, thing) =>
         {
@@ -99,7 +113,12 @@ fn of_dataset(begin: &HostState, verb: &Verb, text: &str, thing: &Thing) -> Stay
             }
             // One that was made to hold snapshots, and holds no files.
             let files = begin.pool.used(&container) > Some(1 << 20);
-            if has(thing, &PropertyName::CONTAINER) && !files {
+            // democratic-csi leaves no mark; its snapshot says what holds it.
+            let of_snapshot = begin
+                .pool
+                .things()
+                .contains_key(&Object::from(snapshot.clone()));
+            if (has(thing, &PropertyName::CONTAINER) || of_snapshot) && !files {
                 Stays::Not
             } else {
                 Stays::As

@@ -7,6 +7,7 @@
 
 mod absent;
 mod concurrent;
+mod configured;
 mod exports;
 mod foreign;
 mod full;

@@ -24,6 +24,12 @@ pub(crate) fn cluster(instance: &str, kind: VolumeKind, state: HostState) -> Mem
     ZfsDriver::new(settings, MemoryHost::from_state(state), export)
 }
 
+/// A driver that keeps volumes with snapshots of other programs.
+pub(crate) fn keeping(kind: VolumeKind) -> MemoryDriver {
+    let settings = settings(kind, "  deletion: {keepForeignSnapshots: true}\n").unwrap();
+    ZfsDriver::new(settings, MemoryHost::new(), MemoryExport::new(kind))
+}
+
 pub(crate) fn create(id: u8, source: From) -> Verb {
     Verb::Create {
         id,

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use driver_core::transfer::{CopyTag, ExportStream};
 use driver_core::{
-    CreateVolume, Driver, Effect, Elsewhere, Error, Kind, Maintenance as _, OrphanKind, Source,
+    CreateVolume, Effect, Elsewhere, Error, Kind, Maintenance as _, OrphanKind, Source,
     Transfer as _, Volume,
 };
 use driver_zfs::observed::VolumeKind;

@@ -189,7 +189,7 @@ pub(crate) fn set(name: PropertyName, value: &str) -> Property {
     Property::new(name, PropertyValue::parse(value).unwrap())
 }
 
-/// A volume as democratic-csi leaves it: with a helper that nobody dooms, and no remembered export_name.
+/// A volume as democratic-csi leaves it: with a helper that nobody dooms, and no remembered `export_name`.
 pub(crate) fn legacy(state: &mut HostState, kind: VolumeKind, id: u8, of: Option<u8>) {
     let name = dataset(id);
     let object = Object::from(name.clone());

@@ -55,6 +55,7 @@ snapshots. A retry of the same call completes or removes them, too; these are fo
 repeats. Volumes and snapshots that were made to their end are never listed, nor are copies that run, nor \
 what bears the driver or the instance_id of another connection. Clusters that share a parent, the driver \
 and the instance_id cannot be told apart: do not use --remove there.
+
 --remove shows everything first, and looks at each once more before it goes.
 
 Examples:
@@ -100,7 +101,14 @@ pub(super) const DEMOCRATIC: [&str; 9] = [
 ];
 
 /// The flags that democratic-csi does not have.
-pub(super) const OURS: [&str; 3] = ["log-format", "metrics-address", "shutdown-grace"];
+pub(super) const OURS: [&str; 6] = [
+    "kubelet-dir",
+    "kubelet-registration-path",
+    "log-format",
+    "metrics-address",
+    "plugin-registration-path",
+    "shutdown-grace",
+];
 
 /// The flags of `bin/liveness-probe`, and one of ours.
 pub(super) const LIVENESS: [&str; 3] = ["csi-version", "csi-address", "timeout"];
@@ -160,6 +168,21 @@ pub struct ServeFlags {
     )]
     pub server_port: Option<String>,
 
+    /// The socket as the kubelet sees it; with this the driver registers itself with the kubelet
+    #[arg(
+        long,
+        value_name = "PATH",
+        help_heading = "Registration with the kubelet"
+    )]
+    pub kubelet_registration_path: Option<String>,
+    /// The kubelet's folder `plugins_registry` as this process sees it (default: /registration)
+    #[arg(
+        long,
+        value_name = "PATH",
+        help_heading = "Registration with the kubelet"
+    )]
+    pub plugin_registration_path: Option<PathBuf>,
+
     #[command(flatten)]
     #[expect(missing_docs, reason = "explained by its own type")]
     pub log: LogFlags,
@@ -175,6 +198,15 @@ pub struct ServeFlags {
         help_heading = "Running"
     )]
     pub shutdown_grace: String,
+    /// The folder of the kubelet, or where else the orchestrator asks for volumes; repeat it for several. Needed
+    /// only for another orchestrator than Kubernetes and Nomad
+    #[arg(
+        long,
+        value_name = "PATH",
+        value_delimiter = ',',
+        help_heading = "Running"
+    )]
+    pub kubelet_dir: Vec<String>,
 }
 
 /// What to log, and how.

@@ -50,6 +50,13 @@ pub(crate) struct ControllerPublishRequest {
     pub(crate) by_hand: bool,
 }
 
+/// A volume to be changed.
+#[derive(Debug)]
+pub(crate) struct ModifyRequest {
+    pub(crate) volume: VolumeHandle,
+    pub(crate) parameters: Parameters,
+}
+
 /// A volume no longer to be reachable from a node, or from any.
 #[derive(Debug)]
 pub(crate) struct ControllerUnpublishRequest {
@@ -172,6 +179,21 @@ pub(crate) fn delete_snapshot(
 pub(crate) fn get_snapshot(request: v1::GetSnapshotRequest) -> Result<SnapshotHandle, DecodeError> {
     maps::secrets(request.secrets)?;
     snapshot_handle("snapshot_id", &request.snapshot_id)
+}
+
+// === impl ModifyRequest ===
+
+impl TryFrom<v1::ControllerModifyVolumeRequest> for ModifyRequest {
+    type Error = DecodeError;
+
+    fn try_from(request: v1::ControllerModifyVolumeRequest) -> Result<Self, DecodeError> {
+        maps::secrets(request.secrets)?;
+        let parameters = maps::map("mutable_parameters", request.mutable_parameters)?;
+        Ok(Self {
+            volume: volume_handle("volume_id", &request.volume_id)?,
+            parameters: Parameters::new(parameters),
+        })
+    }
 }
 
 // === impl ControllerPublishRequest ===

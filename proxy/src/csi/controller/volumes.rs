@@ -11,7 +11,7 @@ use tracing::info;
 
 use super::{about_volume, offered};
 use crate::csi::advertise::Advertised;
-use crate::csi::decode::{self, ExpandRequest, ValidateRequest};
+use crate::csi::decode::{self, ExpandRequest, ModifyRequest, ValidateRequest};
 use crate::csi::encode;
 use crate::csi::plugin::Plugin;
 use crate::rpc::in_flight::{Hold, Keys, Object};
@@ -149,5 +149,43 @@ pub(super) fn expand(
             capacity_bytes: encode::bytes(expanded.capacity),
             node_expansion_required: expanded.node_expansion_required,
         })
+    }))
+}
+
+pub(super) fn modify(
+    plugin: &Arc<Plugin>,
+    request: v1::ControllerModifyVolumeRequest,
+) -> Result<Job<v1::ControllerModifyVolumeResponse>, Error> {
+    let advertised = &plugin.advertised.controller;
+    if plugin.connections.only().is_none()
+        && !advertised.contains(&ControllerCapability::ModifyVolume)
+    {
+        return Err(Error::unsupported("modify volume"));
+    }
+    offered(plugin, "modify volume", |can| can.modify)?;
+    let request = ModifyRequest::try_from(request)?;
+    let (connection, id) = plugin.connections.owner_of_volume(&request.volume)?;
+    let Some(modifier) = connection.driver().modifier() else {
+        return Err(connection.lacks("modify volume"));
+    };
+    let mutable = modifier.mutable_keys();
+    let fixed = |key: &&String| !mutable.contains(&key.as_str());
+    if let Some(key) = request.parameters.raw().keys().find(fixed) {
+        let doing = format!("modify volume `{id}`");
+        return Err(Error::invalid(doing)
+            .because(format!("parameter `{}` is not mutable", key.escape_debug()))
+            .advise(format!(
+                "the mutable parameters are: {}",
+                mutable.join(", ")
+            )));
+    }
+    let object = Object::Volume(id.clone());
+    let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
+    let subject = about_volume(&connection, request.volume.as_str());
+    Ok(Job::new(subject, keys, async move |task| {
+        let driver = connection.driver();
+        let change = driver.modify_volume(&task.call, &id, &request.parameters);
+        task.ask(&connection, "modify_volume", change).await?;
+        Ok(v1::ControllerModifyVolumeResponse {})
     }))
 }

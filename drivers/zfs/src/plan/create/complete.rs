@@ -1,6 +1,6 @@
 //! The further plans of a new volume: what exists is recognised, completed and marked.
 
-use csi_types::AbsolutePath;
+use csi_types::{AbsolutePath, Attachment};
 use driver_core::{Effect, Error, Kind};
 
 use super::{Create, Original};
@@ -233,13 +233,17 @@ impl<E: Export> Create<'_, E> {
         }
         let established = acts.is_empty();
         plan.steps.extend(acts);
-        if !complete {
+        if complete {
+            let mut properties = self.moved(dataset, pool, status)?;
+            properties.extend(Some(success()).filter(|mark| !own(mark)));
+            if !properties.is_empty() {
+                plan.step(Step::Set {
+                    object: self.name().clone().into(),
+                    properties,
+                });
+            }
+        } else {
             plan.steps.extend(self.marked(pool, status, established)?);
-        } else if !own(&success()) {
-            plan.step(Step::Set {
-                object: self.name().clone().into(),
-                properties: vec![success()],
-            });
         }
         if !plan.is_empty() {
             self.export_ref.guard(&mut plan, dataset);
@@ -309,6 +313,34 @@ impl<E: Export> Create<'_, E> {
         Ok(steps)
     }
 
+    /// The volume context, where the recorded one is not that of the configuration and the dataset.
+    fn moved(
+        &self,
+        dataset: &Dataset,
+        pool: &State,
+        status: &ExportStatus<E>,
+    ) -> Result<Vec<Property>, Error> {
+        let subject = self.export_ref.subject(pool);
+        let export = self.export_ref.export;
+        // One that is mounted nowhere by ZFS is where the record says.
+        let current = export.attachment(&subject, &status.export_name, &status.facts);
+        let Ok(Some(current)) = current else {
+            return Ok(Vec::new());
+        };
+        let recorded = dataset.properties.own(&PropertyName::CONTEXT);
+        let recorded = recorded.and_then(|text| context::from_json(text).ok());
+        if recorded.as_ref() == Some(&current) {
+            return Ok(Vec::new());
+        }
+        Ok(vec![self.context_of(&current)?])
+    }
+
+    fn context_of(&self, attachment: &Attachment) -> Result<Property, Error> {
+        let value = PropertyValue::parse(context::to_json(attachment))
+            .map_err(|error| self.refused(Kind::Internal).because(error))?;
+        Ok(Property::new(PropertyName::CONTEXT, value))
+    }
+
     /// The mark that it is complete, with the way to it, as soon as that is known.
     fn marked(
         &self,
@@ -330,12 +362,9 @@ impl<E: Export> Create<'_, E> {
                 Ok(None)
             };
         };
-        let text = context::to_json(&attachment);
-        let value = PropertyValue::parse(text)
-            .map_err(|error| self.refused(Kind::Internal).because(error))?;
         Ok(Some(Step::Set {
             object: self.name().clone().into(),
-            properties: vec![Property::new(PropertyName::CONTEXT, value), success()],
+            properties: vec![self.context_of(&attachment)?, success()],
         }))
     }
 }

@@ -156,6 +156,11 @@ pub(in crate::plan) fn take<R>(
         if old.csi_name().is_some() && !old.is_doomed() {
             return Err(format!("{helper} is a snapshot of its own, not a helper"));
         }
+        if old.is_held() {
+            return Err(format!(
+                "{helper} is held: see `zfs holds` and `zfs release`"
+            ));
+        }
         plan.guard(helper.clone(), old.guid);
         if !old.is_doomed() {
             plan.step(Step::DestroySnapshot(helper.clone()));

@@ -1,15 +1,15 @@
 //! Deleting a snapshot of the orchestrator: one of a volume, or one that is a dataset.
 //!
-//! A detached one lies in a dataset that was made to hold those of its volume and goes with the
-//! last of them. That one is known by a mark; whatever else has the name of a volume there may hold
-//! somebody's files, however few, and stays.
+//! A detached one lies in a dataset that holds those of its volume and goes with the last of them.
+//! That container is known by our mark, or by the snapshot of democratic-csi in it. One with files in
+//! it stays.
 
 use driver_core::Error;
 
 use super::{Doomed, ties, were_asked};
 use crate::id::{At, Layout, SnapshotPlace};
 use crate::name::{DatasetName, SnapshotRef};
-use crate::observed::{Dataset, Observed, Query, Request, Snapshot, State};
+use crate::observed::{Dataset, Observed, Query, Request, Snapshot, State, VolumeKind};
 use crate::plan::owner::Owner;
 use crate::plan::{Outcome, Verb, blocked};
 use crate::policy::value_of;
@@ -30,6 +30,8 @@ pub struct DeleteSnapshot<'a> {
     pub layout: &'a Layout,
     /// The snapshot.
     pub place: SnapshotPlace,
+    /// Whether a detached one with snapshots that this driver did not take is kept.
+    pub keep_foreign: bool,
 }
 
 /// Whether a dataset is a snapshot of ours, be it half made.
@@ -89,7 +91,9 @@ impl DeleteSnapshot<'_> {
         let container = name.parent();
         let mut plan = Plan::about(container.clone().unwrap_or_else(|| name.clone()));
         let container = container.as_ref().and_then(|name| pool.dataset(name));
-        let container = container.filter(|container| is_only_container(container));
+        let container = container.filter(|container| {
+            is_only_container(container) || self.is_legacy_container(container, pool.dataset(name))
+        });
         let Some(dataset) = pool.dataset(name) else {
             if let Some(container) = container {
                 emptied(&mut plan, container);
@@ -108,6 +112,7 @@ impl DeleteSnapshot<'_> {
             layout: self.layout,
             dataset,
             pool,
+            keep_foreign: self.keep_foreign,
         };
         doomed.check()?;
         doomed.release(&mut plan);
@@ -119,6 +124,29 @@ impl DeleteSnapshot<'_> {
             emptied(&mut plan, container);
         }
         Ok(Outcome::Do(plan))
+    }
+
+    /// Whether democratic-csi made it to hold detached snapshots. It leaves no mark, so the snapshot
+    /// in it says so: of the volume that the container is named after. compat: "ZFS".
+    fn is_legacy_container(&self, container: &Dataset, snapshot: Option<&Dataset>) -> bool {
+        let volume = self.place.volume.as_str();
+        let ours = |snapshot: &Dataset| {
+            let source = snapshot.properties.own(&PropertyName::SNAPSHOT_SOURCE);
+            snapshot.is_managed() && source == Some(volume)
+        };
+        let used = container.properties.number(&PropertyName::REFERENCED);
+        let marks = [
+            PropertyName::MANAGED,
+            PropertyName::VOLUME_NAME,
+            PropertyName::SNAPSHOT_NAME,
+            PropertyName::CONTEXT,
+        ];
+        let unused = |name: &PropertyName| container.properties.own(name).is_none();
+        container.kind == VolumeKind::Filesystem
+            && container.name.leaf() == volume
+            && used.is_some_and(|used| used < EMPTY)
+            && marks.iter().all(unused)
+            && snapshot.is_some_and(ours)
     }
 
     fn doing_it(&self) -> String {

@@ -20,6 +20,8 @@ pub struct DeleteVolume<'a, E> {
     pub layout: &'a Layout,
     /// The volume and its export.
     pub export_ref: ExportRef<'a, E>,
+    /// Whether one with snapshots that this driver did not take is kept.
+    pub keep_foreign: bool,
 }
 
 // === impl DeleteVolume ===
@@ -93,6 +95,7 @@ impl<E: Export> Verb<E::Command, E::Output> for DeleteVolume<'_, E> {
             layout: self.layout,
             dataset,
             pool: &seen.pool,
+            keep_foreign: self.keep_foreign,
         };
         if !were_asked(self.layout, name, asked, &seen.pool) {
             return Ok(Outcome::Ask);
