@@ -23,6 +23,11 @@ build: ## the release binary, target/release/omnibus-csi
 	@scripts/needs build
 	cargo build --locked --release -p omnibus-csi
 
+symbols: ## the symbols of the release binary, target/symbols/omnibus-csi.debug
+	@scripts/needs build
+	cargo build --locked --profile symbols -p omnibus-csi
+	objcopy --only-keep-debug "$${CARGO_TARGET_DIR:-target}"/symbols/omnibus-csi "$${CARGO_TARGET_DIR:-target}"/symbols/omnibus-csi.debug
+
 image: build ## the container image as an OCI archive, target/image; needs python3, no engine, no root
 	deploy/image/build image --out target/image --program amd64=target/release/omnibus-csi
 
@@ -34,11 +39,6 @@ chart-test: ## the Helm chart: rendered by helm, checked against the Kubernetes 
 
 monitoring-test: ## alerts and dashboard: promtool runs the rules' tests
 	@scripts/monitoring-test
-
-symbols: ## the symbols of the release binary, target/symbols/omnibus-csi.debug
-	@scripts/needs build
-	cargo build --locked --profile symbols -p omnibus-csi
-	objcopy --only-keep-debug "$${CARGO_TARGET_DIR:-target}"/symbols/omnibus-csi "$${CARGO_TARGET_DIR:-target}"/symbols/omnibus-csi.debug
 
 demo: ## watch a volume live its whole life, on this machine, in a temporary folder
 	@scripts/demo

@@ -635,7 +635,6 @@ async fn jobs_run_to_their_end() {
         }
     }
 }
-
 #[tokio::test]
 async fn a_job_survives_a_lost_connection_and_odd_events() {
     for (ours, theirs) in SIMULATED {

@@ -55,6 +55,7 @@ snapshots. A retry of the same call completes or removes them, too; these are fo
 repeats. Volumes and snapshots that were made to their end are never listed, nor are copies that run, nor \
 what bears the driver or the instance_id of another connection. Clusters that share a parent, the driver \
 and the instance_id cannot be told apart: do not use --remove there.
+
 --remove shows everything first, and looks at each once more before it goes.
 
 Examples:

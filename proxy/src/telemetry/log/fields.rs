@@ -70,6 +70,7 @@ pub(super) const ALLOWED: &[&str] = &[
     "target",
     "target_path",
     "to",
+    "transport",
     "usage",
     "variable",
     "verb",
