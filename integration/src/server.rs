@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -162,6 +162,7 @@ impl Launch {
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("RUST_BACKTRACE", "1")
+            .envs(self.orchestrator_dir(place))
             .envs(self.environment.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a second handle of the log"))
@@ -169,6 +170,14 @@ impl Launch {
             .process_group(0)
             .kill_on_drop(true);
         command.spawn().expect("the program can be started")
+    }
+
+    /// The folder of the orchestrator, unless flags or environment name one.
+    fn orchestrator_dir(&self, place: &Place) -> Option<(&'static str, PathBuf)> {
+        let by_flag = |flag: &String| flag.starts_with("--kubelet-dir");
+        let by_variable = |(key, _): &(String, String)| key.ends_with("_KUBELET_DIR");
+        let is_named = self.flags.iter().any(by_flag) || self.environment.iter().any(by_variable);
+        (!is_named).then(|| ("OMNIBUS_CSI_KUBELET_DIR", place.node()))
     }
 
     /// Whether the flags or the environment say already where the configuration is.
