@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build demo test lint fmt bench fuzz test-all proto lab lab-test
+.PHONY: help build symbols demo test lint fmt bench fuzz test-all proto lab lab-test cluster cluster-down cluster-test image image-test chart-test monitoring-test
 # One target at a time: they share a target directory, two cores and the machine's mounts.
 .NOTPARALLEL:
 # A target's own words are what one wants to read.
@@ -22,6 +22,23 @@ help: ## this list
 build: ## the release binary, target/release/omnibus-csi
 	@scripts/needs build
 	cargo build --locked --release -p omnibus-csi
+
+image: build ## the container image as an OCI archive, target/image; needs python3, no engine, no root
+	deploy/image/build image --out target/image --program amd64=target/release/omnibus-csi
+
+image-test: ## the image twice, and every program in it; OMNIBUS_CSI names the binary
+	@scripts/image-test
+
+chart-test: ## the Helm chart: rendered by helm, checked against the Kubernetes API
+	@scripts/chart-test
+
+monitoring-test: ## alerts and dashboard: promtool runs the rules' tests
+	@scripts/monitoring-test
+
+symbols: ## the symbols of the release binary, target/symbols/omnibus-csi.debug
+	@scripts/needs build
+	cargo build --locked --profile symbols -p omnibus-csi
+	objcopy --only-keep-debug "$${CARGO_TARGET_DIR:-target}"/symbols/omnibus-csi "$${CARGO_TARGET_DIR:-target}"/symbols/omnibus-csi.debug
 
 demo: ## watch a volume live its whole life, on this machine, in a temporary folder
 	@scripts/demo
@@ -55,3 +72,14 @@ lab: ## virtual machines with real storage (docs/lab.md)
 
 lab-test: ## the tests in the lab alone; CELLS='a b' for some of its cells (docs/lab.md)
 	@scripts/lab-tests $(CELLS)
+
+cluster: ## a real Kubernetes on this machine, with our driver (docs/cluster.md); NODES=2, RELEASES='local proxy'
+	@integration/cluster/cluster up --nodes $${NODES:-1}
+	@for release in $${RELEASES:-local proxy}; do integration/cluster/cluster install $$release || exit 1; done
+	@integration/cluster/cluster status
+
+cluster-down: ## end it
+	@integration/cluster/cluster down
+
+cluster-test: ## the tests in such a cluster; CELLS='a b' for some of its cells, CELLS=short for the quick ones
+	@scripts/cluster-tests $(CELLS)

@@ -5,7 +5,7 @@
 #![no_main]
 
 use driver_core::config::{ConfigError, Document};
-use driver_directory::HostpathConfig;
+use driver_directory::{DirectoryConfig, DirectoryKind, Location};
 use fuzz::{SECRET, one_line, presentable};
 use libfuzzer_sys::{Corpus, fuzz_target};
 
@@ -73,10 +73,13 @@ fn read(text: &str) -> Vec<String> {
         Ok(_) => assert!(document.driver().is_ok()),
         Err(error) => said.push(said_of(&error)),
     }
-    let section = document.section::<HostpathConfig>(HostpathConfig::SECTION);
-    match section.map(|section| section.layout()) {
+    let section = document.section::<DirectoryConfig>(DirectoryKind::LocalHostpath.section());
+    match section.map(|section| section.layout(DirectoryKind::LocalHostpath)) {
         Ok(Ok(layout)) => {
-            for path in [&layout.share, &layout.base] {
+            let Location::Hostpath(share) = &layout.location else {
+                panic!("a directory of the node is no share");
+            };
+            for path in [share, &layout.base] {
                 assert!(fuzz::is_plain_path(path.as_str()), "{path:?}");
             }
             assert!(layout.permissions.mode.is_none_or(|mode| mode <= 0o7777));

@@ -72,7 +72,7 @@ impl Launch {
         let base = place.base();
         Self::new(format!(
             "driver: local-hostpath\nlocal-hostpath:\n  shareBasePath: {base}\n  \
-             controllerBasePath: {base}\n  dirPermissionsMode: \"0777\"\n",
+             controllerBasePath: {base}\n  createBase: true\n  dirPermissionsMode: \"0777\"\n",
             base = base.display()
         ))
     }

@@ -2,7 +2,7 @@
 //!
 //! A system call on a dead mount can block for ever and cannot be cancelled. The caller stops
 //! waiting at its deadline; the thread is left alone, and what the caller holds for the volume is
-//! released when the work has really ended, so that nobody else touches the volume meanwhile. Work
+//! released when the work has really ended, so that no other call changes the volume until then. Work
 //! that only looks changes nothing however late it comes back, and holds nothing then.
 
 mod threads;
@@ -30,29 +30,29 @@ const GLANCE: Duration = Duration::from_micros(50);
 /// The work that is being done now.
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
-/// With one processor, whoever stays awake keeps the work from being done.
+/// On one processor, a busy wait would only delay the work.
 static STAYS_AWAKE: LazyLock<bool> =
     LazyLock::new(|| std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1));
 
 /// Counts one piece of work as long as it lives.
 struct UnderWay;
 
-/// The terms on which a verb runs: when its caller stops waiting, and what stays held until the
+/// The limits on which a verb runs: when its caller stops waiting, and what stays held until the
 /// work is over. A verb of several steps gives each of them a clone.
 #[derive(Debug, Clone)]
-pub struct Terms {
+pub struct Limits {
     deadline: Instant,
     hold: Hold,
 }
 
-/// Something that is released by being dropped: the in-flight guard of a volume. Nobody locks the
-/// mutex; it lets several threads keep one guard.
+/// The value released at the end of the work: the in-flight guard of a volume. The mutex is never locked; it lets
+/// several threads share one guard.
 #[derive(Clone)]
 struct Hold(Option<Arc<Mutex<dyn Any + Send>>>);
 
-// === impl Terms ===
+// === impl Limits ===
 
-impl Terms {
+impl Limits {
     /// The caller waits until `deadline` and holds nothing.
     pub fn until(deadline: Instant) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Terms {
         self.deadline
     }
 
-    /// The same, but waiting until `deadline` if that is later: to undo what was begun.
+    /// The same, but waiting until `deadline` if that is later: for undoing.
     #[must_use]
     pub(crate) fn at_least_until(&self, deadline: Instant) -> Self {
         Self {
@@ -155,9 +155,9 @@ pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Jo
     task
 }
 
-/// The same on the account of whom the task works for, see [`Threads::on_account`], as soon as there is
+/// The same on the account of the task, see [`Threads::on_account`], as soon as there is
 /// a thread. `Pending` if there is none for long, or if those that the party keeps have long not come
-/// back; nothing is begun then.
+/// back; nothing was started then.
 pub async fn spawn_on_account<T: Send + 'static>(
     doing: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -182,17 +182,17 @@ fn glance<T>(task: &JoinHandle<T>) {
 
 /// Runs `work` on a thread that may block.
 pub(crate) async fn run<T: Send + 'static>(
-    terms: Terms,
+    limits: Limits,
     doing: Doing,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
-    let Terms { deadline, hold } = terms;
+    let Limits { deadline, hold } = limits;
     if deadline <= Instant::now() {
         return Err(Error::new(Kind::Timeout, doing.text));
     }
     let (in_the_end, now) = match doing.effect {
         Effect::Possible => (hold, Hold(None)),
-        // Whoever wants to take a mount away that does not answer must not wait for a look at it.
+        // Unmounting a filesystem that does not respond must not wait for a look at it.
         Effect::None => (Hold(None), hold),
     };
     let begun = spawn_on_account(&doing.text, move || {
@@ -208,7 +208,7 @@ pub(crate) async fn run<T: Send + 'static>(
     drop(now);
     match waited {
         Ok(Ok(result)) => result,
-        // The text of a panic may hold anything; the panic hook has told the log.
+        // The text of a panic may hold secrets; the panic hook has logged it.
         Ok(Err(error)) => {
             #[cfg(test)]
             let error = pass_on_kill(error);
@@ -246,15 +246,15 @@ mod tests {
 
     use super::*;
 
-    fn soon() -> Terms {
-        Terms::until(Instant::now() + Duration::from_mins(1))
+    fn soon() -> Limits {
+        Limits::until(Instant::now() + Duration::from_mins(1))
     }
 
     #[tokio::test]
     async fn what_is_held_is_released_before_the_answer_is_seen() {
         let guard = Arc::new(());
-        let terms = soon().holding(Arc::clone(&guard));
-        let result = run(terms, Doing::changing("work".into()), || Ok(7)).await;
+        let limits = soon().holding(Arc::clone(&guard));
+        let result = run(limits, Doing::changing("work".into()), || Ok(7)).await;
         assert_eq!(result.expect("done"), 7);
         assert_eq!(Arc::strong_count(&guard), 1);
     }
@@ -267,12 +267,12 @@ mod tests {
         ] {
             let guard = Arc::new(());
             let (answer, hung) = std::sync::mpsc::channel::<()>();
-            let terms = Terms::until(Instant::now() + Duration::from_millis(20));
+            let limits = Limits::until(Instant::now() + Duration::from_millis(20));
             let work = move || {
                 let _ = hung.recv();
                 Ok(())
             };
-            let late = run(terms.holding(Arc::clone(&guard)), doing, work).await;
+            let late = run(limits.holding(Arc::clone(&guard)), doing, work).await;
             assert_eq!(late.expect_err("late").kind(), Kind::Timeout);
             assert_eq!(Arc::strong_count(&guard), holders);
             drop(answer);
@@ -285,9 +285,9 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_an_error_of_unknown_effect_and_releases_what_is_held() {
         let guard = Arc::new(());
-        let terms = soon().holding(Arc::clone(&guard));
+        let limits = soon().holding(Arc::clone(&guard));
         let work = || -> Result<(), Error> { panic!("a defect") };
-        let error = run(terms, Doing::changing("work".into()), work).await;
+        let error = run(limits, Doing::changing("work".into()), work).await;
         let error = error.expect_err("panicked");
         assert_eq!(error.kind(), Kind::Internal);
         assert_eq!(error.effect(), Effect::Possible);

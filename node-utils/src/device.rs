@@ -8,7 +8,7 @@ mod claim;
 mod identity;
 pub mod multipath;
 pub mod scsi;
-mod turn;
+mod target_lock;
 mod usage;
 mod wait;
 
@@ -21,13 +21,13 @@ use std::path::{Path, PathBuf};
 pub(crate) use claim::is_claimed;
 pub use claim::{Claim, claim};
 pub use identity::Identity;
-pub(crate) use turn::turn;
+pub(crate) use target_lock::lock_target;
 pub use usage::Usage;
 pub use wait::{Pace, until};
 
 use tokio::time::Instant;
 
-use crate::blocking::{self, Doing, Terms};
+use crate::blocking::{self, Doing, Limits};
 use crate::kernel::{self, Kernel};
 use csi_types::error::{Effect, Error, Kind};
 
@@ -273,7 +273,7 @@ impl BlockDevice {
         Ok(devices)
     }
 
-    /// The error of somebody who needs the device although it is gone.
+    /// The error for a device that is gone.
     pub(crate) fn is_gone(&self, doing: &str) -> Error {
         Error::new(Kind::Unreachable, format!("{doing} {self}"))
             .advise("the device has disappeared; a retry attaches it again")
@@ -304,7 +304,7 @@ pub(crate) async fn set(
             kernel::write(&path, text).map_err(failed)
         }
     };
-    blocking::run(Terms::until(deadline), Doing::changing(doing), work).await
+    blocking::run(Limits::until(deadline), Doing::changing(doing), work).await
 }
 
 /// Looks at the kernel once, on a thread that may block.
@@ -314,7 +314,7 @@ pub(crate) async fn look<T: Send + 'static>(
     look: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     blocking::run(
-        Terms::until(deadline),
+        Limits::until(deadline),
         Doing::reading(doing.to_owned()),
         look,
     )

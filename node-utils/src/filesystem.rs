@@ -1,7 +1,7 @@
 //! What is on a block device, and how its filesystem is made, checked and grown.
 //!
 //! Nothing is mounted here. The one promise: a device is formatted only if it is proved to hold
-//! nothing; whatever cannot be read, is ambiguous or is known to nobody stays as it is. The truth is
+//! nothing; whatever cannot be read, is ambiguous or unknown stays as it is. The truth is
 //! in blkid(8) and in the manual of each filesystem's tools. compat: "Filesystems".
 
 mod blank;
@@ -44,7 +44,7 @@ fn node(kernel: &Kernel, device: &BlockDevice) -> Result<String, Error> {
     path.map_err(|_| Error::new(Kind::Internal, format!("name the node of {device}")))
 }
 
-/// A failed tool, told with what can be done about it.
+/// The error of a failed tool, with advice.
 fn tool_failed(doing: String, error: RunError, package: &str) -> Error {
     let kind = match &error {
         RunError::Deadline { .. } => Kind::Timeout,

@@ -7,7 +7,6 @@
 // The workspace denies `unsafe`; `sys` is the one module that is allowed it.
 #![deny(unsafe_code)]
 
-pub mod apart;
 pub mod beneath;
 pub mod blocking;
 pub mod device;
@@ -16,6 +15,7 @@ pub mod iscsi;
 pub mod kernel;
 mod loops;
 pub mod mount;
+pub mod mount_namespace;
 pub mod mounting;
 pub mod node;
 pub mod nvme;
@@ -25,7 +25,7 @@ mod testing;
 pub mod tools;
 
 pub use beneath::{Component, Root};
-pub use blocking::Terms;
+pub use blocking::Limits;
 #[cfg(any(test, feature = "testing"))]
 pub use exec::testing::requirement;
 pub use node::{

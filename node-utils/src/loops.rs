@@ -1,7 +1,7 @@
-//! Read-only faces of block devices: loop devices on top of them.
+//! Read-only views of block devices: loop devices on top of them.
 //!
-//! A bind mount that is read-only does not keep anybody from writing to the device behind a device
-//! node, and to make the device itself read-only would take the right to write from everybody. A
+//! A bind mount that is read-only does not prevent writing to the device behind a device
+//! node, and to make the device itself read-only would take write access from all users. A
 //! read-only loop device on top of it is a device of its own, and the kernel refuses every write
 //! to it. Each carries the label of the one path that it was made for, by which it is found again
 //! after a crash; those of others are never touched. compat: "Raw block volumes".
@@ -37,8 +37,7 @@ pub(crate) struct Loop {
 // === impl Label ===
 
 impl Label {
-    /// The label of a path: its FNV-1a hash, because the kernel keeps 63 bytes. Two paths with one
-    /// hash on one device are told apart by what is mounted there.
+    /// Labels with the same hash on one device are distinguished by what is mounted there.
     pub(crate) fn of(path: &str) -> Self {
         let hash = path.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -63,7 +62,7 @@ impl Label {
 // === impl Loop ===
 
 impl Loop {
-    /// The read-only face of `device` for `label`, made unless it is there.
+    /// The read-only loop device of `device` for `label`; made if it does not exist.
     pub(crate) fn over(
         kernel: &Kernel,
         device: &BlockDevice,
@@ -137,8 +136,8 @@ impl Loop {
         Ok(found)
     }
 
-    /// The device below, if this number is that of a loop device of ours. One of somebody else is
-    /// none.
+    /// The device below, if this number is that of a loop device of ours. Others do not
+    /// count.
     pub(crate) fn below(
         kernel: &Kernel,
         number: DeviceNumber,
@@ -191,7 +190,7 @@ impl Loop {
         })
     }
 
-    /// Takes it away; the kernel waits with that until nobody has it open.
+    /// Removes it; the kernel waits until the last descriptor is closed.
     pub(crate) fn remove(&self, kernel: &Kernel) -> Result<(), Error> {
         // Whose it is, is looked at again: the number may have passed on.
         match open(&self.node(kernel)) {

@@ -29,11 +29,12 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags};
+use rustix::mount::{MoveMountFlags, OpenTreeFlags};
+use sys_mount::{Mount, MountFlags, UnmountFlags};
 
 use crate::sys;
 
-/// More layers than anybody stacks; what is still there then comes back as fast as it goes.
+/// An upper bound of stacked mounts; beyond it something mounts as fast as we unmount.
 const LAYERS: usize = 1000;
 
 /// A failed mount or unmount.
@@ -45,10 +46,10 @@ pub struct MountError {
     source: std::io::Error,
 }
 
-/// Somebody who merely looks at a mount, for statistics, keeps it busy for microseconds, and a child
-/// that inherited a descriptor until it becomes another program. Whoever uses the mount is still
-/// there after as many attempts, the pause before each twice the one before: 127 ms in all.
-const GLANCES: u32 = 8;
+/// A process that only reads statistics keeps a mount busy for microseconds; so does a child with an inherited
+/// descriptor, until it executes its program. A real user is still there after this many attempts, each pause
+/// twice the one before: 127 ms in all.
+const BUSY_RETRIES: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 
 /// How a bind mount comes about.
@@ -74,7 +75,7 @@ impl MountError {
         }
     }
 
-    /// Whether somebody is using what was to be unmounted.
+    /// Whether it is in use.
     pub fn is_busy(&self) -> bool {
         self.errno == Errno::BUSY
     }
@@ -155,10 +156,17 @@ fn bind_in_two_steps(
     let path = std::fs::read_link(&target_link)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
         .map_err(failed("find the target"))?;
-    rustix::mount::mount_bind(&source, &target_link).map_err(failed("bind the mount"))?;
+    classic_mount(
+        &source,
+        Path::new(&target_link),
+        NO_TYPE,
+        MountFlags::BIND,
+        None,
+    )
+    .map_err(failed("bind the mount"))?;
     complete(&path, attributes).inspect_err(|_| {
         // Half a mount is worse than none; that it stays is seen by the next attempt.
-        let _ = rustix::mount::unmount(&path, UnmountFlags::NOFOLLOW);
+        let _ = sys_mount::unmount(&path, no_follow());
     })
 }
 
@@ -172,39 +180,67 @@ pub(crate) fn complete(path: &Path, attributes: Attributes) -> Result<(), MountE
     // A remount replaces all flags: those that are there have to be named again.
     let place = Place::open(path).map_err(failed)?;
     let all = place.attributes().map_err(failed)?.and(attributes);
-    let flags = all.classic() | rustix::mount::MountFlags::BIND;
-    rustix::mount::mount_remount(path, flags, c"").map_err(failed)
+    let flags = all.classic() | MountFlags::BIND | MountFlags::REMOUNT;
+    classic_mount("", path, NO_TYPE, flags, None).map_err(failed)
+}
+
+/// For operations of mount(2) that mount no filesystem.
+const NO_TYPE: &str = "none";
+
+/// One call of mount(2).
+fn classic_mount(
+    source: &str,
+    target: &Path,
+    fs_type: &str,
+    flags: MountFlags,
+    data: Option<&str>,
+) -> Result<(), Errno> {
+    let mount = Mount::builder().fstype(fs_type).flags(flags);
+    let mount = data.into_iter().fold(mount, sys_mount::MountBuilder::data);
+    mount
+        .mount(source, target)
+        .map(drop)
+        .map_err(|error| errno(&error))
+}
+
+/// `UMOUNT_NOFOLLOW`. The constant of that name in sys-mount 3.1 has the value of `O_NOFOLLOW`, which the kernel
+/// refuses with `EINVAL`: the answer for "nothing is mounted there".
+fn no_follow() -> UnmountFlags {
+    UnmountFlags::from_bits_retain(libc::UMOUNT_NOFOLLOW)
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::INVAL)
 }
 
 /// Unmounts the topmost mount at `path`; `false` if nothing is mounted there. Never follows a link
 /// at the end of the path, and a mount in use is an error, not a success.
 pub fn unmount(path: &Path) -> Result<bool, MountError> {
-    unmount_with(path, UnmountFlags::NOFOLLOW)
+    unmount_with(path, no_follow())
 }
 
-/// Takes the topmost mount at `path` out of sight, although it is in use: for mounts whose
-/// directory is gone, which nobody can ever release.
+/// Detaches the topmost mount at `path`, although it is in use: for mounts whose directory is gone, which can
+/// never become idle.
 pub(crate) fn unmount_dead(path: &Path) -> Result<bool, MountError> {
-    unmount_with(path, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH)
+    unmount_with(path, no_follow() | UnmountFlags::DETACH)
 }
 
-/// As [`unmount_dead`], for a filesystem whose server does not answer: what waits for it is told
-/// that it failed.
+/// As [`unmount_dead`], for a server that does not respond: processes that wait for it get an error.
 pub(crate) fn unmount_silent(path: &Path) -> Result<bool, MountError> {
-    let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH | UnmountFlags::FORCE;
+    let flags = no_follow() | UnmountFlags::DETACH | UnmountFlags::FORCE;
     unmount_with(path, flags)
 }
 
 fn unmount_with(path: &Path, flags: UnmountFlags) -> Result<bool, MountError> {
-    let mut glances = 0;
+    let mut retries = 0;
     loop {
-        match rustix::mount::unmount(path, flags) {
+        match sys_mount::unmount(path, flags).map_err(|error| errno(&error)) {
             Ok(()) => return Ok(true),
             Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => return Ok(false),
-            Err(Errno::BUSY) if glances < GLANCES => {
+            Err(Errno::BUSY) if retries < BUSY_RETRIES => {
                 // There is no event to wait for when a mount becomes idle.
-                std::thread::sleep(FIRST_PAUSE * (1 << glances));
-                glances += 1;
+                std::thread::sleep(FIRST_PAUSE * (1 << retries));
+                retries += 1;
             }
             Err(errno) => return Err(MountError::new("unmount", errno)),
         }

@@ -5,28 +5,28 @@
 //! What a volume is, is decided by its [`Attachment`]; a directory of the node
 //! is one hop.
 
+mod backing;
 mod devices;
 mod exclusive;
 mod expand;
 mod filesystems;
 mod group;
 mod hostpath;
-mod mounted;
-mod order;
+mod mount_target;
+mod overdue;
 mod ownership;
-mod patience;
 mod publish;
 mod raw;
 mod record;
 mod release;
 mod request;
 mod share;
-mod slot;
 mod stage;
 mod stats;
-mod stuck;
+mod target_locks;
 #[cfg(test)]
 mod tests;
+mod unresponsive;
 mod unstage;
 
 pub use ownership::OrchestratorDirs;
@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::blocking::{self, Doing, Terms};
+use crate::blocking::{self, Doing, Limits};
 use crate::kernel::Kernel;
 use crate::mount::{MountError, Place};
 use crate::tools::Tools;
@@ -48,14 +48,14 @@ use csi_types::attachment::{AbsolutePath, Attachment};
 use csi_types::capability::{Access, MountAccess, VolumeCapability};
 use csi_types::error::{Error, Kind};
 use devices::Devices;
-use order::Order;
-use stuck::Stuck;
+use overdue::OverdueLooks;
+use target_locks::TargetLocks;
 
 /// The node half of every kind of volume. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Node {
     context: Arc<Context>,
-    stuck: Arc<Stuck>,
+    overdue: Arc<OverdueLooks>,
 }
 
 /// What every verb works with.
@@ -65,7 +65,7 @@ struct Context {
     tools: Tools,
     kernel: Kernel,
     devices: Arc<dyn Devices>,
-    order: Arc<Order>,
+    target_locks: Arc<TargetLocks>,
     dirs: OrchestratorDirs,
     #[cfg(test)]
     stops: tests::Stops,
@@ -92,19 +92,18 @@ impl Node {
             tools,
             kernel,
             devices: devices.into(),
-            order: Arc::default(),
+            target_locks: Arc::default(),
             dirs: OrchestratorDirs::default(),
             #[cfg(test)]
             stops: tests::Stops::default(),
         };
         Self {
             context: Arc::new(context),
-            stuck: Arc::default(),
+            overdue: Arc::default(),
         }
     }
 
-    /// The same node, for volumes about which the operator decided otherwise: what is stuck and what
-    /// has to keep its order is known to both.
+    /// The same node with another configuration. Both share the locks and the list of overdue looks.
     #[must_use]
     pub fn with_config(&self, config: NodeConfig) -> Self {
         let context = &*self.context;
@@ -113,14 +112,14 @@ impl Node {
             tools: context.tools.clone(),
             kernel: context.kernel.clone(),
             devices: Arc::clone(&context.devices),
-            order: Arc::clone(&context.order),
+            target_locks: Arc::clone(&context.target_locks),
             dirs: context.dirs.clone(),
             #[cfg(test)]
             stops: tests::Stops::default(),
         };
         Self {
             context: Arc::new(context),
-            stuck: Arc::clone(&self.stuck),
+            overdue: Arc::clone(&self.overdue),
         }
     }
 
@@ -144,19 +143,19 @@ impl Node {
     ///
     /// `NotFound`: it does not exist on this node. `Conflict`: another volume is staged there.
     /// `Timeout`: what is mounted there does not answer.
-    pub async fn stage(&self, terms: Terms, request: StageRequest) -> Result<(), Error> {
+    pub async fn stage(&self, limits: Limits, request: StageRequest) -> Result<(), Error> {
         if !matches!(request.attachment, Attachment::Hostpath(_)) {
-            self.answers(&terms, request.staging.path()).await?;
+            self.answers(&limits, request.staging.path()).await?;
         }
-        stage::stage(&self.context, terms, request).await
+        stage::stage(&self.context, limits, request).await
     }
 
     /// Undoes [`Node::stage`]. What is not staged is unstaged.
     ///
     /// `Busy`: something is there that this driver did not mount, outside of the orchestrator's folders.
-    pub async fn unstage(&self, terms: Terms, staging: StagingPath) -> Result<(), Error> {
-        self.check_ownership(&terms, staging.path()).await?;
-        unstage::unstage(&self.context, terms, staging).await
+    pub async fn unstage(&self, limits: Limits, staging: StagingPath) -> Result<(), Error> {
+        self.check_ownership(&limits, staging.path()).await?;
+        unstage::unstage(&self.context, limits, staging).await
     }
 
     /// Shows a staged volume at a target. Idempotent.
@@ -164,55 +163,59 @@ impl Node {
     /// `Conflict`: something else is at the target, or the same volume with other arguments.
     /// `Precondition`: not staged, or published elsewhere in an exclusive mode. The caller keeps
     /// two publications of one volume apart: between the look and the mount nothing is locked here.
-    pub async fn publish(&self, terms: Terms, request: PublishRequest) -> Result<(), Error> {
+    pub async fn publish(&self, limits: Limits, request: PublishRequest) -> Result<(), Error> {
         if !matches!(request.attachment, Attachment::Hostpath(_)) {
-            self.answers(&terms, request.staging.path()).await?;
+            self.answers(&limits, request.staging.path()).await?;
         }
         let doing = Doing::changing(format!("publish at `{}`", request.target));
         let context = Arc::clone(&self.context);
-        blocking::run(terms, doing, move || publish::publish(&context, &request)).await
+        blocking::run(limits, doing, move || publish::publish(&context, &request)).await
     }
 
     /// Undoes [`Node::publish`] and deletes the target. What is not published is unpublished.
     ///
     /// `Busy`: something is there that this driver did not mount, outside of the orchestrator's folders.
-    pub async fn unpublish(&self, terms: Terms, target: TargetPath) -> Result<(), Error> {
-        self.check_ownership(&terms, target.path()).await?;
+    pub async fn unpublish(&self, limits: Limits, target: TargetPath) -> Result<(), Error> {
+        self.check_ownership(&limits, target.path()).await?;
         let doing = format!("unpublish `{target}`");
         let path = target.path().clone();
         let context = Arc::clone(&self.context);
         let work = move || release::release_target(&context, &path);
-        let patience = self.context.patience();
-        patience::patiently(&terms, &doing, target.path(), patience, work).await
+        let unmount_timeout = self.context.unmount_timeout();
+        unresponsive::unmount_or_force(&limits, &doing, target.path(), unmount_timeout, work).await
     }
 
     /// Space, files and health of the volume that is mounted at `path`. `NotFound`: none is.
     /// `Timeout`, at once: an earlier look at this path is overdue.
-    pub async fn stats(&self, terms: Terms, path: AbsolutePath) -> Result<VolumeStats, Error> {
+    pub async fn stats(&self, limits: Limits, path: AbsolutePath) -> Result<VolumeStats, Error> {
         let doing = format!("read statistics of `{path}`");
         let (look, context) = (path.clone(), Arc::clone(&self.context));
         let look = move || stats::stats(&context.kernel, &look);
-        self.stuck.look(terms, doing, &path, look).await
+        self.overdue.look(limits, doing, &path, look).await
     }
 
     /// Lets the node see a larger volume; the size it has now, where something limits it.
     /// `NotFound`: nothing is mounted at that path.
-    pub async fn expand(&self, terms: Terms, request: ExpandRequest) -> Result<Option<u64>, Error> {
-        expand::expand(&self.context, &self.stuck, terms, request).await
+    pub async fn expand(
+        &self,
+        limits: Limits,
+        request: ExpandRequest,
+    ) -> Result<Option<u64>, Error> {
+        expand::expand(&self.context, &self.overdue, limits, request).await
     }
 
-    async fn check_ownership(&self, terms: &Terms, path: &AbsolutePath) -> Result<(), Error> {
+    async fn check_ownership(&self, limits: &Limits, path: &AbsolutePath) -> Result<(), Error> {
         let doing = Doing::reading(format!("find out who uses `{path}`"));
         let (context, path) = (Arc::clone(&self.context), path.clone());
         let check = move || ownership::check(&context, &path);
-        blocking::run(terms.clone(), doing, check).await
+        blocking::run(limits.clone(), doing, check).await
     }
 
     /// Looks at a staging path, whatever is there, for as long as an unmount may take: what has its
     /// time for making filesystems must not spend it on a server that is silent. What hangs here locks
     /// nothing; what hangs later may yet mount.
-    async fn answers(&self, terms: &Terms, staging: &AbsolutePath) -> Result<(), Error> {
-        let terms = terms.no_later_than(Instant::now() + self.context.patience());
+    async fn answers(&self, limits: &Limits, staging: &AbsolutePath) -> Result<(), Error> {
+        let limits = limits.no_later_than(Instant::now() + self.context.unmount_timeout());
         let (path, doing) = (staging.clone(), format!("look at `{staging}`"));
         let look = move || {
             // What is there is judged by the verb. Its numbers, too: to open a share again the
@@ -220,7 +223,7 @@ impl Node {
             drop(Place::open(path.as_path()).and_then(rustix::fs::fstatvfs));
             Ok(())
         };
-        self.stuck.look(terms, doing, staging, look).await
+        self.overdue.look(limits, doing, staging, look).await
     }
 }
 
@@ -228,7 +231,7 @@ impl Node {
 
 impl Context {
     /// How long an unmount may take before its server counts as silent.
-    fn patience(&self) -> Duration {
+    fn unmount_timeout(&self) -> Duration {
         self.tools.timeouts().mount
     }
 

@@ -104,8 +104,8 @@ pub(crate) fn unshare(files: bool) -> Result<(), Errno> {
     }
 }
 
-/// Takes (`F_WRLCK`) or gives up (`F_UNLCK`) a lease on an open file. Its break sends a signal that
-/// is ignored unless somebody wants it.
+/// Takes (`F_WRLCK`) or releases (`F_UNLCK`) a lease on an open file. Breaking it sends a signal that is ignored
+/// by default.
 #[cfg(test)]
 pub(crate) fn set_lease(fd: impl AsFd, kind: libc::c_int) -> Result<(), Errno> {
     /// Chooses the signal; missing in libc.

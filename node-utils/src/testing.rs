@@ -12,7 +12,7 @@ use std::path::Path;
 
 use rustix::mount::{MountFlags, MountPropagationFlags};
 
-/// What a thread unwinds with that a test has killed: nobody is to take it for an error.
+/// The payload of a panic that simulates a kill; not an error.
 pub(crate) struct Killed;
 
 /// Runs `test` with mounts of its own, in an empty directory on a fresh tmpfs. Where that is not

@@ -51,7 +51,7 @@ pub struct InvalidTimeout {
     pub value: String,
 }
 
-/// A day has as many milliseconds; nobody means more.
+/// One day; the longest timeout that is accepted.
 const DAY: u64 = 86_400_000;
 
 /// The filesystems whose mount helper only the host has.
@@ -85,7 +85,7 @@ impl Tools {
         }
     }
 
-    /// The same, with every command told to `observer`.
+    /// The same, reporting every command to `observer`.
     pub fn observed(
         settings: &HostSettings,
         timeouts: Timeouts,
@@ -96,7 +96,7 @@ impl Tools {
         })
     }
 
-    /// Everything on this very machine, without a container and without anybody who counts.
+    /// Everything on this machine, without a container and without an observer.
     pub fn of_this_machine() -> Self {
         Self::all_through(Arc::new(Local::new()))
     }
@@ -130,7 +130,7 @@ impl Tools {
         &*self.host
     }
 
-    /// The same, for whoever keeps it.
+    /// The same as an owned value.
     pub fn place_of_host(&self) -> Place {
         Arc::clone(&self.host)
     }
@@ -149,7 +149,7 @@ impl Tools {
         &self.iscsiadm
     }
 
-    /// How the machine is entered where `iscsiadm` runs, for whoever needs its files; `None` is here.
+    /// How the machine is entered where `iscsiadm` runs; `None` is here.
     pub fn iscsi_access(&self) -> Option<&HostAccess> {
         self.iscsi_access.as_ref()
     }

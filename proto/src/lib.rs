@@ -1,7 +1,8 @@
 //! The wire types of the Container Storage Interface, and its gRPC clients (feature `client`) and
 //! server traits (feature `server`). No behaviour lives here, except that `Debug` of a message never
 //! shows a secret: fields marked `csi_secret` or `omnibus_sensitive` print masked. The truth is
-//! `csi.proto`; everything under `gen` is made from it by `tests/bootstrap.rs`.
+//! `csi.proto`, and `pluginregistration.proto` for the kubelet's registration of plugins; everything under
+//! `gen` is made from them by `tests/bootstrap.rs`.
 
 mod mask;
 
@@ -23,4 +24,17 @@ pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("gen/csi.v1.bin");
 pub mod v1 {
     include!("gen/csi.v1.rs");
     include!("gen/redact.rs");
+}
+
+/// Package `pluginregistration`: what the kubelet asks a plugin that registers itself.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    clippy::allow_attributes_without_reason,
+    reason = "generated code; its shape is the generator's, its names are the kubelet's"
+)]
+pub mod pluginregistration {
+    include!("gen/pluginregistration.rs");
 }

@@ -1,6 +1,6 @@
-//! Generates everything under `src/gen` and `tests/gen` from `csi.proto`, without protoc and without
-//! a build script, and fails when the checked-in files differ. What the generated code means is for
-//! the other tests; the truth is `csi.proto`.
+//! Generates everything under `src/gen` and `tests/gen` from `csi.proto` and `pluginregistration.proto`,
+//! without protoc and without a build script, and fails when the checked-in files differ. What the
+//! generated code means is for the other tests; the truth is in these two files.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -41,10 +41,11 @@ fn generate(crate_dir: &Path) -> Files {
     let pool = DescriptorPool::decode(encoded.as_slice()).unwrap();
 
     let masked = redact::masked_messages(&pool, PACKAGE);
-    let code = generated_types(with_comments, &masked);
+    let code = generated_types(with_comments, &masked, "csi.v1.rs");
     Files::from([
         ("src/gen/csi.v1.bin", encoded),
         ("src/gen/csi.v1.rs", [BANNER.as_bytes(), &code].concat()),
+        ("src/gen/pluginregistration.rs", registration(crate_dir)),
         (
             "src/gen/redact.rs",
             format!("{BANNER}{}", redact::debug_impls(&masked)).into_bytes(),
@@ -56,9 +57,22 @@ fn generate(crate_dir: &Path) -> Files {
     ])
 }
 
+fn registration(crate_dir: &Path) -> Vec<u8> {
+    let mut compiler = protox::Compiler::new([crate_dir]).unwrap();
+    let files = compiler
+        .include_source_info(true)
+        .open_file("pluginregistration.proto")
+        .unwrap()
+        .file_descriptor_set();
+    let banner = BANNER.replace("csi.proto", "pluginregistration.proto");
+    let code = generated_types(files, &[], "pluginregistration.rs");
+    [banner.as_bytes(), &code].concat()
+}
+
 fn generated_types(
     files: tonic_prost_build::FileDescriptorSet,
     masked: &[prost_reflect::MessageDescriptor],
+    name: &str,
 ) -> Vec<u8> {
     let out = tempfile::tempdir().unwrap();
     tonic_prost_build::configure()
@@ -75,7 +89,7 @@ fn generated_types(
         .generate_default_stubs(true)
         .compile_fds(files)
         .unwrap();
-    fs::read(out.path().join("csi.v1.rs")).unwrap()
+    fs::read(out.path().join(name)).unwrap()
 }
 
 #[test]

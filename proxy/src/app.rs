@@ -77,6 +77,9 @@ const SUPERSET: Capabilities = Capabilities {
     expand: Expansion::ControllerAndNode,
     publish: true,
     topology: true,
+    modify: false,
+    groups: false,
+    block_metadata: false,
     orphans: true,
     exports: true,
 };
@@ -202,6 +205,9 @@ mod tests {
             expand,
             publish,
             topology,
+            modify,
+            groups,
+            block_metadata,
             orphans,
             exports,
         } = one;
@@ -220,6 +226,9 @@ mod tests {
             (clones, all.clones),
             (publish, all.publish),
             (topology, all.topology),
+            (modify, all.modify),
+            (groups, all.groups),
+            (block_metadata, all.block_metadata),
             (orphans, all.orphans),
             (exports, all.exports),
         ];
@@ -227,8 +236,11 @@ mod tests {
     }
 
     /// Those whose volumes are files and never disks.
-    const OF_FILES: [&str; 4] = [
+    const OF_FILES: [&str; 7] = [
         "local-hostpath",
+        "lustre-client",
+        "nfs-client",
+        "smb-client",
         "zfs-generic-nfs",
         "zfs-generic-smb",
         "zfs-local-dataset",

@@ -5,6 +5,7 @@ pub mod check;
 pub mod connections;
 pub mod exports;
 pub mod liveness_probe;
+pub mod migrate_values;
 pub mod orphans;
 mod selection;
 pub mod serve;

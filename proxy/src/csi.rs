@@ -7,5 +7,6 @@ mod encode;
 pub mod identity;
 pub mod node;
 pub mod plugin;
+pub mod registration;
 mod scoped_secrets;
 pub mod spec_version;

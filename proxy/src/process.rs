@@ -3,14 +3,17 @@
 use std::error::Error;
 use std::io::{self, Write};
 use std::panic;
+use std::path::{self, Path};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
+use csi_types::AbsolutePath;
 use node_utils::blocking::ThreadPool;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinError;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::telemetry::log::LogControl;
 
@@ -33,6 +36,25 @@ pub struct Signals {
     interrupt: Signal,
     more: Signal,
     less: Signal,
+    hangup: Signal,
+}
+
+/// See [`state_dir`].
+static STATE_DIR: OnceLock<AbsolutePath> = OnceLock::new();
+
+/// Keeps what has to survive a restart in the directory of the socket.
+pub(crate) fn keep_state_beside(socket: &Path) {
+    let dir = socket.parent().and_then(|dir| path::absolute(dir).ok());
+    let dir = dir.and_then(|dir| AbsolutePath::parse(dir.to_str()?).ok());
+    if let Some(dir) = dir {
+        let _ = STATE_DIR.set(dir);
+    }
+}
+
+/// Where this process keeps what has to survive its restart. Only a server has such a place: a command
+/// that tries something out leaves nothing behind.
+pub(crate) fn state_dir() -> Option<&'static AbsolutePath> {
+    STATE_DIR.get()
 }
 
 /// The memory of this process holds secrets: it is never written to disk.
@@ -46,6 +68,16 @@ pub fn forbid_core_dumps() {
     let _ = rustix::process::setrlimit(Resource::Core, none);
     // A limit of zero does not stop a handler that reads the dump from a pipe; this does.
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+}
+
+/// Raises the soft limit of open files to the hard one. The soft limit is low for the sake of programs
+/// that use `select`, which this one does not.
+pub fn raise_open_files() {
+    let mut limit = rustix::process::getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, limit) {
+        warn!(error = %error, "could not raise the limit of open files");
+    }
 }
 
 /// A panic becomes a line of the log. Of its text only one that stands in the source is kept: any
@@ -144,10 +176,12 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             more: signal(SignalKind::user_defined1())?,
             less: signal(SignalKind::user_defined2())?,
+            hangup: signal(SignalKind::hangup())?,
         })
     }
 
-    /// Waits for a signal to stop, and changes the log's level for those that ask for that.
+    /// Waits for a signal to stop, and changes the log's level for those that ask for that. SIGHUP is
+    /// ignored: files of connections are read again by themselves, and nothing else can be reloaded.
     pub async fn stop(&mut self, log: &LogControl) -> &'static str {
         loop {
             let verbosity = tokio::select! {
@@ -155,6 +189,10 @@ impl Signals {
                 _ = self.interrupt.recv() => return "SIGINT",
                 _ = self.more.recv() => log.raise(),
                 _ = self.less.recv() => log.lower(),
+                _ = self.hangup.recv() => {
+                    info!("ignored SIGHUP: restart the process to read the configuration again");
+                    continue;
+                }
             };
             info!(verbosity = verbosity.as_str(), "the log level has changed");
         }

@@ -80,6 +80,14 @@ pub(crate) struct Subject {
     pub(crate) volume: Option<String>,
     /// The id, or the name, of the snapshot.
     pub(crate) snapshot: Option<String>,
+    /// The handle of what a new volume is filled with.
+    pub(crate) source: Option<String>,
+    /// The wanted size in bytes.
+    pub(crate) size: Option<u64>,
+    /// The namespace and the name of the claim, where the provisioner tells them.
+    pub(crate) claim: Option<String>,
+    /// Where on the node.
+    pub(crate) path: Option<String>,
 }
 
 /// A call that has begun, until it is answered.
@@ -122,12 +130,12 @@ impl Runner {
         let result = caught(rpc, answer);
         let code = match &result {
             Ok(_) => {
-                debug!(rpc = rpc.name(), code = %code_name(Code::Ok), "answered");
+                debug!(rpc = rpc.name(), code = %code_name(Code::Ok), "{} succeeded", rpc.name());
                 Code::Ok
             }
             Err(error) => {
                 let _span = error_span!("rpc", rpc = rpc.name()).entered();
-                entry.log_failure(error, false)
+                entry.log_failure(error)
             }
         };
         measured.ended(code);
@@ -151,6 +159,10 @@ impl Runner {
             connection = field::Empty,
             volume = field::Empty,
             snapshot = field::Empty,
+            source = field::Empty,
+            size = field::Empty,
+            claim = field::Empty,
+            path = field::Empty,
         );
         let task = self.clone().conduct(rpc, prepare, sender);
         let mut work = DetachOnDrop::new(self.tracker.track_future(task.instrument(span)));
@@ -176,7 +188,7 @@ impl Runner {
     ) {
         let entry = Entry::new(rpc);
         let mut measured = self.metrics.rpc(rpc.name());
-        debug!("begun");
+        debug!("{} started", rpc.name());
         let patience = self.deadlines.of(rpc) / 2;
         let unopened = match rpc {
             Rpc::CreateVolume => may_have_begun,
@@ -257,12 +269,12 @@ impl Runner {
         result: Result<T, Error>,
         measured: Option<RpcInFlight>,
     ) {
-        let abandoned = answer.is_closed();
         let code = match &result {
-            Ok(_) => entry.log_success(abandoned),
-            Err(error) => entry.log_failure(error, abandoned),
+            Ok(_) => entry.log_success(),
+            Err(error) => entry.log_failure(error),
         };
-        if abandoned {
+        if answer.is_closed() {
+            info!("the client of {} left before the answer", entry.rpc.name());
             self.metrics.rpc_abandoned(entry.rpc.name());
         }
         if let Some(measured) = measured {
@@ -322,12 +334,23 @@ impl<T> Job<T> {
 // === impl Subject ===
 
 impl Subject {
-    fn record(&self) {
+    /// Puts what is known into every later line of the call.
+    pub(crate) fn record(&self) {
         let span = Span::current();
         if !self.connection.is_empty() {
             span.record("connection", &*self.connection);
         }
-        for (name, value) in [("volume", &self.volume), ("snapshot", &self.snapshot)] {
+        if let Some(size) = self.size {
+            span.record("size", size);
+        }
+        let texts = [
+            ("volume", &self.volume),
+            ("snapshot", &self.snapshot),
+            ("source", &self.source),
+            ("claim", &self.claim),
+            ("path", &self.path),
+        ];
+        for (name, value) in texts {
             if let Some(value) = value {
                 span.record(name, field::display(printable(value)));
             }
@@ -355,37 +378,48 @@ impl Entry {
         (self.begun.elapsed().as_secs_f64() * 1e6).round() / 1e3
     }
 
-    fn log_success(&self, abandoned: bool) -> Code {
-        let duration_ms = self.milliseconds();
-        info!(code = %code_name(Code::Ok), duration_ms, abandoned, "done");
+    /// Calls that change something are logged at info, questions at debug: those come many times a minute.
+    fn log_success(&self) -> Code {
+        let (rpc, duration_ms) = (self.rpc.name(), self.milliseconds());
+        let code = code_name(Code::Ok);
+        if self.rpc.changes() {
+            info!(%code, duration_ms, "{rpc} succeeded");
+        } else {
+            debug!(%code, duration_ms, "{rpc} succeeded");
+        }
         Code::Ok
     }
 
-    fn log_failure(&self, error: &Error, abandoned: bool) -> Code {
+    fn log_failure(&self, error: &Error) -> Code {
+        let rpc = self.rpc.name();
         let code = status::code(error.kind(), error.effect(), self.rpc.group());
         let (name, duration_ms) = (code_name(code), self.milliseconds());
         let text = status::message(error);
         match (error.kind(), error.effect()) {
             (Kind::Internal, _) => {
-                error!(code = %name, duration_ms, abandoned, error = %text, "failed");
+                error!(code = %name, duration_ms, error = %text, "{rpc} failed");
             }
             (Kind::Unreachable | Kind::Timeout | Kind::Denied | Kind::OutOfSpace, _)
             | (_, Effect::Possible) => {
-                warn!(code = %name, duration_ms, abandoned, error = %text, "failed");
+                warn!(code = %name, duration_ms, error = %text, "{rpc} failed");
             }
-            _ => info!(code = %name, duration_ms, abandoned, error = %text, "refused"),
+            // A pod waits for it, and its author may have no access to the events of the pod.
+            _ if matches!(self.rpc.group(), RpcGroup::Node | RpcGroup::Attach) => {
+                warn!(code = %name, duration_ms, error = %text, "{rpc} was refused");
+            }
+            _ => info!(code = %name, duration_ms, error = %text, "{rpc} was refused"),
         }
         code
     }
 
-    /// The end of work whose caller was told long ago that its deadline had passed.
+    /// The end of work whose caller has long been answered with `DEADLINE_EXCEEDED`.
     fn log_late<T>(&self, result: &Result<T, Error>) {
-        let duration_ms = self.milliseconds();
+        let (rpc, duration_ms) = (self.rpc.name(), self.milliseconds());
         match result {
-            Ok(_) => warn!(duration_ms, "done, after its deadline"),
+            Ok(_) => warn!(duration_ms, "{rpc} succeeded after its deadline"),
             Err(error) => {
                 let error = status::message(error);
-                warn!(duration_ms, %error, "failed, after its deadline");
+                warn!(duration_ms, %error, "{rpc} failed after its deadline");
             }
         }
     }

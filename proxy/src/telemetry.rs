@@ -3,3 +3,4 @@
 pub mod admin;
 pub mod log;
 pub mod metrics;
+pub(crate) mod sampled;

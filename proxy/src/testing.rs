@@ -17,12 +17,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use csi_types::attachment::Hostpath;
-use csi_types::{AbsolutePath, Attachment, VolumeCapability};
+use csi_types::{AbsolutePath, Attachment};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
-    CreateVolume, Driver, Effect, Error, Expanded, Expansion, Found, Kind, NodeId, Page,
-    PageRequest, PageToken, Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source,
+    AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CapacityReporter,
+    CreateSnapshot, CreateVolume, Driver, Effect, Error, Expanded, Expander, Expansion, Found,
+    Kind, Lister, Modifier, NodeId, Page, PageRequest, PageToken, Parameters, PublishRequest,
+    Published, Publisher, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Snapshots, Source,
     Topology, Volume, VolumeId, VolumeName,
 };
 use node_utils::{Node, NodeConfig};
@@ -66,6 +67,8 @@ struct State {
     begun: BTreeSet<VolumeId>,
     trouble: Option<Trouble>,
     nodes: Vec<String>,
+    /// The one mutable parameter of volumes.
+    speeds: BTreeMap<VolumeId, String>,
     entered: u64,
 }
 
@@ -97,6 +100,9 @@ pub(crate) const EVERYTHING: Capabilities = Capabilities {
     expand: Expansion::Controller,
     publish: false,
     topology: true,
+    modify: false,
+    groups: false,
+    block_metadata: false,
     orphans: false,
     exports: false,
 };
@@ -165,6 +171,12 @@ impl Memory {
     /// How many verbs were asked for.
     pub(crate) fn asked(&self) -> u64 {
         self.state().entered
+    }
+
+    /// The mutable parameter of a volume.
+    pub(crate) fn speed(&self, id: &str) -> Option<String> {
+        let id = VolumeId::parse(id).expect("id");
+        self.state().speeds.get(&id).cloned()
     }
 
     /// Which nodes were let in (`+`) and shut out (`-`).
@@ -294,10 +306,6 @@ impl Driver for Memory {
         "memory"
     }
 
-    fn capabilities(&self) -> Capabilities {
-        self.can
-    }
-
     fn access_rules(&self) -> AccessRules {
         AccessRules::filesystem(&[])
     }
@@ -350,16 +358,10 @@ impl Driver for Memory {
         Ok(())
     }
 
-    async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
+    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
         if !self.can.get_volume {
             return Err(self.unsupported("get volume"));
         }
-        self.enter(call).await?;
-        let found = self.state().volumes.get(id).cloned();
-        found.ok_or_else(|| Error::not_found(format!("volume `{id}`")))
-    }
-
-    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
         match self.get_volume(call, id).await {
             Err(error) if error.kind() == Kind::NotFound && self.state().begun.contains(id) => {
                 Ok(Found::Begun)
@@ -368,11 +370,63 @@ impl Driver for Memory {
         }
     }
 
+    fn makes_volumes(&self) -> bool {
+        self.can.volumes
+    }
+
+    fn clones_volumes(&self) -> bool {
+        self.can.clones
+    }
+
+    fn lister(&self) -> Option<&dyn Lister> {
+        self.can.get_volume.then_some(self)
+    }
+
+    fn expander(&self) -> Option<&dyn Expander> {
+        (self.can.expand != Expansion::None).then_some(self)
+    }
+
+    fn capacity_reporter(&self) -> Option<&dyn CapacityReporter> {
+        self.can.capacity.then_some(self)
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        self.can.snapshots.then_some(self)
+    }
+
+    fn modifier(&self) -> Option<&dyn Modifier> {
+        self.can.modify.then_some(self)
+    }
+
+    fn publisher(&self) -> Option<&dyn Publisher> {
+        self.can.publish.then_some(self)
+    }
+
+    fn node_topology(&self) -> Option<Topology> {
+        self.can.topology.then(|| Topology::node("node-1"))
+    }
+}
+
+#[async_trait::async_trait]
+impl Lister for Memory {
+    async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
+        self.enter(call).await?;
+        let found = self.state().volumes.get(id).cloned();
+        found.ok_or_else(|| Error::not_found(format!("volume `{id}`")))
+    }
+
     async fn list_volumes(&self, call: &Call, wanted: &PageRequest) -> Result<Page<Volume>, Error> {
         self.enter(call).await?;
         let state = self.state();
         let all = state.volumes.iter().map(|(id, v)| (id.as_str(), v.clone()));
         page(&all.collect(), wanted)
+    }
+}
+
+#[async_trait::async_trait]
+impl Expander for Memory {
+    fn node_expands(&self) -> bool {
+        self.can.expand == Expansion::ControllerAndNode
     }
 
     async fn expand_volume(
@@ -387,7 +441,10 @@ impl Driver for Memory {
             node_expansion_required: false,
         })
     }
+}
 
+#[async_trait::async_trait]
+impl CapacityReporter for Memory {
     async fn capacity(&self, call: &Call, _: &CapacityQuery) -> Result<Capacity, Error> {
         self.enter(call).await?;
         Ok(Capacity {
@@ -396,7 +453,10 @@ impl Driver for Memory {
             minimum_volume_size: None,
         })
     }
+}
 
+#[async_trait::async_trait]
+impl Snapshots for Memory {
     async fn create_snapshot(
         &self,
         call: &Call,
@@ -448,17 +508,18 @@ impl Driver for Memory {
             wanted,
         )
     }
+}
 
+#[async_trait::async_trait]
+impl Publisher for Memory {
     async fn publish_volume(
         &self,
         call: &Call,
-        _: &VolumeId,
-        node: &NodeId,
-        _: &VolumeCapability,
-    ) -> Result<(), Error> {
+        request: &PublishRequest<'_>,
+    ) -> Result<Published, Error> {
         self.enter(call).await?;
-        self.state().nodes.push(format!("+{node}"));
-        Ok(())
+        self.state().nodes.push(format!("+{}", request.node.id));
+        Ok(Published::default())
     }
 
     async fn unpublish_volume(
@@ -472,8 +533,27 @@ impl Driver for Memory {
         self.state().nodes.push(format!("-{node}"));
         Ok(())
     }
+}
 
-    fn node_topology(&self) -> Option<Topology> {
-        Some(Topology::node("node-1"))
+#[async_trait::async_trait]
+impl Modifier for Memory {
+    fn mutable_keys(&self) -> &'static [&'static str] {
+        &["speed"]
+    }
+
+    async fn modify_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        parameters: &Parameters,
+    ) -> Result<(), Error> {
+        self.get_volume(call, id).await?;
+        let speed = parameters.raw().get("speed").cloned().unwrap_or_default();
+        if speed.is_empty() {
+            return Err(Error::invalid("parameter `speed`").because("it is empty"));
+        }
+        call.changing();
+        self.state().speeds.insert(id.clone(), speed);
+        Ok(())
     }
 }

@@ -29,6 +29,15 @@ pub fn mounts() -> io::Result<()> {
     Ok(())
 }
 
+/// The same by another crate.
+pub fn sys_mounts() -> io::Result<()> {
+    sys_mount::Mount::builder().mount("a", "b")?;
+    sys_mount::Mount::builder().mount_autodrop("a", "b", sys_mount::UnmountFlags::empty())?;
+    sys_mount::Mount::new("a", "b")?;
+    sys_mount::unmount("b", sys_mount::UnmountFlags::empty())?;
+    Ok(())
+}
+
 /// The new mount calls.
 pub fn new_mounts(fd: BorrowedFd<'_>) -> io::Result<()> {
     m::fsopen("a", m::FsOpenFlags::empty())?;

@@ -30,6 +30,11 @@ pub use expand::{Environment, NoEnvironment, ProcessEnvironment};
 pub use finding::{Finding, Severity};
 pub use node_options::{NodeOptions, NodeSettings};
 
+/// Parses YAML that is no configuration, within the same budgets and with nothing expanded.
+pub fn plain_yaml(text: &str) -> Result<serde_json::Value, ConfigError> {
+    yaml::parse(text)
+}
+
 /// The largest document, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
 /// The deepest nesting of a document.

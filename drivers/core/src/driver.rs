@@ -2,30 +2,33 @@
 //!
 //! A driver knows its storage and nothing of gRPC, connections or other drivers. Every method runs
 //! to its end even if the caller goes away, may be called again with the same arguments at any
-//! time, and finds all state in the backend: what a killed process left behind, a retry completes.
+//! time, and finds all state in the backend: a retry completes what a killed process left behind.
+//!
+//! [`Driver`] is what every driver has. Everything else is a facet: a trait of its own, returned by
+//! an accessor. What is advertised to the orchestrator is computed from the facets that are there,
+//! so a driver cannot advertise what it lacks, and a new RPC costs existing drivers nothing.
+
+mod facets;
+mod verbs;
 
 use std::fmt::Debug;
-use std::time::SystemTime;
 
 use async_trait::async_trait;
 use csi_types::{Access, AccessMode, Attachment, VolumeCapability};
 
+pub use self::facets::{
+    BlockMetadata, BlockRange, BlockRanges, CapacityReporter, Expander, Exports, GroupSnapshot,
+    Groups, Lister, Maintenance, Modifier, PublishRequest, Published, Publisher, Snapshots,
+    Transfer,
+};
 use crate::call::Call;
 use crate::error::Error;
-use crate::flow::{CopyTag, Form, Outflow};
-use crate::orphan::Orphan;
 use crate::parameters::Parameters;
-use crate::text::{NodeId, SnapshotId, VolumeId, VolumeName};
+use crate::text::{VolumeId, VolumeName};
 use crate::topology::Topology;
-use crate::volume::{
-    BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Expanded, Found, Page,
-    PageRequest, Snapshot, SnapshotFilter, Source, Volume,
-};
+use crate::volume::{BackendIdentity, CreateVolume, Found, Volume};
 
-/// The verbs that a driver has; what is advertised to the orchestrator follows from this value.
-///
-/// The contract suite (`testing` feature) proves that a verb is in here exactly when its method is
-/// not the default one.
+/// The verbs that a driver has, computed from its facets by `<dyn Driver>::capabilities`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -54,9 +57,15 @@ pub struct Capabilities {
     pub publish: bool,
     /// Volumes of this driver are reachable from some nodes only.
     pub topology: bool,
-    /// `orphans`, `remove_orphan`. No orchestrator is told.
+    /// `modify_volume`.
+    pub modify: bool,
+    /// Snapshots of several volumes at one moment.
+    pub groups: bool,
+    /// Allocated and changed ranges of snapshots.
+    pub block_metadata: bool,
+    /// `orphans`, `remove_orphan`: for operators only.
     pub orphans: bool,
-    /// `is_exported`, `repair_export`. No orchestrator is told.
+    /// `is_exported`, `repair_export`: for operators only.
     pub exports: bool,
 }
 
@@ -69,6 +78,8 @@ pub enum Expansion {
     Controller,
     /// In the backend, while in use, and then on the node.
     ControllerAndNode,
+    /// On the node that has the volume, where `expand_volume` is called: the volume is storage of that node.
+    Node,
 }
 
 /// The ways in which volumes of a driver can be used.
@@ -88,24 +99,21 @@ pub struct AccessRules {
 
 /// The controller half of one kind of backend.
 ///
-/// About every verb:
+/// About every verb, here and in the facets:
 /// - it may return `Invalid`, `Unreachable`, `Timeout`, `Denied`, `Internal` besides what it names;
 /// - it calls [`Call::changing`] before its first change and [`Call::check`] in long work;
 /// - "already so" is success; an outcome that was not seen is never success.
 ///
-/// About threads: what may block is done with [`node_utils::blocking::spawn_on_account`], in the task
-/// that called the verb. Threads are counted by whom the task works for, and that is not known in a task
-/// of its own (`tokio::spawn`), in `spawn_blocking` or in `tokio::fs`: there one connection that hangs
-/// could take the threads of all. A task of its own may keep a session; it must not block.
+/// About threads: what may block runs in `node_utils::blocking::spawn_on_account`, in the task that
+/// called the verb. Threads are counted per connection, and a task of its own (`tokio::spawn`),
+/// `spawn_blocking` and `tokio::fs` have no connection: there, one connection that hangs could take
+/// the threads of all. A task of its own may keep a session; it must not block.
 ///
 /// A value is dropped on a thread that may block, outside of the runtime.
 #[async_trait]
 pub trait Driver: Send + Sync + Debug {
     /// The value of `driver:` in the configuration, verbatim.
     fn kind(&self) -> &str;
-
-    /// The verbs it has. Fixed for the life of the value.
-    fn capabilities(&self) -> Capabilities;
 
     /// The ways in which its volumes can be used.
     fn access_rules(&self) -> AccessRules;
@@ -115,7 +123,25 @@ pub trait Driver: Send + Sync + Debug {
         self.access_rules()
     }
 
-    /// What is said about a verb that this driver does not have.
+    /// Refuses an attachment that this driver does not make for the volume `id`. Nodes call it: a volume
+    /// context may have been written by hand. Every kind is accepted if the driver makes no attachments.
+    fn check_attachment(&self, id: &VolumeId, attachment: &Attachment) -> Result<(), Error> {
+        match self.longest_attachment() {
+            Some(own) if own.kind() != attachment.kind() => Err(Error::invalid(format!(
+                "attach volume `{id}` as `{}`",
+                attachment.kind()
+            ))
+            .advise(format!(
+                "the driver `{}` of this process attaches volumes as `{}`; use the driver `node-manual` for \
+                 volumes that are described by hand",
+                self.kind(),
+                own.kind()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The error for a verb that this driver does not have.
     fn unsupported(&self, verb: &'static str) -> Error {
         Error::unsupported(verb)
     }
@@ -129,6 +155,11 @@ pub trait Driver: Send + Sync + Debug {
     /// Whether the backend can be used, found out without changing it. Each problem is one error.
     async fn probe(&self, call: &Call) -> Vec<Error>;
 
+    /// Whether it makes volumes at all. Without, create, delete and find are `Unsupported`.
+    fn makes_volumes(&self) -> bool {
+        true
+    }
+
     /// Makes a volume. Idempotent by `request.id`.
     ///
     /// `Conflict`: it exists and was made from another request. `NotFound`: the source does not
@@ -136,171 +167,88 @@ pub trait Driver: Send + Sync + Debug {
     /// a volume that is not complete is never returned and never listed.
     async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error>;
 
-    /// The forms in which it gives its volumes and snapshots to other connections. Fixed for the life of
-    /// the value; empty where it has no [`Driver::outflow`].
-    fn gives(&self) -> &'static [Form] {
-        &[]
-    }
-
-    /// The forms in which it takes the content of other connections; empty where it has no
-    /// [`Driver::inflow`].
-    fn takes(&self) -> &'static [Form] {
-        &[]
-    }
-
-    /// The content of one of its own for the copy `tag` in another connection. Touches nothing, and says
-    /// nothing yet of whether the source exists.
-    fn outflow(&self, _source: &Source, _tag: &CopyTag) -> Result<Box<dyn Outflow + '_>, Error> {
-        Err(self.unsupported("give content to another connection"))
-    }
-
-    /// Makes a volume of what another connection holds: `request.source` names that, `from` gives it.
-    /// All of [`Driver::create_volume`] holds. A volume that is there already and whole is answered for
-    /// without a look at `from`; one that is not has its name only once the whole stream was taken and
-    /// both ends have said so. What was cut off goes on at the next call, or begins again; a deletion
-    /// takes it away.
-    async fn inflow(
-        &self,
-        _call: &Call,
-        _request: &CreateVolume,
-        _from: &dyn Outflow,
-    ) -> Result<Volume, Error> {
-        Err(self.unsupported("fill a volume from another connection"))
-    }
-
     /// Removes a volume. One that does not exist is removed. Snapshots survive, or `Busy`, and then
     /// the volume is unaltered.
     async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error>;
 
-    /// A volume by its id. `NotFound`.
-    async fn get_volume(&self, _call: &Call, _id: &VolumeId) -> Result<Volume, Error> {
-        Err(self.unsupported("get volume"))
-    }
-
-    /// Whether a volume exists: what `ValidateVolumeCapabilities`, and a class over several connections,
-    /// need of every driver. `NotFound` says that nothing will ever come of its name unless somebody
-    /// makes it: a driver whose cut creations leave something under it, or go on by themselves, answers
-    /// [`Found::Begun`] for those, or else they would be made a second time elsewhere.
+    /// Whether a volume exists: needed by `ValidateVolumeCapabilities`, and by a class over several
+    /// connections. `NotFound` promises that nothing of that name will appear unless another call
+    /// makes it: a driver whose interrupted creations leave something, or go on by themselves,
+    /// answers [`Found::Begun`] for those, or they would be made a second time elsewhere.
     async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
-        self.get_volume(call, id).await.map(|_| Found::Whole)
+        match self.lister() {
+            Some(lister) => lister.get_volume(call, id).await.map(|_| Found::Whole),
+            None => Err(self.unsupported("find volume")),
+        }
     }
 
-    /// Volumes, sorted so that pages neither lose nor repeat one that exists all the while.
-    /// `Pending` for a token that is not ours.
-    async fn list_volumes(&self, _call: &Call, _page: &PageRequest) -> Result<Page<Volume>, Error> {
-        Err(self.unsupported("list volumes"))
+    /// Snapshots, and volumes from snapshots.
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        None
     }
 
-    /// Grows a volume to at least the required size; one that is large enough stays as it is. Never
-    /// shrinks. `NotFound`, `OutOfRange`.
-    async fn expand_volume(
-        &self,
-        _call: &Call,
-        _id: &VolumeId,
-        _size: crate::size::SizeRange,
-    ) -> Result<Expanded, Error> {
-        Err(self.unsupported("expand volume"))
+    /// Whether a volume can be made from another volume.
+    fn clones_volumes(&self) -> bool {
+        false
     }
 
-    /// Free space, without side effect.
-    async fn capacity(&self, _call: &Call, _query: &CapacityQuery) -> Result<Capacity, Error> {
-        Err(self.unsupported("capacity"))
+    /// Volumes by id, and lists of them.
+    fn lister(&self) -> Option<&dyn Lister> {
+        None
     }
 
-    /// Takes a snapshot. Idempotent by name and source. `Conflict`: the name is taken by a snapshot
-    /// of another volume. `NotFound`: no such volume. It exists whole or not at all.
-    async fn create_snapshot(
-        &self,
-        _call: &Call,
-        _request: &CreateSnapshot,
-    ) -> Result<Snapshot, Error> {
-        Err(self.unsupported("create snapshot"))
+    /// Growing volumes.
+    fn expander(&self) -> Option<&dyn Expander> {
+        None
     }
 
-    /// Removes a snapshot. One that does not exist is removed. `Busy` while something needs it.
-    async fn delete_snapshot(&self, _call: &Call, _id: &SnapshotId) -> Result<(), Error> {
-        Err(self.unsupported("delete snapshot"))
+    /// Free space.
+    fn capacity_reporter(&self) -> Option<&dyn CapacityReporter> {
+        None
     }
 
-    /// A snapshot by its id. `NotFound`.
-    async fn get_snapshot(&self, _call: &Call, _id: &SnapshotId) -> Result<Snapshot, Error> {
-        Err(self.unsupported("get snapshot"))
+    /// Letting nodes reach a volume, and stopping them.
+    fn publisher(&self) -> Option<&dyn Publisher> {
+        None
     }
 
-    /// Snapshots, sorted like [`Driver::list_volumes`].
-    async fn list_snapshots(
-        &self,
-        _call: &Call,
-        _filter: &SnapshotFilter,
-        _page: &PageRequest,
-    ) -> Result<Page<Snapshot>, Error> {
-        Err(self.unsupported("list snapshots"))
+    /// Changing volumes that exist.
+    fn modifier(&self) -> Option<&dyn Modifier> {
+        None
     }
 
-    /// Lets a node reach a volume. Idempotent by both.
-    async fn publish_volume(
-        &self,
-        _call: &Call,
-        _id: &VolumeId,
-        _node: &NodeId,
-        _capability: &VolumeCapability,
-    ) -> Result<(), Error> {
-        Err(self.unsupported("publish volume"))
+    /// Snapshots of several volumes at one moment.
+    fn groups(&self) -> Option<&dyn Groups> {
+        None
     }
 
-    /// Stops a node (or, without one, every node) from reaching a volume; returns once that is
-    /// proved.
-    async fn unpublish_volume(
-        &self,
-        _call: &Call,
-        _id: &VolumeId,
-        _node: Option<&NodeId>,
-    ) -> Result<(), Error> {
-        Err(self.unsupported("unpublish volume"))
+    /// Allocated and changed ranges of snapshots.
+    fn block_metadata(&self) -> Option<&dyn BlockMetadata> {
+        None
     }
 
-    /// What was made before that time, is provably ours, and that nobody owns: no volume or snapshot that
-    /// was ever returned, nothing that one of these needs, and nothing that is being made, as far as the
-    /// backend shows it. Sorted like [`Driver::list_volumes`]; a page may be empty before the last one.
-    async fn orphans(
-        &self,
-        _call: &Call,
-        _before: SystemTime,
-        _page: &PageRequest,
-    ) -> Result<Page<Orphan>, Error> {
-        Err(self.unsupported("list orphans"))
+    /// Content to and from other connections.
+    fn transfer(&self) -> Option<&dyn Transfer> {
+        None
     }
 
-    /// Removes an orphan. One that does not exist is removed. `Conflict`: it is none, or none any more,
-    /// and nothing was changed. `Busy`: something needs it.
-    async fn remove_orphan(
-        &self,
-        _call: &Call,
-        _before: SystemTime,
-        _orphan: &Orphan,
-    ) -> Result<(), Error> {
-        Err(self.unsupported("remove orphans"))
+    /// What the backend holds of ours that no call asks for any more.
+    fn maintenance(&self) -> Option<&dyn Maintenance> {
+        None
     }
 
-    /// Whether the backend still exports a volume as it should, found out without changing anything.
-    /// `NotFound`: also one that another connection exports.
-    async fn is_exported(&self, _call: &Call, _id: &VolumeId) -> Result<bool, Error> {
-        Err(self.unsupported("look at exports"))
+    /// Exports that the backend may have lost.
+    fn exports(&self) -> Option<&dyn Exports> {
+        None
     }
 
-    /// Puts back what the backend has lost of a volume's export: after it started anew without a saved
-    /// configuration, say. `NotFound`: also one that another connection exports.
-    async fn repair_export(&self, _call: &Call, _id: &VolumeId) -> Result<(), Error> {
-        Err(self.unsupported("repair exports"))
-    }
-
-    /// The longest way to a volume that this driver may give out, if it knows: a context has little room,
-    /// and one that would not fit is refused before there is a volume.
+    /// The longest attachment that this driver may give out, if it knows: a context has little
+    /// room, and one that would not fit is refused before there is a volume.
     fn longest_attachment(&self) -> Option<Attachment> {
         None
     }
 
-    /// The topology that a node reports for this driver's sake, `None` without one.
+    /// The topology that a node reports for this driver, `None` without one.
     fn node_topology(&self) -> Option<Topology> {
         None
     }
@@ -322,6 +270,9 @@ impl Capabilities {
         expand: Expansion::None,
         publish: false,
         topology: false,
+        modify: false,
+        groups: false,
+        block_metadata: false,
         orphans: false,
         exports: false,
     };

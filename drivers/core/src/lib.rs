@@ -9,11 +9,11 @@ pub mod config;
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
 pub mod driver;
-pub mod flow;
 pub mod naming;
 pub mod orphan;
 pub mod parameters;
 pub mod template;
+pub mod transfer;
 pub mod volume;
 
 pub use call::Call;
@@ -23,10 +23,14 @@ pub use csi_types::{
     NodeId, SizeRange, SnapshotId, SnapshotName, Topology, TopologyRequirement, VolumeId,
     VolumeName, size, topology,
 };
-pub use driver::{AccessRules, Capabilities, Driver, Expansion};
-pub use flow::Outflow;
+pub use driver::{
+    AccessRules, BlockMetadata, BlockRange, BlockRanges, Capabilities, CapacityReporter, Driver,
+    Expander, Expansion, Exports, GroupSnapshot, Groups, Lister, Maintenance, Modifier,
+    PublishRequest, Published, Publisher, Snapshots, Transfer,
+};
 pub use orphan::{Orphan, OrphanKind};
 pub use parameters::Parameters;
+pub use transfer::{ExportStream, TransferFormat};
 pub use volume::{
     BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Elsewhere, Expanded,
     Found, Page, PageRequest, PageToken, Secrets, Snapshot, SnapshotFilter, Source, Volume,

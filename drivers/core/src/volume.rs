@@ -46,7 +46,7 @@ pub enum Source {
     Snapshot(SnapshotId),
     /// The present content of another volume.
     Volume(VolumeId),
-    /// What another connection holds. It comes by [`crate::Driver::inflow`] and in no other way.
+    /// What another connection holds. It comes by [`crate::Transfer::import`] and in no other way.
     Elsewhere(Elsewhere),
 }
 

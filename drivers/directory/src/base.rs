@@ -163,7 +163,7 @@ impl Base {
             Err(error) if error.kind() == BeneathErrorKind::NotFound => None,
             Err(error) => {
                 let kind = match error.kind() {
-                    BeneathErrorKind::Denied => Kind::Denied,
+                    BeneathErrorKind::Denied => Kind::Internal,
                     _ => Kind::Unreachable,
                 };
                 return Err(Error::new(kind, self.doing()).because(error).advise(
@@ -401,6 +401,21 @@ impl Base {
             _ => Kind::Unreachable,
         };
         Error::new(kind, self.doing()).because(why).advise(advice)
+    }
+}
+
+/// Removes what a process left that was killed while it made the marker.
+pub(crate) fn remove_leftovers(root: &Root) -> Result<(), Errno> {
+    if [MARKER_LOCK, MARKER_NEW]
+        .iter()
+        .all(|name| disk::is_absent(root, *name))
+    {
+        return Ok(());
+    }
+    let _lock = LockFile::take(root.as_fd(), MARKER_LOCK)?;
+    match rustix::fs::unlinkat(root, MARKER_NEW, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        done => done,
     }
 }
 

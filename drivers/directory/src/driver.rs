@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use driver_core::config::{ConfigError, Document};
-use driver_core::flow::{CopyTag, Form, Outflow};
 use driver_core::naming::VolumeNaming;
 use driver_core::parameters::Scope;
+use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
-    AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
-    CreateVolume, Driver, Error, Expanded, Expansion, Kind, NodeId, Page, PageRequest, Parameters,
-    SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Topology, Volume, VolumeId,
-    VolumeName,
+    AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateSnapshot,
+    CreateVolume, Driver, Error, Expanded, Expander, Kind, Lister, NodeId, Page, PageRequest,
+    Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Snapshots, Source, Topology,
+    Transfer, Volume, VolumeId, VolumeName,
 };
 
 use csi_types::{AbsolutePath, Attachment};
@@ -22,10 +22,6 @@ use crate::kind::DirectoryKind;
 use crate::store::Store;
 use crate::transfer;
 use crate::volumes::Directories;
-
-/// The kind `local-hostpath`, for callers that have no other.
-#[derive(Debug)]
-pub struct LocalHostpath;
 
 /// A driver whose volumes are directories below one base.
 #[derive(Debug)]
@@ -82,21 +78,6 @@ pub fn from_document(
     })
 }
 
-// === impl LocalHostpath ===
-
-impl LocalHostpath {
-    /// The value of `driver:`.
-    pub const KIND: &'static str = DirectoryKind::LocalHostpath.name();
-
-    /// Makes the driver without records; see [`from_document`].
-    pub fn from_document(
-        document: &Document,
-        node: &NodeId,
-    ) -> Result<DirectoryDriver, ConfigError> {
-        from_document(document, node, None)
-    }
-}
-
 // === impl DirectoryDriver ===
 
 impl DirectoryDriver {
@@ -141,24 +122,6 @@ impl Driver for DirectoryDriver {
         self.kind.name()
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            volumes: true,
-            list_volumes: true,
-            get_volume: true,
-            capacity: true,
-            snapshots: true,
-            list_snapshots: true,
-            get_snapshot: true,
-            clones: true,
-            expand: Expansion::Controller,
-            publish: false,
-            topology: self.directories.topology.is_some(),
-            orphans: false,
-            exports: false,
-        }
-    }
-
     fn access_rules(&self) -> AccessRules {
         AccessRules::filesystem(self.kind.fs_types())
     }
@@ -193,27 +156,6 @@ impl Driver for DirectoryDriver {
         .await
     }
 
-    fn gives(&self) -> &'static [Form] {
-        transfer::FORMS
-    }
-
-    fn takes(&self) -> &'static [Form] {
-        transfer::FORMS
-    }
-
-    fn outflow(&self, source: &Source, _: &CopyTag) -> Result<Box<dyn Outflow + '_>, Error> {
-        Ok(Box::new(transfer::ExportSource::new(self, source.clone())))
-    }
-
-    async fn inflow(
-        &self,
-        call: &Call,
-        request: &CreateVolume,
-        from: &dyn Outflow,
-    ) -> Result<Volume, Error> {
-        self.filled_from(call, request, from).await
-    }
-
     async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
         let id = id.clone();
         self.run(call, "deleting a volume", move |directories, call| {
@@ -222,6 +164,69 @@ impl Driver for DirectoryDriver {
         .await
     }
 
+    fn clones_volumes(&self) -> bool {
+        true
+    }
+
+    fn lister(&self) -> Option<&dyn Lister> {
+        Some(self)
+    }
+
+    fn expander(&self) -> Option<&dyn Expander> {
+        Some(self)
+    }
+
+    fn capacity_reporter(&self) -> Option<&dyn CapacityReporter> {
+        Some(self)
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        Some(self)
+    }
+
+    fn transfer(&self) -> Option<&dyn Transfer> {
+        Some(self)
+    }
+
+    fn check_attachment(&self, id: &VolumeId, attachment: &Attachment) -> Result<(), Error> {
+        self.directories.check_attachment(id, attachment)
+    }
+
+    fn longest_attachment(&self) -> Option<Attachment> {
+        Some(self.directories.longest_attachment())
+    }
+
+    fn node_topology(&self) -> Option<Topology> {
+        self.directories.topology.clone()
+    }
+}
+
+#[async_trait]
+impl Transfer for DirectoryDriver {
+    fn export_formats(&self) -> &'static [TransferFormat] {
+        transfer::FORMS
+    }
+
+    fn import_formats(&self) -> &'static [TransferFormat] {
+        transfer::FORMS
+    }
+
+    fn export(&self, source: &Source, _: &CopyTag) -> Result<Box<dyn ExportStream + '_>, Error> {
+        Ok(Box::new(transfer::ExportSource::new(self, source.clone())))
+    }
+
+    async fn import(
+        &self,
+        call: &Call,
+        request: &CreateVolume,
+        from: &dyn ExportStream,
+    ) -> Result<Volume, Error> {
+        self.filled_from(call, request, from).await
+    }
+}
+
+#[async_trait]
+impl Lister for DirectoryDriver {
     async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
         let id = id.clone();
         self.run(call, "looking at a volume", move |directories, _| {
@@ -237,6 +242,17 @@ impl Driver for DirectoryDriver {
         })
         .await
     }
+}
+
+#[async_trait]
+impl Expander for DirectoryDriver {
+    fn node_expands(&self) -> bool {
+        false
+    }
+
+    fn is_node_local(&self) -> bool {
+        self.directories.topology.is_some()
+    }
 
     async fn expand_volume(
         &self,
@@ -250,7 +266,10 @@ impl Driver for DirectoryDriver {
         })
         .await
     }
+}
 
+#[async_trait]
+impl CapacityReporter for DirectoryDriver {
     async fn capacity(&self, call: &Call, query: &CapacityQuery) -> Result<Capacity, Error> {
         let query = query.clone();
         self.run(call, "measuring free space", move |directories, _| {
@@ -258,7 +277,10 @@ impl Driver for DirectoryDriver {
         })
         .await
     }
+}
 
+#[async_trait]
+impl Snapshots for DirectoryDriver {
     async fn create_snapshot(
         &self,
         call: &Call,
@@ -299,13 +321,5 @@ impl Driver for DirectoryDriver {
             directories.list_snapshots(&filter, &page)
         })
         .await
-    }
-
-    fn longest_attachment(&self) -> Option<Attachment> {
-        Some(self.directories.longest_attachment())
-    }
-
-    fn node_topology(&self) -> Option<Topology> {
-        self.directories.topology.clone()
     }
 }

@@ -62,7 +62,6 @@ fn proves_undone(errno: Errno) -> bool {
 
 fn kind(errno: Errno) -> Kind {
     match errno {
-        Errno::ACCESS | Errno::PERM | Errno::ROFS => Kind::Denied,
         Errno::NOSPC | Errno::DQUOT => Kind::OutOfSpace,
         Errno::BUSY => Kind::Busy,
         Errno::STALE

@@ -28,5 +28,5 @@ mod volumes;
 
 pub use base::BaseError;
 pub use config::DirectoryConfig;
-pub use driver::{DirectoryDriver, LocalHostpath, from_document};
+pub use driver::{DirectoryDriver, from_document};
 pub use kind::{DirectoryKind, Location};

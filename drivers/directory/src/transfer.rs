@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use driver_core::flow::{Bookmark, Form, Measure, Outflow, Stream, Tree};
+use driver_core::transfer::{Bookmark, ExportInfo, ExportStream, Stream, TransferFormat, Tree};
 use driver_core::{Call, CreateVolume, Error, Source, Volume};
 
 use crate::driver::DirectoryDriver;
@@ -16,7 +16,7 @@ use crate::store::{Collection, Store};
 use crate::volumes::{Content, Directories, VolumeSpec};
 
 /// The only form that directories come in.
-pub(crate) const FORMS: &[Form] = &[Form::Tree];
+pub(crate) const FORMS: &[TransferFormat] = &[TransferFormat::Tree];
 
 /// A volume or a snapshot of one connection, for a copy in another one.
 #[derive(Debug)]
@@ -34,14 +34,14 @@ impl<'a> ExportSource<'a> {
 }
 
 #[async_trait]
-impl Outflow for ExportSource<'_> {
-    async fn measure(&self, call: &Call) -> Result<Measure, Error> {
+impl ExportStream for ExportSource<'_> {
+    async fn info(&self, call: &Call) -> Result<ExportInfo, Error> {
         let source = self.source.clone();
         let look = move |directories: &Directories, _: &Call| directories.copy_source(&source);
         let copy_source = self.driver.run(call, "looking at a source", look).await?;
-        Ok(Measure {
-            form: Form::Tree,
-            least: copy_source.least,
+        Ok(ExportInfo {
+            format: TransferFormat::Tree,
+            minimum_size: copy_source.least,
             // To count it would be to walk it.
             bytes: None,
         })
@@ -78,7 +78,7 @@ impl DirectoryDriver {
         &self,
         call: &Call,
         request: &CreateVolume,
-        from: &dyn Outflow,
+        from: &dyn ExportStream,
     ) -> Result<Volume, Error> {
         let asked = request.clone();
         let known = self.run(call, "looking for a volume", move |directories, _| {
@@ -88,7 +88,7 @@ impl DirectoryDriver {
             return Ok(known);
         }
         let doing = || format!("creating volume {}", request.id);
-        let least = from.measure(call).await?.least;
+        let least = from.info(call).await?.minimum_size;
         let Stream::Tree(tree) = from.open(call, None).await? else {
             return Err(
                 Error::invalid(doing()).because("what it is filled with are no directories")
@@ -128,7 +128,7 @@ impl Directories {
         };
         let content = Content {
             dir: tree.dir(),
-            still_exists: &|| tree.is_still_there(),
+            still_exists: &|| tree.still_exists(),
             least,
             description,
         };

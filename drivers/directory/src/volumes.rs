@@ -81,6 +81,30 @@ impl Directories {
         self.layout.location.attachment(&dir)
     }
 
+    /// Refuses an attachment of another kind, and of a directory of the node that is not this volume.
+    pub(crate) fn check_attachment(
+        &self,
+        id: &VolumeId,
+        attachment: &Attachment,
+    ) -> Result<(), Error> {
+        let dir = VolumeDir::parse(id)?;
+        let own = self.layout.location.attachment(&dir);
+        let invalid = || Error::invalid(format!("attach volume `{id}` as its context says"));
+        match (&own, attachment) {
+            (Attachment::Hostpath(own), Attachment::Hostpath(other)) if own == other => Ok(()),
+            (Attachment::Hostpath(own), _) => Err(invalid().advise(format!(
+                "this driver attaches it as the directory `{}`; if the base was moved, keep \
+                 `shareBasePath` as it was with a bind mount",
+                own.path
+            ))),
+            // The server of an older volume may have had another name.
+            (own, other) if own.kind() == other.kind() => Ok(()),
+            (own, _) => {
+                Err(invalid().advise(format!("this driver attaches it as `{}`", own.kind())))
+            }
+        }
+    }
+
     fn volume(&self, dir: &VolumeDir, capacity: Option<u64>, source: Option<Source>) -> Volume {
         Volume {
             id: dir.id(),

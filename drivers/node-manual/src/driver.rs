@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use csi_types::Attachment;
 use driver_core::config::{ConfigError, Document};
 use driver_core::{
-    AccessRules, BackendIdentity, Call, Capabilities, CreateVolume, Driver, Error, Parameters,
-    Volume, VolumeId, VolumeName,
+    AccessRules, BackendIdentity, Call, CreateVolume, Driver, Error, Parameters, Volume, VolumeId,
+    VolumeName,
 };
 
 use crate::rules;
@@ -51,10 +51,6 @@ impl Driver for NodeManual {
         Self::KIND
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::NONE
-    }
-
     fn access_rules(&self) -> AccessRules {
         rules::of_any()
     }
@@ -78,6 +74,10 @@ impl Driver for NodeManual {
     /// There is no storage to ask: each volume names its own.
     async fn probe(&self, _: &Call) -> Vec<Error> {
         Vec::new()
+    }
+
+    fn makes_volumes(&self) -> bool {
+        false
     }
 
     async fn create_volume(&self, _: &Call, _: &CreateVolume) -> Result<Volume, Error> {

@@ -18,6 +18,9 @@ pub enum InvalidKey {
     /// Not a private key in PEM, OpenSSH or `PuTTY` format.
     #[error("this is no private key in a form that can be read (PEM, OpenSSH, PuTTY)")]
     Unreadable,
+    /// The name of a file instead of what is in it.
+    #[error("this is the path of a file: give the text of the private key itself")]
+    Path,
     /// The passphrase is missing.
     #[error("the private key is encrypted and no passphrase is given")]
     Encrypted,
@@ -40,6 +43,9 @@ impl Key {
         let passphrase = passphrase
             .map(ExposeSecret::expose_secret)
             .filter(|passphrase| !passphrase.is_empty());
+        if plain.expose_secret().starts_with(['/', '~']) {
+            return Err(InvalidKey::Path);
+        }
         match decode_secret_key(plain.expose_secret(), passphrase) {
             Ok(key) => Ok(Self(Arc::new(key))),
             Err(KeyError::KeyIsEncrypted) if passphrase.is_none() => Err(InvalidKey::Encrypted),

@@ -20,7 +20,7 @@ mod transfer;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use driver_core::flow::{Bookmark, Bytes};
+use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Effect, Error};
 use exec::{Command, Lock, Locked, Output, RunError, Runner};
 

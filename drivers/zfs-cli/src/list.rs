@@ -59,7 +59,7 @@ pub(super) fn command(tools: &ZfsTools, query: &ListQuery) -> Command {
 ///
 /// The first command gives a few rows for each object, of which awk makes one line if the last of
 /// them is as the rule wants it. Which rule holds is told by a line that begins with a tab, as no row
-/// does. What is in something comes after it, so whether it is empty is known at the end. HostPaths are
+/// does. What is in something comes after it, so whether it is empty is known at the end. `HostPaths` are
 /// compared as text of one width: numbers of ZFS are longer than awk counts. The second awk says
 /// where the page ends if it is not the last one: what is on the page may be gone when it is looked
 /// at, so nothing can be said by counting that. Each part says how it ended: a pipe tells of the last

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use driver_core::flow::{Bookmark, Bytes};
+use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{Call, Effect, Error, Kind};
 use exec::stream::InputAborted;
 use exec::{Command, InputStream, Lock, Locked, OutputStream, RunError, Runner};

@@ -10,7 +10,7 @@ mod common;
 mod fake;
 
 use async_trait::async_trait;
-use driver_core::flow::Bytes;
+use driver_core::transfer::Bytes;
 use driver_core::{BackendIdentity, Error};
 use driver_zfs::backend::{Backend as _, Incoming};
 use driver_zfs::name::SnapshotRef;

@@ -24,8 +24,9 @@ use std::time::Duration;
 
 use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::{
-    Call, CreateSnapshot, CreateVolume, Driver, Kind, PageRequest, Parameters, SizeRange,
-    SnapshotName, Source, TopologyRequirement, VolumeId, VolumeName,
+    Call, CreateSnapshot, CreateVolume, Driver, Expander as _, Kind, Lister as _, PageRequest,
+    Parameters, SizeRange, SnapshotName, Snapshots as _, Source, TopologyRequirement, VolumeId,
+    VolumeName,
 };
 use driver_zfs::observed::VolumeKind;
 use ground::{Ground, zfs};

@@ -212,7 +212,7 @@ impl DiskExport {
         }))
     }
 
-    /// Lets in these access_list and nobody else, least of all those that have to be out.
+    /// Lets in these `access_list` and nobody else, least of all those that have to be out.
     fn let_in(
         &self,
         subject: &Subject<'_>,

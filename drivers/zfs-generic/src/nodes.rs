@@ -115,7 +115,7 @@ impl Nodes {
         access_list.admit(node, name, &|id| self.calls(id, name));
     }
 
-    /// What becomes of access_list when a node goes, or all of them. A node that is called nothing any more
+    /// What becomes of `access_list` when a node goes, or all of them. A node that is called nothing any more
     /// is known by its id; that it was never let in cannot be told where there are names without one.
     pub(crate) fn parting<T>(
         &self,

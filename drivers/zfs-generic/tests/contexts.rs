@@ -17,7 +17,7 @@ use driver_zfs_cli::ZfsTools;
 use driver_zfs_generic::{Facts, Protocol, ShareExport};
 use serde_json::{Value, json};
 
-/// A section, what is in `csi_share_volume_context`, and the name in the property of the export_name.
+/// A section, what is in `csi_share_volume_context`, and the name in the property of the `export_name`.
 type Row = (&'static str, Value, &'static str);
 
 fn disks() -> Vec<Row> {

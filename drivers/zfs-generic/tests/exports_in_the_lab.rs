@@ -16,11 +16,12 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use csi_types::NodeIdentity;
 use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    Call, CreateVolume, Driver, NodeId, Parameters, SizeRange, TopologyRequirement, VolumeId,
-    VolumeName,
+    Call, CreateVolume, Driver, NodeId, Parameters, PublishRequest, SizeRange, TopologyRequirement,
+    VolumeId, VolumeName,
 };
 use driver_zfs_generic::from_document;
 
@@ -349,11 +350,9 @@ fn for_nodes(section: &str, form: &str) -> String {
 async fn publish(driver: &Arc<dyn Driver>, name: &str) {
     let id = VolumeId::parse("pvc-1").unwrap();
     let capability = request("pvc-1", MIB).capabilities.remove(0);
-    let node = NodeId::parse(name).unwrap();
-    driver
-        .publish_volume(&call(), &id, &node, &capability)
-        .await
-        .unwrap();
+    let node = NodeIdentity::of(NodeId::parse(name).unwrap());
+    let request = PublishRequest::new(&id, &node, &capability);
+    driver.publish_volume(&call(), &request).await.unwrap();
 }
 
 async fn unpublish(driver: &Arc<dyn Driver>, name: &str) {

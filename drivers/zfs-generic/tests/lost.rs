@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use common::Host;
 use driver_core::config::{Document, NoEnvironment};
-use driver_core::{BackendIdentity, Call, Driver, Kind, PageRequest, VolumeId};
+use driver_core::{BackendIdentity, Call, Exports as _, Kind, Lister as _, PageRequest, VolumeId};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::{ZfsConfig, ZfsDriver};
 use driver_zfs_cli::Cli;

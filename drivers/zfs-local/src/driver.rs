@@ -1,7 +1,7 @@
 //! The driver: that of ZFS, on one node.
 //!
 //! Every verb is that of [`ZfsDriver`]. What is not here is looked at twice: an id with the mark of
-//! another node is never "gone", but out of export_ref, unless it was deleted here itself; and a source that is elsewhere means that the new volume has to be made there.
+//! another node is never "gone", but out of `export_ref`, unless it was deleted here itself; and a source that is elsewhere means that the new volume has to be made there.
 
 mod adopted;
 
@@ -9,12 +9,12 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use csi_types::Attachment;
-use driver_core::flow::{CopyTag, Form, Outflow};
+use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
-    AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
-    CreateVolume, Driver, Error, Expanded, Found, Kind, NodeId, Orphan, Page, PageRequest,
-    Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Topology, Volume,
-    VolumeId, VolumeName,
+    AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateSnapshot,
+    CreateVolume, Driver, Error, Expanded, Expander, Found, Kind, Lister, Maintenance, NodeId,
+    Orphan, Page, PageRequest, Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId,
+    Snapshots, Source, Topology, Transfer, Volume, VolumeId, VolumeName,
 };
 use driver_zfs::backend::Backend;
 use driver_zfs::id::{At, Layout};
@@ -147,14 +147,6 @@ impl<B: Backend> Driver for NodeZfs<B> {
         self.driver.kind()
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            // The node has the dataset: nothing is exported that could be lost.
-            exports: false,
-            ..self.driver.capabilities()
-        }
-    }
-
     fn access_rules(&self) -> AccessRules {
         self.driver.access_rules()
     }
@@ -199,30 +191,6 @@ impl<B: Backend> Driver for NodeZfs<B> {
         }
     }
 
-    fn gives(&self) -> &'static [Form] {
-        self.driver.gives()
-    }
-
-    fn takes(&self) -> &'static [Form] {
-        self.driver.takes()
-    }
-
-    fn outflow(&self, source: &Source, tag: &CopyTag) -> Result<Box<dyn Outflow + '_>, Error> {
-        if self.source_is_elsewhere(Some(source)) {
-            return Err(elsewhere("give content to another connection".to_owned()));
-        }
-        self.driver.outflow(source, tag)
-    }
-
-    async fn inflow(
-        &self,
-        call: &Call,
-        request: &CreateVolume,
-        from: &dyn Outflow,
-    ) -> Result<Volume, Error> {
-        self.driver.inflow(call, request, from).await
-    }
-
     async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
         if self.mark.strip(id).is_none() {
             let dataset = self.layout.volume(id)?;
@@ -251,10 +219,6 @@ impl<B: Backend> Driver for NodeZfs<B> {
         self.driver.delete_volume(call, id).await
     }
 
-    async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
-        self.told(id, self.driver.get_volume(call, id).await)
-    }
-
     async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
         let found = self.driver.find_volume(call, id).await;
         let is_absent = matches!(&found, Err(error) if error.kind() == Kind::NotFound);
@@ -265,8 +229,73 @@ impl<B: Backend> Driver for NodeZfs<B> {
         }
     }
 
+    fn clones_volumes(&self) -> bool {
+        true
+    }
+
+    fn lister(&self) -> Option<&dyn Lister> {
+        Some(self)
+    }
+
+    fn expander(&self) -> Option<&dyn Expander> {
+        Some(self)
+    }
+
+    fn capacity_reporter(&self) -> Option<&dyn CapacityReporter> {
+        Some(self)
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        Some(self)
+    }
+
+    fn transfer(&self) -> Option<&dyn Transfer> {
+        Some(self)
+    }
+
+    fn maintenance(&self) -> Option<&dyn Maintenance> {
+        Some(self)
+    }
+
+    fn check_attachment(&self, id: &VolumeId, attachment: &Attachment) -> Result<(), Error> {
+        let own = self.layout.volume(id)?;
+        match attachment {
+            Attachment::ZfsLocal(zfs) if zfs.asset.as_str() == own.as_str() => Ok(()),
+            _ => Err(
+                Error::invalid(format!("attach volume `{id}` as its context says"))
+                    .advise(format!("this driver attaches it as the dataset `{own}`")),
+            ),
+        }
+    }
+
+    fn longest_attachment(&self) -> Option<Attachment> {
+        self.driver.longest_attachment()
+    }
+
+    fn node_topology(&self) -> Option<Topology> {
+        self.driver.node_topology()
+    }
+}
+
+#[async_trait]
+impl<B: Backend> Lister for NodeZfs<B> {
+    async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
+        self.told(id, self.driver.get_volume(call, id).await)
+    }
+
     async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {
         self.driver.list_volumes(call, page).await
+    }
+}
+
+#[async_trait]
+impl<B: Backend> Expander for NodeZfs<B> {
+    fn node_expands(&self) -> bool {
+        self.driver.expander().is_some_and(Expander::node_expands)
+    }
+
+    fn is_node_local(&self) -> bool {
+        true
     }
 
     async fn expand_volume(
@@ -277,11 +306,17 @@ impl<B: Backend> Driver for NodeZfs<B> {
     ) -> Result<Expanded, Error> {
         self.told(id, self.driver.expand_volume(call, id, size).await)
     }
+}
 
+#[async_trait]
+impl<B: Backend> CapacityReporter for NodeZfs<B> {
     async fn capacity(&self, call: &Call, query: &CapacityQuery) -> Result<Capacity, Error> {
         self.driver.capacity(call, query).await
     }
+}
 
+#[async_trait]
+impl<B: Backend> Snapshots for NodeZfs<B> {
     async fn create_snapshot(
         &self,
         call: &Call,
@@ -331,7 +366,37 @@ impl<B: Backend> Driver for NodeZfs<B> {
     ) -> Result<Page<Snapshot>, Error> {
         self.driver.list_snapshots(call, filter, page).await
     }
+}
 
+#[async_trait]
+impl<B: Backend> Transfer for NodeZfs<B> {
+    fn export_formats(&self) -> &'static [TransferFormat] {
+        self.driver.export_formats()
+    }
+
+    fn import_formats(&self) -> &'static [TransferFormat] {
+        self.driver.import_formats()
+    }
+
+    fn export(&self, source: &Source, tag: &CopyTag) -> Result<Box<dyn ExportStream + '_>, Error> {
+        if self.source_is_elsewhere(Some(source)) {
+            return Err(elsewhere("give content to another connection".to_owned()));
+        }
+        self.driver.export(source, tag)
+    }
+
+    async fn import(
+        &self,
+        call: &Call,
+        request: &CreateVolume,
+        from: &dyn ExportStream,
+    ) -> Result<Volume, Error> {
+        self.driver.import(call, request, from).await
+    }
+}
+
+#[async_trait]
+impl<B: Backend> Maintenance for NodeZfs<B> {
     async fn orphans(
         &self,
         call: &Call,
@@ -348,13 +413,5 @@ impl<B: Backend> Driver for NodeZfs<B> {
         orphan: &Orphan,
     ) -> Result<(), Error> {
         self.driver.remove_orphan(call, before, orphan).await
-    }
-
-    fn longest_attachment(&self) -> Option<Attachment> {
-        self.driver.longest_attachment()
-    }
-
-    fn node_topology(&self) -> Option<Topology> {
-        self.driver.node_topology()
     }
 }

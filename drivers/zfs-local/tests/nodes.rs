@@ -9,9 +9,9 @@ use std::time::Duration;
 use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    Call, CapacityQuery, CreateSnapshot, CreateVolume, Driver, Effect, Kind, NodeId, PageRequest,
-    Parameters, SizeRange, SnapshotName, Source, Topology, TopologyRequirement, Volume, VolumeId,
-    VolumeName,
+    Call, CapacityQuery, CapacityReporter as _, CreateSnapshot, CreateVolume, Driver, Effect,
+    Expander as _, Kind, Lister as _, NodeId, PageRequest, Parameters, SizeRange, SnapshotName,
+    Snapshots as _, Source, Topology, TopologyRequirement, Volume, VolumeId, VolumeName,
 };
 use driver_zfs::name::{DatasetName, Object};
 use driver_zfs::observed::VolumeKind;

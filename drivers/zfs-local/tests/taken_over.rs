@@ -15,7 +15,10 @@ use std::collections::BTreeSet;
 
 use beside::{Facts, OF_DATASETS, all_are_listed, compare, of_pool};
 use driver_core::config::{Document, NoEnvironment};
-use driver_core::{Driver as _, NodeId, PageRequest, SizeRange, SnapshotId, VolumeId};
+use driver_core::{
+    Driver as _, Expander as _, Lister as _, NodeId, PageRequest, SizeRange, SnapshotId,
+    Snapshots as _, VolumeId,
+};
 use driver_zfs::ZfsConfig;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::testing::{MemoryHost, MemoryPool};

@@ -102,7 +102,8 @@ async fn a_deletion_that_failed_is_not_remembered_as_done() {
 #[tokio::test]
 async fn there_are_no_exports_to_be_looked_at() {
     let driver = fresh("one");
-    assert!(!driver.capabilities().exports);
+    let driver: &dyn Driver = &driver;
+    assert!(driver.exports().is_none());
     let id = marked("one");
     driver.create_volume(&call(), &request(&id)).await.unwrap();
     for refused in [

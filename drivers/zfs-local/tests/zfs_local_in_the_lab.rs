@@ -26,7 +26,7 @@ use driver_core::{
     Source, TopologyRequirement, Volume, VolumeName,
 };
 use driver_zfs_local::from_document;
-use node_utils::blocking::Terms;
+use node_utils::blocking::Limits;
 use node_utils::node::TargetPath;
 use node_utils::node::{ExpandRequest, NodeConfig, PublishRequest, StageRequest, StagingPath};
 use node_utils::{Node, Tools};
@@ -91,8 +91,8 @@ fn call() -> Call {
     Call::within(Duration::from_mins(5))
 }
 
-fn terms() -> Terms {
-    Terms::until(Instant::now() + Duration::from_mins(5))
+fn limits() -> Limits {
+    Limits::until(Instant::now() + Duration::from_mins(5))
 }
 
 fn capability(fs_type: &str) -> VolumeCapability {
@@ -164,8 +164,8 @@ impl InUse {
             readonly: false,
         };
         for _ in 0..2 {
-            node.stage(terms(), stage.clone()).await.unwrap();
-            node.publish(terms(), publish.clone()).await.unwrap();
+            node.stage(limits(), stage.clone()).await.unwrap();
+            node.publish(limits(), publish.clone()).await.unwrap();
         }
         Self {
             folder: tree.path().join("target"),
@@ -192,15 +192,15 @@ impl InUse {
             path: AbsolutePath::parse(self.folder.to_str().unwrap()).unwrap(),
             required: u64::try_from(to).ok(),
         };
-        self.node.expand(terms(), request).await.unwrap();
+        self.node.expand(limits(), request).await.unwrap();
     }
 
     async fn end(self) {
         for _ in 0..2 {
             let target = self.target.clone();
-            self.node.unpublish(terms(), target).await.unwrap();
+            self.node.unpublish(limits(), target).await.unwrap();
             let staging = self.staging.clone();
-            self.node.unstage(terms(), staging).await.unwrap();
+            self.node.unstage(limits(), staging).await.unwrap();
         }
     }
 }

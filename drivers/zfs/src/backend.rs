@@ -6,7 +6,7 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use driver_core::flow::{Bookmark, Bytes};
+use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Error};
 
 use crate::name::{DatasetName, SnapshotRef};

@@ -15,15 +15,16 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use csi_types::{Attachment, VolumeCapability};
+use csi_types::Attachment;
 use driver_core::config::IdRoom;
-use driver_core::flow::{CopyTag, Form, Outflow};
 use driver_core::naming::VolumeNaming;
+use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
-    AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
-    CreateVolume, Driver, Effect, Error, Expanded, Expansion, Found, Kind, NodeId, Orphan, Page,
-    PageRequest, Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Topology,
-    Volume, VolumeId, VolumeName,
+    AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateSnapshot,
+    CreateVolume, Driver, Effect, Error, Expanded, Expander, Exports, Found, Kind, Lister,
+    Maintenance, NodeId, Orphan, Page, PageRequest, Parameters, PublishRequest, Published,
+    Publisher, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Snapshots, Source, Topology,
+    Transfer, Volume, VolumeId, VolumeName,
 };
 use tokio::time::Instant;
 
@@ -195,27 +196,6 @@ where
         &self.settings.kind
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            volumes: true,
-            list_volumes: true,
-            get_volume: true,
-            capacity: true,
-            snapshots: true,
-            list_snapshots: true,
-            get_snapshot: true,
-            clones: true,
-            expand: match self.kind() {
-                VolumeKind::Filesystem => Expansion::Controller,
-                VolumeKind::Zvol => Expansion::ControllerAndNode,
-            },
-            publish: self.export.is_per_node(),
-            topology: self.settings.place.is_some(),
-            orphans: true,
-            exports: true,
-        }
-    }
-
     fn access_rules(&self) -> AccessRules {
         self.export.access_rules()
     }
@@ -256,27 +236,6 @@ where
             .map_err(|error| error.with_effect(Effect::Possible))
     }
 
-    fn gives(&self) -> &'static [Form] {
-        self.forms()
-    }
-
-    fn takes(&self) -> &'static [Form] {
-        self.forms()
-    }
-
-    fn outflow(&self, source: &Source, tag: &CopyTag) -> Result<Box<dyn Outflow + '_>, Error> {
-        self.origin(source, tag)
-    }
-
-    async fn inflow(
-        &self,
-        call: &Call,
-        request: &CreateVolume,
-        from: &dyn Outflow,
-    ) -> Result<Volume, Error> {
-        self.filled_from(call, request, from).await
-    }
-
     async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
         let dataset = self.layout().volume(id)?;
         if self.settings.retain {
@@ -288,14 +247,6 @@ where
             keep_foreign: self.settings.keep_foreign_snapshots,
         };
         self.converge(call, &verb).await
-    }
-
-    async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
-        let found = self.dataset_of(call, id).await?;
-        match found.filter(is_complete) {
-            Some(found) => self.volume(&found),
-            None => Err(Error::not_found(format!("volume `{id}`"))),
-        }
     }
 
     async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
@@ -313,6 +264,65 @@ where
         }
     }
 
+    fn clones_volumes(&self) -> bool {
+        true
+    }
+
+    fn lister(&self) -> Option<&dyn Lister> {
+        Some(self)
+    }
+
+    fn expander(&self) -> Option<&dyn Expander> {
+        Some(self)
+    }
+
+    fn capacity_reporter(&self) -> Option<&dyn CapacityReporter> {
+        Some(self)
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        Some(self)
+    }
+
+    fn transfer(&self) -> Option<&dyn Transfer> {
+        Some(self)
+    }
+
+    fn publisher(&self) -> Option<&dyn Publisher> {
+        self.export.is_per_node().then_some(self)
+    }
+
+    fn maintenance(&self) -> Option<&dyn Maintenance> {
+        Some(self)
+    }
+
+    fn exports(&self) -> Option<&dyn Exports> {
+        Some(self)
+    }
+
+    fn longest_attachment(&self) -> Option<Attachment> {
+        self.longest_shown()
+    }
+
+    fn node_topology(&self) -> Option<Topology> {
+        self.settings.place.clone()
+    }
+}
+
+#[async_trait]
+impl<B, E> Lister for ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Command = B::Command, Output = B::Output>,
+{
+    async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
+        let found = self.dataset_of(call, id).await?;
+        match found.filter(is_complete) {
+            Some(found) => self.volume(&found),
+            None => Err(Error::not_found(format!("volume `{id}`"))),
+        }
+    }
+
     async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {
         let scope = ListScope {
             parent: self.layout().volumes.clone(),
@@ -324,6 +334,17 @@ where
             self.listed_volume(entry)
         })
         .await
+    }
+}
+
+#[async_trait]
+impl<B, E> Expander for ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Command = B::Command, Output = B::Output>,
+{
+    fn node_expands(&self) -> bool {
+        self.kind() == VolumeKind::Zvol
     }
 
     async fn expand_volume(
@@ -341,7 +362,14 @@ where
         };
         self.converge(call, &verb).await
     }
+}
 
+#[async_trait]
+impl<B, E> CapacityReporter for ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Command = B::Command, Output = B::Output>,
+{
     async fn capacity(&self, call: &Call, query: &CapacityQuery) -> Result<Capacity, Error> {
         if let (Some(place), Some(asked)) = (&self.settings.place, &query.topology)
             && !place.reaches(asked)
@@ -362,7 +390,14 @@ where
             ..Capacity::default()
         })
     }
+}
 
+#[async_trait]
+impl<B, E> Snapshots for ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Command = B::Command, Output = B::Output>,
+{
     async fn create_snapshot(
         &self,
         call: &Call,
@@ -427,18 +462,50 @@ where
             listed => listed,
         }
     }
+}
 
+#[async_trait]
+impl<B, E> Transfer for ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Command = B::Command, Output = B::Output>,
+{
+    fn export_formats(&self) -> &'static [TransferFormat] {
+        self.forms()
+    }
+
+    fn import_formats(&self) -> &'static [TransferFormat] {
+        self.forms()
+    }
+
+    fn export(&self, source: &Source, tag: &CopyTag) -> Result<Box<dyn ExportStream + '_>, Error> {
+        self.origin(source, tag)
+    }
+
+    async fn import(
+        &self,
+        call: &Call,
+        request: &CreateVolume,
+        from: &dyn ExportStream,
+    ) -> Result<Volume, Error> {
+        self.filled_from(call, request, from).await
+    }
+}
+
+#[async_trait]
+impl<B, E> Publisher for ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Command = B::Command, Output = B::Output>,
+{
     async fn publish_volume(
         &self,
         call: &Call,
-        id: &VolumeId,
-        node: &NodeId,
-        _capability: &VolumeCapability,
-    ) -> Result<(), Error> {
-        if !self.export.is_per_node() {
-            return Err(self.unsupported("publish volume"));
-        }
-        self.access(call, id, AccessChange::Allow(node)).await
+        request: &PublishRequest<'_>,
+    ) -> Result<Published, Error> {
+        let change = AccessChange::Allow(&request.node.id);
+        self.access(call, request.volume, change).await?;
+        Ok(Published::default())
     }
 
     async fn unpublish_volume(
@@ -447,12 +514,16 @@ where
         id: &VolumeId,
         node: Option<&NodeId>,
     ) -> Result<(), Error> {
-        if !self.export.is_per_node() {
-            return Err(self.unsupported("unpublish volume"));
-        }
         self.access(call, id, AccessChange::Revoke(node)).await
     }
+}
 
+#[async_trait]
+impl<B, E> Maintenance for ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Command = B::Command, Output = B::Output>,
+{
     async fn orphans(
         &self,
         call: &Call,
@@ -470,7 +541,14 @@ where
     ) -> Result<(), Error> {
         self.without_orphan(call, before, orphan).await
     }
+}
 
+#[async_trait]
+impl<B, E> Exports for ZfsDriver<B, E>
+where
+    B: Backend,
+    E: Export<Command = B::Command, Output = B::Output>,
+{
     async fn is_exported(&self, call: &Call, id: &VolumeId) -> Result<bool, Error> {
         let owner = self.settings.policy.owner();
         self.is_so(call, id, AccessChange::Present(owner)).await
@@ -479,13 +557,5 @@ where
     async fn repair_export(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
         let owner = self.settings.policy.owner();
         self.access(call, id, AccessChange::Present(owner)).await
-    }
-
-    fn longest_attachment(&self) -> Option<Attachment> {
-        self.longest_shown()
-    }
-
-    fn node_topology(&self) -> Option<Topology> {
-        self.settings.place.clone()
     }
 }

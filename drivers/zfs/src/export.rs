@@ -27,7 +27,7 @@ use crate::property::{Property, PropertyName};
 ///    template that gives nothing) is refused here, before anything was made.
 /// 2. [`Export::look`] goes into the same exchange as the looks at the pool; the answers go to
 ///    [`Export::facts`]. On the first look at a volume its properties are not known yet, so the
-///    export_name is a guess; if what was remembered gives another one, the driver looks once more.
+///    `export_name` is a guess; if what was remembered gives another one, the driver looks once more.
 /// 3. Creation: the dataset is made with [`Export::properties`]. Then [`Export::ensure`] is
 ///    asked with the dataset as it was observed after that (size, mountpoint), its acts are done,
 ///    and it is asked again with what was observed after these. At most a few rounds; an export

@@ -5,7 +5,7 @@
 //! volume is `<datasetParentName>/<id>`, a snapshot `<volume>@<name>`, and one that stands on its
 //! own `<volume>/<name>`, a dataset below `<detachedSnapshotsDatasetParentName>`.
 
-use driver_core::flow::CopyTag;
+use driver_core::transfer::CopyTag;
 use driver_core::{BackendIdentity, Error, SnapshotId, SnapshotName, VolumeId, naming};
 
 use crate::name::{DatasetName, NameError, SnapshotLeaf, SnapshotRef};

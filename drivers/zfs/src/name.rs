@@ -39,6 +39,9 @@ pub enum Object {
 /// Why a name is refused. What it says is not repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
+    /// A mount point instead of a name.
+    #[error("is a path, and a dataset has a name: `tank/volumes`, without a slash before it")]
+    Path,
     /// A part of it is missing.
     #[error("has an empty part")]
     Empty,
@@ -83,6 +86,9 @@ impl DatasetName {
     /// Checks a whole name.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         check_length(text.len())?;
+        if text.starts_with('/') {
+            return Err(NameError::Path);
+        }
         text.split('/').try_for_each(check_part)?;
         if !text.starts_with(|c: char| c.is_ascii_alphabetic()) {
             return Err(NameError::Pool);

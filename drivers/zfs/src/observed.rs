@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use driver_core::flow::Bookmark;
+use driver_core::transfer::Bookmark;
 
 use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
 use crate::property::{Properties, PropertyName};

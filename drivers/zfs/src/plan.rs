@@ -123,7 +123,7 @@ impl<E: Export> ExportRef<'_, E> {
         Ok(self.export.observe(&subject, &export_name))
     }
 
-    /// How things stand; `None` if the look was at another export_name than the one that is remembered.
+    /// How things stand; `None` if the look was at another `export_name` than the one that is remembered.
     /// What a volume that is gone remembered still counts.
     pub fn status(
         &self,

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use driver_core::flow::{Bookmark, Bytes};
+use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Effect, Error};
 
 pub use export::{MemoryCommand, MemoryExport, MemoryOutput, Targets};

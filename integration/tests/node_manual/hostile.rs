@@ -102,7 +102,7 @@ async fn no_secret_of_a_volume_reaches_a_log_a_message_a_metric_or_an_argument()
     assert!(leak.is_none(), "a secret in the log: {leak:?}");
     assert!(log.contains("NodeStageVolume"), "the log was switched on");
     let metrics = get(admin, "/metrics").await.expect("metrics");
-    assert!(metrics.contains("commands_total"), "{metrics}");
+    assert!(metrics.contains("omnibus_csi_commands_total"), "{metrics}");
     assert!(!metrics.contains(CANARY), "a secret in the metrics");
     bench.end().await;
 }

@@ -189,7 +189,7 @@ node:
     );
     bench.unstage().await;
     let metrics = get(admin, "/metrics").await.expect("metrics");
-    let counted = "commands_total{program=\"mkfs.ext4\",outcome=\"done\"} 1";
+    let counted = "omnibus_csi_commands_total{program=\"mkfs.ext4\",outcome=\"done\"} 1";
     assert!(metrics.contains(counted), "{metrics}");
     bench.end().await;
 }

@@ -34,7 +34,7 @@ fn main_file(place: &Place, more: &str) -> Launch {
 fn connection(place: &Place, name: &str, base: &Path) {
     let text = format!(
         "driver: local-hostpath\nlocal-hostpath:\n  shareBasePath: {base}\n  controllerBasePath: {base}\n  \
-         dirPermissionsMode: \"0777\"\n",
+         createBase: true\n  dirPermissionsMode: \"0777\"\n",
         base = base.display()
     );
     put(place, name, &text);

@@ -52,7 +52,7 @@ pub enum BeneathErrorKind {
     Exists,
     /// It is a link or a file where a directory is needed.
     NotADirectory,
-    /// A filesystem is mounted there, or somebody keeps adding entries or moving directories.
+    /// A filesystem is mounted there, or another process keeps adding entries or moving directories.
     Busy,
     /// The filesystem is full, or a quota is.
     NoSpace,

@@ -19,7 +19,7 @@ pub enum Mounts {
     Refuse,
 }
 
-/// How often a lookup is begun again because something else was moved meanwhile.
+/// The number of attempts of a lookup while other processes move directories.
 const LOOKUPS: usize = 128;
 
 /// Set once the kernel has said that it does not know `openat2`.
@@ -40,9 +40,8 @@ pub fn open_beneath(
     }
 }
 
-/// Opens a file that somebody has a lease on (Samba does that) and has to give it up first: the
-/// kernel waits for that, and not longer than `/proc/sys/fs/lease-break-time`. Anything but a file
-/// could make it wait for ever.
+/// Opens a file with a lease (Samba takes leases), which has to be given up first: the kernel waits for that, at
+/// most `/proc/sys/fs/lease-break-time`. For anything but a file it could wait forever.
 fn open_leased(
     dir: impl AsFd,
     name: impl Arg + Copy,

@@ -94,8 +94,8 @@ fn remove_one(
     Err(error(Errno::BUSY))
 }
 
-/// Gives the owner all rights to a directory: without them nothing in it can be removed by
-/// somebody who is not root.
+/// Gives the owner all rights to a directory: without them nothing in it can be removed
+/// without root.
 fn open_up(dir: BorrowedFd<'_>, name: impl rustix::path::Arg + Copy) -> Result<(), Errno> {
     let fd = open_beneath(dir, name, OFlags::PATH | OFlags::DIRECTORY, Mounts::Refuse)?;
     chmod_any(&fd, Mode::RWXU)
@@ -153,7 +153,7 @@ impl Visitor for Removal<'_, '_> {
     ) -> Result<Reentry, Errno> {
         match errno {
             Errno::NOENT => Ok(Reentry::Skip),
-            // Somebody put a link or a file in its place.
+            // It was replaced by a link or a file.
             Errno::LOOP | Errno::NOTDIR => {
                 self.entry(parent, name, FileType::Unknown)
                     .map(|step| match step {

@@ -1,9 +1,9 @@
 //! Threads that may block, shared by several parties of which any may hang.
 //!
-//! A system call that hangs keeps its thread for as long as it hangs, whoever has stopped waiting for
-//! it. So it is threads that are counted, until they really end, and not calls. Half of them is kept
-//! for whoever has none: many may hang before one that does not gets no thread at all. Who gets none
-//! at once waits for one, unless its own have not come back for long.
+//! A system call that hangs keeps its thread for as long as it hangs, even if its caller has stopped waiting.
+//! So threads are counted until they really end, not calls. Half of them are reserved for accounts
+//! without a thread: many accounts may hang before another one gets no thread. An account without a
+//! free thread waits, unless its own threads have hung for long.
 
 mod pool;
 #[cfg(test)]
@@ -89,7 +89,7 @@ impl ThreadPool {
 // === impl Threads ===
 
 impl Threads {
-    /// So many threads that are shared with nobody.
+    /// The number of threads reserved for one account.
     pub fn alone(name: impl Into<Arc<str>>, threads: usize) -> Self {
         Self::of(&Pool::whole(threads), name.into(), threads)
     }
@@ -111,7 +111,7 @@ impl Threads {
         }
     }
 
-    /// Whether those that it keeps have been away for so long that nobody waits for them.
+    /// Whether its threads have hung for so long that no caller waits for them.
     pub fn are_away(&self) -> bool {
         self.pool.are_away(&self.party)
     }
@@ -134,7 +134,7 @@ impl Threads {
     }
 }
 
-/// A thread on the account of this task; none is needed where nobody counts.
+/// A thread on the account of this task; none is needed without accounts.
 pub(super) async fn take() -> Result<Option<Held>, Full> {
     match ACCOUNT.try_with(Clone::clone) {
         Ok(threads) => threads.take().await.map(Some),
@@ -142,7 +142,7 @@ pub(super) async fn take() -> Result<Option<Held>, Full> {
     }
 }
 
-/// What is said to whoever gets no thread.
+/// The error of work that gets no thread.
 pub(super) fn refused(doing: &str, full: Full) -> Error {
     let advice = match full {
         Full::Own(_) | Full::Away(_) => {
@@ -155,19 +155,18 @@ pub(super) fn refused(doing: &str, full: Full) -> Error {
         .advise(advice)
 }
 
-/// Whether this is the error of work that was not begun because others use all threads: it says nothing
-/// about who was asked.
+/// Whether this is the error of work that did not start because others use all threads. It says nothing about the
+/// backend.
 pub fn is_for_lack_of_threads(error: &Error) -> bool {
     matches!(lack(error), Some(Full::Others(_)))
 }
 
-/// Whether this is the error of work that was not begun because no thread of whoever was asked has come
-/// back for long.
+/// Whether this is the error of work that did not start because the threads of its account hang.
 pub fn is_for_threads_that_hang(error: &Error) -> bool {
     matches!(lack(error), Some(Full::Away(_)))
 }
 
-/// Whether this is the error of work that was not begun because there was no thread, of whomever.
+/// Whether this is the error of work that did not start for lack of a thread, for either reason.
 pub fn is_for_want_of_a_thread(error: &Error) -> bool {
     lack(error).is_some()
 }

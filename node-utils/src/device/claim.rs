@@ -1,8 +1,7 @@
-//! Volumes that are being attached: in use, although nothing shows it yet.
+//! Claims on volumes of a target that are being staged.
 //!
-//! Between the moment when a disk is there and the moment when it is mounted, nobody holds it as
-//! far as the kernel can tell; whoever detaches another volume of the same target would take the
-//! session from under it. Only this process is kept in order, which is the only one that acts.
+//! Between the moment a disk appears and the moment it is mounted, the kernel does not see it in use. Detaching another
+//! volume of the same target would then close the shared session. Only this process takes part.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -19,7 +18,7 @@ pub struct Claim {
     number: u64,
 }
 
-/// Claims a volume of a target, by its number there. Whoever stages it keeps the claim until it is
+/// Claims a volume of a target, by its number there. The stage keeps the claim until it is
 /// mounted.
 pub fn claim(target: &str, number: u64) -> Claim {
     claims().entry(target.to_owned()).or_default().push(number);

@@ -34,7 +34,7 @@ impl Identity {
         &self.0
     }
 
-    /// Whether somebody who wrote `text` meant this volume: hexadecimal digits come in either case.
+    /// Whether `text` names this volume; hexadecimal digits may be in either case.
     pub fn is(&self, text: &str) -> bool {
         Self::parse(text).is_some_and(|other| other.0.eq_ignore_ascii_case(&self.0))
     }

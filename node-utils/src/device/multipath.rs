@@ -30,7 +30,7 @@ const UDEV: Duration = Duration::from_secs(3);
 /// volume is attached at once after a reboot, many.
 const MAP: Duration = Duration::from_secs(30);
 
-/// How long somebody may hold a map that nobody uses: udev looks at a device after each unmount.
+/// How long an unused map may be held open: udev reads a device after each unmount.
 const GLANCE: Duration = Duration::from_secs(5);
 
 /// The map over these disks, if there is one. Disks in two maps are two volumes, and an error.
@@ -78,8 +78,8 @@ pub fn identity_of(kernel: &Kernel, paths: &[BlockDevice]) -> Result<Option<Iden
 /// going to be one.
 ///
 /// Without a multipath daemon it is one of the disks: the volume works and lives as long as that
-/// path. With one, several disks are waited for to become a map: whoever took one of them for
-/// himself would keep the daemon from ever making it.
+/// path. With one, several disks are waited for to become a map: using one of them
+/// directly would prevent the daemon from making it.
 pub async fn assemble(
     kernel: &Kernel,
     paths: &[BlockDevice],
@@ -117,7 +117,7 @@ pub async fn assemble(
     })
 }
 
-/// What is there before anybody waits.
+/// The state before any wait.
 struct First {
     map: Option<BlockDevice>,
     daemon: Daemon,
@@ -147,7 +147,7 @@ async fn is_claimed(kernel: &Kernel, disk: &BlockDevice, deadline: Instant) -> R
         let running = kernel.file("run/udev/control");
         move || {
             let text = kernel::read(&file).map_err(|error| unreadable(&file, error))?;
-            // Where the host's udev is out of sight, nobody will ever say anything.
+            // If the host's udev is not visible, no event will come.
             if text.is_none() && running.exists() {
                 return Ok(None);
             }
@@ -208,8 +208,8 @@ fn fits_now(kernel: &Kernel, map: &BlockDevice) -> Result<bool, Error> {
 }
 
 /// Removes a map and what it still has to write with it; gone already is done, in use is an error.
-/// Has to be done before the last path is taken away: a map without paths may hold its writes, and
-/// whoever waits for them, for ever.
+/// Has to be done before the last path is taken away: a map without paths may block its writes, and
+/// the processes that wait for them, forever.
 pub async fn remove(
     host: &dyn Runner,
     kernel: &Kernel,
@@ -252,8 +252,7 @@ enum Order {
     Remove,
 }
 
-/// Gives the order to the daemon or, where none can be reached, to the host's tool; returns what
-/// was said about it. Whether it was carried out is for sysfs to say.
+/// Sends the command to the daemon, or runs the host's tool if the daemon cannot be reached; returns the output.
 async fn tell(
     host: &dyn Runner,
     kernel: &Kernel,

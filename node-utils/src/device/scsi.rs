@@ -1,6 +1,6 @@
 //! One SCSI disk: asking it anew what it is, and taking it away.
 //!
-//! The kernel asks a disk for its identity and size when it is found and then only when told to, so
+//! The kernel asks a disk for its identity and size when it is found and later only on request, so
 //! a number on a target that was given to another volume looks like the old one until it is asked.
 //! Nothing here knows how the disk is reached. The truth is in the kernel's `scsi_sysfs`.
 
@@ -74,8 +74,8 @@ pub async fn ask(kernel: &Kernel, disk: &BlockDevice, deadline: Instant) -> Resu
     })
 }
 
-/// Takes the disk away from the kernel; gone already is done. Whoever calls this has made sure that
-/// nobody uses it: the kernel does not ask.
+/// Removes the disk from the kernel; one that is gone is done. The caller has made sure that it is not in use: the
+/// kernel does not check.
 pub async fn remove(kernel: &Kernel, disk: &BlockDevice, deadline: Instant) -> Result<(), Error> {
     let there = {
         let (kernel, disk) = (kernel.clone(), disk.clone());

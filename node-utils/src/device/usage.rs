@@ -1,8 +1,4 @@
-//! Whether anybody uses a device, and how.
-//!
-//! Asked before a device is formatted or taken away, so every doubt is a use. The mount table knows
-//! only what this process can see; the last word has the kernel, which refuses an exclusive open
-//! of whatever is mounted or claimed anywhere, by any process.
+//! Whether a device is in use, and how.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -24,7 +20,7 @@ pub enum Usage {
     Bound(PathBuf),
     /// This device lies on top of it.
     Held(BlockDevice),
-    /// Somebody has claimed it: mounted out of our sight, in use as swap, being formatted.
+    /// It is claimed: mounted in another namespace, used as swap, being formatted.
     Claimed,
 }
 
@@ -42,7 +38,7 @@ impl fmt::Display for Usage {
 }
 
 impl BlockDevice {
-    /// Who uses the device or one of its partitions; `None` if nobody does. Opens the device, which
+    /// How the device or one of its partitions is used; `None` if it is not. Opens the device, which
     /// can block as long as it does not answer.
     pub fn in_use(&self, kernel: &Kernel, mounts: &MountTable) -> Result<Option<Usage>, Error> {
         let mut devices = self.partitions(kernel)?;
@@ -61,7 +57,7 @@ impl BlockDevice {
             }
         }
         for device in &devices {
-            // Whoever has partition maps on it is claimed by them, and they were asked.
+            // A device with partition maps is claimed by them, and they were checked.
             let is_below = devices
                 .iter()
                 .any(|other| other != device && device.is_below(kernel, other));
@@ -131,7 +127,7 @@ impl BlockDevice {
     fn is_claimed(&self, kernel: &Kernel) -> Result<bool, Error> {
         let node = self.node(kernel);
         if !self.has_node(kernel)? {
-            // Whoever has it open still, nobody can open it any more; sysfs has said the rest.
+            // Without a node it cannot be opened; sysfs was checked already.
             return Ok(false);
         }
         let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::BlockDevice;
-use crate::blocking::{self, Doing, Terms};
+use crate::blocking::{self, Doing, Limits};
 use crate::kernel::Kernel;
 use csi_types::error::{Error, Kind};
 
@@ -55,8 +55,8 @@ pub async fn until<T: Send + 'static>(
 ) -> Result<Option<T>, Error> {
     let mut pace = Pace::quick();
     loop {
-        let terms = Terms::until(deadline);
-        let found = blocking::run(terms, Doing::reading(doing.to_owned()), look.clone()).await;
+        let limits = Limits::until(deadline);
+        let found = blocking::run(limits, Doing::reading(doing.to_owned()), look.clone()).await;
         let found = match found {
             // The wait ended during a look.
             Err(error) if error.kind() == Kind::Timeout && Instant::now() >= deadline => {

@@ -1,8 +1,7 @@
 //! Whether a device holds nothing at all where anything would show.
 //!
 //! A disk is given a filesystem only if its beginning and its end are zeros: there every format that
-//! `blkid` or we know has its first or its last label, and what neither knows is still somebody's
-//! data. Where they are zeros `blkid` has nothing to find and is not run.
+//! `blkid` or we know has its first or its last label, and unknown content is still data. Where they are zeros `blkid` has nothing to find and is not run.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +19,7 @@ const PIECE: usize = 256 * 1024;
 /// What a blank piece is like: compared as a whole, it costs nothing beside the reading.
 static BLANK: [u8; PIECE] = [0; PIECE];
 
-/// How somebody makes a device blank, for errors.
+/// How to make a device blank, for errors.
 pub(crate) fn how_to_empty() -> String {
     format!(
         "`wipefs --all` and overwrite its first {} MiB and its last {} MiB with zeros",

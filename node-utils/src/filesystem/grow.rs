@@ -81,7 +81,7 @@ pub async fn grow_unmounted(
                 with(Program::constant("ntfsfix"), &["-d"])?,
             ]
         }
-        // Nobody has a tool that grows exFAT; the others grow while they are mounted.
+        // No tool grows exFAT; the others grow while they are mounted.
         K::Exfat | K::Ext3 | K::Ext4 | K::Xfs | K::Btrfs => return Ok(()),
     };
     for command in commands {

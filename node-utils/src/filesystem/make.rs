@@ -53,8 +53,8 @@ pub async fn ensure(
     Ok(Ensured::Made)
 }
 
-/// Takes the mark of an unfinished filesystem away from a device that somebody gets as it is: what
-/// he writes must never be taken for what `mkfs` has left. Costs one look where there is no mark.
+/// Removes the mark of an unfinished filesystem from a device that a pod uses raw: what the pod writes must never
+/// be taken for a leftover of `mkfs`. Costs one read if there is no mark.
 pub async fn forget_unfinished(
     kernel: &Kernel,
     device: &BlockDevice,
@@ -84,8 +84,7 @@ fn command(
 ) -> Result<Command, Error> {
     use FilesystemKind as K;
     let (program, first): (_, &[&str]) = match kind {
-        // Nobody but root could use what is held back for root. To discard what is blank would only
-        // discard the mark.
+        // Only root could use reserved blocks. Discarding a blank device would only discard the mark.
         K::Ext3 => (
             Program::constant("mkfs.ext3"),
             &["-m", "0", "-E", "nodiscard"],

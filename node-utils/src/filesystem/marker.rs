@@ -1,9 +1,9 @@
 //! The mark on a device whose filesystem is being made.
 //!
-//! A `mkfs` that was killed leaves something that nobody knows and that must not be taken for
-//! somebody's data. So near the end of a device that was proved to be blank is said, before `mkfs`
-//! begins, that nothing on it is worth keeping; the mark goes as soon as there is a filesystem. It
-//! has to outlive all that `mkfs` does, which is why nobody discards the device then, and why it is
+//! A `mkfs` that was killed leaves content that is not recognised and must not be taken for
+//! data. So before `mkfs` starts on a device that was proved to be blank, a mark near its end says that
+//! nothing on it is worth keeping; the mark goes as soon as there is a filesystem. It
+//! has to outlive all that `mkfs` does, so the device is not discarded then, and the mark is
 //! not where old labels are wiped out: both ends.
 
 use std::fs::File;
@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt as _;
 const FROM_END: u64 = 4 << 20;
 /// How much room it has, at least.
 const BLOCK: u64 = 4096;
-/// Nobody else writes this.
+/// Only this program writes it.
 const TEXT: &[u8; 64] = b"omnibus-csi: a filesystem is being made here, nothing is kept 1\n";
 
 /// The part of a device of that size where a mark is.
@@ -41,7 +41,7 @@ pub(crate) fn is_set(device: &File, size: u64) -> io::Result<bool> {
     Ok(found == *TEXT)
 }
 
-/// Takes the mark away if it is there still. Bytes that are the mark are nobody else's.
+/// Removes the mark if it is still there. Only this program writes these bytes.
 pub(crate) fn clear(device: &File, size: u64) -> io::Result<()> {
     if is_set(device, size)? {
         device.write_all_at(&[0; TEXT.len()], place(size).0)?;

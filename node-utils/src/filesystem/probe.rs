@@ -63,7 +63,7 @@ impl fmt::Display for Content {
 /// Looks at a device; changes nothing but a mark that has become meaningless.
 ///
 /// Whatever leaves a doubt is an error: a device that cannot be read, that holds signatures of
-/// several things, or bytes that nobody knows.
+/// several things, or unknown bytes.
 pub async fn probe(
     tools: &Tools,
     kernel: &Kernel,

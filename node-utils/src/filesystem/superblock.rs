@@ -51,8 +51,7 @@ fn ext(device: &File) -> io::Result<u64> {
     Ok(blocks.saturating_mul(block))
 }
 
-/// Whether an ext filesystem was never mounted for writing, so that nobody can have kept anything in
-/// it.
+/// Whether an ext filesystem was never mounted for writing, so that it holds no data.
 pub(super) fn is_unused_ext(device: &File) -> io::Result<bool> {
     const SUPERBLOCK: u64 = 1024;
     let mounted_at: [u8; 4] = bytes(device, SUPERBLOCK + 0x2c)?;

@@ -14,7 +14,7 @@ use super::lookup::Place;
 use super::session::{Session, State, sessions};
 use super::settings::Settings;
 use crate::device::multipath::{self, Daemon};
-use crate::device::{Attached, BlockDevice, claim, look, turn};
+use crate::device::{Attached, BlockDevice, claim, lock_target, look};
 use crate::kernel::Kernel;
 use crate::tools::Tools;
 use csi_types::attachment::{DeviceId, Iscsi, Portal};
@@ -105,8 +105,8 @@ impl Attaching<'_> {
     /// Sees to it that each portal has a session, as far as it can be had.
     async fn open(&self) -> Result<Opened, Error> {
         let facts = &self.wanted.facts;
-        // Only here: whoever waits for a disk afterwards keeps nobody from attaching another one.
-        let _turn = turn(facts.iqn().as_str(), self.deadline).await?;
+        // Locked only here: waiting for the disk does not block attaching another one.
+        let _lock = lock_target(facts.iqn().as_str(), self.deadline).await?;
         let before = sessions(self.kernel, facts, self.deadline).await?;
         let mut missing = Vec::new();
         for portal in facts.portals() {

@@ -17,16 +17,14 @@ use crate::tools::Tools;
 use csi_types::attachment::Portal;
 use csi_types::error::{Effect, Error, Kind};
 
-/// How long a portal is tried: a target that is being made, or that starts anew, takes a while
-/// until it lets anybody in.
+/// How long a portal is tried: a new or restarting target takes a while to accept logins.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The pauses between two tries.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 
-/// How long a session may take to be shown once the daemon has it. If it is the daemon's own try,
-/// begun for somebody who no longer waits, that ends in this time too.
+/// How long a session may take to appear once the daemon has it. A retry by the daemon ends in this time, too.
 const SHOWN: Duration = Duration::from_secs(20);
 
 const NOT_KNOWN: &str = "this version of iscsiadm does not know a setting, or not its value";
@@ -40,7 +38,7 @@ pub(super) struct Connector<'a> {
     pub(super) tools: &'a Tools,
     pub(super) kernel: &'a Kernel,
     pub(super) wanted: &'a Wanted,
-    /// What a record is told.
+    /// The settings of a record.
     pub(super) settings: &'a [(String, SecretString)],
     pub(super) deadline: Instant,
 }
@@ -72,8 +70,8 @@ impl Connector<'_> {
             tokio::time::sleep_until(next).await;
             pause = (2 * pause).min(LONGEST_PAUSE);
         };
-        // Without a session it is of no use to anybody, and may hold a password. That a session
-        // came in the last moment shows in the answer.
+        // Without a session the record is useless, and may hold a password. The answer shows if a session was
+        // opened in the last moment.
         let tool = Tool::new(self.tools, &self.wanted.facts, self.deadline);
         if let Err(error) = tool.forget(portal).await {
             debug!(%portal, error = %error.chain(), "a record of no use stays");
@@ -99,7 +97,7 @@ impl Connector<'_> {
         info!(target = %facts.iqn(), %portal, "logging in");
         let answer = tool.login(portal).await;
         let shown = match &answer {
-            // Somebody else's, or the try of somebody who no longer waits.
+            // Opened by another process, or by an earlier attempt that was given up.
             Ok(true) => SHOWN,
             Ok(false) => SHOWN / 4,
             // Whatever was said, the kernel may have it.
@@ -151,8 +149,8 @@ impl Connector<'_> {
     }
 
     /// Waits for a session of the portal that works.
-    async fn is_shown(&self, portal: &Portal, patience: Duration) -> Result<bool, Error> {
-        let until = self.deadline.min(Instant::now() + patience);
+    async fn is_shown(&self, portal: &Portal, wait: Duration) -> Result<bool, Error> {
+        let until = self.deadline.min(Instant::now() + wait);
         let mut pace = Pace::quick();
         loop {
             let sessions = sessions(self.kernel, &self.wanted.facts, self.deadline).await?;

@@ -8,7 +8,7 @@ use super::facts::IscsiFacts;
 use super::lookup::Place;
 use super::session::{LunDisk, Session, sessions};
 use super::tool::Tool;
-use crate::device::{BlockDevice, Usage, is_claimed, look, multipath, scsi, turn, until};
+use crate::device::{BlockDevice, Usage, is_claimed, lock_target, look, multipath, scsi, until};
 use crate::kernel::Kernel;
 use crate::tools::Tools;
 use csi_types::attachment::Portal;
@@ -36,10 +36,11 @@ pub async fn detach(
     deadline: Instant,
 ) -> Result<(), Error> {
     let doing = format!("detach {facts}");
-    let _turn = turn(facts.iqn().as_str(), deadline).await?;
+    let _lock = lock_target(facts.iqn().as_str(), deadline).await?;
     let (seen, map) = look_around(kernel, facts, &doing, deadline).await?;
     if let Some(map) = map {
-        // Before its last path goes: it would keep its writes, and whoever waits for them.
+        // Done before the last path goes: the map would keep its writes, and block the processes that wait for
+        // them.
         multipath::remove(tools.host(), kernel, &map, deadline).await?;
     }
     let tool = Tool::new(tools, facts, deadline);
@@ -52,8 +53,8 @@ pub async fn detach(
             Given::Disk => stay.extend(portal),
         }
     }
-    // Also those of portals that have had no session for long: whoever lost its session, or died
-    // before it had one, has left its record.
+    // Also the records of portals without a session for long: a session that was lost, or a call that was killed,
+    // leaves its record.
     records.retain(|portal| !stay.iter().any(|other| other == portal));
     for portal in &records {
         tool.forget(portal).await?;
@@ -146,7 +147,7 @@ impl Seen {
             if self.other.is_some() {
                 break;
             }
-            // Of another volume that nobody uses, or whose user came just now.
+            // A volume without users, or one that was just attached.
             if let Err(error) = multipath::remove(tools.host(), kernel, &map, deadline).await {
                 self.other = Some(error.chain());
             }
@@ -187,11 +188,11 @@ impl Seen {
             let kernel = kernel.clone();
             move || Ok(Session::by_sid(&kernel, sid)?.is_none().then_some(()))
         };
-        let patience = match answer {
+        let give_up_at = match answer {
             Ok(()) => deadline,
             Err(_) => deadline.min(Instant::now() + super::ENDS),
         };
-        if until(patience, &doing, gone).await?.is_some() {
+        if until(give_up_at, &doing, gone).await?.is_some() {
             return Ok(());
         }
         Err(match answer {

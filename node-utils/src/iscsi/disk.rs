@@ -1,6 +1,6 @@
 //! The disk of a volume in one session: waiting for it, and making sure that it is not another one.
 //!
-//! The kernel looks for disks when a session begins and then only when told to, and it asks a disk
+//! The kernel looks for disks when a session begins and later only on request, and it asks a disk
 //! what it is only once. So a number that a target has given to another volume since still shows
 //! the old one, and one that it has taken away still shows a disk, of no size.
 
@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use super::facts::IscsiFacts;
 use super::session::{Session, State, origin};
-use crate::blocking::{self, Doing, Terms};
+use crate::blocking::{self, Doing, Limits};
 use crate::device::scsi::{self, Asked};
 use crate::device::{BlockDevice, Pace, Usage, look, multipath, set, unreadable};
 use crate::kernel::{self, Kernel};
@@ -25,8 +25,8 @@ use csi_types::error::{Effect, Error, Kind};
 /// what was just made.
 const APPEAR: Duration = Duration::from_secs(30);
 
-/// When the kernel is told to look for the disk of a new session: at first iscsid has it look, and two
-/// looks at once wait for each other. Where `node.session.scan` is `manual` nobody else looks.
+/// When the kernel scans for the disk of a new session: iscsid starts a scan first, and two scans at once wait for
+/// each other. If `node.session.scan` is `manual`, only this scan happens.
 const OWN_SCAN: Duration = Duration::from_secs(1);
 /// The pauses between two such looks.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -46,7 +46,7 @@ pub(super) struct Seeker<'a> {
 enum Shows {
     /// What it showed before.
     TheSame,
-    /// Nothing, or what cannot be told from something else.
+    /// Nothing, or something that cannot be identified.
     Nothing,
     /// Surely something else.
     Another,
@@ -55,11 +55,11 @@ enum Shows {
 // === impl Seeker ===
 
 impl Seeker<'_> {
-    /// The disk of the volume in this session, once it is there and up to date. `is_new` says that
-    /// the session was begun just now, so that the kernel cannot know anything old.
+    /// The disk of the volume in this session, once it exists and is up to date. `is_new`: the session was just
+    /// opened, so the kernel has no old data.
     pub(super) async fn find(&self, sid: u32, is_new: bool) -> Result<BlockDevice, Error> {
         let doing = self.doing(sid);
-        let patience = self.deadline.min(Instant::now() + APPEAR);
+        let give_up_at = self.deadline.min(Instant::now() + APPEAR);
         let mut asked = is_new;
         let mut pause = FIRST_PAUSE;
         let mut next_scan = Instant::now() + if is_new { OWN_SCAN } else { Duration::ZERO };
@@ -68,7 +68,7 @@ impl Seeker<'_> {
             let Some((session, disk)) = self.look(sid, &doing).await? else {
                 return Err(Error::new(Kind::Unreachable, doing).advise("the session has ended"));
             };
-            // Whoever asks a disk whose session has no connection waits until it has one again.
+            // A query to a disk whose session has no connection waits until it has one again.
             if session.state == State::LoggedIn {
                 match disk {
                     Some(disk) if asked => return Ok(disk),
@@ -92,7 +92,7 @@ impl Seeker<'_> {
                 }
             }
             let next = Instant::now() + pace.pause();
-            if next >= patience {
+            if next >= give_up_at {
                 return Err(Error::new(Kind::Unreachable, doing)
                     .with_effect(Effect::Possible)
                     .advise(match session.state {
@@ -139,8 +139,8 @@ impl Seeker<'_> {
                 written.map_err(|error| Error::new(Kind::Unreachable, doing).because(error))
             }
         };
-        let terms = Terms::until(self.deadline);
-        blocking::run(terms, Doing::changing(doing), work)
+        let limits = Limits::until(self.deadline);
+        blocking::run(limits, Doing::changing(doing), work)
             .await
             .map(drop)
     }
@@ -166,7 +166,7 @@ impl Seeker<'_> {
         Ok(shows)
     }
 
-    /// Takes away a disk that shows what is no longer there, unless somebody uses it.
+    /// Removes a disk that shows what is no longer there, unless it is in use.
     async fn discard(&self, disk: &BlockDevice, shows: &Shows) -> Result<(), Error> {
         let doing = format!("take away the old {disk} of {}", self.facts);
         let of = disk.clone();
@@ -207,7 +207,7 @@ fn shows(kernel: &Kernel, disk: &BlockDevice, asked: &Asked) -> Result<Shows, Er
         }
         Asked::Changed { .. } => return Ok(Shows::Nothing),
     };
-    // Somebody else may have asked it in the meantime, but the map was made of what it was.
+    // Another process may have refreshed it since, but the map was made of the old data.
     let map = multipath::map_over(kernel, std::slice::from_ref(disk))?;
     let made_of = match map {
         Some(map) => map.attribute(kernel, "dm/uuid")?,
@@ -230,8 +230,8 @@ fn may_be_of(uuid: &str, identity: &str) -> bool {
     }
 }
 
-/// Keeps whoever still uses a disk from writing into the volume that has taken its place. The disk
-/// stays so until it is taken away, which also tells the next one who comes what it is.
+/// Prevents writes through a disk that now shows another volume. The disk stays offline until it is removed, which
+/// marks it for later calls.
 async fn fence(kernel: &Kernel, disk: &BlockDevice, deadline: Instant) -> Result<(), Error> {
     // The kernel takes no word without its line end.
     warn!(%disk, "taking a disk offline: its number was given to another volume while it was in use");

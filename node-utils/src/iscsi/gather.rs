@@ -1,5 +1,5 @@
 //! Several things that are tried at once, of which one is enough: the others may take a moment
-//! longer, but nobody waits for them until they give up.
+//! longer, but no caller waits for their timeouts.
 
 use std::time::Duration;
 

@@ -25,7 +25,7 @@ pub(super) struct Place {
 // === impl Place ===
 
 impl Place {
-    /// A portal whose name, if it is one, nobody has looked up.
+    /// A portal whose name was not resolved yet.
     pub(super) fn unresolved(portal: Portal) -> Self {
         let addresses = Vec::new();
         Self { portal, addresses }

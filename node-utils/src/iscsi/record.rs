@@ -1,6 +1,6 @@
 //! The record of a session in the database of `iscsiadm`, which is a file, changed without it.
 //!
-//! `iscsiadm` takes a setting only as an argument, and everybody on the host may read the arguments
+//! `iscsiadm` takes a setting only as an argument, and every user of the host may read the arguments
 //! of a process. So a password goes into the file that `iscsiadm` has made, in its own format, and
 //! `iscsiadm` is then asked whether it reads what was meant. The truth is in open-iscsi's `idbm.c`.
 
@@ -15,14 +15,14 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
 use super::facts::IscsiFacts;
-use crate::blocking::{self, Doing, Terms};
+use crate::blocking::{self, Doing, Limits};
 use crate::kernel;
 use crate::tools::Tools;
 use csi_types::attachment::Portal;
 use csi_types::error::{Effect, Error, Kind};
 
 /// Where distributions have the records, as they were built: Debian from 13 on, Fedora and SUSE;
-/// everybody else; built from source.
+/// all others; built from source.
 const DATABASES: [&str; 3] = [
     "var/lib/iscsi/nodes",
     "etc/iscsi/nodes",
@@ -76,7 +76,7 @@ pub(super) async fn write(
             Ok(())
         }
     };
-    blocking::run(Terms::until(deadline), Doing::changing(doing), work).await
+    blocking::run(Limits::until(deadline), Doing::changing(doing), work).await
 }
 
 /// The first setting that a record, as `iscsiadm` shows it, does not have as it was meant.
@@ -164,7 +164,7 @@ fn records(directory: &Path, portal: &Portal) -> io::Result<Vec<PathBuf>> {
     Ok(records)
 }
 
-/// Writes the new record aside and puts it in the place of the old one, so that nobody ever reads
+/// Writes the new record aside and puts it in the place of the old one, so that no reader sees
 /// half of one.
 ///
 /// Aside is above all records: in the directory of a target it would be taken for a record or, left
@@ -357,7 +357,7 @@ mod tests {
         let root = tempfile::tempdir().expect("directory");
         let record = keep(root.path(), DATABASES[0], "10.77.0.1,3271");
         let aside = root.path().join("var/lib/iscsi/.omnibus-csi.x");
-        // What somebody left who was killed.
+        // Left by a killed process.
         std::fs::write(&aside, "old").expect("write");
         change(&record, &aside, &settings(&[("a.auth.b", "c")])).expect("changed");
         let mode = std::fs::metadata(&record)

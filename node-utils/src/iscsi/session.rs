@@ -153,7 +153,7 @@ impl Session {
         Ok(found.map(|disk| disk.device))
     }
 
-    /// Where the kernel is told to look for disks, and what to tell it for this one.
+    /// The scan file of the kernel, and what to write to it for this disk.
     pub(super) fn scan(&self, kernel: &Kernel, lun: Lun) -> (PathBuf, String) {
         let path = kernel.sys(format!("class/scsi_host/host{}/scan", self.host));
         // Which of its two numbers a large one has is for the target to say, when it is asked for

@@ -1,4 +1,4 @@
-//! What the record of a session is told: our few defaults, and all that the volume's secrets say.
+//! The settings of a session record: our defaults, and those from the secrets of the volume.
 
 use secrecy::{ExposeSecret, SecretString};
 
@@ -19,7 +19,7 @@ const LOGIN_RETRIES: &str = "node.session.initial_login_retry_max";
 #[derive(Debug, Clone, Default)]
 pub(super) struct Settings(Vec<(String, SecretString)>);
 
-/// A setting that cannot be one. Its value is not told.
+/// An invalid setting. The error does not show its value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`node-db.{}` {reason}", .name.escape_debug())]
 struct InvalidSetting {
@@ -56,21 +56,20 @@ impl Settings {
         self.0.iter().any(|(known, _)| known == name)
     }
 
-    /// All that a record is told. `multipath` is the daemon of the host if more than one portal is
-    /// wanted.
+    /// All settings of a record. `multipath` is the daemon of the host if more than one portal is wanted.
     pub(super) fn complete(&self, multipath: Option<&Daemon>) -> Vec<(String, SecretString)> {
         // compat: "iSCSI". Never automatic: a session that the host opens by itself at boot belongs
         // to a volume that the orchestrator may have given to another node.
         let mut all = vec![(STARTUP, "manual")];
         // How long the daemon tries to log in before it says that it cannot: this many times the
-        // login timeout. By default two minutes, in which a portal that is off holds up everybody
-        // who asks for it, and after which a session may appear that nobody waits for any more.
-        // Whoever wants longer tries again.
+        // login timeout. By default two minutes, in which a portal that is off delays every
+        // caller, and after which a session may appear that no call waits for any more. Callers
+        // that want to wait longer try again.
         all.push((LOGIN_TIMEOUT, "15"));
         all.push((LOGIN_RETRIES, "1"));
         if multipath.is_none_or(|daemon| *daemon == Daemon::Absent) {
             // With one path, input and output that fail are a filesystem that has become read-only
-            // and a pod that somebody has to restart, so they wait for the target. Not for ever:
+            // and a pod that has to be restarted by hand, so they wait for the target. Not for ever:
             // after a node is lost the orchestrator gives its volumes to another one, eleven
             // minutes later at the earliest (five until the pod is evicted, six until the volume is
             // detached by force), and what waits here must not be written after that. A target may

@@ -59,7 +59,7 @@ const DAEMON_SILENT: i32 = 33;
 
 /// How long a database that fails is tried again. It has a lock of its own, but makes and removes
 /// directories outside of it.
-const DATABASE_PATIENCE: Duration = Duration::from_secs(5);
+const DATABASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// `iscsiadm`, for one target.
 #[derive(Debug, Clone, Copy)]
@@ -86,8 +86,8 @@ impl<'a> Tool<'a> {
         self.record(portal, words.into(), "make").await.map(drop)
     }
 
-    /// Changes settings of a record that anybody may see. One call for all of them, which
-    /// `iscsiadm` has understood since version 2.0-873 of 2012.
+    /// Changes settings of a record that are not secret. One call for all of them, which `iscsiadm` supports since
+    /// version 2.0-873 of 2012.
     pub(super) async fn update(
         &self,
         portal: &Portal,
@@ -124,8 +124,7 @@ impl<'a> Tool<'a> {
         let doing = format!("remove the record of {} at {portal}", self.facts.iqn());
         let command = self.node(portal).args(["-o", "delete"]);
         match self.again(command, &[NOTHING, EXISTS], &doing).await {
-            // Where nobody can make a record there is none, and whoever gives a volume up must not
-            // be kept from it.
+            // Without `iscsiadm` there is no record, and giving up a volume must not fail for that.
             Err(RunError::NotFound { .. }) => Ok(()),
             result => result.map(drop).map_err(|error| explained(&doing, error)),
         }
@@ -140,7 +139,7 @@ impl<'a> Tool<'a> {
         Ok(output.status.code() == Some(EXISTS))
     }
 
-    /// Logs one session out, whoever has opened it; one that is gone is no error.
+    /// Logs one session out, whichever process opened it; one that is gone is no error.
     ///
     /// compat: "iSCSI". By its number: the target and portal of democratic-csi's call may mean
     /// several.
@@ -173,13 +172,13 @@ impl<'a> Tool<'a> {
         accepted: &[i32],
         doing: &str,
     ) -> Result<Output, RunError> {
-        let patience = self.deadline.min(Instant::now() + DATABASE_PATIENCE);
+        let give_up_at = self.deadline.min(Instant::now() + DATABASE_TIMEOUT);
         let mut pace = Pace::of_processes();
         loop {
             let ended = self.run(command.clone(), accepted, doing).await;
             let failed = matches!(&ended, Err(error) if error.exit_code() == Some(DATABASE));
             let next = Instant::now() + pace.pause();
-            if !failed || next >= patience {
+            if !failed || next >= give_up_at {
                 return ended;
             }
             tokio::time::sleep_until(next).await;
@@ -360,11 +359,7 @@ iscsiadm: Could not execute operation on all records: encountered iSCSI database
         let tool = Tool::new(&tools, &facts, soon());
         let error = tool.make(&facts.portals()[0]).await.expect_err("broken");
         assert_eq!(error.kind(), Kind::Internal);
-        assert!(
-            began.elapsed() <= DATABASE_PATIENCE,
-            "{:?}",
-            began.elapsed()
-        );
+        assert!(began.elapsed() <= DATABASE_TIMEOUT, "{:?}", began.elapsed());
     }
 
     #[tokio::test]

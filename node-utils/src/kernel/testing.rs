@@ -10,13 +10,13 @@ use std::sync::{Mutex, PoisonError};
 
 use super::Kernel;
 
-/// Is told which attribute was written, and what. Returns whether it wants to be told again.
+/// Called with each attribute that is written, and the text. Returns whether to call it again.
 type Listener = Box<dyn Fn(&Path, &str) -> bool + Send>;
 
 static LISTENERS: Mutex<Vec<(PathBuf, Listener)>> = Mutex::new(Vec::new());
 
-/// Tells whoever plays the kernel in a tree that an attribute there was written. Like the kernel, it
-/// acts before the write returns.
+/// Notifies the simulated kernel of a tree that an attribute was written. Like the kernel, it acts before the
+/// write returns.
 pub(super) fn written(path: &Path, text: &str) {
     let mut listeners = LISTENERS.lock().unwrap_or_else(PoisonError::into_inner);
     listeners.retain(|(root, tell)| !path.starts_with(root) || tell(path, text));
@@ -61,7 +61,7 @@ impl Tree {
         Kernel::at(self.root.path())
     }
 
-    /// Has `tell` told of each attribute that is written, as long as it wants to be.
+    /// Calls `tell` for each attribute that is written, until it returns `false`.
     pub(crate) fn on_write(&self, tell: impl Fn(&Path, &str) -> bool + Send + 'static) {
         let mut listeners = LISTENERS.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.push((self.root.path().to_owned(), Box::new(tell)));

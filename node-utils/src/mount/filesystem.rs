@@ -4,18 +4,12 @@
 //! program. What is mounted is compared with what was meant by the caller, afterwards: the path of
 //! a device may lead to another one by then.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the one module that may mount: it knows how to undo what it did"
-)]
-
-use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
 use rustix::io::Errno;
 
-use super::{MountError, MountOptions};
+use super::{MountError, MountOptions, classic_mount};
 
 /// The kernel takes one page, its final NUL included; pages are at least this long.
 const DATA: usize = 4095;
@@ -32,8 +26,8 @@ pub(crate) fn mount_filesystem(
     if data.len() > DATA {
         return Err(failed(Errno::TOOBIG));
     }
-    let data = CString::new(data).map_err(|_| failed(Errno::INVAL))?;
+    let source = source.to_str().ok_or_else(|| failed(Errno::INVAL))?;
     let target = format!("/proc/self/fd/{}", target.as_fd().as_raw_fd());
     let flags = options.attributes.classic() | options.superblock.flags();
-    rustix::mount::mount(source, target, fs_type, flags, data.as_c_str()).map_err(failed)
+    classic_mount(source, Path::new(&target), fs_type, flags, Some(&data)).map_err(failed)
 }

@@ -7,7 +7,8 @@
 use std::fmt;
 
 use rustix::fs::StatVfsMountFlags;
-use rustix::mount::{MountAttrFlags, MountFlags as SuperFlags};
+use rustix::mount::MountAttrFlags;
+use sys_mount::MountFlags as SuperFlags;
 
 /// A list of mount options, sorted.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -62,6 +63,10 @@ const NOSYMFOLLOW: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW;
 /// What statvfs says of `nosymfollow`; missing in rustix.
 const ST_NOSYMFOLLOW: u64 = 0x2000;
 
+/// Flags that sys-mount does not name.
+const LAZYTIME: SuperFlags = SuperFlags::from_bits_retain(libc::MS_LAZYTIME);
+const MS_NOSYMFOLLOW: SuperFlags = SuperFlags::from_bits_retain(0x100);
+
 /// The words with one meaning each.
 const WORDS: &[(&str, Meaning)] = &[
     ("defaults", Meaning::Nothing),
@@ -86,8 +91,8 @@ const WORDS: &[(&str, Meaning)] = &[
     ("sync", Meaning::SetSuper(SuperFlags::SYNCHRONOUS)),
     ("async", Meaning::ClearSuper(SuperFlags::SYNCHRONOUS)),
     ("dirsync", Meaning::SetSuper(SuperFlags::DIRSYNC)),
-    ("lazytime", Meaning::SetSuper(SuperFlags::LAZYTIME)),
-    ("nolazytime", Meaning::ClearSuper(SuperFlags::LAZYTIME)),
+    ("lazytime", Meaning::SetSuper(LAZYTIME)),
+    ("nolazytime", Meaning::ClearSuper(LAZYTIME)),
     ("silent", Meaning::SetSuper(SuperFlags::SILENT)),
     ("loud", Meaning::ClearSuper(SuperFlags::SILENT)),
     ("auto", Meaning::User),
@@ -290,7 +295,7 @@ impl Attributes {
             (NODEV, SuperFlags::NODEV),
             (NOEXEC, SuperFlags::NOEXEC),
             (NODIRATIME, SuperFlags::NODIRATIME),
-            (NOSYMFOLLOW, SuperFlags::NOSYMFOLLOW),
+            (NOSYMFOLLOW, MS_NOSYMFOLLOW),
         ];
         let mut flags = SuperFlags::empty();
         for (attribute, flag) in all {
@@ -415,7 +420,7 @@ mod tests {
             | SuperFlags::NOEXEC
             | SuperFlags::NOATIME
             | SuperFlags::NODIRATIME
-            | SuperFlags::NOSYMFOLLOW;
+            | MS_NOSYMFOLLOW;
         assert_eq!(attributes.classic(), expected);
     }
 }

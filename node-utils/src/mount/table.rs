@@ -91,7 +91,7 @@ impl MountTable {
         self.entries().filter(move |entry| entry.is_at(path))
     }
 
-    /// Where a mount is mounted, in terms of the filesystem below it. `None` if that is not visible.
+    /// Where a mount is mounted, in limits of the filesystem below it. `None` if that is not visible.
     pub(crate) fn location(&self, mount: &MountEntry<'_>) -> Option<Location> {
         let mut mount = *mount;
         loop {
@@ -230,7 +230,7 @@ impl<'a> MountEntry<'a> {
         text(decode(self.fs_type))
     }
 
-    /// Whether its filesystem waits for somebody else to answer: a server, or a process.
+    /// Whether its filesystem depends on a server or a process.
     pub(crate) fn is_remote(&self) -> bool {
         let name = self.fs_type();
         SERVERS.contains(&&*name) || name.starts_with("fuse")

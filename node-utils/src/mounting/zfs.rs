@@ -10,8 +10,9 @@ use csi_types::error::{Effect, Error, Kind};
 
 const ZFS: Program = Program::constant("zfs");
 
-/// What is asked. The kernel leaves all but the first two to whoever mounts: it takes a dataset's
-/// `setuid=off` for nothing, and must hear of `readonly=on` before it replays what was written last.
+/// The properties to read. The kernel applies only the first two; the mounting program applies the others.
+/// `setuid=off` of a dataset has no effect by itself, and `readonly=on` must be passed before the intent log is
+/// replayed.
 pub(super) const ASKED: &str = "type,mountpoint,readonly,atime,devices,exec,setuid,context,fscontext,defcontext,\
                      rootcontext";
 /// What each property that is switched from its default asks of a mount.
@@ -60,7 +61,7 @@ fn told(text: &str) -> Result<Asset, &str> {
         text.lines().find_map(|line| {
             let mut columns = line.split('\t');
             let (name, value) = (columns.next()?, columns.next()?);
-            // Where it is mounted at the moment somebody said otherwise, for that mount.
+            // Set for the current mount only, by an option.
             (name == property && columns.next() != Some("temporary")).then_some(value)
         })
     };

@@ -30,7 +30,7 @@ pub(super) fn check(
     }
 }
 
-/// Somebody else has the volume, at `other`.
+/// The error for a volume that is published at `other`.
 pub(super) fn refused(request: &PublishRequest, other: &Path) -> Error {
     let mode = request.capability.mode;
     let doing = format!(

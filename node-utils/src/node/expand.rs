@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::mounted::{Behind, behind, is_whole};
+use super::backing::{Backing, backing, is_whole};
+use super::overdue::OverdueLooks;
 use super::request::ExpandRequest;
-use super::stuck::Stuck;
 use super::{Context, stats};
-use crate::blocking::{self, Doing, Terms};
+use crate::blocking::{self, Doing, Limits};
 use crate::device::{self, BlockDevice};
 use crate::loops::Loop;
 use csi_types::error::{Effect, Error, Kind};
@@ -33,8 +33,8 @@ enum Found {
 
 pub(super) async fn expand(
     context: &Arc<Context>,
-    stuck: &Stuck,
-    terms: Terms,
+    overdue: &OverdueLooks,
+    limits: Limits,
     request: ExpandRequest,
 ) -> Result<Option<u64>, Error> {
     let doing = format!("expand `{}`", request.path);
@@ -42,7 +42,7 @@ pub(super) async fn expand(
         let (context, request) = (Arc::clone(context), request.clone());
         move || find(&context, &request)
     };
-    let look = stuck.look(terms.clone(), doing.clone(), &request.path, find);
+    let look = overdue.look(limits.clone(), doing.clone(), &request.path, find);
     let found = look.await?;
     let (device, is_raw) = match found {
         Found::Nothing => return Ok(None),
@@ -51,15 +51,15 @@ pub(super) async fn expand(
     };
     let grown = async {
         let required = request.required;
-        let rescanned = context.devices.rescan(&device, required, terms.deadline());
+        let rescanned = context.devices.rescan(&device, required, limits.deadline());
         rescanned.await?;
-        wait(context, &terms, &device, &request).await?;
+        wait(context, &limits, &device, &request).await?;
         if is_raw {
             let (context, device) = (Arc::clone(context), device.clone());
             let refresh = move || refresh(&context, &device);
-            blocking::run(terms.clone(), Doing::changing(doing), refresh).await
+            blocking::run(limits.clone(), Doing::changing(doing), refresh).await
         } else {
-            super::stage::grow(context, &terms, &request.path, &device).await
+            super::stage::grow(context, &limits, &request.path, &device).await
         }
     };
     grown
@@ -77,15 +77,15 @@ fn find(context: &Context, request: &ExpandRequest) -> Result<Found, Error> {
             return Err(Error::new(Kind::Internal, doing).because(errno));
         }
     };
-    match behind(&context.kernel, &place)? {
-        Behind::Other => Ok(Found::Nothing),
-        Behind::Gone => {
+    match backing(&context.kernel, &place)? {
+        Backing::Other => Ok(Found::Nothing),
+        Backing::Gone => {
             let doing = format!("expand `{}`", request.path);
             Err(Error::new(Kind::Unreachable, doing)
                 .advise("the device of the volume has disappeared from this node"))
         }
-        Behind::Device(device) if place.block_device().is_some() => Ok(Found::Raw(device)),
-        Behind::Device(device) => {
+        Backing::Device(device) if place.block_device().is_some() => Ok(Found::Raw(device)),
+        Backing::Device(device) => {
             let is_ours = context.devices.brings(&device)? && is_whole(&place)?;
             Ok(if is_ours {
                 Found::Filesystem(device)
@@ -99,7 +99,7 @@ fn find(context: &Context, request: &ExpandRequest) -> Result<Found, Error> {
 /// Waits until the device has the size that was asked for.
 async fn wait(
     context: &Arc<Context>,
-    terms: &Terms,
+    limits: &Limits,
     device: &BlockDevice,
     request: &ExpandRequest,
 ) -> Result<(), Error> {
@@ -114,13 +114,13 @@ async fn wait(
         }
     };
     let doing = format!("wait until {device} has {required} bytes");
-    let deadline = terms.deadline().min(Instant::now() + LATENCY);
+    let deadline = limits.deadline().min(Instant::now() + LATENCY);
     device::until(deadline, &doing, look).await?.ok_or_else(|| {
         Error::new(Kind::Timeout, doing).advise("its storage shows less to this node")
     })
 }
 
-/// Lets the read-only faces of the device grow, too; the size of the device.
+/// Lets the read-only loop devices grow, too; returns the size of the device.
 fn refresh(context: &Context, device: &BlockDevice) -> Result<u64, Error> {
     for face in Loop::all_over(&context.kernel, device)? {
         face.refresh(&context.kernel)?;

@@ -51,7 +51,7 @@ pub(super) async fn prepare(
             return Ok(Ready { device, kind });
         }
     };
-    // Before anything is changed around it: somebody else's partition stays as large as it is.
+    // Checked before anything changes: a partition that is not ours is not resized.
     let ready = on(context, device, &content, deadline).await?;
     if ready.device != *device {
         let grown = grow_partition(context, &ready.device, deadline).await;
@@ -149,8 +149,7 @@ fn usable(device: &BlockDevice, content: &Content) -> Result<FilesystemKind, Err
     }))
 }
 
-/// A filesystem in a partition is used, but none is made there: whoever made the partition table
-/// has plans for the disk.
+/// A filesystem in a partition is used, but none is made there: the partition table was made for a purpose.
 fn made_by_others(device: &BlockDevice, content: &Content) -> Result<FilesystemKind, Error> {
     if !content.is_ours_to_make() {
         return usable(device, content);
@@ -264,13 +263,13 @@ impl Ready {
         }
     }
 
-    /// Whether its files belong to nobody, so that a mount option says to which group they do.
+    /// Whether its files have no owner, so that a mount option sets the group.
     pub(super) fn takes_group(&self) -> bool {
         use FilesystemKind as K;
         matches!(self.kind, K::Vfat | K::Exfat | K::Ntfs)
     }
 
-    /// Whether a copy of it may be mounted beside it only if it is told not to mind.
+    /// Whether a copy may be mounted beside it only with an option.
     pub(super) fn minds_its_twin(&self) -> bool {
         self.kind == FilesystemKind::Xfs
     }

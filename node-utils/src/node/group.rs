@@ -2,7 +2,7 @@
 //!
 //! Every entry gets the group and its read and write rights, directories also the set-group-id bit.
 //! The root of the volume is changed last: as long as it does not match, the walk was not finished
-//! and is repeated; once it matches, a publication costs nothing. Pods may write meanwhile, so only
+//! and is repeated; once it matches, a publication costs nothing. Pods may write at the same time, so only
 //! descriptors are changed and no link is followed.
 
 use std::ffi::CStr;
@@ -57,9 +57,9 @@ impl Visitor for Regroup {
         }
         let fd = match open_beneath(dir, name, OFlags::PATH, Mounts::Refuse) {
             Ok(fd) => fd,
-            // Removed meanwhile, or the mount point of something else.
+            // Removed in between, or a mount point.
             Err(Errno::NOENT | Errno::XDEV) => return Ok(Step::Done),
-            // Older kernels refuse to open a link beneath at all; its group matters to nobody.
+            // Older kernels refuse to open a link at all; its group has no effect.
             Err(Errno::LOOP) => {
                 let gid = Some(Gid::from_raw(self.gid));
                 return match rustix::fs::chownat(dir, name, None, gid, AtFlags::SYMLINK_NOFOLLOW) {
@@ -97,7 +97,7 @@ impl Visitor for Regroup {
     ) -> Result<Reentry, Errno> {
         match errno {
             Errno::NOENT | Errno::XDEV => Ok(Reentry::Skip),
-            // Somebody put a link or a file in its place.
+            // It was replaced by a link or a file.
             Errno::LOOP | Errno::NOTDIR => {
                 let step = self.entry(parent, name, FileType::Unknown)?;
                 Ok(match step {

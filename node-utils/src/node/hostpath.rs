@@ -7,7 +7,7 @@ use super::mount_failed;
 use csi_types::error::{Error, Kind};
 use rustix::io::Errno;
 
-use super::slot::{Slot, is_dead};
+use super::mount_target::{MountTarget, is_dead};
 use crate::mount::{self, Attributes, Place};
 use csi_types::attachment::Hostpath;
 
@@ -37,7 +37,11 @@ pub(super) fn source(hostpath: &Hostpath) -> Result<Place, Error> {
 }
 
 /// Shows the volume at the staging path, unless it is there already.
-pub(super) fn stage(hostpath: &Hostpath, source: &Place, slot: &Slot<'_>) -> Result<(), Error> {
+pub(super) fn stage(
+    hostpath: &Hostpath,
+    source: &Place,
+    slot: &MountTarget<'_>,
+) -> Result<(), Error> {
     if slot.place.is_mount_point() {
         if slot.place.is_same_as(source) {
             return Ok(());

@@ -2,7 +2,7 @@
 //!
 //! A request to unpublish or unstage names only a volume and a path, so the path decides. Allowed are paths
 //! below the folders of the orchestrator, and paths that carry our mark: an extended attribute that is written
-//! before the volume is mounted over it. Anything else was put there by somebody else and stays.
+//! before the volume is mounted over it. Anything else is not ours and stays.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -59,9 +59,7 @@ fn is_built_by_kubelet(path: &Path) -> bool {
         .collect();
     names.windows(4).any(|window| match window {
         ["plugins", "kubernetes.io", "csi", _] => true,
-        [_, "volumes" | "volumeDevices", "kubernetes.io~csi", _] => {
-            names.iter().any(|name| *name == "pods")
-        }
+        [_, "volumes" | "volumeDevices", "kubernetes.io~csi", _] => names.contains(&"pods"),
         _ => false,
     })
 }

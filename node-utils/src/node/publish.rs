@@ -6,12 +6,12 @@
 
 mod block;
 
+use super::backing::{Backing, backing};
 use super::exclusive;
 use super::group;
 use super::hostpath;
-use super::mounted::{Behind, behind};
+use super::mount_target::{MountTarget, Shape};
 use super::request::{PublishRequest, StagingPath};
-use super::slot::{Shape, Slot};
 use super::{Context, mount_access, mount_failed, share};
 use crate::mount::{self, Attributes, MountOptions, Place, Way};
 use csi_types::attachment::{AbsolutePath, Attachment};
@@ -37,7 +37,7 @@ pub(super) fn publish(context: &Context, request: &PublishRequest) -> Result<(),
         return block::publish(context, request);
     }
     let plan = plan(context, request)?;
-    let slot = Slot::open(&context.kernel, request.target.path(), Shape::Directory)?;
+    let slot = MountTarget::open(&context.kernel, request.target.path(), Shape::Directory)?;
     if slot.place.is_mount_point() {
         return compare(&plan, &slot.place).map_err(|error| slot.undo(error));
     }
@@ -90,10 +90,10 @@ fn check_staged(
     if let Attachment::Hostpath(hostpath) = attachment {
         return hostpath::check_staged(hostpath, staged).map(Some);
     }
-    let is_staged = match behind(&context.kernel, staged)? {
-        Behind::Device(device) => context.devices.is_volume(&device, attachment)?,
-        Behind::Gone => false,
-        Behind::Other => share::is_at(staged, attachment)?,
+    let is_staged = match backing(&context.kernel, staged)? {
+        Backing::Device(device) => context.devices.is_volume(&device, attachment)?,
+        Backing::Gone => false,
+        Backing::Other => share::is_at(staged, attachment)?,
     };
     if is_staged {
         return Ok(None);
@@ -182,15 +182,15 @@ fn show(plan: &Plan<'_>, target: &Place) -> Result<(), Error> {
     })
 }
 
-/// Gives the volume to the group of the request, unless nobody is going to write through this
-/// publication or nobody can; says whether anything may have changed.
+/// Gives the volume to the group of the request, unless this publication is read-only or the volume is. Returns
+/// whether anything may have changed.
 fn regroup(plan: &Plan<'_>, attributes: Attributes) -> Result<bool, Error> {
     let Some(group) = plan.group else {
         return Ok(false);
     };
     let staging = &plan.request.staging;
     if matches!(plan.request.attachment, Attachment::Smb(_)) {
-        // It shows whatever its mount says, which was told when it was staged.
+        // The group of an SMB share was set when it was mounted.
         if plan.staged.gid != group {
             tracing::warn!(path = %staging, group, "the share was mounted for another group: unstage it first");
         }

@@ -1,9 +1,8 @@
-//! The staging record: what has to be detached, kept where the kernel keeps it through a crash.
+//! The staging record: what has to be detached, kept on disk so that it survives a crash.
 //!
-//! It is an extended attribute of the staging directory, written before anything is attached and
-//! covered as soon as the volume is mounted: whoever unmounts it finds it again, and it goes with
-//! the directory. It is a help, not the truth: a volume that an older driver staged has none, and
-//! then sysfs tells.
+//! It is an extended attribute of the staging directory, written before anything is attached and covered once the
+//! volume is mounted. Unmounting uncovers it, and it is deleted with the directory. It is a hint: a volume that an
+//! older driver staged has none, and then sysfs is used.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -78,18 +77,17 @@ fn remove(names: [&str; 2], directory: impl AsFd) -> Result<(), Error> {
 }
 
 /// Marks an opened directory or file as a mount point of this driver. `true` if it was not marked before.
-/// Filesystems without extended attributes keep no mark.
-pub(super) fn mark(place: impl AsFd) -> Result<bool, Error> {
+/// Best effort: without a mark only paths below the folders of the orchestrator are released.
+pub(super) fn mark(place: impl AsFd) -> bool {
     let path = link(&place);
     for name in MARK {
         match rustix::fs::setxattr(&path, name, b"1", XattrFlags::CREATE) {
-            Ok(()) => return Ok(true),
-            Err(Errno::EXIST) => return Ok(false),
-            Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS | Errno::ROFS) => {}
-            Err(errno) => return Err(failed("mark", errno)),
+            Ok(()) => return true,
+            Err(Errno::EXIST) => return false,
+            Err(_) => {}
         }
     }
-    Ok(false)
+    false
 }
 
 /// Removes the mark.

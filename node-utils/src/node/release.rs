@@ -13,12 +13,11 @@ use crate::mount::{self, Place};
 use csi_types::attachment::AbsolutePath;
 use csi_types::error::{Effect, Error, Kind};
 
-/// More layers than anybody stacks.
+/// An upper bound of stacked mounts.
 const LAYERS: usize = 1000;
 
-/// Unmounts and deletes the target of a publication. A raw device may have been shown read-only,
-/// and then its face goes before the target does: as long as the target is there, it is known which
-/// face to look for.
+/// Unmounts and deletes the target of a publication. The read-only loop device of a raw device is removed before
+/// the target: its label is the path of the target.
 pub(super) fn release_target(context: &Context, path: &AbsolutePath) -> Result<(), Error> {
     release_with(path, || {
         context.changed("unmounted");

@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::hostpath;
+use super::mount_target::{MountTarget, Shape};
 use super::request::StageRequest;
-use super::slot::{Shape, Slot};
 use super::{Context, mount_access};
-use crate::blocking::{self, Doing, Terms};
+use crate::blocking::{self, Doing, Limits};
 use crate::mount::MountOptions;
 use csi_types::attachment::{Attachment, Hostpath};
 use csi_types::error::Error;
@@ -29,7 +29,7 @@ const UNDOING: Duration = Duration::from_secs(20);
 
 pub(super) async fn stage(
     context: &Arc<Context>,
-    terms: Terms,
+    limits: Limits,
     request: StageRequest,
 ) -> Result<(), Error> {
     match &request.attachment {
@@ -38,20 +38,20 @@ pub(super) async fn stage(
             let context = Arc::clone(context);
             let doing = Doing::changing(format!("stage at `{}`", request.staging));
             let work = move || directory(&context, &hostpath, &request);
-            blocking::run(terms, doing, work).await
+            blocking::run(limits, doing, work).await
         }
         Attachment::Iscsi(_) | Attachment::Nvmeof(_) => {
-            device::stage(context, terms, Arc::new(request)).await
+            device::stage(context, limits, Arc::new(request)).await
         }
         Attachment::ZfsLocal(zfs) => {
             let zfs = zfs.clone();
-            dataset::stage(context, terms, &zfs, Arc::new(request)).await
+            dataset::stage(context, limits, &zfs, Arc::new(request)).await
         }
         Attachment::Nfs(_)
         | Attachment::Smb(_)
         | Attachment::Lustre(_)
         | Attachment::Objectivefs(_)
-        | Attachment::Oneclient(_) => share::stage(context, terms, Arc::new(request)).await,
+        | Attachment::Oneclient(_) => share::stage(context, limits, Arc::new(request)).await,
     }
 }
 
@@ -69,6 +69,6 @@ fn directory(context: &Context, hostpath: &Hostpath, request: &StageRequest) -> 
     mount_access(&request.capability, &request.attachment)?;
     // Before the staging path is made: a volume that does not exist leaves nothing behind.
     let source = hostpath::source(hostpath)?;
-    let slot = Slot::open(&context.kernel, request.staging.path(), Shape::Directory)?;
+    let slot = MountTarget::open(&context.kernel, request.staging.path(), Shape::Directory)?;
     hostpath::stage(hostpath, &source, &slot).map_err(|error| slot.undo(error))
 }

@@ -1,16 +1,15 @@
 //! Space, files and health of a mounted volume.
 //!
-//! Everything comes from the filesystem of the path itself; no other mount is looked at, so that a
-//! dead one costs nobody else anything. A filesystem that does not answer is an unhealthy volume,
-//! not a failed call.
+//! Everything is read from the filesystem of the path itself. No other mount is looked at, so a dead one affects no
+//! other volume. A filesystem that does not respond is an unhealthy volume, not a failed call.
 
 use rustix::fs::{StatVfs, StatVfsMountFlags};
 use rustix::io::Errno;
 
-use super::mounted::{Behind, behind};
+use super::backing::{Backing, backing};
+use super::mount_target::is_dead;
 use super::raw::BLOCK_DEVICE;
 use super::request::{Health, Usage, VolumeStats};
-use super::slot::is_dead;
 use crate::kernel::Kernel;
 use crate::mount::{MountEntry, MountTable, Place};
 use csi_types::attachment::AbsolutePath;
@@ -25,7 +24,7 @@ pub(super) fn stats(kernel: &Kernel, path: &AbsolutePath) -> Result<VolumeStats,
     if place.block_device().is_some() {
         return of_device(kernel, &place);
     }
-    if behind(kernel, &place)? == Behind::Gone {
+    if backing(kernel, &place)? == Backing::Gone {
         return Ok(gone());
     }
     let vfs = match rustix::fs::fstatvfs(&place) {
@@ -58,7 +57,7 @@ pub(super) enum Failure {
 
 /// A raw device has a size and nothing else.
 fn of_device(kernel: &Kernel, place: &Place) -> Result<VolumeStats, Error> {
-    let Behind::Device(device) = behind(kernel, place)? else {
+    let Backing::Device(device) = backing(kernel, place)? else {
         return Ok(gone());
     };
     if place.is_deleted() {

@@ -9,10 +9,10 @@ mod device;
 mod group;
 mod kubelet;
 mod life;
+mod loop_storage;
 mod ownership;
 mod publish;
 mod share;
-mod shelf;
 mod silent;
 mod states;
 mod stats;
@@ -28,7 +28,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 pub(super) use crash::Stops;
-use shelf::Shelf;
+use loop_storage::LoopStorage;
 
 use super::*;
 use crate::loops::Loop;
@@ -45,7 +45,7 @@ struct Bench {
     node: Node,
     /// The same node, which does not see one of the devices any more.
     blind: OnceCell<Node>,
-    shelf: Shelf,
+    storage: LoopStorage,
     /// How many child processes there were.
     children: Arc<AtomicUsize>,
     runtime: tokio::runtime::Runtime,
@@ -79,13 +79,13 @@ fn bench_with(config: NodeConfig, test: impl FnOnce(&Bench) + Send + 'static) {
             .enable_all()
             .build()
             .expect("runtime");
-        let shelf = Shelf::at(&base.join("shelf"));
+        let storage = LoopStorage::at(&base.join("storage"));
         let children = Arc::<AtomicUsize>::default();
         let bench = Bench {
             base: base.to_owned(),
-            node: node(config, &shelf, &children),
+            node: node(config, &storage, &children),
             blind: OnceCell::new(),
-            shelf,
+            storage,
             children,
             runtime,
         };
@@ -93,37 +93,37 @@ fn bench_with(config: NodeConfig, test: impl FnOnce(&Bench) + Send + 'static) {
     });
 }
 
-fn node(config: NodeConfig, shelf: &Shelf, children: &Arc<AtomicUsize>) -> Node {
+fn node(config: NodeConfig, storage: &LoopStorage, children: &Arc<AtomicUsize>) -> Node {
     let runner = Counted(Arc::clone(children), exec::Local::new());
     let tools = Tools::all_through(Arc::new(runner));
-    Node::with(config, tools, Kernel::here(), Box::new(shelf.clone()))
-        .with_dirs(OrchestratorDirs::with([kubelet_dir(shelf)]))
+    Node::with(config, tools, Kernel::here(), Box::new(storage.clone()))
+        .with_dirs(OrchestratorDirs::with([kubelet_dir(storage)]))
 }
 
-/// The folder `k` beside the shelf.
-fn kubelet_dir(shelf: &Shelf) -> AbsolutePath {
-    let shelf = shelf.file("");
-    let base = shelf.parent().expect("base");
+/// The folder `k` beside the storage.
+fn kubelet_dir(storage: &LoopStorage) -> AbsolutePath {
+    let storage = storage.file("");
+    let base = storage.parent().expect("base");
     AbsolutePath::parse(base.join("k").to_str().expect("text")).expect("path")
 }
 
 impl Drop for Bench {
     /// Loop devices belong to the machine, and must not outlive a test that failed.
     fn drop(&mut self) {
-        let devices = self.shelf.attached();
+        let devices = self.storage.attached();
         for (_, device) in &devices {
             for face in Loop::all_over(&Kernel::here(), device).unwrap_or_default() {
                 let _ = face.remove(&Kernel::here());
             }
         }
         for (_, device) in devices {
-            self.shelf.clear(&device);
+            self.storage.clear(&device);
         }
     }
 }
 
-fn soon() -> Terms {
-    Terms::until(Instant::now() + Duration::from_mins(1))
+fn soon() -> Limits {
+    Limits::until(Instant::now() + Duration::from_mins(1))
 }
 
 fn capability(mode: AccessMode, flags: &str) -> VolumeCapability {

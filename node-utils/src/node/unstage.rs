@@ -1,33 +1,32 @@
-//! Undoing a stage: everything is unmounted, what was attached is detached, and the staging path is
-//! deleted, in this order.
+//! Undoing a stage: unmounts everything, detaches what was attached, deletes the staging path, in this order.
 //!
-//! What to detach is known from two sides: the record of the staging directory, and what sysfs says
-//! of the devices that were mounted. The directory goes last, so that the record is there as long
-//! as anything is attached. A directory of the node has neither, and is done in one hop.
+//! What to detach is known from two sources: the record of the staging directory, and sysfs for the devices that were
+//! mounted. The directory is deleted last, so that the record exists as long as anything is attached. A directory of
+//! the node has neither and needs one step.
 
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use super::backing::{self, Backing, backing, is_whole};
 use super::devices::Facts;
-use super::mounted::{self, Behind, behind, is_whole};
-use super::patience::patiently;
 use super::raw::BLOCK_DEVICE;
 use super::release::release;
 use super::request::StagingPath;
+use super::unresponsive::unmount_or_force;
 use super::{Context, mount_failed, record};
-use crate::blocking::{self, Doing, Terms};
+use crate::blocking::{self, Doing, Limits};
 use crate::loops::Loop;
 use crate::mount::{self, Place};
 use csi_types::attachment::AbsolutePath;
 use csi_types::error::{Effect, Error, Kind};
 
-/// More layers than anybody stacks.
+/// An upper bound of stacked mounts.
 const LAYERS: usize = 1000;
 
 pub(super) async fn unstage(
     context: &Arc<Context>,
-    terms: Terms,
+    limits: Limits,
     staging: StagingPath,
 ) -> Result<(), Error> {
     let doing = format!("unstage `{staging}`");
@@ -42,11 +41,12 @@ pub(super) async fn unstage(
             Ok(attached)
         }
     };
-    let attached = patiently(&terms, &doing, &path, context.patience(), work).await?;
+    let attached =
+        unmount_or_force(&limits, &doing, &path, context.unmount_timeout(), work).await?;
     if attached.is_empty() {
         return Ok(());
     }
-    detach(context, &terms, &attached).await?;
+    detach(context, &limits, &attached).await?;
     context.changed("detached");
     let work = {
         let context = Arc::clone(context);
@@ -56,21 +56,25 @@ pub(super) async fn unstage(
             release(&path)
         }
     };
-    let finished = blocking::run(terms, Doing::changing(doing), work).await;
+    let finished = blocking::run(limits, Doing::changing(doing), work).await;
     finished.map_err(|error| error.with_effect(Effect::Possible))
 }
 
-/// Detaches everything that can be; the first failure is told.
+/// Detaches everything that can be; returns the first failure.
 pub(super) async fn detach(
     context: &Context,
-    terms: &Terms,
+    limits: &Limits,
     attached: &[Facts],
 ) -> Result<(), Error> {
     let mut result = Ok(());
     for facts in attached {
         let target = context.devices.target(facts);
-        let detached = match context.order.alone(target, terms.deadline()).await {
-            Ok(_alone) => context.devices.detach(facts, terms.deadline()).await,
+        let detached = match context
+            .target_locks
+            .exclusive(target, limits.deadline())
+            .await
+        {
+            Ok(_alone) => context.devices.detach(facts, limits.deadline()).await,
             Err(error) => Err(error),
         };
         if let Err(error) = detached {
@@ -81,8 +85,7 @@ pub(super) async fn detach(
     result
 }
 
-/// Unmounts the filesystem or the device node of the volume, all layers; says what there is to
-/// detach.
+/// Unmounts the filesystem or the device node of the volume, all layers; returns what has to be detached.
 fn uncover(context: &Context, path: &AbsolutePath) -> Result<Vec<Facts>, Error> {
     let mut attached = Vec::new();
     let mut effect = Effect::None;
@@ -120,10 +123,10 @@ fn unmount(
                 Some(place)
             }
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-            // It does not let itself be looked at; the mount table still knows its device.
+            // It does not respond; the mount table still knows its device.
             Err(_) => {
-                if let Some(Behind::Device(device)) = mounted::topmost(&context.kernel, path)?
-                    && mounted::is_whole_at(path)?
+                if let Some(Backing::Device(device)) = backing::topmost(&context.kernel, path)?
+                    && backing::is_whole_at(path)?
                 {
                     attached.extend(context.devices.facts_of(&device)?);
                 }
@@ -144,10 +147,10 @@ fn unmount(
 }
 
 fn note_device(context: &Context, place: &Place, attached: &mut Vec<Facts>) -> Result<(), Error> {
-    let Behind::Device(device) = behind(&context.kernel, place)? else {
+    let Backing::Device(device) = backing(&context.kernel, place)? else {
         return Ok(());
     };
-    // A read-only face that a killed publication left would keep the device open.
+    // A read-only loop device that a killed publication left would keep the device open.
     if place.block_device().is_some() {
         for face in Loop::all_over(&context.kernel, &device)? {
             if !face.is_shown(&context.kernel)? {

@@ -11,7 +11,7 @@ use super::connect::{Resolved, ready};
 use super::controller::{Controller, State};
 use super::host_identity::HostIdentity;
 use super::namespace::{Namespace, ask_all};
-use crate::device::{Attached, BlockDevice, look, multipath, turn, unreadable, until};
+use crate::device::{Attached, BlockDevice, lock_target, look, multipath, unreadable, until};
 use crate::kernel::Kernel;
 use crate::mount::MountTable;
 use crate::tools::Tools;
@@ -75,7 +75,7 @@ pub async fn attach(
     deadline: Instant,
 ) -> Result<Attached, Error> {
     let facts = &NvmeFacts::of(volume);
-    let _turn = turn(facts.nqn().as_str(), deadline).await?;
+    let _lock = lock_target(facts.nqn().as_str(), deadline).await?;
     let (routes, mut problems) = resolve(volume, deadline).await;
     settle(kernel, facts, deadline).await?;
     let seen = Seen::now(kernel, facts, deadline).await?;

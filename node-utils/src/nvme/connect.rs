@@ -38,7 +38,7 @@ const ENDURANCE: [(&str, &str); 3] = [
     ("keep-alive-tmo", "5"),
 ];
 
-/// The options by which a volume says as whom to connect.
+/// The options of a volume that select the host identity.
 const HOST: [&str; 2] = ["hostnqn", "hostid"];
 
 /// Options whose value is a key.

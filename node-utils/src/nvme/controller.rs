@@ -107,7 +107,7 @@ impl Controller {
         self.nqn == nqn.as_str() && self.fabric().is_none()
     }
 
-    /// As whom it introduced itself: name and identifier.
+    /// The host identity of the connection: name and identifier.
     pub(super) fn host(&self) -> Option<(&str, &str)> {
         Some((self.host_nqn.as_deref()?, self.host_id.as_deref()?))
     }
@@ -123,7 +123,7 @@ impl Controller {
                 _ => ours.eq_ignore_ascii_case(address),
             }
         });
-        // The kernel shows no port where it was told none.
+        // The kernel shows no port if none was given.
         let port = match self.field("trsvcid") {
             Some(port) => port.parse().ok(),
             None => way.port.and(Some(4420)),

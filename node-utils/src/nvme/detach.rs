@@ -7,7 +7,7 @@ use tracing::{info, warn};
 use super::NvmeFacts;
 use super::controller::{Controller, State};
 use super::namespace::Namespace;
-use crate::device::{BlockDevice, Usage, look, multipath, set, turn, unreadable, until};
+use crate::device::{BlockDevice, Usage, lock_target, look, multipath, set, unreadable, until};
 use crate::kernel::Kernel;
 use crate::mount::MountTable;
 use crate::tools::Tools;
@@ -57,7 +57,7 @@ impl Seen {
 }
 
 /// Gives the connections of the volume's subsystem up. While another volume of it is in use they
-/// stay, which is no error: whoever is the last gives them up. In use itself is an error; gone
+/// stay, which is no error: the last volume closes them. In use itself is an error; gone
 /// already is done. Done is when sysfs shows neither connection nor disk.
 pub async fn detach(
     tools: &Tools,
@@ -66,7 +66,7 @@ pub async fn detach(
     deadline: Instant,
 ) -> Result<(), Error> {
     let doing = format!("detach {facts}");
-    let _turn = turn(facts.nqn().as_str(), deadline).await?;
+    let _lock = lock_target(facts.nqn().as_str(), deadline).await?;
     let seen = {
         let (kernel, facts) = (kernel.clone(), facts.clone());
         look(deadline, &doing, move || Seen::look(&kernel, &facts)).await?

@@ -1,4 +1,4 @@
-//! As whom this machine introduces itself to a target: a name and an identifier.
+//! The identity of this machine for NVMe targets: a host NQN and a host id.
 //!
 //! Targets decide by the name who may connect, and keep reservations by the identifier, so both
 //! have to be this machine's own and stay the same. The kernel insists that one name goes with one
@@ -39,7 +39,7 @@ pub(super) struct HostIdentity {
 impl HostIdentity {
     /// Chooses for a connection to the subsystem `nqn`, first what comes first:
     ///
-    /// 1. as whom we are connected to that subsystem already: paths of one host belong together,
+    /// 1. that of existing connections to the subsystem: paths of one host belong together,
     ///    also those that the predecessor of this process has made;
     /// 2. `/etc/nvme`, if it is the host's: mounted here, or seen below the host's root. That of an
     ///    image is the same on every node, so it is used only where there is no host around us;
@@ -55,7 +55,7 @@ impl HostIdentity {
             });
         }
         let mut chosen = Self::of_this_machine(kernel, mounts)?;
-        // Somebody may have changed the file after another subsystem was connected to.
+        // The file may have changed after another subsystem was connected.
         let all = Controller::all(kernel)?;
         let mut hosts = all.iter().filter_map(Controller::host);
         if let Some((_, id)) = hosts.find(|(nqn, _)| *nqn == chosen.nqn) {
@@ -64,7 +64,7 @@ impl HostIdentity {
         Ok(chosen)
     }
 
-    /// As whom it introduces itself where it is not connected yet: the last three of these.
+    /// The identity for new connections: the last three of these.
     pub(super) fn of_this_machine(kernel: &Kernel, mounts: &MountTable) -> Result<Self, Error> {
         match Self::configured(kernel, mounts)? {
             Some(configured) => Ok(configured),

@@ -21,7 +21,7 @@ use csi_types::error::{Error, Kind};
 /// the target for each namespace.
 const SCAN: Duration = Duration::from_secs(10);
 
-/// How long a new size is waited for that nobody has promised.
+/// How long to wait for a new size that was not announced.
 const MAYBE: Duration = Duration::from_secs(1);
 
 /// One disk of a subsystem.
@@ -109,7 +109,7 @@ pub fn facts_of(kernel: &Kernel, device: &BlockDevice) -> Result<Option<NvmeFact
 }
 
 /// Has the kernel ask the target how large the volume is, and returns its size then. Waits for
-/// `at_least` if somebody has promised it; that it does not come is for the caller to judge.
+/// `at_least` if it was announced; the caller checks the result.
 pub async fn rescan(
     tools: &Tools,
     kernel: &Kernel,

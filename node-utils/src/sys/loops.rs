@@ -1,7 +1,6 @@
 //! The ioctls of loop devices.
 //!
-//! Thin faces of single calls, as in the module above; who makes a loop device and why is no
-//! business of this one. The layout is that of `linux/loop.h`.
+//! Each function wraps one ioctl. The layout is that of `linux/loop.h`.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -10,11 +9,11 @@ use rustix::io::Errno;
 /// Room for the name of a loop device, its final NUL included.
 pub(crate) const NAME: usize = 64;
 
-const LOOP_CLR_FD: libc::Ioctl = 0x4C01;
-const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
-const LOOP_SET_CAPACITY: libc::Ioctl = 0x4C07;
-const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
-const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
+nix::ioctl_none_bad!(loop_clr_fd, 0x4C01);
+nix::ioctl_read_bad!(loop_get_status64, 0x4C05, Info);
+nix::ioctl_none_bad!(loop_set_capacity, 0x4C07);
+nix::ioctl_write_ptr_bad!(loop_configure, 0x4C0A, Config);
+nix::ioctl_none_bad!(loop_ctl_get_free, 0x4C82);
 
 const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
@@ -63,9 +62,12 @@ const EMPTY: Info = Info {
     init: [0; 2],
 };
 
-/// The number of a loop device that nobody uses now.
+/// The number of an unused loop device.
 pub(crate) fn free(control: impl AsFd) -> Result<u32, Errno> {
-    let number = plain(control, LOOP_CTL_GET_FREE)?;
+    let fd = control.as_fd().as_raw_fd();
+    #[expect(unsafe_code, reason = "ioctls of loop devices")]
+    // SAFETY: the descriptor is borrowed for the whole call; the command takes no argument.
+    let number = unsafe { loop_ctl_get_free(fd) }.map_err(errno)?;
     u32::try_from(number).map_err(|_| Errno::INVAL)
 }
 
@@ -90,60 +92,39 @@ pub(crate) fn configure(
         info,
         reserved: [0; 8],
     };
-    #[expect(unsafe_code, reason = "rustix has no ioctls of loop devices")]
+    #[expect(unsafe_code, reason = "ioctls of loop devices")]
     // SAFETY: both descriptors are borrowed for the whole call; the kernel only reads `config`,
     // which has the layout that this command takes.
-    let result = unsafe {
-        libc::ioctl(
-            device.as_fd().as_raw_fd(),
-            LOOP_CONFIGURE,
-            std::ptr::from_ref(&config),
-        )
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(super::last_error())
-    }
+    let done = unsafe { loop_configure(device.as_fd().as_raw_fd(), &raw const config) };
+    done.map(drop).map_err(errno)
 }
 
 /// The name that a loop device was given when it was made.
 pub(crate) fn name(device: impl AsFd) -> Result<[u8; NAME], Errno> {
     let mut info = EMPTY;
-    #[expect(unsafe_code, reason = "rustix has no ioctls of loop devices")]
+    #[expect(unsafe_code, reason = "ioctls of loop devices")]
     // SAFETY: the descriptor is borrowed for the whole call; the kernel writes one `loop_info64`,
     // which `info` is, and any bytes are a valid value of it.
-    let result = unsafe {
-        libc::ioctl(
-            device.as_fd().as_raw_fd(),
-            LOOP_GET_STATUS64,
-            std::ptr::from_mut(&mut info),
-        )
-    };
-    if result == 0 {
-        Ok(info.file_name)
-    } else {
-        Err(super::last_error())
-    }
+    let done = unsafe { loop_get_status64(device.as_fd().as_raw_fd(), &raw mut info) };
+    done.map(|_| info.file_name).map_err(errno)
 }
 
-/// Lets a loop device see that what is below it has grown.
+/// Lets a loop device see that the device below it has grown.
 pub(crate) fn refresh(device: impl AsFd) -> Result<(), Errno> {
-    plain(device, LOOP_SET_CAPACITY).map(drop)
+    #[expect(unsafe_code, reason = "ioctls of loop devices")]
+    // SAFETY: the descriptor is borrowed for the whole call; the command takes no argument.
+    let done = unsafe { loop_set_capacity(device.as_fd().as_raw_fd()) };
+    done.map(drop).map_err(errno)
 }
 
-/// Takes a loop device off what it is on; at the latest when nobody has it open any more.
+/// Detaches a loop device, at the latest when its last descriptor is closed.
 pub(crate) fn clear(device: impl AsFd) -> Result<(), Errno> {
-    plain(device, LOOP_CLR_FD).map(drop)
+    #[expect(unsafe_code, reason = "ioctls of loop devices")]
+    // SAFETY: the descriptor is borrowed for the whole call; the command takes no argument.
+    let done = unsafe { loop_clr_fd(device.as_fd().as_raw_fd()) };
+    done.map(drop).map_err(errno)
 }
 
-fn plain(fd: impl AsFd, request: libc::Ioctl) -> Result<libc::c_int, Errno> {
-    #[expect(unsafe_code, reason = "rustix has no ioctls of loop devices")]
-    // SAFETY: the descriptor is borrowed for the whole call; these commands take no argument.
-    let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), request) };
-    if result >= 0 {
-        Ok(result)
-    } else {
-        Err(super::last_error())
-    }
+fn errno(error: nix::Error) -> Errno {
+    Errno::from_raw_os_error(error as i32)
 }

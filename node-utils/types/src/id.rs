@@ -108,6 +108,10 @@ text!(
     SnapshotId, MAX_ID_IN
 );
 text!(
+    /// The id of a group of snapshots as its driver knows it, without a connection.
+    GroupSnapshotId, MAX_ID_IN
+);
+text!(
     /// The id of a node. What an orchestrator may send is as wide as for names; the one of this node,
     /// which people write, is checked more narrowly where it is read.
     NodeId, MAX_NODE_ID

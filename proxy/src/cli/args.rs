@@ -10,6 +10,7 @@ use std::path::Path;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::cli::migrate_values::MigrateValuesFlags;
 use crate::cli::try_out::TryFlags;
 use crate::process::complain;
 
@@ -49,6 +50,8 @@ pub enum Command {
     /// See whether all volumes are still exported, and put back what is missing on request
     #[command(after_help = cli::AFTER_EXPORTS)]
     Exports(ExportsFlags),
+    /// Make one values file of our chart from those of democratic-csi's: each becomes a connection
+    MigrateValues(MigrateValuesFlags),
     /// Let a volume live its whole life: on this machine, or on your own storage
     Try(TryFlags),
     /// Ask a running server whether it is ready: exit 0 if it is
@@ -124,6 +127,7 @@ pub fn parse(argv: Vec<OsString>, env: Lookup<'_>) -> Result<Invocation, ArgsErr
             env,
         );
     }
+    name_the_file(&mut rest);
     rest.insert(0, "omnibus-csi".into());
     let matches = Cli::command().try_get_matches_from(rest)?;
     let cli = Cli::from_arg_matches(&matches)?;
@@ -144,6 +148,20 @@ fn is_subcommand(first: Option<&OsString>) -> bool {
     first
         .and_then(|first| first.to_str())
         .is_some_and(|first| !first.starts_with('-'))
+}
+
+/// Lets `check FILE` stand for `check --driver-config-file FILE`, and so for the other commands.
+fn name_the_file(rest: &mut Vec<OsString>) {
+    const FLAG: &str = "--driver-config-file";
+    const COMMANDS: [&str; 5] = ["check", "connections", "orphans", "exports", "try"];
+    let text = |index: usize| rest.get(index).and_then(|text: &OsString| text.to_str());
+    let (Some(command), Some(file)) = (text(0), text(1)) else {
+        return;
+    };
+    let is_named = (1..rest.len()).any(|at| text(at).is_some_and(|arg| arg.starts_with(FLAG)));
+    if COMMANDS.contains(&command) && !file.starts_with('-') && !is_named {
+        rest.insert(1, FLAG.into());
+    }
 }
 
 fn serve_flags() -> Vec<&'static str> {

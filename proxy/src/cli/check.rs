@@ -6,7 +6,7 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use driver_core::config::Severity;
 use driver_core::{Call, Error, NodeId};
@@ -30,6 +30,8 @@ use report::{Finding, Report, Weight};
 
 /// How long the storage may take to answer.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// How often a person is told that it is waited for.
+const PROGRESS: Duration = Duration::from_secs(5);
 
 /// Checks, reports on standard output, and returns the exit code.
 pub fn run(flags: &CheckFlags) -> ExitCode {
@@ -98,7 +100,7 @@ fn check(flags: &CheckFlags) -> Report {
         }
     };
     if !flags.offline {
-        ask(&connections, &mut report, &mut parts);
+        ask(&connections, &mut report, &mut parts, !alone);
     }
     report.connections(parts);
     report
@@ -141,7 +143,7 @@ fn of_connection(one: Surveyed) -> (Option<Arc<Connection>>, Report) {
 }
 
 /// Looks at the storage of each, all at once.
-fn ask(connections: &[Arc<Connection>], whole: &mut Report, parts: &mut [Report]) {
+fn ask(connections: &[Arc<Connection>], whole: &mut Report, parts: &mut [Report], is_folder: bool) {
     let runtime = match process::small_runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -160,17 +162,34 @@ fn ask(connections: &[Arc<Connection>], whole: &mut Report, parts: &mut [Report]
         .filter(|connection| connection.can().volumes);
     let asked: Vec<_> = asked.collect();
     let looks = asked.iter().map(|connection| look(connection));
-    let found = runtime.block_on(join_all(looks));
+    let found = runtime.block_on(with_progress(join_all(looks)));
     for (connection, problems) in asked.into_iter().zip(found) {
         let part = parts.iter_mut().find(|part| part.is_of(connection.name()));
         let report = part.unwrap_or(whole);
         report.looked();
         report.all(problems.iter().map(of_storage));
     }
-    if !parts.is_empty() {
+    if is_folder {
+        // Also one without a usable connection: there was nothing more to look at.
         whole.looked();
     }
     runtime.shutdown_background();
+}
+
+/// Says now and then that an answer is waited for.
+async fn with_progress<T>(work: impl Future<Output = T>) -> T {
+    let mut work = std::pin::pin!(work);
+    let started = Instant::now();
+    loop {
+        match tokio::time::timeout(PROGRESS, &mut work).await {
+            Ok(done) => return done,
+            Err(_) => process::complain(&format!(
+                "omnibus-csi: waiting for an answer of the storage since {} s, for at most {} s",
+                started.elapsed().as_secs(),
+                PATIENCE.as_secs()
+            )),
+        }
+    }
 }
 
 async fn look(connection: &Connection) -> Vec<Error> {
@@ -268,6 +287,9 @@ fn of_storage(error: &Error) -> Finding {
         advice: error.advice().map(str::to_owned),
     }
 }
+
+#[cfg(test)]
+mod mistakes;
 
 #[cfg(test)]
 mod tests {

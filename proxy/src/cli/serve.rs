@@ -24,7 +24,7 @@ use crate::csi::plugin::Plugin;
 use crate::process::{self, Signals};
 use crate::routing::config_file;
 use crate::routing::folder::{self, Watch};
-use crate::rpc::server::socket::{Bound, Listeners, Remains, is_exposed, listen_tcp};
+use crate::rpc::server::socket::{Bound, ListenError, Listeners, Remains, is_exposed, listen_tcp};
 use crate::rpc::server::{self, reflection};
 use crate::rpc::{Deadlines, Runner};
 use crate::telemetry::admin::{Admin, Readiness};
@@ -49,7 +49,7 @@ struct Running {
     runner: Runner,
     ready: Readiness,
     health: HealthReporter,
-    _watch: Option<AbortOnDropHandle<()>>,
+    _watch: AbortOnDropHandle<()>,
 }
 
 /// Everything bound.
@@ -63,6 +63,7 @@ struct Bindings {
 pub fn run(serve: &Serve) -> ExitCode {
     let log = log::start(serve.verbosity, serve.log_format);
     process::log_panics();
+    process::raise_open_files();
     say_what_is_ignored(serve);
     let metrics = Metrics::new();
     let Some(opened) = open(serve, &metrics) else {
@@ -75,7 +76,7 @@ pub fn run(serve: &Serve) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let code = runtime.block_on(serve_until_told(serve, opened, metrics, log));
+    let code = runtime.block_on(serve_until_stopped(serve, opened, metrics, log));
     // Work that outlived its grace period must not hold up the exit as well.
     runtime.shutdown_background();
     code
@@ -91,6 +92,9 @@ fn say_what_is_ignored(serve: &Serve) {
 }
 
 fn open(serve: &Serve, metrics: &Metrics) -> Option<Opened> {
+    if let Some(socket) = &serve.socket {
+        process::keep_state_beside(&socket.path);
+    }
     let at = Environment {
         node: serve.node_id.clone(),
         version: serve.version,
@@ -106,6 +110,7 @@ fn open(serve: &Serve, metrics: &Metrics) -> Option<Opened> {
             return None;
         }
     };
+    app.node.use_dirs(serve.dirs.clone());
     folder::report(&document, None);
     if let Some(place) = app.info.place()
         && !decode::is_topology(&place)
@@ -115,11 +120,17 @@ fn open(serve: &Serve, metrics: &Metrics) -> Option<Opened> {
         return None;
     }
     let folder = app.folder.take();
-    let watch = folder.map(|folder| Watch::new(folder, &app.states, metrics));
+    let watch =
+        folder.map(|folder| Watch::new(folder, &app.states, metrics).measuring(measures(serve)));
     Some((app, watch))
 }
 
-async fn serve_until_told(
+/// Whether to measure what lies on the storage: once, by the controller, and only if it can be read.
+fn measures(serve: &Serve) -> bool {
+    serve.modes.controller && serve.metrics.is_some()
+}
+
+async fn serve_until_stopped(
     serve: &Serve,
     (app, mut watch): Opened,
     metrics: Metrics,
@@ -156,6 +167,18 @@ async fn serve_until_told(
     running.announce(ServingStatus::Serving).await;
     let version = env!("CARGO_PKG_VERSION");
     info!(driver, version, pid = std::process::id(), "serving");
+    let registered = match serve.registration.as_ref().map(|to| to.begin(&serve.name)) {
+        Some(Err(error)) => {
+            error!(
+                error = process::chain(&error),
+                "no kubelet finds this driver"
+            );
+            remove(remains.as_ref());
+            return ExitCode::FAILURE;
+        }
+        Some(Ok(registered)) => Some(registered),
+        None => None,
+    };
     let code = tokio::select! {
         signal = signals.stop(&log) => {
             running.drain(signal, serve.shutdown_grace, &mut signals, &log).await;
@@ -171,6 +194,7 @@ async fn serve_until_told(
             ExitCode::FAILURE
         }
     };
+    remove(registered.as_ref());
     remove(remains.as_ref());
     code
 }
@@ -205,7 +229,10 @@ impl Running {
             );
         }
         let (health, health_service) = health_reporter();
-        let watch = watch.map(Watch::begin);
+        let watch = watch.map_or_else(
+            || folder::watch_one(&app.connections, &app.states, &metrics, measures(serve)),
+            Watch::begin,
+        );
         let plugin = plugin(serve, app, metrics);
         let runner = plugin.runner.clone();
         let mut services = plugin.services();
@@ -283,7 +310,10 @@ fn plugin(serve: &Serve, app: App, metrics: Metrics) -> Arc<Plugin> {
 async fn bind(serve: &Serve) -> Result<Bindings, Box<dyn std::error::Error + Send + Sync>> {
     let admin = match serve.metrics {
         Some(address) => {
-            let listener = TcpListener::bind(address).await?;
+            let listener = TcpListener::bind(address)
+                .await
+                .map_err(|error| ListenError::on(address, error))
+                .map_err(|error| format!("--metrics-address: {}", process::chain(&error)))?;
             let address = listener.local_addr()?;
             info!(address = %address, "metrics and the log level are served");
             if is_exposed(address) {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use driver_core::NodeId;
 use driver_core::config::{Document, NoEnvironment, Severity};
+use node_utils::node::OrchestratorDirs;
 use serde_json::json;
 
 use crate::app::{App, Environment};
@@ -149,7 +150,10 @@ fn set_up(flags: &TryFlags) -> Result<Stage, Refusal> {
         Some(own) => Ok(own),
         None => demonstration(&folder, &at).map_err(|e| config_error(&e)),
     };
-    let (document, app) = opened.inspect_err(|_| drop(folder.remove()))?;
+    let (document, mut app) = opened.inspect_err(|_| drop(folder.remove()))?;
+    // Without root the folder may keep no marks that say what is ours.
+    app.node
+        .use_dirs(OrchestratorDirs::with([folder.path().clone()]));
     let notes = document.findings().into_iter();
     let notes = notes.filter(|finding| finding.severity != Severity::NoEffect);
     let introduction = Introduction {

@@ -99,11 +99,18 @@ fn controller_capabilities(can: Capabilities) -> impl Iterator<Item = Controller
         (C::CreateDeleteSnapshot, can.snapshots),
         (C::ListSnapshots, can.list_snapshots),
         (C::CloneVolume, can.clones),
-        (C::ExpandVolume, can.expand != Expansion::None),
+        (
+            C::ExpandVolume,
+            matches!(
+                can.expand,
+                Expansion::Controller | Expansion::ControllerAndNode
+            ),
+        ),
         (C::VolumeCondition, can.get_volume),
         (C::GetVolume, can.get_volume),
         (C::SingleNodeMultiWriter, can.volumes),
         (C::GetSnapshot, can.get_snapshot),
+        (C::ModifyVolume, can.modify),
     ])
 }
 
@@ -117,7 +124,10 @@ fn node_capabilities(
     when([
         (C::StageUnstageVolume, true),
         (C::GetVolumeStats, true),
-        (C::ExpandVolume, can.expand == Expansion::ControllerAndNode),
+        (
+            C::ExpandVolume,
+            matches!(can.expand, Expansion::Node | Expansion::ControllerAndNode),
+        ),
         (C::VolumeCondition, true),
         (C::SingleNodeMultiWriter, true),
         (C::VolumeMountGroup, directories),
@@ -245,6 +255,9 @@ mod tests {
         expand: Expansion::Controller,
         publish: false,
         topology: true,
+        modify: false,
+        groups: false,
+        block_metadata: false,
         orphans: false,
         exports: false,
     };
@@ -289,6 +302,25 @@ mod tests {
                 N::VolumeMountGroup,
             ]
         );
+    }
+
+    #[test]
+    fn storage_of_the_node_grows_on_the_node_only() {
+        let config = Document::parse("driver: local-hostpath", &NoEnvironment).expect("yaml");
+        let config = config.common().expect("config");
+        let can = Capabilities {
+            expand: Expansion::Node,
+            ..HOSTPATH
+        };
+        let access = AccessRules::filesystem(&[]);
+        let lists = Advertised::new(can, &access, &config, CsiVersion::minor(13));
+        assert_eq!(lists.expansion, [VolumeExpansion::Online]);
+        assert!(
+            !lists
+                .controller
+                .contains(&ControllerCapability::ExpandVolume)
+        );
+        assert!(lists.node.contains(&NodeCapability::ExpandVolume));
     }
 
     #[test]

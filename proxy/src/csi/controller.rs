@@ -1,7 +1,7 @@
 //! The Controller service: each call is decoded, finds its connection, and asks a driver.
 //!
-//! The bodies are in the modules below; this file only connects them to the wire and to the runner. What a driver does not have is answered with UNIMPLEMENTED, whatever was
-//! advertised.
+//! The bodies are in the modules below; this file only connects them to the wire and to the runner.
+//! What a driver does not have is answered with UNIMPLEMENTED, whatever was advertised.
 
 mod capacity;
 mod creation;
@@ -172,14 +172,11 @@ impl Controller for ControllerHandler {
 
     async fn controller_modify_volume(
         &self,
-        _: Request<v1::ControllerModifyVolumeRequest>,
+        request: Request<v1::ControllerModifyVolumeRequest>,
     ) -> Reply<v1::ControllerModifyVolumeResponse> {
-        // No driver has a mutable parameter yet; those of CreateVolume are ordinary ones.
-        self.0.runner.quick(Rpc::ControllerModifyVolume, || {
-            let only = self.0.connections.only();
-            let none = || Error::unsupported("modify volume");
-            Err(only.map_or_else(none, |only| only.lacks("modify volume")))
-        })
+        self.0
+            .answer(Rpc::ControllerModifyVolume, request, volumes::modify)
+            .await
     }
 }
 
@@ -201,7 +198,7 @@ fn about_volume(connection: &Connection, volume: &str) -> Subject {
     Subject {
         connection: connection.name().text().clone(),
         volume: Some(volume.to_owned()),
-        snapshot: None,
+        ..Subject::default()
     }
 }
 
@@ -209,8 +206,8 @@ fn about_volume(connection: &Connection, volume: &str) -> Subject {
 fn about_snapshot(connection: &Connection, snapshot: &str) -> Subject {
     Subject {
         connection: connection.name().text().clone(),
-        volume: None,
         snapshot: Some(snapshot.to_owned()),
+        ..Subject::default()
     }
 }
 

@@ -19,8 +19,8 @@ use crate::routing::connections::{SnapshotHandle, VolumeHandle};
 
 pub(crate) use crate::csi::controller::decode::{
     CapacityRequest, ControllerPublishRequest, ControllerUnpublishRequest, CreateSnapshotRequest,
-    CreateVolumeRequest, ExpandRequest, ListSnapshotsRequest, SourceHandle, ValidateRequest,
-    delete_snapshot, delete_volume, get_snapshot, get_volume,
+    CreateVolumeRequest, ExpandRequest, ListSnapshotsRequest, ModifyRequest, SourceHandle,
+    ValidateRequest, delete_snapshot, delete_volume, get_snapshot, get_volume,
 };
 pub(crate) use crate::csi::node::decode::{
     NodeExpandRequest, PublishRequest, StageRequest, UnpublishRequest, stats, unstage,

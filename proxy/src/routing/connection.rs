@@ -19,7 +19,7 @@ use driver_core::{
     AccessRules, Call, Capabilities, Driver, Error, Kind, NodeId, Parameters, SnapshotId, Topology,
     VolumeId, VolumeName,
 };
-use driver_directory::LocalHostpath;
+use driver_directory::DirectoryKind;
 use driver_node_manual::NodeManual;
 use node_utils::Tools;
 use node_utils::blocking::{ThreadPool, Threads};
@@ -27,6 +27,7 @@ use tokio::runtime::Handle;
 
 use crate::csi::decode::map_size;
 use crate::csi::node::identity::Mapping;
+use crate::process;
 use crate::routing::connections::{ConnectionName, SnapshotHandle, VolumeHandle};
 use crate::routing::own_thread;
 use crate::routing::topology::matching::{Accessibility, TopologyKeys};
@@ -116,7 +117,9 @@ impl Connection {
     ) -> Result<Self, ConfigError> {
         let mut config = document.common()?;
         let driver: Arc<dyn Driver> = match config.driver.as_str() {
-            LocalHostpath::KIND => Arc::new(LocalHostpath::from_document(document, &context.node)?),
+            kind if DirectoryKind::ALL.iter().any(|known| known.name() == kind) => Arc::new(
+                driver_directory::from_document(document, &context.node, process::state_dir())?,
+            ),
             NodeManual::KIND => {
                 // compat: "node-manual".
                 config.csi.access_modes = None;

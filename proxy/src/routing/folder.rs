@@ -11,6 +11,7 @@ mod poller;
 mod scan;
 mod settings;
 mod states;
+mod usage;
 mod watch;
 
 #[cfg(test)]
@@ -31,6 +32,7 @@ use loader::Loader;
 use scan::Folders;
 use settings::Keep;
 
+pub(crate) use health::watch_one;
 #[cfg(test)]
 pub(crate) use loader::Loader;
 pub(crate) use loader::report;

@@ -36,7 +36,7 @@ impl ConcurrencyLimit {
             return Err(
                 Error::new(Kind::Pending, format!("connection `{connection}`"))
                     .because(format!("{MOST} calls are in progress already"))
-                    .advise("its storage may hang: the metric `connection_healthy` and the log say how it is"),
+                    .advise("its storage may hang: the metric `omnibus_csi_connection_healthy` and the log say how it is"),
             );
         }
         *count += 1;

@@ -122,6 +122,12 @@ impl Rpc {
         }
     }
 
+    /// Whether it changes anything, in the backend or on the node.
+    pub(crate) fn changes(self) -> bool {
+        !matches!(self, Self::NodeGetVolumeStats)
+            && !matches!(self.group(), RpcGroup::Identity | RpcGroup::Query)
+    }
+
     /// Who makes this call.
     pub fn group(self) -> RpcGroup {
         match self {

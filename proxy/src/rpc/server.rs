@@ -14,11 +14,15 @@ use tonic::transport::Server;
 use tonic::transport::server::Connected;
 use tracing::warn;
 
+mod handshake;
 pub mod reflection;
 pub mod socket;
 
 use h2_authority::Repaired;
+use handshake::WithDeadline;
 use socket::Listeners;
+
+use crate::telemetry::sampled::Sampled;
 
 /// A request list of headers larger than this is refused with 431.
 const MAX_HEADER_LIST: u32 = 16 * 1024;
@@ -29,9 +33,11 @@ const MAX_PENDING_RESETS: usize = 64;
 /// How long a silent connection may be silent before it is asked whether it lives.
 const KEEPALIVE: Duration = Duration::from_mins(1);
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(20);
-/// How long to wait after a connection that could not be taken: while descriptors are short, each
+/// How long to wait after a connection that could not be accepted: while descriptors are short, each
 /// try fails at once.
 const PAUSE: Duration = Duration::from_millis(100);
+
+static FAILED: Sampled = Sampled::new();
 
 /// Serves until `stop` resolves, then refuses new connections and ends when the old ones do.
 ///
@@ -89,15 +95,22 @@ where
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_ANSWER))
         .add_routes(routes)
-        .serve_with_incoming_shutdown(patient(incoming).map(|io| io.map(Repaired::new)), stop)
+        .serve_with_incoming_shutdown(
+            accepted(incoming).map(|io| io.map(|io| Repaired::new(WithDeadline::new(io)))),
+            stop,
+        )
         .await
 }
 
-/// The same connections, with a pause after each that could not be taken. tonic goes on at once.
-fn patient<IO>(incoming: impl Stream<Item = io::Result<IO>>) -> impl Stream<Item = io::Result<IO>> {
+/// The same connections, with a pause after each that could not be accepted: tonic tries again at once.
+fn accepted<IO>(
+    incoming: impl Stream<Item = io::Result<IO>>,
+) -> impl Stream<Item = io::Result<IO>> {
     incoming.then(async |accepted| {
         if let Err(error) = &accepted {
-            warn!(error = %error, "a connection cannot be taken");
+            if let Some(suppressed) = FAILED.take() {
+                warn!(suppressed, error = %error, "could not accept a connection");
+            }
             tokio::time::sleep(PAUSE).await;
         }
         accepted

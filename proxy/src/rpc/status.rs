@@ -7,8 +7,6 @@
     reason = "this is the module through which every status is made"
 )]
 
-use std::error::Error as _;
-
 use driver_core::{Effect, Error, Kind};
 use tonic::{Code, Status};
 
@@ -151,11 +149,16 @@ pub(crate) fn message_without_advice(error: &Error) -> String {
 
 fn causes(error: &Error) -> String {
     let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
+    let mut last: &(dyn std::error::Error + 'static) = error;
+    while let Some(cause) = last.source() {
         line.push_str(": ");
-        line.push_str(&said(error));
-        cause = error.source();
+        line.push_str(&said(cause));
+        last = cause;
+    }
+    // Such an error names an object and nothing else.
+    let last = last.downcast_ref::<Error>();
+    if last.is_some_and(|last| last.kind() == Kind::NotFound) {
+        line.push_str(": not found");
     }
     line
 }
@@ -354,6 +357,19 @@ mod tests {
             status(&error, RpcGroup::Query).message(),
             "create volume `a`: met a defect of this program"
         );
+    }
+
+    #[test]
+    fn a_message_about_something_missing_says_so() {
+        let missing = || Error::not_found("volume `pvc-1`");
+        let message = |error| status(&error, RpcGroup::Query).message().to_owned();
+        assert_eq!(message(missing()), "volume `pvc-1`: not found");
+        assert_eq!(
+            message(missing().because(std::io::Error::other("deleted"))),
+            "volume `pvc-1`: deleted"
+        );
+        let outer = Error::not_found("volume `v`").because(missing());
+        assert_eq!(message(outer), "volume `v`: volume `pvc-1`: not found");
     }
 
     #[test]

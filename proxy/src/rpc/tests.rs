@@ -69,11 +69,11 @@ async fn work_whose_client_left_is_done_to_its_end_and_counted() {
     assert!(driver.has("a"), "the work went on");
     assert!(metric(
         &service,
-        "csi_rpc_abandoned_total{rpc=\"CreateVolume\"} 1"
+        "omnibus_csi_rpc_abandoned_total{rpc=\"CreateVolume\"} 1"
     ));
     assert!(metric(
         &service,
-        "csi_rpc_in_flight{rpc=\"CreateVolume\"} 0"
+        "omnibus_csi_rpc_in_flight{rpc=\"CreateVolume\"} 0"
     ));
     let again = service.delete_volume(delete("a")).await;
     assert!(again.is_ok(), "nothing is left locked: {again:?}");
@@ -127,14 +127,14 @@ async fn work_that_overruns_is_answered_and_keeps_its_object_until_it_ends() {
     assert_eq!(retry.code(), Code::Aborted);
     assert!(metric(
         &service,
-        "csi_rpc_in_flight{rpc=\"DeleteVolume\"} 1"
+        "omnibus_csi_rpc_in_flight{rpc=\"DeleteVolume\"} 1"
     ));
     driver.go_on.notify_one();
     idle(&service).await;
     assert!(service.delete_volume(delete("a")).await.is_ok());
     assert!(metric(
         &service,
-        "csi_rpc_in_flight{rpc=\"DeleteVolume\"} 0"
+        "omnibus_csi_rpc_in_flight{rpc=\"DeleteVolume\"} 0"
     ));
 }
 
@@ -277,6 +277,59 @@ mod logs {
             "work on memory",
         ] {
             assert!(done[1].contains(part), "{part} in {}", done[1]);
+        }
+    }
+
+    fn last(text: &str) -> &str {
+        let ended = |line: &&str| line.contains("duration_ms");
+        text.lines().rfind(ended).expect("a line")
+    }
+
+    #[tokio::test]
+    async fn questions_are_logged_at_debug_and_changes_at_info() {
+        listen();
+        let service = service(&Memory::new());
+        let asked = service.list_volumes(Request::new(v1::ListVolumesRequest::default()));
+        assert!(asked.await.is_ok());
+        let text = heard();
+        assert!(last(&text).contains("DEBUG"), "{text}");
+        assert!(text.contains("ListVolumes succeeded"), "{text}");
+        service.create_volume(create("a")).await.expect("created");
+        let text = heard();
+        assert!(last(&text).contains("INFO"), "{text}");
+        assert!(text.contains("CreateVolume succeeded"), "{text}");
+        assert!(!text.contains("abandoned"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn the_line_of_a_new_volume_has_its_size_its_claim_and_its_source() {
+        listen();
+        let service = service(&Memory::new());
+        service
+            .create_volume(create("origin"))
+            .await
+            .expect("created");
+        let mut request = create("a").into_inner();
+        request.capacity_range = Some(v1::CapacityRange {
+            required_bytes: 4096,
+            limit_bytes: 0,
+        });
+        for (key, value) in [("namespace", "shop"), ("name", "data")] {
+            let key = format!("csi.storage.k8s.io/pvc/{key}");
+            request.parameters.insert(key, value.to_owned());
+        }
+        let source = v1::volume_content_source::VolumeSource {
+            volume_id: "origin".to_owned(),
+        };
+        request.volume_content_source = Some(v1::VolumeContentSource {
+            r#type: Some(v1::volume_content_source::Type::Volume(source)),
+        });
+        heard();
+        // Whether this driver can clone does not matter here.
+        let _ = service.create_volume(Request::new(request)).await;
+        let text = heard();
+        for part in ["size=4096", "claim=shop/data", "source=origin"] {
+            assert!(last(&text).contains(part), "{part}: {text}");
         }
     }
 

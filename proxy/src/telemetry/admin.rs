@@ -16,6 +16,7 @@ use tracing::{info, warn};
 
 use crate::telemetry::log::{LogControl, Verbosity};
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::sampled::Sampled;
 
 /// More of a request is not read.
 const MAX_REQUEST: usize = 8 * 1024;
@@ -23,6 +24,8 @@ const MAX_REQUEST: usize = 8 * 1024;
 const EXCHANGE: Duration = Duration::from_secs(5);
 /// Connections at once; more wait in the kernel's queue.
 const CONNECTIONS: usize = 8;
+
+static FAILED: Sampled = Sampled::new();
 
 /// What operators may see and change.
 #[derive(Debug, Clone)]
@@ -78,7 +81,9 @@ impl Admin {
                     });
                 }
                 Err(error) => {
-                    warn!(error = %error, "the admin endpoint cannot take a connection");
+                    if let Some(suppressed) = FAILED.take() {
+                        warn!(suppressed, error = %error, "could not accept a connection to the metrics endpoint");
+                    }
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -98,14 +103,7 @@ impl Admin {
     fn answer(&self, request: &Request) -> Answer {
         let path = request.path.split('?').next().unwrap_or_default();
         match (request.method.as_str(), path) {
-            ("GET" | "HEAD", "/metrics") => match self.metrics.encode() {
-                Ok(page) => Answer {
-                    status: "200 OK",
-                    kind: OPEN_METRICS,
-                    body: page,
-                },
-                Err(_) => Answer::text("500 Internal Server Error", "the page cannot be written\n"),
-            },
+            ("GET" | "HEAD", "/metrics") => self.page(request.wants_open_metrics),
             ("GET" | "HEAD", "/live") => Answer::text("200 OK", "live\n"),
             ("GET" | "HEAD", "/ready") if self.ready.get() => Answer::text("200 OK", "ready\n"),
             ("GET" | "HEAD", "/ready") => Answer::text("503 Service Unavailable", "not ready\n"),
@@ -123,6 +121,22 @@ impl Admin {
         }
     }
 
+    fn page(&self, open_metrics: bool) -> Answer {
+        let (kind, page) = if open_metrics {
+            (OPEN_METRICS, self.metrics.encode())
+        } else {
+            (TEXT_FORMAT, self.metrics.encode_text())
+        };
+        match page {
+            Ok(body) => Answer {
+                status: "200 OK",
+                kind,
+                body,
+            },
+            Err(_) => Answer::text("500 Internal Server Error", "the page cannot be written\n"),
+        }
+    }
+
     fn set_level(&self, text: &str) -> Answer {
         match text.parse::<Verbosity>() {
             Ok(verbosity) => {
@@ -136,6 +150,7 @@ impl Admin {
 }
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 // === impl Answer ===
 
@@ -168,6 +183,7 @@ struct Request {
     method: String,
     path: String,
     body: String,
+    wants_open_metrics: bool,
 }
 
 /// Reads one request; `None` if it is not one, or too large.
@@ -214,19 +230,38 @@ fn parse_head(head: &[u8]) -> Option<(Request, usize)> {
     if words.next().is_some() || !version.starts_with("HTTP/1.") {
         return None;
     }
-    let mut length = 0;
+    let (mut length, mut wants_open_metrics) = (0, false);
     for line in lines {
         let (name, value) = line.split_once(':')?;
         if name.eq_ignore_ascii_case("content-length") {
             length = value.trim().parse().ok()?;
+        }
+        if name.eq_ignore_ascii_case("accept") {
+            wants_open_metrics |= accepts(value, "application/openmetrics-text");
         }
     }
     let request = Request {
         method: method.to_owned(),
         path: path.to_owned(),
         body: String::new(),
+        wants_open_metrics,
     };
     Some((request, length))
+}
+
+/// Whether a header `Accept` names a type, and does not refuse it.
+fn accepts(header: &str, kind: &str) -> bool {
+    header.split(',').any(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let named = parts
+            .next()
+            .is_some_and(|name| name.eq_ignore_ascii_case(kind));
+        let refused = |part: &str| {
+            let weight = part.strip_prefix("q=").and_then(|q| q.parse::<f32>().ok());
+            weight == Some(0.0)
+        };
+        named && !parts.any(refused)
+    })
 }
 
 #[cfg(test)]
@@ -259,11 +294,27 @@ mod tests {
     async fn metrics_are_a_page_that_prometheus_reads() {
         let admin = admin();
         drop(admin.metrics.rpc("Probe"));
-        let page = get(&admin, "/metrics?x=1").await;
-        assert!(page.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text"));
-        assert!(page.contains("csi_rpc_total{rpc=\"Probe\"") && page.ends_with("# EOF\n"));
-        let (head, body) = page.split_once("\r\n\r\n").unwrap();
-        assert!(head.contains(&format!("Content-Length: {}", body.len())));
+        let page = async |accept: &str| {
+            let request = format!("GET /metrics?x=1 HTTP/1.1\r\nHost: x\r\n{accept}\r\n");
+            ask(&admin, &request).await
+        };
+        // What Prometheus sends, and what others do.
+        let open = "Accept: application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5\r\n";
+        let refused = "Accept: application/openmetrics-text; q=0, */*\r\n";
+        for (accept, kind, end) in [
+            (open, "application/openmetrics-text; version=1.0.0", true),
+            ("", "text/plain; version=0.0.4", false),
+            ("Accept: */*\r\n", "text/plain; version=0.0.4", false),
+            (refused, "text/plain; version=0.0.4", false),
+        ] {
+            let page = page(accept).await;
+            let start = format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}");
+            assert!(page.starts_with(&start), "{accept}: {page:.200}");
+            assert!(page.contains("omnibus_csi_rpc_total{rpc=\"Probe\""));
+            assert_eq!(page.ends_with("# EOF\n"), end, "{accept}");
+            let (head, body) = page.split_once("\r\n\r\n").unwrap();
+            assert!(head.contains(&format!("Content-Length: {}", body.len())));
+        }
     }
 
     #[tokio::test]

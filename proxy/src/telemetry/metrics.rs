@@ -23,6 +23,10 @@ use crate::rpc::status::code_name;
 
 mod connections;
 mod process;
+mod sessions;
+mod text_format;
+
+pub(crate) use connections::Usage;
 
 /// Upper bounds in seconds. A probe takes tens of microseconds, a copy of a volume minutes.
 const BUCKETS: [f64; 14] = [
@@ -207,7 +211,12 @@ impl Metrics {
             .observe(took.as_secs_f64());
     }
 
-    /// Everything in the text format of `OpenMetrics`, which Prometheus reads.
+    /// Everything in the text format of Prometheus.
+    pub fn encode_text(&self) -> Result<String, fmt::Error> {
+        Ok(text_format::from_open_metrics(&self.encode()?))
+    }
+
+    /// Everything in the format `OpenMetrics`.
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut page = String::new();
         text::encode(&mut page, &self.inner.registry)?;
@@ -267,39 +276,43 @@ impl Inner {
 
     fn register(&mut self) {
         let to = &mut self.registry;
-        to.register("csi_rpc", "RPCs answered, by code", self.rpcs.clone());
         to.register(
-            "csi_rpc_duration_seconds",
+            "omnibus_csi_rpc",
+            "RPCs answered, by code",
+            self.rpcs.clone(),
+        );
+        to.register(
+            "omnibus_csi_rpc_duration_seconds",
             "Time from an RPC's arrival to the end of its work",
             self.rpc_durations.clone(),
         );
         to.register(
-            "csi_rpc_in_flight",
+            "omnibus_csi_rpc_in_flight",
             "RPCs whose work has not ended",
             self.rpcs_in_flight.clone(),
         );
         to.register(
-            "csi_rpc_abandoned",
+            "omnibus_csi_rpc_abandoned",
             "RPCs whose client left before the answer",
             self.rpcs_abandoned.clone(),
         );
         to.register(
-            "backend_calls",
+            "omnibus_csi_backend_calls",
             "Verbs asked of a driver",
             self.backend_calls.clone(),
         );
         to.register(
-            "backend_call_duration_seconds",
+            "omnibus_csi_backend_call_duration_seconds",
             "Time that a driver took for a verb",
             self.backend_durations.clone(),
         );
         to.register(
-            "commands",
+            "omnibus_csi_commands",
             "Commands run on the node",
             self.commands.clone(),
         );
         to.register(
-            "command_duration_seconds",
+            "omnibus_csi_command_duration_seconds",
             "Time that a command took",
             self.command_durations.clone(),
         );
@@ -310,6 +323,7 @@ impl Inner {
         ]);
         to.register("omnibus_csi_build", "What is running", build);
         to.register_collector(Box::new(process::Process::new()));
+        to.register_collector(Box::new(sessions::Sessions));
     }
 }
 

@@ -6,8 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use driver_core::config::CommonConfig;
 use driver_core::{
-    AccessRules, BackendIdentity, Call, Capabilities, CreateVolume, Driver, Error, Kind, Orphan,
-    OrphanKind, Page, PageRequest, PageToken, Parameters, Volume, VolumeId, VolumeName,
+    AccessRules, BackendIdentity, Call, CreateVolume, Driver, Error, Exports, Kind, Lister,
+    Maintenance, Orphan, OrphanKind, Page, PageRequest, PageToken, Parameters, Volume, VolumeId,
+    VolumeName,
 };
 
 use super::volume;
@@ -120,15 +121,6 @@ impl Driver for Keeper {
         "keeper"
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            list_volumes: true,
-            orphans: self.can,
-            exports: self.can,
-            ..Capabilities::NONE
-        }
-    }
-
     fn access_rules(&self) -> AccessRules {
         AccessRules::filesystem(&[])
     }
@@ -153,13 +145,39 @@ impl Driver for Keeper {
         Err(self.unsupported("delete volume"))
     }
 
+    fn makes_volumes(&self) -> bool {
+        false
+    }
+
+    fn lister(&self) -> Option<&dyn Lister> {
+        Some(self)
+    }
+
+    fn maintenance(&self) -> Option<&dyn Maintenance> {
+        self.can.then_some(self)
+    }
+
+    fn exports(&self) -> Option<&dyn Exports> {
+        self.can.then_some(self)
+    }
+}
+
+#[async_trait::async_trait]
+impl Lister for Keeper {
+    async fn get_volume(&self, _: &Call, _: &VolumeId) -> Result<Volume, Error> {
+        Err(self.unsupported("get volume"))
+    }
+
     async fn list_volumes(&self, _: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {
         let ids = self.held().volumes.clone();
         let of = |id: &&str| volume(&VolumeId::parse(id).expect("an id"), "/x", None);
         let all: Vec<Volume> = ids.iter().map(of).collect();
         self.page(&all, page)
     }
+}
 
+#[async_trait::async_trait]
+impl Maintenance for Keeper {
     async fn orphans(
         &self,
         _: &Call,
@@ -176,7 +194,10 @@ impl Driver for Keeper {
         self.held().orphans.retain(|other| other != orphan);
         Ok(())
     }
+}
 
+#[async_trait::async_trait]
+impl Exports for Keeper {
     async fn is_exported(&self, _: &Call, id: &VolumeId) -> Result<bool, Error> {
         {
             let mut held = self.held();

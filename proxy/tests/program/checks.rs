@@ -127,6 +127,7 @@ fn unused_blocks_of_snapshot_drivers_that_are_not_built_are_notes() {
 fn a_check_tells_what_the_storage_lacks_and_what_no_server_would_accept() {
     let place = Place::new();
     fs::remove_dir(place.path("base")).unwrap();
+    fs::write(place.path("base"), "a file").unwrap();
     let (code, text) = check(&place, &[]);
     assert_eq!(code, 1, "{text}");
     assert!(text.contains("storage:"), "{text}");

@@ -21,6 +21,7 @@ use harness::{PROGRAM, Place, Server, probe};
 
 mod checks;
 mod harness;
+mod registration;
 mod upkeep;
 
 fn http(address: &str, request: &str) -> String {
@@ -241,7 +242,7 @@ fn the_log_level_is_changed_by_signals_and_by_the_admin_endpoint() {
         "debug"
     );
     probe(&place.socket(), &[]);
-    assert_eq!(server.until("answered")["rpc"], "Probe");
+    assert_eq!(server.until("Probe succeeded")["rpc"], "Probe");
 }
 
 #[test]
@@ -252,7 +253,7 @@ fn metrics_count_what_was_asked_and_readiness_is_said() {
     probe(&place.socket(), &[]);
     let page = http(&address, "GET /metrics HTTP/1.1\r\n\r\n");
     assert!(
-        page.contains("csi_rpc_total{rpc=\"Probe\",code=\"OK\",connection=\"\"} 1"),
+        page.contains("omnibus_csi_rpc_total{rpc=\"Probe\",code=\"OK\",connection=\"\"} 1"),
         "{page}"
     );
     assert!(http(&address, "GET /ready HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
@@ -328,4 +329,75 @@ fn links_by_the_names_of_democratic_csi_do_what_those_do() {
         .arg("--csi-address")
         .arg(place.socket());
     assert_eq!(probe.output().unwrap().status.code(), Some(0));
+}
+
+fn limit(server: &Server, name: &str) -> Vec<String> {
+    let limits = fs::read_to_string(format!("/proc/{}/limits", server.child.id())).unwrap();
+    let line = limits.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap()
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn the_soft_limit_of_open_files_is_raised_to_the_hard_one() {
+    let place = Place::new();
+    let command = place.command();
+    let mut shell = Command::new("sh");
+    shell
+        .env_clear()
+        .args(["-c", "ulimit -Sn 64; exec \"$0\" \"$@\"", PROGRAM])
+        .args(command.get_args());
+    let server = Server::of(&mut shell);
+    let files = limit(&server, "Max open files");
+    assert_ne!(files[0], "64");
+    assert_eq!(files[0], files[1]);
+}
+
+#[test]
+fn sighup_does_not_end_it() {
+    let place = Place::new();
+    let mut server = place.start();
+    server.signal(Signal::HUP);
+    server.until("ignored SIGHUP: restart the process to read the configuration again");
+    assert_eq!(probe(&place.socket(), &[]).status.code(), Some(0));
+}
+
+#[test]
+fn a_port_for_metrics_that_is_taken_is_named() {
+    let place = Place::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (code, said) = place.refused(place.command().arg(format!("--metrics-address={address}")));
+    assert_eq!(code, 1);
+    assert!(
+        said.contains("--metrics-address") && said.contains(&address),
+        "{said}"
+    );
+    assert!(said.contains("another process listens there"), "{said}");
+}
+
+#[test]
+fn a_server_whose_storage_cannot_be_used_says_so() {
+    let place = Place::new();
+    fs::remove_dir(place.path("base")).unwrap();
+    fs::write(place.path("base"), "a file").unwrap();
+    let mut server = place.start();
+    let line = server.until("the storage of the connection cannot be used");
+    assert_eq!(line["level"], "warn");
+    assert!(line["error"].as_str().unwrap().contains("base"), "{line}");
+}
+
+#[test]
+fn the_free_space_of_the_storage_is_in_the_metrics_of_a_controller() {
+    let place = Place::new();
+    let mut server = Server::of(place.command().arg("--metrics-address=127.0.0.1:0"));
+    let address = server.admin();
+    let figure = "omnibus_csi_connection_available_bytes{connection=\"\"} ";
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !http(&address, "GET /metrics HTTP/1.1\r\n\r\n").contains(figure) {
+        assert!(std::time::Instant::now() < until, "no such line");
+        std::thread::yield_now();
+    }
 }

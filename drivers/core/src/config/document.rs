@@ -1,6 +1,7 @@
 //! One configuration file, parsed, and the typed sections that are taken from it.
 
 use std::fmt;
+use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
 use serde::de::DeserializeOwned;
@@ -34,7 +35,8 @@ impl Document {
         if !root.is_object() {
             return Err(ConfigError::new("the document is not a map of keys"));
         }
-        let findings = expand(&mut root, environment)?;
+        let mut findings = expand(&mut root, environment)?;
+        placeholders(&root, &mut String::new(), &mut findings);
         Ok(Self {
             root,
             own: None,
@@ -103,6 +105,10 @@ impl Document {
         section.map_err(|error| {
             if !value.is_null() || error.advice().is_some() {
                 return error;
+            }
+            if self.root.get(name).is_some() {
+                let below = format!("the section `{name}` is empty: indent its keys below it");
+                return error.advise(below);
             }
             let keys = self.root.as_object().into_iter().flatten();
             match nearest(name, keys.map(|(key, _)| key.as_str())) {
@@ -198,6 +204,56 @@ impl Document {
 
     fn note<R>(&self, note: impl FnOnce(&mut Notes) -> R) -> R {
         note(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What stands in the example files of democratic-csi and of this project where a value belongs.
+const PLACEHOLDERS: [&str; 8] = [
+    "server address",
+    "server[:port]",
+    "server:port",
+    "tcp://server:port",
+    "rdma://server:port",
+    "FQDN or IP",
+    "changeme",
+    "...",
+];
+
+/// Finds values that were copied from an example and not replaced.
+fn placeholders(value: &Value, path: &mut String, findings: &mut Vec<Finding>) {
+    let length = path.len();
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                push_key(path, key);
+                placeholders(value, path, findings);
+                path.truncate(length);
+            }
+        }
+        Value::Array(list) => {
+            for (index, value) in list.iter().enumerate() {
+                let _ = write!(path, "[{index}]");
+                placeholders(value, path, findings);
+                path.truncate(length);
+            }
+        }
+        Value::String(text) => {
+            let text = text.trim();
+            let bracketed = text.len() > 2 && text.starts_with('<') && text.ends_with('>');
+            if bracketed
+                || PLACEHOLDERS
+                    .iter()
+                    .any(|known| text.eq_ignore_ascii_case(known))
+            {
+                findings.push(Finding {
+                    severity: Severity::Doubtful,
+                    path: path.clone(),
+                    message: "this is a placeholder of an example file".to_owned(),
+                    advice: Some("replace it with the value of your own system".to_owned()),
+                });
+            }
+        }
+        _ => {}
     }
 }
 

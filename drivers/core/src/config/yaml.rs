@@ -105,7 +105,21 @@ fn read(text: &str) -> Result<Value, ConfigError> {
         depth: 0,
     };
     node.deserialize(serde_yaml::Deserializer::from_str(text))
-        .map_err(|error| ConfigError::new(presentable(&error.to_string())))
+        .map_err(|error| match line_indented_by_tab(text) {
+            Some(line) => ConfigError::new(format!("line {line} is indented with a tab"))
+                .advise("YAML is indented with spaces"),
+            None => ConfigError::new(presentable(&error.to_string())),
+        })
+}
+
+/// The number of the first line that is indented with a tab: the library only says that a character
+/// cannot start a token.
+fn line_indented_by_tab(text: &str) -> Option<usize> {
+    let is_tabbed = |line: &str| {
+        let indent = line.len() - line.trim_start().len();
+        line[..indent].contains('\t') && !line.trim().is_empty()
+    };
+    text.lines().position(is_tabbed).map(|index| index + 1)
 }
 
 /// What the library says begins with keys as they are: of any length, and with line breaks. What is

@@ -7,13 +7,15 @@ mod hooks;
 mod state;
 
 use async_trait::async_trait;
-use csi_types::capability::VolumeCapability;
 
 use self::hooks::Hooks;
 pub use self::hooks::{Gate, Moment, Trick, Verb};
 use self::state::State;
 use crate::call::Call;
-use crate::driver::{AccessRules, Capabilities, Driver, Expansion};
+use crate::driver::{
+    AccessRules, Capabilities, CapacityReporter, Driver, Expander, Expansion, Lister,
+    PublishRequest, Published, Publisher, Snapshots,
+};
 use crate::error::{Error, Kind};
 use crate::naming::VolumeNaming;
 use crate::parameters::Parameters;
@@ -31,7 +33,6 @@ const MAX_ID: usize = 90;
 /// A driver in memory.
 #[derive(Debug)]
 pub struct FakeDriver {
-    advertised: Capabilities,
     verbs: Capabilities,
     rules: AccessRules,
     naming: VolumeNaming,
@@ -63,11 +64,13 @@ impl FakeDriver {
             expand: Expansion::Controller,
             publish: true,
             topology: true,
+            modify: false,
+            groups: false,
+            block_metadata: false,
             orphans: false,
             exports: false,
         };
         Self {
-            advertised: verbs,
             verbs,
             rules: AccessRules::filesystem(&["ext4"]),
             naming: VolumeNaming::new(&crate::config::CommonConfig::default()).at_most(MAX_ID),
@@ -77,17 +80,10 @@ impl FakeDriver {
         }
     }
 
-    /// With these verbs, advertised and there.
+    /// With these verbs.
     #[must_use]
     pub fn with_capabilities(mut self, verbs: Capabilities) -> Self {
         self.verbs = verbs;
-        self.advertising(verbs)
-    }
-
-    /// With these verbs advertised, whatever is there: for the suite's own tests.
-    #[must_use]
-    pub fn advertising(mut self, verbs: Capabilities) -> Self {
-        self.advertised = verbs;
         self
     }
 
@@ -169,10 +165,6 @@ impl Driver for FakeDriver {
         "fake"
     }
 
-    fn capabilities(&self) -> Capabilities {
-        self.advertised
-    }
-
     fn access_rules(&self) -> AccessRules {
         self.rules.clone()
     }
@@ -224,23 +216,59 @@ impl Driver for FakeDriver {
         self.change(call, Verb::DeleteVolume, work).await
     }
 
-    async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
-        there(Verb::GetVolume, self.verbs.get_volume)?;
-        ours(id)?;
-        self.look(call, Verb::GetVolume, || self.state.volume(id))
-            .await
-    }
-
     async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
         ours(id)?;
         let found = || self.state.volume(id).map(|_| Found::Whole);
         self.look(call, Verb::FindVolume, found).await
     }
 
+    fn clones_volumes(&self) -> bool {
+        self.verbs.clones
+    }
+
+    fn lister(&self) -> Option<&dyn Lister> {
+        self.verbs.list_volumes.then_some(self)
+    }
+
+    fn expander(&self) -> Option<&dyn Expander> {
+        (self.verbs.expand != Expansion::None).then_some(self)
+    }
+
+    fn capacity_reporter(&self) -> Option<&dyn CapacityReporter> {
+        self.verbs.capacity.then_some(self)
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        self.verbs.snapshots.then_some(self)
+    }
+
+    fn publisher(&self) -> Option<&dyn Publisher> {
+        self.verbs.publish.then_some(self)
+    }
+
+    fn node_topology(&self) -> Option<Topology> {
+        self.verbs.topology.then(|| self.node.clone())
+    }
+}
+
+#[async_trait]
+impl Lister for FakeDriver {
+    async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
+        ours(id)?;
+        self.look(call, Verb::GetVolume, || self.state.volume(id))
+            .await
+    }
+
     async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {
-        there(Verb::ListVolumes, self.verbs.list_volumes)?;
         self.look(call, Verb::ListVolumes, || self.state.list_volumes(page))
             .await
+    }
+}
+
+#[async_trait]
+impl Expander for FakeDriver {
+    fn node_expands(&self) -> bool {
+        self.verbs.expand == Expansion::ControllerAndNode
     }
 
     async fn expand_volume(
@@ -249,35 +277,36 @@ impl Driver for FakeDriver {
         id: &VolumeId,
         size: SizeRange,
     ) -> Result<Expanded, Error> {
-        there(Verb::ExpandVolume, self.verbs.expand != Expansion::None)?;
         ours(id)?;
-        let node = self.verbs.expand == Expansion::ControllerAndNode;
-        let work = || self.state.expand(id, size, node);
+        let work = || self.state.expand(id, size, self.node_expands());
         self.change(call, Verb::ExpandVolume, work).await
     }
+}
 
+#[async_trait]
+impl CapacityReporter for FakeDriver {
     async fn capacity(&self, call: &Call, _query: &CapacityQuery) -> Result<Capacity, Error> {
-        there(Verb::Capacity, self.verbs.capacity)?;
         let free = Capacity {
             available: 1 << 40,
             ..Capacity::default()
         };
         self.look(call, Verb::Capacity, || Ok(free)).await
     }
+}
 
+#[async_trait]
+impl Snapshots for FakeDriver {
     async fn create_snapshot(
         &self,
         call: &Call,
         request: &CreateSnapshot,
     ) -> Result<Snapshot, Error> {
-        there(Verb::CreateSnapshot, self.verbs.snapshots)?;
         ours(&request.source)?;
         let work = || self.state.create_snapshot(request);
         self.change(call, Verb::CreateSnapshot, work).await
     }
 
     async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
-        there(Verb::DeleteSnapshot, self.verbs.snapshots)?;
         let work = || {
             self.state.delete_snapshot(id);
             Ok(())
@@ -286,7 +315,6 @@ impl Driver for FakeDriver {
     }
 
     async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
-        there(Verb::GetSnapshot, self.verbs.get_snapshot)?;
         self.look(call, Verb::GetSnapshot, || self.state.snapshot(id))
             .await
     }
@@ -297,22 +325,22 @@ impl Driver for FakeDriver {
         filter: &SnapshotFilter,
         page: &PageRequest,
     ) -> Result<Page<Snapshot>, Error> {
-        there(Verb::ListSnapshots, self.verbs.list_snapshots)?;
         let work = || self.state.list_snapshots(filter, page);
         self.look(call, Verb::ListSnapshots, work).await
     }
+}
 
+#[async_trait]
+impl Publisher for FakeDriver {
     async fn publish_volume(
         &self,
         call: &Call,
-        id: &VolumeId,
-        node: &NodeId,
-        _capability: &VolumeCapability,
-    ) -> Result<(), Error> {
-        there(Verb::PublishVolume, self.verbs.publish)?;
-        ours(id)?;
-        let work = || self.state.publish(id, node);
-        self.change(call, Verb::PublishVolume, work).await
+        request: &PublishRequest<'_>,
+    ) -> Result<Published, Error> {
+        ours(request.volume)?;
+        let work = || self.state.publish(request.volume, &request.node.id);
+        self.change(call, Verb::PublishVolume, work).await?;
+        Ok(Published::default())
     }
 
     async fn unpublish_volume(
@@ -321,17 +349,12 @@ impl Driver for FakeDriver {
         id: &VolumeId,
         node: Option<&NodeId>,
     ) -> Result<(), Error> {
-        there(Verb::UnpublishVolume, self.verbs.publish)?;
         ours(id)?;
         let work = || {
             self.state.unpublish(id, node);
             Ok(())
         };
         self.change(call, Verb::UnpublishVolume, work).await
-    }
-
-    fn node_topology(&self) -> Option<Topology> {
-        self.verbs.topology.then(|| self.node.clone())
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::time::UNIX_EPOCH;
 
 use super::{Fresh, call, expect_kind};
-use crate::driver::{Capabilities, Expansion};
+use csi_types::NodeIdentity;
+
+use crate::driver::{Capabilities, Expansion, PublishRequest};
 use crate::error::{Error, Kind};
 use crate::orphan::{Orphan, OrphanKind};
 use crate::parameters::Parameters;
@@ -19,6 +21,7 @@ pub(super) async fn advertised_verbs_are_those_that_are_there(fresh: &Fresh) {
     let missing = fresh.id("contract-missing");
     let snapshot = SnapshotId::parse("contract-missing").expect("an id");
     let node = NodeId::parse("contract-node").expect("a node");
+    let identity = NodeIdentity::of(node.clone());
     let size = SizeRange::new(super::SIZE, 0).expect("a size");
     let page = PageRequest::default();
     let filter = SnapshotFilter::default();
@@ -49,9 +52,12 @@ pub(super) async fn advertised_verbs_are_those_that_are_there(fresh: &Fresh) {
     let outcome = driver.expand_volume(&call, &missing, size).await.map(drop);
     check("expand", verbs.expand != Expansion::None, outcome);
     let outcome = driver
-        .publish_volume(&call, &missing, &node, &capability)
+        .publish_volume(
+            &call,
+            &PublishRequest::new(&missing, &identity, &capability),
+        )
         .await;
-    check("publish", verbs.publish, outcome);
+    check("publish", verbs.publish, outcome.map(drop));
     let outcome = driver.unpublish_volume(&call, &missing, Some(&node)).await;
     check("unpublish", verbs.publish, outcome);
     for (verb, outcome) in upkeep(fresh, &missing).await {
@@ -129,6 +135,7 @@ pub(super) async fn a_driver_without_volumes_has_no_verb(fresh: &Fresh) {
     let id = VolumeId::parse("contract-missing").expect("an id");
     let snapshot = SnapshotId::parse("contract-missing").expect("an id");
     let node = NodeId::parse("contract-node").expect("a node");
+    let identity = NodeIdentity::of(node.clone());
     let size = SizeRange::new(super::SIZE, 0).expect("a size");
     let (page, filter) = (PageRequest::default(), SnapshotFilter::default());
     let capability = fresh.capability();
@@ -179,7 +186,10 @@ pub(super) async fn a_driver_without_volumes_has_no_verb(fresh: &Fresh) {
         ),
         (
             "publish",
-            driver.publish_volume(&call, &id, &node, &capability).await,
+            driver
+                .publish_volume(&call, &PublishRequest::new(&id, &identity, &capability))
+                .await
+                .map(drop),
         ),
         (
             "unpublish",

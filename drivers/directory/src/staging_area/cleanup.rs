@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::{
     LOCKS, LockFile, MAKING, OpenStagingArea, PRIVATE, StagingArea, TEMPORARY, TRASH, trash_prefix,
 };
-use crate::base::Base;
+use crate::base::{self, Base};
 use crate::crash_points;
 use crate::disk;
 use crate::failure::failed;
@@ -51,6 +51,7 @@ impl StagingArea {
 
     fn remove_leftovers(&self, base: &Root, until: Instant) -> Result<(), Error> {
         let fail = |errno| failed(format!("removing leftovers in {}", base.path()), errno);
+        base::remove_leftovers(base).map_err(fail)?;
         let private = match disk::open_path(base, PRIVATE) {
             Err(Errno::NOENT) => None,
             done => Some(done.map_err(fail)?),
@@ -181,7 +182,6 @@ fn kind(kind: BeneathErrorKind) -> Kind {
     match kind {
         BeneathErrorKind::Interrupted => Kind::Timeout,
         BeneathErrorKind::Busy => Kind::Busy,
-        BeneathErrorKind::Denied => Kind::Denied,
         BeneathErrorKind::NoSpace => Kind::OutOfSpace,
         _ => Kind::Internal,
     }

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{Place, call, driver_with_records, id, leftovers, request, snapshot_id};
 use driver_core::{
-    CapacityQuery, CreateSnapshot, Driver, Effect, Error, Kind, PageRequest, Parameters, SizeRange,
-    SnapshotFilter, SnapshotName,
+    CapacityQuery, CapacityReporter as _, CreateSnapshot, Driver, Effect, Error, Expander as _,
+    Kind, Lister as _, PageRequest, Parameters, SizeRange, SnapshotFilter, SnapshotName,
+    Snapshots as _,
 };
 use driver_directory::{BaseError, DirectoryDriver};
 

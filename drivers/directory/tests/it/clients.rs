@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::common::{call, id, request};
 use driver_core::config::{Document, NoEnvironment, Severity};
 use driver_core::contract::{Fresh, keep_contract};
-use driver_core::{Driver, Kind, NodeId};
+use driver_core::{Driver, Kind, Lister as _, NodeId};
 use driver_directory::{BaseError, DirectoryDriver, DirectoryKind, from_document};
 
 const CLIENTS: [DirectoryKind; 3] = [

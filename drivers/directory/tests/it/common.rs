@@ -7,7 +7,8 @@ use csi_types::{AbsolutePath, Access, AccessMode, MountAccess, VolumeCapability}
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
     Call, CreateSnapshot, CreateVolume, Driver, Error, NodeId, Parameters, SizeRange, Snapshot,
-    SnapshotId, SnapshotName, Source, TopologyRequirement, Volume, VolumeId, VolumeName,
+    SnapshotId, SnapshotName, Snapshots as _, Source, TopologyRequirement, Volume, VolumeId,
+    VolumeName,
 };
 use driver_directory::{DirectoryDriver, from_document};
 pub(crate) use node_utils::requirement::this_test_could_not_run as cannot;

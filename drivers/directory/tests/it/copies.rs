@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Place, call, cannot, driver, id, leftovers, request};
 use crate::fidelity::{Image, describe, plant};
-use driver_core::{Driver, Kind, Source};
+use driver_core::{Driver, Kind, Snapshots as _, Source};
 use rustix::fs::{Mode, OFlags};
 
 /// A driver on `base`, which belongs to another user.

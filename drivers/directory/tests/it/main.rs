@@ -5,6 +5,7 @@ mod clients;
 mod common;
 mod contract;
 mod copies;
+mod examples;
 mod fidelity;
 mod refused;
 mod snapshots;

@@ -5,7 +5,8 @@ use std::path::Path;
 use crate::common::{call, cannot, driver, id, parameters, request};
 use crate::fidelity::Image;
 use driver_core::{
-    Call, CreateSnapshot, Driver, Effect, Error, Kind, SizeRange, SnapshotName, Source,
+    Call, CreateSnapshot, Driver, Effect, Error, Expander as _, Kind, SizeRange, SnapshotName,
+    Snapshots as _, Source,
 };
 use driver_directory::DirectoryDriver;
 use rustix::fs::{IFlags, Mode, OFlags};
@@ -76,7 +77,7 @@ async fn on_a_read_only_filesystem_nothing_is_in_doubt() {
     for (verb, call, result) in outcomes(&driver).await {
         let error = result.expect_err(verb);
         let seen = (error.kind(), error.effect(), call.effect());
-        let wanted = (Kind::Denied, Effect::None, Effect::None);
+        let wanted = (Kind::Internal, Effect::None, Effect::None);
         assert_eq!(seen, wanted, "{verb}: {}", error.chain());
         assert!(error.advice().is_some(), "{verb}");
     }
@@ -115,7 +116,7 @@ async fn what_cannot_be_removed_does_not_keep_what_can() {
     let error = driver.delete_volume(&call(), &id("pvc-1")).await;
     let error = error.expect_err("an immutable file");
     let seen = (error.kind(), error.effect());
-    assert_eq!(seen, (Kind::Denied, Effect::Possible));
+    assert_eq!(seen, (Kind::Internal, Effect::Possible));
     assert!(
         error
             .advice()

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::common::{Place, call, id, leftovers, parameters, request, snapshot_id, tree};
 use driver_core::{
-    Call, CreateSnapshot, Driver, Effect, Kind, PageRequest, SizeRange, SnapshotFilter,
-    SnapshotName, Source,
+    Call, CreateSnapshot, Driver, Effect, Expander as _, Kind, Lister as _, PageRequest, SizeRange,
+    SnapshotFilter, SnapshotName, Snapshots as _, Source,
 };
 
 fn read(path: &Path) -> String {

@@ -7,8 +7,8 @@ use crate::common::{Place, call, id, leftovers, parameters, request, snapshot_id
 use csi_types::Attachment;
 use driver_core::topology::NODE_KEY;
 use driver_core::{
-    CapacityQuery, Driver, Effect, Kind, PageRequest, PageToken, SizeRange, Source, Topology,
-    TopologyRequirement,
+    CapacityQuery, CapacityReporter as _, Driver, Effect, Expander as _, Kind, Lister as _,
+    PageRequest, PageToken, SizeRange, Source, Topology, TopologyRequirement,
 };
 
 #[tokio::test]

@@ -23,7 +23,9 @@ async fn calls_of_the_controller_are_refused_with_advice() {
     let (_, driver) = from("driver: node-manual");
     let call = Call::within(std::time::Duration::from_mins(1));
     let id = VolumeId::parse("some/volume of mine").expect("an id");
-    let listed = driver.list_volumes(&call, &PageRequest::default()).await;
+    let listed = (&driver as &dyn Driver)
+        .list_volumes(&call, &PageRequest::default())
+        .await;
     let deleted = driver.delete_volume(&call, &id).await;
     for error in [listed.expect_err("no list"), deleted.expect_err("no end")] {
         let text = error.chain();

@@ -1,6 +1,6 @@
 //! What real ZFS keeps of a copy that was cut, and how that goes on.
 
-use driver_core::{Driver, Kind, Source, VolumeId};
+use driver_core::{Driver, Kind, Snapshots as _, Source, VolumeId};
 use driver_zfs::observed::VolumeKind;
 
 use crate::ground::{Ground, zfs};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use driver_core::{Driver, Kind, Source, VolumeId};
+use driver_core::{Driver, Kind, Snapshots as _, Source, VolumeId};
 use driver_zfs::observed::VolumeKind;
 
 use crate::ground::{Ground, zfs};

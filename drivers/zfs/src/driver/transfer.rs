@@ -8,7 +8,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use driver_core::flow::{Bookmark, Bytes, CopyTag, Form, Measure, Outflow, Stream};
+use driver_core::transfer::{
+    Bookmark, Bytes, CopyTag, ExportInfo, ExportStream, Stream, TransferFormat,
+};
 use driver_core::{Call, CreateVolume, Effect, Error, Kind, Source, Volume};
 use tokio::time::Instant;
 
@@ -22,8 +24,8 @@ use crate::plan::create::{Arrival, Create, DropHelper, TakeHelper, content_of, g
 use crate::property::PropertyName;
 use crate::step::{Next, Plan};
 
-const FILES: &[Form] = &[Form::ZfsFilesystem];
-const DISKS: &[Form] = &[Form::ZfsVolume];
+const FILES: &[TransferFormat] = &[TransferFormat::ZfsFilesystem];
+const DISKS: &[TransferFormat] = &[TransferFormat::ZfsVolume];
 
 /// How often what is there changes under a stream before it is told.
 const ATTEMPTS: usize = 4;
@@ -89,12 +91,12 @@ impl<B, E> std::fmt::Debug for Origin<'_, B, E> {
 }
 
 #[async_trait]
-impl<B, E> Outflow for Origin<'_, B, E>
+impl<B, E> ExportStream for Origin<'_, B, E>
 where
     B: Backend,
     E: Export<Command = B::Command, Output = B::Output>,
 {
-    async fn measure(&self, call: &Call) -> Result<Measure, Error> {
+    async fn info(&self, call: &Call) -> Result<ExportInfo, Error> {
         let query = match &self.named {
             Object::Dataset(name) => Query::Dataset(name.clone()),
             Object::Snapshot(name) => Query::Snapshot(name.clone()),
@@ -107,14 +109,14 @@ where
         let bytes = held(properties);
         let size = properties.number(&PropertyName::VOLSIZE);
         Ok(match kind {
-            VolumeKind::Filesystem => Measure {
-                form: Form::ZfsFilesystem,
-                least: bytes,
+            VolumeKind::Filesystem => ExportInfo {
+                format: TransferFormat::ZfsFilesystem,
+                minimum_size: bytes,
                 bytes: Some(bytes),
             },
-            VolumeKind::Zvol => Measure {
-                form: Form::ZfsVolume,
-                least: size.unwrap_or_default(),
+            VolumeKind::Zvol => ExportInfo {
+                format: TransferFormat::ZfsVolume,
+                minimum_size: size.unwrap_or_default(),
                 bytes: Some(bytes),
             },
         })
@@ -149,7 +151,7 @@ where
     B: Backend,
     E: Export<Command = B::Command, Output = B::Output>,
 {
-    pub(super) fn forms(&self) -> &'static [Form] {
+    pub(super) fn forms(&self) -> &'static [TransferFormat] {
         match self.kind() {
             _ if !self.backend.streams() => &[],
             VolumeKind::Filesystem => FILES,
@@ -161,7 +163,7 @@ where
         &self,
         source: &Source,
         tag: &CopyTag,
-    ) -> Result<Box<dyn Outflow + '_>, Error> {
+    ) -> Result<Box<dyn ExportStream + '_>, Error> {
         use driver_core::Driver as _;
         if self.forms().is_empty() {
             return Err(self.unsupported("give content to another connection"));
@@ -196,7 +198,7 @@ where
         &self,
         call: &Call,
         request: &CreateVolume,
-        from: &dyn Outflow,
+        from: &dyn ExportStream,
     ) -> Result<Volume, Error> {
         use driver_core::Driver as _;
         if self.forms().is_empty() {
@@ -225,7 +227,7 @@ where
         call: &Call,
         verb: &Create<'_, E>,
         leaf: &SnapshotLeaf,
-        from: &dyn Outflow,
+        from: &dyn ExportStream,
     ) -> Result<(), Error> {
         let doing = format!("create volume `{}`", verb.request.id);
         let in_call = |error: Error| match call.effect() {
@@ -247,8 +249,8 @@ where
             let bookmark = part.as_ref().and_then(Dataset::resumes);
             let (mut whole, mut properties) = (None, Vec::new());
             if part.is_none() {
-                let measure = from.measure(call).await.map_err(in_call)?;
-                properties = verb.properties_of(&pool, measure.least)?;
+                let measure = from.info(call).await.map_err(in_call)?;
+                properties = verb.properties_of(&pool, measure.minimum_size)?;
                 whole = measure.bytes;
             }
             if let Some(plan) = verb.parent(&pool)

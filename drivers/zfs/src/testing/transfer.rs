@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use driver_core::flow::{Bookmark, Bytes};
+use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{Effect, Error, Kind};
 
 use super::MemoryHost;

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use driver_core::{Call, Driver, Kind, PageRequest, SnapshotFilter, SnapshotId, VolumeId};
+use driver_core::{
+    Call, Driver, Exports as _, Kind, Lister as _, PageRequest, SnapshotFilter, SnapshotId,
+    Snapshots as _, VolumeId,
+};
 use driver_zfs::ZfsDriver;
 use driver_zfs::backend::Backend;
 use driver_zfs::name::SnapshotRef;

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use driver_core::{Call, Driver, Effect, Kind, NodeId};
+use csi_types::NodeIdentity;
+use driver_core::{
+    Call, Driver, Effect, Exports as _, Kind, NodeId, PublishRequest, Publisher as _,
+};
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
@@ -281,10 +284,9 @@ async fn published(nodes: &[&str]) -> MemoryDriver {
 
 async fn publish(driver: &MemoryDriver, node: &str) {
     let capability = request(0, &From::Nothing, false).capabilities.remove(0);
-    driver
-        .publish_volume(&minute(), &volume(0), &id(node), &capability)
-        .await
-        .unwrap();
+    let (volume, node) = (volume(0), NodeIdentity::of(id(node)));
+    let request = PublishRequest::new(&volume, &node, &capability);
+    driver.publish_volume(&minute(), &request).await.unwrap();
 }
 
 fn minute() -> Call {

@@ -1,7 +1,9 @@
 //! What follows from the configuration of a connection, and from a change of it.
 
 use csi_types::Attachment;
-use driver_core::{Driver, Kind, PageRequest, SnapshotFilter};
+use driver_core::{
+    Driver, Exports as _, Kind, Lister as _, PageRequest, SnapshotFilter, Snapshots as _,
+};
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;

@@ -1,7 +1,7 @@
 //! Whether exports are there is seen one by one, and what is lost is put back: of volumes of this
 //! connection only.
 
-use driver_core::{CreateVolume, Driver, Kind, VolumeId};
+use driver_core::{CreateVolume, Driver, Exports as _, Kind, VolumeId};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 use driver_zfs::testing::MemoryHost;

@@ -117,8 +117,7 @@ fn of_dataset(begin: &HostState, verb: &Verb, text: &str, thing: &Thing) -> Stay
             let of_snapshot = begin
                 .pool
                 .things()
-                .get(&Object::from(snapshot.clone()))
-                .is_some();
+                .contains_key(&Object::from(snapshot.clone()));
             if (has(thing, &PropertyName::CONTAINER) || of_snapshot) && !files {
                 Stays::Not
             } else {

@@ -1,6 +1,6 @@
 //! Volumes and ids that democratic-csi, or nobody, has left.
 
-use driver_core::{Call, Driver, Kind, SnapshotId, Source};
+use driver_core::{Call, Driver, Kind, Lister as _, SnapshotId, Snapshots as _, Source};
 use driver_zfs::property::PropertyName;
 use driver_zfs::step::Step;
 

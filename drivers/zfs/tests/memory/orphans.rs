@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use driver_core::{Call, Driver, Error, Kind, Orphan, OrphanKind, PageRequest};
+use driver_core::{Call, Error, Kind, Maintenance as _, Orphan, OrphanKind, PageRequest};
 use driver_zfs::name::{DatasetName, Object, SnapshotRef};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;

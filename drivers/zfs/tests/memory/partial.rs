@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use driver_core::{Call, Driver, Effect, Kind};
+use driver_core::{Call, Driver, Effect, Kind, Snapshots as _};
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::testing::{HostState, MemoryExport, MemoryHost, settings};

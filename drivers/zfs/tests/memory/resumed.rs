@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use driver_core::{Driver, Effect, Kind};
+use driver_core::{Effect, Kind, Maintenance as _};
 use driver_zfs::name::{DatasetName, Object};
 use driver_zfs::observed::{Guid, VolumeKind};
 use driver_zfs::step::Step;

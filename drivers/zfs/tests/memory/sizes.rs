@@ -1,6 +1,6 @@
 //! Growing volumes, however they are limited.
 
-use driver_core::{Call, Driver, SizeRange};
+use driver_core::{Call, Expander as _, SizeRange};
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use driver_core::flow::{CopyTag, Outflow};
+use driver_core::transfer::{CopyTag, ExportStream};
 use driver_core::{
-    CreateVolume, Driver, Effect, Elsewhere, Error, Kind, OrphanKind, Source, Volume,
+    CreateVolume, Effect, Elsewhere, Error, Kind, Maintenance as _, OrphanKind, Source,
+    Transfer as _, Volume,
 };
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
@@ -38,14 +39,14 @@ fn wanted() -> CreateVolume {
     }
 }
 
-fn origin(from: &MemoryDriver) -> Box<dyn Outflow + '_> {
+fn origin(from: &MemoryDriver) -> Box<dyn ExportStream + '_> {
     let source = Source::Volume(volume(0));
-    from.outflow(&source, &CopyTag::of("v:b/v1")).unwrap()
+    from.export(&source, &CopyTag::of("v:b/v1")).unwrap()
 }
 
 async fn copied(from: &MemoryDriver, to: &MemoryDriver) -> Result<Volume, Error> {
     let origin = origin(from);
-    let made = to.inflow(&call(), &wanted(), &*origin).await?;
+    let made = to.import(&call(), &wanted(), &*origin).await?;
     origin.close(&call()).await?;
     Ok(made)
 }
@@ -213,7 +214,7 @@ async fn a_disk_is_never_smaller_than_what_it_is_filled_with() {
         size: driver_core::SizeRange::new(SIZE, SIZE).unwrap(),
         ..wanted()
     };
-    let refused = to.inflow(&call(), &limited, &*origin(&from)).await;
+    let refused = to.import(&call(), &limited, &*origin(&from)).await;
     assert_eq!(refused.unwrap_err().kind(), Kind::OutOfRange);
     no_helper_is_left(&[from, to]);
 }

@@ -1,6 +1,6 @@
-//! What verbs do in states that random ones hardly ever export_ref, and what they cost.
+//! What verbs do in states that random ones hardly ever `export_ref`, and what they cost.
 
-use driver_core::{Call, Driver, Kind, SizeRange, SnapshotId};
+use driver_core::{Call, Driver, Kind, Lister as _, SizeRange, SnapshotId, Snapshots as _};
 use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use csi_types::NodeIdentity;
 use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::{
-    Call, CreateSnapshot, CreateVolume, Driver, Error, Kind, NodeId, Parameters, SizeRange,
-    SnapshotId, SnapshotName, Source, TopologyRequirement, VolumeId, VolumeName,
+    Call, CreateSnapshot, CreateVolume, Driver, Error, Expander as _, Kind, NodeId, Parameters,
+    PublishRequest, Publisher as _, SizeRange, SnapshotId, SnapshotName, Snapshots as _, Source,
+    TopologyRequirement, VolumeId, VolumeName,
 };
 use driver_zfs::ZfsDriver;
 use driver_zfs::name::{DatasetName, Object, SnapshotRef};
@@ -170,8 +172,9 @@ pub(crate) async fn run(driver: &MemoryDriver, verb: &Verb) -> Result<(), Error>
         }
         Verb::Publish(id, of) => {
             let capability = &request(*id, &From::Nothing, false).capabilities[0];
-            let (id, node) = (volume(*id), node(*of));
-            driver.publish_volume(&call, &id, &node, capability).await
+            let (id, node) = (volume(*id), NodeIdentity::of(node(*of)));
+            let request = PublishRequest::new(&id, &node, capability);
+            driver.publish_volume(&call, &request).await.map(drop)
         }
         Verb::Unpublish(id, of) => {
             let node = of.map(node);
@@ -186,7 +189,7 @@ pub(crate) fn set(name: PropertyName, value: &str) -> Property {
     Property::new(name, PropertyValue::parse(value).unwrap())
 }
 
-/// A volume as democratic-csi leaves it: with a helper that nobody dooms, and no remembered export_name.
+/// A volume as democratic-csi leaves it: with a helper that nobody dooms, and no remembered `export_name`.
 pub(crate) fn legacy(state: &mut HostState, kind: VolumeKind, id: u8, of: Option<u8>) {
     let name = dataset(id);
     let object = Object::from(name.clone());

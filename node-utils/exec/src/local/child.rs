@@ -11,7 +11,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::timeout;
@@ -88,7 +89,8 @@ impl Running {
         let pid = child
             .id()
             .and_then(|id| i32::try_from(id).ok())
-            .and_then(Pid::from_raw);
+            .filter(|id| *id > 1)
+            .map(Pid::from_raw);
         Self {
             group: Group(pid),
             stdin: child.stdin.take(),
@@ -244,7 +246,7 @@ impl Group {
     fn kill(&self) {
         if let Some(pid) = self.0 {
             // It fails if the group is gone or may not be signalled; the wait shows both.
-            let _ = kill_process_group(pid, Signal::KILL);
+            let _ = killpg(pid, Signal::SIGKILL);
         }
     }
 

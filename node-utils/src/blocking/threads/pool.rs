@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::Full;
 
-/// A party may take another thread while it keeps less than this part of those that are promised to
-/// nobody. What hangs does not come back, so that the part has to be small.
+/// A party may take another thread while it keeps less than this part of those that are reserved for
+/// no account. What hangs does not come back, so that the part has to be small.
 const SHARE: usize = 6;
 /// All of one name may keep as much as so many of them.
 const SHARES_OF_A_NAME: usize = 2;
@@ -30,8 +30,8 @@ struct State {
     free: usize,
     sharing: Option<Sharing>,
     kept: HashMap<Arc<str>, BTreeMap<u64, Kept>>,
-    /// Those that wait, by the number of their party: many may wait for one that hangs, and whoever gives
-    /// a thread back looks at the first of each only.
+    /// Those that wait, by the number of their party: many may wait for one that hangs, and a returned
+    /// thread is offered to the first of each only.
     waiting: BTreeMap<u64, Queue>,
     next: u64,
     /// How many were looked at for a thread that was given back.
@@ -126,7 +126,7 @@ impl Pool {
         party: &Party,
     ) -> Result<Result<Held, oneshot::Receiver<Held>>, Full> {
         let mut state = self.lock();
-        // Whoever waits has been served already as far as it may be: nobody is overtaken.
+        // Waiting parties were served already as far as possible, so none is overtaken.
         if state.may(party) {
             return Ok(Ok(state.give(self, party)));
         }
@@ -302,7 +302,7 @@ impl State {
 // === impl Queue ===
 
 impl Queue {
-    /// Whether anybody still waits in it; the first does then.
+    /// Whether any caller still waits in it; afterwards the first one does.
     fn is_wanted(&mut self) -> bool {
         let gone = |waiting: &Waiting| waiting.answer.is_closed();
         while self.waiting.front().is_some_and(gone) {

@@ -60,7 +60,7 @@ impl Daemon {
         Ok(Self::Absent)
     }
 
-    /// Gives it an order and returns its answer; `None` if there is nobody to give it to.
+    /// Sends a command and returns the answer; `None` without a daemon.
     pub(super) fn ask(&self, order: &str, deadline: Instant) -> Result<Option<String>, Error> {
         let stream = match self {
             Self::Here => SocketAddr::from_abstract_name(ABSTRACT)
@@ -68,7 +68,7 @@ impl Daemon {
             Self::At(path) => UnixStream::connect(path),
             Self::Elsewhere | Self::Absent => return Ok(None),
         };
-        // It has just ended: somebody else has to do it.
+        // The daemon has just ended: the tool has to do it.
         let Ok(stream) = stream else { return Ok(None) };
         let answer = exchange(stream, order, deadline);
         answer.map(Some).map_err(|error| {
@@ -168,7 +168,7 @@ Num       RefCount Protocol Flags    Type St Inode Path
         tree.file("host/run/x", "");
         let listener = UnixListener::bind(tree.path("host/run/multipathd.socket")).expect("bind");
         let daemon = std::thread::spawn(move || {
-            // The first one only looks whether somebody is there.
+            // The first connection only tests whether a daemon listens.
             let _ = listener.accept().expect("accept");
             let (mut stream, _) = listener.accept().expect("accept");
             let mut packet = [0; size_of::<usize>() + 16];

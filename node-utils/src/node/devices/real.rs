@@ -153,7 +153,7 @@ impl Devices for Attachers {
     }
 
     fn brings(&self, device: &BlockDevice) -> Result<bool, Error> {
-        // Whoever mounts a whole zvol wants all of it.
+        // A mount of a whole zvol excludes all others.
         let is_zvol = device.disk(&self.kernel)?.name().starts_with("zd");
         Ok(is_zvol || self.facts_of(device)?.is_some())
     }
@@ -290,11 +290,11 @@ mod tests {
             let soon = Instant::now() + Duration::from_millis(50);
             let rescanned = runtime.block_on(attachers.rescan(&disk, None, soon));
             let _ = done.send(rescanned.expect_err("no answer").kind());
-            // Whoever waits in the kernel keeps its thread.
+            // A wait in the kernel keeps its thread.
             runtime.shutdown_background();
         });
         let told = told.recv_timeout(Duration::from_secs(20));
-        // Lets go of whoever waits still.
+        // Releases waiting threads.
         let _ = std::fs::File::options()
             .read(true)
             .write(true)

@@ -6,11 +6,11 @@
 
 use std::path::Path;
 
+use super::super::backing::{Backing, backing};
 use super::super::exclusive;
-use super::super::mounted::{Behind, behind};
+use super::super::mount_target::{MountTarget, Shape};
 use super::super::raw::{BLOCK_DEVICE, bind};
 use super::super::request::PublishRequest;
-use super::super::slot::{Shape, Slot};
 use super::super::{Context, mount_failed};
 use super::check_target;
 use crate::device::{BlockDevice, DeviceNumber};
@@ -24,7 +24,7 @@ pub(super) fn publish(context: &Context, request: &PublishRequest) -> Result<(),
     let kernel = &context.kernel;
     let mode = request.capability.mode;
     let wants_read_only = request.readonly || mode.is_read_only();
-    let slot = Slot::open(kernel, request.target.path(), Shape::File)?;
+    let slot = MountTarget::open(kernel, request.target.path(), Shape::File)?;
     context.changed("target made");
     if let Some(there) = slot.place.block_device() {
         return compare(context, request, &device, there, wants_read_only)
@@ -34,7 +34,7 @@ pub(super) fn publish(context: &Context, request: &PublishRequest) -> Result<(),
         if mode.has_one_target() {
             check_alone(context, request, &staged, &device, &slot.place)?;
         }
-        // A device that is read-only by itself needs no face.
+        // A read-only device needs no loop device.
         if wants_read_only && !device.read_only(kernel)? {
             show_read_only(context, request, &device, &slot.place)
         } else {
@@ -55,8 +55,8 @@ fn staged(context: &Context, request: &PublishRequest) -> Result<(Place, BlockDe
         Ok(_) => return Err(error),
         Err(errno) => return Err(error.because(errno)),
     };
-    match behind(&context.kernel, &place)? {
-        Behind::Device(device) if context.devices.is_volume(&device, &request.attachment)? => {
+    match backing(&context.kernel, &place)? {
+        Backing::Device(device) if context.devices.is_volume(&device, &request.attachment)? => {
             Ok((place, device))
         }
         _ => Err(error),
@@ -96,7 +96,7 @@ fn compare(
     ))
 }
 
-/// Fails if the device is shown to anybody at another path.
+/// Fails if the device is published at another path.
 fn check_alone(
     context: &Context,
     request: &PublishRequest,
@@ -122,7 +122,7 @@ fn check_alone(
     Ok(())
 }
 
-/// Shows the read-only face of the device; one that cannot be shown is taken away again.
+/// Publishes the read-only loop device; removes it again if that fails.
 fn show_read_only(
     context: &Context,
     request: &PublishRequest,

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use tokio::time::Instant;
 
+use super::super::mount_target::{MountTarget, Shape};
 use super::super::share as of_volume;
-use super::super::slot::{Shape, Slot};
 use super::super::{Context, mount_access, mount_failed};
 use super::{device, share};
-use crate::blocking::{self, Doing, Terms};
+use crate::blocking::{self, Doing, Limits};
 use crate::mount::{self, MountError, MountOptions, Place};
 use crate::mounting::{self, Asset};
 use crate::node::StageRequest;
@@ -26,37 +26,37 @@ const ZFS: &str = "zfs";
 
 pub(super) async fn stage(
     context: &Arc<Context>,
-    terms: Terms,
+    limits: Limits,
     zfs: &ZfsLocal,
     request: Arc<StageRequest>,
 ) -> Result<(), Error> {
-    if request.capability.access == Access::Block || is_disk(context, &terms, zfs).await? {
-        return device::stage(context, terms, request).await;
+    if request.capability.access == Access::Block || is_disk(context, &limits, zfs).await? {
+        return device::stage(context, limits, request).await;
     }
-    let share::Found::Empty { made } = share::look(context, &terms, &request).await? else {
+    let share::Found::Empty { made } = share::look(context, &limits, &request).await? else {
         return Ok(());
     };
-    let staged = match mountable(context, zfs, &request, terms.deadline()).await {
-        Ok(Some(mountable)) => mount(context, &terms, zfs, &request, mountable).await,
-        Ok(None) => return device::stage(context, terms, request).await,
+    let staged = match mountable(context, zfs, &request, limits.deadline()).await {
+        Ok(Some(mountable)) => mount(context, &limits, zfs, &request, mountable).await,
+        Ok(None) => return device::stage(context, limits, request).await,
         Err(error) => Err(error),
     };
     match staged {
         Ok(()) => Ok(()),
-        // Nobody knows what is still going on: the next call looks.
+        // The outcome is unknown: the next call looks.
         Err(error) if error.kind() == Kind::Timeout => Err(error.with_effect(Effect::Possible)),
-        Err(error) => Err(share::take_back(&terms, &request, made, error).await),
+        Err(error) => Err(share::take_back(&limits, &request, made, error).await),
     }
 }
 
-/// Whether this machine shows a disk of that name: then nobody has to be asked.
-async fn is_disk(context: &Arc<Context>, terms: &Terms, zfs: &ZfsLocal) -> Result<bool, Error> {
+/// Whether this machine has a disk of that name; then no command is needed.
+async fn is_disk(context: &Arc<Context>, limits: &Limits, zfs: &ZfsLocal) -> Result<bool, Error> {
     let seen = {
         let (context, zfs) = (Arc::clone(context), zfs.clone());
         move || context.devices.shows_zvol(&zfs)
     };
     let doing = Doing::reading(format!("look for the device of `{}`", zfs.asset));
-    blocking::run(terms.clone(), doing, seen).await
+    blocking::run(limits.clone(), doing, seen).await
 }
 
 /// A dataset that is left to us.
@@ -160,7 +160,7 @@ fn overrule(of_dataset: &[String], options: &mut MountOptions) {
 
 async fn mount(
     context: &Arc<Context>,
-    terms: &Terms,
+    limits: &Limits,
     zfs: &ZfsLocal,
     request: &Arc<StageRequest>,
     mountable: Mountable,
@@ -171,10 +171,10 @@ async fn mount(
         let (context, zfs, request) = (Arc::clone(context), zfs.clone(), Arc::clone(request));
         move || mount_at(&context, &zfs, request.staging.path(), &options)
     };
-    // A pool that is suspended lets nobody mount and says nothing.
-    let patience = context.tools.timeouts().mount;
-    let terms = terms.no_later_than(Instant::now() + patience);
-    let done = blocking::run(terms, doing, work).await;
+    // A suspended pool blocks every mount without an error.
+    let unmount_timeout = context.tools.timeouts().mount;
+    let limits = limits.no_later_than(Instant::now() + unmount_timeout);
+    let done = blocking::run(limits, doing, work).await;
     done.map_err(|error| match (error.kind(), changed) {
         (Kind::Timeout, _) => error.advise("does the pool still work? See `zpool status`"),
         (_, true) => error.with_effect(Effect::Possible),
@@ -190,7 +190,7 @@ fn mount_at(
     options: &MountOptions,
 ) -> Result<(), Error> {
     let doing = || format!("mount `{}` at `{staging}`", zfs.asset);
-    let slot = Slot::open(&context.kernel, staging, Shape::Directory)?;
+    let slot = MountTarget::open(&context.kernel, staging, Shape::Directory)?;
     let attachment = Attachment::ZfsLocal(zfs.clone());
     if slot.place.is_mount_point() {
         if of_volume::is_at(&slot.place, &attachment)? {

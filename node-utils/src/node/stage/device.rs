@@ -1,21 +1,21 @@
 //! Staging a volume that is a block device.
 //!
 //! The device is compared with what was asked for before anything is written to it and again after
-//! it was mounted; nothing is remembered in between. The steps up to the mount stand in the way of
-//! whoever wants to log out of the same target.
+//! it was mounted; nothing is remembered in between. The steps up to the mount lock the target
+//! against a logout.
 
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::super::backing::{Backing, backing};
 use super::super::devices::Facts;
-use super::super::mounted::{Behind, behind};
+use super::super::mount_target::{MountTarget, Shape};
 use super::super::raw::{BLOCK_DEVICE, bind};
-use super::super::slot::{Shape, Slot};
 use super::super::unstage;
 use super::super::{Context, mount_failed, record, stats};
 use super::{UNDOING, local};
-use crate::blocking::{self, Doing, Terms};
+use crate::blocking::{self, Doing, Limits};
 use crate::device::{Attached, BlockDevice};
 use crate::filesystem;
 use crate::mount::{self, MountEntry, MountTable, Place};
@@ -29,7 +29,7 @@ enum Found {
     Staged,
     /// This very volume, which has not grown to the size of its device yet.
     Unfinished(BlockDevice),
-    /// This very volume, with a filesystem that gave up and that nobody else uses.
+    /// This volume, with a filesystem that turned read-only after an error and is not used elsewhere.
     GaveUp(Begun),
     /// A place for it.
     Empty(Begun),
@@ -43,7 +43,7 @@ struct Begun {
 
 pub(super) async fn stage(
     context: &Arc<Context>,
-    terms: Terms,
+    limits: Limits,
     request: Arc<StageRequest>,
 ) -> Result<(), Error> {
     let doing = format!("stage at `{}`", request.staging);
@@ -51,11 +51,11 @@ pub(super) async fn stage(
         let (context, request) = (Arc::clone(context), Arc::clone(&request));
         move || look(&context, &request)
     };
-    let found = blocking::run(terms.clone(), Doing::changing(doing), look).await?;
+    let found = blocking::run(limits.clone(), Doing::changing(doing), look).await?;
     let begun = match found {
         Found::Staged => return Ok(()),
         Found::Unfinished(device) => {
-            local::finish(context, &terms, request.staging.path(), &device).await;
+            local::finish(context, &limits, request.staging.path(), &device).await;
             return Ok(());
         }
         Found::Empty(begun) | Found::GaveUp(begun) => begun,
@@ -64,63 +64,63 @@ pub(super) async fn stage(
     let beside = match &facts {
         Some(facts) => {
             let target = context.devices.target(facts);
-            let beside = context.order.beside(target, terms.deadline()).await;
+            let beside = context.target_locks.shared(target, limits.deadline()).await;
             // The record is written by now.
             Some(beside.map_err(|error| error.with_effect(Effect::Possible))?)
         }
         None => None,
     };
-    let staged = bring(context, &terms, &request).await;
+    let staged = bring(context, &limits, &request).await;
     drop(beside);
     match staged {
         Ok(()) => Ok(()),
-        // Nobody knows what is still going on: the record is for the next call.
+        // The outcome is unknown: the record is for the next call.
         Err(error) if error.kind() == Kind::Timeout => Err(error.with_effect(Effect::Possible)),
-        Err(error) => Err(take_back(context, &terms, &request, facts, begun, error).await),
+        Err(error) => Err(take_back(context, &limits, &request, facts, begun, error).await),
     }
 }
 
 /// Attaches, prepares and mounts.
 async fn bring(
     context: &Arc<Context>,
-    terms: &Terms,
+    limits: &Limits,
     request: &Arc<StageRequest>,
 ) -> Result<(), Error> {
     let attached = context
         .devices
-        .attach(&request.attachment, &request.secrets, terms.deadline())
+        .attach(&request.attachment, &request.secrets, limits.deadline())
         .await?;
     context.changed("attached");
     let device = attached.device.clone();
     device
-        .wait_for_node(&context.kernel, terms.deadline())
+        .wait_for_node(&context.kernel, limits.deadline())
         .await?;
     let check = {
         let (context, request) = (Arc::clone(context), Arc::clone(request));
         move || identify(&context, &request, &attached)
     };
     let doing = Doing::reading(format!("identify {device}"));
-    blocking::run(terms.clone(), doing, check).await?;
+    blocking::run(limits.clone(), doing, check).await?;
     match &request.capability.access {
         Access::Block => {
             if !request.capability.mode.is_read_only() {
-                filesystem::forget_unfinished(&context.kernel, &device, terms.deadline()).await?;
+                filesystem::forget_unfinished(&context.kernel, &device, limits.deadline()).await?;
             }
             let (context, request) = (Arc::clone(context), Arc::clone(request));
             let doing = Doing::changing(format!("show {device} at `{}`", request.staging));
-            blocking::run(terms.clone(), doing, move || {
+            blocking::run(limits.clone(), doing, move || {
                 show(&context, &request, &device)
             })
             .await
         }
-        Access::Mount(access) => local::stage(context, terms, request, access, device).await,
+        Access::Mount(access) => local::stage(context, limits, request, access, device).await,
     }
 }
 
 /// Looks at the staging path, frees it of what is dead, and writes the record.
 fn look(context: &Context, request: &StageRequest) -> Result<Found, Error> {
     let staging = request.staging.path();
-    let slot = Slot::open(&context.kernel, staging, Shape::Directory)?;
+    let slot = MountTarget::open(&context.kernel, staging, Shape::Directory)?;
     context.changed("staging directory made");
     let found = look_at(context, request, &slot).map_err(|error| slot.undo(error))?;
     match found {
@@ -162,7 +162,11 @@ fn keep_record(context: &Context, request: &StageRequest) -> Result<(), Error> {
     Ok(())
 }
 
-fn look_at(context: &Context, request: &StageRequest, slot: &Slot<'_>) -> Result<Found, Error> {
+fn look_at(
+    context: &Context,
+    request: &StageRequest,
+    slot: &MountTarget<'_>,
+) -> Result<Found, Error> {
     let staging = request.staging.path();
     let wants_device = request.capability.access == Access::Block;
     let begun = Begun {
@@ -187,7 +191,7 @@ fn look_at(context: &Context, request: &StageRequest, slot: &Slot<'_>) -> Result
     if Place::open(block.as_path()).is_err() {
         return Ok(Found::Empty(begun));
     }
-    let file = Slot::open(&context.kernel, &block, Shape::File)?;
+    let file = MountTarget::open(&context.kernel, &block, Shape::File)?;
     if !file.place.is_mount_point() {
         return Ok(Found::Empty(begun));
     }
@@ -197,10 +201,11 @@ fn look_at(context: &Context, request: &StageRequest, slot: &Slot<'_>) -> Result
     }
 }
 
-/// The volume is mounted. If its filesystem gave up and nobody uses it, it is mounted anew.
+/// The volume is mounted. If its filesystem turned read-only after an error and is not used elsewhere, it is
+/// mounted again.
 fn mounted(
     request: &StageRequest,
-    slot: &Slot<'_>,
+    slot: &MountTarget<'_>,
     begun: Begun,
     device: BlockDevice,
 ) -> Result<Found, Error> {
@@ -237,7 +242,7 @@ fn volume(
     request: &StageRequest,
     place: &Place,
 ) -> Result<Option<BlockDevice>, Error> {
-    let Behind::Device(device) = behind(&context.kernel, place)? else {
+    let Backing::Device(device) = backing(&context.kernel, place)? else {
         return Ok(None);
     };
     let is_volume = context.devices.is_volume(&device, &request.attachment)?;
@@ -268,7 +273,7 @@ fn identify(context: &Context, request: &StageRequest, attached: &Attached) -> R
 fn show(context: &Context, request: &StageRequest, device: &BlockDevice) -> Result<(), Error> {
     let kernel = &context.kernel;
     let path = request.staging.path().child(BLOCK_DEVICE);
-    let slot = Slot::open(kernel, &path, Shape::File)?;
+    let slot = MountTarget::open(kernel, &path, Shape::File)?;
     context.changed("file for the device made");
     if slot.place.is_mount_point() {
         return if slot.place.block_device() == Some(device.number()) {
@@ -292,29 +297,29 @@ fn show(context: &Context, request: &StageRequest, device: &BlockDevice) -> Resu
 /// the record, for the next call.
 async fn take_back(
     context: &Arc<Context>,
-    terms: &Terms,
+    limits: &Limits,
     request: &Arc<StageRequest>,
     facts: Option<Facts>,
     begun: Begun,
     error: Error,
 ) -> Error {
-    let terms = terms.at_least_until(Instant::now() + UNDOING);
+    let limits = limits.at_least_until(Instant::now() + UNDOING);
     let path = request.staging.path().clone();
     let doing = Doing::reading(format!("read what is recorded at `{path}`"));
-    // The record goes as a whole, so all of it has to be detached: an earlier call may have been
-    // told of another way to the volume.
-    let recorded = blocking::run(terms.clone(), doing, move || unstage::recorded(&path)).await;
+    // The record is deleted as a whole, so all of it has to be detached: an earlier call may have had other
+    // portals.
+    let recorded = blocking::run(limits.clone(), doing, move || unstage::recorded(&path)).await;
     let Ok(mut attached) = recorded else {
         return error.with_effect(Effect::Possible);
     };
     attached.extend(facts.filter(|facts| !attached.contains(facts)));
-    if let Err(left) = unstage::detach(context, &terms, &attached).await {
+    if let Err(left) = unstage::detach(context, &limits, &attached).await {
         tracing::warn!(path = %request.staging, error = %left.chain(), "a failed stage leaves its device attached, until it is staged or unstaged");
         return error.with_effect(Effect::Possible);
     }
     let doing = Doing::changing(format!("clean up `{}`", request.staging));
     let path = request.staging.path().clone();
-    let cleaned = blocking::run(terms, doing, move || {
+    let cleaned = blocking::run(limits, doing, move || {
         unstage::clean_up(&path, begun.directory)
     });
     match cleaned.await {

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
+use super::super::backing::{Backing, backing};
 use super::super::filesystems::{self, Ready};
-use super::super::mounted::{Behind, behind};
-use super::super::slot::{Shape, Slot};
+use super::super::mount_target::{MountTarget, Shape};
 use super::super::{Context, mount_failed, record};
-use crate::blocking::{self, Doing, Terms};
+use crate::blocking::{self, Doing, Limits};
 use crate::device::BlockDevice;
 use crate::mount::{self, MountOptions, Place};
 use crate::node::StageRequest;
@@ -20,17 +20,17 @@ use csi_types::error::{Effect, Error, Kind};
 /// Prepares the filesystem and mounts it.
 pub(super) async fn stage(
     context: &Arc<Context>,
-    terms: &Terms,
+    limits: &Limits,
     request: &Arc<StageRequest>,
     access: &MountAccess,
     device: BlockDevice,
 ) -> Result<(), Error> {
     let only_read = request.capability.mode == AccessMode::MultiNodeReaderOnly;
     let ready = if only_read {
-        filesystems::find(context, &device, terms.deadline()).await?
+        filesystems::find(context, &device, limits.deadline()).await?
     } else {
         let wanted = access.fs_type.as_ref();
-        filesystems::prepare(context, &device, wanted, terms.deadline()).await?
+        filesystems::prepare(context, &device, wanted, limits.deadline()).await?
     };
     context.changed("filesystem ready");
     let options = options(access, &ready, only_read)?;
@@ -41,27 +41,27 @@ pub(super) async fn stage(
         move || mount(&context, &staging, &ready, options)
     };
     let doing = Doing::changing(format!("mount {device} at `{staging}`"));
-    let is_read_only = blocking::run(terms.clone(), doing, mount).await?;
+    let is_read_only = blocking::run(limits.clone(), doing, mount).await?;
     if !is_read_only {
-        finish(context, terms, staging, &device).await;
+        finish(context, limits, staging, &device).await;
     }
     Ok(())
 }
 
-/// Grows the filesystem to the size of its device, and notes that this was done. Where it cannot be
-/// done the volume can be used as it is, and whoever wants it larger asks for it.
+/// Grows the filesystem to the size of its device, and records that. If it fails, the volume is usable as it is;
+/// an expansion request reports the error.
 pub(super) async fn finish(
     context: &Arc<Context>,
-    terms: &Terms,
+    limits: &Limits,
     staging: &AbsolutePath,
     device: &BlockDevice,
 ) {
     let grown = async {
-        grow(context, terms, staging, device).await?;
+        grow(context, limits, staging, device).await?;
         context.changed("grown");
         let path = staging.clone();
         let doing = Doing::changing(format!("note that `{staging}` is staged"));
-        blocking::run(terms.clone(), doing, move || record::finish(&path)).await
+        blocking::run(limits.clone(), doing, move || record::finish(&path)).await
     };
     if let Err(error) = grown.await {
         tracing::warn!(path = %staging, error = %error.chain(), "the filesystem did not grow to the size of its device");
@@ -72,14 +72,14 @@ pub(super) async fn finish(
 /// is what it returns.
 pub(in crate::node) async fn grow(
     context: &Arc<Context>,
-    terms: &Terms,
+    limits: &Limits,
     path: &AbsolutePath,
     device: &BlockDevice,
 ) -> Result<u64, Error> {
-    filesystems::grow(context, device, path, terms.deadline()).await?;
+    filesystems::grow(context, device, path, limits.deadline()).await?;
     let (kernel, of) = (context.kernel.clone(), device.clone());
     let doing = Doing::reading(format!("read the size of {device}"));
-    blocking::run(terms.clone(), doing, move || of.size(&kernel)).await
+    blocking::run(limits.clone(), doing, move || of.size(&kernel)).await
 }
 
 /// compat: "Mount flags".
@@ -110,7 +110,7 @@ fn mount(
 ) -> Result<bool, Error> {
     let device = &ready.device;
     let kernel = &context.kernel;
-    let slot = Slot::open(kernel, staging, Shape::Directory)?;
+    let slot = MountTarget::open(kernel, staging, Shape::Directory)?;
     if slot.place.is_mount_point() {
         let doing = format!("mount {device} at `{staging}`");
         return Err(
@@ -150,7 +150,8 @@ fn verify(context: &Context, staging: &AbsolutePath, device: &BlockDevice) -> Re
     let doing = || format!("mount {device} at `{staging}`");
     let place = Place::open(staging.as_path())
         .map_err(|errno| Error::new(Kind::Internal, doing()).because(errno))?;
-    if place.is_mount_point() && behind(&context.kernel, &place)? == Behind::Device(device.clone())
+    if place.is_mount_point()
+        && backing(&context.kernel, &place)? == Backing::Device(device.clone())
     {
         return Ok(());
     }

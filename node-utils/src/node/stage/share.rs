@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::super::mount_target::{MountTarget, Shape};
 use super::super::share;
-use super::super::slot::{Shape, Slot};
 use super::super::unstage;
 use super::super::{Context, mount_access, mount_failed};
 use super::UNDOING;
-use crate::blocking::{self, Doing, Terms};
+use crate::blocking::{self, Doing, Limits};
 use crate::mount;
 use crate::mounting::{self, Wanted};
 use crate::node::StageRequest;
@@ -33,11 +33,11 @@ pub(super) enum Found {
 
 pub(super) async fn stage(
     context: &Arc<Context>,
-    terms: Terms,
+    limits: Limits,
     request: Arc<StageRequest>,
 ) -> Result<(), Error> {
     let access = mount_access(&request.capability, &request.attachment)?;
-    let Found::Empty { made } = look(context, &terms, &request).await? else {
+    let Found::Empty { made } = look(context, &limits, &request).await? else {
         return Ok(());
     };
     let wanted = Wanted {
@@ -46,18 +46,18 @@ pub(super) async fn stage(
         secrets: &request.secrets,
         staging: request.staging.path(),
     };
-    match mounting::mount(&context.tools, wanted, terms.deadline()).await {
+    match mounting::mount(&context.tools, wanted, limits.deadline()).await {
         Ok(()) => {
             context.changed("mounted");
             Ok(())
         }
-        Err(error) => Err(take_back(&terms, &request, made, error).await),
+        Err(error) => Err(take_back(&limits, &request, made, error).await),
     }
 }
 
 pub(super) async fn look(
     context: &Arc<Context>,
-    terms: &Terms,
+    limits: &Limits,
     request: &Arc<StageRequest>,
 ) -> Result<Found, Error> {
     let work = {
@@ -65,11 +65,11 @@ pub(super) async fn look(
         move || look_at(&context, &request)
     };
     let doing = Doing::changing(format!("stage at `{}`", request.staging));
-    blocking::run(terms.clone(), doing, work).await
+    blocking::run(limits.clone(), doing, work).await
 }
 
 fn look_at(context: &Context, request: &StageRequest) -> Result<Found, Error> {
-    let slot = Slot::open(&context.kernel, request.staging.path(), Shape::Directory)?;
+    let slot = MountTarget::open(&context.kernel, request.staging.path(), Shape::Directory)?;
     context.changed("staging directory made");
     if !slot.place.is_mount_point() {
         return Ok(Found::Empty {
@@ -83,15 +83,15 @@ fn look_at(context: &Context, request: &StageRequest) -> Result<Found, Error> {
     Err(error.advise("another volume is mounted there; unstage it first"))
 }
 
-/// Removes what a failed call made. A mount whose outcome is not known is undone: nobody uses it
-/// before the stage has succeeded.
+/// Removes what a failed call made. A mount with an unknown outcome is undone: it is not used before the stage has
+/// succeeded.
 pub(super) async fn take_back(
-    terms: &Terms,
+    limits: &Limits,
     request: &Arc<StageRequest>,
     made: bool,
     error: Error,
 ) -> Error {
-    let terms = terms.at_least_until(Instant::now() + UNDOING);
+    let limits = limits.at_least_until(Instant::now() + UNDOING);
     let doing = Doing::changing(format!("clean up `{}`", request.staging));
     let work = {
         let request = Arc::clone(request);
@@ -104,7 +104,7 @@ pub(super) async fn take_back(
             unstage::clean_up(path, made)
         }
     };
-    match blocking::run(terms, doing, work).await {
+    match blocking::run(limits, doing, work).await {
         Ok(()) => error,
         Err(_) => error.with_effect(Effect::Possible),
     }

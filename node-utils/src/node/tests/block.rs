@@ -30,7 +30,7 @@ fn read(path: &Path, length: usize) -> Vec<u8> {
 fn a_raw_device_lives_its_whole_life_and_leaves_nothing_behind() {
     bench(|bench| {
         let before = mounts();
-        bench.shelf.put("one", 16 * MIB);
+        bench.storage.put("one", 16 * MIB);
         bench.stage_block("one", "s").expect("stage");
         bench.stage_block("one", "s").expect("again");
         assert_eq!(bench.layers("k/s/block_device"), 1);
@@ -39,19 +39,19 @@ fn a_raw_device_lives_its_whole_life_and_leaves_nothing_behind() {
         bench.publish(request).expect("again");
         assert_eq!(bench.layers("k/pod/t"), 1);
         write(&bench.path("k/pod/t"), "content").expect("write");
-        assert_eq!(read(&bench.shelf.file("one"), 7), b"content");
+        assert_eq!(read(&bench.storage.file("one"), 7), b"content");
 
         for path in ["k/s", "k/pod/t"] {
             let stats = bench.stats(path).expect("stats");
             assert_eq!(stats.bytes.expect("bytes").total, 16 * MIB);
             assert_eq!(stats.health, Health::Normal);
         }
-        bench.shelf.grow("one", 32 * MIB);
+        bench.storage.grow("one", 32 * MIB);
         assert_eq!(
             bench.expand("k/pod/t", 32 * MIB).expect("expand"),
             Some(32 * MIB)
         );
-        bench.shelf.grow("one", 48 * MIB);
+        bench.storage.grow("one", 48 * MIB);
         assert_eq!(
             bench.expand("k/s", 48 * MIB).expect("expand"),
             Some(48 * MIB)
@@ -69,7 +69,7 @@ fn a_raw_device_lives_its_whole_life_and_leaves_nothing_behind() {
 fn a_read_only_raw_device_cannot_be_written_and_the_other_publication_can() {
     bench(|bench| {
         let before = mounts();
-        bench.shelf.put("one", 16 * MIB);
+        bench.storage.put("one", 16 * MIB);
         bench.stage_block("one", "s").expect("stage");
         let read_only = PublishRequest {
             readonly: true,
@@ -101,7 +101,7 @@ fn a_read_only_raw_device_cannot_be_written_and_the_other_publication_can() {
         };
         refused(bench.publish(other), Kind::Conflict);
 
-        bench.shelf.grow("one", 32 * MIB);
+        bench.storage.grow("one", 32 * MIB);
         assert_eq!(
             bench.expand("k/ro", 32 * MIB).expect("expand"),
             Some(32 * MIB)
@@ -122,9 +122,9 @@ fn a_read_only_device_of_a_killed_publication_is_found_again_or_removed() {
     bench(|bench| {
         let before = mounts();
         let kernel = Kernel::here();
-        bench.shelf.put("one", 16 * MIB);
+        bench.storage.put("one", 16 * MIB);
         bench.stage_block("one", "s").expect("stage");
-        let device = bench.shelf.device("one");
+        let device = bench.storage.device("one");
         let faces = || Loop::all_over(&kernel, &device).expect("look").len();
         let killed = || {
             fs::write(bench.path("k/t"), "").expect("file");
@@ -154,7 +154,7 @@ fn a_read_only_device_of_a_killed_publication_is_found_again_or_removed() {
 #[test]
 fn a_single_writer_of_a_raw_device_has_one_target() {
     bench(|bench| {
-        bench.shelf.put("one", 16 * MIB);
+        bench.storage.put("one", 16 * MIB);
         bench.stage_block("one", "s").expect("stage");
         let only = |target: &str, readonly: bool| PublishRequest {
             capability: VolumeCapability {
@@ -184,9 +184,9 @@ fn a_single_writer_of_a_raw_device_has_one_target() {
 fn layers_that_an_older_driver_stacked_are_one_volume_and_all_go() {
     bench(|bench| {
         let before = mounts();
-        bench.shelf.put("one", 16 * MIB);
+        bench.storage.put("one", 16 * MIB);
         bench.stage_block("one", "s").expect("stage");
-        let node = bench.shelf.device("one").node(&Kernel::here());
+        let node = bench.storage.device("one").node(&Kernel::here());
         for _ in 0..3 {
             bind_plainly(&node, &bench.path("k/s/block_device"));
         }
@@ -212,10 +212,10 @@ fn layers_that_an_older_driver_stacked_are_one_volume_and_all_go() {
 fn a_device_that_is_gone_is_not_taken_for_the_one_that_got_its_number() {
     bench(|bench| {
         let before = mounts();
-        bench.shelf.put("two", 16 * MIB);
+        bench.storage.put("two", 16 * MIB);
         bench.stage_block("two", "s2").expect("stage");
         // What is left of a volume whose device has gone: its node, deleted, and still shown.
-        let number = bench.shelf.device("two").number();
+        let number = bench.storage.device("two").number();
         let node = bench.path("node");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         let number = rustix::fs::makedev(number.major, number.minor);
@@ -233,7 +233,7 @@ fn a_device_that_is_gone_is_not_taken_for_the_one_that_got_its_number() {
         fs::remove_file(&node).expect("deleted");
 
         bench.unstage("s").expect("nothing of it is attached");
-        assert_eq!(bench.shelf.attached().len(), 1, "the other one stays");
+        assert_eq!(bench.storage.attached().len(), 1, "the other one stays");
         bench.unstage("s2").expect("unstage");
         bench.nothing_is_left(before);
     });
@@ -244,12 +244,12 @@ fn what_is_written_to_a_raw_device_is_never_taken_for_an_unfinished_filesystem()
     use crate::filesystem::marker;
     bench(|bench| {
         let before = mounts();
-        bench.shelf.put("one", 64 * MIB);
+        bench.storage.put("one", 64 * MIB);
         let file = || {
             let file = fs::File::options()
                 .read(true)
                 .write(true)
-                .open(bench.shelf.file("one"));
+                .open(bench.storage.file("one"));
             file.expect("volume")
         };
         // As a `mkfs` leaves it that could not do its work.
@@ -258,7 +258,7 @@ fn what_is_written_to_a_raw_device_is_never_taken_for_an_unfinished_filesystem()
         write(&bench.path("k/s/block_device"), "a database of my own").expect("write");
         bench.unstage("s").expect("unstage");
         refused(bench.stage_device("one", "s"), Kind::Busy);
-        assert_eq!(read(&bench.shelf.file("one"), 10), b"a database");
+        assert_eq!(read(&bench.storage.file("one"), 10), b"a database");
         bench.nothing_is_left(before);
     });
 }

@@ -82,7 +82,7 @@ impl Bench {
     /// Does the deed with a node that is killed after `after` changes; what it had changed, or
     /// `None` if it came to its end before.
     fn kill(&self, usage: Use, deed: Deed, after: usize) -> Option<Vec<&'static str>> {
-        let doomed = node(NodeConfig::default(), &self.shelf, &self.children);
+        let doomed = node(NodeConfig::default(), &self.storage, &self.children);
         doomed.context.stops.0.lock().expect("lock").after = Some(after);
         match catch_unwind(AssertUnwindSafe(|| self.act(&doomed, usage, deed))) {
             Ok(done) => {
@@ -112,7 +112,7 @@ impl Bench {
 fn at_every_change(usage: Use, deed: Deed, expected: usize) {
     bench(move |bench| {
         let before = mounts();
-        bench.shelf.put("one", 64 * MIB);
+        bench.storage.put("one", 64 * MIB);
         let mut after = 1;
         loop {
             let mut reached = false;

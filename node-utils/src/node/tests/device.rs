@@ -18,7 +18,7 @@ impl Bench {
     ) -> StageRequest {
         StageRequest {
             staging: self.staging(staging),
-            attachment: Shelf::attachment(volume),
+            attachment: LoopStorage::attachment(volume),
             capability: VolumeCapability {
                 access,
                 mode: AccessMode::SingleNodeMultiWriter,
@@ -39,7 +39,7 @@ impl Bench {
 
     pub(super) fn device_request(&self, volume: &str, target: &str) -> PublishRequest {
         PublishRequest {
-            attachment: Shelf::attachment(volume),
+            attachment: LoopStorage::attachment(volume),
             ..self.request(target)
         }
     }
@@ -59,7 +59,7 @@ impl Bench {
     /// Nothing of any volume is left on the machine.
     #[track_caller]
     pub(super) fn nothing_is_left(&self, before: usize) {
-        assert_eq!(self.shelf.attached(), [], "devices");
+        assert_eq!(self.storage.attached(), [], "devices");
         assert_eq!(mounts(), before, "mounts");
         let left: Vec<_> = fs::read_dir(self.path("k")).expect("list").collect();
         assert!(left.is_empty(), "{left:?}");
@@ -70,7 +70,7 @@ impl Bench {
 fn a_volume_on_a_device_lives_its_whole_life_and_leaves_nothing_behind() {
     bench(|bench| {
         let before = mounts();
-        bench.shelf.put("one", XFS);
+        bench.storage.put("one", XFS);
         // Growing a mounted ext4 needs a privilege that root in a container may not have.
         let xfs = Access::Mount(MountAccess {
             fs_type: Some(FsType::parse("xfs").expect("name")),
@@ -93,7 +93,7 @@ fn a_volume_on_a_device_lives_its_whole_life_and_leaves_nothing_behind() {
             .bytes
             .expect("bytes")
             .total;
-        bench.shelf.grow("one", 2 * XFS);
+        bench.storage.grow("one", 2 * XFS);
         assert_eq!(bench.expand("k/t", 2 * XFS).expect("expand"), Some(2 * XFS));
         let large = bench
             .stats("k/t")
@@ -120,13 +120,13 @@ fn a_volume_on_a_device_lives_its_whole_life_and_leaves_nothing_behind() {
 #[test]
 fn a_stage_of_what_is_staged_is_a_success_without_a_child_process() {
     bench(|bench| {
-        bench.shelf.put("one", 64 * MIB);
+        bench.storage.put("one", 64 * MIB);
         bench.stage_device("one", "s").expect("stage");
         let children = bench.children.load(Ordering::Relaxed);
-        let attaches = bench.shelf.attaches.load(Ordering::Relaxed);
+        let attaches = bench.storage.attaches.load(Ordering::Relaxed);
         bench.stage_device("one", "s").expect("again");
         assert_eq!(bench.children.load(Ordering::Relaxed), children);
-        assert_eq!(bench.shelf.attaches.load(Ordering::Relaxed), attaches);
+        assert_eq!(bench.storage.attaches.load(Ordering::Relaxed), attaches);
         assert_eq!(bench.layers("k/s"), 1);
     });
 }
@@ -146,11 +146,11 @@ fn a_stage_killed_before_its_filesystem_grew_is_finished_by_the_next() {
             let request = bench.stage_request("one", "s", access);
             bench.run(bench.node.stage(soon(), request)).expect("stage");
         };
-        bench.shelf.put("one", XFS);
+        bench.storage.put("one", XFS);
         xfs();
         let small = total(bench);
         bench.unstage("s").expect("unstage");
-        bench.shelf.grow("one", 2 * XFS);
+        bench.storage.grow("one", 2 * XFS);
         xfs();
         let large = total(bench);
         assert!(
@@ -159,9 +159,9 @@ fn a_stage_killed_before_its_filesystem_grew_is_finished_by_the_next() {
         );
         bench.unstage("s").expect("unstage");
 
-        bench.shelf.grow("one", 3 * XFS);
-        let device = bench.run(bench.shelf.attach(
-            &Shelf::attachment("one"),
+        bench.storage.grow("one", 3 * XFS);
+        let device = bench.run(bench.storage.attach(
+            &LoopStorage::attachment("one"),
             &StageSecrets::default(),
             Instant::now(),
         ));
@@ -186,17 +186,17 @@ fn a_stage_killed_before_its_filesystem_grew_is_finished_by_the_next() {
 fn another_volume_at_the_staging_path_is_a_conflict_and_stays() {
     bench(|bench| {
         for volume in ["one", "two"] {
-            bench.shelf.put(volume, 64 * MIB);
+            bench.storage.put(volume, 64 * MIB);
         }
         bench.stage_device("one", "s").expect("stage");
         refused(bench.stage_device("two", "s"), Kind::Conflict);
         refused(bench.stage_block("one", "s"), Kind::Conflict);
-        assert_eq!(bench.shelf.attached().len(), 1);
+        assert_eq!(bench.storage.attached().len(), 1);
         bench.unstage("s").expect("unstage");
         bench.stage_block("one", "s").expect("stage");
         refused(bench.stage_device("one", "s"), Kind::Conflict);
         refused(bench.stage_block("two", "s"), Kind::Conflict);
-        assert_eq!(bench.shelf.attached().len(), 1);
+        assert_eq!(bench.storage.attached().len(), 1);
     });
 }
 
@@ -204,9 +204,9 @@ fn another_volume_at_the_staging_path_is_a_conflict_and_stays() {
 fn a_stage_that_fails_takes_back_what_it_attached() {
     bench(|bench| {
         let before = mounts();
-        bench.shelf.put("one", 64 * MIB);
+        bench.storage.put("one", 64 * MIB);
         bench
-            .shelf
+            .storage
             .fails_after_attach
             .store(true, Ordering::Relaxed);
         refused(bench.stage_device("one", "s"), Kind::Unreachable);
@@ -220,15 +220,15 @@ fn a_stage_that_fails_takes_back_what_it_attached() {
 fn a_device_that_was_attached_and_never_mounted_is_found_by_the_record() {
     bench(|bench| {
         let before = mounts();
-        bench.shelf.put("one", 64 * MIB);
+        bench.storage.put("one", 64 * MIB);
         // What a process killed between the attach and the mount leaves.
         fs::create_dir(bench.path("k/s")).expect("dir");
         let place = crate::mount::Place::open(&bench.path("k/s")).expect("open");
-        let facts = devices::Facts::parse("shelf one").expect("facts");
+        let facts = devices::Facts::parse("storage one").expect("facts");
         record::add(&place, &facts).expect("record");
         drop(place);
-        let attached = bench.run(bench.shelf.attach(
-            &Shelf::attachment("one"),
+        let attached = bench.run(bench.storage.attach(
+            &LoopStorage::attachment("one"),
             &StageSecrets::default(),
             Instant::now(),
         ));
@@ -242,27 +242,27 @@ fn a_device_that_was_attached_and_never_mounted_is_found_by_the_record() {
 fn a_stage_that_fails_takes_back_what_earlier_calls_have_recorded_too() {
     bench(|bench| {
         let before = mounts();
-        bench.shelf.put("one", 64 * MIB);
-        bench.shelf.put("old", 64 * MIB);
+        bench.storage.put("one", 64 * MIB);
+        bench.storage.put("old", 64 * MIB);
         // What a call has left that was killed, and that knew another way to the volume.
         fs::create_dir(bench.path("k/s")).expect("dir");
         let place = crate::mount::Place::open(&bench.path("k/s")).expect("open");
-        let facts = devices::Facts::parse("shelf old").expect("facts");
+        let facts = devices::Facts::parse("storage old").expect("facts");
         record::add(&place, &facts).expect("record");
-        let attached = bench.run(bench.shelf.attach(
-            &Shelf::attachment("old"),
+        let attached = bench.run(bench.storage.attach(
+            &LoopStorage::attachment("old"),
             &StageSecrets::default(),
             Instant::now(),
         ));
         attached.expect("attach");
         bench
-            .shelf
+            .storage
             .fails_after_attach
             .store(true, Ordering::Relaxed);
         refused(bench.stage_device("one", "s"), Kind::Unreachable);
         assert!(record::read(&place).expect("read").is_empty());
         drop(place);
-        assert_eq!(bench.shelf.attached(), []);
+        assert_eq!(bench.storage.attached(), []);
         bench.unstage("s").expect("unstage");
         bench.nothing_is_left(before);
     });
@@ -272,7 +272,7 @@ fn a_stage_that_fails_takes_back_what_earlier_calls_have_recorded_too() {
 fn a_volume_without_a_record_is_detached_by_what_the_kernel_says() {
     bench(|bench| {
         let before = mounts();
-        bench.shelf.put("one", 64 * MIB);
+        bench.storage.put("one", 64 * MIB);
         bench.stage_device("one", "s").expect("stage");
         mount::unmount(&bench.path("k/s")).expect("unmount");
         let place = mount::Place::open(&bench.path("k/s")).expect("open");
@@ -289,17 +289,20 @@ fn a_volume_without_a_record_is_detached_by_what_the_kernel_says() {
 fn a_volume_in_use_is_neither_unmounted_nor_detached() {
     bench(|bench| {
         let before = mounts();
-        bench.shelf.put("one", 64 * MIB);
+        bench.storage.put("one", 64 * MIB);
         bench.stage_device("one", "s").expect("stage");
         let held = fs::File::create(bench.path("k/s/open")).expect("file");
         refused(bench.unstage("s"), Kind::Busy);
-        assert_eq!((bench.layers("k/s"), bench.shelf.attached().len()), (1, 1));
+        assert_eq!(
+            (bench.layers("k/s"), bench.storage.attached().len()),
+            (1, 1)
+        );
         drop(held);
         bench
             .publish(bench.device_request("one", "t"))
             .expect("publish");
         refused(bench.unstage("s"), Kind::Busy);
-        assert_eq!(bench.shelf.attached().len(), 1, "a pod still has it");
+        assert_eq!(bench.storage.attached().len(), 1, "a pod still has it");
         bench.unpublish("t").expect("unpublish");
         bench.unstage("s").expect("unstage");
         bench.nothing_is_left(before);

@@ -276,7 +276,7 @@ fn a_raw_device_cannot_be_made_of_a_directory() {
 fn a_call_that_comes_too_late_changes_nothing() {
     bench(|bench| {
         bench.stage("one", "s").expect("stage");
-        let late = Terms::until(Instant::now());
+        let late = Limits::until(Instant::now());
         let result = bench.node.publish(late, bench.request("t"));
         let error = refused(bench.runtime.block_on(result), Kind::Timeout);
         assert_eq!(error.effect(), Effect::None);
@@ -307,13 +307,15 @@ fn a_publication_beside_a_hung_call_is_not_held_up() {
         bench.stage("one", "s").expect("stage");
         let (release, hung) = mpsc::channel::<()>();
         let guard = std::sync::Arc::new(());
-        let terms = Terms::until(Instant::now() + Duration::from_millis(20))
+        let limits = Limits::until(Instant::now() + Duration::from_millis(20))
             .holding(std::sync::Arc::clone(&guard));
         let doing = blocking::Doing::changing("hang".to_owned());
-        let result = bench.runtime.block_on(blocking::run(terms, doing, move || {
-            let _ = hung.recv();
-            Ok(())
-        }));
+        let result = bench
+            .runtime
+            .block_on(blocking::run(limits, doing, move || {
+                let _ = hung.recv();
+                Ok(())
+            }));
         refused(result, Kind::Timeout);
         assert_eq!(std::sync::Arc::strong_count(&guard), 2, "still held");
         bench.publish(bench.request("t")).expect("publish");

@@ -1,5 +1,6 @@
 //! The table of `NodePublishVolume`, flags, and targets that are not what they should be.
 
+use std::fmt::Write as _;
 use std::os::unix::fs::symlink;
 
 use rustix::fs::StatVfsMountFlags;
@@ -233,5 +234,66 @@ fn a_refused_publication_leaves_a_directory_that_was_there() {
         let only = mode(bench, "mine", AccessMode::SingleNodeSingleWriter);
         refused(bench.publish(only), Kind::Busy);
         assert!(bench.path("k/mine").exists());
+    });
+}
+
+/// Collects log events as text.
+struct Log(std::sync::Mutex<String>);
+
+impl tracing::Subscriber for &'static Log {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Fields<'a>(&'a mut String);
+        impl tracing::field::Visit for Fields<'_> {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                let _ = write!(self.0, " {field}={value:?}");
+            }
+        }
+        let mut text = self.0.lock().expect("lock");
+        text.push_str(event.metadata().level().as_str());
+        event.record(&mut Fields(&mut text));
+        text.push('\n');
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn options_that_do_not_apply_to_a_directory_are_named_in_a_warning_without_their_values() {
+    static LOG: Log = Log(std::sync::Mutex::new(String::new()));
+    bench(|bench| {
+        bench.stage("one", "s").expect("stage");
+        let request = PublishRequest {
+            capability: capability(
+                AccessMode::SingleNodeMultiWriter,
+                "noexce,password=hunter2,noatime",
+            ),
+            ..bench.request("t")
+        };
+        tracing::subscriber::with_default(&LOG, || {
+            super::super::publish::publish(&bench.node.context, &request).expect("publish");
+        });
+        let text = LOG.0.lock().expect("lock");
+        let line = text.lines().find(|line| line.contains("noexce"));
+        let line = line.expect("a line that names it");
+        assert!(line.starts_with("WARN"), "{line}");
+        assert!(line.contains("noexce,password"), "{line}");
+        assert!(
+            !text.contains("hunter2") && !line.contains("noatime"),
+            "{text}"
+        );
     });
 }

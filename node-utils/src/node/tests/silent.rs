@@ -46,8 +46,8 @@ pub(super) fn fuse(path: &Path) -> Option<OwnedFd> {
 /// For what is to end well: half of it passes before anything is done by force.
 const ENOUGH: u64 = 6_000;
 
-fn within(millis: u64) -> Terms {
-    Terms::until(Instant::now() + Duration::from_millis(millis))
+fn within(millis: u64) -> Limits {
+    Limits::until(Instant::now() + Duration::from_millis(millis))
 }
 
 #[test]
@@ -117,23 +117,23 @@ fn a_look_that_hangs_keeps_nobody_from_taking_the_volume_away() {
             path: AbsolutePath::parse(&bench.text("k/t")).expect("path"),
             required: None,
         };
-        let grown = |terms: Terms| bench.run(bench.node.expand(terms, request.clone()));
-        let terms = within(50).holding(Arc::clone(&guard));
-        refused(grown(terms), Kind::Timeout);
+        let grown = |limits: Limits| bench.run(bench.node.expand(limits, request.clone()));
+        let limits = within(50).holding(Arc::clone(&guard));
+        refused(grown(limits), Kind::Timeout);
         assert_eq!(Arc::strong_count(&guard), 1, "the volume is locked");
         // At once: each look costs a thread.
         let error = refused(grown(soon()), Kind::Timeout);
         assert!(error.advice().is_some_and(|text| text.contains("earlier")));
         let request = PublishRequest {
-            attachment: Shelf::attachment("one"),
+            attachment: LoopStorage::attachment("one"),
             ..bench.request("u")
         };
-        let terms = within(50).holding(Arc::clone(&guard));
-        let published = bench.run(bench.node.publish(terms, request));
+        let limits = within(50).holding(Arc::clone(&guard));
+        let published = bench.run(bench.node.publish(limits, request));
         refused(published, Kind::Timeout);
         let request = bench.stage_request("one", "s", Access::Mount(MountAccess::default()));
-        let terms = within(50).holding(Arc::clone(&guard));
-        let staged = bench.run(bench.node.stage(terms, request));
+        let limits = within(50).holding(Arc::clone(&guard));
+        let staged = bench.run(bench.node.stage(limits, request));
         let error = refused(staged, Kind::Timeout);
         assert!(error.advice().is_some_and(|text| text.contains("earlier")));
         assert_eq!(Arc::strong_count(&guard), 1, "the volume is locked");

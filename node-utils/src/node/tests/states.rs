@@ -69,19 +69,19 @@ The volume is asked for at the staging path, published at the target path, and u
 state says otherwise. Loop devices stand in for the devices of a storage network.
 ";
 
-fn terms(state: &State, verb: Verb) -> Terms {
+fn limits(state: &State, verb: Verb) -> Limits {
     let time = match verb {
         _ if !state.name.contains("does not answer") => return soon(),
         Verb::Unpublish | Verb::Unstage => ENOUGH,
         _ => PATIENCE,
     };
-    Terms::until(Instant::now() + time)
+    Limits::until(Instant::now() + time)
 }
 
 fn attachment(bench: &Bench, volume: Volume) -> Attachment {
     match volume {
         Volume::Directory => bench.attachment("one"),
-        Volume::Filesystem | Volume::Raw => Shelf::attachment("one"),
+        Volume::Filesystem | Volume::Raw => LoopStorage::attachment("one"),
     }
 }
 
@@ -119,16 +119,16 @@ fn act(bench: &Bench, volume: Volume, verb: Verb) -> Result<String, Error> {
     act_within(soon(), bench, volume, verb)
 }
 
-fn act_within(terms: Terms, bench: &Bench, volume: Volume, verb: Verb) -> Result<String, Error> {
+fn act_within(limits: Limits, bench: &Bench, volume: Volume, verb: Verb) -> Result<String, Error> {
     let path = || AbsolutePath::parse(&bench.text("k/t")).expect("path");
     let node = bench.blind.get().unwrap_or(&bench.node);
     match verb {
-        Verb::Stage => bench.run(node.stage(terms, stage_request(bench, volume)))?,
-        Verb::Publish => bench.run(node.publish(terms, publish_request(bench, volume)))?,
-        Verb::Unpublish => bench.run(node.unpublish(terms, bench.target("t")))?,
-        Verb::Unstage => bench.run(node.unstage(terms, bench.staging("s")))?,
+        Verb::Stage => bench.run(node.stage(limits, stage_request(bench, volume)))?,
+        Verb::Publish => bench.run(node.publish(limits, publish_request(bench, volume)))?,
+        Verb::Unpublish => bench.run(node.unpublish(limits, bench.target("t")))?,
+        Verb::Unstage => bench.run(node.unstage(limits, bench.staging("s")))?,
         Verb::Stats => {
-            let stats = bench.run(node.stats(terms, path()))?;
+            let stats = bench.run(node.stats(limits, path()))?;
             if let Health::Abnormal { reason, .. } = stats.health {
                 return Ok(reason.to_owned());
             }
@@ -138,7 +138,7 @@ fn act_within(terms: Terms, bench: &Bench, volume: Volume, verb: Verb) -> Result
                 path: path(),
                 required: None,
             };
-            bench.run(node.expand(terms, request))?;
+            bench.run(node.expand(limits, request))?;
         }
     }
     Ok("done".to_owned())
@@ -150,11 +150,11 @@ fn cell(state: &'static State, verb: Verb) -> String {
     let out = Arc::clone(&text);
     bench(move |bench| {
         for volume in ["one", "two"] {
-            bench.shelf.put(volume, 64 << 20);
+            bench.storage.put(volume, 64 << 20);
         }
         let held = (state.prepare)(bench);
         let before = Look::at(bench);
-        let outcome = match act_within(terms(state, verb), bench, state.volume, verb) {
+        let outcome = match act_within(limits(state, verb), bench, state.volume, verb) {
             Ok(outcome) => outcome,
             Err(error) => format!("{:?}", error.kind()),
         };

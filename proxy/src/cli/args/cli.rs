@@ -12,7 +12,7 @@ use crate::telemetry::log::{LogFormat, Verbosity};
 pub(super) const ABOUT: &str = "\
 One CSI driver process for many storage backends.
 
-Without a subcommand it serves CSI, with the command line of democratic-csi: what starts that one
+Without a subcommand it serves CSI, with the command line of democratic-csi: what starts that one \
 starts this one, with the same flags, configuration and volumes.";
 
 pub(super) const HINT: &str = "`--help` tells more, with examples, exit codes and signals.";
@@ -32,26 +32,28 @@ Examples:
     omnibus-csi check --driver-config-file=driver.yaml --offline
 
 Environment:
-  Each flag of democratic-csi is also read from DEMOCRATIC_CSI_<FLAG>, each of ours from
-  OMNIBUS_CSI_<FLAG>; the command line wins, but CSI_VERSION overrides --csi-version.
-  CSI_NODE_ID is the node's id (default: the host's name). CSI_ENDPOINT is the listener if no
-  flag names one. `omnibus-csi version --environment` lists every variable.
+  Each flag of democratic-csi is also read from DEMOCRATIC_CSI_<FLAG>, each of
+  ours from OMNIBUS_CSI_<FLAG>; the command line wins, but CSI_VERSION
+  overrides --csi-version. CSI_NODE_ID is the node's id (default: the host's
+  name). CSI_ENDPOINT is the listener if no flag names one. `omnibus-csi
+  version --environment` lists every variable.
 
 Signals:
-  TERM, INT    finish the calls in progress, remove the socket, exit; again: at once
+  TERM, INT    finish the calls in progress and exit; a second one: exit at once
   USR1, USR2   one step more, one step less in the log
+  HUP          ignored
 
 Exit codes:
   0   asked to stop, or all is well
-  1   something failed: a socket that cannot be had, a check with errors, a server that is not ready
-  64  the command line or the configuration is wrong; nothing was begun";
+  1   something failed: no socket, a check with errors, a server not ready
+  64  the command line or the configuration is wrong; nothing was started";
 
 pub(super) const AFTER_ORPHANS: &str = "\
-Listed is only what is provably ours and was never given to anybody: volumes and detached snapshots that
-were not made to their end, helper snapshots that nothing stands on, empty containers of detached
-snapshots. A retry of the same call completes or removes them, too; these are for calls that nobody
-repeats. Volumes and snapshots that were made to their end are never listed, nor are copies that run, nor
-what bears the driver or the instance_id of another connection. Clusters that share a parent, the driver
+Listed is only what is provably ours and was never given to anybody: volumes and detached snapshots that \
+were not made to their end, helper snapshots that nothing stands on, empty containers of detached \
+snapshots. A retry of the same call completes or removes them, too; these are for calls that nobody \
+repeats. Volumes and snapshots that were made to their end are never listed, nor are copies that run, nor \
+what bears the driver or the instance_id of another connection. Clusters that share a parent, the driver \
 and the instance_id cannot be told apart: do not use --remove there.
 --remove shows everything first, and looks at each once more before it goes.
 
@@ -63,11 +65,14 @@ Examples:
   One connection of a folder, for a program:
     omnibus-csi orphans --driver-config-file=proxy.yaml --connection=nas --json
 
-Exit codes: 0 nothing is left, 1 something is, or may be, 64 wrong command line or configuration";
+Exit codes:
+  0   nothing is left
+  1   something is left, or may be
+  64  the command line or the configuration is wrong";
 
 pub(super) const AFTER_EXPORTS: &str = "\
-A storage host that started anew without its saved configuration exports nothing. Each volume is put back
-when it is next asked for; this does it for all. Who gets in stays as it was. Volumes that bear the driver
+A storage host that started anew without its saved configuration exports nothing. Each volume is put back \
+when it is next asked for; this does it for all. Who gets in stays as it was. Volumes that bear the driver \
 or the instance_id of another connection are left out.
 
 Examples:
@@ -76,7 +81,10 @@ Examples:
   Put it back:
     omnibus-csi exports --driver-config-file=driver.yaml --repair
 
-Exit codes: 0 all are exported, 1 something is missing or not known, 64 wrong command line or configuration";
+Exit codes:
+  0   all are exported
+  1   something is missing, or is not known
+  64  the command line or the configuration is wrong";
 
 /// The flags of `bin/democratic-csi`.
 pub(super) const DEMOCRATIC: [&str; 9] = [
@@ -92,7 +100,14 @@ pub(super) const DEMOCRATIC: [&str; 9] = [
 ];
 
 /// The flags that democratic-csi does not have.
-pub(super) const OURS: [&str; 3] = ["log-format", "metrics-address", "shutdown-grace"];
+pub(super) const OURS: [&str; 6] = [
+    "kubelet-dir",
+    "kubelet-registration-path",
+    "log-format",
+    "metrics-address",
+    "plugin-registration-path",
+    "shutdown-grace",
+];
 
 /// The flags of `bin/liveness-probe`, and one of ours.
 pub(super) const LIVENESS: [&str; 3] = ["csi-version", "csi-address", "timeout"];
@@ -152,6 +167,21 @@ pub struct ServeFlags {
     )]
     pub server_port: Option<String>,
 
+    /// The socket as the kubelet sees it; with this the driver registers itself with the kubelet
+    #[arg(
+        long,
+        value_name = "PATH",
+        help_heading = "Registration with the kubelet"
+    )]
+    pub kubelet_registration_path: Option<String>,
+    /// The kubelet's folder `plugins_registry` as this process sees it (default: /registration)
+    #[arg(
+        long,
+        value_name = "PATH",
+        help_heading = "Registration with the kubelet"
+    )]
+    pub plugin_registration_path: Option<PathBuf>,
+
     #[command(flatten)]
     #[expect(missing_docs, reason = "explained by its own type")]
     pub log: LogFlags,
@@ -167,6 +197,15 @@ pub struct ServeFlags {
         help_heading = "Running"
     )]
     pub shutdown_grace: String,
+    /// The folder of the kubelet, or where else the orchestrator asks for volumes; repeat it for several. Needed
+    /// only for another orchestrator than Kubernetes and Nomad
+    #[arg(
+        long,
+        value_name = "PATH",
+        value_delimiter = ',',
+        help_heading = "Running"
+    )]
+    pub kubelet_dir: Vec<String>,
 }
 
 /// What to log, and how.

@@ -46,9 +46,27 @@ pub const VARIABLES: &[Variable] = &[
     flag("DEMOCRATIC_CSI_LOG_FORMAT", "log-format"),
     flag("DEMOCRATIC_CSI_METRICS_ADDRESS", "metrics-address"),
     flag("DEMOCRATIC_CSI_SHUTDOWN_GRACE", "shutdown-grace"),
+    flag(
+        "DEMOCRATIC_CSI_KUBELET_REGISTRATION_PATH",
+        "kubelet-registration-path",
+    ),
+    flag(
+        "DEMOCRATIC_CSI_PLUGIN_REGISTRATION_PATH",
+        "plugin-registration-path",
+    ),
+    flag(
+        "OMNIBUS_CSI_KUBELET_REGISTRATION_PATH",
+        "kubelet-registration-path",
+    ),
+    flag(
+        "OMNIBUS_CSI_PLUGIN_REGISTRATION_PATH",
+        "plugin-registration-path",
+    ),
     flag("OMNIBUS_CSI_LOG_FORMAT", "log-format"),
     flag("OMNIBUS_CSI_METRICS_ADDRESS", "metrics-address"),
     flag("OMNIBUS_CSI_SHUTDOWN_GRACE", "shutdown-grace"),
+    flag("DEMOCRATIC_CSI_KUBELET_DIR", "kubelet-dir"),
+    flag("OMNIBUS_CSI_KUBELET_DIR", "kubelet-dir"),
     flag("DEMOCRATIC_CSI_LIVENESS_PROBE_CSI_VERSION", "csi-version"),
     flag("DEMOCRATIC_CSI_LIVENESS_PROBE_CSI_ADDRESS", "csi-address"),
     flag("DEMOCRATIC_CSI_LIVENESS_PROBE_TIMEOUT", "timeout"),

@@ -5,12 +5,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use csi_types::AbsolutePath;
+use csi_types::attachment::PathError;
 use driver_core::NodeId;
+use node_utils::node::OrchestratorDirs;
 
 use super::{Lookup, ServeFlags};
 use crate::csi::identity::PluginName;
 use crate::csi::node::programs::Programs;
 use crate::csi::plugin::Modes;
+use crate::csi::registration::{self, KubeletRegistration};
 use crate::csi::spec_version::CsiVersion;
 use crate::telemetry::log::{LogFormat, Verbosity};
 
@@ -31,6 +35,8 @@ pub struct Serve {
     pub socket: Option<UnixSocket>,
     /// The TCP listener, if any. There is at least one of both.
     pub tcp: Option<Tcp>,
+    /// How to register with the kubelet, if at all.
+    pub registration: Option<KubeletRegistration>,
     /// How much to log.
     pub verbosity: Option<Verbosity>,
     /// How to log.
@@ -39,6 +45,8 @@ pub struct Serve {
     pub metrics: Option<SocketAddr>,
     /// How long calls may go on after a signal.
     pub shutdown_grace: Duration,
+    /// The folders in which the orchestrator asks for volumes.
+    pub dirs: OrchestratorDirs,
     /// The programs that the node runs.
     pub programs: Programs,
     /// What was ignored on the command line, for the log.
@@ -67,6 +75,10 @@ pub struct Tcp {
 struct Problems(Vec<String>);
 
 // === impl Serve ===
+
+fn absolute(dirs: &[String]) -> Result<Vec<AbsolutePath>, PathError> {
+    dirs.iter().map(|dir| AbsolutePath::parse(dir)).collect()
+}
 
 impl Serve {
     /// Checks flags and environment.
@@ -104,9 +116,21 @@ impl Serve {
                 None => problems.0.push(NO_LISTENER.into()),
             }
         }
+        let registration = problems
+            .check(
+                "--kubelet-registration-path, --plugin-registration-path",
+                registration(
+                    flags.kubelet_registration_path,
+                    flags.plugin_registration_path,
+                    name.as_ref(),
+                    modes,
+                ),
+            )
+            .flatten();
         let metrics = flags.metrics_address.as_deref().map(metrics_address);
         let metrics = metrics.and_then(|address| problems.check("--metrics-address", address));
         let grace = problems.check("--shutdown-grace", seconds(&flags.shutdown_grace));
+        let dirs = problems.check("--kubelet-dir", absolute(&flags.kubelet_dir));
         let programs = Programs::read(env);
         let programs = programs.map_err(|wrong| problems.0.extend(wrong)).ok();
         let node_id = set("CSI_NODE_ID").or_else(host_name).unwrap_or_default();
@@ -130,6 +154,7 @@ impl Serve {
                 node_id,
                 socket: socket.map(|path| UnixSocket { path, mode }),
                 tcp,
+                registration,
                 verbosity: flags
                     .log
                     .log_level
@@ -137,6 +162,7 @@ impl Serve {
                 log_format: flags.log.log_format.or_json(production),
                 metrics,
                 shutdown_grace,
+                dirs: OrchestratorDirs::with(dirs.unwrap_or_default()),
                 programs,
                 warnings,
             }),
@@ -228,6 +254,32 @@ fn tcp(address: Option<String>, port: Option<&str>) -> Result<Option<Tcp>, Strin
         })),
         _ => Err("one needs the other".into()),
     }
+}
+
+/// Both paths, if the first is given; the second has the default of node-driver-registrar.
+fn registration(
+    endpoint: Option<String>,
+    folder: Option<PathBuf>,
+    name: Option<&PluginName>,
+    modes: Option<Modes>,
+) -> Result<Option<KubeletRegistration>, String> {
+    let Some(endpoint) = endpoint else {
+        return match folder {
+            None => Ok(None),
+            Some(_) => Err("the second needs the first".into()),
+        };
+    };
+    if !endpoint.starts_with('/') {
+        return Err(format!("`{}` is no absolute path", endpoint.escape_debug()));
+    }
+    if modes.is_some_and(|modes| !modes.node) {
+        return Err("there is no node service here: the kubelet has nothing to register".into());
+    }
+    let folder = folder.unwrap_or_else(|| PathBuf::from("/registration"));
+    if let Some(path) = name.map(|name| registration::socket(&folder, name)) {
+        socket_path(&path.to_string_lossy())?;
+    }
+    Ok(Some(KubeletRegistration { folder, endpoint }))
 }
 
 /// What the CSI specification says a plugin is told.

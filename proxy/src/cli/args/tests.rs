@@ -41,7 +41,7 @@ fn refused(args: &[&str], env: &[(&str, &str)]) -> String {
 /// A flag, a value that is not its default, and whether the value has arrived.
 type Row = (&'static str, &'static str, fn(&Serve) -> bool);
 
-const FLAGS: [Row; 12] = [
+const FLAGS: [Row; 15] = [
     ("driver-config-file", "/d.yaml", |s| {
         s.driver_config_file == Path::new("/d.yaml")
     }),
@@ -75,8 +75,19 @@ const FLAGS: [Row; 12] = [
     ("metrics-address", ":9090", |s| {
         s.metrics == Some(([127, 0, 0, 1], 9090).into())
     }),
+    ("kubelet-registration-path", "/kubelet/csi.sock", |s| {
+        let registration = s.registration.as_ref();
+        registration.is_some_and(|r| r.endpoint == "/kubelet/csi.sock")
+    }),
+    ("plugin-registration-path", "/registry", |s| {
+        let registration = s.registration.as_ref();
+        registration.is_some_and(|r| r.folder == Path::new("/registry"))
+    }),
     ("shutdown-grace", "1.5", |s| {
         s.shutdown_grace == Duration::from_millis(1500)
+    }),
+    ("kubelet-dir", "/data/kubelet", |s| {
+        format!("{:?}", s.dirs).contains("/data/kubelet")
     }),
 ];
 
@@ -89,6 +100,7 @@ fn others(flag: &str) -> Vec<(&'static str, &'static str)> {
         ("server-socket", "/s.sock"),
         ("server-address", "127.0.0.1"),
         ("server-port", "10000"),
+        ("kubelet-registration-path", "/csi.sock"),
     ];
     all.into_iter().filter(|(name, _)| *name != flag).collect()
 }
@@ -439,4 +451,54 @@ fn exports_are_only_looked_at_unless_told_otherwise() {
         &["exports", "--driver-config-file=/c.yaml", "--remove"],
         &[],
     );
+}
+
+#[test]
+fn a_file_may_follow_a_command_without_its_flag() {
+    for args in [
+        &["check", "nas.yaml", "--offline"][..],
+        &["check", "--offline", "--driver-config-file", "nas.yaml"],
+    ] {
+        let Ok(Invocation::Command(Command::Check(flags))) = parsed(args, &[]) else {
+            panic!("{args:?}");
+        };
+        assert_eq!(flags.driver_config_file, Path::new("nas.yaml"));
+        assert!(flags.offline);
+    }
+    for args in [
+        ["check", "a.yaml", "--driver-config-file=b.yaml"],
+        ["check", "a.yaml", "b.yaml"],
+    ] {
+        assert!(parsed(&args, &[]).is_err(), "{args:?}");
+    }
+}
+
+#[test]
+fn help_is_not_broken_into_lines_twice_on_a_terminal_of_eighty_columns() {
+    for command in ["", "check", "orphans", "exports", "connections", "try"] {
+        let mut whole = Cli::command().term_width(80);
+        whole.build();
+        let mut chosen = match command {
+            "" => whole,
+            name => whole
+                .find_subcommand(name)
+                .expect(name)
+                .clone()
+                .term_width(80),
+        };
+        let help = chosen.render_long_help().to_string();
+        let lines: Vec<_> = help.lines().collect();
+        for pair in lines.windows(2) {
+            // What is left of a line that was broken before and is broken again.
+            let is_rest = pair[0].len() > 60 && pair[1].split(' ').count() <= 2;
+            let flows = !pair[1].is_empty()
+                && !pair[1].starts_with(' ')
+                && !pair[1].ends_with(['.', ':', ')']);
+            assert!(!(is_rest && flows), "{command}: {}\n{}", pair[0], pair[1]);
+        }
+        assert!(
+            lines.iter().all(|line| line.len() <= 80),
+            "{command}: {help}"
+        );
+    }
 }

@@ -142,7 +142,7 @@ impl Report {
         own.count() + self.connections.iter().map(Self::errors).sum::<usize>()
     }
 
-    fn table(&self) -> String {
+    pub(super) fn table(&self) -> String {
         let mut findings: Vec<_> = self.findings.iter().collect();
         findings.sort_by_key(|finding| finding.weight);
         let mut text: String = self.connections.iter().map(Self::table).collect();

@@ -16,22 +16,24 @@ pub enum AccessFlag {
 }
 
 const AFTER: &str = "\
-Without flags it makes folders in a temporary folder its storage: nothing to set up, nothing left
+Without flags it makes folders in a temporary folder its storage: nothing to set up, nothing left \
 behind. With --driver-config-file it asks the same of your own storage: will my NAS work?
 
-It starts the server of this program on a unix socket and drives it as a cluster would: it creates
-a volume, mounts it, writes to it, takes a snapshot, restores and clones it, compares every byte,
+It starts the server of this program on a unix socket and drives it as a cluster would: it creates \
+a volume, mounts it, writes to it, takes a snapshot, restores and clones it, compares every byte, \
 expands it, deletes everything, and proves that nothing is left.
 
 What it touches:
-  Only what it makes itself. Everything is called omnibus-try-<random>, so that leftovers can be
-  found, also after a power cut. Other volumes are listed, never touched.
-  Mounts are made where nobody else sees them, and are gone when it ends, even after kill -9.
-  Interrupted (Ctrl-C) it cleans up; interrupted again it leaves at once.
+  Only what it makes itself. Everything is called omnibus-try-<random>, so
+  that leftovers can be found, also after a power cut. Other volumes are
+  listed, never touched. Mounts are made where nobody else sees them, and are
+  gone when it ends, even after kill -9. Interrupted (Ctrl-C) it cleans up;
+  interrupted again it leaves at once.
 
 What it needs:
-  Root, or a kernel that lets users make bind mounts in a user namespace (most do): enough for
-  storage that is a local directory. Everything else has to be mounted by root.
+  Root, or a kernel that lets users make bind mounts in a user namespace (most
+  do): enough for storage that is a local directory. Everything else has to be
+  mounted by root.
 
 Examples:
   See a volume live its whole life:

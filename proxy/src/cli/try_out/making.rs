@@ -247,22 +247,25 @@ impl Orchestrator {
         let (capability, secrets) = (self.trial.capability(), self.trial.secrets());
         let (volume, made) = self.there(Role::Original)?;
         let points = made.points.clone();
-        let request = v1::ControllerExpandVolumeRequest {
-            volume_id: volume.volume_id.clone(),
-            capacity_range: Some(wanted.range()),
-            secrets: secrets.clone(),
-            volume_capability: Some(capability.clone()),
-        };
-        let mut controller = self.controller();
-        let call = controller.controller_expand_volume(request);
-        let answer = self.ask("ControllerExpandVolume", call).await?;
-        let size = Size(answer.capacity_bytes);
+        let (mut size, mut on_node) = (wanted, true);
+        if self.offers.expand_controller {
+            let request = v1::ControllerExpandVolumeRequest {
+                volume_id: volume.volume_id.clone(),
+                capacity_range: Some(wanted.range()),
+                secrets: secrets.clone(),
+                volume_capability: Some(capability.clone()),
+            };
+            let mut controller = self.controller();
+            let call = controller.controller_expand_volume(request);
+            let answer = self.ask("ControllerExpandVolume", call).await?;
+            (size, on_node) = (Size(answer.capacity_bytes), answer.node_expansion_required);
+        }
         if size < wanted {
             return Err(Trouble::seen(format!(
                 "it has {size} now, {wanted} was asked for"
             )));
         }
-        if let (true, Some(points)) = (answer.node_expansion_required, points) {
+        if let (true, Some(points)) = (on_node, points) {
             if !self.offers.expand_node {
                 return Err(Trouble::seen(
                     "the node has to grow it too, and does not offer that",
@@ -271,7 +274,7 @@ impl Orchestrator {
             let request = v1::NodeExpandVolumeRequest {
                 volume_id: volume.volume_id,
                 volume_path: points.target.to_string(),
-                capacity_range: Some(Size(answer.capacity_bytes).range()),
+                capacity_range: Some(size.range()),
                 staging_target_path: points.staging.to_string(),
                 volume_capability: Some(capability),
                 secrets,

@@ -25,6 +25,8 @@ pub(super) struct Offers {
     pub(super) list_snapshots: bool,
     pub(super) clone: bool,
     pub(super) expand: bool,
+    /// Whether volumes grow in the controller, and not on the node only.
+    pub(super) expand_controller: bool,
     pub(super) get: bool,
     pub(super) stage: bool,
     pub(super) stats: bool,
@@ -75,7 +77,8 @@ impl Offers {
             snapshot: controls(Controller::CreateDeleteSnapshot),
             list_snapshots: controls(Controller::ListSnapshots),
             clone: controls(Controller::CloneVolume),
-            expand: controls(Controller::ExpandVolume),
+            expand: controls(Controller::ExpandVolume) || nodes(Node::ExpandVolume),
+            expand_controller: controls(Controller::ExpandVolume),
             get: controls(Controller::GetVolume),
             stage: nodes(Node::StageUnstageVolume),
             stats: nodes(Node::GetVolumeStats),

@@ -1,6 +1,6 @@
 //! Where the mounts of a trial are made: if possible, where nobody else sees them.
 
-use node_utils::apart::{leave_mounts, leave_user_and_mounts};
+use node_utils::mount_namespace::{leave_mounts, leave_user_and_mounts};
 
 use crate::process;
 

@@ -11,17 +11,17 @@ mod filling;
 use std::sync::Arc;
 
 use csi_proto::v1;
-use driver_core::{CreateVolume, Effect, Error, Kind, VolumeId};
-use tracing::info;
+use driver_core::{CreateVolume, Effect, Error, Kind, Parameters, VolumeId};
+use tracing::debug;
 
-use super::{about, about_volume, offered};
+use super::{about_volume, offered};
 use crate::csi::decode::CreateVolumeRequest;
 use crate::csi::encode;
 use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
 use crate::routing::connections::Connections;
 use crate::rpc::in_flight::{Hold, Keys, Object};
-use crate::rpc::{Job, Task};
+use crate::rpc::{Job, Subject, Task};
 use choice::in_order;
 use filling::Filling;
 
@@ -49,7 +49,19 @@ pub(super) fn create(
     let candidates = candidates(&plugin.connections, connections, &request)?;
     let subject = match candidates.as_slice() {
         [only] => about_volume(&only.connection, only.id.as_str()),
-        _ => about(None),
+        _ => Subject {
+            volume: Some(request.name.as_str().to_owned()),
+            ..Subject::default()
+        },
+    };
+    let subject = Subject {
+        size: request.size.required(),
+        source: request
+            .source
+            .as_ref()
+            .map(|source| source.as_str().to_owned()),
+        claim: claim(&request.parameters),
+        ..subject
     };
     let all = candidates.iter().map(|candidate| candidate.keys.clone());
     let keys = all.reduce(Keys::with).unwrap_or_default();
@@ -58,6 +70,16 @@ pub(super) fn create(
         let candidates = in_order(&task, candidates, &request).await?;
         make(&task, candidates, &request).await
     }))
+}
+
+/// The claim that the volume is for, if the provisioner runs with `--extra-create-metadata`.
+fn claim(parameters: &Parameters) -> Option<String> {
+    let of = |key: &str| {
+        parameters
+            .raw()
+            .get(&format!("csi.storage.k8s.io/pvc/{key}"))
+    };
+    Some(format!("{}/{}", of("namespace")?, of("name")?))
 }
 
 /// Those that may have the volume, whether they may make it or not.
@@ -112,7 +134,8 @@ async fn make(
             is_begun_elsewhere: candidate.is_begun_elsewhere,
         };
         if several {
-            info!(connection = %connection.name(), "chosen for the volume");
+            about_volume(&connection, wanted.id.as_str()).record();
+            debug!("chose the connection for the volume");
         }
         let made = if let Some(filling) = &filling {
             filling.make(task, &connection, &wanted).await

@@ -45,8 +45,16 @@ pub(crate) struct ControllerPublishRequest {
     pub(crate) node: NodeId,
     pub(crate) capability: VolumeCapability,
     pub(crate) readonly: bool,
+    pub(crate) secrets: Secrets,
     /// Whether its context was written by hand: no driver has made the volume.
     pub(crate) by_hand: bool,
+}
+
+/// A volume to be changed.
+#[derive(Debug)]
+pub(crate) struct ModifyRequest {
+    pub(crate) volume: VolumeHandle,
+    pub(crate) parameters: Parameters,
 }
 
 /// A volume no longer to be reachable from a node, or from any.
@@ -94,6 +102,18 @@ pub(crate) struct ExpandRequest {
     pub(crate) volume: VolumeHandle,
     pub(crate) size: SizeRange,
     pub(crate) capability: Option<VolumeCapability>,
+}
+
+// === impl SourceHandle ===
+
+impl SourceHandle {
+    /// As the orchestrator wrote it.
+    pub(crate) fn as_str(&self) -> &str {
+        match self {
+            Self::Snapshot(handle) => handle.as_str(),
+            Self::Volume(handle) => handle.as_str(),
+        }
+    }
 }
 
 // === impl CreateVolumeRequest ===
@@ -161,13 +181,27 @@ pub(crate) fn get_snapshot(request: v1::GetSnapshotRequest) -> Result<SnapshotHa
     snapshot_handle("snapshot_id", &request.snapshot_id)
 }
 
+// === impl ModifyRequest ===
+
+impl TryFrom<v1::ControllerModifyVolumeRequest> for ModifyRequest {
+    type Error = DecodeError;
+
+    fn try_from(request: v1::ControllerModifyVolumeRequest) -> Result<Self, DecodeError> {
+        maps::secrets(request.secrets)?;
+        let parameters = maps::map("mutable_parameters", request.mutable_parameters)?;
+        Ok(Self {
+            volume: volume_handle("volume_id", &request.volume_id)?,
+            parameters: Parameters::new(parameters),
+        })
+    }
+}
+
 // === impl ControllerPublishRequest ===
 
 impl TryFrom<v1::ControllerPublishVolumeRequest> for ControllerPublishRequest {
     type Error = DecodeError;
 
     fn try_from(request: v1::ControllerPublishVolumeRequest) -> Result<Self, DecodeError> {
-        maps::secrets(request.secrets)?;
         let context = maps::map("volume_context", request.volume_context)?;
         let maker = context.get("provisioner_driver").map(String::as_str);
         Ok(Self {
@@ -175,6 +209,7 @@ impl TryFrom<v1::ControllerPublishVolumeRequest> for ControllerPublishRequest {
             node: node(&request.node_id)?.ok_or(DecodeError::missing("node_id"))?,
             capability: capability::required(request.volume_capability)?,
             readonly: request.readonly,
+            secrets: maps::secrets(request.secrets)?,
             by_hand: context.contains_key("node_attach_driver")
                 && matches!(maker, None | Some(NodeManual::KIND)),
         })

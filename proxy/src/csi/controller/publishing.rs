@@ -6,13 +6,15 @@
 use std::sync::Arc;
 
 use csi_proto::v1;
+use csi_types::NodeIdentity;
+use csi_types::attachment::{Iqn, Nqn};
 use driver_core::config::ControllerCapability;
-use driver_core::{Effect, Error, Kind, NodeId, VolumeId};
+use driver_core::{Effect, Error, Kind, NodeId, PublishRequest, VolumeId};
 use tracing::debug;
 
 use super::{about_volume, offered, unowned};
 use crate::csi::decode::{ControllerPublishRequest, ControllerUnpublishRequest};
-use crate::csi::node::identity::NodeIdentity;
+use crate::csi::node::identity::NodeIdentity as ReportedId;
 use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
 use crate::rpc::in_flight::{Hold, Keys, Object};
@@ -48,11 +50,20 @@ pub(super) fn publish(
     Ok(Job::new(subject, keys, async move |task| {
         if let Some(node) = node {
             let driver = connection.driver();
-            let access = driver.publish_volume(&task.call, &id, &node, &request.capability);
-            task.ask(&connection, "publish_volume", access).await?;
-        } else {
-            debug!("every node may reach the volumes of this connection");
+            let request = PublishRequest {
+                volume: &id,
+                node: &node,
+                capability: &request.capability,
+                readonly: request.readonly,
+                secrets: &request.secrets,
+            };
+            let access = driver.publish_volume(&task.call, &request);
+            let published = task.ask(&connection, "publish_volume", access).await?;
+            return Ok(v1::ControllerPublishVolumeResponse {
+                publish_context: published.context.into_iter().collect(),
+            });
         }
+        debug!("every node may reach the volumes of this connection");
         Ok(v1::ControllerPublishVolumeResponse::default())
     }))
 }
@@ -75,7 +86,7 @@ pub(super) fn unpublish(
     let node = match request.node.filter(|_| connection.can().publish) {
         None => Ok(None),
         Some(node) => called(plugin, &connection, &node)
-            .map(Some)
+            .map(|node| Some(node.id))
             .map_err(|error| nobody_knows(&connection, &node, &error)),
     };
     let object = Object::Volume(id.clone());
@@ -152,20 +163,27 @@ fn asked_for(plugin: &Plugin, verb: &'static str) -> Result<(), Error> {
 
 /// What the backend of a connection calls a node. An id without parts is the name of a node, as it
 /// was before there was a proxy. compat: "Node ids of the proxy".
-fn called(plugin: &Plugin, connection: &Connection, node: &NodeId) -> Result<NodeId, Error> {
+fn called(plugin: &Plugin, connection: &Connection, node: &NodeId) -> Result<NodeIdentity, Error> {
     let Some(ids) = plugin.info.ids() else {
-        return Ok(node.clone());
+        return Ok(NodeIdentity::of(node.clone()));
     };
-    let identity = match ids.read(node) {
+    let reported = match ids.read(node) {
         Some(identity) => identity,
-        None if !node.as_str().contains('=') => NodeIdentity {
+        None if !node.as_str().contains('=') => ReportedId {
             node_name: Some(node.as_str().to_owned()),
-            ..NodeIdentity::default()
+            ..ReportedId::default()
         },
         None => {
             return Err(Error::not_found(format!("node `{node}`"))
                 .because("no node of this driver has such an id"));
         }
     };
-    connection.nodes().of(node, &identity)
+    let id = connection.nodes().of(node, &reported)?;
+    Ok(NodeIdentity {
+        iqn: reported.iqn.and_then(|text| Iqn::parse(&text).ok()),
+        nqn: reported.nqn.and_then(|text| Nqn::parse(&text).ok()),
+        name: reported.node_name,
+        addresses: Vec::new(),
+        id,
+    })
 }

@@ -393,6 +393,41 @@ async fn calls_that_a_driver_lacks_are_unimplemented_whatever_is_advertised() {
 }
 
 #[tokio::test]
+async fn volumes_are_modified_by_mutable_parameters_alone() {
+    let driver = Memory::with(Capabilities {
+        modify: true,
+        ..EVERYTHING
+    });
+    let service = service(&driver, CONFIG);
+    made(&service, create("a")).await.expect("made");
+    let modify = async |volume: &str, key: &str, value: &str| {
+        let request = v1::ControllerModifyVolumeRequest {
+            volume_id: volume.into(),
+            mutable_parameters: [(key.to_owned(), value.to_owned())].into(),
+            ..Default::default()
+        };
+        let reply = service.controller_modify_volume(Request::new(request));
+        reply.await.map(drop).map_err(|status| status.code())
+    };
+    assert_eq!(modify("a", "speed", "fast").await, Ok(()));
+    assert_eq!(driver.speed("a").as_deref(), Some("fast"));
+    assert_eq!(modify("a", "speed", "fast").await, Ok(()), "idempotent");
+    for (volume, key, value, code) in [
+        ("a", "size", "1", Code::InvalidArgument),
+        ("a", "speed", "", Code::InvalidArgument),
+        ("b", "speed", "slow", Code::NotFound),
+        ("", "speed", "slow", Code::InvalidArgument),
+    ] {
+        assert_eq!(
+            modify(volume, key, value).await,
+            Err(code),
+            "{volume} {key}"
+        );
+    }
+    assert_eq!(driver.speed("a").as_deref(), Some("fast"));
+}
+
+#[tokio::test]
 async fn a_source_that_the_driver_cannot_copy_is_an_invalid_request() {
     let driver = Memory::with(Capabilities {
         snapshots: false,

@@ -11,12 +11,12 @@ use tracing::info;
 
 use super::{about_volume, offered};
 use crate::csi::advertise::Advertised;
-use crate::csi::decode::{self, ExpandRequest, ValidateRequest};
+use crate::csi::decode::{self, ExpandRequest, ModifyRequest, ValidateRequest};
 use crate::csi::encode;
 use crate::csi::plugin::Plugin;
-use crate::rpc::Job;
 use crate::rpc::in_flight::{Hold, Keys, Object};
 use crate::rpc::status::printable_within;
+use crate::rpc::{Job, Subject};
 
 pub(super) fn delete(
     plugin: &Arc<Plugin>,
@@ -33,7 +33,9 @@ pub(super) fn delete(
     let subject = about_volume(&connection, handle.as_str());
     Ok(Job::new(subject, keys, async move |task| {
         if connection.retains() {
-            info!("the volume is retained, as `_private.csi.volume.deleteStrategy` says");
+            info!(
+                "kept the volume on its storage: `_private.csi.volume.deleteStrategy` is `retain`"
+            );
         } else {
             let deletion = connection.driver().delete_volume(&task.call, &id);
             task.ask_for_deletion(&connection, "delete_volume", deletion)
@@ -135,7 +137,10 @@ pub(super) fn expand(
     connection.allow(request.capability.as_slice())?;
     let object = Object::Volume(id.clone());
     let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
-    let subject = about_volume(&connection, request.volume.as_str());
+    let subject = Subject {
+        size: request.size.required(),
+        ..about_volume(&connection, request.volume.as_str())
+    };
     Ok(Job::new(subject, keys, async move |task| {
         let driver = connection.driver();
         let growth = driver.expand_volume(&task.call, &id, request.size);
@@ -144,5 +149,43 @@ pub(super) fn expand(
             capacity_bytes: encode::bytes(expanded.capacity),
             node_expansion_required: expanded.node_expansion_required,
         })
+    }))
+}
+
+pub(super) fn modify(
+    plugin: &Arc<Plugin>,
+    request: v1::ControllerModifyVolumeRequest,
+) -> Result<Job<v1::ControllerModifyVolumeResponse>, Error> {
+    let advertised = &plugin.advertised.controller;
+    if plugin.connections.only().is_none()
+        && !advertised.contains(&ControllerCapability::ModifyVolume)
+    {
+        return Err(Error::unsupported("modify volume"));
+    }
+    offered(plugin, "modify volume", |can| can.modify)?;
+    let request = ModifyRequest::try_from(request)?;
+    let (connection, id) = plugin.connections.owner_of_volume(&request.volume)?;
+    let Some(modifier) = connection.driver().modifier() else {
+        return Err(connection.lacks("modify volume"));
+    };
+    let mutable = modifier.mutable_keys();
+    let fixed = |key: &&String| !mutable.contains(&key.as_str());
+    if let Some(key) = request.parameters.raw().keys().find(fixed) {
+        let doing = format!("modify volume `{id}`");
+        return Err(Error::invalid(doing)
+            .because(format!("parameter `{}` is not mutable", key.escape_debug()))
+            .advise(format!(
+                "the mutable parameters are: {}",
+                mutable.join(", ")
+            )));
+    }
+    let object = Object::Volume(id.clone());
+    let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
+    let subject = about_volume(&connection, request.volume.as_str());
+    Ok(Job::new(subject, keys, async move |task| {
+        let driver = connection.driver();
+        let change = driver.modify_volume(&task.call, &id, &request.parameters);
+        task.ask(&connection, "modify_volume", change).await?;
+        Ok(v1::ControllerModifyVolumeResponse {})
     }))
 }

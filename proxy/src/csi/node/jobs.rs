@@ -8,9 +8,9 @@ use std::sync::{Arc, LazyLock};
 use csi_proto::v1;
 use csi_types::{AbsolutePath, Attachment};
 use driver_core::config::NodeCapability;
-use driver_core::{Error, Kind, VolumeId};
-use node_utils::{Terms, blocking, node};
-use tracing::info;
+use driver_core::{Error, Expansion, Kind, VolumeId};
+use node_utils::{Limits, blocking, node};
+use tracing::warn;
 
 use crate::csi::decode::{self, NodeExpandRequest, PublishRequest, StageRequest, UnpublishRequest};
 use crate::csi::encode;
@@ -25,23 +25,23 @@ pub(super) fn stage(
     request: v1::NodeStageVolumeRequest,
 ) -> Result<Job<v1::NodeStageVolumeResponse>, Error> {
     let request = StageRequest::try_from(request)?;
+    let subject = about(plugin, &request.volume, Some(request.staging.path()));
     let (node, id) = (&plugin.node, request.volume.on_node());
     let context = node.context_of(&id, &request.context);
-    let attachment = node.attachment(&id, context)?;
+    let attachment = node.attachment(&id, &request.context)?;
     node.allow_attached(&attachment, &request.capability)?;
     let verbs = node.verbs_for(&id, context)?;
     let secret = node.secret_flags(context, &request.secrets)?;
     let capability = for_staging(&verbs, node.on_node(request.capability), &secret);
     let secrets = node.stage_secrets(&attachment, context, &request.secrets)?;
     let keys = alone(&id, request.staging.path());
-    let subject = about(plugin, &request.volume);
     Ok(Job::new(subject, keys, async move |task| {
         if !secret.is_empty() && takes_no_flags_when_staged(&attachment) {
             let dropped = secret.iter().count();
-            info!(
+            warn!(
                 dropped,
-                "the mount options of the stage secret have no effect: a directory takes its \
-                 options when it is published"
+                "ignored the mount options of the stage secret: a directory takes its options when it is \
+                 published"
             );
         }
         let wanted = node::StageRequest {
@@ -50,7 +50,7 @@ pub(super) fn stage(
             capability,
             secrets,
         };
-        let staged = verbs.stage(terms(&task), wanted).await;
+        let staged = verbs.stage(limits(&task), wanted).await;
         staged.map_err(|error| told(&id, error))?;
         Ok(v1::NodeStageVolumeResponse {})
     }))
@@ -69,9 +69,9 @@ pub(super) fn unstage(
     let (handle, staging) = decode::unstage(&request)?;
     let (verbs, id) = (plugin.node.verbs().clone(), handle.on_node());
     let keys = alone(&id, staging.path());
-    let subject = about(plugin, &handle);
+    let subject = about(plugin, &handle, Some(staging.path()));
     Ok(Job::new(subject, keys, async move |task| {
-        let unstaged = verbs.unstage(terms(&task), staging).await;
+        let unstaged = verbs.unstage(limits(&task), staging).await;
         unstaged.map_err(|error| told(&id, error))?;
         Ok(v1::NodeUnstageVolumeResponse {})
     }))
@@ -82,9 +82,10 @@ pub(super) fn publish(
     request: v1::NodePublishVolumeRequest,
 ) -> Result<Job<v1::NodePublishVolumeResponse>, Error> {
     let request = PublishRequest::try_from(request)?;
+    let subject = about(plugin, &request.volume, Some(request.target.path()));
     let (node, id) = (&plugin.node, request.volume.on_node());
     let context = node.context_of(&id, &request.context);
-    let attachment = node.attachment(&id, context)?;
+    let attachment = node.attachment(&id, &request.context)?;
     node.allow_attached(&attachment, &request.capability)?;
     // A volume of the pod's own has none, and gets no further: whose words its attributes are.
     let staging = request.staging.ok_or_else(|| unstaged(&id))?;
@@ -96,7 +97,6 @@ pub(super) fn publish(
         Hold::Shared
     };
     let keys = at_target(&id, request.target.path(), hold);
-    let subject = about(plugin, &request.volume);
     let wanted = node::PublishRequest {
         staging,
         target: request.target,
@@ -105,7 +105,7 @@ pub(super) fn publish(
         readonly: request.readonly,
     };
     Ok(Job::new(subject, keys, async move |task| {
-        let published = verbs.publish(terms(&task), wanted).await;
+        let published = verbs.publish(limits(&task), wanted).await;
         published.map_err(|error| told(&id, error))?;
         Ok(v1::NodePublishVolumeResponse {})
     }))
@@ -129,9 +129,9 @@ pub(super) fn unpublish(
     let request = UnpublishRequest::try_from(request)?;
     let (verbs, id) = (plugin.node.verbs().clone(), request.volume.on_node());
     let keys = at_target(&id, request.target.path(), Hold::Shared);
-    let subject = about(plugin, &request.volume);
+    let subject = about(plugin, &request.volume, Some(request.target.path()));
     Ok(Job::new(subject, keys, async move |task| {
-        let removed = verbs.unpublish(terms(&task), request.target).await;
+        let removed = verbs.unpublish(limits(&task), request.target).await;
         removed.map_err(|error| told(&id, error))?;
         Ok(v1::NodeUnpublishVolumeResponse {})
     }))
@@ -147,9 +147,9 @@ pub(super) fn stats(
     let Some(path) = path else {
         return Err(nowhere(&id));
     };
-    let subject = about(&plugin, &handle);
+    let subject = about(&plugin, &handle, Some(&path));
     Ok(Job::new(subject, Keys::none(), async move |task| {
-        let found = plugin.node.verbs().stats(terms(&task), path).await;
+        let found = plugin.node.verbs().stats(limits(&task), path).await;
         let stats = found.map_err(|error| told(&id, error))?;
         let advertised = &plugin.advertised.node;
         let with_condition = advertised.contains(&NodeCapability::VolumeCondition);
@@ -162,21 +162,43 @@ pub(super) fn expand(
     request: v1::NodeExpandVolumeRequest,
 ) -> Result<Job<v1::NodeExpandVolumeResponse>, Error> {
     let request = NodeExpandRequest::try_from(request)?;
+    let subject = Subject {
+        size: request.size.required(),
+        ..about(plugin, &request.volume, request.path.as_ref())
+    };
     let (verbs, id) = (plugin.node.verbs().clone(), request.volume.on_node());
     let allowed = request.capability.as_ref();
     allowed.map_or(Ok(()), |capability| plugin.node.allow(capability))?;
-    let keys = Keys::none().and(&HERE, Object::OnNode(id.clone()), Hold::Exclusive);
-    let subject = about(plugin, &request.volume);
+    let mut keys = Keys::none().and(&HERE, Object::OnNode(id.clone()), Hold::Exclusive);
     let Some(path) = request.path else {
         return Err(nowhere(&id));
     };
+    // Storage of this node is grown here; the controller of another node could not reach it.
+    let local = plugin
+        .connections
+        .only()
+        .filter(|connection| connection.can().expand == Expansion::Node);
+    if let Some(connection) = &local {
+        keys = keys.and(
+            connection.scope(),
+            Object::Volume(id.clone()),
+            Hold::Exclusive,
+        );
+    }
+    let size = request.size;
     let wanted = node::ExpandRequest {
         path,
         required: request.size.required(),
     };
     Ok(Job::new(subject, keys, async move |task| {
-        let grown = verbs.expand(terms(&task), wanted).await;
-        let capacity = grown.map_err(|error| told(&id, error))?;
+        let mut expanded = None;
+        if let Some(connection) = &local {
+            let growth = connection.driver().expand_volume(&task.call, &id, size);
+            let grown = task.ask(connection, "expand_volume", growth).await?;
+            expanded = Some(grown.capacity);
+        }
+        let grown = verbs.expand(limits(&task), wanted).await;
+        let capacity = grown.map_err(|error| told(&id, error))?.or(expanded);
         Ok(v1::NodeExpandVolumeResponse {
             capacity_bytes: capacity.map_or(0, encode::bytes),
         })
@@ -228,16 +250,20 @@ fn at_target(id: &VolumeId, path: &AbsolutePath, volume: Hold) -> Keys {
         .and(&HERE, Object::OnNode(id.clone()), volume)
 }
 
-fn about(plugin: &Plugin, volume: &VolumeHandle) -> Subject {
-    Subject {
+/// A call about a volume at a path. It is recorded at once: refusals name it, too.
+fn about(plugin: &Plugin, volume: &VolumeHandle, path: Option<&AbsolutePath>) -> Subject {
+    let subject = Subject {
         connection: plugin.connections.name_of(volume).text().clone(),
         volume: Some(volume.as_str().to_owned()),
-        snapshot: None,
-    }
+        path: path.map(ToString::to_string),
+        ..Subject::default()
+    };
+    subject.record();
+    subject
 }
 
-fn terms(task: &Task) -> Terms {
-    Terms::until(task.call.deadline()).holding(task.guard())
+fn limits(task: &Task) -> Limits {
+    Limits::until(task.call.deadline()).holding(task.guard())
 }
 
 /// An error of a verb, told about the volume.

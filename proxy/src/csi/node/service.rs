@@ -19,7 +19,7 @@ use driver_core::volume::Secrets;
 use driver_core::{Driver, Error, VolumeId};
 use driver_node_manual::NodeManual;
 use node_utils::kernel::Kernel;
-use node_utils::node::NodeConfig;
+use node_utils::node::{NodeConfig, OrchestratorDirs};
 use node_utils::{Node, Tools};
 use secrecy::ExposeSecret;
 
@@ -80,6 +80,11 @@ impl NodeService {
             judge,
             node,
         }
+    }
+
+    /// Sets the folders in which the orchestrator asks for volumes.
+    pub(crate) fn use_dirs(&mut self, dirs: OrchestratorDirs) {
+        self.node = self.node.with_dirs(dirs);
     }
 
     /// The verbs, with the options of the node's own configuration.
@@ -150,14 +155,19 @@ impl NodeService {
     }
 
     /// How a volume is reached: from its context, or from the configuration where the orchestrator
-    /// sent none.
+    /// sent none. A context that the orchestrator sent has to be one that the driver of this process writes:
+    /// whoever may create a `PersistentVolume` chooses its text.
     pub(crate) fn attachment(
         &self,
         id: &VolumeId,
-        context: &VolumeContext,
+        sent: &VolumeContext,
     ) -> Result<Attachment, Error> {
-        Attachment::parse(self.context_of(id, context))
-            .map_err(|error| Error::invalid(format!("volume `{id}`")).because(error))
+        let attachment = Attachment::parse(self.context_of(id, sent))
+            .map_err(|error| Error::invalid(format!("volume `{id}`")).because(error))?;
+        if !sent.is_empty() {
+            self.judge.check_attachment(id, &attachment)?;
+        }
+        Ok(attachment)
     }
 
     /// A capability as the node has to serve it: a group counts only where it was advertised.

@@ -1,14 +1,21 @@
 //! What the Node service decides before the node's verbs are asked, and how it tells their errors.
 
+use csi_proto::v1::controller_server::Controller as _;
 use csi_proto::v1::volume_capability::{
     AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode,
 };
+use driver_core::NodeId;
+use driver_core::config::{Document, NoEnvironment};
 use driver_core::text::MAX_MAP;
+use node_utils::Tools;
 use tonic::Code;
 
 use super::*;
+use crate::app::{App, Environment};
+use crate::csi::controller::ControllerHandler;
+use crate::csi::spec_version::CsiVersion;
 use crate::testing::log::{heard, listen};
-use crate::testing::{Memory, plugin};
+use crate::testing::{Memory, plugin, serve};
 
 const CONFIG: &str = "driver: memory";
 
@@ -165,7 +172,7 @@ async fn mount_flags_of_a_secret_that_have_no_effect_are_said_to_have_none() {
     let line = text.lines().find(|l| l.contains("stage secret"));
     let line = line.expect("a line about them");
     assert!(
-        line.contains("no effect") && line.contains("dropped=2"),
+        line.contains("ignored") && line.contains("dropped=2"),
         "{line}"
     );
     assert!(line.contains("volume=v"), "{line}");
@@ -183,6 +190,7 @@ async fn publishing_what_was_not_staged_is_a_precondition_and_not_a_missing_fiel
         volume_context: staged.volume_context,
         ..Default::default()
     };
+    listen();
     let reply = service(CONFIG)
         .node_publish_volume(Request::new(request.clone()))
         .await;
@@ -190,6 +198,17 @@ async fn publishing_what_was_not_staged_is_a_precondition_and_not_a_missing_fiel
         reply.expect_err("no staging path").code(),
         Code::FailedPrecondition
     );
+    let text = heard();
+    let line = text.lines().find(|line| line.contains("was refused"));
+    let line = line.expect("a pod waits for it");
+    for part in [
+        "WARN",
+        "NodePublishVolume was refused",
+        "volume=v",
+        "/target",
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
     let request = v1::NodePublishVolumeRequest {
         staging_target_path: staged.staging_target_path,
         ..request
@@ -271,6 +290,64 @@ async fn a_way_of_use_that_the_driver_lacks_is_refused_when_a_volume_grows() {
         reply.expect_err("a raw device").code(),
         Code::InvalidArgument
     );
+}
+
+#[tokio::test]
+async fn storage_of_the_node_is_grown_by_the_node() {
+    let dir = tempfile::tempdir().expect("folder");
+    let base = dir.path().display();
+    let yaml = format!(
+        "{{driver: local-hostpath, local-hostpath: {{shareBasePath: {base}, controllerBasePath: {base}}}}}"
+    );
+    let plugin = local(&yaml);
+    let controller = ControllerHandler(plugin.clone());
+    let create = v1::CreateVolumeRequest {
+        name: "v".into(),
+        capacity_range: Some(range(1 << 20)),
+        volume_capabilities: vec![mounted()],
+        ..Default::default()
+    };
+    let made = controller.create_volume(Request::new(create)).await;
+    let volume = made.expect("made").into_inner().volume.expect("volume");
+    let expand = v1::NodeExpandVolumeRequest {
+        volume_id: volume.volume_id.clone(),
+        volume_path: dir.path().join("target").display().to_string(),
+        capacity_range: Some(range(1 << 30)),
+        ..Default::default()
+    };
+    // Nothing is mounted here, which needs root; the size is written before that is looked at.
+    let reply = NodeHandler(plugin)
+        .node_expand_volume(Request::new(expand))
+        .await;
+    assert_eq!(reply.expect_err("nothing mounted").code(), Code::NotFound);
+    let get = v1::ControllerGetVolumeRequest {
+        volume_id: volume.volume_id,
+    };
+    let found = controller.controller_get_volume(Request::new(get)).await;
+    let found = found.expect("found").into_inner().volume.expect("volume");
+    assert_eq!(found.capacity_bytes, 1 << 30);
+}
+
+fn range(bytes: i64) -> v1::CapacityRange {
+    v1::CapacityRange {
+        required_bytes: bytes,
+        limit_bytes: 0,
+    }
+}
+
+/// A process with that configuration.
+fn local(yaml: &str) -> Arc<Plugin> {
+    let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
+    let at = Environment {
+        node: NodeId::parse("node-1").expect("node"),
+        version: CsiVersion::NEWEST,
+        tools: Tools::of_this_machine(),
+        modes: None,
+    };
+    let (_, app) = App::open(document, &at)
+        .map_err(|refused| refused.error)
+        .expect("app");
+    serve(app)
 }
 
 #[tokio::test]

@@ -1,11 +1,11 @@
 //! Which kinds of drivers there are, and what is said about a name that is none of them.
 
 use driver_core::config::ConfigError;
-use driver_directory::LocalHostpath;
+use driver_directory::DirectoryKind;
 use driver_node_manual::NodeManual;
 
 /// Drivers of democratic-csi that this build does not have.
-pub(super) const NOT_YET: [&str; 26] = [
+pub(super) const NOT_YET: [&str; 23] = [
     "containerd-oci-ephemeral-inline",
     "freenas-api-iscsi",
     "freenas-api-nfs",
@@ -15,10 +15,7 @@ pub(super) const NOT_YET: [&str; 26] = [
     "freenas-nfs",
     "freenas-nvmeof",
     "freenas-smb",
-    "lustre-client",
-    "nfs-client",
     "objectivefs",
-    "smb-client",
     "synology-iscsi",
     "synology-nfs",
     "synology-smb",
@@ -54,11 +51,11 @@ pub(crate) const SECTIONS: [&str; 11] = [
 ];
 
 /// The drivers that this build has.
-pub(crate) const BUILT: [&str; 8] = {
+pub(crate) const BUILT: [&str; 11] = {
     let [nfs, smb, iscsi, nvmeof] = driver_zfs_generic::KINDS;
     let [dataset, zvol] = driver_zfs_local::KINDS;
     [
-        LocalHostpath::KIND,
+        DirectoryKind::LocalHostpath.name(),
         NodeManual::KIND,
         nfs,
         smb,
@@ -66,6 +63,9 @@ pub(crate) const BUILT: [&str; 8] = {
         nvmeof,
         dataset,
         zvol,
+        DirectoryKind::NfsClient.name(),
+        DirectoryKind::SmbClient.name(),
+        DirectoryKind::LustreClient.name(),
     ]
 };
 
@@ -109,6 +109,12 @@ pub(crate) fn least(kind: &str) -> String {
         "local-hostpath" => {
             return format!(
                 "{{driver: {kind}, local-hostpath: {{shareBasePath: /x, controllerBasePath: /x}}}}"
+            );
+        }
+        "nfs-client" | "smb-client" | "lustre-client" => {
+            let section = kind.trim_end_matches("-client");
+            return format!(
+                "driver: {kind}\n{section}: {{shareHost: nas.example, shareBasePath: /x, controllerBasePath: /x}}\n"
             );
         }
         "node-manual" => return format!("driver: {kind}"),

@@ -214,10 +214,6 @@ impl Driver for Told {
         "told"
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::NONE
-    }
-
     fn access_rules(&self) -> AccessRules {
         AccessRules::filesystem(&[])
     }
@@ -232,6 +228,10 @@ impl Driver for Told {
 
     async fn probe(&self, _: &Call) -> Vec<Error> {
         Vec::new()
+    }
+
+    fn makes_volumes(&self) -> bool {
+        false
     }
 
     async fn create_volume(

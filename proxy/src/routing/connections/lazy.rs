@@ -2,7 +2,7 @@
 //!
 //! A driver that nobody used for a while is let go, with its sessions and its memory, and built
 //! again by the next call. Building touches no backend, but may read files that hang: it is done on a
-//! thread own_thread, once for all that wait, and nobody waits long.
+//! thread `own_thread`, once for all that wait, and nobody waits long.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

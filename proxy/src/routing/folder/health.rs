@@ -8,9 +8,11 @@ use driver_core::Call;
 use futures_util::FutureExt;
 use node_utils::blocking::is_for_lack_of_threads;
 use tokio::sync::Semaphore;
-use tracing::{info, warn};
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{field, info, warn};
 
 use super::states::{Health, States, Turn};
+use super::usage::Schedule;
 use crate::routing::connection::Connection;
 use crate::routing::connections::{ConnectionName, Connections, LazyConnection};
 use crate::rpc::status;
@@ -30,6 +32,7 @@ const AT_ONCE: usize = 16;
 pub(super) struct Rounds {
     room: Arc<Semaphore>,
     last: Option<ConnectionName>,
+    usage: Option<Schedule>,
 }
 
 /// Everything about asking one.
@@ -40,6 +43,24 @@ struct Question {
     connections: Connections,
     states: States,
     metrics: Metrics,
+    usage: Option<Schedule>,
+}
+
+/// Asks the connections of a process whose connections never change, until what is returned is dropped.
+pub(crate) fn watch_one(
+    connections: &Connections,
+    states: &States,
+    metrics: &Metrics,
+    measure: bool,
+) -> AbortOnDropHandle<()> {
+    let (connections, states, metrics) = (connections.clone(), states.clone(), metrics.clone());
+    let mut rounds = Rounds::default().measuring(measure);
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        loop {
+            rounds.ask(&connections, &states, &metrics);
+            tokio::time::sleep(EVERY).await;
+        }
+    }))
 }
 
 // === impl Rounds ===
@@ -49,11 +70,18 @@ impl Default for Rounds {
         Self {
             room: Arc::new(Semaphore::new(AT_ONCE)),
             last: None,
+            usage: None,
         }
     }
 }
 
 impl Rounds {
+    /// The same, which also measures what lies on the storage if that is wanted.
+    pub(super) fn measuring(mut self, measure: bool) -> Self {
+        self.usage = measure.then(Schedule::default);
+        self
+    }
+
     /// Asks those that are due, after the one that was asked last, and returns at once. Drivers that
     /// nobody uses are left alone, and those that have not answered the question before.
     pub(super) fn ask(&mut self, connections: &Connections, states: &States, metrics: &Metrics) {
@@ -79,6 +107,7 @@ impl Rounds {
                 connections: connections.clone(),
                 states: states.clone(),
                 metrics: metrics.clone(),
+                usage: self.usage.clone(),
             };
             tokio::spawn(async move {
                 question.put_by(turn).await;
@@ -106,7 +135,12 @@ impl Question {
             Err(_) => Some(Health::Bad(format!("no answer within {PATIENCE:?}"))),
         };
         match health {
-            Some(health) => self.tell(&health),
+            Some(health) => {
+                self.tell(&health);
+                if let (Health::Good, Some(usage)) = (&health, &self.usage) {
+                    usage.measure(&self.connection, &self.metrics).await;
+                }
+            }
             None => self.left_out(),
         }
     }
@@ -150,11 +184,23 @@ async fn of(connection: &Connection) -> Option<Health> {
 
 const DEFECT: &str = "met a defect of this program";
 
-fn tell(connection: &ConnectionName, before: Health, now: &Health) {
+fn tell(name: &ConnectionName, before: Health, now: &Health) {
+    let connection = name.is_named().then(|| field::display(name));
     match (before, now) {
-        (Health::Bad(_), Health::Good) => info!(%connection, "its storage can be used again"),
+        (Health::Bad(_), Health::Good) => {
+            info!(
+                connection,
+                "the storage of the connection can be used again"
+            );
+        }
         (Health::Bad(before), Health::Bad(why)) if before == *why => {}
-        (_, Health::Bad(why)) => warn!(%connection, error = why, "its storage cannot be used"),
+        (_, Health::Bad(why)) => {
+            warn!(
+                connection,
+                error = why,
+                "the storage of the connection cannot be used"
+            );
+        }
         _ => {}
     }
 }

@@ -130,9 +130,10 @@ async fn a_zfs_host_stands_beside_directories_of_the_node_and_volumes_made_by_ha
         ("hand", "node-manual"),
         ("nas", "zfs-generic-nfs"),
     ] {
-        let info = format!("connection_info{{connection=\"{name}\",driver=\"{kind}\"}} 1");
+        let info =
+            format!("omnibus_csi_connection_info{{connection=\"{name}\",driver=\"{kind}\"}} 1");
         assert!(place.counts(&info), "{info}");
-        let valid = format!("connection_config_valid{{connection=\"{name}\"}} 1");
+        let valid = format!("omnibus_csi_connection_config_valid{{connection=\"{name}\"}} 1");
         assert!(place.counts(&valid), "{valid}");
     }
     assert_eq!(place.base("nas"), place.base("twin"));
@@ -151,8 +152,10 @@ async fn files_are_served_swapped_and_gone_and_a_bad_one_keeps_the_last_good_one
     place.write("a.yaml", &hostpath("/one")).await;
     place.write("b.yaml", &hostpath("/other")).await;
     assert!(place.base("a").expect("served").ends_with("/one"));
-    assert!(place.counts("connections 2"));
-    assert!(place.counts("connection_info{connection=\"a\",driver=\"local-hostpath\"} 1"));
+    assert!(place.counts("omnibus_csi_connections 2"));
+    assert!(
+        place.counts("omnibus_csi_connection_info{connection=\"a\",driver=\"local-hostpath\"} 1")
+    );
     let other = VolumeHandle::parse("v:b/x").expect("a handle");
     let (before, _) = place.connections.of_volume(&other).expect("served");
 
@@ -173,12 +176,12 @@ async fn files_are_served_swapped_and_gone_and_a_bad_one_keeps_the_last_good_one
             "{bad}"
         );
         assert!(
-            place.counts("connection_config_valid{connection=\"a\"} 0"),
+            place.counts("omnibus_csi_connection_config_valid{connection=\"a\"} 0"),
             "{bad}"
         );
     }
     place.write("a.yaml", &hostpath("/three")).await;
-    assert!(place.counts("connection_config_valid{connection=\"a\"} 1"));
+    assert!(place.counts("omnibus_csi_connection_config_valid{connection=\"a\"} 1"));
     assert!(place.base("a").expect("served").ends_with("/three"));
 
     let (after, _) = place.connections.of_volume(&other).expect("served");
@@ -268,7 +271,7 @@ async fn who_asks_for_a_connection_whose_file_never_could_be_used_is_told_why() 
         "{}",
         error.chain()
     );
-    assert!(place.connections.is_empty() && place.counts("connections 0"));
+    assert!(place.connections.is_empty() && place.counts("omnibus_csi_connections 0"));
     place.write("a.yaml", &hostpath("/one")).await;
     assert!(place.base("a").is_some());
 }
@@ -441,7 +444,7 @@ async fn of_a_folder_that_could_never_be_read_nothing_is_said_not_to_exist() {
     let dir = place.dir.path().to_owned();
     fs::remove_dir(&dir).expect("removed");
     place.watch.first().await;
-    assert!(place.counts("connection_folders_unread 1"));
+    assert!(place.counts("omnibus_csi_connection_folders_unread 1"));
     let told = |place: &Place| {
         let handle = VolumeHandle::parse("v:a/x").expect("a handle");
         let error = place.connections.of_volume(&handle).expect_err("no file");
@@ -453,7 +456,7 @@ async fn of_a_folder_that_could_never_be_read_nothing_is_said_not_to_exist() {
     place.looks().await;
     assert!(told(&place).contains("does not exist"), "{}", told(&place));
     assert!(place.connections.unknown().is_none());
-    assert!(place.counts("connection_folders_unread 0"));
+    assert!(place.counts("omnibus_csi_connection_folders_unread 0"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -52,6 +52,13 @@ impl Watch {
         }
     }
 
+    /// The same, which also measures what lies on the storage of each connection if that is wanted.
+    #[must_use]
+    pub fn measuring(mut self, measure: bool) -> Self {
+        self.rounds = self.rounds.measuring(measure);
+        self
+    }
+
     /// Serves what is there already. A folder, or a file, that hangs is waited for no longer than
     /// this; whoever asks for what it has is told so.
     pub async fn first(&mut self) {

@@ -4,6 +4,7 @@
 //! A path that is taken is never taken over from a living server, nor from what is no socket.
 //! compat: "Command line".
 
+use std::fmt;
 use std::fs::{self, Permissions};
 use std::io;
 use std::net::SocketAddr;
@@ -62,6 +63,9 @@ pub enum ListenReason {
     /// Somebody answers there.
     #[error("another server answers there; stop it first, or give each its own socket")]
     InUse,
+    /// Another process listens there.
+    #[error("another process listens there; stop it, or choose another port")]
+    PortInUse,
     /// Not ours to remove.
     #[error("what has that name is not a socket, so it is not removed; move it out of the way")]
     NotASocket,
@@ -74,6 +78,22 @@ pub enum ListenReason {
     /// The system refuses.
     #[error("the system refuses")]
     Io(#[from] io::Error),
+}
+
+// === impl ListenError ===
+
+impl ListenError {
+    /// That a TCP address cannot be listened on.
+    pub fn on(address: impl fmt::Display, error: io::Error) -> Self {
+        let reason = match error.kind() {
+            io::ErrorKind::AddrInUse => ListenReason::PortInUse,
+            _ => ListenReason::Io(error),
+        };
+        Self {
+            place: address.to_string(),
+            reason,
+        }
+    }
 }
 
 // === impl Bound ===
@@ -172,14 +192,7 @@ pub async fn listen_tcp(tcp: &Tcp) -> Result<TcpListener, ListenError> {
     let Tcp { host, port } = tcp;
     TcpListener::bind((host.as_str(), *port))
         .await
-        .map_err(|error| {
-            let place = format!("{}:{port}", host.escape_debug());
-            let reason = match error.kind() {
-                io::ErrorKind::AddrInUse => ListenReason::InUse,
-                _ => ListenReason::Io(error),
-            };
-            ListenError { place, reason }
-        })
+        .map_err(|error| ListenError::on(format_args!("{}:{port}", host.escape_debug()), error))
 }
 
 /// Whether everybody who reaches the host reaches the listener.

@@ -107,11 +107,11 @@ async fn health_is_answered_and_reflection_knows_csi_in_both_versions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_cannot_be_taken_is_no_busy_loop_and_no_end() {
+async fn a_connection_that_cannot_be_accepted_causes_no_busy_loop_and_does_not_end_the_server() {
     let begun = tokio::time::Instant::now();
     let refused = || Err(io::Error::from_raw_os_error(24));
     let incoming = tokio_stream::iter([refused(), refused(), Ok(1), Ok(2)]);
-    let taken: Vec<_> = patient(incoming).collect().await;
+    let taken: Vec<_> = accepted(incoming).collect().await;
     assert_eq!(begun.elapsed(), 2 * PAUSE);
     assert!(
         matches!(taken[..], [Err(_), Err(_), Ok(1), Ok(2)]),

@@ -10,11 +10,11 @@ use crate::rpc::status::is_unprintable;
 /// Every field that may stand in a log. What is not here is dropped, not masked: it may be a
 /// request, and a request may hold anything.
 pub(super) const ALLOWED: &[&str] = &[
-    "abandoned",
     "address",
     "base",
     "because",
     "bytes",
+    "claim",
     "code",
     "command",
     "connection",
@@ -52,6 +52,7 @@ pub(super) const ALLOWED: &[&str] = &[
     "place",
     "portal",
     "portals",
+    "records",
     "request_id",
     "routes",
     "rpc",
@@ -60,10 +61,12 @@ pub(super) const ALLOWED: &[&str] = &[
     "shared",
     "shows",
     "signal",
+    "size",
     "snapshot",
     "socket",
     "source",
     "steps",
+    "suppressed",
     "target",
     "target_path",
     "to",

@@ -20,6 +20,9 @@ pub(super) struct OfConnections {
     healthy: Family<Of, Gauge>,
     loads: Family<Load, Counter>,
     folders_unread: Gauge,
+    available: Family<Of, Gauge>,
+    volumes: Family<Of, Gauge>,
+    orphans: Family<Of, Gauge>,
     gone: Mutex<BTreeSet<Arc<str>>>,
 }
 
@@ -43,39 +46,62 @@ struct Load {
     outcome: &'static str,
 }
 
+/// What is measured on the storage of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Usage {
+    Available,
+    Volumes,
+    Orphans,
+}
+
 // === impl OfConnections ===
 
 impl OfConnections {
     pub(super) fn register(&self, to: &mut Registry) {
         to.register(
-            "connections",
+            "omnibus_csi_connections",
             "Connections that are served",
             self.served.clone(),
         );
         to.register(
-            "connection_info",
+            "omnibus_csi_connection_info",
             "Which driver a connection has",
             self.kinds.clone(),
         );
         to.register(
-            "connection_config_valid",
+            "omnibus_csi_connection_config_valid",
             "Whether the file of a connection can be used as it is now",
             self.valid.clone(),
         );
         to.register(
-            "connection_healthy",
+            "omnibus_csi_connection_healthy",
             "Whether the storage of a connection could be used when it was last asked",
             self.healthy.clone(),
         );
         to.register(
-            "connection_loads",
+            "omnibus_csi_connection_loads",
             "Files of connections that were read because they had changed",
             self.loads.clone(),
         );
         to.register(
-            "connection_folders_unread",
+            "omnibus_csi_connection_folders_unread",
             "Folders of connections that cannot be read now",
             self.folders_unread.clone(),
+        );
+        to.register(
+            "omnibus_csi_connection_available_bytes",
+            "Free space for new volumes on the storage of a connection, measured every five minutes",
+            self.available.clone(),
+        );
+        to.register(
+            "omnibus_csi_connection_volumes",
+            "Volumes on the storage of a connection, counted every five minutes",
+            self.volumes.clone(),
+        );
+        to.register(
+            "omnibus_csi_connection_orphans",
+            "Orphans on the storage of a connection that are older than a day, counted every hour",
+            self.orphans.clone(),
         );
     }
 }
@@ -174,8 +200,29 @@ impl Metrics {
 
     /// Nobody asks the storage of a connection any more.
     pub(crate) fn connection_unasked(&self, connection: &Arc<str>) {
-        let healthy = &self.inner.connections.healthy;
-        healthy.remove(&Of::new(connection));
+        let all = &self.inner.connections;
+        for family in [&all.healthy, &all.available, &all.volumes, &all.orphans] {
+            family.remove(&Of::new(connection));
+        }
+    }
+
+    /// Free space, volumes or orphans were measured, or could not be.
+    pub(crate) fn connection_usage(&self, connection: &Arc<str>, usage: Usage, value: Option<u64>) {
+        let all = &self.inner.connections;
+        let family = match usage {
+            Usage::Available => &all.available,
+            Usage::Volumes => &all.volumes,
+            Usage::Orphans => &all.orphans,
+        };
+        let of = Of::new(connection);
+        match value {
+            // A connection that is gone has no series.
+            Some(value) if !all.gone().contains(connection) => {
+                let value = i64::try_from(value).unwrap_or(i64::MAX);
+                family.get_or_create(&of).set(value);
+            }
+            _ => drop(family.remove(&of)),
+        }
     }
 
     /// So many folders cannot be read.
@@ -195,7 +242,9 @@ impl Metrics {
         drop(gone);
         all.kinds.remove(&Kind::new(connection, driver));
         all.valid.remove(&Of::new(connection));
-        all.healthy.remove(&Of::new(connection));
+        for family in [&all.healthy, &all.available, &all.volumes, &all.orphans] {
+            family.remove(&Of::new(connection));
+        }
         for outcome in [DONE, REFUSED] {
             all.loads.remove(&Load::new(connection, outcome));
         }

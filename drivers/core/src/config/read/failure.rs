@@ -81,6 +81,11 @@ impl de::Error for ReadError {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        // Of a type of ours only its name is known, which means nothing to a user.
+        let expected = match expected.to_string() {
+            name if name.starts_with("struct ") => "a section with keys".to_owned(),
+            other => other,
+        };
         Self::new(format!("expected {expected}, found {}", sort(found)))
     }
 

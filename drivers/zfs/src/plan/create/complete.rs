@@ -233,9 +233,7 @@ impl<E: Export> Create<'_, E> {
         }
         let established = acts.is_empty();
         plan.steps.extend(acts);
-        if !complete {
-            plan.steps.extend(self.marked(pool, status, established)?);
-        } else {
+        if complete {
             let mut properties = self.moved(dataset, pool, status)?;
             properties.extend(Some(success()).filter(|mark| !own(mark)));
             if !properties.is_empty() {
@@ -244,6 +242,8 @@ impl<E: Export> Create<'_, E> {
                     properties,
                 });
             }
+        } else {
+            plan.steps.extend(self.marked(pool, status, established)?);
         }
         if !plan.is_empty() {
             self.export_ref.guard(&mut plan, dataset);

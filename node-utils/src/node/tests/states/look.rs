@@ -33,7 +33,7 @@ impl Look {
         let table = MountTable::read().expect("table");
         let shows_device = table.layers(&block).count() > 0;
         let mut names: Vec<_> = bench
-            .shelf
+            .storage
             .attached()
             .into_iter()
             .map(|(name, _)| name)
@@ -90,7 +90,7 @@ fn name(bench: &Bench, entry: &MountEntry<'_>) -> String {
             return format!("{what}{deleted}{}", read_only(entry));
         }
     }
-    for (volume, device) in bench.shelf.attached() {
+    for (volume, device) in bench.storage.attached() {
         let what = match &*volume {
             "one" => "the volume",
             "gone" => "the device that is gone",

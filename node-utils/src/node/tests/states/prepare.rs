@@ -108,16 +108,16 @@ states! {
         gone(b)
     };
     Filesystem, "the volume does not exist on the storage" => |b| {
-        fs::remove_file(b.shelf.file("one")).expect("remove");
+        fs::remove_file(b.storage.file("one")).expect("remove");
         none()
     };
     Filesystem, "the storage fails after the device has come" => |b| {
-        b.shelf.fails_after_attach.store(true, Ordering::Relaxed);
+        b.storage.fails_after_attach.store(true, Ordering::Relaxed);
         none()
     };
     Filesystem, "published; the device is read by another process" => |b| {
         after(b, Volume::Filesystem, &[Verb::Stage, Verb::Publish]);
-        let node = b.shelf.device("one").node(&Kernel::here());
+        let node = b.storage.device("one").node(&Kernel::here());
         Box::new(fs::File::open(node).expect("open"))
     };
 
@@ -132,13 +132,13 @@ states! {
         after(b, Volume::Raw, &[Verb::Stage]);
         file_of(b, "k/t", "");
         let label = crate::loops::Label::of(&b.text("k/t"));
-        Loop::over(&Kernel::here(), &b.shelf.device("one"), &label).expect("face");
+        Loop::over(&Kernel::here(), &b.storage.device("one"), &label).expect("face");
         none()
     };
     Raw, "staged four times, published twice, by an older driver" => |b| {
         after(b, Volume::Raw, &[Verb::Stage]);
         file_of(b, "k/t", "");
-        let node = b.shelf.device("one").node(&Kernel::here());
+        let node = b.storage.device("one").node(&Kernel::here());
         for (count, path) in [(3, "k/s/block_device"), (2, "k/t")] {
             for _ in 0..count {
                 bind_plainly(&node, &b.path(path));
@@ -165,7 +165,7 @@ states! {
         after(b, Volume::Raw, &[Verb::Stage]);
         attach(b, "two");
         file_of(b, "k/t", "");
-        bind_plainly(&b.shelf.device("two").node(&Kernel::here()), &b.path("k/t"));
+        bind_plainly(&b.storage.device("two").node(&Kernel::here()), &b.path("k/t"));
         none()
     };
     Raw, "staged and published; the device is gone" => |b| {
@@ -257,9 +257,9 @@ fn dead(bench: &Bench, path: &str) -> Box<dyn Any> {
 }
 
 fn attach(bench: &Bench, volume: &str) -> Box<dyn Any> {
-    let attachment = Shelf::attachment(volume);
+    let attachment = LoopStorage::attachment(volume);
     let secrets = StageSecrets::default();
-    let attached = bench.run(bench.shelf.attach(&attachment, &secrets, Instant::now()));
+    let attached = bench.run(bench.storage.attach(&attachment, &secrets, Instant::now()));
     attached.expect("attach");
     none()
 }
@@ -267,7 +267,10 @@ fn attach(bench: &Bench, volume: &str) -> Box<dyn Any> {
 fn record(bench: &Bench) -> Box<dyn Any> {
     dir(bench, "k/s");
     let place = Place::open(&bench.path("k/s")).expect("open");
-    let facts = bench.shelf.facts(&Shelf::attachment("one")).expect("facts");
+    let facts = bench
+        .storage
+        .facts(&LoopStorage::attachment("one"))
+        .expect("facts");
     assert!(super::super::super::record::add(&place, &facts).expect("record"));
     none()
 }
@@ -288,7 +291,7 @@ fn without_record(bench: &Bench, path: &str) {
 
 fn other_device(bench: &Bench) -> Box<dyn Any> {
     let request = StageRequest {
-        attachment: Shelf::attachment("two"),
+        attachment: LoopStorage::attachment("two"),
         ..stage_request(bench, Volume::Filesystem)
     };
     bench.run(bench.node.stage(soon(), request)).expect("stage");
@@ -296,7 +299,7 @@ fn other_device(bench: &Bench) -> Box<dyn Any> {
 }
 
 fn make(bench: &Bench, volume: &str, program: &'static str) -> Box<dyn Any> {
-    let file = bench.shelf.file(volume);
+    let file = bench.storage.file(volume);
     let command = exec::Command::new(exec::Program::constant(program))
         .arg("-q")
         .arg(file.to_str().expect("text"));
@@ -309,7 +312,7 @@ fn write(bench: &Bench, volume: &str, at: u64, bytes: &[u8]) -> Box<dyn Any> {
     use std::os::unix::fs::FileExt as _;
     let file = fs::File::options()
         .write(true)
-        .open(bench.shelf.file(volume));
+        .open(bench.storage.file(volume));
     file.expect("volume")
         .write_all_at(bytes, at)
         .expect("write");
@@ -335,8 +338,8 @@ fn own_filesystem(bench: &Bench) {
 /// The device of the volume disappears and the volume would come back as another one: a loop device
 /// cannot be taken away while it is mounted, so it is hidden.
 fn gone(bench: &Bench) -> Box<dyn Any> {
-    let lost = bench.shelf.device("one");
-    let (file, aside) = (bench.shelf.file("one"), bench.shelf.file("gone"));
+    let lost = bench.storage.device("one");
+    let (file, aside) = (bench.storage.file("one"), bench.storage.file("gone"));
     fs::rename(&file, &aside).expect("rename");
     fs::copy(&aside, &file).expect("copy");
     let root = bench.path("blind");
@@ -360,7 +363,7 @@ fn gone(bench: &Bench) -> Box<dyn Any> {
     }
     let runner = Counted(Arc::clone(&bench.children), exec::Local::new());
     let tools = Tools::all_through(Arc::new(runner));
-    let storage = Box::new(bench.shelf.clone());
+    let storage = Box::new(bench.storage.clone());
     let blind = Node::with(NodeConfig::default(), tools, Kernel::at(&root), storage);
     assert!(bench.blind.set(blind).is_ok());
     none()
@@ -368,7 +371,7 @@ fn gone(bench: &Bench) -> Box<dyn Any> {
 
 /// Lets ext4 find an error, after which it is read-only.
 fn give_up(bench: &Bench) -> Box<dyn Any> {
-    let name = bench.shelf.device("one").name().to_owned();
+    let name = bench.storage.device("one").name().to_owned();
     let command = exec::Command::new(exec::Program::constant("mount"))
         .arg("-o")
         .arg("remount,errors=remount-ro")

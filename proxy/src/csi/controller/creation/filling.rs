@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use driver_core::flow::{Bookmark, CopyTag, Form, Measure, Outflow, Stream};
+use driver_core::transfer::{Bookmark, CopyTag, ExportInfo, ExportStream, Stream, TransferFormat};
 use driver_core::{Call, CreateVolume, Elsewhere, Error, Source, Volume};
 use tracing::{info, warn};
 
@@ -29,7 +29,7 @@ pub(super) struct Filling {
 /// A source on its own account: what it does is asked, counted and explained as that of its connection.
 #[derive(Debug)]
 struct Drawn<'a> {
-    inner: Box<dyn Outflow + 'a>,
+    inner: Box<dyn ExportStream + 'a>,
     home: &'a Connection,
     task: &'a Task,
 }
@@ -112,13 +112,17 @@ impl Filling {
 
     /// Refuses what has no way to `target`.
     fn check_forms(&self, target: &Connection) -> Result<(), Error> {
-        let (gives, takes) = (self.home.driver().gives(), target.driver().takes());
+        let (gives, takes) = (
+            self.home.driver().export_formats(),
+            target.driver().import_formats(),
+        );
         if gives.iter().any(|form| takes.contains(form)) {
             return Ok(());
         }
         let (here, there) = (self.home.name(), target.name());
         let elsewhere = format!("the source is in another connection, `{here}`");
-        let all = |forms: &[Form], block| forms.iter().all(|form| form.is_block() == block);
+        let all =
+            |forms: &[TransferFormat], block| forms.iter().all(|form| form.is_block() == block);
         let why = if gives.is_empty() {
             format!(
                 "and its driver, `{}`, gives nothing away",
@@ -132,8 +136,8 @@ impl Filling {
         } else if all(gives, false) && all(takes, true) {
             "which has files, and files cannot become a disk".to_owned()
         } else {
-            let listed = |forms: &[Form]| {
-                let words: Vec<_> = forms.iter().map(Form::to_string).collect();
+            let listed = |forms: &[TransferFormat]| {
+                let words: Vec<_> = forms.iter().map(TransferFormat::to_string).collect();
                 words.join(" and ")
             };
             let (given, taken) = (listed(gives), listed(takes));
@@ -160,7 +164,7 @@ impl Filling {
             return task.ask_for_copy(connection, "create_volume", made).await;
         }
         let tag = CopyTag::of(connection.volume_handle(&wanted.id));
-        let inner = self.home.driver().outflow(&self.source, &tag);
+        let inner = self.home.driver().export(&self.source, &tag);
         let from = Drawn {
             inner: inner.map_err(|error| self.home.explain(error))?,
             home: &self.home,
@@ -172,7 +176,7 @@ impl Filling {
             source = %self.object(),
             "a copy from another connection"
         );
-        let made = driver.inflow(&task.call, wanted, &from);
+        let made = driver.import(&task.call, wanted, &from);
         let made = task.ask_for_copy(connection, "inflow", made).await?;
         // The volume is whole, and that is what is told: what is left at the source is an orphan there.
         if let Err(error) = from.close(&task.call).await {
@@ -187,9 +191,9 @@ impl Filling {
 }
 
 #[async_trait]
-impl Outflow for Drawn<'_> {
-    async fn measure(&self, call: &Call) -> Result<Measure, Error> {
-        let work = self.inner.measure(call);
+impl ExportStream for Drawn<'_> {
+    async fn info(&self, call: &Call) -> Result<ExportInfo, Error> {
+        let work = self.inner.info(call);
         self.task.ask(self.home, "measure", work).await
     }
 

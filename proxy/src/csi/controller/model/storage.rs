@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use driver_core::contract::fake::{FakeDriver, Verb};
-use driver_core::flow::Form;
+use driver_core::transfer::TransferFormat;
 use driver_core::{
-    Call, Capabilities, Driver, Effect, Error, Kind, PageRequest, Snapshot, SnapshotFilter, Volume,
-    VolumeId,
+    Call, Capabilities, Driver, Effect, Error, Kind, Lister as _, PageRequest, Snapshot,
+    SnapshotFilter, Snapshots as _, Volume, VolumeId,
 };
 use tokio::sync::oneshot;
 
@@ -74,7 +74,7 @@ pub(super) struct Held {
 pub(super) struct Storage {
     identity: String,
     can: Capabilities,
-    forms: &'static [Form],
+    forms: &'static [TransferFormat],
     flaw: Option<Flaw>,
     inner: FakeDriver,
     state: Mutex<State>,
@@ -95,7 +95,11 @@ struct State {
 }
 
 /// The form of what each gives to another one, and takes of it: the first two understand each other.
-pub(super) const FORMS: [Form; 3] = [Form::Tree, Form::Tree, Form::ZfsFilesystem];
+pub(super) const FORMS: [TransferFormat; 3] = [
+    TransferFormat::Tree,
+    TransferFormat::Tree,
+    TransferFormat::ZfsFilesystem,
+];
 
 /// More than any inner work takes, however late it begins.
 const LONG: Duration = Duration::from_hours(1);
@@ -107,7 +111,7 @@ impl Storage {
     pub(super) fn new(at: usize, room: u64, flaw: Option<Flaw>) -> Arc<Self> {
         let can = Capabilities {
             topology: false,
-            ..FakeDriver::new().capabilities()
+            ..(&FakeDriver::new() as &dyn Driver).capabilities()
         };
         let forms = std::slice::from_ref(&FORMS[at]);
         Self::with(&format!("storage {at}"), can, forms, room, flaw)
@@ -121,7 +125,7 @@ impl Storage {
     fn with(
         identity: &str,
         can: Capabilities,
-        forms: &'static [Form],
+        forms: &'static [TransferFormat],
         room: u64,
         flaw: Option<Flaw>,
     ) -> Arc<Self> {

@@ -6,7 +6,6 @@ use std::path::Path;
 use csi_proto::v1::volume_content_source::SnapshotSource;
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{Driver, NodeId};
-use driver_directory::LocalHostpath;
 use driver_zfs::ZfsDriver;
 use driver_zfs::name::DatasetName;
 use driver_zfs::observed::VolumeKind;
@@ -26,7 +25,7 @@ fn directories(base: &Path) -> Arc<dyn Driver> {
     );
     let document = Document::parse(&text, &NoEnvironment).expect("yaml");
     let node = NodeId::parse("node-1").expect("a node");
-    Arc::new(LocalHostpath::from_document(&document, &node).expect("a driver"))
+    Arc::new(driver_directory::from_document(&document, &node, None).expect("a driver"))
 }
 
 /// A host of its own.

@@ -4,10 +4,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use driver_core::flow::{Bookmark, Bytes, CopyTag, Form, Measure, Outflow, Stream};
+use driver_core::transfer::{
+    Bookmark, Bytes, CopyTag, ExportInfo, ExportStream, Stream, TransferFormat,
+};
 use driver_core::{
-    AccessRules, BackendIdentity, Call, Capabilities, CreateVolume, Driver, Error, PageRequest,
-    Parameters, Source, Volume, VolumeId, VolumeName,
+    AccessRules, BackendIdentity, Call, CapacityReporter, CreateVolume, Driver, Error, Expander,
+    Found, Lister, PageRequest, Parameters, Publisher, Snapshots, Source, Transfer, Volume,
+    VolumeId, VolumeName,
 };
 use driver_zfs::observed::VolumeKind;
 
@@ -29,7 +32,7 @@ struct Slow {
 }
 
 #[derive(Debug)]
-struct SlowOutflow<'a>(Box<dyn Outflow + 'a>);
+struct SlowExport<'a>(Box<dyn ExportStream + 'a>);
 
 /// The first piece, again and again, until whoever sends it is out of time.
 #[derive(Debug)]
@@ -43,10 +46,6 @@ struct SlowBytes {
 impl Driver for Slow {
     fn kind(&self) -> &str {
         self.host.kind()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.host.capabilities()
     }
 
     fn access_rules(&self) -> AccessRules {
@@ -73,27 +72,71 @@ impl Driver for Slow {
         self.host.delete_volume(call, id).await
     }
 
-    async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
-        self.host.get_volume(call, id).await
+    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
+        self.host.find_volume(call, id).await
     }
 
-    fn gives(&self) -> &'static [Form] {
-        self.host.gives()
+    fn clones_volumes(&self) -> bool {
+        self.host.clones_volumes()
     }
 
-    fn outflow(&self, source: &Source, tag: &CopyTag) -> Result<Box<dyn Outflow + '_>, Error> {
-        let inner = self.host.outflow(source, tag)?;
-        if self.is_slow.load(Ordering::Relaxed) {
-            return Ok(Box::new(SlowOutflow(inner)));
-        }
-        Ok(inner)
+    fn lister(&self) -> Option<&dyn Lister> {
+        self.host.lister()
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        self.host.snapshots()
+    }
+
+    fn expander(&self) -> Option<&dyn Expander> {
+        self.host.expander()
+    }
+
+    fn capacity_reporter(&self) -> Option<&dyn CapacityReporter> {
+        self.host.capacity_reporter()
+    }
+
+    fn publisher(&self) -> Option<&dyn Publisher> {
+        self.host.publisher()
+    }
+
+    fn transfer(&self) -> Option<&dyn Transfer> {
+        Some(self)
     }
 }
 
 #[async_trait]
-impl Outflow for SlowOutflow<'_> {
-    async fn measure(&self, call: &Call) -> Result<Measure, Error> {
-        self.0.measure(call).await
+impl Transfer for Slow {
+    fn export_formats(&self) -> &'static [TransferFormat] {
+        self.host.export_formats()
+    }
+
+    fn import_formats(&self) -> &'static [TransferFormat] {
+        self.host.import_formats()
+    }
+
+    fn export(&self, source: &Source, tag: &CopyTag) -> Result<Box<dyn ExportStream + '_>, Error> {
+        let inner = self.host.export(source, tag)?;
+        if self.is_slow.load(Ordering::Relaxed) {
+            return Ok(Box::new(SlowExport(inner)));
+        }
+        Ok(inner)
+    }
+
+    async fn import(
+        &self,
+        call: &Call,
+        request: &CreateVolume,
+        from: &dyn ExportStream,
+    ) -> Result<Volume, Error> {
+        self.host.import(call, request, from).await
+    }
+}
+
+#[async_trait]
+impl ExportStream for SlowExport<'_> {
+    async fn info(&self, call: &Call) -> Result<ExportInfo, Error> {
+        self.0.info(call).await
     }
 
     async fn open(&self, call: &Call, from: Option<&Bookmark>) -> Result<Stream, Error> {

@@ -213,3 +213,84 @@ node:
         driver_core::Kind::Invalid
     );
 }
+
+fn context(pairs: &[(&str, &str)]) -> VolumeContext {
+    let pairs = pairs
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+    pairs.collect()
+}
+
+const HOSTPATH: &str = "{driver: local-hostpath, local-hostpath: {shareBasePath: /data/csi, controllerBasePath: \
+                        /data/csi}}";
+
+#[test]
+fn a_directory_is_attached_only_as_that_volume_below_the_base() {
+    let node = open(HOSTPATH).expect("node");
+    let id = VolumeId::parse("pvc-1").expect("id");
+    let at = |path: &str| {
+        let context = context(&[
+            ("node_attach_driver", "hostpath"),
+            ("path", path),
+            // As in the volumes of democratic-csi.
+            ("provisioner_driver", "local-hostpath"),
+        ]);
+        node.attachment(&id, &context).map(drop)
+    };
+    at("/data/csi/v/pvc-1").expect("its own directory");
+    at("/data//csi/v/pvc-1/").expect("the same, spelled otherwise");
+    for path in [
+        "/",
+        "/etc",
+        "/data/csi",
+        "/data/csi/v",
+        "/data/csi/v/pvc-2",
+        "/data/csi/v/pvc-1/below",
+        "/data/csi/s/pvc-1",
+    ] {
+        let error = at(path).expect_err(path);
+        assert_eq!(error.kind(), driver_core::Kind::Invalid, "{path}");
+        let advice = error.advice().expect("advice");
+        assert!(advice.contains("/data/csi/v/pvc-1"), "{advice}");
+    }
+}
+
+#[test]
+fn kinds_that_the_driver_does_not_make_are_attached_only_by_node_manual_and_the_proxy() {
+    let id = VolumeId::parse("pvc-1").expect("id");
+    let kinds = [
+        context(&[("node_attach_driver", "hostpath"), ("path", "/etc")]),
+        context(&[
+            ("node_attach_driver", "nfs"),
+            ("server", "nas"),
+            ("share", "/a"),
+        ]),
+        context(&[
+            ("node_attach_driver", "zfs-local"),
+            ("zfs_asset_name", "tank/pvc-1"),
+        ]),
+    ];
+    let folder = tempfile::tempdir().expect("folder");
+    let proxy = format!(
+        "{{driver: proxy, proxy: {{configFolder: {}}}}}",
+        folder.path().display()
+    );
+    for yaml in ["driver: node-manual", &proxy] {
+        let node = open(yaml).expect("node");
+        for context in &kinds {
+            node.attachment(&id, context).expect("any kind");
+        }
+    }
+    let node = open(HOSTPATH).expect("node");
+    for context in &kinds {
+        node.attachment(&id, context)
+            .expect_err("not of this driver");
+    }
+    // The file of the operator may say what it likes.
+    let written = HOSTPATH.replace(
+        "{driver:",
+        "{_private: {volume_context: {pvc-1: {node_attach_driver: hostpath, path: /etc}}}, driver:",
+    );
+    let node = open(&written).expect("node");
+    node.attachment(&id, &VolumeContext::new()).expect("known");
+}

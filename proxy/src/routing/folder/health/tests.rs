@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use driver_core::config::Document;
 use driver_core::config::NoEnvironment;
 use driver_core::{
-    AccessRules, BackendIdentity, Capabilities, CreateVolume, Driver, Error, Kind, Parameters,
-    Volume, VolumeId, VolumeName,
+    AccessRules, BackendIdentity, CreateVolume, Driver, Error, Kind, Parameters, Volume, VolumeId,
+    VolumeName,
 };
 use node_utils::blocking::{ThreadPool, Threads, spawn_on_account};
 use tokio::sync::{Notify, mpsc};
@@ -31,10 +31,6 @@ impl Driver for Slow {
         "slow"
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::NONE
-    }
-
     fn access_rules(&self) -> AccessRules {
         AccessRules::filesystem(&[])
     }
@@ -57,6 +53,10 @@ impl Driver for Slow {
         }
         let sick = self.bad.then(|| Error::new(Kind::Unreachable, "reach it"));
         sick.into_iter().collect()
+    }
+
+    fn makes_volumes(&self) -> bool {
+        false
     }
 
     async fn create_volume(&self, _: &Call, _: &CreateVolume) -> Result<Volume, Error> {
@@ -137,7 +137,7 @@ impl Ward {
         let page = self.metrics.encode().expect("text");
         let lines = page
             .lines()
-            .filter(|line| line.starts_with("connection_healthy{"));
+            .filter(|line| line.starts_with("omnibus_csi_connection_healthy{"));
         lines.collect()
     }
 }

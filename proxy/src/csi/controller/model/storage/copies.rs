@@ -3,8 +3,12 @@
 
 use async_trait::async_trait;
 use driver_core::contract::fake::Verb;
-use driver_core::flow::{Bookmark, Bytes, CopyTag, Form, Measure, Outflow, Stream};
-use driver_core::{Call, CreateVolume, Driver, Elsewhere, Error, Kind, Source, Volume};
+use driver_core::transfer::{
+    Bookmark, Bytes, CopyTag, ExportInfo, ExportStream, Stream, TransferFormat,
+};
+use driver_core::{
+    Call, CreateVolume, Driver, Elsewhere, Error, Kind, Lister as _, Snapshots as _, Source, Volume,
+};
 
 use super::{Storage, inner};
 use crate::csi::controller::model::flaws::Flaw;
@@ -27,7 +31,7 @@ impl Storage {
         &self,
         call: &Call,
         request: &CreateVolume,
-        from: &dyn Outflow,
+        from: &dyn ExportStream,
     ) -> Result<Volume, Error> {
         let id = &request.id;
         let handle = match &request.source {
@@ -43,7 +47,7 @@ impl Storage {
             if self.state().full {
                 return Err(Error::new(Kind::OutOfSpace, "create volume"));
             }
-            from.measure(call).await?;
+            from.info(call).await?;
             drop(from.open(call, None).await?);
         }
         call.changing();
@@ -73,11 +77,16 @@ impl<'a> Given<'a> {
 }
 
 #[async_trait]
-impl Outflow for Given<'_> {
-    async fn measure(&self, _: &Call) -> Result<Measure, Error> {
-        let found = Measure {
-            form: self.storage.forms.first().copied().unwrap_or(Form::Tree),
-            least: 0,
+impl ExportStream for Given<'_> {
+    async fn info(&self, _: &Call) -> Result<ExportInfo, Error> {
+        let found = ExportInfo {
+            format: self
+                .storage
+                .forms
+                .first()
+                .copied()
+                .unwrap_or(TransferFormat::Tree),
+            minimum_size: 0,
             bytes: None,
         };
         match &self.source {

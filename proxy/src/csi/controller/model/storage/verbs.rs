@@ -1,14 +1,13 @@
 //! The verbs of a storage: those of the driver in memory, with what a fault makes of them.
 
 use async_trait::async_trait;
-use csi_types::VolumeCapability;
 use driver_core::contract::fake::Verb;
-use driver_core::flow::{CopyTag, Form, Outflow};
+use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
-    AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CreateSnapshot,
-    CreateVolume, Driver, Error, Expanded, Expansion, Found, Kind, NodeId, Page, PageRequest,
-    Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Source, Volume, VolumeId,
-    VolumeName,
+    AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateSnapshot,
+    CreateVolume, Driver, Error, Expanded, Expander, Expansion, Found, Kind, Lister, NodeId, Page,
+    PageRequest, Parameters, PublishRequest, Published, Publisher, SizeRange, Snapshot,
+    SnapshotFilter, SnapshotId, Snapshots, Source, Transfer, Volume, VolumeId, VolumeName,
 };
 
 use super::copies::Given;
@@ -19,10 +18,6 @@ use crate::csi::controller::model::flaws::Flaw;
 impl Driver for Storage {
     fn kind(&self) -> &'static str {
         "fake"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.can
     }
 
     fn access_rules(&self) -> AccessRules {
@@ -59,29 +54,6 @@ impl Driver for Storage {
         self.work(call, Verb::CreateVolume, Some(id), all).await
     }
 
-    fn gives(&self) -> &'static [Form] {
-        self.forms
-    }
-
-    fn takes(&self) -> &'static [Form] {
-        self.forms
-    }
-
-    fn outflow(&self, source: &Source, tag: &CopyTag) -> Result<Box<dyn Outflow + '_>, Error> {
-        Ok(Box::new(Given::new(self, source.clone(), tag.clone())))
-    }
-
-    async fn inflow(
-        &self,
-        call: &Call,
-        request: &CreateVolume,
-        from: &dyn Outflow,
-    ) -> Result<Volume, Error> {
-        let all = self.take_in(call, request, from);
-        self.work(call, Verb::CreateVolume, Some(&request.id), all)
-            .await
-    }
-
     async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
         let all = async {
             call.changing();
@@ -93,14 +65,6 @@ impl Driver for Storage {
             self.inner.delete_volume(&inner(), id).await
         };
         self.work(call, Verb::DeleteVolume, None, all).await
-    }
-
-    async fn get_volume(&self, _: &Call, id: &VolumeId) -> Result<Volume, Error> {
-        if !self.can.get_volume {
-            return Err(self.unsupported("get volume"));
-        }
-        let all = async { self.inner.get_volume(&inner(), id).await };
-        self.look(Verb::GetVolume, all).await
     }
 
     async fn find_volume(&self, _: &Call, id: &VolumeId) -> Result<Found, Error> {
@@ -117,6 +81,46 @@ impl Driver for Storage {
         self.look(Verb::FindVolume, all).await
     }
 
+    fn makes_volumes(&self) -> bool {
+        self.can.volumes
+    }
+
+    fn clones_volumes(&self) -> bool {
+        self.can.clones
+    }
+
+    fn lister(&self) -> Option<&dyn Lister> {
+        self.can.get_volume.then_some(self)
+    }
+
+    fn expander(&self) -> Option<&dyn Expander> {
+        (self.can.expand != Expansion::None).then_some(self)
+    }
+
+    fn capacity_reporter(&self) -> Option<&dyn CapacityReporter> {
+        self.can.capacity.then_some(self)
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        self.can.snapshots.then_some(self)
+    }
+
+    fn transfer(&self) -> Option<&dyn Transfer> {
+        Some(self)
+    }
+
+    fn publisher(&self) -> Option<&dyn Publisher> {
+        self.can.publish.then_some(self)
+    }
+}
+
+#[async_trait]
+impl Lister for Storage {
+    async fn get_volume(&self, _: &Call, id: &VolumeId) -> Result<Volume, Error> {
+        let all = async { self.inner.get_volume(&inner(), id).await };
+        self.look(Verb::GetVolume, all).await
+    }
+
     async fn list_volumes(&self, _: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {
         let all = async {
             let mut found = self.inner.list_volumes(&inner(), page).await?;
@@ -127,6 +131,13 @@ impl Driver for Storage {
         };
         self.look(Verb::ListVolumes, all).await
     }
+}
+
+#[async_trait]
+impl Expander for Storage {
+    fn node_expands(&self) -> bool {
+        self.can.expand == Expansion::ControllerAndNode
+    }
 
     async fn expand_volume(
         &self,
@@ -134,9 +145,6 @@ impl Driver for Storage {
         id: &VolumeId,
         size: SizeRange,
     ) -> Result<Expanded, Error> {
-        if self.can.expand == Expansion::None {
-            return Err(self.unsupported("expand volume"));
-        }
         let all = async {
             call.changing();
             if self.flaw == Some(Flaw::GrowsInWordsOnly) {
@@ -151,7 +159,10 @@ impl Driver for Storage {
         };
         self.work(call, Verb::ExpandVolume, None, all).await
     }
+}
 
+#[async_trait]
+impl CapacityReporter for Storage {
     async fn capacity(&self, _: &Call, _: &CapacityQuery) -> Result<Capacity, Error> {
         let all = async {
             Ok(Capacity {
@@ -161,7 +172,10 @@ impl Driver for Storage {
         };
         self.look(Verb::Capacity, all).await
     }
+}
 
+#[async_trait]
+impl Snapshots for Storage {
     async fn create_snapshot(
         &self,
         call: &Call,
@@ -196,20 +210,48 @@ impl Driver for Storage {
         let all = async { self.inner.list_snapshots(&inner(), filter, page).await };
         self.look(Verb::ListSnapshots, all).await
     }
+}
 
+#[async_trait]
+impl Transfer for Storage {
+    fn export_formats(&self) -> &'static [TransferFormat] {
+        self.forms
+    }
+
+    fn import_formats(&self) -> &'static [TransferFormat] {
+        self.forms
+    }
+
+    fn export(&self, source: &Source, tag: &CopyTag) -> Result<Box<dyn ExportStream + '_>, Error> {
+        Ok(Box::new(Given::new(self, source.clone(), tag.clone())))
+    }
+
+    async fn import(
+        &self,
+        call: &Call,
+        request: &CreateVolume,
+        from: &dyn ExportStream,
+    ) -> Result<Volume, Error> {
+        let all = self.take_in(call, request, from);
+        self.work(call, Verb::CreateVolume, Some(&request.id), all)
+            .await
+    }
+}
+
+#[async_trait]
+impl Publisher for Storage {
     async fn publish_volume(
         &self,
         call: &Call,
-        id: &VolumeId,
-        node: &NodeId,
-        way: &VolumeCapability,
-    ) -> Result<(), Error> {
+        request: &PublishRequest<'_>,
+    ) -> Result<Published, Error> {
         let all = async {
             call.changing();
-            self.inner.publish_volume(&inner(), id, node, way).await?;
-            let entry = (id.as_str().to_owned(), node.as_str().to_owned());
+            let published = self.inner.publish_volume(&inner(), request).await?;
+            let (volume, node) = (request.volume.as_str(), request.node.id.as_str());
+            let entry = (volume.to_owned(), node.to_owned());
             self.state().published.insert(entry);
-            Ok(())
+            Ok(published)
         };
         self.work(call, Verb::PublishVolume, None, all).await
     }

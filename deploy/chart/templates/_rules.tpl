@@ -1,0 +1,216 @@
+{{/* What the sidecars that are there need, and nothing else. In the whole cluster: (root). */}}
+{{- define "omnibus-csi.clusterRules" -}}
+{{- $c := .Values.controller }}
+{{- if $c.externalProvisioner.enabled }}
+# external-provisioner
+- apiGroups: [""]
+  resources: [persistentvolumes]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, list, watch, update]
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [get, list, watch]
+- apiGroups: [storage.k8s.io]
+  resources: [storageclasses, csinodes, volumeattachments, volumeattributesclasses]
+  verbs: [get, list, watch]
+- apiGroups: [snapshot.storage.k8s.io]
+  resources: [volumesnapshots]
+  verbs: [get, list, watch, update]
+- apiGroups: [snapshot.storage.k8s.io]
+  resources: [volumesnapshotcontents]
+  verbs: [get, list]
+{{- end }}
+{{- if include "omnibus-csi.withAttacher" . }}
+# external-attacher
+- apiGroups: [""]
+  resources: [persistentvolumes]
+  verbs: [get, list, watch, patch]
+- apiGroups: [storage.k8s.io]
+  resources: [csinodes]
+  verbs: [get, list, watch]
+- apiGroups: [storage.k8s.io]
+  resources: [volumeattachments]
+  verbs: [get, list, watch, patch]
+- apiGroups: [storage.k8s.io]
+  resources: [volumeattachments/status]
+  verbs: [patch]
+{{- end }}
+{{- if include "omnibus-csi.withResizer" . }}
+# external-resizer
+- apiGroups: [""]
+  resources: [persistentvolumes]
+  verbs: [get, list, watch, patch]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims, pods]
+  verbs: [get, list, watch]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims/status]
+  verbs: [patch]
+- apiGroups: [storage.k8s.io]
+  resources: [volumeattributesclasses]
+  verbs: [get, list, watch]
+{{- end }}
+{{- if $c.externalSnapshotter.enabled }}
+# external-snapshotter
+- apiGroups: [snapshot.storage.k8s.io]
+  resources: [volumesnapshotclasses]
+  verbs: [get, list, watch]
+- apiGroups: [snapshot.storage.k8s.io]
+  resources: [volumesnapshotcontents]
+  verbs: [get, list, watch, update, patch]
+- apiGroups: [snapshot.storage.k8s.io]
+  resources: [volumesnapshotcontents/status]
+  verbs: [update, patch]
+- apiGroups: [groupsnapshot.storage.k8s.io]
+  resources: [volumegroupsnapshotclasses]
+  verbs: [get, list, watch]
+- apiGroups: [groupsnapshot.storage.k8s.io]
+  resources: [volumegroupsnapshotcontents]
+  verbs: [get, list, watch, update, patch]
+- apiGroups: [groupsnapshot.storage.k8s.io]
+  resources: [volumegroupsnapshotcontents/status]
+  verbs: [update, patch]
+{{- end }}
+{{- if $c.externalHealthMonitorController.enabled }}
+# external-health-monitor-controller
+- apiGroups: [""]
+  resources: [persistentvolumes, persistentvolumeclaims, nodes, pods]
+  verbs: [get, list, watch]
+{{- end }}
+{{- if $c.externalSnapshotMetadata.enabled }}
+# external-snapshot-metadata
+- apiGroups: [cbt.storage.k8s.io]
+  resources: [snapshotmetadataservices]
+  verbs: [get, list, watch]
+- apiGroups: [authentication.k8s.io]
+  resources: [tokenreviews]
+  verbs: [create]
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
+- apiGroups: [snapshot.storage.k8s.io]
+  resources: [volumesnapshots, volumesnapshotcontents]
+  verbs: [get, list]
+{{- end }}
+# events, of all of them
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list, watch, create, update, patch]
+{{- if eq $c.rbac.secrets "cluster" }}
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, list]
+{{- end }}
+{{- end }}
+
+{{/* In the namespace of the release: (root). */}}
+{{- define "omnibus-csi.namespaceRules" -}}
+{{- if not (include "omnibus-csi.controllerOnNodes" .) }}
+# leader election
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, list, watch, create, update, patch, delete]
+{{- end }}
+{{- if eq .Values.controller.rbac.secrets "namespace" }}
+# secrets of the classes
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, list]
+{{- end }}
+# who owns a CSIStorageCapacity: the pod, and what made it
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get]
+{{- if eq (include "omnibus-csi.storageCapacity" .) "true" }}
+- apiGroups: [apps]
+  resources: [replicasets, deployments, daemonsets]
+  verbs: [get]
+- apiGroups: [storage.k8s.io]
+  resources: [csistoragecapacities]
+  verbs: [get, list, watch, create, update, patch, delete]
+{{- end }}
+{{- end }}
+
+{{/* Which SecurityContextConstraints a pod may use: (root, name or nothing). */}}
+{{- define "omnibus-csi.sccRule" -}}
+- apiGroups: [security.openshift.io]
+  resources: [securitycontextconstraints]
+  resourceNames: [{{ . }}]
+  verbs: [use]
+{{- end }}
+
+{{/* A ServiceAccount and its bindings: a dict with root, half, controller, scc. */}}
+{{- define "omnibus-csi.rbac" -}}
+{{- $root := .root }}
+{{- $name := printf "%s-%s" (include "omnibus-csi.fullname" $root) .half }}
+{{- $account := include "omnibus-csi.serviceAccount" (list $root .half) }}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ $account }}
+  namespace: {{ $root.Release.Namespace }}
+  labels:
+    {{- include "omnibus-csi.labels" $root | nindent 4 }}
+{{- if or .controller .scc }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  # Of no namespace: two releases of one name must not share it.
+  name: {{ $root.Release.Namespace }}-{{ $name }}
+  labels:
+    {{- include "omnibus-csi.labels" $root | nindent 4 }}
+rules:
+{{- if .controller }}
+{{ include "omnibus-csi.clusterRules" $root | trim }}
+{{- end }}
+{{- if .scc }}
+{{ include "omnibus-csi.sccRule" .scc }}
+{{- end }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ $root.Release.Namespace }}-{{ $name }}
+  labels:
+    {{- include "omnibus-csi.labels" $root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ $root.Release.Namespace }}-{{ $name }}
+subjects:
+- kind: ServiceAccount
+  name: {{ $account }}
+  namespace: {{ $root.Release.Namespace }}
+{{- end }}
+{{- if .controller }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ $name }}
+  namespace: {{ $root.Release.Namespace }}
+  labels:
+    {{- include "omnibus-csi.labels" $root | nindent 4 }}
+rules:
+{{ include "omnibus-csi.namespaceRules" $root | trim }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ $name }}
+  namespace: {{ $root.Release.Namespace }}
+  labels:
+    {{- include "omnibus-csi.labels" $root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ $name }}
+subjects:
+- kind: ServiceAccount
+  name: {{ $account }}
+  namespace: {{ $root.Release.Namespace }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,146 @@
+{{/*
+One sidecar: a dict with root, name, values, args (a YAML list) and, if asked for, env.
+`args` of the values takes the place of ours; both may be templates, which see .csiSocketAddress.
+*/}}
+{{- define "omnibus-csi.sidecar" -}}
+{{- $root := .root }}
+{{- $_ := set $root "csiSocketAddress" "/csi-data/csi.sock" }}
+- name: {{ .name }}
+  image: "{{ .values.image.registry }}:{{ .values.image.tag }}"
+  imagePullPolicy: {{ .values.image.pullPolicy | default $root.Values.image.pullPolicy }}
+  args:
+  {{- range .values.args | default (fromYamlArray .args) }}
+  - {{ tpl . $root | quote }}
+  {{- end }}
+  {{- range .values.extraArgs }}
+  - {{ tpl . $root | quote }}
+  {{- end }}
+  env:
+  - name: NODE_NAME
+    valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+  - name: NAMESPACE
+    valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+  - name: POD_NAME
+    valueFrom: {fieldRef: {fieldPath: metadata.name}}
+  securityContext:
+    allowPrivilegeEscalation: false
+    readOnlyRootFilesystem: true
+    capabilities: {drop: [ALL]}
+  {{- with .values.resources }}
+  resources:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  volumeMounts:
+  - name: socket-dir
+    mountPath: /csi-data
+  {{- with .mounts }}
+  {{- . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{- define "omnibus-csi.sidecarArgs" -}}
+- --v={{ .values.verbosityLevel }}
+- --csi-address=/csi-data/csi.sock
+{{- if .onNodes }}
+- --leader-election=false
+{{- else }}
+- --leader-election
+- --leader-election-namespace={{ .root.Release.Namespace }}
+{{- end }}
+- --timeout=90s
+{{- end }}
+
+{{/* All sidecars of the controller: (root). */}}
+{{- define "omnibus-csi.controllerSidecars" -}}
+{{- $root := . }}
+{{- $onNodes := include "omnibus-csi.controllerOnNodes" . }}
+{{- $c := .Values.controller }}
+{{- with $c.externalProvisioner }}{{ if .enabled }}
+{{- $args := include "omnibus-csi.sidecarArgs" (dict "root" $root "values" . "onNodes" $onNodes) }}
+{{- $args = printf "%s\n- --worker-threads=10\n- --extra-create-metadata" $args }}
+{{- if $onNodes }}
+{{- $args = printf "%s\n- --node-deployment=true\n- --strict-topology=true" $args }}
+{{- end }}
+{{- if eq (include "omnibus-csi.storageCapacity" $root) "true" }}
+{{- /* The owner is the DaemonSet of the pod, or the Deployment above its ReplicaSet. */}}
+{{- $args = printf "%s\n- --enable-capacity=true\n- --capacity-ownerref-level=%d" $args (ternary 1 2 (eq $onNodes "true")) }}
+{{- /* The default writes one object a second, and claims wait for that. */}}
+{{- $args = printf "%s\n- --kube-api-capacity-qps=20\n- --kube-api-capacity-burst=40" $args }}
+{{- end }}
+{{ include "omnibus-csi.sidecar" (dict "root" $root "name" "external-provisioner" "values" . "args" $args) }}
+{{- end }}{{ end }}
+{{- with $c.externalAttacher }}{{ if include "omnibus-csi.withAttacher" $root }}
+{{- $args := include "omnibus-csi.sidecarArgs" (dict "root" $root "values" . "onNodes" $onNodes) }}
+{{ include "omnibus-csi.sidecar" (dict "root" $root "name" "external-attacher" "values" . "args" (printf "%s\n- --worker-threads=10" $args)) }}
+{{- end }}{{ end }}
+{{- with $c.externalResizer }}{{ if include "omnibus-csi.withResizer" $root }}
+{{- $args := include "omnibus-csi.sidecarArgs" (dict "root" $root "values" . "onNodes" $onNodes) }}
+{{ include "omnibus-csi.sidecar" (dict "root" $root "name" "external-resizer" "values" . "args" (printf "%s\n- --workers=10" $args)) }}
+{{- end }}{{ end }}
+{{- with $c.externalSnapshotter }}{{ if .enabled }}
+{{- $args := include "omnibus-csi.sidecarArgs" (dict "root" $root "values" . "onNodes" $onNodes) }}
+{{- $args = printf "%s\n- --worker-threads=10" $args }}
+{{- if $onNodes }}{{ $args = printf "%s\n- --node-deployment=true" $args }}{{ end }}
+{{ include "omnibus-csi.sidecar" (dict "root" $root "name" "external-snapshotter" "values" . "args" $args) }}
+{{- end }}{{ end }}
+{{- with $c.externalHealthMonitorController }}{{ if .enabled }}
+{{- $args := include "omnibus-csi.sidecarArgs" (dict "root" $root "values" . "onNodes" $onNodes) }}
+{{ include "omnibus-csi.sidecar" (dict "root" $root "name" "external-health-monitor-controller" "values" . "args" (printf "%s\n- --worker-threads=10" $args)) }}
+{{- end }}{{ end }}
+{{- with $c.externalSnapshotMetadata }}{{ if .enabled }}
+{{- $args := printf "- --v=%v\n- --csi-address=/csi-data/csi.sock\n- --port=%v\n- --tls-cert=/tls/tls.crt\n- --tls-key=/tls/tls.key" .verbosityLevel .port }}
+{{ include "omnibus-csi.sidecar" (dict "root" $root "name" "external-snapshot-metadata" "values" . "args" $args "mounts" "- name: snapshot-metadata-tls\n  mountPath: /tls\n  readOnly: true") }}
+{{- end }}{{ end }}
+{{- end }}
+
+{{/* Volumes of the pod that runs the controller, whichever it is. */}}
+{{- define "omnibus-csi.controllerVolumes" -}}
+{{- if include "omnibus-csi.hasConnections" . }}
+- name: connections
+  secret:
+    secretName: {{ include "omnibus-csi.connectionsSecret" . }}
+{{- end }}
+{{- if .Values.controller.externalSnapshotMetadata.enabled }}
+- name: snapshot-metadata-tls
+  secret:
+    secretName: {{ required "controller.externalSnapshotMetadata.tlsSecret is required" .Values.controller.externalSnapshotMetadata.tlsSecret }}
+{{- end }}
+{{- end }}
+
+{{- define "omnibus-csi.commonVolumes" -}}
+- name: config
+  secret:
+    secretName: {{ .Values.driver.existingConfigSecret | default (printf "%s-driver-config" (include "omnibus-csi.fullname" .)) }}
+{{- if .Values.extraCaCerts }}
+- name: extra-ca-certs
+  configMap:
+    name: {{ include "omnibus-csi.fullname" . }}-ca
+{{- end }}
+{{- end }}
+
+{{- define "omnibus-csi.commonMounts" -}}
+- name: config
+  mountPath: /config
+  readOnly: true
+{{- if .Values.extraCaCerts }}
+- name: extra-ca-certs
+  mountPath: /tmp/certs
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{- define "omnibus-csi.caEnv" -}}
+{{- if .Values.extraCaCerts }}
+- name: NODE_EXTRA_CA_CERTS
+  value: /tmp/certs/extra-ca-certs.crt
+{{- end }}
+{{- end }}
+
+{{- define "omnibus-csi.configChecksums" -}}
+{{- if not .Values.driver.existingConfigSecret }}
+checksum/config: {{ include "omnibus-csi.config" . | sha256sum }}
+{{- end }}
+{{- if .Values.extraCaCerts }}
+checksum/ca: {{ .Values.extraCaCerts | sha256sum }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,74 @@
+"""What the image is made of: SPDX 2.3 as JSON."""
+
+import datetime
+import hashlib
+import json
+import re
+import subprocess
+
+TARGETS = {"amd64": "x86_64-unknown-linux-gnu", "arm64": "aarch64-unknown-linux-gnu"}
+
+
+def crates(root, architecture):
+    """Name, version and licence of each crate that is linked into the program."""
+    listed = subprocess.run(
+        ["cargo", "tree", "--locked", "--package", "omnibus-csi", "--edges", "normal", "--prefix", "none",
+         "--target", TARGETS[architecture], "--format", "{p}\t{l}"],
+        cwd=root, check=True, capture_output=True, text=True).stdout
+    found = set()
+    for line in listed.splitlines():
+        # `name v1.2.3 (where)<TAB>licence (*)`
+        match = re.match(r"(\S+) v(\S+)[^\t]*\t([^(]*)", line)
+        if match and match.group(1) != "omnibus-csi":
+            found.add((match.group(1), match.group(2), match.group(3).strip().replace("/", " OR ")))
+    return sorted(found)
+
+
+def checksums(root):
+    """SHA-256 of each crate, as Cargo.lock has it."""
+    with open(f"{root}/Cargo.lock", encoding="utf-8") as file:
+        text = file.read()
+    pattern = r'name = "([^"]+)"\nversion = "([^"]+)"\nsource = "[^"]+"\nchecksum = "([0-9a-f]+)"'
+    return {(name, version): checksum for name, version, checksum in re.findall(pattern, text)}
+
+
+def spdx(root, version, when, architecture, packages, program):
+    created = datetime.datetime.fromtimestamp(when, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    with open(program, "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
+    main = {
+        "SPDXID": "SPDXRef-omnibus-csi", "name": "omnibus-csi", "versionInfo": version,
+        "downloadLocation": "NOASSERTION", "filesAnalyzed": False, "licenseDeclared": "Apache-2.0",
+        "checksums": [{"algorithm": "SHA256", "checksumValue": digest}],
+    }
+    parts, relations = [main], []
+
+    def part(kind, name, number, purl, licence, checksum):
+        identity = "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", f"{kind}-{name}-{number}")
+        entry = {
+            "SPDXID": identity, "name": name, "versionInfo": number, "downloadLocation": "NOASSERTION",
+            "filesAnalyzed": False, "licenseDeclared": licence or "NOASSERTION",
+            "externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": purl}],
+        }
+        if checksum:
+            entry["checksums"] = [{"algorithm": "SHA256", "checksumValue": checksum}]
+        parts.append(entry)
+        relations.append({"spdxElementId": "SPDXRef-omnibus-csi", "relatedSpdxElement": identity,
+                          "relationshipType": "CONTAINS" if kind == "deb" else "DEPENDS_ON"})
+
+    for package in packages:
+        part("deb", package.name, package.version,
+             f"pkg:deb/debian/{package.name}@{package.version.replace(':', '%3A').replace('+', '%2B')}?arch={architecture}&distro=bookworm",
+             None, package.sha256)
+    known = checksums(root)
+    for name, number, licence in crates(root, architecture):
+        part("crate", name, number, f"pkg:cargo/{name}@{number.replace('+', '%2B')}", licence, known.get((name, number)))
+    document = {
+        "spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT",
+        "name": f"omnibus-csi-{version}-{architecture}",
+        "documentNamespace": f"urn:omnibus-csi:{version}:{architecture}:{digest}",
+        "creationInfo": {"created": created, "creators": ["Tool: omnibus-csi deploy/image/build"]},
+        "documentDescribes": ["SPDXRef-omnibus-csi"],
+        "packages": parts, "relationships": relations,
+    }
+    return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"

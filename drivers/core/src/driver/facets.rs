@@ -1,0 +1,308 @@
+//! The optional halves of a driver, each a trait of its own.
+//!
+//! The rules of [`Driver`](super::Driver) hold for every method here.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use csi_types::{NodeIdentity, VolumeCapability};
+
+use crate::call::Call;
+use crate::error::Error;
+use crate::orphan::Orphan;
+use crate::parameters::Parameters;
+use crate::size::SizeRange;
+use crate::text::{GroupSnapshotId, NodeId, SnapshotId, SnapshotName, VolumeId};
+use crate::transfer::{CopyTag, ExportStream, TransferFormat};
+use crate::volume::{
+    Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Expanded, Page, PageRequest, Secrets,
+    Snapshot, SnapshotFilter, Source, Volume,
+};
+
+/// Snapshots, and volumes from snapshots.
+#[async_trait]
+pub trait Snapshots: Send + Sync {
+    /// Takes a snapshot. Idempotent by name and source. `Conflict`: the name is taken by a snapshot
+    /// of another volume. `NotFound`: no such volume. It exists whole or not at all.
+    async fn create_snapshot(
+        &self,
+        call: &Call,
+        request: &CreateSnapshot,
+    ) -> Result<Snapshot, Error>;
+
+    /// Removes a snapshot. One that does not exist is removed. `Busy` while something needs it.
+    async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error>;
+
+    /// A snapshot by its id. `NotFound`.
+    async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error>;
+
+    /// Snapshots, sorted like [`Lister::list_volumes`].
+    async fn list_snapshots(
+        &self,
+        call: &Call,
+        filter: &SnapshotFilter,
+        page: &PageRequest,
+    ) -> Result<Page<Snapshot>, Error>;
+}
+
+/// Volumes by id, and lists of them.
+#[async_trait]
+pub trait Lister: Send + Sync {
+    /// A volume by its id. `NotFound`.
+    async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error>;
+
+    /// Volumes, sorted so that pages neither lose nor repeat one that exists all the time.
+    /// `Pending` for a token that is not ours.
+    async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error>;
+}
+
+/// Growing volumes.
+#[async_trait]
+pub trait Expander: Send + Sync {
+    /// Whether the node has to grow something after the backend did.
+    fn node_expands(&self) -> bool;
+
+    /// Whether volumes are storage of their node. They then grow in `NodeExpandVolume` only, which calls
+    /// [`Expander::expand_volume`] on that node.
+    fn is_node_local(&self) -> bool {
+        false
+    }
+
+    /// Grows a volume to at least the required size; one that is large enough stays as it is. Never
+    /// shrinks. `NotFound`, `OutOfRange`.
+    async fn expand_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        size: SizeRange,
+    ) -> Result<Expanded, Error>;
+}
+
+/// Free space.
+#[async_trait]
+pub trait CapacityReporter: Send + Sync {
+    /// Free space, without side effect.
+    async fn capacity(&self, call: &Call, query: &CapacityQuery) -> Result<Capacity, Error>;
+}
+
+/// Which node may reach which volume, and how.
+#[derive(Debug, Clone)]
+pub struct PublishRequest<'a> {
+    /// The volume.
+    pub volume: &'a VolumeId,
+    /// The node.
+    pub node: &'a NodeIdentity,
+    /// The way in which it will be used there.
+    pub capability: &'a VolumeCapability,
+    /// Whether the node may only read it.
+    pub readonly: bool,
+    /// Secrets of the class.
+    pub secrets: &'a Secrets,
+}
+
+static NO_SECRETS: Secrets = Secrets::new();
+
+impl<'a> PublishRequest<'a> {
+    /// To read and write, without secrets.
+    pub fn new(
+        volume: &'a VolumeId,
+        node: &'a NodeIdentity,
+        capability: &'a VolumeCapability,
+    ) -> Self {
+        Self {
+            volume,
+            node,
+            capability,
+            readonly: false,
+            secrets: &NO_SECRETS,
+        }
+    }
+}
+
+/// A volume that a node can reach now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Published {
+    /// The publish context: what the node is told besides the volume context.
+    pub context: BTreeMap<String, String>,
+}
+
+/// Letting nodes reach a volume, and stopping them.
+#[async_trait]
+pub trait Publisher: Send + Sync {
+    /// Lets a node reach a volume. Idempotent by both.
+    async fn publish_volume(
+        &self,
+        call: &Call,
+        request: &PublishRequest<'_>,
+    ) -> Result<Published, Error>;
+
+    /// Stops a node (or, without one, every node) from reaching a volume; returns once that is
+    /// proved.
+    async fn unpublish_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        node: Option<&NodeId>,
+    ) -> Result<(), Error>;
+
+    /// Stops a node from reaching any volume of this driver; returns once that is proved.
+    async fn fence_node(&self, _call: &Call, _node: &NodeId) -> Result<(), Error> {
+        Err(Error::unsupported("fence a node"))
+    }
+}
+
+/// Changing volumes that exist.
+#[async_trait]
+pub trait Modifier: Send + Sync {
+    /// The parameters that can be changed.
+    fn mutable_keys(&self) -> &'static [&'static str];
+
+    /// Changes a volume as `parameters`, which hold nothing but mutable keys, say. Idempotent.
+    /// `NotFound`; `Invalid` for a value that cannot be: then nothing was changed.
+    async fn modify_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        parameters: &Parameters,
+    ) -> Result<(), Error>;
+}
+
+/// Snapshots of several volumes, taken at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupSnapshot {
+    /// Its id.
+    pub id: GroupSnapshotId,
+    /// One snapshot for each volume.
+    pub snapshots: Vec<Snapshot>,
+    /// When they were taken; the same on every reply.
+    pub created: SystemTime,
+    /// Whether volumes can be made of all of them now.
+    pub ready: bool,
+}
+
+/// Snapshots of several volumes at one moment.
+#[async_trait]
+pub trait Groups: Send + Sync {
+    /// Takes a snapshot of each volume, all at one moment or none. Idempotent by name and volumes.
+    /// `Conflict`: the name is taken by a group of other volumes. `NotFound`: a volume is missing.
+    async fn create_group(
+        &self,
+        call: &Call,
+        name: &SnapshotName,
+        volumes: &[VolumeId],
+        parameters: &Parameters,
+    ) -> Result<GroupSnapshot, Error>;
+
+    /// Removes a group with its snapshots. One that does not exist is removed.
+    async fn delete_group(
+        &self,
+        call: &Call,
+        id: &GroupSnapshotId,
+        snapshots: &[SnapshotId],
+    ) -> Result<(), Error>;
+
+    /// A group by its id. `NotFound`.
+    async fn get_group(
+        &self,
+        call: &Call,
+        id: &GroupSnapshotId,
+        snapshots: &[SnapshotId],
+    ) -> Result<GroupSnapshot, Error>;
+}
+
+/// A range of a block volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockRange {
+    /// Its first byte.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub length: u64,
+}
+
+/// Ranges piece by piece, sorted by offset.
+#[async_trait]
+pub trait BlockRanges: Send + Debug {
+    /// The size of the snapshot in bytes.
+    fn capacity(&self) -> u64;
+
+    /// The next ranges, at most `max`, never none; `None` at the end.
+    async fn next(&mut self, max: usize) -> Result<Option<Vec<BlockRange>>, Error>;
+}
+
+/// Which ranges of a snapshot hold data, and which differ from an older one.
+#[async_trait]
+pub trait BlockMetadata: Send + Sync {
+    /// The ranges that hold data, from `offset` on; those that differ from `base`, if one is given.
+    /// `NotFound`; `OutOfRange` for an offset beyond the end.
+    async fn block_ranges(
+        &self,
+        call: &Call,
+        snapshot: &SnapshotId,
+        base: Option<&SnapshotId>,
+        offset: u64,
+    ) -> Result<Box<dyn BlockRanges>, Error>;
+}
+
+/// Content to and from other connections.
+#[async_trait]
+pub trait Transfer: Send + Sync {
+    /// The formats in which it exports its volumes and snapshots. Fixed for the life of the value.
+    fn export_formats(&self) -> &'static [TransferFormat];
+
+    /// The formats in which it imports the content of other connections.
+    fn import_formats(&self) -> &'static [TransferFormat];
+
+    /// The content of one of its own for the copy `tag` in another connection. Touches nothing, and
+    /// does not say yet whether the source exists.
+    fn export(&self, source: &Source, tag: &CopyTag) -> Result<Box<dyn ExportStream + '_>, Error>;
+
+    /// Makes a volume of what another connection holds: `request.source` names that, `from` is the
+    /// stream of it. All of [`Driver::create_volume`](super::Driver::create_volume) holds. A volume
+    /// that is complete already is answered for without a look at `from`; one that is not gets its
+    /// name only once the whole stream was taken and both ends confirmed it. An interrupted copy
+    /// goes on at the next call, or starts anew; a deletion removes it.
+    async fn import(
+        &self,
+        call: &Call,
+        request: &CreateVolume,
+        from: &dyn ExportStream,
+    ) -> Result<Volume, Error>;
+}
+
+/// What the backend holds of ours that no call asks for any more.
+#[async_trait]
+pub trait Maintenance: Send + Sync {
+    /// What was made before that time, is provably ours, and has no owner: no volume or snapshot
+    /// that was ever returned, nothing that one of these needs, and nothing in the making, as far
+    /// as the backend shows it. Sorted like [`Lister::list_volumes`]; a page may be empty before
+    /// the last one.
+    async fn orphans(
+        &self,
+        call: &Call,
+        before: SystemTime,
+        page: &PageRequest,
+    ) -> Result<Page<Orphan>, Error>;
+
+    /// Removes an orphan. One that does not exist is removed. `Conflict`: it is not an orphan, or no
+    /// longer, and nothing was changed. `Busy`: something needs it.
+    async fn remove_orphan(
+        &self,
+        call: &Call,
+        before: SystemTime,
+        orphan: &Orphan,
+    ) -> Result<(), Error>;
+}
+
+/// Exports that the backend may have lost.
+#[async_trait]
+pub trait Exports: Send + Sync {
+    /// Whether the backend still exports a volume as it should, found out without changing anything.
+    /// `NotFound`: also one that another connection exports.
+    async fn is_exported(&self, call: &Call, id: &VolumeId) -> Result<bool, Error>;
+
+    /// Puts back what the backend has lost of a volume's export: after a restart without a saved
+    /// configuration, for example. `NotFound`: also one that another connection exports.
+    async fn repair_export(&self, call: &Call, id: &VolumeId) -> Result<(), Error>;
+}

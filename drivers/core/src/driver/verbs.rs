@@ -1,0 +1,146 @@
+//! The verbs of the facets, on any driver: `Unsupported` where the facet is missing.
+
+use std::time::SystemTime;
+
+use super::{Capabilities, Driver, Expansion, GroupSnapshot, PublishRequest, Published};
+use crate::call::Call;
+use crate::driver::BlockRanges;
+use crate::error::Error;
+use crate::orphan::Orphan;
+use crate::parameters::Parameters;
+use crate::size::SizeRange;
+use crate::text::{GroupSnapshotId, NodeId, SnapshotId, SnapshotName, VolumeId};
+use crate::transfer::{CopyTag, ExportStream, TransferFormat};
+use crate::volume::{
+    Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Expanded, Page, PageRequest, Snapshot,
+    SnapshotFilter, Source, Volume,
+};
+
+/// `async fn` methods that call the same method of a facet.
+macro_rules! verbs {
+    ($($(#[$doc:meta])* $facet:ident($say:literal): $name:ident($($arg:ident: $ty:ty),*) -> $out:ty;)*) => {
+        $(
+            $(#[$doc])*
+            pub async fn $name(&self, call: &Call, $($arg: $ty),*) -> Result<$out, Error> {
+                match self.$facet() {
+                    Some(facet) => facet.$name(call, $($arg),*).await,
+                    None => Err(self.unsupported($say)),
+                }
+            }
+        )*
+    };
+}
+
+impl dyn Driver + '_ {
+    /// The verbs that it has: those of its facets.
+    pub fn capabilities(&self) -> Capabilities {
+        let lists = self.lister().is_some();
+        let snapshots = self.snapshots().is_some();
+        Capabilities {
+            volumes: self.makes_volumes(),
+            list_volumes: lists,
+            get_volume: lists,
+            capacity: self.capacity_reporter().is_some(),
+            snapshots,
+            list_snapshots: snapshots,
+            get_snapshot: snapshots,
+            clones: self.clones_volumes(),
+            expand: match self.expander() {
+                None => Expansion::None,
+                Some(expander) if expander.is_node_local() => Expansion::Node,
+                Some(expander) if expander.node_expands() => Expansion::ControllerAndNode,
+                Some(_) => Expansion::Controller,
+            },
+            publish: self.publisher().is_some(),
+            topology: self.node_topology().is_some(),
+            modify: self.modifier().is_some(),
+            groups: self.groups().is_some(),
+            block_metadata: self.block_metadata().is_some(),
+            orphans: self.maintenance().is_some(),
+            exports: self.exports().is_some(),
+        }
+    }
+
+    verbs! {
+        /// See [`super::Lister::get_volume`].
+        lister("get volume"): get_volume(id: &VolumeId) -> Volume;
+        /// See [`super::Lister::list_volumes`].
+        lister("list volumes"): list_volumes(page: &PageRequest) -> Page<Volume>;
+        /// See [`super::Expander::expand_volume`].
+        expander("expand volume"): expand_volume(id: &VolumeId, size: SizeRange) -> Expanded;
+        /// See [`super::CapacityReporter::capacity`].
+        capacity_reporter("capacity"): capacity(query: &CapacityQuery) -> Capacity;
+        /// See [`super::Snapshots::create_snapshot`].
+        snapshots("create snapshot"): create_snapshot(request: &CreateSnapshot) -> Snapshot;
+        /// See [`super::Snapshots::delete_snapshot`].
+        snapshots("delete snapshot"): delete_snapshot(id: &SnapshotId) -> ();
+        /// See [`super::Snapshots::get_snapshot`].
+        snapshots("get snapshot"): get_snapshot(id: &SnapshotId) -> Snapshot;
+        /// See [`super::Snapshots::list_snapshots`].
+        snapshots("list snapshots"):
+            list_snapshots(filter: &SnapshotFilter, page: &PageRequest) -> Page<Snapshot>;
+        /// See [`super::Publisher::publish_volume`].
+        publisher("publish volume"): publish_volume(request: &PublishRequest<'_>) -> Published;
+        /// See [`super::Publisher::unpublish_volume`].
+        publisher("unpublish volume"):
+            unpublish_volume(id: &VolumeId, node: Option<&NodeId>) -> ();
+        /// See [`super::Publisher::fence_node`].
+        publisher("fence a node"): fence_node(node: &NodeId) -> ();
+        /// See [`super::Modifier::modify_volume`].
+        modifier("modify volume"): modify_volume(id: &VolumeId, parameters: &Parameters) -> ();
+        /// See [`super::Groups::create_group`].
+        groups("create group snapshot"): create_group(
+            name: &SnapshotName,
+            volumes: &[VolumeId],
+            parameters: &Parameters
+        ) -> GroupSnapshot;
+        /// See [`super::Groups::delete_group`].
+        groups("delete group snapshot"):
+            delete_group(id: &GroupSnapshotId, snapshots: &[SnapshotId]) -> ();
+        /// See [`super::Groups::get_group`].
+        groups("get group snapshot"):
+            get_group(id: &GroupSnapshotId, snapshots: &[SnapshotId]) -> GroupSnapshot;
+        /// See [`super::BlockMetadata::block_ranges`].
+        block_metadata("list block ranges"): block_ranges(
+            snapshot: &SnapshotId,
+            base: Option<&SnapshotId>,
+            offset: u64
+        ) -> Box<dyn BlockRanges>;
+        /// See [`super::Transfer::import`].
+        transfer("import the content of another connection"):
+            import(request: &CreateVolume, from: &dyn ExportStream) -> Volume;
+        /// See [`super::Maintenance::orphans`].
+        maintenance("list orphans"):
+            orphans(before: SystemTime, page: &PageRequest) -> Page<Orphan>;
+        /// See [`super::Maintenance::remove_orphan`].
+        maintenance("remove orphans"): remove_orphan(before: SystemTime, orphan: &Orphan) -> ();
+        /// See [`super::Exports::is_exported`].
+        exports("look at exports"): is_exported(id: &VolumeId) -> bool;
+        /// See [`super::Exports::repair_export`].
+        exports("repair exports"): repair_export(id: &VolumeId) -> ();
+    }
+
+    /// See [`super::Transfer::export_formats`]; none without the facet.
+    pub fn export_formats(&self) -> &'static [TransferFormat] {
+        self.transfer()
+            .map_or(&[], |transfer| transfer.export_formats())
+    }
+
+    /// See [`super::Transfer::import_formats`]; none without the facet.
+    pub fn import_formats(&self) -> &'static [TransferFormat] {
+        self.transfer()
+            .map_or(&[], |transfer| transfer.import_formats())
+    }
+
+    /// See [`super::Transfer::export`].
+    pub fn export(
+        &self,
+        source: &Source,
+        tag: &CopyTag,
+    ) -> Result<Box<dyn ExportStream + '_>, Error> {
+        match self.transfer() {
+            Some(transfer) => transfer.export(source, tag),
+            None => Err(self.unsupported("export content to another connection")),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Owners, modes and ACLs of directories. The NAS runs one of these jobs at a time on CORE and SCALE.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Call, Fields, JobRequest, Request};
+use crate::{Dialect, Error};
+
+/// What stands at a path.
+#[derive(Debug, Clone)]
+pub struct Stat {
+    /// The path.
+    pub path: String,
+}
+
+/// What stands at a path.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct FileStat {
+    /// `DIRECTORY`, `FILE`, …
+    #[serde(rename = "type", default)]
+    pub kind: String,
+    /// Type and permissions, as in `stat(2)`.
+    pub mode: u32,
+    /// The number of the owner.
+    pub uid: u32,
+    /// The number of the group.
+    pub gid: u32,
+    /// Whether it has an ACL beyond its mode.
+    #[serde(default)]
+    pub acl: bool,
+}
+
+/// Sets mode and owner. A job.
+#[derive(Debug, Clone, Default)]
+pub struct SetPermissions {
+    /// The directory.
+    pub path: String,
+    /// Octal digits.
+    pub mode: Option<String>,
+    /// The number of the owner.
+    pub uid: Option<u32>,
+    /// The number of the group.
+    pub gid: Option<u32>,
+    /// Also what is below.
+    pub recursive: bool,
+    /// Replace an ACL by the mode. Without it, a directory with an ACL refuses a mode.
+    pub strip_acl: bool,
+}
+
+/// Sets the owner alone. A job.
+#[derive(Debug, Clone, Default)]
+pub struct SetOwner {
+    /// The directory.
+    pub path: String,
+    /// The number of the owner.
+    pub uid: Option<u32>,
+    /// The number of the group.
+    pub gid: Option<u32>,
+    /// Also what is below.
+    pub recursive: bool,
+}
+
+/// Sets an ACL. A job.
+#[derive(Debug, Clone)]
+pub struct SetAcl {
+    /// The directory.
+    pub path: String,
+    /// Which kind of ACL.
+    pub kind: AclKind,
+    /// The entries in the form of the API.
+    pub entries: Vec<Value>,
+    /// The number of the owner.
+    pub uid: Option<u32>,
+    /// The number of the group.
+    pub gid: Option<u32>,
+    /// Also what is below.
+    pub recursive: bool,
+}
+
+/// The two kinds of ACL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AclKind {
+    /// That of NFS 4.
+    Nfs4,
+    /// POSIX.
+    Posix1e,
+}
+
+impl Request for Stat {
+    type Answer = FileStat;
+
+    fn encode(&self, _: &Dialect) -> Result<Call, Error> {
+        Ok(Call::new("filesystem.stat", vec![json!(self.path)]))
+    }
+}
+
+impl JobRequest for SetPermissions {
+    fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
+        Fields::new(dialect)
+            .put("path", self.path.as_str())
+            .opt("mode", self.mode.as_ref())
+            .opt("uid", self.uid.as_ref())
+            .opt("gid", self.gid.as_ref())
+            .put(
+                "options",
+                json!({"recursive": self.recursive, "stripacl": self.strip_acl}),
+            )
+            .call("filesystem.setperm")
+    }
+}
+
+impl JobRequest for SetOwner {
+    fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
+        Fields::new(dialect)
+            .put("path", self.path.as_str())
+            .opt("uid", self.uid.as_ref())
+            .opt("gid", self.gid.as_ref())
+            .put("options", json!({"recursive": self.recursive}))
+            .call("filesystem.chown")
+    }
+}
+
+impl JobRequest for SetAcl {
+    fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
+        let kind = match self.kind {
+            AclKind::Nfs4 => "NFS4",
+            AclKind::Posix1e => "POSIX1E",
+        };
+        Fields::new(dialect)
+            .put("path", self.path.as_str())
+            .put("acltype", kind)
+            .put("dacl", self.entries.clone())
+            .opt("uid", self.uid.as_ref())
+            .opt("gid", self.gid.as_ref())
+            .put("options", json!({"recursive": self.recursive}))
+            .call("filesystem.setacl")
+    }
+}

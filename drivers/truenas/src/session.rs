@@ -1,0 +1,401 @@
+//! One socket: requests go out, answers come back in any order, events go to who listens.
+//!
+//! A task owns the socket. It ends when the socket ends, when the NAS stops answering pings, or when
+//! the last handle is dropped; every call that was sent then fails with
+//! [`Kind::UnknownOutcome`], every call that was not with [`Kind::NotSent`].
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot, watch};
+use tokio::time::Instant;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::{self, Message};
+
+use crate::wire::{Incoming, JOBS, Transport};
+use crate::{Error, Kind};
+
+/// TrueNAS runs 10 calls of a connection at once and refuses the 21st.
+const IN_FLIGHT: usize = 10;
+/// The largest message that TrueNAS accepts before the login.
+const MESSAGE_BEFORE_LOGIN: usize = 8 * 1024;
+/// The largest message that TrueNAS accepts after the login.
+const MESSAGE: usize = 64 * 1024;
+/// Events that may wait for a slow listener; one that loses some asks instead.
+const EVENTS: usize = 256;
+
+/// What a socket must be able to do.
+pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
+
+/// How long a socket may be silent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Silence {
+    /// The pause between pings. The web server of the NAS cuts a connection on which it sees nothing
+    /// for 60 seconds.
+    pub(crate) ping: Duration,
+    /// A NAS that sends nothing for this long, not even the answer to a ping, is gone.
+    pub(crate) limit: Duration,
+}
+
+/// An open socket.
+pub(crate) struct Session {
+    transport: Transport,
+    /// Names this socket in the ids of its requests: jobs remember the id of the request that made
+    /// them, so a job can be recognised after the socket is gone.
+    name: String,
+    next: AtomicU64,
+    limit: AtomicUsize,
+    permits: Arc<Semaphore>,
+    requests: mpsc::UnboundedSender<Outgoing>,
+    jobs: broadcast::Sender<Value>,
+    ended: watch::Receiver<Option<Error>>,
+}
+
+struct Outgoing {
+    id: String,
+    text: String,
+    reply: oneshot::Sender<Result<Value, Error>>,
+    /// Held until the answer comes, also when the caller has given up: the NAS still works on it.
+    permit: OwnedSemaphorePermit,
+}
+
+struct Pending {
+    reply: oneshot::Sender<Result<Value, Error>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// The half that owns the socket.
+struct Worker {
+    transport: Transport,
+    socket: WebSocketStream<Box<dyn Socket>>,
+    requests: mpsc::UnboundedReceiver<Outgoing>,
+    pending: HashMap<String, Pending>,
+    jobs: broadcast::Sender<Value>,
+    silence: Silence,
+}
+
+// === impl Session ===
+
+impl Session {
+    /// Takes over a socket after the websocket handshake.
+    pub(crate) async fn open(
+        transport: Transport,
+        mut socket: WebSocketStream<Box<dyn Socket>>,
+        silence: Silence,
+    ) -> Result<Self, Error> {
+        if let Some(hello) = transport.hello() {
+            let greeting = greet(transport, &mut socket, hello);
+            tokio::time::timeout(silence.limit, greeting)
+                .await
+                .map_err(|_| Error::new(Kind::Unreachable, "the NAS does not answer"))??;
+        }
+        let (requests, queue) = mpsc::unbounded_channel();
+        let (jobs, _) = broadcast::channel(EVENTS);
+        let (end, ended) = watch::channel(None);
+        let worker = Worker {
+            transport,
+            socket,
+            requests: queue,
+            pending: HashMap::new(),
+            jobs: jobs.clone(),
+            silence,
+        };
+        tokio::spawn(async move {
+            let why = worker.run().await;
+            tracing::debug!(%why, "the connection to the NAS ended");
+            end.send_replace(Some(why));
+        });
+        Ok(Self {
+            transport,
+            name: random_name()?,
+            next: AtomicU64::new(1),
+            limit: AtomicUsize::new(MESSAGE_BEFORE_LOGIN),
+            permits: Arc::new(Semaphore::new(IN_FLIGHT)),
+            requests,
+            jobs,
+            ended,
+        })
+    }
+
+    /// Which envelopes this socket carries.
+    pub(crate) fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// From now on the NAS takes larger messages.
+    pub(crate) fn logged_in(&self) {
+        self.limit.store(MESSAGE, Ordering::Relaxed);
+    }
+
+    /// Why the socket ended, if it did.
+    pub(crate) fn end(&self) -> Option<Error> {
+        self.ended.borrow().clone()
+    }
+
+    /// Waits until the socket ends.
+    pub(crate) async fn ended(&self) -> Error {
+        let mut ended = self.ended.clone();
+        let why = ended.wait_for(Option::is_some).await;
+        let why = why.ok().and_then(|why| why.clone());
+        why.unwrap_or_else(|| Error::new(Kind::Unreachable, "the connection was closed"))
+    }
+
+    /// The updates of jobs from now on.
+    pub(crate) fn jobs(&self) -> broadcast::Receiver<Value> {
+        self.jobs.subscribe()
+    }
+
+    /// An id for one request on this socket.
+    pub(crate) fn request_id(&self) -> String {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        format!("{}-{number}", self.name)
+    }
+
+    /// Whether a request was made on this socket.
+    pub(crate) fn made(&self, request: &str) -> bool {
+        let number = request.strip_prefix(&self.name);
+        number.is_some_and(|number| number.starts_with('-'))
+    }
+
+    /// Sends a call and waits for its answer.
+    pub(crate) async fn call(&self, method: &str, params: &[Value]) -> Result<Value, Error> {
+        let id = self.request_id();
+        let text = self.transport.request(&id, method, params);
+        self.send(id, text).await.map_err(|error| error.of(method))
+    }
+
+    /// Sends a call under an id that the caller remembers.
+    pub(crate) async fn call_as(
+        &self,
+        id: String,
+        method: &str,
+        params: &[Value],
+    ) -> Result<Value, Error> {
+        let text = self.transport.request(&id, method, params);
+        self.send(id, text).await.map_err(|error| error.of(method))
+    }
+
+    /// Subscribes to the jobs of the user.
+    pub(crate) async fn subscribe_to_jobs(&self) -> Result<(), Error> {
+        let id = self.request_id();
+        let text = self.transport.subscribe(&id, JOBS);
+        self.send(id, text).await.map_err(|error| error.of(JOBS))?;
+        Ok(())
+    }
+
+    async fn send(&self, id: String, text: String) -> Result<Value, Error> {
+        let limit = self.limit.load(Ordering::Relaxed);
+        if text.len() > limit {
+            let message = format!(
+                "the request has {} bytes, the NAS takes {limit}",
+                text.len()
+            );
+            return Err(Error::new(Kind::Invalid, message).nothing_done());
+        }
+        let permit = Arc::clone(&self.permits).acquire_owned();
+        let permit = tokio::select! {
+            permit = permit => permit.map_err(|_| not_sent(&self.ended_now()))?,
+            why = self.ended() => return Err(not_sent(&why)),
+        };
+        let (reply, answer) = oneshot::channel();
+        let outgoing = Outgoing {
+            id,
+            text,
+            reply,
+            permit,
+        };
+        if self.requests.send(outgoing).is_err() {
+            return Err(not_sent(&self.ended().await));
+        }
+        match answer.await {
+            Ok(outcome) => outcome,
+            // The worker was lost with the request in its hands.
+            Err(_) => Err(unknown(&self.ended_now())),
+        }
+    }
+
+    fn ended_now(&self) -> Error {
+        let closed = || Error::new(Kind::Unreachable, "the connection was closed");
+        self.end().unwrap_or_else(closed)
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("transport", &self.transport)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Worker ===
+
+impl Worker {
+    async fn run(mut self) -> Error {
+        let why = self.serve().await;
+        // From here on nothing more is accepted; what is still queued was never sent.
+        self.requests.close();
+        while let Ok(outgoing) = self.requests.try_recv() {
+            let _ = outgoing.reply.send(Err(not_sent(&why)));
+        }
+        for (_, pending) in self.pending.drain() {
+            let _ = pending.reply.send(Err(unknown(&why)));
+        }
+        why
+    }
+
+    async fn serve(&mut self) -> Error {
+        let mut heard = Instant::now();
+        let mut ping = tokio::time::interval_at(heard + self.silence.ping, self.silence.ping);
+        loop {
+            tokio::select! {
+                message = self.socket.next() => {
+                    heard = Instant::now();
+                    if let Err(why) = self.receive(message) {
+                        return why;
+                    }
+                }
+                request = self.requests.recv() => {
+                    let Some(request) = request else {
+                        let _ = self.socket.close(None).await;
+                        return Error::new(Kind::Unreachable, "the connection was closed");
+                    };
+                    if let Err(why) = self.send(request).await {
+                        return why;
+                    }
+                }
+                _ = ping.tick() => {
+                    if heard.elapsed() >= self.silence.limit {
+                        let seconds = heard.elapsed().as_secs();
+                        let message = format!("the NAS has been silent for {seconds} s");
+                        return Error::new(Kind::Unreachable, message);
+                    }
+                    if let Err(why) = self.write(Message::Ping(Vec::new().into())).await {
+                        return why;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn send(&mut self, request: Outgoing) -> Result<(), Error> {
+        // The caller gave up before anything was sent.
+        if request.reply.is_closed() {
+            return Ok(());
+        }
+        let pending = Pending {
+            reply: request.reply,
+            _permit: request.permit,
+        };
+        // Registered before the first byte: a message that was written in part may still arrive.
+        self.pending.insert(request.id, pending);
+        self.write(Message::text(request.text)).await
+    }
+
+    async fn write(&mut self, message: Message) -> Result<(), Error> {
+        let limit = self.silence.limit;
+        match tokio::time::timeout(limit, self.socket.send(message)).await {
+            Ok(sent) => sent.map_err(|error| lost(&error)),
+            Err(_) => Err(Error::new(Kind::Unreachable, "the NAS takes no more data")),
+        }
+    }
+
+    fn receive(
+        &mut self,
+        message: Option<Result<Message, tungstenite::Error>>,
+    ) -> Result<(), Error> {
+        let Some(text) = text_of(message)? else {
+            return Ok(());
+        };
+        match self.transport.read(&text)? {
+            Incoming::Answer { id, outcome } => {
+                if let Some(pending) = self.pending.remove(&id) {
+                    let _ = pending.reply.send(outcome);
+                }
+            }
+            Incoming::Event { collection, fields } => {
+                if collection == JOBS {
+                    // No listener is no fault.
+                    let _ = self.jobs.send(fields);
+                }
+            }
+            Incoming::Failed(error) => return Err(error),
+            Incoming::Connected | Incoming::Other => {}
+        }
+        Ok(())
+    }
+}
+
+async fn greet(
+    transport: Transport,
+    socket: &mut WebSocketStream<Box<dyn Socket>>,
+    hello: String,
+) -> Result<(), Error> {
+    let sent = socket.send(Message::text(hello)).await;
+    sent.map_err(|error| lost(&error))?;
+    loop {
+        if let Some(text) = text_of(socket.next().await)? {
+            match transport.read(&text)? {
+                Incoming::Connected => return Ok(()),
+                Incoming::Failed(error) => return Err(error),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn text_of(message: Option<Result<Message, tungstenite::Error>>) -> Result<Option<String>, Error> {
+    match message {
+        Some(Ok(Message::Text(text))) => Ok(Some(text.as_str().to_owned())),
+        Some(Ok(Message::Close(frame))) => Err(closed(frame.as_ref())),
+        Some(Ok(_)) => Ok(None),
+        Some(Err(error)) => Err(lost(&error)),
+        None => Err(Error::new(
+            Kind::Unreachable,
+            "the NAS closed the connection",
+        )),
+    }
+}
+
+fn closed(frame: Option<&CloseFrame>) -> Error {
+    let why = frame.map(|frame| format!(": {} ({})", frame.reason, u16::from(frame.code)));
+    let message = format!("the NAS closed the connection{}", why.unwrap_or_default());
+    Error::new(Kind::Unreachable, message)
+}
+
+fn lost(error: &tungstenite::Error) -> Error {
+    Error::new(
+        Kind::Unreachable,
+        format!("the connection was lost: {error}"),
+    )
+}
+
+fn not_sent(why: &Error) -> Error {
+    let message = format!("the call was not sent: {}", why.message());
+    Error::new(Kind::NotSent, message)
+}
+
+fn unknown(why: &Error) -> Error {
+    let message = format!("the call was sent and not answered: {}", why.message());
+    Error::new(Kind::UnknownOutcome, message)
+}
+
+/// Different for every socket of every process.
+fn random_name() -> Result<String, Error> {
+    let mut bytes = [0_u8; 8];
+    aws_lc_rs::rand::fill(&mut bytes)
+        .map_err(|_| Error::new(Kind::Unreachable, "no random numbers are available"))?;
+    Ok(format!("csi-{:016x}", u64::from_be_bytes(bytes)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,30 @@
+// chart-check reads what `helm template` has rendered and says what is wrong with it, or writes the
+// reference of the chart's values.
+//
+//	chart-check manifests < rendered.yaml
+//	chart-check secret NAME KEY < rendered.yaml
+//	chart-check values deploy/chart/values.schema.json deploy/chart/values.yaml > docs/chart-values.md
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+func main() {
+	var err error
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == "manifests":
+		err = checkManifests(os.Stdin, os.Stdout)
+	case len(os.Args) == 4 && os.Args[1] == "secret":
+		err = printSecret(os.Stdin, os.Args[2], os.Args[3], os.Stdout)
+	case len(os.Args) == 4 && os.Args[1] == "values":
+		err = writeValues(os.Args[2], os.Args[3], os.Stdout)
+	default:
+		err = fmt.Errorf("usage: chart-check manifests | chart-check secret NAME KEY | chart-check values SCHEMA VALUES")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,42 @@
+# shellcheck shell=bash
+# The External Storage suite of Kubernetes. Sourced, never run.
+
+# A part of it, for each run of the tests: mounting, permissions and two pods.
+cell_e2e_some() {
+    e2e local 'provisioning should provision storage with mount options|subPath should support existing director|volumes should (store data|allow exec)|multiVolume.*should access to two volumes with the same volume mode and retain data across pod recreation on the same node'
+}
+
+cell_e2e_local() { e2e local; }
+cell_e2e_proxy() { e2e proxy; }
+
+# Regular expressions of what is left out, one with its reason on each line of e2e/skipped.
+skipped() {
+    sed -n 's/^\([^#\t][^\t]*\)\t.*/\1/p' "$CLUSTER/e2e/skipped" | paste -sd '|'
+}
+
+e2e() { # release [what of it]
+    local report=$OMNIBUS_LOGS/cluster-e2e-$1 status=0 passed failed focus='External.Storage'
+    [ -z "${2:-}" ] || focus="External.Storage.*($2)"
+    rm -rf "$report"
+    mkdir -p "$report"
+    # One snapshotter for all: those of the nodes care for snapshots only that were made there, and some
+    # specs make the object by hand.
+    export DISTRIBUTED_SNAPSHOTS=false
+    service node-1 stop snapshot-controller
+    snapshot_controller
+    release_install "$1"
+    in_node node-1 "$KUBERNETES_PROGRAMS/ginkgo" --procs="${E2E_AT_ONCE:-4}" --no-color --timeout=3h --silence-skips \
+        --focus="$focus" --skip="$(skipped)" "$KUBERNETES_PROGRAMS/e2e.test" -- \
+        --provider=skeleton --kubeconfig="$KUBECONFIG" --storage.testdriver="$CLUSTER/e2e/$1.yaml" \
+        --report-dir="$report" --num-nodes=1 --disable-log-dump --kubectl-path="$KUBERNETES_PROGRAMS/kubectl" || status=$?
+    passed=$(specs passed "$report")
+    failed=$(specs failed "$report")
+    [ "$passed" -gt 0 ] || fail "no spec ran: see above"
+    say "omnibus: $passed specs passed, $failed failed"
+    { [ "$status" -eq 0 ] && [ "$failed" -eq 0 ]; } || fail "failed: $(sed -n 's/.*<testcase name="\([^"]*\)".*status="failed".*/\1/p' "$report"/junit*.xml)"
+    clean_up "$1"
+}
+
+specs() { # passed|failed report
+    grep -h '<testcase' "$2"/junit*.xml | grep 'External Storage' | grep -c "status=\"$1\"" || true
+}

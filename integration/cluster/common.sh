@@ -1,0 +1,49 @@
+# shellcheck shell=bash
+# What the scripts of the test cluster share: where things are, and how to run something in a node.
+# Sourced, never run.
+
+. "$(dirname "${BASH_SOURCE[0]}")/../../scripts/common.sh"
+
+KUBERNETES=v1.35.4
+CLUSTER=$OMNIBUS_ROOT/integration/cluster
+# A cluster of its own beside the others, from the same programs.
+CLUSTER_INSTANCE=${OMNIBUS_CLUSTER_INSTANCE:-main}
+CLUSTER_STATE=$OMNIBUS_CACHE/cluster/instances/$CLUSTER_INSTANCE
+
+# Keyed by what they were built from, so that a new version never meets an old program.
+key() { # file...
+    cat "$@" | sha256sum | cut -c 1-12
+}
+KUBERNETES_PROGRAMS=$OMNIBUS_CACHE/cluster/kubernetes-$KUBERNETES-$(key "$CLUSTER"/kubernetes/go.* "$CLUSTER"/kubernetes/registrar/*)
+SIDECAR_PROGRAMS=$OMNIBUS_CACHE/cluster/sidecars-$(key "$CLUSTER"/sidecars/go.*)
+export PATH=$KUBERNETES_PROGRAMS:$SIDECAR_PROGRAMS:$PATH:/usr/sbin:/sbin
+export KUBECONFIG=$CLUSTER_STATE/pki/admin.conf
+
+# Waits until the command succeeds, in steps of a fifth of a second.
+wait_until() { # seconds command...
+    local end=$((SECONDS + $1))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        [ "$SECONDS" -lt "$end" ] || return 1
+        sleep 0.2
+    done
+}
+
+node_pid() { # node
+    local pid
+    pid=$(cat "$CLUSTER_STATE/$1/pid" 2>/dev/null) && [ -e "/proc/$pid" ] && printf '%s\n' "$pid"
+}
+
+# Runs a command in a node. What it starts may outlive this script, so it gets no lock of it.
+in_node() { # node command...
+    local pid node=$1
+    shift
+    pid=$(node_pid "$node") || die "there is no node $node: start it with 'make cluster'"
+    nsenter -t "$pid" -m -n -p -i -u --wd="$PWD" -- "$@" 7>&- 8>&- 9>&-
+}
+
+kubectl() { in_node node-1 "$KUBERNETES_PROGRAMS/kubectl" "$@"; }
+
+# shellcheck disable=SC2034  # for the scripts that source this file
+# Where volumes are: on each node a folder of its own.
+VOLUMES=/var/lib/omnibus-cluster

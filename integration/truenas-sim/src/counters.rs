@@ -1,0 +1,90 @@
+//! How many calls, exchanges and bytes went over the wire, per method.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
+
+/// What one method cost.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Cost {
+    /// Requests.
+    pub calls: u64,
+    /// Requests that were answered with an error.
+    pub errors: u64,
+    /// Bytes of the requests.
+    pub bytes_in: u64,
+    /// Bytes of the answers.
+    pub bytes_out: u64,
+}
+
+/// What was counted since the start or the last reset.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// By method.
+    pub methods: BTreeMap<String, Cost>,
+    /// Round trips in a row: a request that arrives while another one is unanswered adds none.
+    ///
+    /// Exact if a round-trip delay is set; without one a second request of a batch can arrive after the
+    /// answer to the first was sent.
+    pub exchanges: u64,
+    /// Connections that were accepted.
+    pub connections: u64,
+}
+
+impl Counts {
+    /// All calls.
+    pub fn calls(&self) -> u64 {
+        self.methods.values().map(|cost| cost.calls).sum()
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    counts: Counts,
+    in_flight: u64,
+}
+
+impl Counters {
+    pub(crate) fn connected(&self) {
+        self.with(|inner| inner.counts.connections += 1);
+    }
+
+    pub(crate) fn arrived(&self, method: &str, bytes: usize) {
+        self.with(|inner| {
+            if inner.in_flight == 0 {
+                inner.counts.exchanges += 1;
+            }
+            inner.in_flight += 1;
+            let cost = inner.counts.methods.entry(method.to_owned()).or_default();
+            cost.calls += 1;
+            cost.bytes_in += bytes as u64;
+        });
+    }
+
+    pub(crate) fn answered(&self, method: &str, bytes: usize, failed: bool) {
+        self.with(|inner| {
+            inner.in_flight = inner.in_flight.saturating_sub(1);
+            let cost = inner.counts.methods.entry(method.to_owned()).or_default();
+            cost.bytes_out += bytes as u64;
+            cost.errors += u64::from(failed);
+        });
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.with(|inner| inner.counts.clone())
+    }
+
+    pub(crate) fn reset(&self) {
+        self.with(|inner| inner.counts = Counts::default());
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        change(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

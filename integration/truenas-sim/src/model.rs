@@ -1,0 +1,222 @@
+//! The backend in memory: a tree of datasets, snapshots and clones with their arithmetic.
+
+mod space;
+mod state;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+
+use crate::backend::{
+    Backend, Dataset, Destroy, NewDataset, PermissionChange, Permissions, Pool, Problem, Scope,
+    Session, Snapshot,
+};
+use crate::rows::Rows;
+use state::State;
+
+/// Datasets, snapshots and files in memory.
+#[derive(Debug, Default)]
+pub struct Model {
+    state: Mutex<State>,
+}
+
+type Answer<T> = Result<T, Problem>;
+
+impl Model {
+    /// A model with these pools, each with its size in bytes.
+    pub fn new(pools: &[(String, u64)]) -> Self {
+        let model = Self::default();
+        for (name, size) in pools {
+            model.lock().add_pool(name, *size);
+        }
+        model
+    }
+
+    /// A dataset takes this much space from now on, as if a client had written to it.
+    pub fn write(&self, dataset: &str, bytes: u64) {
+        if let Some(node) = self.lock().nodes.get_mut(dataset) {
+            node.referenced = bytes;
+        }
+    }
+
+    /// An initiator or a host connects.
+    pub fn connect(&self, session: Session) {
+        self.lock().sessions.push(session);
+    }
+
+    /// Everybody disconnects from a target or subsystem.
+    pub fn disconnect(&self, target: &str) {
+        self.lock()
+            .sessions
+            .retain(|session| session.target != target);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Backend for Model {
+    async fn pools(&self) -> Answer<Vec<Pool>> {
+        Ok(self.lock().pools())
+    }
+
+    async fn datasets(&self, scope: &Scope) -> Answer<Vec<Dataset>> {
+        let state = self.lock();
+        let usage = state.usage();
+        Ok(state
+            .names(scope)
+            .iter()
+            .map(|name| state.dataset(name, &usage))
+            .collect())
+    }
+
+    async fn create_dataset(&self, new: NewDataset) -> Answer<()> {
+        self.lock().create(new)
+    }
+
+    async fn set_properties(
+        &self,
+        name: &str,
+        changes: Vec<(String, Option<String>)>,
+    ) -> Answer<()> {
+        self.lock().set(name, changes)
+    }
+
+    async fn destroy_dataset(&self, name: &str, how: Destroy) -> Answer<()> {
+        self.lock().destroy(name, how)
+    }
+
+    async fn promote(&self, name: &str) -> Answer<()> {
+        self.lock().promote(name)
+    }
+
+    async fn rename_dataset(&self, name: &str, new_name: &str) -> Answer<()> {
+        self.lock().rename(name, new_name)
+    }
+
+    async fn set_key(&self, name: &str, key: Option<&str>) -> Answer<bool> {
+        self.lock().set_key(name, key)
+    }
+
+    async fn snapshots(&self, scope: &Scope) -> Answer<Vec<Snapshot>> {
+        let state = self.lock();
+        let names = state.names(scope);
+        Ok(names
+            .iter()
+            .flat_map(|name| state.snapshots_of(name))
+            .collect())
+    }
+
+    async fn create_snapshots(
+        &self,
+        datasets: &[String],
+        name: &str,
+        user: &BTreeMap<String, String>,
+    ) -> Answer<()> {
+        self.lock().snapshot(datasets, name, user)
+    }
+
+    async fn destroy_snapshot(&self, name: &str, defer: bool) -> Answer<()> {
+        self.lock().destroy_snapshot(name, defer)
+    }
+
+    async fn clone_snapshot(
+        &self,
+        snapshot: &str,
+        target: &str,
+        properties: BTreeMap<String, String>,
+    ) -> Answer<()> {
+        self.lock().clone_snapshot(snapshot, target, properties)
+    }
+
+    async fn hold(&self, snapshot: &str, tag: Option<&str>, set: bool) -> Answer<()> {
+        self.lock().hold(snapshot, tag, set)
+    }
+
+    async fn set_snapshot_properties(
+        &self,
+        name: &str,
+        changes: Vec<(String, Option<String>)>,
+    ) -> Answer<()> {
+        let mut state = self.lock();
+        let snapshot = state.find_snapshot(name)?;
+        for (key, value) in changes {
+            match value {
+                Some(value) => snapshot.user.insert(key, value),
+                None => snapshot.user.remove(&key),
+            };
+        }
+        Ok(())
+    }
+
+    async fn rollback(&self, snapshot: &str, newer: bool) -> Answer<()> {
+        self.lock().rollback(snapshot, newer)
+    }
+
+    async fn rename_snapshot(&self, snapshot: &str, new_name: &str) -> Answer<()> {
+        self.lock().rename_snapshot(snapshot, new_name)
+    }
+
+    async fn copy(
+        &self,
+        snapshot: &str,
+        target: &str,
+        properties: &BTreeMap<String, String>,
+    ) -> Answer<()> {
+        self.lock().copy(snapshot, target, properties)
+    }
+
+    async fn permissions(&self, path: &str) -> Answer<Permissions> {
+        self.lock()
+            .files
+            .get(path)
+            .cloned()
+            .ok_or_else(|| Problem::Missing(path.to_owned()))
+    }
+
+    async fn set_permissions(&self, path: &str, change: PermissionChange) -> Answer<()> {
+        let mut state = self.lock();
+        let file = state
+            .files
+            .get_mut(path)
+            .ok_or_else(|| Problem::Missing(path.to_owned()))?;
+        file.uid = change.uid.unwrap_or(file.uid);
+        file.gid = change.gid.unwrap_or(file.gid);
+        file.mode = change.mode.unwrap_or(file.mode);
+        if let Some(acl) = change.acl {
+            file.acl = acl;
+        }
+        Ok(())
+    }
+
+    async fn make_directory(&self, path: &str, mode: u32) -> Answer<()> {
+        let mut state = self.lock();
+        if state.files.contains_key(path) {
+            return Err(Problem::Exists(path.to_owned()));
+        }
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        if !state.files.contains_key(parent) {
+            return Err(Problem::Missing(parent.to_owned()));
+        }
+        let directory = Permissions {
+            uid: 0,
+            gid: 0,
+            mode,
+            acl: None,
+            mount_point: false,
+        };
+        state.files.insert(path.to_owned(), directory);
+        Ok(())
+    }
+
+    async fn apply_exports(&self, _rows: &Rows) -> Answer<()> {
+        Ok(())
+    }
+
+    async fn sessions(&self) -> Answer<Vec<Session>> {
+        Ok(self.lock().sessions.clone())
+    }
+}

@@ -1,0 +1,292 @@
+//! Starting a NAS, and everything that a test does to it from outside.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::{fmt, io};
+
+use rustls::pki_types::CertificateDer;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
+
+use crate::accounts::{Accounts, User};
+use crate::backend::Backend;
+use crate::clock::Clock;
+use crate::control::Control;
+use crate::counters::Counts;
+use crate::failure::Failure;
+use crate::faults::Faults;
+use crate::model::Model;
+use crate::nas::Nas;
+use crate::{Generation, random, server, tls};
+
+/// How a NAS is set up.
+#[derive(Clone)]
+pub struct Options {
+    /// Its release.
+    pub generation: Generation,
+    /// Its pools and their sizes in bytes.
+    pub pools: Vec<(String, u64)>,
+    /// Users besides `root`.
+    pub users: BTreeMap<String, User>,
+    /// The password of `root`.
+    pub root_password: String,
+    /// Where plain HTTP is served; port 0 takes a free one.
+    pub http: SocketAddr,
+    /// Where TLS is served.
+    pub https: SocketAddr,
+    /// Where the control endpoint is served; `None`: nowhere.
+    pub control: Option<SocketAddr>,
+    /// The names of the certificate.
+    pub certificate_names: Vec<String>,
+}
+
+impl Options {
+    /// A NAS of this release with the pool `tank` of 1 TiB, on free ports of this machine.
+    pub fn new(generation: Generation) -> Self {
+        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self {
+            generation,
+            pools: vec![("tank".to_owned(), 1 << 40)],
+            users: BTreeMap::new(),
+            root_password: "sesame-for-root".to_owned(),
+            http: anywhere,
+            https: anywhere,
+            control: Some(anywhere),
+            certificate_names: vec!["localhost".to_owned()],
+        }
+    }
+
+    /// Another user; no roles is full administration.
+    #[must_use]
+    pub fn user(mut self, name: &str, password: &str, roles: Option<&[&str]>) -> Self {
+        let roles = roles.map(|roles| roles.iter().map(|role| (*role).to_owned()).collect());
+        let user = User {
+            password: password.to_owned(),
+            roles,
+            otp: None,
+        };
+        self.users.insert(name.to_owned(), user);
+        self
+    }
+}
+
+/// A running NAS. It stops when this is dropped.
+pub struct Simulator {
+    nas: Arc<Nas>,
+    model: Option<Arc<Model>>,
+    http: SocketAddr,
+    https: SocketAddr,
+    control: Option<SocketAddr>,
+    certificate: CertificateDer<'static>,
+    api_key: String,
+    tasks: Vec<AbortHandle>,
+}
+
+impl Simulator {
+    /// Starts a NAS whose storage is in memory.
+    pub async fn start(options: Options) -> io::Result<Self> {
+        let model = Arc::new(Model::new(&options.pools));
+        let backend: Arc<dyn Backend> = Arc::<Model>::clone(&model);
+        let mut simulator = Self::start_with(options, backend).await?;
+        simulator.model = Some(Arc::clone(&model));
+        simulator.serve_control(Some(model)).await?;
+        Ok(simulator)
+    }
+
+    async fn start_with(options: Options, backend: Arc<dyn Backend>) -> io::Result<Self> {
+        let mut accounts = Accounts {
+            users: options.users,
+            ..Accounts::default()
+        };
+        accounts.users.insert(
+            "root".to_owned(),
+            User {
+                password: options.root_password,
+                roles: None,
+                otp: None,
+            },
+        );
+        let (_, api_key) = accounts.add_key("omnibus-csi", "root", &random::hex(64), None);
+        let nas = Arc::new(Nas::new(options.generation, backend, accounts));
+        let identity = tls::identity(options.certificate_names)?;
+        let http = TcpListener::bind(options.http).await?;
+        let https = TcpListener::bind(options.https).await?;
+        let (http_address, https_address) = (http.local_addr()?, https.local_addr()?);
+        let plain = tokio::spawn(server::serve(Arc::clone(&nas), http, None));
+        let encrypted = tokio::spawn(server::serve(
+            Arc::clone(&nas),
+            https,
+            Some(identity.acceptor),
+        ));
+        Ok(Self {
+            nas,
+            model: None,
+            http: http_address,
+            https: https_address,
+            control: options.control,
+            certificate: identity.certificate,
+            api_key,
+            tasks: vec![plain.abort_handle(), encrypted.abort_handle()],
+        })
+    }
+
+    async fn serve_control(&mut self, model: Option<Arc<Model>>) -> io::Result<()> {
+        if let Some(address) = self.control {
+            let listener = TcpListener::bind(address).await?;
+            self.control = Some(listener.local_addr()?);
+            let control = Control {
+                nas: Arc::clone(&self.nas),
+                model,
+            };
+            self.tasks
+                .push(tokio::spawn(server::serve_control(control, listener)).abort_handle());
+        }
+        Ok(())
+    }
+
+    /// The address of plain HTTP.
+    pub fn http(&self) -> SocketAddr {
+        self.http
+    }
+
+    /// The address of TLS.
+    pub fn https(&self) -> SocketAddr {
+        self.https
+    }
+
+    /// The address of the control endpoint.
+    pub fn control(&self) -> Option<SocketAddr> {
+        self.control
+    }
+
+    /// The certificate of the NAS, which it has signed itself.
+    pub fn certificate_pem(&self) -> String {
+        tls::pem(&self.certificate)
+    }
+
+    /// The same as bytes.
+    pub fn certificate_der(&self) -> &[u8] {
+        &self.certificate
+    }
+
+    /// A key of `root`, with full administration.
+    pub fn api_key(&self) -> &str {
+        &self.api_key
+    }
+
+    /// A new key of a user, as the user would write it down.
+    pub fn add_api_key(&self, name: &str, user: &str) -> String {
+        self.nas
+            .accounts()
+            .add_key(name, user, &random::hex(64), None)
+            .1
+    }
+
+    /// Revokes the key that starts with this number.
+    pub fn revoke_api_key(&self, id: i64) {
+        if let Some(key) = self.nas.accounts().keys.get_mut(&id) {
+            key.revoked = true;
+        }
+    }
+
+    /// Asks this user for a second factor from now on.
+    pub fn require_otp(&self, user: &str, code: &str) {
+        if let Some(user) = self.nas.accounts().users.get_mut(user) {
+            user.otp = Some(code.to_owned());
+        }
+    }
+
+    /// The release that runs now.
+    pub fn generation(&self) -> Generation {
+        self.nas.generation()
+    }
+
+    /// The NAS is upgraded: its connections drop, its state stays, jobs start again at 1.
+    pub fn upgrade(&self, generation: Generation) {
+        self.nas.upgrade(generation);
+    }
+
+    /// The middleware restarts: connections drop, jobs are gone.
+    pub fn restart(&self) {
+        self.nas.restart();
+    }
+
+    /// Every connection is cut.
+    pub fn cut_connections(&self) {
+        self.nas.cut_connections();
+    }
+
+    /// Every login ends, with its connection open.
+    pub fn expire_sessions(&self) {
+        self.nas.expire_sessions();
+    }
+
+    /// How many websockets are open.
+    pub fn connections(&self) -> usize {
+        self.nas.open_sessions().len()
+    }
+
+    /// A job is forgotten, as the oldest ones are.
+    pub fn evict_job(&self, id: i64) {
+        self.nas.jobs.evict(id);
+    }
+
+    /// What is made to go wrong.
+    pub fn faults(&self) -> &Faults {
+        &self.nas.faults
+    }
+
+    /// The clock of the NAS.
+    pub fn clock(&self) -> &Clock {
+        &self.nas.clock
+    }
+
+    /// Calls, exchanges and bytes since the start or the last reset.
+    pub fn counts(&self) -> Counts {
+        self.nas.counters.counts()
+    }
+
+    /// Counts from 0 again.
+    pub fn reset_counts(&self) {
+        self.nas.counters.reset();
+    }
+
+    /// The storage in memory.
+    pub fn model(&self) -> Option<&Model> {
+        self.model.as_deref()
+    }
+
+    /// Runs a method as `root`, without network, faults or counting. A job is waited for.
+    pub async fn call(&self, method: &str, params: Vec<Value>) -> Result<Value, Failure> {
+        self.nas.local_call(method, params).await
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("generation", &self.generation)
+            .field("pools", &self.pools)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Simulator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulator")
+            .field("nas", &self.nas)
+            .field("https", &self.https)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Simulator {
+    fn drop(&mut self) {
+        self.nas.restart();
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}

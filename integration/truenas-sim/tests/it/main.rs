@@ -1,0 +1,15 @@
+//! The simulator, from outside: its protocols as a client sees them.
+
+#![forbid(unsafe_code)]
+
+mod auth;
+mod client;
+mod faults;
+mod jobs;
+mod model;
+mod recorded;
+mod resource;
+mod rest;
+mod scram;
+mod strict;
+mod upgrade;

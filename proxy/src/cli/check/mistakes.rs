@@ -1,0 +1,347 @@
+//! Mistakes that people make in configuration files, each with the words that they need to mend it.
+
+use std::fs;
+use std::path::Path;
+
+use super::*;
+
+const NFS: &str = "
+driver: zfs-generic-nfs
+sshConnection: {host: nas.example, username: csi, password: x}
+zfs: {datasetParentName: tank/v}
+nfs:
+  shareHost: nas.example
+  shareStrategy: setDatasetProperties
+  shareStrategySetDatasetProperties: {properties: {sharenfs: rw}}
+";
+const ISCSI: &str = "
+driver: zfs-generic-iscsi
+sshConnection: {host: nas.example, username: csi, password: x}
+zfs: {datasetParentName: tank/v}
+iscsi:
+  targetPortal: nas.example:3260
+  shareStrategy: lio
+  shareStrategyLio: {basename: iqn.2003-01.org.example}
+";
+const NVME: &str = "
+driver: zfs-generic-nvmeof
+sshConnection: {host: nas.example, username: csi, password: x}
+zfs: {datasetParentName: tank/v}
+nvmeof:
+  transports: ['tcp://nas.example:4420']
+  shareStrategy: nvmet
+  shareStrategyNvmet: {basename: nqn.2003-01.org.example, ports: [1]}
+";
+const DIRECTORY: &str = "
+driver: local-hostpath
+local-hostpath:
+  shareBasePath: /srv/csi
+  controllerBasePath: /srv/csi
+";
+
+/// What is changed in a good file, and what is said about it.
+struct Mistake {
+    good: &'static str,
+    from: &'static str,
+    to: &'static str,
+    said: &'static str,
+}
+
+const fn whole(text: &'static str, said: &'static str) -> Mistake {
+    Mistake {
+        good: "",
+        from: "",
+        to: text,
+        said,
+    }
+}
+
+const fn changed(
+    good: &'static str,
+    from: &'static str,
+    to: &'static str,
+    said: &'static str,
+) -> Mistake {
+    Mistake {
+        good,
+        from,
+        to,
+        said,
+    }
+}
+
+const MISTAKES: [Mistake; 42] = [
+    // The file as a whole.
+    whole("", "driver: is required and missing"),
+    whole(
+        "- driver: local-hostpath",
+        "the document is not a map of keys",
+    ),
+    whole("driver: [", "did not find expected"),
+    whole("driver: local-hostpath\ndriver: node-manual", "driver"),
+    whole(
+        "driver: local-hostpath\nlocal-hostpath:\n\tshareBasePath: /x",
+        "line 3 is indented with a tab (YAML is indented with spaces)",
+    ),
+    whole("driver: x: y", "mapping values are not allowed"),
+    // The driver.
+    whole("drivr: local-hostpath", "is `drivr` a misspelling of it?"),
+    whole(
+        "driver: zfs-generic-nsf",
+        "is it a misspelling of `zfs-generic-nfs`?",
+    ),
+    whole(
+        "driver: Local-Hostpath",
+        "is it a misspelling of `local-hostpath`?",
+    ),
+    whole(
+        "driver: synology-iscsi",
+        "does not have the driver `synology-iscsi` yet",
+    ),
+    whole(
+        "driver: {local-hostpath: {}}",
+        "driver: expected the name of a driver",
+    ),
+    whole("driver: zfs", "there is no driver `zfs`; this build has: "),
+    // Directories.
+    whole(
+        "driver: local-hostpath",
+        "local-hostpath.shareBasePath: is required and missing",
+    ),
+    whole(
+        "driver: local-hostpath\nlocal-hostpath:\nshareBasePath: /x",
+        "the section `local-hostpath` is empty: indent its keys below it",
+    ),
+    whole(
+        "driver: local-hostpath\nlocal-hostpath: /x",
+        "local-hostpath: expected a section with keys, found text",
+    ),
+    whole(
+        "driver: local-hostpath\nlocal_hostpath: {shareBasePath: /x}",
+        "is `local_hostpath` a misspelling of `local-hostpath`?",
+    ),
+    changed(
+        DIRECTORY,
+        "shareBasePath: ",
+        "sharebasepath: ",
+        "is `sharebasepath` a misspelling of it?",
+    ),
+    changed(
+        DIRECTORY,
+        "controllerBasePath: /srv",
+        "controllerBasePath: srv",
+        "local-hostpath.controllerBasePath: ",
+    ),
+    changed(
+        DIRECTORY,
+        "/srv/csi\n  c",
+        "[/srv/csi]\n  c",
+        "local-hostpath.shareBasePath: expected ",
+    ),
+    // The host.
+    changed(
+        NFS,
+        "host: nas.example, ",
+        "",
+        "sshConnection.host: is required and missing",
+    ),
+    changed(
+        NFS,
+        "host: nas.example",
+        "host: server address",
+        "sshConnection.host: this is a placeholder of an example file",
+    ),
+    changed(
+        NFS,
+        "host: nas.example",
+        "host: <nas>",
+        "sshConnection.host: this is a placeholder of an example file",
+    ),
+    changed(
+        NFS,
+        "shareHost: nas.example",
+        "shareHost: server address",
+        "nfs.shareHost: this is a placeholder of an example file",
+    ),
+    changed(
+        NFS,
+        "password: x",
+        "privateKey: /root/.ssh/id_ed25519",
+        "this is the path of a file: give the text of the private key itself",
+    ),
+    changed(
+        NFS,
+        "password: x",
+        "privateKey: abc",
+        "this is no private key in a form that can be read",
+    ),
+    changed(NFS, ", password: x", "", "sshConnection"),
+    changed(
+        NFS,
+        "password: x",
+        "password: x, port: ssh",
+        "sshConnection.port: expected ",
+    ),
+    changed(
+        NFS,
+        "password: x",
+        "password: x, port: 99999",
+        "sshConnection.port: ",
+    ),
+    changed(
+        NFS,
+        "password: x",
+        "password: '${NO_SUCH_VARIABLE}'",
+        "sshConnection.password: `${…}` stays as it is: no such environment variable exists",
+    ),
+    // ZFS.
+    changed(
+        NFS,
+        "tank/v",
+        "/tank/v",
+        "is a path, and a dataset has a name: `tank/volumes`, without a slash before it",
+    ),
+    changed(NFS, "tank/v", "tank//v", "has an empty part"),
+    changed(NFS, "tank/v", "'tank/v@s'", "zfs.datasetParentName: "),
+    changed(
+        NFS,
+        "datasetParentName",
+        "datasetParent",
+        "is `datasetParent` a misspelling of it?",
+    ),
+    changed(
+        NFS,
+        "tank/v}",
+        "tank/v, detachedSnapshotsDatasetParentName: tank/v}",
+        "zfs.detachedSnapshotsDatasetParentName: ",
+    ),
+    changed(
+        NFS,
+        "tank/v}",
+        "tank/v, datasetEnableQuotas: maybe}",
+        "zfs.datasetEnableQuotas: expected ",
+    ),
+    // Exports.
+    changed(
+        NFS,
+        "setDatasetProperties\n",
+        "setDatasetProperty\n",
+        "nfs.shareStrategy: has to say how datasets are shared: setDatasetProperties",
+    ),
+    changed(
+        NFS,
+        "shareStrategy: setDatasetProperties\n",
+        "\n",
+        "nfs.shareStrategy: has to say how datasets are shared: setDatasetProperties",
+    ),
+    changed(
+        ISCSI,
+        "targetPortal: nas.example:3260",
+        "targetPortal: 'server[:port]'",
+        "iscsi.targetPortal: this is a placeholder of an example file",
+    ),
+    changed(
+        ISCSI,
+        "iqn.2003-01.org.example",
+        "org.example",
+        "iscsi.shareStrategyLio.basename: ",
+    ),
+    changed(
+        NVME,
+        "tcp://nas.example:4420",
+        "nas.example:4420",
+        "nvmeof.transports",
+    ),
+    changed(
+        NVME,
+        "ports: [1]",
+        "ports: []",
+        "nvmeof.shareStrategyNvmet.ports: ",
+    ),
+    // The proxy.
+    whole(
+        "driver: proxy",
+        "proxy.configFolder: is required and missing",
+    ),
+];
+
+fn flags(file: &Path) -> CheckFlags {
+    CheckFlags {
+        driver_config_file: file.to_owned(),
+        offline: true,
+        json: false,
+    }
+}
+
+#[test]
+fn each_typical_mistake_is_told_in_words_that_help() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let mut wrong = Vec::new();
+    for Mistake {
+        good,
+        from,
+        to,
+        said,
+    } in MISTAKES
+    {
+        let text = if good.is_empty() {
+            to.to_owned()
+        } else {
+            assert!(good.contains(from), "{from}");
+            good.replacen(from, to, 1)
+        };
+        fs::write(file.path(), &text).expect("a file");
+        let table = check(&flags(file.path())).table();
+        // One finding has its advice on a line of its own.
+        let plain = table.replace("\n         → ", " (");
+        if !plain.contains(said) && !plain.contains(said.trim_end_matches(')')) {
+            wrong.push(format!("--- {to}\nwanted: {said}\n{table}"));
+        }
+        assert!(!table.contains("struct "), "{table}");
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_good_files_have_nothing_to_correct() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    for good in [NFS, ISCSI, NVME, DIRECTORY] {
+        fs::write(file.path(), good).expect("a file");
+        let table = check(&flags(file.path())).table();
+        assert!(table.contains("nothing to correct"), "{good}\n{table}");
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_read_is_not_blamed_on_a_flag_that_was_not_given() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("proxy.yaml");
+    let missing = dir.path().join("missing");
+    let yaml = format!(
+        "{{driver: proxy, proxy: {{configFolder: {}}}}}",
+        missing.display()
+    );
+    fs::write(&file, yaml).expect("a file");
+    let online = CheckFlags {
+        offline: false,
+        ..flags(&file)
+    };
+    let table = check(&online).table();
+    assert!(!table.contains("--offline"), "{table}");
+    assert!(table.contains("missing"), "{table}");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named_with_the_reason() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for (file, why) in [
+        (dir.path().join("missing.yaml"), "No such file"),
+        (dir.path().to_owned(), "directory"),
+    ] {
+        let table = check(&flags(&file)).table();
+        assert!(
+            table.contains(why) && table.contains("give the path of a YAML file"),
+            "{table}"
+        );
+    }
+}

@@ -1,0 +1,371 @@
+//! `migrate-values`: values files of democratic-csi's chart to one values file of ours, in which each of
+//! them is a connection.
+//!
+//! Nothing but the files is looked at. Their values may hold secrets: those go to standard output and
+//! nowhere else; what is said about them names keys only.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use driver_core::config;
+use serde_json::{Map, Value, json};
+
+use crate::cli::args::EX_USAGE;
+use crate::process;
+use crate::routing::connections::ConnectionName;
+
+mod merge;
+mod write;
+
+use merge::{only_settings, overlay};
+
+/// The flags.
+#[derive(Debug, Args)]
+pub struct MigrateValuesFlags {
+    /// Values files; each becomes the connection NAME, or is called as the file is
+    #[arg(value_name = "[NAME=]FILE", required = true)]
+    pub files: Vec<String>,
+    /// The name of the new driver in the cluster, beside the old ones
+    #[arg(long, value_name = "NAME", conflicts_with = "take_over")]
+    pub csi_name: Option<String>,
+    /// The connection whose driver's name goes on, with all its volumes
+    #[arg(long, value_name = "CONNECTION")]
+    pub take_over: Option<String>,
+}
+
+/// One file that was read.
+struct Input {
+    name: String,
+    values: Map<String, Value>,
+}
+
+/// What has been put together so far, and what there is to say about it.
+#[derive(Debug, Default)]
+struct Merged {
+    values: Map<String, Value>,
+    connections: Map<String, Value>,
+    storage_classes: Vec<Value>,
+    snapshot_classes: Vec<Value>,
+    default_class: Option<String>,
+    notes: Vec<String>,
+    problems: Vec<String>,
+}
+
+/// Drivers whose volumes are on the node itself.
+const LOCAL: [&str; 3] = ["local-hostpath", "zfs-local-dataset", "zfs-local-zvol"];
+const NO_NAME: &str = "several files: give --csi-name for a new driver beside the old ones, or \
+                       --take-over with the connection whose driver's name goes on";
+const HEAD: &str =
+    "# Made by `omnibus-csi migrate-values`. It holds what the old files held, secrets too.\n";
+
+/// Writes the new values to standard output, notes to standard error.
+pub fn run(flags: &MigrateValuesFlags) -> ExitCode {
+    let merged = match read(&flags.files).and_then(|inputs| migrate(&inputs, flags)) {
+        Ok(merged) => merged,
+        Err(problems) => {
+            for problem in problems {
+                process::complain(&format!("omnibus-csi: {problem}"));
+            }
+            return ExitCode::from(EX_USAGE);
+        }
+    };
+    for note in &merged.notes {
+        process::complain(&format!("note: {note}"));
+    }
+    for problem in &merged.problems {
+        process::complain(&format!("problem: {problem}"));
+    }
+    process::say(HEAD);
+    process::say(&write::document(&merged.values));
+    ExitCode::from(u8::from(!merged.problems.is_empty()))
+}
+
+fn read(files: &[String]) -> Result<Vec<Input>, Vec<String>> {
+    let mut inputs = Vec::new();
+    let mut problems = Vec::new();
+    let mut names = BTreeSet::new();
+    for file in files {
+        let (name, path) = named(file);
+        let shown = path.display();
+        if let Err(error) = ConnectionName::parse(&name) {
+            problems.push(format!("{shown}: `{}`: {error}", name.escape_debug()));
+        } else if !names.insert(name.clone()) {
+            problems.push(format!(
+                "{shown}: a second connection {name}: give NAME=FILE"
+            ));
+        }
+        let text = std::fs::read_to_string(&path).map_err(|error| error.to_string());
+        match text.and_then(|text| config::plain_yaml(&text).map_err(|error| error.to_string())) {
+            Ok(Value::Object(values)) => inputs.push(Input { name, values }),
+            Ok(_) => problems.push(format!("{shown}: no map of values")),
+            Err(error) => problems.push(format!("{shown}: {error}")),
+        }
+    }
+    if problems.is_empty() {
+        Ok(inputs)
+    } else {
+        Err(problems)
+    }
+}
+
+fn named(file: &str) -> (String, PathBuf) {
+    match file.split_once('=') {
+        Some((name, path)) if !name.contains('/') => (name.to_owned(), path.into()),
+        _ => {
+            let stem = Path::new(file).file_stem().unwrap_or_default();
+            (stem.to_string_lossy().into_owned(), file.into())
+        }
+    }
+}
+
+fn migrate(inputs: &[Input], flags: &MigrateValuesFlags) -> Result<Merged, Vec<String>> {
+    let heir = heir(inputs, flags).map_err(|error| vec![error])?;
+    let name = match (&flags.csi_name, heir) {
+        (Some(name), _) => name.clone(),
+        (None, Some(heir)) => text(&heir.values, &["csiDriver", "name"])
+            .ok_or_else(|| vec![format!("{}: it has no csiDriver.name", heir.name)])?,
+        (None, None) => return Err(vec![NO_NAME.into()]),
+    };
+    let mut merged = Merged::default();
+    for input in inputs {
+        merged.take(input);
+    }
+    let mut driver = merged.object("csiDriver");
+    driver.insert("name".into(), json!(name));
+    let mut proxy = merged.proxy();
+    if let Some(heir) = heir {
+        if !is_ours(heir) {
+            proxy.insert("legacyConnection".into(), json!(heir.name));
+        }
+        // The API server does not let it be changed; this is what the old chart says without it.
+        let attach = at(&heir.values, &["csiDriver", "attachRequired"]);
+        let attach = attach.and_then(Value::as_bool).unwrap_or(true);
+        driver.insert("attachRequired".into(), json!(attach));
+    }
+    merged.finish(driver, proxy);
+    Ok(merged)
+}
+
+/// The file whose driver's name goes on: the one that is asked for, one of ours, or the only one.
+fn heir<'a>(inputs: &'a [Input], flags: &MigrateValuesFlags) -> Result<Option<&'a Input>, String> {
+    if flags.csi_name.is_some() {
+        return Ok(None);
+    }
+    if let Some(wanted) = &flags.take_over {
+        let found = inputs.iter().find(|input| &input.name == wanted);
+        return found.map(Some).ok_or_else(|| {
+            format!(
+                "--take-over: no file is the connection `{}`",
+                wanted.escape_debug()
+            )
+        });
+    }
+    let ours = inputs.iter().find(|input| is_ours(input));
+    Ok(ours.or_else(|| inputs.first().filter(|_| inputs.len() == 1)))
+}
+
+/// Whether a file is a values file of our own chart already.
+fn is_ours(input: &Input) -> bool {
+    at(&input.values, &["connections"])
+        .and_then(Value::as_object)
+        .is_some_and(|connections| !connections.is_empty())
+}
+
+fn at<'a>(values: &'a Map<String, Value>, path: &[&str]) -> Option<&'a Value> {
+    let (first, rest) = path.split_first()?;
+    rest.iter()
+        .try_fold(values.get(*first)?, |value, key| value.get(key))
+        .filter(|value| !value.is_null())
+}
+
+fn text(values: &Map<String, Value>, path: &[&str]) -> Option<String> {
+    at(values, path)?.as_str().map(str::to_owned)
+}
+
+// === impl Merged ===
+
+impl Merged {
+    fn object(&mut self, key: &str) -> Map<String, Value> {
+        match self.values.remove(key) {
+            Some(Value::Object(map)) => map,
+            _ => Map::new(),
+        }
+    }
+
+    /// The section `proxy` of the main file, as far as a file of ours had one.
+    fn proxy(&mut self) -> Map<String, Value> {
+        let mut driver = self.object("driver");
+        let proxy = driver
+            .get_mut("config")
+            .and_then(|config| config.get_mut("proxy"))
+            .map(Value::take);
+        match proxy {
+            Some(Value::Object(proxy)) => proxy,
+            _ => Map::new(),
+        }
+    }
+
+    fn take(&mut self, input: &Input) {
+        let ours = is_ours(input);
+        if ours {
+            let connections = at(&input.values, &["connections"]).and_then(Value::as_object);
+            for (name, connection) in connections.into_iter().flatten() {
+                self.connect(name, connection.clone());
+            }
+        } else {
+            self.take_config(input);
+        }
+        for key in ["storageClasses", "volumeSnapshotClasses"] {
+            let classes = at(&input.values, &[key]).and_then(Value::as_array);
+            for class in classes.into_iter().flatten().filter_map(Value::as_object) {
+                self.take_class(key, class.clone(), (!ours).then_some(&input.name));
+            }
+        }
+        let (settings, left_out) = only_settings(&input.values, ours);
+        for key in left_out {
+            self.notes
+                .push(format!("{}: {key} is left out", input.name));
+        }
+        for path in overlay(&mut self.values, &settings) {
+            self.notes.push(format!(
+                "{}: {path} is another there than in a file before it, whose value stays",
+                input.name
+            ));
+        }
+    }
+
+    fn take_config(&mut self, input: &Input) {
+        let name = &input.name;
+        if let Some(secret) = text(&input.values, &["driver", "existingConfigSecret"]) {
+            self.problems.push(format!(
+                "{name}: its configuration is in the Secret {secret}: put what is there under connections.{name}"
+            ));
+            return;
+        }
+        let config = at(&input.values, &["driver", "config"])
+            .filter(|config| config.get("driver").is_some());
+        let Some(config) = config else {
+            self.problems
+                .push(format!("{name}: it has no driver.config.driver"));
+            return;
+        };
+        for (key, pointer) in [
+            ("service", "/service"),
+            ("_private.volume_context", "/_private/volume_context"),
+        ] {
+            if config
+                .pointer(pointer)
+                .is_some_and(|value| !value.is_null())
+            {
+                self.notes.push(format!(
+                    "{name}: {key} counts in driver.config only, not in a connection: see docs/proxy.md"
+                ));
+            }
+        }
+        self.connect(name, config.clone());
+    }
+
+    fn connect(&mut self, name: &str, config: Value) {
+        if self.connections.insert(name.to_owned(), config).is_some() {
+            self.problems
+                .push(format!("two files have the connection {name}"));
+        }
+    }
+
+    fn take_class(
+        &mut self,
+        kind: &str,
+        mut class: Map<String, Value>,
+        connection: Option<&String>,
+    ) {
+        let storage = kind == "storageClasses";
+        let named = class
+            .get("name")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+        if storage && let Some(connection) = connection {
+            let parameters = class.entry("parameters").or_insert(Value::Null);
+            if parameters.is_null() {
+                *parameters = json!({});
+            }
+            if let Value::Object(parameters) = parameters {
+                parameters.retain(|_, value| !value.is_null());
+                parameters.insert("connection".into(), json!(connection));
+            }
+        }
+        if storage && class.get("defaultClass") == Some(&Value::Bool(true)) {
+            if let Some(first) = &self.default_class {
+                self.notes
+                    .push(format!("{named}: {first} is the default class already"));
+                class.insert("defaultClass".into(), json!(false));
+            } else {
+                self.default_class = Some(named.clone());
+            }
+        }
+        let classes = if storage {
+            &mut self.storage_classes
+        } else {
+            &mut self.snapshot_classes
+        };
+        let same = |other: &Value| other.get("name").and_then(Value::as_str) == Some(&named);
+        match classes.iter().find(|other| same(other)) {
+            // Of one name and content, as classes for snapshots often are, one is enough.
+            Some(other) if other.as_object() == Some(&class) => return,
+            Some(_) => {
+                let other = format!("{named}-{}", connection.map_or("2", String::as_str));
+                self.notes.push(format!(
+                    "{kind}: {named} is there already; this one is called {other}"
+                ));
+                class.insert("name".into(), json!(other));
+            }
+            None => {}
+        }
+        classes.push(Value::Object(class));
+    }
+
+    fn finish(&mut self, driver: Map<String, Value>, mut proxy: Map<String, Value>) {
+        let is_local = |config: &Value| {
+            let kind = config.get("driver").and_then(Value::as_str);
+            kind.is_some_and(|kind| LOCAL.contains(&kind))
+        };
+        let local = self
+            .connections
+            .values()
+            .filter(|config| is_local(config))
+            .count();
+        if local > 0 {
+            if local < self.connections.len() {
+                self.problems.push(
+                    "storage of the nodes and storage of a network cannot be in one release: make two".into(),
+                );
+            }
+            proxy
+                .entry("nodeTopology")
+                .or_insert(json!({"type": ["cluster", "node"]}));
+        }
+        self.values
+            .insert("csiDriver".into(), Value::Object(driver));
+        let connections = std::mem::take(&mut self.connections);
+        self.values
+            .insert("connections".into(), Value::Object(connections));
+        if !proxy.is_empty() {
+            let config = json!({"config": {"driver": "proxy", "proxy": proxy}});
+            self.values.insert("driver".into(), config);
+        }
+        for (key, classes) in [
+            ("storageClasses", std::mem::take(&mut self.storage_classes)),
+            (
+                "volumeSnapshotClasses",
+                std::mem::take(&mut self.snapshot_classes),
+            ),
+        ] {
+            self.values.insert(key.into(), Value::Array(classes));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

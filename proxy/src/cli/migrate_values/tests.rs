@@ -1,0 +1,218 @@
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use super::*;
+
+const NFS: &str = "
+csiDriver: {name: org.old.nfs, fsGroupPolicy: File}
+csiProxy: {enabled: true}
+driver:
+  config:
+    driver: zfs-generic-nfs
+    sshConnection: {host: nas, password: 'on'}
+storageClasses:
+- {name: nfs, defaultClass: true, parameters: {fsType: nfs, empty: }}
+volumeSnapshotClasses: [{name: snapshots}]
+controller:
+  externalProvisioner: {extraArgs: [--strict-topology=true]}
+  driver: {image: {tag: next}, logLevel: debug}
+node:
+  tolerations: [{operator: Exists}]
+  driver: {extraEnv: [{name: A, value: a}]}
+";
+const ISCSI: &str = "
+csiDriver: {name: org.old.iscsi, attachRequired: false}
+driver: {config: {driver: zfs-generic-iscsi, service: {node: {}}}}
+storageClasses:
+- {name: iscsi, defaultClass: true, secrets: {node-stage-secret: {k: v}}}
+- {name: nfs}
+volumeSnapshotClasses: [{name: snapshots}]
+controller: {driver: {logLevel: info}}
+node:
+  tolerations: [{operator: Exists}, {key: storage}]
+  driver: {extraEnv: [{name: B, value: b}]}
+";
+
+fn input(name: &str, text: &str) -> Input {
+    let Ok(Value::Object(values)) = config::plain_yaml(text) else {
+        panic!("no map: {text}");
+    };
+    Input {
+        name: name.to_owned(),
+        values,
+    }
+}
+
+fn flags(csi_name: Option<&str>, take_over: Option<&str>) -> MigrateValuesFlags {
+    MigrateValuesFlags {
+        files: Vec::new(),
+        csi_name: csi_name.map(str::to_owned),
+        take_over: take_over.map(str::to_owned),
+    }
+}
+
+fn of(inputs: &[Input], flags: &MigrateValuesFlags) -> (Value, Vec<String>, Vec<String>) {
+    let merged = migrate(inputs, flags).unwrap();
+    (Value::Object(merged.values), merged.notes, merged.problems)
+}
+
+#[test]
+fn two_releases_become_two_connections_whose_classes_name_them() {
+    let inputs = [input("nas", NFS), input("disks", ISCSI)];
+    let (values, notes, problems) = of(&inputs, &flags(Some("org.new"), None));
+    assert_eq!(problems, Vec::<String>::new());
+    assert_eq!(values["csiDriver"]["name"], "org.new");
+    assert_eq!(values["csiDriver"]["fsGroupPolicy"], "File");
+    assert_eq!(
+        values["connections"]["nas"]["sshConnection"]["password"],
+        "on"
+    );
+    assert_eq!(
+        values["connections"]["disks"]["driver"],
+        "zfs-generic-iscsi"
+    );
+    let classes = values["storageClasses"].as_array().unwrap();
+    let told: Vec<_> = classes
+        .iter()
+        .map(|class| {
+            (
+                class["name"].as_str().unwrap(),
+                class["parameters"]["connection"].as_str().unwrap(),
+                class["defaultClass"] == true,
+            )
+        })
+        .collect();
+    let expected = [
+        ("nfs", "nas", true),
+        ("iscsi", "disks", false),
+        ("nfs-disks", "disks", false),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(
+        classes[0]["parameters"],
+        json!({"fsType": "nfs", "connection": "nas"})
+    );
+    assert_eq!(classes[1]["secrets"]["node-stage-secret"]["k"], "v");
+    assert_eq!(
+        values["volumeSnapshotClasses"],
+        json!([{"name": "snapshots"}])
+    );
+    assert_eq!(
+        values["node"]["tolerations"],
+        json!([{"operator": "Exists"}, {"key": "storage"}])
+    );
+    assert_eq!(
+        values["node"]["driver"]["extraEnv"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
+    assert_eq!(
+        values["controller"],
+        json!({"driver": {"logLevel": "debug"}})
+    );
+    assert!(values.get("csiProxy").is_none() && values.get("driver").is_none());
+    for said in [
+        "nas: controller.externalProvisioner is left out",
+        "disks: service counts in driver.config only",
+        "iscsi: nfs is the default class already",
+        "nfs is there already; this one is called nfs-disks",
+        "disks: controller.driver.logLevel is another there",
+    ] {
+        assert!(
+            notes.iter().any(|note| note.contains(said)),
+            "{said}: {notes:#?}"
+        );
+    }
+}
+
+#[test]
+fn one_release_keeps_its_name_and_its_volumes() {
+    let (values, _, problems) = of(&[input("nas", NFS)], &flags(None, None));
+    assert_eq!(problems, Vec::<String>::new());
+    assert_eq!(values["csiDriver"]["name"], "org.old.nfs");
+    assert_eq!(values["csiDriver"]["attachRequired"], true);
+    let proxy = json!({"driver": "proxy", "proxy": {"legacyConnection": "nas"}});
+    assert_eq!(values["driver"]["config"], proxy);
+}
+
+#[test]
+fn of_several_releases_one_is_taken_over_or_none_and_that_must_be_said() {
+    let inputs = [input("nas", NFS), input("disks", ISCSI)];
+    let (values, ..) = of(&inputs, &flags(None, Some("disks")));
+    assert_eq!(values["csiDriver"]["name"], "org.old.iscsi");
+    assert_eq!(values["csiDriver"]["attachRequired"], false);
+    assert_eq!(
+        values["driver"]["config"]["proxy"]["legacyConnection"],
+        "disks"
+    );
+    let refused = migrate(&inputs, &flags(None, None)).unwrap_err();
+    assert!(refused[0].contains("--csi-name"), "{refused:?}");
+    assert!(migrate(&inputs, &flags(None, Some("other"))).is_err());
+}
+
+#[test]
+fn a_release_is_added_to_a_file_that_was_made_before() {
+    let (first, ..) = of(&[input("nas", NFS)], &flags(None, None));
+    let made = write::document(first.as_object().unwrap());
+    let inputs = [input("values", &made), input("disks", ISCSI)];
+    let (values, _, problems) = of(&inputs, &flags(None, None));
+    assert_eq!(problems, Vec::<String>::new());
+    assert_eq!(values["csiDriver"]["name"], "org.old.nfs");
+    assert_eq!(values["driver"], first["driver"]);
+    assert_eq!(values["connections"]["nas"], first["connections"]["nas"]);
+    assert!(values["connections"]["disks"].is_object());
+    assert_eq!(values["storageClasses"][0], first["storageClasses"][0]);
+}
+
+#[test]
+fn what_cannot_be_moved_is_a_problem_and_not_silence() {
+    let secret = "driver: {existingConfigSecret: elsewhere, config: {driver: zfs-generic-nfs}}";
+    let local = "driver: {config: {driver: local-hostpath}}";
+    let inputs = [
+        input("secret", secret),
+        input("nothing", "{}"),
+        input("local", local),
+        input("nas", NFS),
+    ];
+    let (values, _, problems) = of(&inputs, &flags(Some("org.new"), None));
+    for said in [
+        "Secret elsewhere",
+        "nothing: it has no driver.config.driver",
+        "make two",
+    ] {
+        assert!(
+            problems.iter().any(|problem| problem.contains(said)),
+            "{said}: {problems:#?}"
+        );
+    }
+    assert_eq!(
+        values["driver"]["config"]["proxy"]["nodeTopology"]["type"],
+        json!(["cluster", "node"])
+    );
+}
+
+#[test]
+fn what_is_written_is_read_as_it_was_by_yaml_1_1_too() {
+    let value = json!({
+        "words": ["on", "Yes", "n", "null", "~", "0770", "1e3", "1:30", "", " a", "a: b", "a # b", "- a",
+            "two\nlines\n", "é", "plain/word-1.2", "{{ name }}", "*a", "&a", "'", "\"", "0x1f", "=", "<<", ".inf"],
+        "on": {"empty": {}, "none": null, "yes": true, "list": [], "deep": [{"a": [1, {"b": 2.5}]}, [[1], ["on"]]]},
+    });
+    let written = write::document(value.as_object().unwrap());
+    assert_eq!(config::plain_yaml(&written).unwrap(), value, "{written}");
+    for bare in ["- on\n", "- Yes\n", "- 0770\n", "- 1:30\n", "\non:"] {
+        assert!(!written.contains(bare), "{bare:?} in {written}");
+    }
+    assert!(written.contains("- plain/word-1.2\n"), "{written}");
+}
+
+#[test]
+fn no_note_holds_a_value() {
+    let other = ISCSI.replace("logLevel: info", "logLevel: hunter2");
+    let (_, notes, problems) = of(
+        &[input("nas", NFS), input("disks", &other)],
+        &flags(Some("n"), None),
+    );
+    assert!(!format!("{notes:?}{problems:?}").contains("hunter2"));
+}
