@@ -15,7 +15,8 @@ use std::path::Path;
 
 use bare::{Bare, settings};
 use driver_core::{
-    CreateSnapshot, Driver, Parameters, SizeRange, SnapshotId, SnapshotName, VolumeId,
+    CreateSnapshot, Expander as _, Parameters, SizeRange, SnapshotId, SnapshotName, Snapshots as _,
+    VolumeId,
 };
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
