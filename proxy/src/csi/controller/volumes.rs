@@ -128,7 +128,9 @@ pub(super) fn expand(
     plugin: &Arc<Plugin>,
     request: v1::ControllerExpandVolumeRequest,
 ) -> Result<Job<v1::ControllerExpandVolumeResponse>, Error> {
-    offered(plugin, "expand volume", |can| can.expand != Expansion::None)?;
+    offered(plugin, "expand volume", |can| {
+        !matches!(can.expand, Expansion::None | Expansion::Node)
+    })?;
     let request = ExpandRequest::try_from(request)?;
     let (connection, id) = plugin.connections.owner_of_volume(&request.volume)?;
     if connection.can().expand == Expansion::None {
