@@ -204,10 +204,11 @@ pub(crate) fn apply(setting: &Setting, change: &Change, place: &Place) -> Setup 
         Snapshot(pair) => setup.snapshot_parameters.extend([split(pair)]),
         Secret(pair) => setup.node_secrets.extend([split(pair)]),
     }
-    // The other half of an address.
+    // The other half of a pair.
     let other = match flag.as_str() {
         "--server-address" => Some(("--server-port", "{port}")),
         "--server-port" => Some(("--server-address", "127.0.0.1")),
+        "--plugin-registration-path" => Some(("--kubelet-registration-path", "/csi.sock")),
         _ => None,
     };
     if let Some((other, value)) = other {
