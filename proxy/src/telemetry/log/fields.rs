@@ -18,6 +18,7 @@ pub(super) const ALLOWED: &[&str] = &[
     "code",
     "command",
     "connection",
+    "detached",
     "device",
     "disk",
     "doing",
