@@ -8,9 +8,9 @@ use csi_proto::v1::volume_capability::{AccessMode, AccessType, BlockVolume, Moun
 use csi_proto::v1::volume_content_source::{SnapshotSource, Type, VolumeSource};
 use csi_proto::v1::{
     CapacityRange, ControllerExpandVolumeRequest, CreateSnapshotRequest, CreateVolumeRequest,
-    DeleteSnapshotRequest, DeleteVolumeRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
-    NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, Volume, VolumeCapability,
-    VolumeContentSource,
+    DeleteSnapshotRequest, DeleteVolumeRequest, NodeExpandVolumeRequest, NodePublishVolumeRequest,
+    NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, Volume,
+    VolumeCapability, VolumeContentSource,
 };
 
 /// The size of most test volumes.
@@ -104,6 +104,20 @@ pub fn expand(volume_id: &str, bytes: i64) -> ControllerExpandVolumeRequest {
         volume_id: volume_id.to_owned(),
         capacity_range: at_least(bytes),
         ..ControllerExpandVolumeRequest::default()
+    }
+}
+
+/// A larger volume, grown on the node at the path where it is mounted.
+pub fn expand_on_node(
+    larger: &ControllerExpandVolumeRequest,
+    path: &Path,
+) -> NodeExpandVolumeRequest {
+    NodeExpandVolumeRequest {
+        volume_id: larger.volume_id.clone(),
+        volume_path: path.display().to_string(),
+        capacity_range: larger.capacity_range,
+        volume_capability: larger.volume_capability.clone(),
+        ..NodeExpandVolumeRequest::default()
     }
 }
 

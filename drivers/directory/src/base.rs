@@ -263,7 +263,7 @@ impl Base {
         }
         match self.mark(root) {
             Ok(id) => {
-                tracing::info!(base = %self.path, id = id.0, "marked the base directory");
+                tracing::info!(base = %self.path, base_id = id.0, "marked the base directory");
                 self.remember(&id);
             }
             Err(errno) => {

@@ -267,16 +267,24 @@ async fn what_others_made_is_protected_and_named() {
         .unwrap();
     let volume = format!("{}/v/a", ground.root);
     let id = VolumeId::parse("a").unwrap();
-    for (make, unmake) in [
-        (["snapshot", "@auto"], ["destroy", "@auto"]),
-        (["create", "/child"], ["destroy", "/child"]),
+    let child = format!("{volume}/child");
+    let auto = format!("{volume}@auto");
+    for (make, object, unmake) in [
+        (
+            ["create", &child].as_slice(),
+            &child,
+            ["destroy", &child].as_slice(),
+        ),
+        (&["hold", "keep", &auto], &auto, &["release", "keep", &auto]),
     ] {
-        let object = format!("{volume}{}", make[1]);
-        zfs(&[make[0], &object]);
+        if object == &auto {
+            zfs(&["snapshot", &auto]);
+        }
+        zfs(make);
         let error = driver.delete_volume(&call(), &id).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Busy, "{}", error.chain());
-        assert!(error.chain().contains(&object), "{}", error.chain());
-        zfs(&[unmake[0], &object]);
+        assert!(error.chain().contains(object), "{}", error.chain());
+        zfs(unmake);
     }
     let foreign = format!("{}/v/foreign", ground.root);
     zfs(&["create", &foreign]);
@@ -288,7 +296,9 @@ async fn what_others_made_is_protected_and_named() {
         .create_volume(&call(), &request("foreign", 1 << 20, None))
         .await;
     assert_eq!(error.unwrap_err().kind(), Kind::Conflict);
+    // A snapshot that neither CSI nor a hold protects goes with its volume.
     driver.delete_volume(&call(), &id).await.unwrap();
+    assert!(!ground.list().contains("/v/a"), "{}", ground.list());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

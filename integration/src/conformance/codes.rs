@@ -63,11 +63,8 @@ pub async fn what_does_not_exist_is_not_found_and_is_gone_already(target: &dyn T
         "get",
     );
     let request = volume::expand("ghost", 2 * volume::SIZE);
-    ends_with(
-        controller.controller_expand_volume(request).await,
-        missing,
-        "expand",
-    );
+    let nowhere = world.pod("ghost");
+    ends_with(world.expand(request, &nowhere).await, missing, "expand");
     let request = world.snapshot("s", "ghost");
     ends_with(
         controller.create_snapshot(request).await,
@@ -218,6 +215,7 @@ pub async fn capabilities_name_exactly_the_calls_that_work(target: &dyn Target) 
 pub async fn a_size_that_makes_no_sense_is_refused(target: &dyn Target) {
     let world = World::start(target).await;
     let there = world.volume("there").await;
+    let pod = world.mount(&there).await;
     let before = world.backend();
     let refusals = &[Code::OutOfRange, Code::InvalidArgument];
     for (required_bytes, limit_bytes) in
@@ -238,15 +236,10 @@ pub async fn a_size_that_makes_no_sense_is_refused(target: &dyn Target) {
             capacity_range,
             ..volume::expand(&there.volume_id, 0)
         };
-        let outcome = world
-            .client
-            .clone()
-            .controller
-            .controller_expand_volume(request)
-            .await;
-        ends_with(outcome, refusals, &what);
+        ends_with(world.expand(request, &pod).await, refusals, &what);
         world.unchanged(&before, &what);
     }
+    world.unmount(&there).await;
     world.remove(&there.volume_id).await;
     world.end().await;
 }

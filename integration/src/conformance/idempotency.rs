@@ -209,6 +209,7 @@ pub async fn a_volume_only_grows(target: &dyn Target) {
     let mut world = World::start(target).await;
     let grown = world.volume("grown").await;
     assert!(grown.capacity_bytes >= volume::SIZE);
+    let pod = world.mount(&grown).await;
     let mut last = grown.capacity_bytes;
     for bytes in [
         2 * volume::SIZE,
@@ -220,13 +221,8 @@ pub async fn a_volume_only_grows(target: &dyn Target) {
             volume_capability: Some(volume::mounted(Mode::SingleNodeWriter)),
             ..volume::expand(&grown.volume_id, bytes)
         };
-        let reply = world
-            .client
-            .clone()
-            .controller
-            .controller_expand_volume(request)
-            .await;
-        let capacity = reply.expect("it grows").into_inner().capacity_bytes;
+        let reply = world.expand(request, &pod).await;
+        let capacity = reply.expect("it grows").into_inner();
         assert!(
             capacity >= bytes && capacity >= last,
             "{bytes} asked, {capacity} got"
@@ -258,13 +254,9 @@ pub async fn a_volume_only_grows(target: &dyn Target) {
         }),
         ..volume::expand(&grown.volume_id, 0)
     };
-    let outcome = world
-        .client
-        .clone()
-        .controller
-        .controller_expand_volume(request)
-        .await;
+    let outcome = world.expand(request, &pod).await;
     ends_with(outcome, &[Code::OutOfRange], "a limit below what there is");
+    world.unmount(&grown).await;
     world.remove(&grown.volume_id).await;
     world.end().await;
 }

@@ -3,6 +3,7 @@
 //! How long a copy takes is up to the machine: a check that comes too late for one tries another.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use csi_proto::v1 as csi;
@@ -59,12 +60,9 @@ async fn the_volume(world: &World<'_>, request: csi::CreateVolumeRequest) -> csi
 }
 
 /// What a call answers that changes nothing, whatever comes first: `ABORTED` while the volume is being
-/// made, `NOT_FOUND` before, OK afterwards.
-async fn state(world: &World<'_>, id: &str) -> Code {
-    let controller = &mut world.client.clone().controller;
-    let outcome = controller
-        .controller_expand_volume(volume::expand(id, 1))
-        .await;
+/// made, `NOT_FOUND` before, OK afterwards. A volume is mounted at `path`.
+async fn state(world: &World<'_>, id: &str, path: &Path) -> Code {
+    let outcome = world.expand(volume::expand(id, 1), path).await;
     match code(&outcome) {
         known @ (Code::Aborted | Code::NotFound | Code::Ok) => known,
         other => panic!("while it is being made: {other:?}"),
@@ -72,10 +70,10 @@ async fn state(world: &World<'_>, id: &str) -> Code {
 }
 
 /// Waits until a volume is being made, and says whether it still was when another call came.
-async fn in_progress(world: &World<'_>, id: &str, over: impl Fn() -> bool) -> bool {
+async fn in_progress(world: &World<'_>, id: &str, path: &Path, over: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + wait::PATIENCE;
     loop {
-        match state(world, id).await {
+        match state(world, id, path).await {
             Code::Aborted => return true,
             Code::NotFound if over() => return false,
             Code::NotFound => assert!(Instant::now() < deadline, "it is never made"),
@@ -125,10 +123,12 @@ pub async fn a_source_that_is_being_copied_is_not_deleted(target: &dyn Target) {
     let world = World::start(target).await;
     let (source, tree) = large_volume(&world).await;
     let (request, id) = a_copy(&world, &source).await;
+    let beside = world.volume("beside").await;
+    let path = world.mount(&beside).await;
     let mut copies = 0;
     let copying = loop {
         let copying = ask(&world, &request).await;
-        if in_progress(&world, &id, || copying.is_finished()).await {
+        if in_progress(&world, &id, &path, || copying.is_finished()).await {
             break copying;
         }
         copying.await.expect("a call").expect("a copy");
@@ -150,8 +150,10 @@ pub async fn a_source_that_is_being_copied_is_not_deleted(target: &dyn Target) {
     let copy = copying.await.expect("a call").expect("a copy").into_inner();
     let copy = copy.volume.expect("a volume");
     same_content(&world, &copy, &tree).await;
-    world.remove(&copy.volume_id).await;
-    world.remove(&source.volume_id).await;
+    world.unmount(&beside).await;
+    for volume in [copy, source, beside] {
+        world.remove(&volume.volume_id).await;
+    }
     world.end().await;
 }
 
@@ -163,8 +165,10 @@ pub async fn work_goes_on_without_the_client_that_asked_for_it(target: &dyn Targ
     let world = World::start(target).await;
     let (source, tree) = large_volume(&world).await;
     let (request, id) = a_copy(&world, &source).await;
+    let beside = world.volume("beside").await;
+    let path = world.mount(&beside).await;
     let mut copies = 0;
-    while !left_in_the_middle(&world, &request, &id).await {
+    while !left_in_the_middle(&world, &request, &id, &path).await {
         copies += 1;
         assert!(
             copies < ATTEMPTS,
@@ -173,15 +177,17 @@ pub async fn work_goes_on_without_the_client_that_asked_for_it(target: &dyn Targ
         world.remove(&id).await;
     }
     let deadline = Instant::now() + wait::PATIENCE;
-    while world.volume_ids().await.len() < 2 {
+    while world.volume_ids().await.len() < 3 {
         assert!(Instant::now() < deadline, "the work was thrown away");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     // It is listed a moment before the work on it has ended.
     let copy = the_volume(&world, request).await;
     same_content(&world, &copy, &tree).await;
-    world.remove(&copy.volume_id).await;
-    world.remove(&source.volume_id).await;
+    world.unmount(&beside).await;
+    for volume in [copy, source, beside] {
+        world.remove(&volume.volume_id).await;
+    }
     world.end().await;
 }
 
@@ -190,9 +196,10 @@ async fn left_in_the_middle(
     world: &World<'_>,
     request: &csi::CreateVolumeRequest,
     id: &str,
+    path: &Path,
 ) -> bool {
     let copying = ask(world, request).await;
-    let under_way = in_progress(world, id, || copying.is_finished()).await;
+    let under_way = in_progress(world, id, path, || copying.is_finished()).await;
     if under_way {
         // The task owns the only handle of its connection: this closes it.
         copying.abort();
@@ -212,6 +219,8 @@ pub async fn a_call_that_timed_out_is_completed_by_its_retry(target: &dyn Target
     let world = World::start(target).await;
     let (source, tree) = large_volume(&world).await;
     let (wanted, id) = a_copy(&world, &source).await;
+    let beside = world.volume("beside").await;
+    let path = world.mount(&beside).await;
     let mut patience = Duration::from_millis(5);
     let mut calls = 0;
     loop {
@@ -226,7 +235,7 @@ pub async fn a_call_that_timed_out_is_completed_by_its_retry(target: &dyn Target
             Code::Aborted,
         ];
         assert!(known.contains(&got), "{outcome:?}");
-        match state(&world, &id).await {
+        match state(&world, &id, &path).await {
             Code::Aborted if got != Code::Ok => break,
             // The call never got there: the time was up before it was sent.
             Code::NotFound => patience *= 2,
@@ -241,7 +250,9 @@ pub async fn a_call_that_timed_out_is_completed_by_its_retry(target: &dyn Target
     }
     let copy = the_volume(&world, wanted).await;
     same_content(&world, &copy, &tree).await;
-    world.remove(&copy.volume_id).await;
-    world.remove(&source.volume_id).await;
+    world.unmount(&beside).await;
+    for volume in [copy, source, beside] {
+        world.remove(&volume.volume_id).await;
+    }
     world.end().await;
 }

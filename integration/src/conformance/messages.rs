@@ -45,6 +45,7 @@ pub struct Scene {
     create: csi::CreateVolumeRequest,
     cut: csi::CreateSnapshotRequest,
     stage: csi::NodeStageVolumeRequest,
+    offered: BTreeSet<String>,
 }
 
 /// The compiled specification.
@@ -228,6 +229,7 @@ impl Scene {
             pod,
             create,
             cut,
+            offered: offered(&world.client).await,
         }
     }
 
@@ -242,6 +244,11 @@ impl Scene {
     pub fn requests(&self) -> Vec<Known> {
         let mut known = self.controller_requests();
         known.extend(self.node_requests());
+        // Which of the two services grows volumes depends on the driver.
+        known.retain(|known| {
+            let name = known.method.name();
+            !name.ends_with("ExpandVolume") || self.offered.contains(name)
+        });
         known
     }
 
@@ -362,6 +369,11 @@ impl Scene {
                 &["volume_id", "target_path"],
             ),
             known("NodeGetVolumeStats", &stats, &["volume_id", "volume_path"]),
+            known(
+                "NodeExpandVolume",
+                &volume::expand_on_node(&volume::expand(&volume.volume_id, volume::SIZE), pod),
+                &["volume_id", "volume_path"],
+            ),
         ]
     }
 }

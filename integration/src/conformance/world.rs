@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use csi_proto::v1::{
-    CreateSnapshotRequest, CreateVolumeRequest, ListSnapshotsRequest, ListVolumesRequest,
-    NodeStageVolumeRequest, Snapshot, Volume,
+    ControllerExpandVolumeRequest, CreateSnapshotRequest, CreateVolumeRequest,
+    ListSnapshotsRequest, ListVolumesRequest, NodeStageVolumeRequest, Snapshot, Volume,
 };
 use tonic::{Code, Response, Status};
 
@@ -18,6 +18,7 @@ use crate::volume;
 
 use super::Target;
 use super::load::Load;
+use super::messages;
 
 /// A running server with its target, its folder and its clients.
 pub struct World<'a> {
@@ -266,6 +267,29 @@ impl<'a> World<'a> {
             .await;
         published.unwrap_or_else(|status| panic!("publish: {status:?}"));
         pod
+    }
+
+    /// Whether volumes grow on the node only, as storage of the node does.
+    pub async fn grows_on_the_node(&self) -> bool {
+        let offered = messages::offered(&self.client).await;
+        offered.contains("NodeExpandVolume") && !offered.contains("ControllerExpandVolume")
+    }
+
+    /// Grows a volume by the service that offers it; the node does so at `path`, where a volume is
+    /// mounted.
+    pub async fn expand(
+        &self,
+        request: ControllerExpandVolumeRequest,
+        path: &Path,
+    ) -> Outcome<i64> {
+        let mut client = self.client.clone();
+        if self.grows_on_the_node().await {
+            let request = volume::expand_on_node(&request, path);
+            let reply = client.node.node_expand_volume(request).await?;
+            return Ok(reply.map(|reply| reply.capacity_bytes));
+        }
+        let reply = client.controller.controller_expand_volume(request).await?;
+        Ok(reply.map(|reply| reply.capacity_bytes))
     }
 
     /// Takes a volume from a pod.

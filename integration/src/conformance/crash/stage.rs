@@ -51,7 +51,14 @@ impl Stage {
                 stage.second_cut = Some(cut);
             }
             Deed::Delete => stage.object = Some(world.make(stage.create(world, Deed::Clone)).await),
-            Deed::Expand | Deed::Mount => stage.object = Some(world.volume("object").await),
+            Deed::Mount => stage.object = Some(world.volume("object").await),
+            Deed::Expand => {
+                let object = world.volume("object").await;
+                if world.grows_on_the_node().await {
+                    world.mount(&object).await;
+                }
+                stage.object = Some(object);
+            }
             Deed::Unmount => {
                 let object = world.volume("object").await;
                 world.mount(&object).await;
@@ -86,9 +93,9 @@ impl Stage {
             Deed::DeleteSnapshot => self.drop_second(world).await,
             Deed::Expand => {
                 let request = volume::expand(self.id(), 2 * volume::SIZE);
-                let controller = &mut world.client.clone().controller;
-                let grown = controller.controller_expand_volume(request).await?;
-                Ok(grown.map(drop))
+                let object = self.object.as_ref().expect("something to grow");
+                let pod = world.pod(&object.volume_id);
+                Ok(world.expand(request, &pod).await?.map(drop))
             }
             Deed::Mount => self.mount(world).await,
             Deed::Unmount => self.unmount(world).await,
@@ -97,7 +104,9 @@ impl Stage {
 
     pub(super) async fn backward(&self, world: &World<'_>, deed: Deed) -> Outcome<()> {
         match deed {
-            Deed::Create | Deed::Restore | Deed::Clone | Deed::Expand => {
+            Deed::Create | Deed::Restore | Deed::Clone => self.drop_object(world).await,
+            Deed::Expand => {
+                self.unmount(world).await?;
                 self.drop_object(world).await
             }
             Deed::Snapshot => self.drop_second(world).await,

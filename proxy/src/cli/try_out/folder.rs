@@ -124,15 +124,16 @@ impl Folder {
     pub(super) fn left_in_base(&self) -> io::Result<Vec<PathBuf>> {
         let mut left = Vec::new();
         for (shelf, is_dir) in entries(self.base().as_path())? {
-            if !is_dir {
-                left.push(shelf);
-                continue;
-            }
-            // Volumes and snapshots lie on shelves. A hidden one is the driver's workshop: its
-            // folders have to be empty but for the marks of living processes, files without content.
+            // Volumes and snapshots lie on shelves. A hidden file is the mark of the base, which stays. A
+            // hidden folder is the driver's staging area: its folders have to be empty but for the marks
+            // of living processes, files without content.
             let hidden = shelf
                 .file_name()
                 .is_some_and(|name| name.as_encoded_bytes()[0] == b'.');
+            if !is_dir {
+                left.extend((!hidden).then_some(shelf));
+                continue;
+            }
             for (entry, is_dir) in entries(&shelf)? {
                 if hidden && is_dir {
                     let inside = entries(&entry)?.into_iter();

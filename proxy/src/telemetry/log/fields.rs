@@ -12,6 +12,7 @@ use crate::rpc::status::is_unprintable;
 pub(super) const ALLOWED: &[&str] = &[
     "address",
     "base",
+    "base_id",
     "because",
     "bytes",
     "claim",
