@@ -44,6 +44,31 @@ fn a_check_of_a_sound_configuration_finds_nothing_and_changes_nothing() {
 }
 
 #[test]
+fn every_example_file_can_be_used_as_it_stands() {
+    let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+    let mut drivers = std::collections::BTreeSet::new();
+    for entry in fs::read_dir(examples).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        assert!(text.contains(&format!("\ndriver: {name}\n")), "{name}");
+        let place = Place::new();
+        let folder = place.path("connections");
+        fs::create_dir(&folder).unwrap();
+        let text = text.replace("/etc/omnibus-csi/connections", folder.to_str().unwrap());
+        fs::write(place.path("config.yaml"), text).unwrap();
+        let (code, told) = check(&place, &["--offline"]);
+        assert_eq!(code, 0, "{name}: {told}");
+        assert!(
+            !told.contains("ERROR") && !told.contains("WARNING"),
+            "{name}: {told}"
+        );
+        drivers.insert(name);
+    }
+    assert!(drivers.len() >= 12, "{drivers:?}");
+}
+
+#[test]
 fn a_check_of_volumes_made_by_hand_claims_to_have_seen_no_storage() {
     let place = Place::new();
     fs::write(place.path("config.yaml"), "driver: node-manual\n").unwrap();
