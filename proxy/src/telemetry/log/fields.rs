@@ -11,6 +11,7 @@ use crate::rpc::status::is_unprintable;
 /// request, and a request may hold anything.
 pub(super) const ALLOWED: &[&str] = &[
     "address",
+    "attributes",
     "base",
     "base_id",
     "because",
@@ -46,7 +47,9 @@ pub(super) const ALLOWED: &[&str] = &[
     "name",
     "object",
     "of",
+    "options",
     "origin",
+    "outcome",
     "panic",
     "path",
     "paths",
