@@ -107,7 +107,7 @@
 
 {{/* In the namespace of the release: (root). */}}
 {{- define "omnibus-csi.namespaceRules" -}}
-{{- if not (include "omnibus-csi.controllerOnNodes" .) }}
+{{- if or (not (include "omnibus-csi.controllerOnNodes" .)) (include "omnibus-csi.withResizer" .) }}
 # leader election
 - apiGroups: [coordination.k8s.io]
   resources: [leases]

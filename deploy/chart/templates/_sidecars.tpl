@@ -74,7 +74,9 @@ One sidecar: a dict with root, name, values, args (a YAML list) and, if asked fo
 {{ include "omnibus-csi.sidecar" (dict "root" $root "name" "external-attacher" "values" . "args" (printf "%s\n- --worker-threads=10" $args)) }}
 {{- end }}{{ end }}
 {{- with $c.externalResizer }}{{ if include "omnibus-csi.withResizer" $root }}
-{{- $args := include "omnibus-csi.sidecarArgs" (dict "root" $root "values" . "onNodes" $onNodes) }}
+{{- /* One for the cluster, also with a controller on each node: it hands the new size to the kubelet of the
+       node that has the volume. Several at once would contradict each other. */}}
+{{- $args := include "omnibus-csi.sidecarArgs" (dict "root" $root "values" . "onNodes" "") }}
 {{ include "omnibus-csi.sidecar" (dict "root" $root "name" "external-resizer" "values" . "args" (printf "%s\n- --workers=10" $args)) }}
 {{- end }}{{ end }}
 {{- with $c.externalSnapshotter }}{{ if .enabled }}
