@@ -1,7 +1,8 @@
 # shellcheck shell=bash
-# What stands for an installed release until there is one made by the chart: our driver and its sidecars as
-# services of each node, with the flags of docs/local-hostpath.md, and the objects in objects/. The cells know
-# a release by the name of its CSIDriver and by its classes only. Sourced, never run.
+# Releases: our driver and its sidecars as services of each node, with the flags of docs/local-hostpath.md, and
+# the objects in objects/; or by the chart (chart.sh), with RELEASE_BY=chart. Services can be killed as often as
+# a test likes, a container's kubelet waits longer each time. The cells know a release by the name of its
+# CSIDriver and by its classes only. Sourced, never run.
 #
 # local    local-hostpath alone; driver org.omnibus.local, class and snapshot class local
 # proxy    the proxy over two local-hostpath connections; driver org.omnibus.proxy, classes near and far for
@@ -9,6 +10,7 @@
 # zones    the proxy with a connection for each zone; node-1 is in zone-1, node-2 in zone-2; classes zone-1,
 #          zone-2 and zones (over both)
 
+. "$CLUSTER/chart.sh"
 
 nodes_up() {
     local node
@@ -126,6 +128,10 @@ is_registered() { # release node
 release_install() { # release
     local node
     driver_program
+    if [ "${RELEASE_BY:-services}" = chart ]; then
+        chart_install "$1"
+        return
+    fi
     write_configuration "$1"
     kubectl apply -f "$CLUSTER/objects/$1.yaml" >/dev/null
     for node in $(nodes_up); do
@@ -141,6 +147,11 @@ release_install() { # release
 # The sidecars first: each call that they have made is then answered.
 release_uninstall() { # release
     local node part
+    if [ -e "$CLUSTER_STATE/releases/$1/by-chart" ]; then
+        chart_uninstall "$1"
+        rm -r "$CLUSTER_STATE/releases/$1"
+        return
+    fi
     for node in $(nodes_up); do
         for part in provisioner snapshotter resizer registrar driver; do service "$node" stop "$1-$part"; done
     done

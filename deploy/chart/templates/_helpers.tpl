@@ -104,7 +104,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 
 {{- define "omnibus-csi.withResizer" -}}
-{{- include "omnibus-csi.sidecarEnabled" (list . .Values.controller.externalResizer (eq (include "omnibus-csi.strategy" .) "deployment" | toString)) }}
+{{- include "omnibus-csi.sidecarEnabled" (list . .Values.controller.externalResizer "true") }}
 {{- end }}
 
 {{- define "omnibus-csi.serviceAccount" -}}

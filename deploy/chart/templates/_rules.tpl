@@ -107,7 +107,7 @@
 
 {{/* In the namespace of the release: (root). */}}
 {{- define "omnibus-csi.namespaceRules" -}}
-{{- if not (include "omnibus-csi.controllerOnNodes" .) }}
+{{- if or (include "omnibus-csi.withResizer" .) (not (include "omnibus-csi.controllerOnNodes" .)) }}
 # leader election
 - apiGroups: [coordination.k8s.io]
   resources: [leases]

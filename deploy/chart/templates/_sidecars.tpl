@@ -74,7 +74,8 @@ One sidecar: a dict with root, name, values, args (a YAML list) and, if asked fo
 {{ include "omnibus-csi.sidecar" (dict "root" $root "name" "external-attacher" "values" . "args" (printf "%s\n- --worker-threads=10" $args)) }}
 {{- end }}{{ end }}
 {{- with $c.externalResizer }}{{ if include "omnibus-csi.withResizer" $root }}
-{{- $args := include "omnibus-csi.sidecarArgs" (dict "root" $root "values" . "onNodes" $onNodes) }}
+{{- /* On nodes, too, one of them is elected: it passes the size on to the node that has the volume. */}}
+{{- $args := include "omnibus-csi.sidecarArgs" (dict "root" $root "values" . "onNodes" "") }}
 {{ include "omnibus-csi.sidecar" (dict "root" $root "name" "external-resizer" "values" . "args" (printf "%s\n- --workers=10" $args)) }}
 {{- end }}{{ end }}
 {{- with $c.externalSnapshotter }}{{ if .enabled }}
