@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Releases: our driver and its sidecars as services of each node, with the flags of docs/local-hostpath.md, and
-# the objects in objects/; or by the chart (chart.sh), with RELEASE_BY=chart. Services can be killed as often as
+# the objects in objects/; or by the chart (chart.sh), with RELEASE_BY=chart; or in the
+# layout of democratic-csi's chart, with RELEASE_BY=layout. Services can be killed as often as
 # a test likes, a container's kubelet waits longer each time. The cells know a release by the name of its
 # CSIDriver and by its classes only. Sourced, never run.
 #
@@ -128,10 +129,14 @@ is_registered() { # release node
 release_install() { # release
     local node
     driver_program
-    if [ "${RELEASE_BY:-services}" = chart ]; then
-        chart_install "$1"
-        return
-    fi
+    case ${RELEASE_BY:-services} in
+        services) ;;
+        chart | layout)
+            "${RELEASE_BY}_install" "$1"
+            return
+            ;;
+        *) die "RELEASE_BY is services, chart or layout" ;;
+    esac
     write_configuration "$1"
     kubectl apply -f "$CLUSTER/objects/$1.yaml" >/dev/null
     for node in $(nodes_up); do
@@ -147,11 +152,12 @@ release_install() { # release
 # The sidecars first: each call that they have made is then answered.
 release_uninstall() { # release
     local node part
-    if [ -e "$CLUSTER_STATE/releases/$1/by-chart" ]; then
-        chart_uninstall "$1"
+    for part in chart layout; do
+        [ -e "$CLUSTER_STATE/releases/$1/by-$part" ] || continue
+        "${part}_uninstall" "$1"
         rm -r "$CLUSTER_STATE/releases/$1"
         return
-    fi
+    done
     for node in $(nodes_up); do
         for part in provisioner snapshotter resizer registrar driver; do service "$node" stop "$1-$part"; done
     done
