@@ -34,7 +34,7 @@ kubeconfig() { # file address token
     cat >"$1" <<END
 apiVersion: v1
 kind: Config
-clusters: [{name: test, cluster: {server: "https://$2:6443", certificate-authority: $CLUSTER_STATE/pki/ca.crt}}]
+clusters: [{name: test, cluster: {server: "https://$2", certificate-authority: $CLUSTER_STATE/pki/ca.crt}}]
 users: [{name: test, user: {token: $3}}]
 contexts: [{name: test, context: {cluster: test, user: test}}]
 current-context: test

@@ -1,7 +1,9 @@
 # shellcheck shell=bash
-# What stands for an installed release until there is one made by the chart: our driver and its sidecars as
-# services of each node, with the flags of docs/local-hostpath.md, and the objects in objects/. The cells know
-# a release by the name of its CSIDriver and by its classes only. Sourced, never run.
+# Releases: our driver and its sidecars as services of each node, with the flags of docs/local-hostpath.md, and
+# the objects in objects/; or by the chart (chart.sh), with RELEASE_BY=chart; or in the
+# layout of democratic-csi's chart, with RELEASE_BY=layout. Services can be killed as often as
+# a test likes, a container's kubelet waits longer each time. The cells know a release by the name of its
+# CSIDriver and by its classes only. Sourced, never run.
 #
 # local    local-hostpath alone; driver org.omnibus.local, class and snapshot class local
 # proxy    the proxy over two local-hostpath connections; driver org.omnibus.proxy, classes near and far for
@@ -9,6 +11,7 @@
 # zones    the proxy with a connection for each zone; node-1 is in zone-1, node-2 in zone-2; classes zone-1,
 #          zone-2 and zones (over both)
 
+. "$CLUSTER/chart.sh"
 
 nodes_up() {
     local node
@@ -126,6 +129,14 @@ is_registered() { # release node
 release_install() { # release
     local node
     driver_program
+    case ${RELEASE_BY:-services} in
+        services) ;;
+        chart | layout)
+            "${RELEASE_BY}_install" "$1"
+            return
+            ;;
+        *) die "RELEASE_BY is services, chart or layout" ;;
+    esac
     write_configuration "$1"
     kubectl apply -f "$CLUSTER/objects/$1.yaml" >/dev/null
     for node in $(nodes_up); do
@@ -141,6 +152,12 @@ release_install() { # release
 # The sidecars first: each call that they have made is then answered.
 release_uninstall() { # release
     local node part
+    for part in chart layout; do
+        [ -e "$CLUSTER_STATE/releases/$1/by-$part" ] || continue
+        "${part}_uninstall" "$1"
+        rm -r "$CLUSTER_STATE/releases/$1"
+        return
+    done
     for node in $(nodes_up); do
         for part in provisioner snapshotter resizer registrar driver; do service "$node" stop "$1-$part"; done
     done

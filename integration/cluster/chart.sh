@@ -1,0 +1,79 @@
+# shellcheck shell=bash
+# Releases in pods. One made by our chart, with the real helm: the names of its driver and classes are those of release.sh,
+# so that the cells find either. The driver's image is the one that deploy/image/build makes of OMNIBUS_CSI, the
+# sidecars' are packed from the same programs that release.sh runs. Sourced, never run.
+
+CHART=$OMNIBUS_ROOT/deploy/chart
+CHART_NAMESPACE=omnibus
+
+helm() { in_node node-1 env KUBECONFIG="$KUBECONFIG" HELM_CACHE_HOME="$CLUSTER_STATE/helm" "$HELM" --namespace "$CHART_NAMESPACE" "$@"; }
+
+# Gives the nodes the images, once for each program.
+import_images() {
+    local node image sidecars folder
+    case $(uname -m) in aarch64) image=arm64 ;; *) image=amd64 ;; esac
+    folder=$CLUSTER_STATE/image-$(key "$OMNIBUS_CSI")
+    [ ! -e "$folder/imported" ] || return 0
+    "$OMNIBUS_ROOT/deploy/image/build" image --out "$folder" --program "$image=$OMNIBUS_CSI" >&2
+    sidecars=$("$CLUSTER/images" release)
+    for node in $(nodes_up); do
+        for image in "$folder"/*.oci.tar "$sidecars"; do
+            in_node "$node" ctr -n k8s.io images import "$image" >>"$CLUSTER_STATE/$node/images.log" 2>&1 ||
+                die "$image cannot be imported: see $CLUSTER_STATE/$node/images.log"
+        done
+    done
+    touch "$folder/imported"
+}
+
+chart_install() { # release
+    local node
+    HELM=$("$OMNIBUS_ROOT/scripts/tool" helm)
+    import_images
+    mkdir -p "$CLUSTER_STATE/releases/$1"
+    touch "$CLUSTER_STATE/releases/$1/by-chart"
+    if ! helm install "$1" "$CHART" --create-namespace --values "$CLUSTER/objects/chart-$1.yaml" --wait --timeout 120s >&2; then
+        pods_said "$1"
+        die "the chart was not installed"
+    fi
+    for node in $(nodes_up); do
+        wait_until 60 is_registered "$1" "$node" || { pods_said "$1"; die "$1 is not registered on $node"; }
+    done
+}
+
+# The same release in the layout of democratic-csi's chart, with only the image replaced.
+layout_objects() { # release
+    sed "s/@VERSION@/$(sed -n 's/^appVersion: //p' "$CHART/Chart.yaml")/" "$CLUSTER/objects/layout-$1.yaml"
+}
+
+layout_install() { # release
+    local node
+    import_images
+    mkdir -p "$CLUSTER_STATE/releases/$1"
+    touch "$CLUSTER_STATE/releases/$1/by-layout"
+    kubectl create namespace "$CHART_NAMESPACE" --dry-run=client -o yaml | kubectl apply -f - >/dev/null
+    kubectl apply -f "$CLUSTER/objects/$1.yaml" >/dev/null
+    layout_objects "$1" | kubectl apply -f - >/dev/null
+    if ! kubectl -n "$CHART_NAMESPACE" rollout status --timeout=90s "daemonset/$1-node" >&2; then
+        pods_said "$1"
+        die "the pods of the old layout do not come up"
+    fi
+    for node in $(nodes_up); do
+        wait_until 60 is_registered "$1" "$node" || { pods_said "$1"; die "$1 is not registered on $node"; }
+    done
+}
+
+layout_uninstall() { # release
+    layout_objects "$1" | kubectl delete --ignore-not-found --timeout=90s -f - >/dev/null
+    kubectl -n "$CHART_NAMESPACE" wait --for=delete --timeout=60s pod -l app.kubernetes.io/instance="$1" >/dev/null
+    kubectl delete --ignore-not-found -f "$CLUSTER/objects/$1.yaml" >/dev/null
+}
+
+pods_said() { # release
+    kubectl -n "$CHART_NAMESPACE" describe pod -l app.kubernetes.io/instance="$1" >&2
+    kubectl -n "$CHART_NAMESPACE" logs -l app.kubernetes.io/instance="$1" --all-containers --tail 8 --prefix >&2 || true
+}
+
+chart_uninstall() { # release
+    HELM=$("$OMNIBUS_ROOT/scripts/tool" helm)
+    helm uninstall "$1" --ignore-not-found --wait --timeout 90s >&2 || die "the release $1 cannot be taken away"
+}
