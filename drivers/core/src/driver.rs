@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::parameters::Parameters;
 use crate::text::{VolumeId, VolumeName};
 use crate::topology::Topology;
-use crate::volume::{BackendIdentity, CreateVolume, Found, Volume};
+use crate::volume::{BackendIdentity, CreateVolume, Found, Secrets, Volume};
 
 /// The verbs that a driver has, computed from its facets by `<dyn Driver>::capabilities`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,6 +170,16 @@ pub trait Driver: Send + Sync + Debug {
     /// Removes a volume. One that does not exist is removed. Snapshots survive, or `Busy`, and then
     /// the volume is unaltered.
     async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error>;
+
+    /// The same with the secrets of the class, for storage whose credentials may stand there alone.
+    async fn delete_volume_with(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        _secrets: &Secrets,
+    ) -> Result<(), Error> {
+        self.delete_volume(call, id).await
+    }
 
     /// Whether a volume exists: needed by `ValidateVolumeCapabilities`, and by a class over several
     /// connections. `NotFound` promises that nothing of that name will appear unless another call

@@ -12,6 +12,7 @@ pub mod driver;
 pub mod naming;
 pub mod orphan;
 pub mod parameters;
+pub mod secrets;
 pub mod template;
 pub mod transfer;
 pub mod volume;

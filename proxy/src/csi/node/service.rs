@@ -15,6 +15,7 @@ use csi_types::{
     Access, AccessMode, Attachment, MountFlags, StageSecrets, VolumeCapability, VolumeContext,
 };
 use driver_core::config::{CommonConfig, ConfigError, Document, NodeOptions};
+use driver_core::secrets::scoped;
 use driver_core::volume::Secrets;
 use driver_core::{Driver, Error, VolumeId};
 use driver_node_manual::NodeManual;
@@ -23,7 +24,6 @@ use node_utils::node::{NodeConfig, OrchestratorDirs};
 use node_utils::{Node, Tools};
 use secrecy::ExposeSecret;
 
-use crate::csi::scoped_secrets::scoped;
 use crate::routing::connection::restricted;
 
 /// What this node does for volumes.

@@ -1,0 +1,1 @@
+//! Volumes that live and die with a pod.
