@@ -18,8 +18,8 @@ use csi_types::{Access, AccessMode, Attachment, VolumeCapability};
 
 pub use self::facets::{
     BlockMetadata, BlockRange, BlockRanges, CapacityReporter, Expander, Exports, GroupSnapshot,
-    Groups, Lister, Maintenance, Modifier, PublishRequest, Published, Publisher, Snapshots,
-    Transfer,
+    Groups, InlineFound, InlineMount, InlineVolume, InlineVolumes, Lister, Maintenance, Modifier,
+    PublishRequest, Published, Publisher, Snapshots, Transfer,
 };
 use crate::call::Call;
 use crate::error::Error;
@@ -67,6 +67,8 @@ pub struct Capabilities {
     pub orphans: bool,
     /// `is_exported`, `repair_export`: for operators only.
     pub exports: bool,
+    /// Volumes that live and die with a pod.
+    pub inline: bool,
 }
 
 /// Whether and where volumes grow.
@@ -252,6 +254,11 @@ pub trait Driver: Send + Sync + Debug {
         None
     }
 
+    /// Volumes that live and die with a pod.
+    fn inline(&self) -> Option<&dyn InlineVolumes> {
+        None
+    }
+
     /// The longest attachment that this driver may give out, if it knows: a context has little
     /// room, and one that would not fit is refused before there is a volume.
     fn longest_attachment(&self) -> Option<Attachment> {
@@ -285,6 +292,7 @@ impl Capabilities {
         block_metadata: false,
         orphans: false,
         exports: false,
+        inline: false,
     };
 }
 
