@@ -239,10 +239,11 @@ mod tests {
     }
 
     /// Those whose volumes are files and never disks.
-    const OF_FILES: [&str; 7] = [
+    const OF_FILES: [&str; 8] = [
         "local-hostpath",
         "lustre-client",
         "nfs-client",
+        "objectivefs",
         "smb-client",
         "zfs-generic-nfs",
         "zfs-generic-smb",

@@ -378,6 +378,13 @@ impl Connection {
         &self.accessibility
     }
 
+    /// The same with the rules of its file for pods.
+    #[cfg(test)]
+    pub(crate) fn with_inline_rules(mut self, document: &Document) -> Self {
+        self.inline = InlineRules::read(document, self.name.is_named()).expect("rules");
+        self
+    }
+
     /// Which pods may have inline volumes here.
     pub(crate) fn inline_rules(&self) -> &InlineRules {
         &self.inline

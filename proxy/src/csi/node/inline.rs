@@ -3,6 +3,9 @@
 //! Nothing is remembered of them: which connection has one is asked of all that may. A volume whose pod is
 //! gone is unpublished as the kubelet would have it unpublished. compat: "Inline volumes".
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
