@@ -157,9 +157,9 @@ impl<B: Backend> ZfsInline<B> {
             return Ok(None);
         };
         if !self.is_volume(id, found) {
-            let dataset = dataset.as_str();
+            let object = dataset.as_str();
             warn!(
-                dataset,
+                object,
                 "left a dataset that has the name of the volume and is not it"
             );
             return Ok(None);
