@@ -15,6 +15,7 @@ mod hostpath;
 mod mount_target;
 mod overdue;
 mod ownership;
+pub mod pods;
 mod publish;
 mod raw;
 mod record;

@@ -82,6 +82,7 @@ const SUPERSET: Capabilities = Capabilities {
     block_metadata: false,
     orphans: true,
     exports: true,
+    inline: true,
 };
 
 // === impl App ===
@@ -150,9 +151,9 @@ impl App {
             threads: ThreadPool::new(process::OF_CONNECTIONS),
         };
         let connections = Connections::named(settings.names.clone());
-        // Nodes need no connection: what they have to know is in each volume.
+        // Nodes need no connection: what they have to know is in each volume. But for volumes of pods.
         let controls = at.modes.is_none_or(|modes| modes.controller);
-        let folder = controls.then(|| {
+        let folder = (controls || settings.inline_volumes).then(|| {
             let base = Arc::clone(document);
             Folder::new(&settings, base, Arc::new(context), connections.clone())
         });
@@ -210,6 +211,7 @@ mod tests {
             block_metadata,
             orphans,
             exports,
+            inline,
         } = one;
         let expands = match (expand, all.expand) {
             (Expansion::None, _) | (_, Expansion::ControllerAndNode) => true,
@@ -231,15 +233,17 @@ mod tests {
             (block_metadata, all.block_metadata),
             (orphans, all.orphans),
             (exports, all.exports),
+            (inline, all.inline),
         ];
         expands && pairs.into_iter().all(|(one, all)| all || !one)
     }
 
     /// Those whose volumes are files and never disks.
-    const OF_FILES: [&str; 7] = [
+    const OF_FILES: [&str; 8] = [
         "local-hostpath",
         "lustre-client",
         "nfs-client",
+        "objectivefs",
         "smb-client",
         "zfs-generic-nfs",
         "zfs-generic-smb",

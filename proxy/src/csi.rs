@@ -8,5 +8,4 @@ pub mod identity;
 pub mod node;
 pub mod plugin;
 pub mod registration;
-mod scoped_secrets;
 pub mod spec_version;

@@ -105,6 +105,7 @@ pub(crate) const EVERYTHING: Capabilities = Capabilities {
     block_metadata: false,
     orphans: false,
     exports: false,
+    inline: false,
 };
 
 /// A plugin over `driver`, with a configuration.

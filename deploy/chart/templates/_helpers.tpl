@@ -51,23 +51,55 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if include "omnibus-csi.hasConnections" . }}
 {{- $proxy := merge (dict) ($config.proxy | default dict) }}
 {{- if not $proxy.configFolder }}{{ $_ := set $proxy "configFolder" (include "omnibus-csi.connectionsFolder" .) }}{{ end }}
+{{- if include "omnibus-csi.withInline" . }}{{ $_ := set $proxy "inlineVolumes" true }}{{ end }}
 {{- $_ := set $config "driver" "proxy" }}
 {{- $_ := set $config "proxy" $proxy }}
 {{- end }}
 {{- toYaml $config }}
 {{- end }}
 
-{{/* deployment or node */}}
+{{/* The kind of each driver. */}}
+{{- define "omnibus-csi.kinds" -}}
+{{- $kinds := list }}
+{{- range .Values.connections }}{{ $kinds = append $kinds (.driver | default "") }}{{ end }}
+{{- if not $kinds }}{{ $kinds = list (.Values.driver.config.driver | default "proxy") }}{{ end }}
+{{- join " " $kinds }}
+{{- end }}
+
+{{/* Whether pods describe volumes themselves: "true" or nothing. */}}
+{{- define "omnibus-csi.withInline" -}}
+{{- $with := dig "proxy" "inlineVolumes" false .Values.driver.config }}
+{{- range splitList " " (include "omnibus-csi.kinds" .) }}{{ if hasSuffix "-ephemeral-inline" . }}{{ $with = true }}{{ end }}{{ end }}
+{{- if $with }}true{{ end }}
+{{- end }}
+
+{{/* Whether there are no other volumes, and no controller for them: "true" or nothing. */}}
+{{- define "omnibus-csi.onlyInline" -}}
+{{- $only := true }}
+{{- range splitList " " (include "omnibus-csi.kinds" .) }}{{ if not (hasSuffix "-ephemeral-inline" .) }}{{ $only = false }}{{ end }}{{ end }}
+{{- if $only }}true{{ end }}
+{{- end }}
+
+{{/* What the CSIDriver lists. Nothing: the default of Kubernetes, Persistent. */}}
+{{- define "omnibus-csi.lifecycleModes" -}}
+{{- if .Values.csiDriver.volumeLifecycleModes }}
+{{- toYaml .Values.csiDriver.volumeLifecycleModes }}
+{{- else if include "omnibus-csi.withInline" . }}
+{{- if not (include "omnibus-csi.onlyInline" .) }}- Persistent
+{{ end }}- Ephemeral
+{{- end }}
+{{- end }}
+
+{{/* deployment or node; nothing where there is no controller half */}}
 {{- define "omnibus-csi.strategy" -}}
 {{- if .Values.controller.strategy }}
 {{- .Values.controller.strategy }}
-{{- else }}
+{{- else if not (include "omnibus-csi.onlyInline" .) }}
 {{- $local := list "local-hostpath" "zfs-local-dataset" "zfs-local-zvol" }}
-{{- $kinds := list }}
-{{- range .Values.connections }}{{ $kinds = append $kinds .driver }}{{ end }}
-{{- if not $kinds }}{{ $kinds = list .Values.driver.config.driver }}{{ end }}
 {{- $strategy := "node" }}
-{{- range $kinds }}{{ if not (has . $local) }}{{ $strategy = "deployment" }}{{ end }}{{ end }}
+{{- range splitList " " (include "omnibus-csi.kinds" .) }}
+{{- if not (or (has . $local) (hasSuffix "-ephemeral-inline" .)) }}{{ $strategy = "deployment" }}{{ end }}
+{{- end }}
 {{- $strategy }}
 {{- end }}
 {{- end }}
@@ -84,7 +116,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 
 {{- define "omnibus-csi.attachRequired" -}}
 {{- if kindIs "bool" .Values.csiDriver.attachRequired }}{{ .Values.csiDriver.attachRequired }}
-{{- else }}{{ ne (include "omnibus-csi.strategy" .) "node" }}{{ end }}
+{{- else }}{{ eq (include "omnibus-csi.strategy" .) "deployment" }}{{ end }}
 {{- end }}
 
 {{- define "omnibus-csi.storageCapacity" -}}

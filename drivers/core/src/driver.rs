@@ -18,15 +18,15 @@ use csi_types::{Access, AccessMode, Attachment, VolumeCapability};
 
 pub use self::facets::{
     BlockMetadata, BlockRange, BlockRanges, CapacityReporter, Expander, Exports, GroupSnapshot,
-    Groups, Lister, Maintenance, Modifier, PublishRequest, Published, Publisher, Snapshots,
-    Transfer,
+    Groups, InlineFound, InlineMount, InlineVolume, InlineVolumes, Lister, Maintenance, Modifier,
+    PublishRequest, Published, Publisher, Snapshots, Transfer,
 };
 use crate::call::Call;
 use crate::error::Error;
 use crate::parameters::Parameters;
 use crate::text::{VolumeId, VolumeName};
 use crate::topology::Topology;
-use crate::volume::{BackendIdentity, CreateVolume, Found, Volume};
+use crate::volume::{BackendIdentity, CreateVolume, Found, Secrets, Volume};
 
 /// The verbs that a driver has, computed from its facets by `<dyn Driver>::capabilities`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +67,8 @@ pub struct Capabilities {
     pub orphans: bool,
     /// `is_exported`, `repair_export`: for operators only.
     pub exports: bool,
+    /// Volumes that live and die with a pod.
+    pub inline: bool,
 }
 
 /// Whether and where volumes grow.
@@ -171,6 +173,16 @@ pub trait Driver: Send + Sync + Debug {
     /// the volume is unaltered.
     async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error>;
 
+    /// The same with the secrets of the class, for storage whose credentials may stand there alone.
+    async fn delete_volume_with(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        _secrets: &Secrets,
+    ) -> Result<(), Error> {
+        self.delete_volume(call, id).await
+    }
+
     /// Whether a volume exists: needed by `ValidateVolumeCapabilities`, and by a class over several
     /// connections. `NotFound` promises that nothing of that name will appear unless another call
     /// makes it: a driver whose interrupted creations leave something, or go on by themselves,
@@ -242,6 +254,11 @@ pub trait Driver: Send + Sync + Debug {
         None
     }
 
+    /// Volumes that live and die with a pod.
+    fn inline(&self) -> Option<&dyn InlineVolumes> {
+        None
+    }
+
     /// The longest attachment that this driver may give out, if it knows: a context has little
     /// room, and one that would not fit is refused before there is a volume.
     fn longest_attachment(&self) -> Option<Attachment> {
@@ -275,6 +292,7 @@ impl Capabilities {
         block_metadata: false,
         orphans: false,
         exports: false,
+        inline: false,
     };
 }
 

@@ -12,6 +12,7 @@ pub mod driver;
 pub mod naming;
 pub mod orphan;
 pub mod parameters;
+pub mod secrets;
 pub mod template;
 pub mod transfer;
 pub mod volume;
@@ -25,8 +26,9 @@ pub use csi_types::{
 };
 pub use driver::{
     AccessRules, BlockMetadata, BlockRange, BlockRanges, Capabilities, CapacityReporter, Driver,
-    Expander, Expansion, Exports, GroupSnapshot, Groups, Lister, Maintenance, Modifier,
-    PublishRequest, Published, Publisher, Snapshots, Transfer,
+    Expander, Expansion, Exports, GroupSnapshot, Groups, InlineFound, InlineMount, InlineVolume,
+    InlineVolumes, Lister, Maintenance, Modifier, PublishRequest, Published, Publisher, Snapshots,
+    Transfer,
 };
 pub use orphan::{Orphan, OrphanKind};
 pub use parameters::Parameters;

@@ -20,6 +20,7 @@ use tracing::{error, info, warn};
 use crate::app::{App, Environment};
 use crate::cli::args::{self, EX_USAGE, Serve};
 use crate::csi::decode;
+use crate::csi::node::inline;
 use crate::csi::plugin::Plugin;
 use crate::process::{self, Signals};
 use crate::routing::config_file;
@@ -50,6 +51,7 @@ struct Running {
     ready: Readiness,
     health: HealthReporter,
     _watch: AbortOnDropHandle<()>,
+    _reaper: Option<AbortOnDropHandle<()>>,
 }
 
 /// Everything bound.
@@ -235,6 +237,7 @@ impl Running {
         );
         let plugin = plugin(serve, app, metrics);
         let runner = plugin.runner.clone();
+        let reaper = plugin.modes.node.then(|| inline::reap(&plugin));
         let mut services = plugin.services();
         services.push(health_server::SERVICE_NAME);
         let routes = plugin.routes().add_service(health_service);
@@ -251,6 +254,7 @@ impl Running {
             ready,
             health,
             _watch: watch,
+            _reaper: reaper,
         }
     }
 

@@ -121,8 +121,10 @@ fn node_capabilities(
     use NodeCapability as C;
     // Directories are given to the group where they are; kubelet would walk through all files.
     let directories = access.mount && !access.block;
+    // What lives and dies with a pod is only published.
+    let only_inline = can.inline && !can.volumes;
     when([
-        (C::StageUnstageVolume, true),
+        (C::StageUnstageVolume, !only_inline),
         (C::GetVolumeStats, true),
         (
             C::ExpandVolume,
@@ -130,7 +132,7 @@ fn node_capabilities(
         ),
         (C::VolumeCondition, true),
         (C::SingleNodeMultiWriter, true),
-        (C::VolumeMountGroup, directories),
+        (C::VolumeMountGroup, directories && !only_inline),
     ])
 }
 
@@ -260,6 +262,7 @@ mod tests {
         block_metadata: false,
         orphans: false,
         exports: false,
+        inline: false,
     };
 
     fn advertised(yaml: &str, minor: u8) -> Advertised {
@@ -321,6 +324,24 @@ mod tests {
                 .contains(&ControllerCapability::ExpandVolume)
         );
         assert!(lists.node.contains(&NodeCapability::ExpandVolume));
+    }
+
+    #[test]
+    fn what_lives_with_a_pod_is_never_staged() {
+        let config = Document::parse("driver: x", &NoEnvironment).expect("yaml");
+        let config = config.common().expect("config");
+        let can = Capabilities {
+            inline: true,
+            ..Capabilities::NONE
+        };
+        let access = AccessRules::filesystem(&[]);
+        let lists = Advertised::new(can, &access, &config, CsiVersion::minor(13));
+        assert_eq!((lists.plugin, lists.controller), (Vec::new(), Vec::new()));
+        let node = [
+            NodeCapability::GetVolumeStats,
+            NodeCapability::SingleNodeMultiWriter,
+        ];
+        assert_eq!(lists.node, node);
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub(crate) mod decode;
 pub mod identity;
 pub mod info;
 pub(crate) mod initiators;
+pub(crate) mod inline;
 mod jobs;
 pub mod programs;
 pub mod service;

@@ -3,6 +3,7 @@
 //! Drivers are built here by name and nowhere else. No backend is touched: a connection exists
 //! before its storage can be reached. What a node does for its volumes is in `node_half`.
 
+pub(crate) mod inline;
 mod kinds;
 mod per_driver;
 #[cfg(test)]
@@ -31,6 +32,7 @@ use crate::process;
 use crate::routing::connections::{ConnectionName, SnapshotHandle, VolumeHandle};
 use crate::routing::own_thread;
 use crate::routing::topology::matching::{Accessibility, TopologyKeys};
+use inline::InlineRules;
 
 #[cfg(test)]
 pub(crate) use kinds::{BUILT, LETTING_IN, least};
@@ -67,6 +69,7 @@ pub struct Connection {
     accessibility: Accessibility,
     nodes: Mapping,
     new_volumes: bool,
+    inline: InlineRules,
     threads: Option<Account>,
 }
 
@@ -131,6 +134,12 @@ impl Connection {
             kind if driver_zfs_local::KINDS.contains(&kind) => {
                 driver_zfs_local::from_document(document, &context.node, &context.tools)?
             }
+            driver_objectivefs::KIND => {
+                Arc::new(driver_objectivefs::from_document(document, &context.tools)?)
+            }
+            kind if driver_inline::KINDS.contains(&kind) => {
+                driver_inline::from_document(document, &context.node, &context.tools)?
+            }
             other => return Err(kinds::unknown(other)),
         };
         document.without_effect(&[
@@ -141,6 +150,11 @@ impl Connection {
             ),
         ]);
         let mut connection = Self::of(name, driver, &config);
+        if connection.can().inline {
+            connection.inline = InlineRules::read(document, connection.name.is_named())?;
+        } else {
+            document.without_effect(&[("inline", "this driver has no inline volumes")]);
+        }
         if connection.name.is_named() {
             document.without_effect(&OF_THE_MAIN_FILE);
             connection.among_others(document, context)?;
@@ -175,6 +189,7 @@ impl Connection {
             accessibility: Accessibility::everywhere(),
             nodes: Mapping::default(),
             new_volumes: true,
+            inline: InlineRules::Everyone,
             threads: None,
         }
     }
@@ -361,6 +376,18 @@ impl Connection {
     /// Where its volumes can be reached.
     pub(crate) fn accessibility(&self) -> &Accessibility {
         &self.accessibility
+    }
+
+    /// The same with the rules of its file for pods.
+    #[cfg(test)]
+    pub(crate) fn with_inline_rules(mut self, document: &Document) -> Self {
+        self.inline = InlineRules::read(document, self.name.is_named()).expect("rules");
+        self
+    }
+
+    /// Which pods may have inline volumes here.
+    pub(crate) fn inline_rules(&self) -> &InlineRules {
+        &self.inline
     }
 
     /// What its backend calls nodes.

@@ -359,6 +359,14 @@ impl Connections {
         Ok((connection, id))
     }
 
+    /// The connection that is meant by a name.
+    pub(crate) fn named_connection(&self, name: &ConnectionName) -> Result<Arc<Connection>, Error> {
+        match &self.inner.naming {
+            Naming::Named(names) => self.open(names.meant(name)),
+            Naming::Unnamed => self.open(name),
+        }
+    }
+
     /// The connection of that name. One that does not exist is never "done": what it would have had
     /// to do may still have to be done.
     fn open(&self, name: &ConnectionName) -> Result<Arc<Connection>, Error> {

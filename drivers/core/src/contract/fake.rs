@@ -69,6 +69,7 @@ impl FakeDriver {
             block_metadata: false,
             orphans: false,
             exports: false,
+            inline: false,
         };
         Self {
             verbs,

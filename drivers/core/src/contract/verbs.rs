@@ -201,7 +201,11 @@ pub(super) async fn a_driver_without_volumes_has_no_verb(fresh: &Fresh) {
     for (verb, outcome) in upkeep(fresh, &id).await {
         expect_kind(verb, outcome, &[Kind::Unsupported]);
     }
-    assert_eq!(driver.capabilities(), Capabilities::NONE);
+    let none_but_inline = Capabilities {
+        inline: driver.inline().is_some(),
+        ..Capabilities::NONE
+    };
+    assert_eq!(driver.capabilities(), none_but_inline);
     assert!(
         driver.probe(&call).await.is_empty(),
         "a driver without a backend has trouble"

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use csi_types::{NodeIdentity, VolumeCapability};
+use csi_types::{AbsolutePath, Attachment, NodeIdentity, VolumeCapability, VolumeContext};
 
 use crate::call::Call;
 use crate::error::Error;
@@ -305,4 +305,62 @@ pub trait Exports: Send + Sync {
     /// Puts back what the backend has lost of a volume's export: after a restart without a saved
     /// configuration, for example. `NotFound`: also one that another connection exports.
     async fn repair_export(&self, call: &Call, id: &VolumeId) -> Result<(), Error>;
+}
+
+/// A volume that a pod describes itself: it lives and dies with the pod, on the node of the pod.
+#[derive(Debug, Clone)]
+pub struct InlineVolume<'a> {
+    /// The handle, which the orchestrator makes of the pod.
+    pub id: &'a VolumeId,
+    /// Where the pod sees it.
+    pub target: &'a AbsolutePath,
+    /// Whether the pod may only read it.
+    pub readonly: bool,
+    /// What the author of the pod wrote, and what the orchestrator says of the pod.
+    pub attributes: &'a VolumeContext,
+    /// The secrets that the pod names.
+    pub secrets: &'a Secrets,
+}
+
+/// What is left to be done for an inline volume once its driver is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InlineMount {
+    /// The node mounts this at the target.
+    Attachment(Attachment),
+    /// Nothing: it is mounted there.
+    Mounted,
+}
+
+/// An inline volume that exists on this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InlineFound {
+    /// Its handle.
+    pub id: VolumeId,
+    /// Where its pod sees it, or saw it.
+    pub target: AbsolutePath,
+}
+
+/// Volumes that live and die with a pod. All that is known of them is on the node.
+#[async_trait]
+pub trait InlineVolumes: Send + Sync {
+    /// Makes a volume. Idempotent by id and target. `Conflict`: it exists for another target, or
+    /// something else has its name. `Invalid`: attributes that this driver does not take; nothing was
+    /// done then.
+    async fn make_inline(
+        &self,
+        call: &Call,
+        wanted: &InlineVolume<'_>,
+    ) -> Result<InlineMount, Error>;
+
+    /// Removes a volume with all that is in it. One that does not exist is removed. Nothing is mounted
+    /// at the target any more. `Busy`: something stands on it.
+    async fn remove_inline(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        target: &AbsolutePath,
+    ) -> Result<(), Error>;
+
+    /// All that exist here, whether their pods do or not.
+    async fn list_inline(&self, call: &Call) -> Result<Vec<InlineFound>, Error>;
 }

@@ -58,6 +58,7 @@ impl dyn Driver + '_ {
             block_metadata: self.block_metadata().is_some(),
             orphans: self.maintenance().is_some(),
             exports: self.exports().is_some(),
+            inline: self.inline().is_some(),
         }
     }
 

@@ -155,9 +155,11 @@ fn source(source: v1::VolumeContentSource) -> Result<SourceHandle, DecodeError> 
 }
 
 /// The volume to delete.
-pub(crate) fn delete_volume(request: v1::DeleteVolumeRequest) -> Result<VolumeHandle, DecodeError> {
-    maps::secrets(request.secrets)?;
-    volume_handle("volume_id", &request.volume_id)
+pub(crate) fn delete_volume(
+    request: v1::DeleteVolumeRequest,
+) -> Result<(VolumeHandle, Secrets), DecodeError> {
+    let secrets = maps::secrets(request.secrets)?;
+    Ok((volume_handle("volume_id", &request.volume_id)?, secrets))
 }
 
 /// The volume to look at.

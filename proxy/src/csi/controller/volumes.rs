@@ -23,7 +23,7 @@ pub(super) fn delete(
     request: v1::DeleteVolumeRequest,
 ) -> Result<Job<v1::DeleteVolumeResponse>, Error> {
     offered(plugin, "delete volume", |can| can.volumes)?;
-    let handle = decode::delete_volume(request)?;
+    let (handle, secrets) = decode::delete_volume(request)?;
     let (connection, id) = plugin.connections.owner_of_volume(&handle)?;
     if !connection.can().volumes {
         return Err(connection.lacks("delete volume"));
@@ -37,7 +37,8 @@ pub(super) fn delete(
                 "kept the volume on its storage: `_private.csi.volume.deleteStrategy` is `retain`"
             );
         } else {
-            let deletion = connection.driver().delete_volume(&task.call, &id);
+            let driver = connection.driver();
+            let deletion = driver.delete_volume_with(&task.call, &id, &secrets);
             task.ask_for_deletion(&connection, "delete_volume", deletion)
                 .await?;
         }

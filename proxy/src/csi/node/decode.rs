@@ -28,6 +28,7 @@ pub(crate) struct PublishRequest {
     pub(crate) target: TargetPath,
     pub(crate) capability: VolumeCapability,
     pub(crate) readonly: bool,
+    pub(crate) secrets: Secrets,
     pub(crate) context: VolumeContext,
 }
 
@@ -76,7 +77,7 @@ impl TryFrom<v1::NodePublishVolumeRequest> for PublishRequest {
 
     fn try_from(request: v1::NodePublishVolumeRequest) -> Result<Self, DecodeError> {
         maps::map("publish_context", request.publish_context)?;
-        maps::secrets(request.secrets)?;
+        let secrets = maps::secrets(request.secrets)?;
         let staging = match request.staging_target_path.as_str() {
             "" => None,
             path => Some(staging(path)?),
@@ -87,6 +88,7 @@ impl TryFrom<v1::NodePublishVolumeRequest> for PublishRequest {
             target: target(&request.target_path)?,
             capability: capability::required(request.volume_capability)?,
             readonly: request.readonly,
+            secrets,
             context: maps::map("volume_context", request.volume_context)?,
         })
     }

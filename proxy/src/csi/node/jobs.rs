@@ -8,14 +8,16 @@ use std::sync::{Arc, LazyLock};
 use csi_proto::v1;
 use csi_types::{AbsolutePath, Attachment};
 use driver_core::config::NodeCapability;
-use driver_core::{Error, Expansion, Kind, VolumeId};
+use driver_core::{Effect, Error, Expansion, Kind, VolumeId};
 use node_utils::{Limits, blocking, node};
 use tracing::warn;
 
 use crate::csi::decode::{self, NodeExpandRequest, PublishRequest, StageRequest, UnpublishRequest};
 use crate::csi::encode;
+use crate::csi::node::inline;
 use crate::csi::node::service::for_staging;
 use crate::csi::plugin::Plugin;
+use crate::routing::connection::Connection;
 use crate::routing::connections::VolumeHandle;
 use crate::rpc::in_flight::{Hold, Keys, Object};
 use crate::rpc::{Job, Subject, Task};
@@ -84,6 +86,9 @@ pub(super) fn publish(
     let request = PublishRequest::try_from(request)?;
     let subject = about(plugin, &request.volume, Some(request.target.path()));
     let (node, id) = (&plugin.node, request.volume.on_node());
+    if let Some(connection) = inline::meant(plugin, &id, &request.context)? {
+        return publish_inline(plugin, subject, connection, request);
+    }
     let context = node.context_of(&id, &request.context);
     let attachment = node.attachment(&id, &request.context)?;
     node.allow_attached(&attachment, &request.capability)?;
@@ -111,6 +116,26 @@ pub(super) fn publish(
     }))
 }
 
+fn publish_inline(
+    plugin: &Arc<Plugin>,
+    subject: Subject,
+    connection: Arc<Connection>,
+    request: PublishRequest,
+) -> Result<Job<v1::NodePublishVolumeResponse>, Error> {
+    let (plugin, id) = (Arc::clone(plugin), request.volume.on_node());
+    inline::allow(&connection, &id, &request)?;
+    let subject = Subject {
+        connection: connection.name().text().clone(),
+        ..subject
+    };
+    let keys = alone(&id, request.target.path());
+    Ok(Job::new(subject, keys, async move |task| {
+        let published = inline::publish(&plugin, &task, &connection, &id, &request).await;
+        published.map_err(|error| told(&id, error))?;
+        Ok(v1::NodePublishVolumeResponse {})
+    }))
+}
+
 fn unstaged(id: &VolumeId) -> Error {
     Error::new(Kind::Busy, format!("volume `{id}`"))
         .because(MissingStage)
@@ -128,11 +153,20 @@ pub(super) fn unpublish(
 ) -> Result<Job<v1::NodeUnpublishVolumeResponse>, Error> {
     let request = UnpublishRequest::try_from(request)?;
     let (verbs, id) = (plugin.node.verbs().clone(), request.volume.on_node());
-    let keys = at_target(&id, request.target.path(), Hold::Shared);
+    let owners = inline::owners(plugin, &id)?;
+    let hold = if owners.is_empty() {
+        Hold::Shared
+    } else {
+        Hold::Exclusive
+    };
+    let keys = at_target(&id, request.target.path(), hold);
     let subject = about(plugin, &request.volume, Some(request.target.path()));
     Ok(Job::new(subject, keys, async move |task| {
+        let target = request.target.path().clone();
         let removed = verbs.unpublish(limits(&task), request.target).await;
         removed.map_err(|error| told(&id, error))?;
+        let removed = inline::remove(&task, &owners, &id, &target).await;
+        removed.map_err(|error| told(&id, error.with_effect(Effect::Possible)))?;
         Ok(v1::NodeUnpublishVolumeResponse {})
     }))
 }
@@ -262,7 +296,7 @@ fn about(plugin: &Plugin, volume: &VolumeHandle, path: Option<&AbsolutePath>) ->
     subject
 }
 
-fn limits(task: &Task) -> Limits {
+pub(super) fn limits(task: &Task) -> Limits {
     Limits::until(task.call.deadline()).holding(task.guard())
 }
 

@@ -15,6 +15,7 @@ use csi_types::{
     Access, AccessMode, Attachment, MountFlags, StageSecrets, VolumeCapability, VolumeContext,
 };
 use driver_core::config::{CommonConfig, ConfigError, Document, NodeOptions};
+use driver_core::secrets::scoped;
 use driver_core::volume::Secrets;
 use driver_core::{Driver, Error, VolumeId};
 use driver_node_manual::NodeManual;
@@ -23,7 +24,6 @@ use node_utils::node::{NodeConfig, OrchestratorDirs};
 use node_utils::{Node, Tools};
 use secrecy::ExposeSecret;
 
-use crate::csi::scoped_secrets::scoped;
 use crate::routing::connection::restricted;
 
 /// What this node does for volumes.
@@ -230,12 +230,12 @@ pub(crate) fn for_staging(
 
 /// Whether the attributes of a volume are the words of whoever wrote the pod. Where kubelet adds
 /// the mark it overwrites the author's; where it does not, it still makes up the handle itself.
-fn is_ephemeral(id: &VolumeId, context: &VolumeContext) -> bool {
+pub(super) fn is_ephemeral(id: &VolumeId, context: &VolumeContext) -> bool {
     context.get(EPHEMERAL).is_some_and(|value| value != "false") || is_inline(id)
 }
 
 /// `csi-` and a SHA-256 in hexadecimal, as kubelet calls volumes that are part of a pod.
-fn is_inline(id: &VolumeId) -> bool {
+pub(super) fn is_inline(id: &VolumeId) -> bool {
     let digest = id.as_str().strip_prefix("csi-");
     digest.is_some_and(|digest| digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit()))
 }

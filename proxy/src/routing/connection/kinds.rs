@@ -5,8 +5,7 @@ use driver_directory::DirectoryKind;
 use driver_node_manual::NodeManual;
 
 /// Drivers of democratic-csi that this build does not have.
-pub(super) const NOT_YET: [&str; 23] = [
-    "containerd-oci-ephemeral-inline",
+pub(super) const NOT_YET: [&str; 20] = [
     "freenas-api-iscsi",
     "freenas-api-nfs",
     "freenas-api-nvmeof",
@@ -15,7 +14,6 @@ pub(super) const NOT_YET: [&str; 23] = [
     "freenas-nfs",
     "freenas-nvmeof",
     "freenas-smb",
-    "objectivefs",
     "synology-iscsi",
     "synology-nfs",
     "synology-smb",
@@ -28,7 +26,6 @@ pub(super) const NOT_YET: [&str; 23] = [
     "truenas-nvmeof",
     "truenas-smb",
     "vhd-ephemeral-inline",
-    "zfs-local-ephemeral-inline",
 ];
 
 /// What stands for all connections of a folder.
@@ -36,7 +33,8 @@ pub(crate) const PROXY: &str = "proxy";
 
 /// The sections that drivers of the fleet read, and that may stand in the main file as defaults of
 /// connections.
-pub(crate) const SECTIONS: [&str; 11] = [
+pub(crate) const SECTIONS: [&str; 12] = [
+    "containerd",
     "httpConnection",
     "iscsi",
     "local-hostpath",
@@ -51,7 +49,7 @@ pub(crate) const SECTIONS: [&str; 11] = [
 ];
 
 /// The drivers that this build has.
-pub(crate) const BUILT: [&str; 11] = {
+pub(crate) const BUILT: [&str; 14] = {
     let [nfs, smb, iscsi, nvmeof] = driver_zfs_generic::KINDS;
     let [dataset, zvol] = driver_zfs_local::KINDS;
     [
@@ -66,6 +64,9 @@ pub(crate) const BUILT: [&str; 11] = {
         DirectoryKind::NfsClient.name(),
         DirectoryKind::SmbClient.name(),
         DirectoryKind::LustreClient.name(),
+        driver_objectivefs::KIND,
+        driver_inline::ZFS,
+        driver_inline::CONTAINERD,
     ]
 };
 
@@ -119,6 +120,15 @@ pub(crate) fn least(kind: &str) -> String {
         }
         "node-manual" => return format!("driver: {kind}"),
         "zfs-local-dataset" | "zfs-local-zvol" => return format!("driver: {kind}\n{zfs}\n"),
+        "zfs-local-ephemeral-inline" => {
+            return format!("driver: {kind}\nzfs: {{datasetParentName: tank/inline}}\n");
+        }
+        "containerd-oci-ephemeral-inline" => return format!("driver: {kind}"),
+        "objectivefs" => {
+            return format!(
+                "driver: {kind}\nobjectivefs: {{pool: csi, env: {{OBJECTSTORE: 's3://'}}}}\n"
+            );
+        }
         "zfs-generic-nfs" => {
             "nfs: {shareHost: nas.example, shareStrategy: setDatasetProperties,
                    shareStrategySetDatasetProperties: {properties: {sharenfs: rw}}}"

@@ -7,8 +7,21 @@ use super::kinds::{BUILT, NOT_YET, least};
 use super::*;
 
 #[test]
-fn configurations_of_the_page_about_zfs_are_right_to_the_last_key() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/zfs.md");
+fn configurations_of_the_pages_about_drivers_are_right_to_the_last_key() {
+    let is_inline = |kind: &&str| kind.ends_with("-ephemeral-inline");
+    let (inline, others): (Vec<_>, Vec<_>) = BUILT.into_iter().partition(is_inline);
+    let zfs: Vec<_> = others
+        .into_iter()
+        .filter(|kind| kind.starts_with("zfs-"))
+        .collect();
+    page_has("zfs.md", &zfs);
+    page_has("inline.md", &inline);
+    page_has("objectivefs.md", &["objectivefs"]);
+}
+
+/// The page has a whole configuration of each kind, and no other ones.
+fn page_has(name: &str, wanted: &[&str]) {
+    let page = format!("{}/../docs/{name}", env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(page).expect("the page");
     let blocks = page.split("```yaml\n").skip(1);
     let blocks = blocks.filter_map(|block| block.split("```").next());
@@ -26,11 +39,35 @@ fn configurations_of_the_page_about_zfs_are_right_to_the_last_key() {
         assert!(document.findings().is_empty(), "{:?}", document.findings());
         kinds.push(document.driver().expect(block).to_owned());
     }
-    for kind in BUILT.iter().filter(|kind| kind.starts_with("zfs-")) {
+    for kind in wanted {
         assert!(
             kinds.iter().any(|found| found == kind),
-            "no example of {kind}"
+            "no example of {kind} in {name}"
         );
+    }
+}
+
+#[test]
+fn the_examples_of_all_kinds_are_read_without_a_remark() {
+    for kind in BUILT {
+        let path = format!("{}/../examples/{kind}.yaml", env!("CARGO_MANIFEST_DIR"));
+        // Those of ZFS are on the page about it.
+        let Ok(text) = std::fs::read_to_string(&path) else {
+            assert!(
+                kind.starts_with("zfs-") || kind == NodeManual::KIND,
+                "no {path}"
+            );
+            continue;
+        };
+        let everything = text
+            .replace("# inline:", "inline:")
+            .replace("#   namespaces", "  namespaces");
+        for text in [text, everything] {
+            let document = Document::parse(&text, &NoEnvironment).expect(&path);
+            let connection = Connection::open(ConnectionName::unnamed(), &document, &context());
+            assert_eq!(connection.expect(&path).driver().kind(), kind);
+            assert_eq!(document.findings(), [], "{path}");
+        }
     }
 }
 

@@ -43,6 +43,7 @@ pub(crate) struct LazyConnection {
     name: ConnectionName,
     kind: Option<Arc<str>>,
     publishes: bool,
+    inline: bool,
     way: Way,
     built: Mutex<Built>,
 }
@@ -150,6 +151,7 @@ impl LazyConnection {
             name,
             kind: None,
             publishes: false,
+            inline: false,
             way: Way::Missing(kind, why),
             built: Mutex::new(Built::new(None)),
         }
@@ -160,6 +162,7 @@ impl LazyConnection {
             name: connection.name().clone(),
             kind: Some(connection.driver().kind().into()),
             publishes: connection.can().publish,
+            inline: connection.can().inline,
             way,
             built: Mutex::new(Built::new(Some(connection))),
         }
@@ -178,6 +181,11 @@ impl LazyConnection {
     /// Whether its driver lets nodes in one by one, also while that is let go.
     pub(crate) fn publishes(&self) -> bool {
         self.publishes
+    }
+
+    /// Whether its driver makes volumes for pods, also while that is let go.
+    pub(crate) fn has_inline(&self) -> bool {
+        self.inline
     }
 
     /// The connection, for a call. One whose driver has to be built is an error here; [`opened`] sees

@@ -40,6 +40,8 @@ struct Section {
     legacy_connection: Option<String>,
     #[serde(default)]
     per_driver: PerDriver,
+    #[serde(default)]
+    inline_volumes: bool,
 }
 
 /// `proxy`, checked.
@@ -57,6 +59,8 @@ pub(crate) struct ProxySettings {
     pub(crate) topology: NodeTopology,
     /// How topology is written and judged.
     pub(crate) keys: TopologyKeys,
+    /// Whether nodes read the files of connections, for volumes that pods describe.
+    pub(crate) inline_volumes: bool,
 }
 
 /// How long an idle driver is kept. compat: "The proxy".
@@ -90,6 +94,7 @@ impl ProxySettings {
             topology: NodeTopology::of(section.node_topology, &keys)?,
             node_id: section.node_id,
             keys,
+            inline_volumes: section.inline_volumes,
         })
     }
 }

@@ -93,7 +93,10 @@ impl MemoryPool {
         }
         match held.kind {
             VolumeKind::Filesystem => {
-                fact(PropertyName::MOUNTPOINT, format!("/{name}"));
+                // What is set on it counts, and is shown below.
+                if !held.own.contains_key(&PropertyName::MOUNTPOINT) {
+                    fact(PropertyName::MOUNTPOINT, format!("/{name}"));
+                }
                 let mounted = if held.mounted { "yes" } else { "no" };
                 fact(PropertyName::MOUNTED, mounted.into());
             }

@@ -6,10 +6,9 @@
 use csi_types::secrets::SettingName;
 use csi_types::{Attachment, StageSecrets};
 use driver_core::Error;
+use driver_core::secrets::{scoped, scoped_below};
 use driver_core::volume::Secrets;
 use node_utils::tools::Variable;
-
-use crate::csi::scoped_secrets::{scoped, scoped_below};
 
 /// What stands before the name of a setting of an iSCSI node record.
 const NODE_DB: &str = "node-db.";

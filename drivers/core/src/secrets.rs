@@ -5,14 +5,15 @@
 
 use std::collections::BTreeMap;
 
-use driver_core::volume::Secrets;
 use secrecy::SecretString;
+
+use crate::volume::Secrets;
 
 /// The prefix of scoped keys.
 const SCOPE: &str = "democratic-csi.org/";
 
 /// The secret under `key` that counts for a driver and its instance.
-pub(crate) fn scoped<'a>(
+pub fn scoped<'a>(
     secrets: &'a Secrets,
     driver: &str,
     instance: Option<&str>,
@@ -31,7 +32,7 @@ pub(crate) fn scoped<'a>(
 }
 
 /// The secrets whose keys begin with `prefix`, by what follows it, each with the value that counts.
-pub(crate) fn scoped_below<'a>(
+pub fn scoped_below<'a>(
     secrets: &'a Secrets,
     driver: &str,
     instance: Option<&str>,

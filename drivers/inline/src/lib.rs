@@ -1,0 +1,16 @@
+//! Volumes that live and die with a pod: `zfs-local-ephemeral-inline` and
+//! `containerd-oci-ephemeral-inline`.
+//!
+//! A pod describes such a volume in its own text, and the kubelet asks the node alone to publish it. So
+//! there is no controller half, and nothing that the author of a pod wrote is trusted. What exists is
+//! known from the node itself. compat: "Inline volumes".
+
+#![forbid(unsafe_code)]
+
+mod containerd;
+mod open;
+pub mod zfs;
+
+pub use containerd::ContainerdInline;
+pub use open::{CONTAINERD, KINDS, ZFS, from_document};
+pub use zfs::ZfsInline;

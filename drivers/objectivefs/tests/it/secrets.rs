@@ -1,0 +1,120 @@
+//! Where secrets come from, and where they never go.
+
+use std::collections::BTreeMap;
+
+use driver_core::{Driver as _, Kind, Lister as _, PageRequest, Parameters, Secrets};
+
+use crate::stand_in::{LICENSE, PASSPHRASE, SECRET_KEY, StandIn, call, request};
+
+fn of_class() -> Secrets {
+    [
+        ("env.SECRET_KEY", SECRET_KEY),
+        ("env.OBJECTIVEFS_LICENSE", LICENSE),
+        // Of another driver, and of this one: the narrower counts.
+        ("env.OBJECTIVEFS_PASSPHRASE", "wrong"),
+        (
+            "democratic-csi.org/objectivefs/env.OBJECTIVEFS_PASSPHRASE",
+            PASSPHRASE,
+        ),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.into()))
+    .into()
+}
+
+#[tokio::test]
+async fn the_secrets_of_the_class_are_enough_to_make_and_to_delete() {
+    let tool = StandIn::new();
+    let driver = tool.configured("env: {OBJECTSTORE: 's3://'}");
+    let mut wanted = request(&driver, "pvc-1");
+    let error = driver
+        .create_volume(&call(), &wanted)
+        .await
+        .expect_err("no keys");
+    assert!(error.chain().contains("access denied"), "{}", error.chain());
+    wanted.secrets = of_class();
+    driver.create_volume(&call(), &wanted).await.expect("made");
+    assert!(tool.has("pvc-1"));
+    driver
+        .delete_volume(&call(), &wanted.id)
+        .await
+        .expect_err("no keys");
+    let removed = driver
+        .delete_volume_with(&call(), &wanted.id, &wanted.secrets)
+        .await;
+    removed.expect("gone");
+    assert!(!tool.has("pvc-1"));
+}
+
+#[tokio::test]
+async fn secrets_are_no_arguments_and_in_no_context() {
+    for section in [
+        "cli: {sudoEnabled: true}, env: {OBJECTSTORE: 's3://', REGION: eu-1}",
+        "env: {OBJECTSTORE: 's3://', REGION: eu-1}",
+    ] {
+        let tool = StandIn::new();
+        let driver = tool.configured(section);
+        let mut wanted = request(&driver, "pvc-1");
+        wanted.secrets = of_class();
+        let parameters = [
+            ("env.ENDPOINT", "http://minio:9000"),
+            ("env.OBJECTSTORE", "gs://"),
+        ];
+        let parameters = parameters.map(|(k, v)| (k.to_owned(), v.to_owned()));
+        wanted.parameters = Parameters::new(BTreeMap::from(parameters));
+        let volume = driver.create_volume(&call(), &wanted).await.expect("made");
+        let context = volume.attachment.to_context();
+        let expected = [
+            ("env.ENDPOINT", "http://minio:9000"),
+            ("env.OBJECTSTORE", "s3://"),
+            ("env.REGION", "eu-1"),
+            ("filesystem", "csi/pvc-1"),
+            ("node_attach_driver", "objectivefs"),
+        ];
+        assert_eq!(
+            context,
+            expected.map(|(k, v)| (k.to_owned(), v.to_owned())).into()
+        );
+        driver
+            .check_attachment(&volume.id, &volume.attachment)
+            .expect("its own");
+        let argv = tool.argv();
+        assert!(argv.contains("create -f csi/pvc-1"), "{argv}");
+        assert_eq!(argv.contains("sudo"), section.contains("sudo"), "{argv}");
+        for secret in [LICENSE, PASSPHRASE, SECRET_KEY] {
+            assert!(!argv.contains(secret), "{argv}");
+            assert!(!format!("{driver:?}").contains(secret));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_class_that_would_show_a_secret_to_everybody_is_refused_before_anything_is_made() {
+    let tool = StandIn::new();
+    let driver = tool.driver();
+    for key in [
+        "env.SECRET_KEY",
+        "env.OBJECTIVEFS_PASSPHRASE",
+        "env.OBJECTIVEFS_LICENSE",
+        "env.A B",
+    ] {
+        let mut wanted = request(&driver, "pvc-1");
+        let parameters = BTreeMap::from([(key.to_owned(), "hunter2".to_owned())]);
+        wanted.parameters = Parameters::new(parameters);
+        let error = driver.create_volume(&call(), &wanted).await.expect_err(key);
+        assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());
+        assert!(!error.chain().contains("hunter2"), "{}", error.chain());
+    }
+    let listed = driver.list_volumes(&call(), &PageRequest::default()).await;
+    assert!(listed.expect("a list").entries.is_empty());
+}
+
+#[tokio::test]
+async fn a_context_of_another_volume_is_refused() {
+    let tool = StandIn::new();
+    let driver = tool.driver();
+    let one = request(&driver, "one");
+    let other = request(&driver, "other");
+    let volume = driver.create_volume(&call(), &one).await.expect("made");
+    let error = driver.check_attachment(&other.id, &volume.attachment);
+    assert_eq!(error.expect_err("not its own").kind(), Kind::Invalid);
+}
