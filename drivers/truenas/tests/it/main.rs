@@ -6,3 +6,4 @@ mod connection;
 mod jobs;
 mod nas;
 mod secrets;
+mod volumes;
