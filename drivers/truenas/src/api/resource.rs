@@ -19,7 +19,7 @@ pub struct QueryResources {
     pub paths: Vec<String>,
     /// The properties to read; none if empty.
     pub properties: Vec<String>,
-    /// Also what lies so many levels below.
+    /// Also what lies so many levels below; on 25.10 all that lies below.
     pub depth: Option<u8>,
 }
 
@@ -60,7 +60,10 @@ impl Request for QueryResources {
             .put("get_user_properties", true)
             .put("get_source", true)
             .opt("get_children", self.depth.map(|_| true).as_ref())
-            .opt("max_depth", self.depth.as_ref())
+            .opt(
+                "max_depth",
+                self.depth.filter(|_| dialect.has_resource_destroy()).as_ref(),
+            )
             .call("zfs.resource.query")
     }
 }

@@ -99,6 +99,12 @@ macro_rules! contracts {
 }
 
 contracts! {
+    smb_keeps_the_contract_on_24_10: V24_10 "freenas-api-smb" QUOTAS;
+    smb_keeps_the_contract_on_25_10: V25_10 "truenas-api-smb" QUOTAS;
+    smb_keeps_the_contract_on_26: V26Rc "truenas-api-smb" "";
+    nvmeof_keeps_the_contract_on_25_10: V25_10 "freenas-api-nvmeof" "";
+    nvmeof_keeps_the_contract_on_26: V26Rc "truenas-api-nvmeof" "";
+    nfs_keeps_the_contract_on_the_betas_of_26: V26Beta "truenas-api-nfs" QUOTAS;
     nfs_keeps_the_contract_on_24_10: V24_10 "freenas-api-nfs" QUOTAS;
     nfs_keeps_the_contract_on_25_04: V25_04 "truenas-api-nfs" "";
     nfs_keeps_the_contract_on_25_10: V25_10 "truenas-api-nfs" QUOTAS;
