@@ -236,11 +236,19 @@ mod tests {
     }
 
     /// Those whose volumes are files and never disks.
-    const OF_FILES: [&str; 7] = [
+    const OF_FILES: [&str; 15] = [
+        "freenas-api-nfs",
+        "freenas-api-smb",
+        "freenas-nfs",
+        "freenas-smb",
         "local-hostpath",
         "lustre-client",
         "nfs-client",
         "smb-client",
+        "truenas-api-nfs",
+        "truenas-api-smb",
+        "truenas-nfs",
+        "truenas-smb",
         "zfs-generic-nfs",
         "zfs-generic-smb",
         "zfs-local-dataset",

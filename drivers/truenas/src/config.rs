@@ -313,7 +313,11 @@ pub(crate) fn iscsi(document: &Document) -> Result<IscsiExport, ConfigError> {
             hide_physical_block_size: config.extent_disable_physical_blocksize,
             insecure_tpc: config.extent_insecure_tpc,
             xen: config.extent_xen_compat,
-            rpm: config.extent_rpm,
+            rpm: if config.extent_rpm.is_empty() {
+                ssd()
+            } else {
+                config.extent_rpm.to_uppercase()
+            },
             avail_threshold: threshold
                 .filter(|part| (1..100).contains(part))
                 .and_then(|part| u8::try_from(part).ok()),

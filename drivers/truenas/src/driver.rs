@@ -1,23 +1,35 @@
-//! The drivers `freenas-api-…` and `truenas-api-…`, built from one document.
+//! The drivers `freenas-…` and `truenas-…`, built from one document: with `api` in the name all goes
+//! through the API, without it datasets are made over SSH.
 
 use std::sync::Arc;
 
-use driver_core::Driver;
 use driver_core::config::{ConfigError, Document};
+use driver_core::{BackendIdentity, Driver};
+use driver_ssh::Ssh;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::step::Permission;
 use driver_zfs::{Export, Settings, ZfsConfig, ZfsDriver};
+use driver_zfs_cli::{Cli, ZfsTools, ssh};
 
 use crate::backend::{Api, Nas};
 use crate::command::{Answer, Command};
+use crate::composed::Composed;
 use crate::config;
 
 /// The values of `driver:` that are built here.
-pub const KINDS: [&str; 8] = [
+pub const KINDS: [&str; 16] = [
+    "freenas-nfs",
+    "freenas-smb",
+    "freenas-iscsi",
+    "freenas-nvmeof",
     "freenas-api-nfs",
     "freenas-api-smb",
     "freenas-api-iscsi",
     "freenas-api-nvmeof",
+    "truenas-nfs",
+    "truenas-smb",
+    "truenas-iscsi",
+    "truenas-nvmeof",
     "truenas-api-nfs",
     "truenas-api-smb",
     "truenas-api-iscsi",
@@ -30,19 +42,30 @@ const SMALLEST: u64 = 1 << 30;
 /// Reads a connection and builds its driver. Touches no storage.
 pub fn from_document(document: &Document) -> Result<Arc<dyn Driver>, ConfigError> {
     let common = document.common()?;
-    let (_, protocol) = common.driver.rsplit_once('-').unwrap_or_default();
+    let (family, protocol) = common.driver.rsplit_once('-').unwrap_or_default();
+    let api = family.ends_with("-api");
     match protocol {
-        "nfs" => {
-            let export = config::nfs(document)?;
-            over_api(document, export, "GENERIC")
-        }
-        "smb" => {
-            let export = config::smb(document)?;
-            over_api(document, export, "SMB")
-        }
-        "iscsi" => over_api(document, config::iscsi(document)?, "GENERIC"),
-        "nvmeof" => over_api(document, config::nvmeof(document)?, "GENERIC"),
+        "nfs" => build(document, api, config::nfs(document)?, "GENERIC"),
+        "smb" => build(document, api, config::smb(document)?, "SMB"),
+        "iscsi" => build(document, api, config::iscsi(document)?, "GENERIC"),
+        "nvmeof" => build(document, api, config::nvmeof(document)?, "GENERIC"),
         _ => Err(ConfigError::at("driver", "is no driver of TrueNAS")),
+    }
+}
+
+fn build<E>(
+    document: &Document,
+    api: bool,
+    export: E,
+    share_type: &'static str,
+) -> Result<Arc<dyn Driver>, ConfigError>
+where
+    E: Export<Command = Command, Output = Answer> + 'static,
+{
+    if api {
+        over_api(document, export, share_type)
+    } else {
+        over_ssh(document, export)
     }
 }
 
@@ -67,10 +90,34 @@ where
         ),
     ]);
     let nas = nas(document)?;
-    let settings = settings(document, export.kind(), SMALLEST)?;
-    let identity = settings.layout.identity(&format!("truenas {}", nas.address()));
-    let backend = Api::new(nas, identity).sharing_by(share_type);
+    let zfs = ZfsConfig::read(document)?;
+    let mut settings = zfs.settings(&document.common()?, export.kind(), None)?;
+    fit_for_api(&mut settings)?;
+    let backend = Api::new(nas.clone(), identity(&settings, &nas)).sharing_by(share_type);
     Ok(Arc::new(ZfsDriver::new(settings, backend, export)))
+}
+
+/// Datasets over SSH, exports through the API.
+fn over_ssh<E>(document: &Document, export: E) -> Result<Arc<dyn Driver>, ConfigError>
+where
+    E: Export<Command = Command, Output = Answer> + 'static,
+{
+    let host = ssh::settings(document)?.ok_or_else(|| {
+        ConfigError::at("sshConnection", "is needed: datasets are made over SSH").advise(
+            "give it, or use the driver with `api` in its name, which needs the API alone",
+        )
+    })?;
+    let nas = nas(document)?;
+    let zfs = ZfsConfig::read(document)?;
+    let settings = zfs.settings(&document.common()?, export.kind(), None)?;
+    let identity = identity(&settings, &nas);
+    let cli = Cli::new(Ssh::new(host), ZfsTools::from_config(&zfs)?, identity);
+    let backend = Composed::new(cli, nas);
+    Ok(Arc::new(ZfsDriver::new(settings, backend, export)))
+}
+
+fn identity(settings: &Settings, nas: &Nas) -> BackendIdentity {
+    settings.layout.identity(&format!("truenas {}", nas.address()))
 }
 
 fn nas(document: &Document) -> Result<Nas, ConfigError> {
@@ -78,30 +125,23 @@ fn nas(document: &Document) -> Result<Nas, ConfigError> {
         .map_err(|error| ConfigError::at("httpConnection", error.message().to_owned()))
 }
 
-/// What a driver of this kind is configured to be. `smallest` is that of a filesystem.
-fn settings(
-    document: &Document,
-    kind: VolumeKind,
-    smallest: u64,
-) -> Result<Settings, ConfigError> {
-    let common = document.common()?;
-    let zfs = ZfsConfig::read(document)?;
-    let mut settings = zfs.settings(&common, kind, None)?;
+/// What the API takes of what may be configured.
+fn fit_for_api(settings: &mut Settings) -> Result<(), ConfigError> {
     let policy = &mut settings.policy;
-    if kind == VolumeKind::Filesystem && (policy.quota || policy.reservation) {
-        policy.smallest = smallest;
+    if settings.layout.kind == VolumeKind::Filesystem && (policy.quota || policy.reservation) {
+        policy.smallest = SMALLEST;
     }
-    let mut permissions = policy.permissions.iter();
     let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-    let named = |permission: &&Permission| match permission {
+    let named = |permission: &Permission| match permission {
         Permission::Owner(owner) => !owner.split(':').all(is_number),
         _ => false,
     };
-    if permissions.any(|permission| named(&permission)) {
-        let problem = "and datasetPermissionsGroup have to be numbers: TrueNAS takes no names";
+    if policy.permissions.iter().any(named) {
+        let problem = "and datasetPermissionsGroup have to be numbers: the API takes no names";
         return Err(ConfigError::at("zfs.datasetPermissionsUser", problem));
     }
-    let large = |permission: &Permission| matches!(permission, Permission::Mode(bits) if *bits > 0o777);
+    let large =
+        |permission: &Permission| matches!(permission, Permission::Mode(bits) if *bits > 0o777);
     if policy.permissions.iter().any(large) {
         let problem = "may have three digits: TrueNAS sets no others by its API";
         return Err(ConfigError::at("zfs.datasetPermissionsMode", problem));
@@ -109,5 +149,5 @@ fn settings(
     policy
         .permissions
         .retain(|permission| !matches!(permission, Permission::Acl(_)));
-    Ok(settings)
+    Ok(())
 }

@@ -19,6 +19,7 @@ mod backend;
 mod backoff;
 mod client;
 mod command;
+mod composed;
 mod config;
 mod connect;
 mod driver;

@@ -5,28 +5,12 @@ use driver_directory::DirectoryKind;
 use driver_node_manual::NodeManual;
 
 /// Drivers of democratic-csi that this build does not have.
-pub(super) const NOT_YET: [&str; 23] = [
+pub(super) const NOT_YET: [&str; 7] = [
     "containerd-oci-ephemeral-inline",
-    "freenas-api-iscsi",
-    "freenas-api-nfs",
-    "freenas-api-nvmeof",
-    "freenas-api-smb",
-    "freenas-iscsi",
-    "freenas-nfs",
-    "freenas-nvmeof",
-    "freenas-smb",
     "objectivefs",
     "synology-iscsi",
     "synology-nfs",
     "synology-smb",
-    "truenas-api-iscsi",
-    "truenas-api-nfs",
-    "truenas-api-nvmeof",
-    "truenas-api-smb",
-    "truenas-iscsi",
-    "truenas-nfs",
-    "truenas-nvmeof",
-    "truenas-smb",
     "vhd-ephemeral-inline",
     "zfs-local-ephemeral-inline",
 ];
@@ -51,10 +35,11 @@ pub(crate) const SECTIONS: [&str; 11] = [
 ];
 
 /// The drivers that this build has.
-pub(crate) const BUILT: [&str; 11] = {
+pub(crate) const BUILT: [&str; 27] = {
     let [nfs, smb, iscsi, nvmeof] = driver_zfs_generic::KINDS;
     let [dataset, zvol] = driver_zfs_local::KINDS;
-    [
+    let mut all = [""; 27];
+    let others = [
         DirectoryKind::LocalHostpath.name(),
         NodeManual::KIND,
         nfs,
@@ -66,7 +51,17 @@ pub(crate) const BUILT: [&str; 11] = {
         DirectoryKind::NfsClient.name(),
         DirectoryKind::SmbClient.name(),
         DirectoryKind::LustreClient.name(),
-    ]
+    ];
+    let mut index = 0;
+    while index < others.len() {
+        all[index] = others[index];
+        index += 1;
+    }
+    while index < all.len() {
+        all[index] = driver_truenas::KINDS[index - others.len()];
+        index += 1;
+    }
+    all
 };
 
 /// What is wrong with the name of a driver, and which name may have been meant.
@@ -135,9 +130,37 @@ pub(crate) fn least(kind: &str) -> String {
             "nvmeof: {transports: ['tcp://nas.example:4420'], shareStrategy: nvmet,
                       shareStrategyNvmet: {basename: nqn.2003-01.org.example, ports: [1]}}"
         }
+        kind if driver_truenas::KINDS.contains(&kind) => return least_of_truenas(kind),
         other => panic!("no example of {other}"),
     };
     format!("driver: {kind}\n{zfs}\n{ssh}\n{section}\n")
+}
+
+/// The same for the kinds of TrueNAS.
+#[cfg(test)]
+fn least_of_truenas(kind: &str) -> String {
+    let section = match kind.rsplit('-').next() {
+        Some("nfs") => "nfs: {shareHost: nas.example}",
+        Some("smb") => "smb: {shareHost: nas.example}",
+        Some("iscsi") => {
+            "iscsi: {targetPortal: 'nas.example:3260',
+                     targetGroups: [{targetGroupPortalGroup: 1, targetGroupInitiatorGroup: 1}]}"
+        }
+        _ => "nvmeof: {transports: ['tcp://nas.example:4420'], ports: [1]}",
+    };
+    let ssh = if kind.contains("-api-") {
+        ""
+    } else {
+        "sshConnection: {host: nas.example, username: csi, password: x}"
+    };
+    format!(
+        "driver: {kind}
+zfs: {{datasetParentName: tank/v}}
+httpConnection: {{protocol: https, host: nas.example, username: csi, apiKey: 1-x}}
+{ssh}
+{section}
+"
+    )
 }
 
 /// The kinds that let in only the nodes that a volume is published to, configured to do so.
