@@ -27,13 +27,13 @@ use driver_zfs::property::PropertyName;
 use driver_zfs::step::{Failed, Guard, Next, Plan, Still};
 use tokio::sync::OwnedMutexGuard;
 
+use crate::Dialect;
 use crate::api::{self, JobRequest};
 use crate::client::{Client, Clients};
 use crate::command::{Answer, Command};
 use crate::error::{Error as ApiError, Kind as ApiKind};
 use crate::failure;
 use crate::settings::Settings;
-use crate::Dialect;
 
 use look::Wanted;
 use picture::Picture;
@@ -194,12 +194,7 @@ impl Api {
     }
 
     /// Whether all guards hold, by what was seen here or by another look.
-    async fn check(
-        &self,
-        call: &Call,
-        dialect: &Dialect,
-        guards: &[Guard],
-    ) -> Result<(), Failed> {
+    async fn check(&self, call: &Call, dialect: &Dialect, guards: &[Guard]) -> Result<(), Failed> {
         let unknown = |guard: &&Guard| match &guard.still {
             Still::Itself(guid) => !self.seen.is_still(&guard.object, *guid),
             Still::Has(..) => true,
@@ -348,7 +343,7 @@ impl Api {
         } else {
             (&[], &then.export)
         };
-        let mut run = Run::new(self, call, dialect);
+        let mut run = Run::new(self, call, dialect, &plan.lock);
         let (done, picture, answers) = tokio::join!(
             run.all(&plan.steps),
             self.picture(call, dialect, &early),

@@ -1,6 +1,7 @@
 //! What exports ask of the NAS, and what it answers.
 
 use csi_types::Attachment;
+use driver_zfs::property::{Property, PropertyName, PropertyValue};
 
 use crate::api::iscsi::{CreateExtent, CreateTarget, Extent, Global, Target, TargetExtent};
 use crate::api::nfs::{CreateNfsShare, NfsShare};
@@ -168,6 +169,46 @@ impl Change {
             Self::RemoveSubsystem(id) => format!("remove NVMe-oF subsystem {id}"),
             Self::RemoveNamespace(id) => format!("remove NVMe-oF namespace {id}"),
         }
+    }
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// The numbers and the name of what was made, as democratic-csi keeps them.
+    pub(crate) fn notes(&self) -> Vec<Property> {
+        let number = |name: PropertyName, id: i64| {
+            let value = PropertyValue::parse(id.to_string()).ok()?;
+            Some(Property::new(name, value))
+        };
+        let text = |name: PropertyName, text: &str| {
+            let value = PropertyValue::parse(text).ok()?;
+            Some(Property::new(name, value))
+        };
+        let notes = match self {
+            Self::Nfs(shares) => match shares.as_slice() {
+                [share] => vec![number(PropertyName::FREENAS_NFS_SHARE, share.id)],
+                _ => Vec::new(),
+            },
+            Self::Smb(shares) => match shares.as_slice() {
+                [share] => vec![number(PropertyName::FREENAS_SMB_SHARE, share.id)],
+                _ => Vec::new(),
+            },
+            Self::Iscsi(state) => {
+                let links = state.links.as_deref().unwrap_or_default();
+                match (state.targets.as_slice(), state.extents.as_slice(), links) {
+                    ([target], [extent], [link]) => vec![
+                        text(PropertyName::FREENAS_ISCSI_ASSETS, &target.name),
+                        number(PropertyName::FREENAS_ISCSI_TARGET, target.id),
+                        number(PropertyName::FREENAS_ISCSI_EXTENT, extent.id),
+                        number(PropertyName::FREENAS_ISCSI_LINK, link.id),
+                    ],
+                    _ => Vec::new(),
+                }
+            }
+            Self::Nvme(_) | Self::Done => Vec::new(),
+        };
+        notes.into_iter().flatten().collect()
     }
 }
 

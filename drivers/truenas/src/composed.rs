@@ -57,7 +57,9 @@ fn parts(steps: &[Step<Command>]) -> Vec<Part> {
                     .iter()
                     .cloned()
                     .partition(|property| property.name == PropertyName::VOLSIZE);
-                let size = size.first().and_then(|size| size.value.as_str().parse().ok());
+                let size = size
+                    .first()
+                    .and_then(|size| size.value.as_str().parse().ok());
                 parts.extend(size.map(|size| Part::Grow(name.to_string(), size)));
                 if rest.is_empty() {
                     continue;
@@ -96,11 +98,7 @@ impl<R: Runner> Composed<R> {
         Self { cli, nas }
     }
 
-    async fn answers(
-        &self,
-        call: &Call,
-        request: &Request<Command>,
-    ) -> Result<Vec<Answer>, Error> {
+    async fn answers(&self, call: &Call, request: &Request<Command>) -> Result<Vec<Answer>, Error> {
         if request.export.is_empty() {
             return Ok(Vec::new());
         }
@@ -188,7 +186,11 @@ impl<R: Runner> Backend for Composed<R> {
         // Its turn, and what has to be true, also where the first part is none of the host.
         if !matches!(parts.peek(), Some(Part::Host(_))) {
             let first = about(std::mem::take(&mut guards), Vec::new());
-            let then = if parts.peek().is_none() { &host } else { &nothing };
+            let then = if parts.peek().is_none() {
+                &host
+            } else {
+                &nothing
+            };
             let looked = self.cli.apply(call, &first, then).await?;
             if parts.peek().is_none() {
                 seen = Some(looked);
@@ -218,11 +220,7 @@ impl<R: Runner> Backend for Composed<R> {
         }
         let after = |error: Error| Failed {
             next: Next::Tell,
-            error: error.with_effect(if done {
-                Effect::Possible
-            } else {
-                Effect::None
-            }),
+            error: error.with_effect(if done { Effect::Possible } else { Effect::None }),
         };
         let looked = async {
             match seen {
@@ -230,8 +228,7 @@ impl<R: Runner> Backend for Composed<R> {
                 None => self.cli.observe(call, &host).await.map(|seen| seen.pool),
             }
         };
-        let (pool, export) =
-            tokio::try_join!(looked, self.answers(call, then)).map_err(after)?;
+        let (pool, export) = tokio::try_join!(looked, self.answers(call, then)).map_err(after)?;
         Ok(Observed { pool, export })
     }
 

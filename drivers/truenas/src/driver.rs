@@ -103,9 +103,8 @@ where
     E: Export<Command = Command, Output = Answer> + 'static,
 {
     let host = ssh::settings(document)?.ok_or_else(|| {
-        ConfigError::at("sshConnection", "is needed: datasets are made over SSH").advise(
-            "give it, or use the driver with `api` in its name, which needs the API alone",
-        )
+        ConfigError::at("sshConnection", "is needed: datasets are made over SSH")
+            .advise("give it, or use the driver with `api` in its name, which needs the API alone")
     })?;
     let nas = nas(document)?;
     let zfs = ZfsConfig::read(document)?;
@@ -117,7 +116,9 @@ where
 }
 
 fn identity(settings: &Settings, nas: &Nas) -> BackendIdentity {
-    settings.layout.identity(&format!("truenas {}", nas.address()))
+    settings
+        .layout
+        .identity(&format!("truenas {}", nas.address()))
 }
 
 fn nas(document: &Document) -> Result<Nas, ConfigError> {

@@ -115,11 +115,9 @@ impl PropertyName {
     /// The number of its SMB share.
     pub const FREENAS_SMB_SHARE: Self = Self::constant("democratic-csi:freenas_smb_share_id");
     /// The number of its iSCSI target.
-    pub const FREENAS_ISCSI_TARGET: Self =
-        Self::constant("democratic-csi:freenas_iscsi_target_id");
+    pub const FREENAS_ISCSI_TARGET: Self = Self::constant("democratic-csi:freenas_iscsi_target_id");
     /// The number of its iSCSI extent.
-    pub const FREENAS_ISCSI_EXTENT: Self =
-        Self::constant("democratic-csi:freenas_iscsi_extent_id");
+    pub const FREENAS_ISCSI_EXTENT: Self = Self::constant("democratic-csi:freenas_iscsi_extent_id");
     /// The number of what puts the extent on the target.
     pub const FREENAS_ISCSI_LINK: Self =
         Self::constant("democratic-csi:freenas_iscsi_targettoextent_id");

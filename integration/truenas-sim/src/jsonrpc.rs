@@ -90,12 +90,7 @@ pub(crate) fn python_json_error(text: &str, error: &serde_json::Error) -> String
 }
 
 /// Runs a request and answers it.
-pub(crate) async fn run(
-    nas: Arc<Nas>,
-    session: Arc<Session>,
-    request: Request,
-    travel: Travel,
-) {
+pub(crate) async fn run(nas: Arc<Nas>, session: Arc<Session>, request: Request, travel: Travel) {
     let Request {
         id,
         answered,

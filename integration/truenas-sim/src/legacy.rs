@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::counters::Travel;
 use crate::Generation;
+use crate::counters::Travel;
 use crate::failure::Failure;
 use crate::jsonrpc::limited;
 use crate::nas::Nas;

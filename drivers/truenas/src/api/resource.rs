@@ -62,7 +62,9 @@ impl Request for QueryResources {
             .opt("get_children", self.depth.map(|_| true).as_ref())
             .opt(
                 "max_depth",
-                self.depth.filter(|_| dialect.has_resource_destroy()).as_ref(),
+                self.depth
+                    .filter(|_| dialect.has_resource_destroy())
+                    .as_ref(),
             )
             .call("zfs.resource.query")
     }

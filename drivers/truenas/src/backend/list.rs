@@ -59,7 +59,11 @@ impl Api {
         };
         let (mut picture, datasets, snapshots) = tokio::try_join!(
             self.picture(call, dialect, &wanted),
-            async { self.datasets_below(call, dialect, scope).await.map_err(said) },
+            async {
+                self.datasets_below(call, dialect, scope)
+                    .await
+                    .map_err(said)
+            },
             async { snapshots.await.map_err(said) },
         )?;
         // A pool that is not there is no empty list.
@@ -173,7 +177,10 @@ fn datasets_of(picture: &Picture, scope: &ListScope) -> Result<Vec<Entry>, Error
         .collect();
     let mut entries = Vec::new();
     for (id, dataset) in &picture.datasets {
-        let Some(name) = DatasetName::parse(id).ok().filter(|name| is_at(scope, name)) else {
+        let Some(name) = DatasetName::parse(id)
+            .ok()
+            .filter(|name| is_at(scope, name))
+        else {
             continue;
         };
         let empty = !matches!(scope.filter, ListFilter::Empty(_)) || !full.contains(id.as_str());

@@ -78,9 +78,7 @@ impl Wanted {
         let mut wanted = Self::only(queries, properties, is_now);
         for name in queries.iter().filter_map(dataset_of) {
             wanted.datasets.extend(name.parent());
-            wanted
-                .datasets
-                .extend(DatasetName::parse(name.pool()).ok());
+            wanted.datasets.extend(DatasetName::parse(name.pool()).ok());
         }
         wanted
     }
@@ -180,7 +178,9 @@ impl Nas {
             self.copies(call, wanted, &picture),
         )
         .map_err(said)?;
-        clones.into_iter().for_each(|clone| picture.add_clone(clone));
+        clones
+            .into_iter()
+            .for_each(|clone| picture.add_clone(clone));
         picture.copying = copies;
         Ok(picture)
     }
@@ -320,9 +320,13 @@ impl Nas {
         picture: &Picture,
     ) -> Result<Vec<Dataset>, ApiError> {
         let families = wanted.families.iter();
-        let families = families.filter(|name| dialect.has_resource_query() && picture.has_snapshots(name));
+        let families =
+            families.filter(|name| dialect.has_resource_query() && picture.has_snapshots(name));
         let families = families.map(|name| format!("{name}@"));
-        let helpers = wanted.snapshots.iter().filter(|name| id::is_helper(&name.leaf));
+        let helpers = wanted
+            .snapshots
+            .iter()
+            .filter(|name| id::is_helper(&name.leaf));
         let helpers = helpers.map(ToString::to_string);
         let helpers = helpers.filter(|name| picture.snapshots.contains_key(name));
         let origins: Vec<String> = families.chain(helpers).collect();
@@ -350,7 +354,10 @@ impl Nas {
             return Ok(BTreeSet::new());
         }
         let copies = self.read(call, &RunningCopies).await?;
-        Ok(copies.into_iter().filter_map(|copy| copy.target()).collect())
+        Ok(copies
+            .into_iter()
+            .filter_map(|copy| copy.target())
+            .collect())
     }
 }
 

@@ -8,9 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use driver_core::{Error, Kind};
 use driver_zfs::name::{DatasetName, Object, SnapshotRef};
-use driver_zfs::observed::{
-    Dataset, Guid, Query, Snapshot, State, System, VolumeKind,
-};
+use driver_zfs::observed::{Dataset, Guid, Query, Snapshot, State, System, VolumeKind};
 use driver_zfs::property::{Origin, Properties, PropertyName, Value};
 
 use super::native::zfs_name;
@@ -256,7 +254,11 @@ impl Picture {
         for (key, text) in &snapshot.user_properties {
             let above = of.and_then(|dataset| dataset.user_properties.get(key));
             let shown = names.iter().any(|name| name.as_str() == key) && above == Some(text);
-            let origin = if shown { Origin::Inherited } else { Origin::Own };
+            let origin = if shown {
+                Origin::Inherited
+            } else {
+                Origin::Own
+            };
             put(key, text, origin);
         }
         put("type", "snapshot", Origin::Default);
@@ -272,7 +274,10 @@ impl Picture {
         }
         let guid = snapshot.properties.get("guid").and_then(|guid| guid.number);
         let guid = guid.unwrap_or_else(|| hash(&format!("{} {}", snapshot.txg, snapshot.id)));
-        let clones = self.clones.iter().filter(|(origin, _)| *origin == snapshot.id);
+        let clones = self
+            .clones
+            .iter()
+            .filter(|(origin, _)| *origin == snapshot.id);
         let clones = clones.filter_map(|(_, clone)| DatasetName::parse(clone).ok());
         Ok(Snapshot {
             name,

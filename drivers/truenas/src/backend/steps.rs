@@ -39,6 +39,10 @@ pub(super) struct Run<'a> {
     destroyed: BTreeSet<DatasetName>,
     /// A target that goes together with the next step.
     target: Option<i64>,
+    /// The dataset that the plan is about, and what it has to remember of the exports that were made: it is
+    /// set with what is set next on it.
+    about: &'a DatasetName,
+    notes: Vec<Property>,
 }
 
 /// The datasets that a plan touches, or on which it touches snapshots; `None` may be any.
@@ -144,8 +148,15 @@ fn is_beside(step: &Step<Command>) -> bool {
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(api: &'a Api, call: &'a Call, dialect: &'a Dialect) -> Self {
+    pub(super) fn new(
+        api: &'a Api,
+        call: &'a Call,
+        dialect: &'a Dialect,
+        about: &'a DatasetName,
+    ) -> Self {
         Self {
+            about,
+            notes: Vec::new(),
             api,
             call,
             dialect,
@@ -166,10 +177,12 @@ impl<'a> Run<'a> {
     pub(super) async fn all(&mut self, steps: &[Step<Command>]) -> Done {
         let mut rest = steps;
         while let Some(first) = rest.first() {
-            self.call.check(&first.to_string()).map_err(|error| Failed {
-                next: Next::Tell,
-                error,
-            })?;
+            self.call
+                .check(&first.to_string())
+                .map_err(|error| Failed {
+                    next: Next::Tell,
+                    error,
+                })?;
             let beside = rest.iter().take_while(|step| is_beside(step)).count();
             let taken = match first {
                 _ if beside > 0 => {
@@ -288,7 +301,10 @@ impl<'a> Run<'a> {
         );
         permitted?;
         for made in made {
-            self.answers.extend(made?);
+            if let Some((look, answer)) = made? {
+                self.notes.extend(answer.notes());
+                self.answers.push((look, answer));
+            }
         }
         destroyed.into_iter().collect()
     }
@@ -348,7 +364,8 @@ impl<'a> Run<'a> {
         made: Dataset,
         wanted: BTreeMap<String, String>,
     ) -> Done {
-        let has = |(key, value): &(&String, &String)| made.user_properties.get(*key) == Some(*value);
+        let has =
+            |(key, value): &(&String, &String)| made.user_properties.get(*key) == Some(*value);
         if wanted.iter().all(|property| has(&property)) {
             self.datasets.insert(name.clone(), made);
             return Ok(());
@@ -479,6 +496,9 @@ impl<'a> Run<'a> {
         });
         let mut all: Vec<Property> = properties.cloned().collect();
         if let Object::Dataset(name) = object {
+            if name == self.about {
+                all.append(&mut self.notes);
+            }
             self.with_room(&doing, name, &mut all).await?;
         }
         let mut spelled = native::spelled(&all)

@@ -65,7 +65,10 @@ impl IscsiState {
     }
 
     fn iqn(&self, target: &str) -> String {
-        if ["iqn.", "eui.", "naa."].iter().any(|form| target.starts_with(form)) {
+        if ["iqn.", "eui.", "naa."]
+            .iter()
+            .any(|form| target.starts_with(form))
+        {
             target.to_owned()
         } else {
             format!("{}:{target}", self.global.basename)
@@ -151,7 +154,9 @@ impl Export for IscsiExport {
     }
 
     fn export_name(&self, subject: &Subject<'_>) -> Result<ExportName, Error> {
-        let name = self.naming.name(subject, &PropertyName::FREENAS_ISCSI_ASSETS)?;
+        let name = self
+            .naming
+            .name(subject, &PropertyName::FREENAS_ISCSI_ASSETS)?;
         let refused = |why: String| {
             Self::refused(subject, Kind::Invalid)
                 .because(why)
@@ -269,10 +274,9 @@ impl Export for IscsiExport {
     ) -> Result<Option<Attachment>, Error> {
         let extent = facts.extent(subject.dataset.as_str());
         let pair = facts.target(name.as_str()).zip(extent);
-        let Some(link) = pair.and_then(|(target, extent)| facts.link(target, extent)) else {
-            return Ok(None);
-        };
-        let lun = link.lunid.unwrap_or(LUN).to_string();
+        let link = pair.and_then(|(target, extent)| facts.link(target, extent));
+        // What is made gets this one.
+        let lun = link.and_then(|link| link.lunid).unwrap_or(LUN).to_string();
         let attachment = self.attach(&facts.iqn(name.as_str()), &lun);
         attachment
             .map(Some)
@@ -295,10 +299,7 @@ impl Nas {
         links: bool,
     ) -> Result<Answer, ApiError> {
         let targets = QueryTargets(vec![Filter::eq("name", name)]);
-        let either = [
-            Filter::eq("name", name),
-            Filter::eq("disk", disk(zvol)),
-        ];
+        let either = [Filter::eq("name", name), Filter::eq("disk", disk(zvol))];
         let extents = QueryExtents(vec![Filter::either(either)]);
         let (global, targets, extents) = tokio::try_join!(
             self.read(call, &GetGlobal),
@@ -317,11 +318,7 @@ impl Nas {
         Ok(Answer::Iscsi(state))
     }
 
-    async fn links(
-        &self,
-        call: &Call,
-        state: &IscsiState,
-    ) -> Result<Vec<TargetExtent>, ApiError> {
+    async fn links(&self, call: &Call, state: &IscsiState) -> Result<Vec<TargetExtent>, ApiError> {
         let targets = state.targets.iter().map(|target| target.id);
         let targets = targets.map(|id| Filter::eq("target", id));
         let extents = state.extents.iter().map(|extent| extent.id);

@@ -78,11 +78,7 @@ impl NvmeExport {
     }
 
     /// Refuses what is of another volume.
-    fn check(
-        subject: &Subject<'_>,
-        name: &ExportName,
-        facts: &NvmeState,
-    ) -> Result<(), Error> {
+    fn check(subject: &Subject<'_>, name: &ExportName, facts: &NvmeState) -> Result<(), Error> {
         let refused = |why: String| Err(Self::refused(subject, Kind::Conflict).because(why));
         let ours = facts.namespace(subject.dataset.as_str());
         if let Some(other) = ours.filter(|ours| ours.subsys.name != name.as_str()) {
@@ -123,7 +119,9 @@ impl Export for NvmeExport {
     }
 
     fn export_name(&self, subject: &Subject<'_>) -> Result<ExportName, Error> {
-        let name = self.naming.name(subject, &PropertyName::FREENAS_NVMEOF_ASSETS)?;
+        let name = self
+            .naming
+            .name(subject, &PropertyName::FREENAS_NVMEOF_ASSETS)?;
         if name.as_str().len() > LONGEST {
             let why = format!("`{name}` is longer than {LONGEST} characters");
             return Err(Self::refused(subject, Kind::Invalid).because(why));
@@ -208,7 +206,9 @@ impl Export for NvmeExport {
         let change = |change| Act::Do(Command::Change(change));
         let subsystem = subsystem.filter(alone);
         // They go with their subsystem.
-        let left = ours.iter().filter(|n| Some(n.subsys.id) != subsystem.map(|s| s.id));
+        let left = ours
+            .iter()
+            .filter(|n| Some(n.subsys.id) != subsystem.map(|s| s.id));
         let left = left.map(|namespace| change(Change::RemoveNamespace(namespace.id)));
         let whole = subsystem.map(|subsystem| change(Change::RemoveSubsystem(subsystem.id)));
         Ok(left.chain(whole).collect())
@@ -231,7 +231,9 @@ impl Export for NvmeExport {
         let nqn = nqn.ok_or_else(|| refused().because("its subsystem has no NQN"))?;
         let nsid = namespace.nsid.unwrap_or(1).to_string();
         let attachment = self.attach(nqn, &nsid);
-        attachment.map(Some).map_err(|error| refused().because(error))
+        attachment
+            .map(Some)
+            .map_err(|error| refused().because(error))
     }
 
     fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {

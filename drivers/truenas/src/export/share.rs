@@ -4,16 +4,14 @@ use csi_types::Attachment;
 use csi_types::attachment::{NetworkShare, Server, Share};
 use driver_core::template::Template;
 use driver_core::{AccessRules, Call, Error, Kind};
-use driver_zfs::export::{Act, Export, Subject};
 use driver_zfs::context;
+use driver_zfs::export::{Act, Export, Subject};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
 use super::{comment, gone, number, remember, unread};
 use crate::api::Filter;
-use crate::api::nfs::{
-    CreateNfsShare, DeleteNfsShare, FindNfsShares, NfsOptions, NfsShare,
-};
+use crate::api::nfs::{CreateNfsShare, DeleteNfsShare, FindNfsShares, NfsOptions, NfsShare};
 use crate::api::smb::{CreateSmbShare, DeleteSmbShare, QuerySmbShares, SmbOptions, SmbShare};
 use crate::backend::Nas;
 use crate::command::{Answer, Change, Command, Look, share_of};
@@ -99,8 +97,9 @@ impl Export for NfsExport {
 
     fn export_name(&self, subject: &Subject<'_>) -> Result<String, Error> {
         let path = mountpoint(subject);
-        share(&self.server, &path)
-            .map_err(|error| Error::invalid(format!("share volume `{}`", subject.id)).because(error))?;
+        share(&self.server, &path).map_err(|error| {
+            Error::invalid(format!("share volume `{}`", subject.id)).because(error)
+        })?;
         Ok(path)
     }
 
@@ -164,11 +163,8 @@ impl Export for NfsExport {
         &self,
         _subject: &Subject<'_>,
         path: &String,
-        facts: &Vec<NfsShare>,
+        _facts: &Vec<NfsShare>,
     ) -> Result<Option<Attachment>, Error> {
-        if facts.is_empty() {
-            return Ok(None);
-        }
         share(&self.server, path).map(|share| Some(Attachment::Nfs(share)))
     }
 
@@ -343,8 +339,8 @@ impl Export for SmbExport {
         facts: &Vec<SmbShare>,
     ) -> Result<Option<Attachment>, Error> {
         let ours = ours(subject, name, facts);
-        let share = ours.map(|ours| share(&self.server, &ours.name));
-        Ok(share.transpose()?.map(Attachment::Smb))
+        let name = ours.map_or(&name.name, |ours| &ours.name);
+        share(&self.server, name).map(|share| Some(Attachment::Smb(share)))
     }
 
     fn current_attachment(&self, subject: &Subject<'_>) -> Option<Attachment> {
@@ -367,11 +363,7 @@ impl Export for SmbExport {
 }
 
 /// The share of the directory: that of the name if there are several.
-fn ours<'f>(
-    subject: &Subject<'_>,
-    name: &SmbName,
-    facts: &'f [SmbShare],
-) -> Option<&'f SmbShare> {
+fn ours<'f>(subject: &Subject<'_>, name: &SmbName, facts: &'f [SmbShare]) -> Option<&'f SmbShare> {
     let known = number(subject, &PropertyName::FREENAS_SMB_SHARE);
     let of_it = || facts.iter().filter(|share| share.path == name.path);
     let named = of_it().find(|share| share.name.eq_ignore_ascii_case(&name.name));

@@ -179,7 +179,7 @@ fn datasets(d: &Dialect) -> Vec<Encoded> {
         paths: vec![id()],
         properties,
         depth: None,
-        };
+    };
     let delete = DeleteDataset {
         id: id(),
         recursive: false,

@@ -75,7 +75,10 @@ nfs:
 
 #[test]
 fn a_configuration_of_democratic_csi_is_read_and_plain_http_is_named() {
-    for (theirs, ours) in [("freenas-nfs", "truenas-nfs"), ("freenas-nfs", "freenas-nfs")] {
+    for (theirs, ours) in [
+        ("freenas-nfs", "truenas-nfs"),
+        ("freenas-nfs", "freenas-nfs"),
+    ] {
         let document = read(&THEIRS.replace(theirs, ours));
         from_document(&document).unwrap_or_else(|error| panic!("{error}"));
         let findings = document.findings();
@@ -94,11 +97,21 @@ fn a_configuration_of_democratic_csi_is_read_and_plain_http_is_named() {
 fn what_is_missing_is_named() {
     for (take, path) in [
         ("  host: 10.0.0.5\n  port: 80\n", "httpConnection"),
-        ("  username: root\n  password: secret\n  allowInsecure", "httpConnection"),
+        (
+            "  username: root\n  password: secret\n  allowInsecure",
+            "httpConnection",
+        ),
         ("  shareHost: 10.0.0.5\n", "nfs"),
         ("  datasetParentName: tank/k8s/a/vols\n", "zfs"),
     ] {
-        let text = THEIRS.replace(take, if take.ends_with("allowInsecure") { "  allowInsecure" } else { "" });
+        let text = THEIRS.replace(
+            take,
+            if take.ends_with("allowInsecure") {
+                "  allowInsecure"
+            } else {
+                ""
+            },
+        );
         let error = from_document(&read(&text)).expect_err(path).to_string();
         assert!(error.contains(path), "{path}: {error}");
         assert!(!error.contains("secret"), "{error}");
@@ -106,7 +119,9 @@ fn what_is_missing_is_named() {
     let start = THEIRS.find("sshConnection").expect("the section");
     let end = THEIRS.find("zfs:\n  cli").expect("the section");
     let without = format!("{}{}", &THEIRS[..start], &THEIRS[end..]);
-    let error = from_document(&read(&without)).expect_err("no SSH").to_string();
+    let error = from_document(&read(&without))
+        .expect_err("no SSH")
+        .to_string();
     assert!(error.contains("sshConnection"), "{error}");
 }
 

@@ -21,8 +21,16 @@ const FILES: [&str; 4] = [
 /// What changes an export.
 fn changes(kind: &str) -> Vec<&'static str> {
     match kind.rsplit('-').next() {
-        Some("nfs") => [FILES.as_slice(), &["sharing.nfs.create", "sharing.nfs.delete"]].concat(),
-        Some("smb") => [FILES.as_slice(), &["sharing.smb.create", "sharing.smb.delete"]].concat(),
+        Some("nfs") => [
+            FILES.as_slice(),
+            &["sharing.nfs.create", "sharing.nfs.delete"],
+        ]
+        .concat(),
+        Some("smb") => [
+            FILES.as_slice(),
+            &["sharing.smb.create", "sharing.smb.delete"],
+        ]
+        .concat(),
         Some("iscsi") => vec![
             "pool.dataset.create",
             "pool.dataset.delete",
@@ -106,10 +114,7 @@ async fn life_with_cuts(generation: Generation, kind: &str, zfs: &str) {
             let driver = driver(&nas, kind, zfs);
             let asked = request(driver.as_ref(), "pvc-cut", None);
             nas.faults().add(Rule::new(method, action).times(1));
-            retried(&what, async || {
-                driver.create_volume(&call(), &asked).await
-            })
-            .await;
+            retried(&what, async || driver.create_volume(&call(), &asked).await).await;
             let exports = driver.exports().expect("exports");
             let is_exported = exports.is_exported(&call(), &asked.id).await;
             assert!(is_exported.expect("seen"), "{what}: made, and not exported");
@@ -118,7 +123,10 @@ async fn life_with_cuts(generation: Generation, kind: &str, zfs: &str) {
             })
             .await;
             let rules = nas.faults().rules();
-            assert!(rules.iter().all(|rule| rule.times == Some(0)), "{what}: never");
+            assert!(
+                rules.iter().all(|rule| rule.times == Some(0)),
+                "{what}: never"
+            );
             nas.faults().clear();
             assert_eq!(everything(&nas, generation).await, before, "{what}");
         }
@@ -171,11 +179,20 @@ async fn volumes_live_through_an_upgrade() {
     for generation in [Generation::V25_04, Generation::V25_10, Generation::V26Rc] {
         nas.upgrade(generation);
         let asked = request(driver.as_ref(), "pvc-old", None);
-        retried("create again", async || driver.create_volume(&call(), &asked).await).await;
+        retried("create again", async || {
+            driver.create_volume(&call(), &asked).await
+        })
+        .await;
         let lister = driver.lister().expect("lists");
         let shown = lister.get_volume(&call(), &volume.id).await;
         assert_eq!(shown.expect("shown"), volume, "{generation:?}");
-        create(driver.as_ref(), &format!("pvc-{generation:?}").to_lowercase().replace('_', "-")).await;
+        create(
+            driver.as_ref(),
+            &format!("pvc-{generation:?}")
+                .to_lowercase()
+                .replace('_', "-"),
+        )
+        .await;
     }
     let gone = driver.delete_volume(&call(), &volume.id).await;
     gone.unwrap_or_else(|error| panic!("{}", error.chain()));

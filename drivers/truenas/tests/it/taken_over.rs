@@ -98,12 +98,7 @@ async fn an_nfs_volume_of_democratic_csi_goes_on() {
 #[tokio::test]
 async fn a_stored_number_of_another_share_is_repaired_and_that_share_is_left_alone() {
     let nas = appliance(Generation::V25_10).await;
-    run(
-        &nas,
-        "pool.dataset.create",
-        json!([{"name": "tank/other"}]),
-    )
-    .await;
+    run(&nas, "pool.dataset.create", json!([{"name": "tank/other"}])).await;
     let other = run(
         &nas,
         "sharing.nfs.create",
@@ -144,7 +139,8 @@ async fn an_iscsi_volume_of_democratic_csi_goes_on() {
     }]);
     run(&nas, "pool.dataset.create", create).await;
     let group = json!({"portal": 1, "initiator": 1, "authmethod": "NONE", "auth": null});
-    let target = json!([{"name": "csi-pvc-1-a", "alias": null, "mode": "ISCSI", "groups": [group]}]);
+    let target =
+        json!([{"name": "csi-pvc-1-a", "alias": null, "mode": "ISCSI", "groups": [group]}]);
     let target = run(&nas, "iscsi.target.create", target).await;
     let extent = json!([{
         "name": "csi-pvc-1-a",

@@ -141,7 +141,9 @@ impl<E: Export> Create<'_, E> {
         let limit = self.request.size.limit();
         let smallest = self.policy.smallest;
         if limit.is_some_and(|limit| smallest > limit) {
-            return Err(refused().because(format!("no volume here is smaller than {smallest} bytes")));
+            return Err(
+                refused().because(format!("no volume here is smaller than {smallest} bytes"))
+            );
         }
         if limit.is_some_and(|limit| source > limit) {
             return Err(refused().because(format!("what it is made from has {source} bytes")));
