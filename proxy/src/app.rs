@@ -190,7 +190,7 @@ mod tests {
     use driver_core::config::NoEnvironment;
 
     use super::*;
-    use crate::routing::connection::{BUILT, LETTING_IN, least};
+    use crate::routing::connection::{LETTING_IN, built, least};
 
     /// Whether an orchestrator that was told of `all` was told of `one`.
     fn covers(all: Capabilities, one: Capabilities) -> bool {
@@ -239,12 +239,20 @@ mod tests {
     }
 
     /// Those whose volumes are files and never disks.
-    const OF_FILES: [&str; 8] = [
+    const OF_FILES: [&str; 16] = [
+        "freenas-api-nfs",
+        "freenas-api-smb",
+        "freenas-nfs",
+        "freenas-smb",
         "local-hostpath",
         "lustre-client",
         "nfs-client",
         "objectivefs",
         "smb-client",
+        "truenas-api-nfs",
+        "truenas-api-smb",
+        "truenas-nfs",
+        "truenas-smb",
         "zfs-generic-nfs",
         "zfs-generic-smb",
         "zfs-local-dataset",
@@ -260,7 +268,7 @@ mod tests {
             place: None,
             threads: ThreadPool::new(8),
         };
-        let texts = BUILT.map(|kind| (kind, least(kind)));
+        let texts = built().into_iter().map(|kind| (kind, least(kind)));
         let letting_in = LETTING_IN.map(|(kind, text)| (kind, text.to_owned()));
         let root = "{driver: proxy, proxy: {configFolder: /none}}";
         let root = Document::parse(root, &NoEnvironment).expect("yaml");

@@ -209,6 +209,22 @@ impl Filter {
         Self(json!([field, "rin", value.into()]))
     }
 
+    /// The field, a text, ends with this.
+    pub fn ends_with(field: &str, suffix: &str) -> Self {
+        Self(json!([field, "$", suffix]))
+    }
+
+    /// The field, a text, is this one, in capitals or not.
+    pub fn same_text(field: &str, value: &str) -> Self {
+        Self(json!([field, "C=", value]))
+    }
+
+    /// One of these holds.
+    pub fn either(filters: impl IntoIterator<Item = Self>) -> Self {
+        let filters: Vec<Value> = filters.into_iter().map(|filter| filter.0).collect();
+        Self(json!(["OR", filters]))
+    }
+
     /// Whether this names single objects by their id.
     pub(crate) fn names_id(&self) -> bool {
         self.0[0] == "id" && (self.0[1] == "=" || self.0[1] == "in")

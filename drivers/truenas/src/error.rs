@@ -101,8 +101,9 @@ const EDATASETISLOCKED: i64 = 205;
 const ENOTAUTHENTICATED: i64 = 207;
 
 /// What the texts of ZFS and of the middleware mean, where the errno does not say it.
-const TEXTS: [(&str, Kind); 28] = [
+const TEXTS: [(&str, Kind); 29] = [
     ("already exists", Kind::Exists),
+    ("already exports", Kind::Exists),
     ("already is a ", Kind::Exists),
     ("already used by", Kind::Exists),
     ("already being used", Kind::Exists),

@@ -216,6 +216,11 @@ impl Dialect {
         self.generation >= Generation::V22_12
     }
 
+    /// Whether a snapshot can be given another name.
+    pub fn has_snapshot_rename(&self) -> bool {
+        self.generation >= Generation::V25_10
+    }
+
     /// Whether there is an NVMe-oF target.
     pub fn has_nvmet(&self) -> bool {
         self.generation >= Generation::V25_10

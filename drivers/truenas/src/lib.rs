@@ -1,5 +1,9 @@
-//! A client of TrueNAS's API: one typed interface over every generation from CORE 12 to 26.
+//! Volumes of TrueNAS: a driver, and the client of its API that it stands on.
 //!
+//! The driver is [`from_document`]: the ZFS algorithm over a `Backend` that is the API, with
+//! exports that are the NAS's own shares, targets and subsystems. compat: "TrueNAS".
+//!
+//! The client is one typed interface over every generation from CORE 12 to 26.
 //! [`Settings`] say where the NAS is and how to log in. [`Client`] keeps one socket to it, finds out
 //! which [`Generation`] answers, and sends [`Request`](api::Request)s in that generation's
 //! [`Dialect`]. When the socket ends, the next call opens another one and asks again, so an appliance
@@ -11,10 +15,17 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+mod backend;
 mod backoff;
 mod client;
+mod command;
+mod composed;
+mod config;
 mod connect;
+mod driver;
 mod error;
+mod export;
+mod failure;
 mod generation;
 mod jobs;
 mod login;
@@ -25,6 +36,7 @@ mod tls;
 mod wire;
 
 pub use client::{Client, Clients, Timing};
+pub use driver::{KINDS, from_document};
 pub use error::{Detail, Effect, Error, Kind};
 pub use generation::{Dialect, Generation, Version};
 pub use jobs::JobId;

@@ -13,6 +13,7 @@ mod query;
 mod rows;
 #[cfg(test)]
 mod shells;
+pub mod ssh;
 mod steps;
 mod tools;
 mod transfer;

@@ -8,11 +8,11 @@ use driver_ssh::Ssh;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::{Export, Settings, ZfsConfig, ZfsDriver};
 use driver_zfs_cli::exec::{Command, Local, Output, Runner};
-use driver_zfs_cli::{Cli, ZfsTools};
+use driver_zfs_cli::{Cli, ZfsTools, ssh};
 
 use crate::scripts::HostPaths;
 use crate::share::{Protocol, ShareExport};
-use crate::{iscsi, nvmeof, ssh};
+use crate::{iscsi, nvmeof};
 
 /// The values of `driver:` that are built here.
 pub const KINDS: [&str; 4] = [

@@ -15,7 +15,6 @@ mod nodes;
 pub mod nvmeof;
 mod scripts;
 mod share;
-mod ssh;
 
 pub use disk::DiskExport;
 pub use driver::{KINDS, from_document};

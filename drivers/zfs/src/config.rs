@@ -254,6 +254,7 @@ impl ZfsConfig {
             snapshot_properties: properties("snapshotProperties", &self.snapshot_properties)?,
             quota: self.dataset_enable_quotas,
             reservation: self.dataset_enable_reservation,
+            smallest: 0,
             block: self.zvol_blocksize.unwrap_or(BlockSize::DEFAULT).bytes(),
             thin: !self.zvol_enable_reservation,
             dedup: word("zvolDedup", &self.zvol_dedup)?,

@@ -387,6 +387,7 @@ where
         let available = nearest.properties.number(&PropertyName::AVAILABLE);
         Ok(Capacity {
             available: available.unwrap_or_default(),
+            minimum_volume_size: Some(self.settings.policy.smallest).filter(|size| *size > 0),
             ..Capacity::default()
         })
     }

@@ -104,6 +104,15 @@ pub trait Export: Send + Sync + Debug {
     /// What has to be looked at, besides the properties of the dataset, to know how things stand.
     fn observe(&self, subject: &Subject<'_>, export_name: &Self::Name) -> Vec<Self::Command>;
 
+    /// The same where it is only to be removed, if less will do.
+    fn observe_to_remove(
+        &self,
+        subject: &Subject<'_>,
+        export_name: &Self::Name,
+    ) -> Vec<Self::Command> {
+        self.observe(subject, export_name)
+    }
+
     /// What the looks have shown: one answer for each request, in order. `Internal` for answers
     /// that nobody understands.
     fn facts(

@@ -123,6 +123,13 @@ impl<E: Export> ExportRef<'_, E> {
         Ok(self.export.observe(&subject, &export_name))
     }
 
+    /// What has to be looked at before it is removed.
+    pub fn commands_to_remove(&self, pool: &State) -> Result<Vec<E::Command>, Error> {
+        let subject = self.subject(pool);
+        let export_name = self.export.export_name(&subject)?;
+        Ok(self.export.observe_to_remove(&subject, &export_name))
+    }
+
     /// How things stand; `None` if the look was at another `export_name` than the one that is remembered.
     /// What a volume that is gone remembered still counts.
     pub fn status(

@@ -26,6 +26,8 @@ pub struct Policy {
     pub quota: bool,
     /// Whether the size of a filesystem is kept free for it.
     pub reservation: bool,
+    /// No volume is smaller: some storage refuses less.
+    pub smallest: u64,
     /// The size of the blocks of a zvol.
     pub block: u64,
     /// Whether nothing is kept free for a zvol.

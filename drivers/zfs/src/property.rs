@@ -110,6 +110,29 @@ impl PropertyName {
     pub const CONTAINER: Self = Self::constant("omnibus-csi:container");
     /// What an iSCSI target and its disk are called on a host with ZFS.
     pub const ISCSI_ASSETS: Self = Self::constant("democratic-csi:iscsi_assets_name");
+    /// The number of the NFS share of a volume on TrueNAS.
+    pub const FREENAS_NFS_SHARE: Self = Self::constant("democratic-csi:freenas_nfs_share_id");
+    /// The number of its SMB share.
+    pub const FREENAS_SMB_SHARE: Self = Self::constant("democratic-csi:freenas_smb_share_id");
+    /// The number of its iSCSI target.
+    pub const FREENAS_ISCSI_TARGET: Self = Self::constant("democratic-csi:freenas_iscsi_target_id");
+    /// The number of its iSCSI extent.
+    pub const FREENAS_ISCSI_EXTENT: Self = Self::constant("democratic-csi:freenas_iscsi_extent_id");
+    /// The number of what puts the extent on the target.
+    pub const FREENAS_ISCSI_LINK: Self =
+        Self::constant("democratic-csi:freenas_iscsi_targettoextent_id");
+    /// What its target and its extent are called.
+    pub const FREENAS_ISCSI_ASSETS: Self =
+        Self::constant("democratic-csi:freenas_iscsi_assets_name");
+    /// The number of its NVMe-oF subsystem.
+    pub const FREENAS_NVMEOF_SUBSYSTEM: Self =
+        Self::constant("democratic-csi:freenas_nvmeof_subsystem_id");
+    /// The number of its namespace.
+    pub const FREENAS_NVMEOF_NAMESPACE: Self =
+        Self::constant("democratic-csi:freenas_nvmeof_namespace_id");
+    /// What its subsystem is called.
+    pub const FREENAS_NVMEOF_ASSETS: Self =
+        Self::constant("democratic-csi:freenas_nvmeof_assets_name");
     /// What an NVMe-oF subsystem is called on a host with ZFS.
     pub const NVMEOF_ASSETS: Self = Self::constant("democratic-csi:nvmeof_assets_name");
 }

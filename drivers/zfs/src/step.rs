@@ -222,6 +222,60 @@ impl<R> Plan<R> {
     }
 }
 
+impl<R> Step<R> {
+    /// The same step of a backend whose exports are asked otherwise; `None` for one of an export.
+    pub fn without_export<S>(self) -> Option<Step<S>> {
+        Some(match self {
+            Self::Create {
+                dataset,
+                new,
+                properties,
+            } => Step::Create {
+                dataset,
+                new,
+                properties,
+            },
+            Self::Snapshot {
+                snapshot,
+                properties,
+            } => Step::Snapshot {
+                snapshot,
+                properties,
+            },
+            Self::Clone {
+                origin,
+                dataset,
+                properties,
+            } => Step::Clone {
+                origin,
+                dataset,
+                properties,
+            },
+            Self::Copy {
+                from,
+                to,
+                properties,
+            } => Step::Copy {
+                from,
+                to,
+                properties,
+            },
+            Self::GoOn { from, to } => Step::GoOn { from, to },
+            Self::Set { object, properties } => Step::Set { object, properties },
+            Self::Inherit { object, property } => Step::Inherit { object, property },
+            Self::Rename { snapshot, to } => Step::Rename { snapshot, to },
+            Self::Promote(dataset) => Step::Promote(dataset),
+            Self::DestroySnapshot(snapshot) => Step::DestroySnapshot(snapshot),
+            Self::DestroyDataset(dataset) => Step::DestroyDataset(dataset),
+            Self::DestroyEmpty(dataset) => Step::DestroyEmpty(dataset),
+            Self::Mount(dataset) => Step::Mount(dataset),
+            Self::Permit { path, permission } => Step::Permit { path, permission },
+            Self::Settle(dataset) => Step::Settle(dataset),
+            Self::Export(_) => return None,
+        })
+    }
+}
+
 impl fmt::Display for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.still {

@@ -1,9 +1,11 @@
 //! How many calls, exchanges and bytes went over the wire, per method.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
+
+use crate::nas::Nas;
 
 /// What one method cost.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -23,10 +25,11 @@ pub struct Cost {
 pub struct Counts {
     /// By method.
     pub methods: BTreeMap<String, Cost>,
-    /// Round trips in a row: a request that arrives while another one is unanswered adds none.
+    /// Round trips in a row: a request that is sent while another one is on its way or unanswered adds
+    /// none.
     ///
-    /// Exact if a round-trip delay is set; without one a second request of a batch can arrive after the
-    /// answer to the first was sent.
+    /// Exact if a round-trip delay is set; without one a second request of a batch can be sent after the
+    /// first was answered.
     pub exchanges: u64,
     /// Connections that were accepted.
     pub connections: u64,
@@ -47,7 +50,32 @@ pub(crate) struct Counters {
 #[derive(Debug, Default)]
 struct Inner {
     counts: Counts,
-    in_flight: u64,
+    on_the_way: u64,
+}
+
+/// A request from when it is sent until it is answered.
+#[derive(Debug)]
+pub(crate) struct Travel(Arc<Nas>);
+
+impl Travel {
+    /// One begins.
+    pub(crate) fn begin(nas: &Arc<Nas>) -> Self {
+        nas.counters.with(|inner| {
+            if inner.on_the_way == 0 {
+                inner.counts.exchanges += 1;
+            }
+            inner.on_the_way += 1;
+        });
+        Self(Arc::clone(nas))
+    }
+}
+
+impl Drop for Travel {
+    fn drop(&mut self) {
+        self.0.counters.with(|inner| {
+            inner.on_the_way = inner.on_the_way.saturating_sub(1);
+        });
+    }
 }
 
 impl Counters {
@@ -57,10 +85,6 @@ impl Counters {
 
     pub(crate) fn arrived(&self, method: &str, bytes: usize) {
         self.with(|inner| {
-            if inner.in_flight == 0 {
-                inner.counts.exchanges += 1;
-            }
-            inner.in_flight += 1;
             let cost = inner.counts.methods.entry(method.to_owned()).or_default();
             cost.calls += 1;
             cost.bytes_in += bytes as u64;
@@ -69,7 +93,6 @@ impl Counters {
 
     pub(crate) fn answered(&self, method: &str, bytes: usize, failed: bool) {
         self.with(|inner| {
-            inner.in_flight = inner.in_flight.saturating_sub(1);
             let cost = inner.counts.methods.entry(method.to_owned()).or_default();
             cost.bytes_out += bytes as u64;
             cost.errors += u64::from(failed);

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
+use crate::counters::Travel;
 use crate::failure::Failure;
 use crate::nas::Nas;
 use crate::session::{Out, Session};
@@ -89,7 +90,7 @@ pub(crate) fn python_json_error(text: &str, error: &serde_json::Error) -> String
 }
 
 /// Runs a request and answers it.
-pub(crate) async fn run(nas: Arc<Nas>, session: Arc<Session>, request: Request) {
+pub(crate) async fn run(nas: Arc<Nas>, session: Arc<Session>, request: Request, travel: Travel) {
     let Request {
         id,
         answered,
@@ -111,6 +112,7 @@ pub(crate) async fn run(nas: Arc<Nas>, session: Arc<Session>, request: Request) 
     };
     let text = message.to_string();
     nas.counters.answered(&method, text.len(), failed);
+    drop(travel);
     if answered {
         session.send(Out::Text(text));
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::Generation;
+use crate::counters::Travel;
 use crate::failure::Failure;
 use crate::jsonrpc::limited;
 use crate::nas::Nas;
@@ -103,6 +104,7 @@ pub(crate) async fn run(
     method: String,
     params: Vec<Value>,
     bytes: usize,
+    travel: Travel,
 ) {
     nas.counters.arrived(&method, bytes);
     let result = limited(&nas, &session, &method, params, &id).await;
@@ -120,5 +122,6 @@ pub(crate) async fn run(
     };
     let text = message.to_string();
     nas.counters.answered(&method, text.len(), failed);
+    drop(travel);
     session.send(Out::Text(text));
 }

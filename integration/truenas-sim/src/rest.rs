@@ -9,6 +9,7 @@ use http::{HeaderMap, Method as Verb};
 use serde_json::{Value, json};
 
 use crate::accounts::KeyCheck;
+use crate::counters::Travel;
 use crate::failure::Failure;
 use crate::nas::Nas;
 use crate::random;
@@ -48,6 +49,7 @@ pub(crate) async fn answer(nas: &Arc<Nas>, request: Request) -> Option<(u16, Val
         Err(text) => return Some((401, json!(text))),
     }
     nas.register(&session);
+    let _travel = Travel::begin(nas);
     nas.counters.arrived(&route.method, request.body.len());
     let call = {
         let (nas, method) = (Arc::clone(nas), route.method.clone());

@@ -14,6 +14,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use crate::Generation;
+use crate::counters::Travel;
 use crate::nas::Nas;
 use crate::session::{Out, Protocol, Session};
 use crate::{jsonrpc, legacy};
@@ -68,7 +69,8 @@ pub(crate) async fn serve<S>(
             frame = socket.next() => match frame {
                 Some(Ok(Message::Text(text))) => {
                     let due = Instant::now() + nas.faults.settings().round_trip();
-                    drop(frames.send((due, text.as_str().to_owned())));
+                    let travel = Travel::begin(&nas);
+                    drop(frames.send((due, text.as_str().to_owned(), travel)));
                 }
                 Some(Ok(Message::Binary(_))) => {
                     close(&mut socket, 1003, "Invalid websocket message type").await;
@@ -119,12 +121,12 @@ async fn close<S: AsyncRead + AsyncWrite + Unpin>(
 async fn work(
     nas: Arc<Nas>,
     session: Arc<Session>,
-    mut queue: mpsc::UnboundedReceiver<(Instant, String)>,
+    mut queue: mpsc::UnboundedReceiver<(Instant, String, Travel)>,
 ) {
     // 26 cancels the calls of a connection that dies; older releases finish them.
     let mut calls = JoinSet::new();
     let mut connected = false;
-    while let Some((due, text)) = queue.recv().await {
+    while let Some((due, text, travel)) = queue.recv().await {
         tokio::time::sleep_until(due).await;
         let generation = nas.generation();
         if generation >= Generation::V24_10 && !fits(&session, text.len()) {
@@ -136,6 +138,7 @@ async fn work(
                     Arc::clone(&nas),
                     Arc::clone(&session),
                     request,
+                    travel,
                 ))
             }),
             _ => match legacy::read(&nas, &session, &mut connected, &text) {
@@ -151,6 +154,7 @@ async fn work(
                     method,
                     params,
                     bytes,
+                    travel,
                 ))),
                 legacy::Message::Subscribe { id, name } => {
                     legacy::subscribe(&session, &id, &name);

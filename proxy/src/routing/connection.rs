@@ -35,7 +35,7 @@ use crate::routing::topology::matching::{Accessibility, TopologyKeys};
 use inline::InlineRules;
 
 #[cfg(test)]
-pub(crate) use kinds::{BUILT, LETTING_IN, least};
+pub(crate) use kinds::{LETTING_IN, built, least};
 pub(crate) use kinds::{PROXY, SECTIONS};
 pub(crate) use per_driver::PerDriver;
 
@@ -139,6 +139,9 @@ impl Connection {
             }
             kind if driver_inline::KINDS.contains(&kind) => {
                 driver_inline::from_document(document, &context.node, &context.tools)?
+            }
+            kind if driver_truenas::KINDS.contains(&kind) => {
+                driver_truenas::from_document(document)?
             }
             other => return Err(kinds::unknown(other)),
         };

@@ -1,6 +1,6 @@
 //! Datasets and zvols: `pool.dataset.*`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -36,6 +36,8 @@ pub struct Dataset {
     /// The properties of users. Their source cannot be relied on: an inherited one looks like a local
     /// one from 25.10 on, so a mark of ownership must name the dataset.
     pub user_properties: BTreeMap<String, String>,
+    /// Those properties of users of which the NAS says that they come from a dataset above.
+    pub inherited: BTreeSet<String>,
     /// The snapshots that were asked for, as `dataset@name`.
     pub snapshots: Vec<String>,
     /// Whether it is encrypted and its key is not loaded, where the NAS says so.
@@ -49,6 +51,20 @@ pub struct Property {
     pub raw: String,
     /// As a number, if it is one.
     pub number: Option<u64>,
+    /// Where it comes from, as far as the NAS says so.
+    pub source: Source,
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Source {
+    /// It was set on this dataset, or received with it.
+    Own,
+    /// From a dataset above.
+    Inherited,
+    /// It is a default, or a fact, or not known.
+    #[default]
+    Default,
 }
 
 /// Creates a dataset.
@@ -322,6 +338,9 @@ impl<'de> Deserialize<'de> for Dataset {
         let properties = raw.rest.iter();
         let properties = properties
             .filter_map(|(name, value)| Some((name.clone(), Property::read(value, "rawvalue")?)));
+        let inherited = raw.user_properties.iter();
+        let inherited = inherited.filter(|(_, value)| value["source"] == "INHERITED");
+        let inherited = inherited.map(|(name, _)| name.clone()).collect();
         let user = raw.user_properties.iter();
         let user = user.filter_map(|(name, value)| {
             // A text from 26 on, a property before.
@@ -343,6 +362,7 @@ impl<'de> Deserialize<'de> for Dataset {
             mountpoint: raw.mountpoint,
             properties: properties.collect(),
             user_properties: user.collect(),
+            inherited,
             snapshots: snapshots.collect(),
             locked: raw.locked,
             id: raw.id,
@@ -368,6 +388,24 @@ impl Property {
             _ => return None,
         };
         let number = raw.parse().ok().or((raw == "none").then_some(0));
-        Some(Self { raw, number })
+        let source = Source::read(&value["source"]);
+        Some(Self {
+            raw,
+            number,
+            source,
+        })
+    }
+}
+
+// === impl Source ===
+
+impl Source {
+    /// A word, or from `zfs.resource` an object with it.
+    fn read(value: &Value) -> Self {
+        match value.as_str().or_else(|| value["type"].as_str()) {
+            Some("LOCAL" | "RECEIVED") => Self::Own,
+            Some("INHERITED") => Self::Inherited,
+            _ => Self::Default,
+        }
     }
 }

@@ -30,6 +30,22 @@ pub struct FileStat {
     pub acl: bool,
 }
 
+/// Lists what is in a directory.
+#[derive(Debug, Clone)]
+pub struct ListDirectory {
+    /// The directory.
+    pub path: String,
+    /// At most so much.
+    pub limit: u32,
+}
+
+/// Something in a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct DirectoryEntry {
+    /// Its name.
+    pub name: String,
+}
+
 /// Sets mode and owner. A job.
 #[derive(Debug, Clone, Default)]
 pub struct SetPermissions {
@@ -91,6 +107,18 @@ impl Request for Stat {
 
     fn encode(&self, _: &Dialect) -> Result<Call, Error> {
         Ok(Call::new("filesystem.stat", vec![json!(self.path)]))
+    }
+}
+
+impl Request for ListDirectory {
+    type Answer = Vec<DirectoryEntry>;
+
+    fn encode(&self, _: &Dialect) -> Result<Call, Error> {
+        let options = json!({"limit": self.limit});
+        Ok(Call::new(
+            "filesystem.listdir",
+            vec![json!(self.path), json!([]), options],
+        ))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Copies of datasets on the NAS: `replication.run_onetime`, a job. From 22.02 on.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Call, Fields, JobRequest};
+use super::{Call, Fields, Filter, JobRequest, Request, query};
 use crate::{Dialect, Error, Generation};
 
 /// Copies one snapshot into a dataset of its own. The snapshot is there as well, afterwards.
@@ -18,6 +19,38 @@ pub struct CopySnapshot {
     pub properties: bool,
     /// Whether the copy begins anew and fails if the target exists.
     pub only_from_scratch: bool,
+}
+
+/// Finds the copies that run or wait, of this user.
+#[derive(Debug, Clone, Copy)]
+pub struct RunningCopies;
+
+/// A copy that runs or waits.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct RunningCopy {
+    /// What it was asked for.
+    #[serde(default)]
+    arguments: Vec<Value>,
+}
+
+impl RunningCopy {
+    /// The dataset that it makes.
+    pub fn target(&self) -> Option<String> {
+        let target = self.arguments.first()?["target_dataset"].as_str();
+        target.map(str::to_owned)
+    }
+}
+
+impl Request for RunningCopies {
+    type Answer = Vec<RunningCopy>;
+
+    fn encode(&self, _: &Dialect) -> Result<Call, Error> {
+        let filters = [
+            Filter::eq("method", "replication.run_onetime"),
+            Filter::any_of("state", ["WAITING", "RUNNING"]),
+        ];
+        Ok(query("core.get_jobs", &filters, json!({})))
+    }
 }
 
 impl JobRequest for CopySnapshot {

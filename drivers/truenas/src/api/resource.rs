@@ -19,6 +19,8 @@ pub struct QueryResources {
     pub paths: Vec<String>,
     /// The properties to read; none if empty.
     pub properties: Vec<String>,
+    /// Also what lies so many levels below; on 25.10 all that lies below.
+    pub depth: Option<u8>,
 }
 
 /// Reads the snapshots of datasets, or snapshots, by their paths, with the properties of users. From
@@ -56,6 +58,14 @@ impl Request for QueryResources {
             .put("paths", json!(self.paths))
             .put("properties", names(&self.properties))
             .put("get_user_properties", true)
+            .put("get_source", true)
+            .opt("get_children", self.depth.map(|_| true).as_ref())
+            .opt(
+                "max_depth",
+                self.depth
+                    .filter(|_| dialect.has_resource_destroy())
+                    .as_ref(),
+            )
             .call("zfs.resource.query")
     }
 }

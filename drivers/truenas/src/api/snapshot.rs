@@ -21,6 +21,31 @@ pub struct QuerySnapshots {
     pub holds: bool,
 }
 
+/// Finds snapshots by the name after the `@`, wherever below a dataset they are.
+#[derive(Debug, Clone)]
+pub struct FindSnapshots {
+    /// The name after the `@`.
+    pub name: String,
+    /// The dataset that theirs lie below.
+    pub below: String,
+}
+
+/// A snapshot that was found by its name.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct FoundSnapshot {
+    /// `dataset@name`.
+    pub id: String,
+}
+
+/// Gives a snapshot another name. From 25.10 on.
+#[derive(Debug, Clone)]
+pub struct RenameSnapshot {
+    /// `dataset@name`.
+    pub id: String,
+    /// The new name after the `@`.
+    pub name: String,
+}
+
 /// A snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
@@ -133,6 +158,36 @@ impl Request for QuerySnapshots {
         }
         let method = format!("{}.query", dialect.snapshots());
         Ok(query(method, &self.filters, json!({"extra": extra})))
+    }
+}
+
+impl Request for FindSnapshots {
+    type Answer = Vec<FoundSnapshot>;
+
+    fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
+        let filters = [
+            Filter::eq("snapshot_name", self.name.as_str()),
+            Filter::starts_with("dataset", &format!("{}/", self.below)),
+        ];
+        let options = json!({"select": ["id"], "extra": {"properties": []}});
+        Ok(query(
+            format!("{}.query", dialect.snapshots()),
+            &filters,
+            options,
+        ))
+    }
+}
+
+impl Request for RenameSnapshot {
+    type Answer = Done;
+
+    fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
+        dialect.needs(Generation::V25_10, "renaming of snapshots")?;
+        let dataset = self.id.split('@').next().unwrap_or_default();
+        Fields::new(dialect)
+            .put("new_name", format!("{dataset}@{}", self.name))
+            .put("force", true)
+            .call_after("pool.snapshot.rename", vec![json!(self.id)])
     }
 }
 

@@ -336,6 +336,7 @@ async fn resources_are_read_by_their_paths() {
         let query = |path: &str| QueryResources {
             paths: vec![path.to_owned()],
             properties: vec!["volsize".to_owned()],
+            depth: None,
         };
         let read = on.client.call(&query("tank/v")).await;
         if ours < Generation::V25_10 {

@@ -178,6 +178,7 @@ fn datasets(d: &Dialect) -> Vec<Encoded> {
     let resources = |properties| QueryResources {
         paths: vec![id()],
         properties,
+        depth: None,
     };
     let delete = DeleteDataset {
         id: id(),

@@ -3,6 +3,11 @@
 mod appliance;
 mod catalogue;
 mod connection;
+mod costs;
+mod examples;
+mod faults;
 mod jobs;
 mod nas;
 mod secrets;
+mod taken_over;
+mod volumes;

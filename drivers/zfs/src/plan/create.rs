@@ -12,12 +12,13 @@ use driver_core::{CreateVolume, Effect, Error, Kind};
 
 pub use self::incoming::{Arrival, DropHelper, TakeHelper, content_of, given_up};
 pub(super) use self::make::take;
-use super::{ExportRef, Leftover, Outcome, Verb};
+use super::{ExportRef, Leftover, Outcome, Verb, is_complete};
 use crate::export::Export;
 use crate::id::At;
 use crate::name::{DatasetName, NameError, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
 use crate::policy::Policy;
+use crate::property::{Property, Value};
 use crate::step::{Plan, Step};
 
 /// Makes a volume.
@@ -94,6 +95,27 @@ impl Original {
     }
 }
 
+/// What a dataset is after a plan that does nothing but note things on it: those that were set are so, and
+/// need no look.
+fn only_marked<R>(dataset: &Dataset, plan: &Plan<R>) -> Option<Dataset> {
+    let mut marked = dataset.clone();
+    for step in &plan.steps {
+        match step {
+            Step::Set { object, properties } if *object == Object::from(dataset.name.clone()) => {
+                if properties.iter().any(|property| !property.name.is_user()) {
+                    return None;
+                }
+                for Property { name, value } in properties {
+                    let value = Value::own(value.as_str());
+                    marked.properties.insert(name.clone(), value);
+                }
+            }
+            _ => return None,
+        }
+    }
+    is_complete(&marked).then_some(marked)
+}
+
 // === impl Create ===
 
 impl<E: Export> Create<'_, E> {
@@ -117,10 +139,16 @@ impl<E: Export> Create<'_, E> {
         let size = size.map_err(|error| refused().because(error))?;
         let source = source.unwrap_or_default();
         let limit = self.request.size.limit();
+        let smallest = self.policy.smallest;
+        if limit.is_some_and(|limit| smallest > limit) {
+            return Err(
+                refused().because(format!("no volume here is smaller than {smallest} bytes"))
+            );
+        }
         if limit.is_some_and(|limit| source > limit) {
             return Err(refused().because(format!("what it is made from has {source} bytes")));
         }
-        Ok(size.max(source))
+        Ok(size.max(source).max(smallest))
     }
 }
 
@@ -187,6 +215,8 @@ impl<E: Export> Verb<E::Command, E::Output> for Create<'_, E> {
         let plan = self.complete(dataset, &seen.pool, &status)?;
         Ok(if plan.is_empty() {
             Outcome::Done(dataset.clone())
+        } else if let Some(marked) = only_marked(dataset, &plan) {
+            Outcome::End(plan, marked)
         } else {
             Outcome::Do(plan)
         })

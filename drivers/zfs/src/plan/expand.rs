@@ -44,7 +44,8 @@ impl<E: Export> Expand<'_, E> {
         let wanted = self
             .size
             .choose(block.unwrap_or(1))
-            .map_err(|error| self.refused().because(error))?;
+            .map_err(|error| self.refused().because(error))?
+            .max(self.policy.smallest);
         // A limit alone asks for no growth, and is no change to shrink.
         let enough = dataset.size().filter(|size| *size >= wanted);
         if let Some(size) = enough

@@ -329,6 +329,14 @@ impl State {
                 "guid".to_owned(),
                 fixed((snapshot.txg ^ 0x5eed_0000_0000).to_string()),
             ),
+            (
+                "defer_destroy".to_owned(),
+                fixed(if snapshot.deferred { "on" } else { "off" }.to_owned()),
+            ),
+            (
+                "userrefs".to_owned(),
+                fixed(snapshot.holds.len().to_string()),
+            ),
         ]);
         if let Some(volsize) = &snapshot.volsize {
             properties.insert("volsize".to_owned(), fixed(volsize.clone()));

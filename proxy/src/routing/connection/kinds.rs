@@ -5,26 +5,10 @@ use driver_directory::DirectoryKind;
 use driver_node_manual::NodeManual;
 
 /// Drivers of democratic-csi that this build does not have.
-pub(super) const NOT_YET: [&str; 20] = [
-    "freenas-api-iscsi",
-    "freenas-api-nfs",
-    "freenas-api-nvmeof",
-    "freenas-api-smb",
-    "freenas-iscsi",
-    "freenas-nfs",
-    "freenas-nvmeof",
-    "freenas-smb",
+pub(super) const NOT_YET: [&str; 4] = [
     "synology-iscsi",
     "synology-nfs",
     "synology-smb",
-    "truenas-api-iscsi",
-    "truenas-api-nfs",
-    "truenas-api-nvmeof",
-    "truenas-api-smb",
-    "truenas-iscsi",
-    "truenas-nfs",
-    "truenas-nvmeof",
-    "truenas-smb",
     "vhd-ephemeral-inline",
 ];
 
@@ -49,30 +33,29 @@ pub(crate) const SECTIONS: [&str; 12] = [
 ];
 
 /// The drivers that this build has.
-pub(crate) const BUILT: [&str; 14] = {
-    let [nfs, smb, iscsi, nvmeof] = driver_zfs_generic::KINDS;
-    let [dataset, zvol] = driver_zfs_local::KINDS;
-    [
-        DirectoryKind::LocalHostpath.name(),
-        NodeManual::KIND,
-        nfs,
-        smb,
-        iscsi,
-        nvmeof,
-        dataset,
-        zvol,
+pub(crate) fn built() -> Vec<&'static str> {
+    let own = [DirectoryKind::LocalHostpath.name(), NodeManual::KIND];
+    let clients = [
         DirectoryKind::NfsClient.name(),
         DirectoryKind::SmbClient.name(),
         DirectoryKind::LustreClient.name(),
-        driver_objectivefs::KIND,
-        driver_inline::ZFS,
-        driver_inline::CONTAINERD,
-    ]
-};
+    ];
+    let families: [&[&'static str]; 7] = [
+        &own,
+        &driver_zfs_generic::KINDS,
+        &driver_zfs_local::KINDS,
+        &clients,
+        &driver_truenas::KINDS,
+        &[driver_objectivefs::KIND],
+        &driver_inline::KINDS,
+    ];
+    families.concat()
+}
 
 /// What is wrong with the name of a driver, and which name may have been meant.
 pub(super) fn unknown(name: &str) -> ConfigError {
-    let built = BUILT.join(", ");
+    let all = built();
+    let built = all.join(", ");
     if name == PROXY {
         let problem = "a connection has a driver of its own; there is no proxy behind a proxy";
         return ConfigError::at("driver", problem).advise(format!("this build has: {built}"));
@@ -88,7 +71,7 @@ pub(super) fn unknown(name: &str) -> ConfigError {
         "driver",
         format!("there is no driver `{shown}`; this build has: {built}"),
     );
-    let nearest = BUILT
+    let nearest = all
         .iter()
         .chain(&NOT_YET)
         .chain([&PROXY])
@@ -145,9 +128,37 @@ pub(crate) fn least(kind: &str) -> String {
             "nvmeof: {transports: ['tcp://nas.example:4420'], shareStrategy: nvmet,
                       shareStrategyNvmet: {basename: nqn.2003-01.org.example, ports: [1]}}"
         }
+        kind if driver_truenas::KINDS.contains(&kind) => return least_of_truenas(kind),
         other => panic!("no example of {other}"),
     };
     format!("driver: {kind}\n{zfs}\n{ssh}\n{section}\n")
+}
+
+/// The same for the kinds of TrueNAS.
+#[cfg(test)]
+fn least_of_truenas(kind: &str) -> String {
+    let section = match kind.rsplit('-').next() {
+        Some("nfs") => "nfs: {shareHost: nas.example}",
+        Some("smb") => "smb: {shareHost: nas.example}",
+        Some("iscsi") => {
+            "iscsi: {targetPortal: 'nas.example:3260',
+                     targetGroups: [{targetGroupPortalGroup: 1, targetGroupInitiatorGroup: 1}]}"
+        }
+        _ => "nvmeof: {transports: ['tcp://nas.example:4420'], ports: [1]}",
+    };
+    let ssh = if kind.contains("-api-") {
+        ""
+    } else {
+        "sshConnection: {host: nas.example, username: csi, password: x}"
+    };
+    format!(
+        "driver: {kind}
+zfs: {{datasetParentName: tank/v}}
+httpConnection: {{protocol: https, host: nas.example, username: csi, apiKey: 1-x}}
+{ssh}
+{section}
+"
+    )
 }
 
 /// The kinds that let in only the nodes that a volume is published to, configured to do so.

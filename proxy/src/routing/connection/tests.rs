@@ -3,13 +3,13 @@
 use driver_core::config::NoEnvironment;
 use node_utils::blocking::spawn_on_account;
 
-use super::kinds::{BUILT, NOT_YET, least};
+use super::kinds::{NOT_YET, built, least};
 use super::*;
 
 #[test]
 fn configurations_of_the_pages_about_drivers_are_right_to_the_last_key() {
     let is_inline = |kind: &&str| kind.ends_with("-ephemeral-inline");
-    let (inline, others): (Vec<_>, Vec<_>) = BUILT.into_iter().partition(is_inline);
+    let (inline, others): (Vec<_>, Vec<_>) = built().into_iter().partition(is_inline);
     let zfs: Vec<_> = others
         .into_iter()
         .filter(|kind| kind.starts_with("zfs-"))
@@ -49,7 +49,7 @@ fn page_has(name: &str, wanted: &[&str]) {
 
 #[test]
 fn the_examples_of_all_kinds_are_read_without_a_remark() {
-    for kind in BUILT {
+    for kind in built() {
         let path = format!("{}/../examples/{kind}.yaml", env!("CARGO_MANIFEST_DIR"));
         // Those of ZFS are on the page about it.
         let Ok(text) = std::fs::read_to_string(&path) else {

@@ -52,7 +52,7 @@ impl<E: Export> Verb<E::Command, E::Output> for DeleteVolume<'_, E> {
         Ok(Request {
             queries,
             properties: self.export_ref.export.reads(),
-            export: self.export_ref.commands(pool)?,
+            export: self.export_ref.commands_to_remove(pool)?,
         })
     }
 

@@ -12,7 +12,7 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::Value;
 
-pub(crate) const SECTION: &str = "sshConnection";
+const SECTION: &str = "sshConnection";
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -57,7 +57,7 @@ impl<'de> Deserialize<'de> for Port {
 }
 
 /// Reads the section; `None` if commands run here.
-pub(crate) fn settings(document: &Document) -> Result<Option<Settings>, ConfigError> {
+pub fn settings(document: &Document) -> Result<Option<Settings>, ConfigError> {
     document.without_effect(&[
         ("sshConnection.agent", "keys of an agent are not used"),
         (

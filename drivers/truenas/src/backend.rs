@@ -1,0 +1,388 @@
+//! Datasets, zvols and snapshots through the API of one NAS.
+//!
+//! A question is one exchange: all its calls are sent at once. A plan is as many as its steps depend on
+//! each other; what follows it is answered by what the steps answered, or looked at while they run where
+//! they do not touch it. Nothing is listed to answer a question about one volume.
+//!
+//! The NAS has no locks for us: plans of one dataset take their turn within this process, and each guard is
+//! checked again unless it was seen to hold since the last plan here. Whatever another process does in
+//! between is found by the call that fails, or by the look after it.
+
+mod list;
+mod look;
+pub(crate) mod native;
+mod picture;
+mod seen;
+mod steps;
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+
+use async_trait::async_trait;
+use driver_core::{BackendIdentity, Call, Effect, Error, Kind};
+use driver_zfs::backend::{Backend, ListQuery, Listed};
+use driver_zfs::name::DatasetName;
+use driver_zfs::observed::{Observed, Query, Request};
+use driver_zfs::property::PropertyName;
+use driver_zfs::step::{Failed, Guard, Next, Plan, Still};
+use tokio::sync::OwnedMutexGuard;
+
+use crate::Dialect;
+use crate::api::{self, JobRequest};
+use crate::client::{Client, Clients};
+use crate::command::{Answer, Command};
+use crate::error::{Error as ApiError, Kind as ApiKind};
+use crate::failure;
+use crate::settings::Settings;
+
+use look::Wanted;
+use picture::Picture;
+use seen::Seen;
+use steps::Run;
+
+/// The sockets of this process: connections with the same NAS and login share one.
+static CLIENTS: LazyLock<Clients> = LazyLock::new(Clients::default);
+
+/// What is being changed, by NAS and dataset.
+static LOCKS: LazyLock<Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>> =
+    LazyLock::new(Mutex::default);
+
+/// The storage of a NAS, through its API.
+#[derive(Debug)]
+pub(crate) struct Api {
+    nas: Nas,
+    identity: BackendIdentity,
+    /// What new volumes are shared by, as the NAS wants to know it.
+    share_type: Option<&'static str>,
+    seen: Seen,
+}
+
+/// A NAS, and calls with the time of a verb.
+#[derive(Debug, Clone)]
+pub(crate) struct Nas {
+    client: Client,
+    address: String,
+}
+
+// === impl Nas ===
+
+impl Nas {
+    /// A NAS. Nothing is opened yet.
+    pub(crate) fn new(settings: Settings) -> Result<Self, ApiError> {
+        let address = settings.address();
+        let client = CLIENTS.get(settings)?;
+        Ok(Self { client, address })
+    }
+
+    /// Its address, as a user would write it.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// How it is spoken to.
+    pub(crate) async fn dialect(&self, call: &Call) -> Result<Dialect, Error> {
+        let doing = || format!("connect to {}", self.address);
+        match tokio::time::timeout(call.remaining(), self.client.dialect()).await {
+            Ok(Ok(dialect)) => Ok(dialect),
+            Ok(Err(error)) => Err(failure::understood(doing(), &error).with_effect(Effect::None)),
+            Err(_) => Err(Error::new(Kind::Timeout, doing()).with_effect(call.effect())),
+        }
+    }
+
+    /// A call that changes nothing: it is repeated once where its answer was lost.
+    pub(crate) async fn read<R: api::Request>(
+        &self,
+        call: &Call,
+        request: &R,
+    ) -> Result<R::Answer, ApiError> {
+        match self.within(call, self.client.call(request)).await {
+            Err(error) if matches!(error.kind(), ApiKind::NotSent | ApiKind::UnknownOutcome) => {
+                self.within(call, self.client.call(request)).await
+            }
+            outcome => outcome,
+        }
+        .map_err(ApiError::nothing_done)
+    }
+
+    /// A call that changes something: it is repeated once where it was never sent.
+    pub(crate) async fn write<R: api::Request>(
+        &self,
+        call: &Call,
+        request: &R,
+    ) -> Result<R::Answer, ApiError> {
+        match self.within(call, self.client.call(request)).await {
+            Err(error) if error.kind() == ApiKind::NotSent => {
+                self.within(call, self.client.call(request)).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// A job, to its end.
+    pub(crate) async fn run<R: JobRequest>(
+        &self,
+        call: &Call,
+        request: &R,
+    ) -> Result<(), ApiError> {
+        self.within(call, self.client.run(request)).await
+    }
+
+    async fn within<T>(
+        &self,
+        call: &Call,
+        work: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
+        match tokio::time::timeout(call.remaining(), work).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(ApiError::new(
+                ApiKind::UnknownOutcome,
+                "it was not answered within the time of this call",
+            )),
+        }
+    }
+}
+
+// === impl Api ===
+
+impl Api {
+    /// The storage of `nas`.
+    pub(crate) fn new(nas: Nas, identity: BackendIdentity) -> Self {
+        Self {
+            nas,
+            identity,
+            share_type: None,
+            seen: Seen::default(),
+        }
+    }
+
+    /// Says by what new volumes are shared: `SMB` sets their permissions up for it.
+    #[must_use]
+    pub(crate) fn sharing_by(mut self, share_type: &'static str) -> Self {
+        self.share_type = Some(share_type);
+        self
+    }
+
+    /// The NAS.
+    pub(crate) fn nas(&self) -> &Nas {
+        &self.nas
+    }
+
+    /// How it is spoken to. A NAS that keeps no properties of users cannot hold volumes.
+    async fn dialect(&self, call: &Call) -> Result<Dialect, Error> {
+        let dialect = self.nas.dialect(call).await?;
+        if dialect.has_user_properties() {
+            return Ok(dialect);
+        }
+        let doing = format!("use {} by its API alone", self.nas.address);
+        let why = format!("{} keeps no properties of users", dialect.version().text());
+        Err(Error::new(Kind::Unsupported, doing)
+            .because(why)
+            .advise("use the driver of the same name without `api`, with an sshConnection"))
+    }
+
+    /// The turn of a plan.
+    async fn turn(&self, call: &Call, plan: &DatasetName) -> Result<OwnedMutexGuard<()>, Failed> {
+        let lock = lock_of(&format!("{} {plan}", self.nas.address));
+        match tokio::time::timeout(call.remaining(), lock.lock_owned()).await {
+            Ok(turn) => Ok(turn),
+            Err(_) => Err(Failed {
+                next: Next::Tell,
+                error: Error::new(Kind::Timeout, format!("wait for others at {plan}"))
+                    .with_effect(call.effect()),
+            }),
+        }
+    }
+
+    /// Whether all guards hold, by what was seen here or by another look.
+    async fn check(&self, call: &Call, dialect: &Dialect, guards: &[Guard]) -> Result<(), Failed> {
+        let unknown = |guard: &&Guard| match &guard.still {
+            Still::Itself(guid) => !self.seen.is_still(&guard.object, *guid),
+            Still::Has(..) => true,
+        };
+        let unknown: Vec<&Guard> = guards.iter().filter(unknown).collect();
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<PropertyName> = unknown
+            .iter()
+            .filter_map(|guard| match &guard.still {
+                Still::Has(name, _) => Some(name.clone()),
+                Still::Itself(_) => None,
+            })
+            .collect();
+        let tell = |error| Failed {
+            next: Next::Tell,
+            error,
+        };
+        let queries: Vec<Query> = unknown.iter().map(|guard| query_of(guard)).collect();
+        let wanted = Wanted::of(&queries, &names, |_| true);
+        let picture = self.picture(call, dialect, &wanted).await.map_err(tell)?;
+        let state = picture.state(&queries).map_err(tell)?;
+        for guard in unknown {
+            if !seen::holds(&state, guard) {
+                return Err(Failed {
+                    next: Next::Observe,
+                    error: Error::new(Kind::Busy, format!("find that {guard}")),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    async fn answers(
+        &self,
+        call: &Call,
+        dialect: &Dialect,
+        commands: &[Command],
+    ) -> Result<Vec<Answer>, Error> {
+        let looks = commands.iter().map(|command| async move {
+            match command {
+                Command::Look(look) => self.nas.look(call, dialect, look).await,
+                Command::Change(_) => Ok(Answer::Done),
+            }
+        });
+        futures_util::future::try_join_all(looks).await
+    }
+}
+
+fn lock_of(name: &str) -> Arc<tokio::sync::Mutex<()>> {
+    let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(lock) = locks.get(name).and_then(Weak::upgrade) {
+        return lock;
+    }
+    locks.retain(|_, lock| lock.strong_count() > 0);
+    let lock = Arc::default();
+    locks.insert(name.to_owned(), Arc::downgrade(&lock));
+    lock
+}
+
+fn query_of(guard: &Guard) -> Query {
+    match &guard.object {
+        driver_zfs::name::Object::Dataset(name) => Query::Dataset(name.clone()),
+        driver_zfs::name::Object::Snapshot(name) => Query::Snapshot(name.clone()),
+    }
+}
+
+#[async_trait]
+impl Backend for Api {
+    type Command = Command;
+    type Output = Answer;
+
+    fn identity(&self) -> BackendIdentity {
+        self.identity.clone()
+    }
+
+    async fn observe(
+        &self,
+        call: &Call,
+        request: &Request<Command>,
+    ) -> Result<Observed<Answer>, Error> {
+        let dialect = self.dialect(call).await?;
+        let since = self.seen.now();
+        let wanted = Wanted::of(&request.queries, &request.properties, |_| true);
+        let (picture, export) = tokio::try_join!(
+            self.picture(call, &dialect, &wanted),
+            self.answers(call, &dialect, &request.export),
+        )?;
+        let pool = picture.state(&request.queries)?;
+        self.seen.note(&pool, since);
+        Ok(Observed { pool, export })
+    }
+
+    async fn apply(
+        &self,
+        call: &Call,
+        plan: &Plan<Command>,
+        then: &Request<Command>,
+    ) -> Result<Observed<Answer>, Failed> {
+        let tell = |error: Error| Failed {
+            next: Next::Tell,
+            error,
+        };
+        let dialect = self.dialect(call).await.map_err(tell)?;
+        call.changing();
+        let _turn = self.turn(call, &plan.lock).await?;
+        self.check(call, &dialect, &plan.guards).await?;
+        let touched = steps::touched(plan);
+        self.seen.touch(&touched);
+        let outcome = self.run(call, &dialect, plan, then).await;
+        self.seen.touch(&touched);
+        let seen = outcome?;
+        self.seen.note(&seen.pool, self.seen.now());
+        Ok(seen)
+    }
+
+    async fn list(&self, call: &Call, query: &ListQuery) -> Result<Listed, Error> {
+        let dialect = self.dialect(call).await?;
+        self.listed(call, &dialect, query).await
+    }
+}
+
+impl Api {
+    /// Does the steps, and looks at what they do not touch while they run.
+    async fn run(
+        &self,
+        call: &Call,
+        dialect: &Dialect,
+        plan: &Plan<Command>,
+        then: &Request<Command>,
+    ) -> Result<Observed<Answer>, Failed> {
+        let after = |error: Error| Failed {
+            next: Next::Tell,
+            error: error.with_effect(if plan.is_empty() {
+                Effect::None
+            } else {
+                Effect::Possible
+            }),
+        };
+        let untouched = |query: &Query| !steps::touches(plan, query);
+        let early = Wanted::of(&then.queries, &then.properties, untouched);
+        let looks_early = !steps::exports(plan);
+        let (early_commands, late_commands): (&[Command], &[Command]) = if looks_early {
+            (&then.export, &[])
+        } else {
+            (&[], &then.export)
+        };
+        let mut run = Run::new(self, call, dialect, &plan.lock);
+        let (done, picture, answers) = tokio::join!(
+            run.all(&plan.steps),
+            self.picture(call, dialect, &early),
+            self.answers(call, dialect, early_commands),
+        );
+        done?;
+        let mut picture = picture.map_err(after)?;
+        let mut export = answers.map_err(after)?;
+        let known = |query: &Query| !untouched(query) && !run.knows(query);
+        let late = Wanted::only(&then.queries, &then.properties, known);
+        let missing: Vec<Command> = late_commands
+            .iter()
+            .filter(|command| run.answer(command).is_none())
+            .cloned()
+            .collect();
+        let (more, mut looked) = tokio::try_join!(
+            self.picture(call, dialect, &late),
+            self.answers(call, dialect, &missing),
+        )
+        .map_err(after)?;
+        picture.lay(more);
+        run.tell(&mut picture);
+        looked.reverse();
+        for command in late_commands {
+            let answer = run.answer(command).or_else(|| looked.pop());
+            export.extend(answer);
+        }
+        let pool = picture.state(&then.queries).map_err(after)?;
+        run.is_gone(&pool)?;
+        Ok(Observed { pool, export })
+    }
+
+    /// Reads what is wanted.
+    async fn picture(
+        &self,
+        call: &Call,
+        dialect: &Dialect,
+        wanted: &Wanted,
+    ) -> Result<Picture, Error> {
+        self.nas.picture(call, dialect, wanted).await
+    }
+}

@@ -1,0 +1,377 @@
+//! What a question wants to know of the pool, and the calls that read it: all at once, except for what
+//! nobody can ask before something else is known.
+
+use std::collections::BTreeSet;
+
+use driver_core::{Call, Error};
+use driver_zfs::id;
+use driver_zfs::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
+use driver_zfs::observed::Query;
+use driver_zfs::property::PropertyName;
+use futures_util::future::try_join_all;
+
+use super::Nas;
+use super::native::zfs_name;
+use super::picture::Picture;
+use crate::Dialect;
+use crate::api::Filter;
+use crate::api::dataset::{Dataset, QueryDatasets};
+use crate::api::replication::RunningCopies;
+use crate::api::resource::{QueryResourceSnapshots, QueryResources};
+use crate::api::snapshot::{FindSnapshots, QuerySnapshots, Snapshot};
+use crate::error::{Error as ApiError, Kind as ApiKind};
+use crate::failure::understood;
+
+/// What is read of every dataset, by its name in ZFS.
+const OF_DATASETS: [&str; 10] = [
+    "creation",
+    "origin",
+    "mountpoint",
+    "refquota",
+    "refreservation",
+    "usedbydataset",
+    "available",
+    "volsize",
+    "volblocksize",
+    "used",
+];
+
+/// What `zfs.resource` shows besides.
+const OF_RESOURCES: [&str; 2] = ["referenced", "logicalreferenced"];
+
+/// What is read of every snapshot, where it has to be said.
+const OF_SNAPSHOTS: [&str; 8] = [
+    "creation",
+    "createtxg",
+    "guid",
+    "referenced",
+    "logicalreferenced",
+    "volsize",
+    "clones",
+    "defer_destroy",
+];
+
+/// What a question wants to know.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    /// Datasets by their names, with those above that say what is inherited, and the pools.
+    datasets: BTreeSet<DatasetName>,
+    /// Datasets that are asked for, not only for what is inherited from them.
+    asked: BTreeSet<DatasetName>,
+    /// Datasets with what is on and below them.
+    families: BTreeSet<DatasetName>,
+    snapshots: BTreeSet<SnapshotRef>,
+    named: Vec<(Vec<DatasetName>, SnapshotLeaf)>,
+    native: Vec<String>,
+}
+
+// === impl Wanted ===
+
+impl Wanted {
+    /// What these queries want to know; those that `is_now` leaves out are only prepared: what is above
+    /// their datasets is read.
+    pub(super) fn of(
+        queries: &[Query],
+        properties: &[PropertyName],
+        is_now: impl Fn(&Query) -> bool,
+    ) -> Self {
+        let mut wanted = Self::only(queries, properties, is_now);
+        for name in queries.iter().filter_map(dataset_of) {
+            wanted.datasets.extend(name.parent());
+            wanted.datasets.extend(DatasetName::parse(name.pool()).ok());
+        }
+        wanted
+    }
+
+    /// The same without what is above.
+    pub(super) fn only(
+        queries: &[Query],
+        properties: &[PropertyName],
+        is_now: impl Fn(&Query) -> bool,
+    ) -> Self {
+        let native = properties.iter().filter(|name| !name.is_user());
+        let mut wanted = Self {
+            native: native.map(|name| name.as_str().to_owned()).collect(),
+            ..Self::default()
+        };
+        for query in queries.iter().filter(|query| is_now(query)) {
+            match query {
+                Query::Dataset(name) => wanted.ask(name),
+                Query::Family(name) => {
+                    wanted.ask(name);
+                    wanted.families.insert(name.clone());
+                }
+                Query::Snapshot(name) => {
+                    wanted.datasets.insert(name.dataset.clone());
+                    wanted.snapshots.insert(name.clone());
+                }
+                Query::Named { within, leaf, .. } => {
+                    wanted.named.push((within.clone(), leaf.clone()));
+                }
+                Query::Nearest(name) => wanted.datasets.extend(name.with_ancestors()),
+                Query::System => {}
+            }
+        }
+        wanted
+    }
+
+    fn ask(&mut self, name: &DatasetName) {
+        self.asked.insert(name.clone());
+        self.datasets.insert(name.clone());
+    }
+}
+
+/// The dataset that a query is about.
+fn dataset_of(query: &Query) -> Option<&DatasetName> {
+    match query {
+        Query::Dataset(name) | Query::Family(name) | Query::Nearest(name) => Some(name),
+        Query::Snapshot(name) => Some(&name.dataset),
+        Query::Named { .. } | Query::System => None,
+    }
+}
+
+fn missing<T: Default>(outcome: Result<T, ApiError>) -> Result<T, ApiError> {
+    match outcome {
+        Err(error) if error.kind() == ApiKind::NotFound => Ok(T::default()),
+        outcome => outcome,
+    }
+}
+
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+impl Nas {
+    /// Reads what is wanted: in one exchange, and a second one for what depends on the first.
+    pub(super) async fn picture(
+        &self,
+        call: &Call,
+        dialect: &Dialect,
+        wanted: &Wanted,
+    ) -> Result<Picture, Error> {
+        let doing = || match wanted.asked.first() {
+            Some(name) => format!("look at {name}"),
+            None => "look at the pool".to_owned(),
+        };
+        let said = |error: ApiError| understood(doing(), &error);
+        let (datasets, children, snapshots, named) = tokio::try_join!(
+            self.datasets(call, dialect, wanted),
+            self.children(call, dialect, wanted),
+            self.snapshots(call, dialect, wanted),
+            self.named(call, wanted),
+        )
+        .map_err(said)?;
+        let mut picture = Picture {
+            by_resource: dialect.has_resource_query(),
+            ..Picture::default()
+        };
+        for dataset in datasets.into_iter().chain(children) {
+            picture.add(dataset);
+        }
+        picture.named = named;
+        picture.snapshots = snapshots
+            .into_iter()
+            .map(|snapshot| (snapshot.id.clone(), snapshot))
+            .collect();
+        let (clones, copies) = tokio::try_join!(
+            self.clones(call, dialect, wanted, &picture),
+            self.copies(call, wanted, &picture),
+        )
+        .map_err(said)?;
+        clones
+            .into_iter()
+            .for_each(|clone| picture.add_clone(clone));
+        picture.copying = copies;
+        Ok(picture)
+    }
+
+    fn names_of_datasets(dialect: &Dialect, wanted: &Wanted) -> Vec<String> {
+        let mut names = owned(&OF_DATASETS);
+        if dialect.has_resource_query() {
+            names.extend(owned(&OF_RESOURCES));
+        }
+        let more = wanted.native.iter().map(|name| zfs_name(name).to_owned());
+        names.extend(more);
+        names
+    }
+
+    async fn datasets(
+        &self,
+        call: &Call,
+        dialect: &Dialect,
+        wanted: &Wanted,
+    ) -> Result<Vec<Dataset>, ApiError> {
+        if wanted.datasets.is_empty() {
+            return Ok(Vec::new());
+        }
+        let properties = Self::names_of_datasets(dialect, wanted);
+        if !dialect.has_resource_query() {
+            let names = wanted.datasets.iter().map(DatasetName::as_str);
+            let query = QueryDatasets {
+                filters: vec![Filter::any_of("id", names)],
+                properties,
+                user_properties: true,
+                snapshots: false,
+            };
+            return self.read(call, &query).await;
+        }
+        // On 25.10 one that is missing would hide the others.
+        let one = |name: &DatasetName| {
+            let query = QueryResources {
+                paths: vec![name.to_string()],
+                properties: properties.clone(),
+                depth: wanted.families.contains(name).then_some(1),
+            };
+            async move { missing(self.read(call, &query).await) }
+        };
+        let found = try_join_all(wanted.datasets.iter().map(one)).await?;
+        Ok(found.into_iter().flatten().map(|found| found.0).collect())
+    }
+
+    /// What lies below families, where that does not come with them, and the clones of their snapshots.
+    async fn children(
+        &self,
+        call: &Call,
+        dialect: &Dialect,
+        wanted: &Wanted,
+    ) -> Result<Vec<Dataset>, ApiError> {
+        if dialect.has_resource_query() || wanted.families.is_empty() {
+            return Ok(Vec::new());
+        }
+        let below = |name: &DatasetName| {
+            [
+                Filter::starts_with("id", &format!("{name}/")),
+                Filter::starts_with("origin.rawvalue", &format!("{name}@")),
+            ]
+        };
+        let query = QueryDatasets {
+            filters: vec![Filter::either(wanted.families.iter().flat_map(below))],
+            properties: owned(&["creation", "origin"]),
+            user_properties: true,
+            snapshots: false,
+        };
+        self.read(call, &query).await
+    }
+
+    async fn snapshots(
+        &self,
+        call: &Call,
+        dialect: &Dialect,
+        wanted: &Wanted,
+    ) -> Result<Vec<Snapshot>, ApiError> {
+        let single = wanted.snapshots.iter();
+        let single = single.filter(|name| !wanted.families.contains(&name.dataset));
+        let single = single.map(|name| (true, name.to_string()));
+        let families = wanted.families.iter().map(|name| (false, name.to_string()));
+        let one = |(is_snapshot, path): (bool, String)| async move {
+            if dialect.has_resource_destroy() {
+                return missing(self.read(call, &of_resource(vec![path])).await);
+            }
+            let query = QuerySnapshots {
+                holds: dialect.has_holds(),
+                ..if is_snapshot {
+                    QuerySnapshots::by_id(&path)
+                } else {
+                    QuerySnapshots::of(&path)
+                }
+            };
+            missing(self.read(call, &query).await)
+        };
+        let found = try_join_all(single.chain(families).map(one)).await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// What is called like a snapshot that is looked for.
+    async fn named(&self, call: &Call, wanted: &Wanted) -> Result<Vec<Object>, ApiError> {
+        let places = wanted.named.iter();
+        let places = places.flat_map(|(within, leaf)| within.iter().map(move |name| (name, leaf)));
+        let one = |(within, leaf): (&DatasetName, &SnapshotLeaf)| {
+            let snapshots = FindSnapshots {
+                name: leaf.as_str().to_owned(),
+                below: within.to_string(),
+            };
+            let datasets = QueryDatasets {
+                filters: vec![
+                    Filter::starts_with("id", &format!("{within}/")),
+                    Filter::ends_with("id", &format!("/{leaf}")),
+                ],
+                ..QueryDatasets::default()
+            };
+            async move {
+                let snapshots = async { missing(self.read(call, &snapshots).await) };
+                let datasets = async { missing(self.read(call, &datasets).await) };
+                tokio::try_join!(snapshots, datasets)
+            }
+        };
+        let found = try_join_all(places.map(one)).await?;
+        let ids = found.into_iter().flat_map(|(snapshots, datasets)| {
+            let snapshots = snapshots.into_iter().map(|snapshot| snapshot.id);
+            snapshots.chain(datasets.into_iter().map(|dataset| dataset.id))
+        });
+        Ok(ids.filter_map(|id| Object::parse(&id).ok()).collect())
+    }
+
+    /// What was cloned of the snapshots of families, and of helpers.
+    async fn clones(
+        &self,
+        call: &Call,
+        dialect: &Dialect,
+        wanted: &Wanted,
+        picture: &Picture,
+    ) -> Result<Vec<Dataset>, ApiError> {
+        let families = wanted.families.iter();
+        let families =
+            families.filter(|name| dialect.has_resource_query() && picture.has_snapshots(name));
+        let families = families.map(|name| format!("{name}@"));
+        let helpers = wanted
+            .snapshots
+            .iter()
+            .filter(|name| id::is_helper(&name.leaf));
+        let helpers = helpers.map(ToString::to_string);
+        let helpers = helpers.filter(|name| picture.snapshots.contains_key(name));
+        let origins: Vec<String> = families.chain(helpers).collect();
+        if origins.is_empty() {
+            return Ok(Vec::new());
+        }
+        let origin = |text: &String| Filter::starts_with("origin.rawvalue", text);
+        let query = QueryDatasets {
+            filters: vec![Filter::either(origins.iter().map(origin))],
+            properties: owned(&["origin"]),
+            ..QueryDatasets::default()
+        };
+        self.read(call, &query).await
+    }
+
+    /// Into which datasets without our mark something is being copied.
+    async fn copies(
+        &self,
+        call: &Call,
+        wanted: &Wanted,
+        picture: &Picture,
+    ) -> Result<BTreeSet<String>, ApiError> {
+        let bare = |name: &&DatasetName| picture.may_be_a_part(name);
+        if !wanted.asked.iter().any(|name| bare(&name)) {
+            return Ok(BTreeSet::new());
+        }
+        let copies = self.read(call, &RunningCopies).await?;
+        Ok(copies
+            .into_iter()
+            .filter_map(|copy| copy.target())
+            .collect())
+    }
+}
+
+/// Reads snapshots through `zfs.resource`.
+pub(super) fn of_resource(paths: Vec<String>) -> QueryResourceSnapshots {
+    QueryResourceSnapshots {
+        paths,
+        properties: owned(&OF_SNAPSHOTS),
+        recursive: false,
+        holds: true,
+    }
+}
+
+/// What is read of datasets in lists.
+pub(super) fn of_datasets(dialect: &Dialect) -> Vec<String> {
+    Nas::names_of_datasets(dialect, &Wanted::default())
+}

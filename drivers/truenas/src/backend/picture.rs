@@ -1,0 +1,290 @@
+//! What was read of the pool, as the algorithm sees it.
+//!
+//! Two things the API does not say are made up for. What tells a dataset from another one of its name is
+//! when it was made, since only some generations show its guid. And whether a property of a user is a
+//! dataset's own is not always said: then it is, unless the dataset above has the same value.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use driver_core::{Error, Kind};
+use driver_zfs::name::{DatasetName, Object, SnapshotRef};
+use driver_zfs::observed::{Dataset, Guid, Query, Snapshot, State, System, VolumeKind};
+use driver_zfs::property::{Origin, Properties, PropertyName, Value};
+
+use super::native::zfs_name;
+use crate::api::dataset::{Dataset as ApiDataset, Source};
+use crate::api::snapshot::Snapshot as ApiSnapshot;
+
+/// What was read.
+#[derive(Debug, Default)]
+pub(super) struct Picture {
+    /// Whether sources of properties of users are not said.
+    pub(super) by_resource: bool,
+    pub(super) datasets: BTreeMap<String, ApiDataset>,
+    pub(super) snapshots: BTreeMap<String, ApiSnapshot>,
+    /// What stands on snapshots: the snapshot and the clone.
+    pub(super) clones: BTreeSet<(String, String)>,
+    /// What was found by the name of a snapshot.
+    pub(super) named: Vec<Object>,
+    /// What is being copied into.
+    pub(super) copying: BTreeSet<String>,
+}
+
+/// FNV-1a.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn odd(what: &str, why: &str) -> Error {
+    Error::new(Kind::Internal, format!("read what TrueNAS says of {what}")).because(why.to_owned())
+}
+
+fn raw(dataset: &ApiDataset, name: &str) -> Option<String> {
+    dataset.properties.get(name).map(|p| p.raw.clone())
+}
+
+// === impl Picture ===
+
+impl Picture {
+    /// Adds a dataset.
+    pub(super) fn add(&mut self, dataset: ApiDataset) {
+        self.add_clone(dataset.clone());
+        // What is known with more properties counts.
+        let known = self.datasets.get(&dataset.id);
+        if known.is_none_or(|known| known.properties.len() <= dataset.properties.len()) {
+            self.datasets.insert(dataset.id.clone(), dataset);
+        }
+    }
+
+    /// Adds what is only known to stand on a snapshot.
+    pub(super) fn add_clone(&mut self, dataset: ApiDataset) {
+        if let Some(origin) = raw(&dataset, "origin").filter(|origin| origin.contains('@')) {
+            self.clones.insert((origin, dataset.id));
+        }
+    }
+
+    /// Lays over what was read later.
+    pub(super) fn lay(&mut self, later: Self) {
+        self.by_resource |= later.by_resource;
+        self.datasets.extend(later.datasets);
+        self.snapshots.extend(later.snapshots);
+        self.clones.extend(later.clones);
+        self.named.extend(later.named);
+        self.copying.extend(later.copying);
+    }
+
+    /// Whether any snapshot of a dataset was read.
+    pub(super) fn has_snapshots(&self, name: &DatasetName) -> bool {
+        let mut all = self.snapshots.values();
+        all.any(|snapshot| snapshot.dataset == name.as_str())
+    }
+
+    /// Whether a dataset that was read bears none of our marks, as a copy does until it is whole.
+    pub(super) fn may_be_a_part(&self, name: &DatasetName) -> bool {
+        let marks = [PropertyName::MANAGED, PropertyName::CONTAINER];
+        let found = self.datasets.get(name.as_str());
+        // What volumes lie in is made once and by anybody.
+        found.is_some_and(|found| {
+            let bare = |mark: &PropertyName| !found.user_properties.contains_key(mark.as_str());
+            marks.iter().all(bare) && !self.has_below(name)
+        })
+    }
+
+    fn has_below(&self, name: &DatasetName) -> bool {
+        let prefix = format!("{name}/");
+        self.datasets.keys().any(|id| id.starts_with(&prefix))
+    }
+
+    /// The state that answers these queries. A dataset that is not there is missing only if its pool is
+    /// there.
+    pub(super) fn state(&self, queries: &[Query]) -> Result<State, Error> {
+        let mut state = State::default();
+        for query in queries {
+            match query {
+                Query::Dataset(name) => self.show(&mut state, name)?,
+                Query::Family(name) => {
+                    self.show(&mut state, name)?;
+                    for id in self.datasets.keys() {
+                        if let Ok(below) = DatasetName::parse(id)
+                            && below.parent().as_ref() == Some(name)
+                        {
+                            self.show(&mut state, &below)?;
+                        }
+                    }
+                    for snapshot in self.snapshots.values() {
+                        if snapshot.dataset == name.as_str() {
+                            state.add_snapshot(self.snapshot(snapshot)?);
+                        }
+                    }
+                }
+                Query::Snapshot(name) => {
+                    self.find_pool(&name.dataset)?;
+                    if let Some(snapshot) = self.snapshots.get(&name.to_string()) {
+                        state.add_snapshot(self.snapshot(snapshot)?);
+                    }
+                }
+                Query::Named { .. } => {}
+                Query::Nearest(name) => {
+                    self.find_pool(name)?;
+                    for name in name.with_ancestors() {
+                        self.show(&mut state, &name)?;
+                    }
+                }
+                Query::System => state.set_system(System {
+                    name: "Linux".to_owned(),
+                    release: "6".to_owned(),
+                }),
+            }
+        }
+        for object in &self.named {
+            state.add_named(object.clone());
+        }
+        Ok(state)
+    }
+
+    fn show(&self, state: &mut State, name: &DatasetName) -> Result<(), Error> {
+        match self.datasets.get(name.as_str()) {
+            Some(dataset) => state.add_dataset(self.dataset(name, dataset)?),
+            None => self.find_pool(name)?,
+        }
+        Ok(())
+    }
+
+    fn find_pool(&self, name: &DatasetName) -> Result<(), Error> {
+        if self.datasets.contains_key(name.as_str()) || self.datasets.contains_key(name.pool()) {
+            return Ok(());
+        }
+        let pool = name.pool();
+        Err(Error::new(Kind::Unreachable, format!("find pool `{pool}`"))
+            .because("TrueNAS shows no such pool")
+            .advise("see whether it is imported, and whether the user may read datasets"))
+    }
+
+    /// A dataset, as the algorithm sees it.
+    pub(super) fn dataset(
+        &self,
+        name: &DatasetName,
+        dataset: &ApiDataset,
+    ) -> Result<Dataset, Error> {
+        let kind = if dataset.is_volume {
+            VolumeKind::Zvol
+        } else {
+            VolumeKind::Filesystem
+        };
+        let creation = dataset.properties.get("creation");
+        let creation = creation.ok_or_else(|| odd(&dataset.id, "it has no time of creation"))?;
+        let seconds = creation.number.unwrap_or_default();
+        let mut properties = Properties::default();
+        let mut put = |name: &str, text: String, origin| {
+            if let Ok(name) = PropertyName::parse(name) {
+                properties.insert(name, Value { text, origin });
+            }
+        };
+        for (name, property) in &dataset.properties {
+            let origin = match property.source {
+                Source::Own => Origin::Own,
+                Source::Inherited => Origin::Inherited,
+                Source::Default => Origin::Default,
+            };
+            put(zfs_name(name), property.raw.clone(), origin);
+        }
+        for (name, text) in &dataset.user_properties {
+            let origin = if self.is_inherited(dataset, name, text) {
+                Origin::Inherited
+            } else {
+                Origin::Own
+            };
+            put(name, text.clone(), origin);
+        }
+        let fact = Origin::Default;
+        put("type", kind.word().to_owned(), fact);
+        put("createtxg", seconds.to_string(), fact);
+        if let Some(mountpoint) = &dataset.mountpoint {
+            put("mountpoint", mountpoint.clone(), fact);
+            if dataset.locked != Some(true) {
+                put("mounted", "yes".to_owned(), fact);
+            }
+        }
+        let number = |name: &str| dataset.properties.get(name).and_then(|p| p.number);
+        if number("referenced").is_none()
+            && let Some(used) = number("usedbydataset")
+        {
+            put("referenced", used.to_string(), fact);
+        }
+        if self.copying.contains(&dataset.id) {
+            put("inconsistent", "1".to_owned(), fact);
+        }
+        Ok(Dataset {
+            name: name.clone(),
+            kind,
+            guid: Guid(hash(&format!("{} {}", creation.raw, dataset.id))),
+            properties,
+        })
+    }
+
+    fn is_inherited(&self, dataset: &ApiDataset, name: &str, text: &str) -> bool {
+        if dataset.inherited.contains(name) {
+            return true;
+        }
+        let parent = dataset.id.rsplit_once('/').map(|(parent, _)| parent);
+        let parent = parent.and_then(|parent| self.datasets.get(parent));
+        let above = parent.and_then(|parent| parent.user_properties.get(name));
+        self.by_resource && above.is_some_and(|above| above == text)
+    }
+
+    /// A snapshot, as the algorithm sees it. A snapshot shows what its dataset has as well: a name is its
+    /// own unless the dataset has the same one.
+    pub(super) fn snapshot(&self, snapshot: &ApiSnapshot) -> Result<Snapshot, Error> {
+        let name = SnapshotRef::parse(&snapshot.id)
+            .map_err(|error| odd(&snapshot.id, &error.to_string()))?;
+        let of = self.datasets.get(&snapshot.dataset);
+        let names = [PropertyName::SNAPSHOT_NAME, PropertyName::SNAPSHOT_SOURCE];
+        let mut properties = Properties::default();
+        let mut put = |name: &str, text: &str, origin| {
+            if let Ok(name) = PropertyName::parse(name) {
+                let text = text.to_owned();
+                properties.insert(name, Value { text, origin });
+            }
+        };
+        for (name, property) in &snapshot.properties {
+            put(name, &property.raw, Origin::Default);
+        }
+        for (key, text) in &snapshot.user_properties {
+            let above = of.and_then(|dataset| dataset.user_properties.get(key));
+            let shown = names.iter().any(|name| name.as_str() == key) && above == Some(text);
+            let origin = if shown {
+                Origin::Inherited
+            } else {
+                Origin::Own
+            };
+            put(key, text, origin);
+        }
+        put("type", "snapshot", Origin::Default);
+        put("createtxg", &snapshot.txg.to_string(), Origin::Default);
+        put(
+            "userrefs",
+            &snapshot.holds.len().to_string(),
+            Origin::Default,
+        );
+        let volume = of.filter(|dataset| dataset.is_volume);
+        if let Some(block) = volume.and_then(|dataset| raw(dataset, "volblocksize")) {
+            put("volblocksize", &block, Origin::Default);
+        }
+        let guid = snapshot.properties.get("guid").and_then(|guid| guid.number);
+        let guid = guid.unwrap_or_else(|| hash(&format!("{} {}", snapshot.txg, snapshot.id)));
+        let clones = self
+            .clones
+            .iter()
+            .filter(|(origin, _)| *origin == snapshot.id);
+        let clones = clones.filter_map(|(_, clone)| DatasetName::parse(clone).ok());
+        Ok(Snapshot {
+            name,
+            guid: Guid(guid),
+            clones: clones.collect(),
+            hidden: Vec::new(),
+            properties,
+        })
+    }
+}

@@ -1,0 +1,114 @@
+//! What was seen of objects since they were last touched here: it saves looking at a guard once more.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use driver_zfs::name::{DatasetName, Object};
+use driver_zfs::observed::{Guid, State};
+use driver_zfs::step::{Guard, Still};
+
+/// So long something counts that was seen.
+const FRESH: Duration = Duration::from_secs(10);
+/// So many objects are remembered.
+const MOST: usize = 4096;
+
+/// What was seen, and when in the order of the plans of this process.
+#[derive(Debug, Default)]
+pub(super) struct Seen(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Counts beginnings and ends of plans.
+    now: u64,
+    /// What was touched last at which count; all others no later than `before`.
+    touched: HashMap<DatasetName, u64>,
+    before: u64,
+    seen: HashMap<Object, Sight>,
+}
+
+#[derive(Debug)]
+struct Sight {
+    guid: Guid,
+    since: u64,
+    at: Instant,
+}
+
+/// Whether a guard holds in what was looked at.
+pub(super) fn holds(state: &State, guard: &Guard) -> bool {
+    let (guid, properties) = match &guard.object {
+        Object::Dataset(name) => match state.dataset(name) {
+            Some(dataset) => (dataset.guid, &dataset.properties),
+            None => return false,
+        },
+        Object::Snapshot(name) => match state.snapshot(name) {
+            Some(snapshot) => (snapshot.guid, &snapshot.properties),
+            None => return false,
+        },
+    };
+    match &guard.still {
+        Still::Itself(expected) => guid == *expected,
+        Still::Has(name, text) => properties.own(name) == text.as_deref(),
+    }
+}
+
+fn dataset_of(object: &Object) -> &DatasetName {
+    match object {
+        Object::Dataset(name) => name,
+        Object::Snapshot(name) => &name.dataset,
+    }
+}
+
+// === impl Seen ===
+
+impl Seen {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The count, for what a look that begins now will see.
+    pub(super) fn now(&self) -> u64 {
+        self.inner().now
+    }
+
+    /// A plan that touches these begins or ends; `None` may touch anything.
+    pub(super) fn touch(&self, datasets: &Option<BTreeSet<DatasetName>>) {
+        let mut inner = self.inner();
+        inner.now += 1;
+        let now = inner.now;
+        match datasets {
+            Some(datasets) if inner.touched.len() + datasets.len() < MOST => {
+                inner
+                    .touched
+                    .extend(datasets.iter().map(|name| (name.clone(), now)));
+            }
+            _ => {
+                inner.touched.clear();
+                inner.seen.clear();
+                inner.before = now;
+            }
+        }
+    }
+
+    /// Notes what a look has seen that began at that count.
+    pub(super) fn note(&self, state: &State, since: u64) {
+        let mut inner = self.inner();
+        if inner.seen.len() > MOST {
+            inner.seen.clear();
+        }
+        let at = Instant::now();
+        for (object, guid) in state.identities() {
+            inner.seen.insert(object, Sight { guid, since, at });
+        }
+    }
+
+    /// Whether an object was seen to be this one, and nothing here has touched it since.
+    pub(super) fn is_still(&self, object: &Object, guid: Guid) -> bool {
+        let inner = self.inner();
+        let touched = inner.touched.get(dataset_of(object));
+        let touched = touched.copied().unwrap_or(inner.before);
+        inner.seen.get(object).is_some_and(|sight| {
+            sight.guid == guid && sight.since >= touched && sight.at.elapsed() < FRESH
+        })
+    }
+}

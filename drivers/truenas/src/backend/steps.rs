@@ -1,0 +1,742 @@
+//! A plan, done: steps in order, those that do not depend on each other at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use driver_core::{Call, Error, Kind};
+use driver_zfs::name::{DatasetName, Object, SnapshotRef};
+use driver_zfs::observed::{Query, State};
+use driver_zfs::property::{Property, PropertyName};
+use driver_zfs::step::{Failed, New, Next, Permission, Plan, Step};
+use futures_util::future::join_all;
+use serde_json::{Map, json};
+
+use super::picture::Picture;
+use super::{Api, native};
+use crate::Dialect;
+use crate::api::dataset::{
+    CreateDataset, CreateKind, Dataset, DeleteDataset, PromoteDataset, UpdateDataset,
+};
+use crate::api::filesystem::{ListDirectory, SetPermissions};
+use crate::api::iscsi::DeleteTarget;
+use crate::api::replication::CopySnapshot;
+use crate::api::snapshot::{
+    CloneSnapshot, CreateSnapshot, DeleteSnapshot, RenameSnapshot, Snapshot, UpdateSnapshot,
+};
+use crate::command::{Answer, Change, Command, Look};
+use crate::error::{Error as ApiError, Kind as ApiKind};
+use crate::failure::failed;
+
+/// What a plan has done so far, and what it was answered.
+pub(super) struct Run<'a> {
+    api: &'a Api,
+    call: &'a Call,
+    dialect: &'a Dialect,
+    /// Whether anything was done.
+    done: bool,
+    datasets: BTreeMap<DatasetName, Dataset>,
+    snapshots: BTreeMap<SnapshotRef, Snapshot>,
+    answers: Vec<(Look, Answer)>,
+    destroyed: BTreeSet<DatasetName>,
+    /// A target that goes together with the next step.
+    target: Option<i64>,
+    /// The dataset that the plan is about, and what it has to remember of the exports that were made: it is
+    /// set with what is set next on it.
+    about: &'a DatasetName,
+    notes: Vec<Property>,
+}
+
+/// The datasets that a plan touches, or on which it touches snapshots; `None` may be any.
+pub(super) fn touched(plan: &Plan<Command>) -> Option<BTreeSet<DatasetName>> {
+    let mut all = BTreeSet::from([plan.lock.clone()]);
+    for step in &plan.steps {
+        match step {
+            Step::Promote(_) => return None,
+            Step::Clone {
+                origin, dataset, ..
+            } => all.extend([origin.dataset.clone(), dataset.clone()]),
+            Step::Copy { to, .. } | Step::GoOn { to, .. } => {
+                all.insert(to.clone());
+            }
+            Step::Create { dataset, .. }
+            | Step::DestroyDataset(dataset)
+            | Step::DestroyEmpty(dataset) => {
+                all.insert(dataset.clone());
+            }
+            Step::Snapshot { snapshot, .. }
+            | Step::Rename { snapshot, .. }
+            | Step::DestroySnapshot(snapshot) => {
+                all.insert(snapshot.dataset.clone());
+            }
+            Step::Set { object, .. } | Step::Inherit { object, .. } => {
+                all.insert(match object {
+                    Object::Dataset(name) => name.clone(),
+                    Object::Snapshot(name) => name.dataset.clone(),
+                });
+            }
+            Step::Mount(_) | Step::Permit { .. } | Step::Settle(_) | Step::Export(_) => {}
+        }
+    }
+    Some(all)
+}
+
+/// Whether the answer to a query may be another one after a plan.
+pub(super) fn touches(plan: &Plan<Command>, query: &Query) -> bool {
+    let changes = |step: &Step<Command>| match step {
+        Step::Mount(_) | Step::Permit { .. } | Step::Settle(_) | Step::Export(_) => false,
+        Step::Promote(_) => true,
+        Step::Snapshot { snapshot, .. }
+        | Step::Rename { snapshot, .. }
+        | Step::DestroySnapshot(snapshot) => match query {
+            Query::Family(name) => *name == snapshot.dataset,
+            Query::Snapshot(name) => name.dataset == snapshot.dataset,
+            Query::Named { .. } => true,
+            Query::Dataset(_) | Query::Nearest(_) | Query::System => false,
+        },
+        Step::Create { dataset, .. }
+        | Step::Clone { dataset, .. }
+        | Step::Copy { to: dataset, .. }
+        | Step::GoOn { to: dataset, .. }
+        | Step::DestroyDataset(dataset)
+        | Step::DestroyEmpty(dataset)
+        | Step::Set {
+            object: Object::Dataset(dataset),
+            ..
+        }
+        | Step::Inherit {
+            object: Object::Dataset(dataset),
+            ..
+        } => match query {
+            Query::Dataset(name) | Query::Family(name) => {
+                name == dataset || dataset.below(name).is_some()
+            }
+            Query::Snapshot(name) => name.dataset == *dataset,
+            Query::Named { .. } | Query::Nearest(_) => true,
+            Query::System => false,
+        },
+        Step::Set { object, .. } | Step::Inherit { object, .. } => match (object, query) {
+            (Object::Snapshot(set), Query::Snapshot(name)) => set == name,
+            (Object::Snapshot(set), Query::Family(name)) => set.dataset == *name,
+            _ => false,
+        },
+    };
+    plan.steps.iter().any(changes)
+}
+
+/// Whether a plan changes exports.
+pub(super) fn exports(plan: &Plan<Command>) -> bool {
+    let mut steps = plan.steps.iter();
+    steps.any(|step| matches!(step, Step::Export(_)))
+}
+
+type Done = Result<(), Failed>;
+
+fn tell(doing: impl Into<String>, kind: Kind, why: impl Into<String>) -> Failed {
+    Failed {
+        next: Next::Tell,
+        error: Error::new(kind, doing).because(why.into()),
+    }
+}
+
+/// Whether something waits for nothing that another such step does.
+fn is_beside(step: &Step<Command>) -> bool {
+    match step {
+        Step::Mount(_) | Step::Permit { .. } | Step::Settle(_) => true,
+        Step::Export(Command::Change(change)) => change.makes(),
+        Step::DestroySnapshot(_) => true,
+        _ => false,
+    }
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        api: &'a Api,
+        call: &'a Call,
+        dialect: &'a Dialect,
+        about: &'a DatasetName,
+    ) -> Self {
+        Self {
+            about,
+            notes: Vec::new(),
+            api,
+            call,
+            dialect,
+            done: false,
+            datasets: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
+            answers: Vec::new(),
+            destroyed: BTreeSet::new(),
+            target: None,
+        }
+    }
+
+    fn failed(&self, doing: impl Into<String>, error: &ApiError) -> Failed {
+        failed(doing, error, !self.done)
+    }
+
+    /// Does all of them, and none after one that failed.
+    pub(super) async fn all(&mut self, steps: &[Step<Command>]) -> Done {
+        let mut rest = steps;
+        while let Some(first) = rest.first() {
+            self.call
+                .check(&first.to_string())
+                .map_err(|error| Failed {
+                    next: Next::Tell,
+                    error,
+                })?;
+            let beside = rest.iter().take_while(|step| is_beside(step)).count();
+            let taken = match first {
+                _ if beside > 0 => {
+                    self.beside(&rest[..beside]).await?;
+                    beside
+                }
+                Step::Set { object, .. } | Step::Inherit { object, .. } => {
+                    let same = |step: &&Step<Command>| match step {
+                        Step::Set { object: other, .. } | Step::Inherit { object: other, .. } => {
+                            other == object
+                        }
+                        _ => false,
+                    };
+                    let same = rest.iter().take_while(same).count();
+                    self.set(object, &rest[..same]).await?;
+                    same
+                }
+                step => {
+                    self.one(step).await?;
+                    1
+                }
+            };
+            self.done = true;
+            rest = &rest[taken..];
+        }
+        self.remove_target().await
+    }
+
+    async fn one(&mut self, step: &Step<Command>) -> Done {
+        let doing = step.to_string();
+        match step {
+            Step::Create {
+                dataset,
+                new,
+                properties,
+            } => self.create(&doing, dataset, new, properties).await,
+            Step::Snapshot {
+                snapshot,
+                properties,
+            } => self.snapshot(&doing, snapshot, properties).await,
+            Step::Clone {
+                origin,
+                dataset,
+                properties,
+            } => self.clone_of(&doing, origin, dataset, properties).await,
+            Step::Copy {
+                from,
+                to,
+                properties,
+            } => self.copy(&doing, from, to, properties).await,
+            Step::GoOn { .. } => Err(tell(
+                doing,
+                Kind::Internal,
+                "TrueNAS says of no copy that it can go on",
+            )),
+            Step::Rename { snapshot, to } => {
+                // Without it, what is moved by a promotion keeps its name.
+                if !self.dialect.has_snapshot_rename() {
+                    return Ok(());
+                }
+                let rename = RenameSnapshot {
+                    id: snapshot.to_string(),
+                    name: to.as_str().to_owned(),
+                };
+                let renamed = self.api.nas.write(self.call, &rename).await;
+                renamed.map(drop).map_err(|e| self.failed(doing, &e))
+            }
+            Step::Promote(name) => {
+                let promote = PromoteDataset {
+                    id: name.to_string(),
+                };
+                let promoted = self.api.nas.write(self.call, &promote).await;
+                promoted.map(drop).map_err(|e| self.failed(doing, &e))
+            }
+            Step::DestroyDataset(name) => {
+                let (destroyed, removed) = tokio::join!(self.destroy(name), self.without_target());
+                removed?;
+                self.target = None;
+                destroyed.map_err(|e| self.failed(doing, &e))?;
+                self.destroyed.insert(name.clone());
+                Ok(())
+            }
+            Step::DestroyEmpty(name) => self.destroy_empty(&doing, name).await,
+            Step::Export(Command::Change(change)) => self.change(change).await,
+            Step::Export(Command::Look(_))
+            | Step::Set { .. }
+            | Step::Inherit { .. }
+            | Step::DestroySnapshot(_)
+            | Step::Mount(_)
+            | Step::Permit { .. }
+            | Step::Settle(_) => Ok(()),
+        }
+    }
+
+    /// Steps that do not wait for each other. All of them end before the first failure is told.
+    async fn beside(&mut self, steps: &[Step<Command>]) -> Done {
+        let permissions: Vec<_> = steps
+            .iter()
+            .filter_map(|step| match step {
+                Step::Permit { path, permission } => Some((path.as_str(), permission)),
+                _ => None,
+            })
+            .collect();
+        let changes = steps.iter().filter_map(|step| match step {
+            Step::Export(Command::Change(change)) => Some(change),
+            _ => None,
+        });
+        let snapshots = steps.iter().filter_map(|step| match step {
+            Step::DestroySnapshot(snapshot) => Some(snapshot),
+            _ => None,
+        });
+        let (permitted, made, destroyed) = tokio::join!(
+            self.permit(&permissions),
+            join_all(changes.map(|change| self.make(change))),
+            join_all(snapshots.map(|snapshot| self.destroy_snapshot(snapshot))),
+        );
+        permitted?;
+        for made in made {
+            if let Some((look, answer)) = made? {
+                self.notes.extend(answer.notes());
+                self.answers.push((look, answer));
+            }
+        }
+        destroyed.into_iter().collect()
+    }
+
+    async fn create(
+        &mut self,
+        doing: &str,
+        name: &DatasetName,
+        new: &New,
+        properties: &[Property],
+    ) -> Done {
+        let mut spelled = native::spelled(properties)
+            .map_err(|error| tell(doing, Kind::Invalid, error.to_string()))?;
+        let kind = match new {
+            New::Filesystem => {
+                let given = spelled.native.remove("share_type");
+                let given = given.and_then(|given| given.as_str().map(str::to_owned));
+                let is_volume = spelled
+                    .user
+                    .contains_key(PropertyName::VOLUME_NAME.as_str());
+                let own = self.api.share_type.filter(|_| is_volume);
+                let share_type = given.or(own.map(str::to_owned));
+                CreateKind::Filesystem {
+                    share_type: Some(share_type.unwrap_or_else(|| "GENERIC".to_owned())),
+                }
+            }
+            New::Zvol { size, block } => {
+                let sparse = spelled.native.get("refreservation") == Some(&json!(0));
+                CreateKind::Volume {
+                    size: *size,
+                    block_size: block.map(native::short),
+                    sparse,
+                    // What nothing is kept free for may be larger than what is free.
+                    force_size: sparse,
+                }
+            }
+        };
+        let create = CreateDataset {
+            name: name.to_string(),
+            kind,
+            create_ancestors: true,
+            properties: spelled.native,
+            user_properties: spelled.user.clone(),
+        };
+        let made = self.api.nas.write(self.call, &create).await;
+        let made = made.map_err(|error| self.failed(doing, &error))?;
+        self.done = true;
+        self.keep(doing, name, made, spelled.user).await
+    }
+
+    /// Sees to it that a dataset that was made has the properties that it was made with: some generations
+    /// drop them.
+    async fn keep(
+        &mut self,
+        doing: &str,
+        name: &DatasetName,
+        made: Dataset,
+        wanted: BTreeMap<String, String>,
+    ) -> Done {
+        let has =
+            |(key, value): &(&String, &String)| made.user_properties.get(*key) == Some(*value);
+        if wanted.iter().all(|property| has(&property)) {
+            self.datasets.insert(name.clone(), made);
+            return Ok(());
+        }
+        let update = UpdateDataset {
+            id: name.to_string(),
+            properties: Map::new(),
+            user_properties: wanted
+                .iter()
+                .map(|(key, value)| (key.clone(), Some(value.clone())))
+                .collect(),
+        };
+        let kept = self.api.nas.write(self.call, &update).await;
+        let kept = kept.map_err(|error| self.failed(doing, &error))?;
+        let has = |(key, value): (&String, &String)| kept.user_properties.get(key) == Some(value);
+        if !wanted.iter().all(has) {
+            return Err(tell(
+                doing,
+                Kind::Internal,
+                "TrueNAS does not keep its properties of users",
+            ));
+        }
+        self.datasets.insert(name.clone(), kept);
+        Ok(())
+    }
+
+    async fn snapshot(
+        &mut self,
+        doing: &str,
+        snapshot: &SnapshotRef,
+        properties: &[Property],
+    ) -> Done {
+        let spelled = native::spelled(properties)
+            .map_err(|error| tell(doing, Kind::Invalid, error.to_string()))?;
+        if let Some(name) = spelled.native.keys().next() {
+            let why = format!("a snapshot has no property `{name}` to set");
+            return Err(tell(doing, Kind::Invalid, why));
+        }
+        let create = CreateSnapshot {
+            dataset: snapshot.dataset.to_string(),
+            name: snapshot.leaf.as_str().to_owned(),
+            user_properties: spelled.user.clone(),
+            ..CreateSnapshot::default()
+        };
+        let made = self.api.nas.write(self.call, &create).await;
+        let mut made = made.map_err(|error| self.failed(doing, &error))?;
+        if self.dialect.has_resource_destroy() {
+            // They are not in its answer.
+            made.user_properties = spelled.user;
+        }
+        let whole = made.properties.contains_key("creation");
+        if whole {
+            self.snapshots.insert(snapshot.clone(), made);
+        }
+        Ok(())
+    }
+
+    async fn clone_of(
+        &mut self,
+        doing: &str,
+        origin: &SnapshotRef,
+        name: &DatasetName,
+        properties: &[Property],
+    ) -> Done {
+        let fit = properties.iter().filter(|property| {
+            let name = &property.name;
+            let of_api = *name == PropertyName::CANMOUNT || name.as_str() == "share_type";
+            !name.is_for_new_only() && !of_api
+        });
+        // ZFS itself takes them, so they are as it spells them.
+        let raw = |property: &Property| {
+            let name = native::zfs_name(property.name.as_str()).to_owned();
+            let text = property.value.to_string();
+            let word = !property.name.is_user() && name != "acltype";
+            (name, if word { text.to_lowercase() } else { text })
+        };
+        let clone = CloneSnapshot {
+            snapshot: origin.to_string(),
+            dataset: name.to_string(),
+            properties: fit.map(raw).collect(),
+        };
+        let made = self.api.nas.write(self.call, &clone).await;
+        made.map(drop).map_err(|error| self.failed(doing, &error))
+    }
+
+    /// Copies on the NAS. What it is to have is set when it is whole: until then its missing marks say
+    /// that it is none.
+    async fn copy(
+        &mut self,
+        doing: &str,
+        from: &SnapshotRef,
+        to: &DatasetName,
+        properties: &[Property],
+    ) -> Done {
+        let fit = properties.iter();
+        let fit = fit.filter(|property| !property.name.is_for_new_only());
+        let spelled =
+            native::spelled(fit).map_err(|error| tell(doing, Kind::Invalid, error.to_string()))?;
+        let copy = CopySnapshot {
+            source: from.dataset.to_string(),
+            snapshot: from.leaf.as_str().to_owned(),
+            target: to.to_string(),
+            properties: false,
+            only_from_scratch: true,
+        };
+        let copied = self.api.nas.run(self.call, &copy).await;
+        copied.map_err(|error| self.failed(doing, &error))?;
+        self.done = true;
+        let update = UpdateDataset {
+            id: to.to_string(),
+            properties: spelled.native,
+            user_properties: spelled
+                .user
+                .into_iter()
+                .map(|(key, value)| (key, Some(value)))
+                .collect(),
+        };
+        let set = self.api.nas.write(self.call, &update).await;
+        set.map(drop).map_err(|error| self.failed(doing, &error))
+    }
+
+    /// Properties of one object, set and inherited in one call.
+    async fn set(&mut self, object: &Object, steps: &[Step<Command>]) -> Done {
+        let doing = format!("set properties of {object}");
+        let properties = steps.iter().flat_map(|step| match step {
+            Step::Set { properties, .. } => properties.as_slice(),
+            _ => &[],
+        });
+        let mut all: Vec<Property> = properties.cloned().collect();
+        if let Object::Dataset(name) = object {
+            if name == self.about {
+                all.append(&mut self.notes);
+            }
+            self.with_room(&doing, name, &mut all).await?;
+        }
+        let mut spelled = native::spelled(&all)
+            .map_err(|error| tell(&doing, Kind::Invalid, error.to_string()))?;
+        let mut user: BTreeMap<_, _> = spelled
+            .user
+            .into_iter()
+            .map(|(key, value)| (key, Some(value)))
+            .collect();
+        for step in steps {
+            if let Step::Inherit { property, .. } = step {
+                if property.is_user() {
+                    user.insert(property.as_str().to_owned(), None);
+                } else {
+                    let name = native::api_name(property.as_str()).to_owned();
+                    spelled.native.insert(name, json!("INHERIT"));
+                }
+            }
+        }
+        match object {
+            Object::Dataset(name) => {
+                if spelled.native.contains_key("volsize") {
+                    spelled.native.insert("force_size".to_owned(), json!(true));
+                }
+                let update = UpdateDataset {
+                    id: name.to_string(),
+                    properties: spelled.native,
+                    user_properties: user,
+                };
+                let set = self.api.nas.write(self.call, &update).await;
+                let set = set.map_err(|error| self.failed(doing, &error))?;
+                self.datasets.insert(name.clone(), set);
+            }
+            Object::Snapshot(name) if !self.dialect.has_resource_destroy() => {
+                let update = UpdateSnapshot {
+                    id: name.to_string(),
+                    user_properties: user,
+                };
+                let set = self.api.nas.write(self.call, &update).await;
+                set.map_err(|error| self.failed(doing, &error))?;
+            }
+            // It cannot be changed any more, and is whole by itself.
+            Object::Snapshot(_) => {}
+        }
+        Ok(())
+    }
+
+    /// What is kept free for a zvol is its size: the API has no word for that.
+    async fn with_room(
+        &self,
+        doing: &str,
+        name: &DatasetName,
+        properties: &mut [Property],
+    ) -> Done {
+        let auto = |property: &&mut Property| {
+            property.name == PropertyName::REFRESERVATION && property.value.as_str() == "auto"
+        };
+        let size = properties
+            .iter()
+            .find(|property| property.name == PropertyName::VOLSIZE)
+            .map(|property| property.value.clone());
+        let Some(property) = properties.iter_mut().find(auto) else {
+            return Ok(());
+        };
+        if let Some(size) = size {
+            property.value = size;
+            return Ok(());
+        }
+        let query = crate::api::dataset::QueryDatasets {
+            properties: vec!["volsize".to_owned()],
+            ..crate::api::dataset::QueryDatasets::by_id(name.as_str())
+        };
+        let found = self.api.nas.read(self.call, &query).await;
+        let found = found.map_err(|error| self.failed(doing, &error))?;
+        let size = found.first().and_then(|found| found.number("volsize"));
+        property.value = size.unwrap_or_default().into();
+        Ok(())
+    }
+
+    async fn permit(&self, permissions: &[(&str, &Permission)]) -> Done {
+        let Some((path, _)) = permissions.first() else {
+            return Ok(());
+        };
+        let doing = format!("set permissions of {path}");
+        let mut set = SetPermissions {
+            path: (*path).to_owned(),
+            ..SetPermissions::default()
+        };
+        for (_, permission) in permissions {
+            match permission {
+                Permission::Mode(mode) => {
+                    set.mode = Some(format!("{mode:03o}"));
+                    set.strip_acl = true;
+                }
+                Permission::Owner(owner) => {
+                    let (user, group) = owner.split_once(':').unwrap_or((owner, ""));
+                    let number = |text: &str| match text {
+                        "" => Ok(None),
+                        text => text.parse().map(Some),
+                    };
+                    let odd = || tell(&doing, Kind::Invalid, "the owner is no number");
+                    set.uid = number(user).map_err(|_| odd())?;
+                    set.gid = number(group).map_err(|_| odd())?;
+                }
+                Permission::Acl(_) => {}
+            }
+        }
+        if set.mode.is_none() && set.uid.is_none() && set.gid.is_none() {
+            return Ok(());
+        }
+        let permitted = self.api.nas.run(self.call, &set).await;
+        permitted.map_err(|error| self.failed(doing, &error))
+    }
+
+    async fn destroy_snapshot(&self, snapshot: &SnapshotRef) -> Done {
+        let delete = DeleteSnapshot {
+            id: snapshot.to_string(),
+            defer: true,
+        };
+        match self.api.nas.write(self.call, &delete).await {
+            Err(error) if error.kind() != ApiKind::NotFound => {
+                Err(self.failed(format!("destroy {snapshot}"), &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn destroy(&self, name: &DatasetName) -> Result<(), ApiError> {
+        let delete = DeleteDataset {
+            id: name.to_string(),
+            recursive: false,
+            force: true,
+        };
+        match self.api.nas.write(self.call, &delete).await {
+            Err(error) if error.kind() != ApiKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Destroys a filesystem without files in it; leaves any other one.
+    async fn destroy_empty(&mut self, doing: &str, name: &DatasetName) -> Done {
+        let list = ListDirectory {
+            path: format!("/mnt/{name}"),
+            limit: 1,
+        };
+        match self.api.nas.read(self.call, &list).await {
+            Ok(files) if files.is_empty() => {}
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == ApiKind::NotFound => {}
+            // Who may not look into it leaves it.
+            Err(error) if matches!(error.kind(), ApiKind::Unsupported | ApiKind::Denied) => {
+                return Ok(());
+            }
+            Err(error) => return Err(self.failed(doing, &error)),
+        }
+        match self.destroy(name).await {
+            Err(error) if error.kind() == ApiKind::Dependents => Ok(()),
+            outcome => outcome.map_err(|error| self.failed(doing, &error)),
+        }
+    }
+
+    /// A change that makes something, and what a look at it would see now.
+    async fn make(&self, change: &Change) -> Result<Option<(Look, Answer)>, Failed> {
+        let made = self.api.nas.make(self.call, change).await;
+        made.map_err(|error| self.failed(change.doing(), &error))
+    }
+
+    /// A change that removes something.
+    async fn change(&mut self, change: &Change) -> Done {
+        self.remove_target().await?;
+        let removed = self.api.nas.remove(self.call, change).await;
+        self.target = removed.map_err(|error| self.failed(change.doing(), &error))?;
+        Ok(())
+    }
+
+    async fn without_target(&self) -> Done {
+        let Some(id) = self.target else { return Ok(()) };
+        let delete = DeleteTarget { id, force: false };
+        match self.api.nas.write(self.call, &delete).await {
+            Err(error) if error.kind() != ApiKind::NotFound => {
+                Err(self.failed(format!("remove iSCSI target {id}"), &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn remove_target(&mut self) -> Done {
+        self.without_target().await?;
+        self.target = None;
+        Ok(())
+    }
+
+    /// Whether what was answered is the answer to a query.
+    pub(super) fn knows(&self, query: &Query) -> bool {
+        match query {
+            Query::Dataset(name) => self.datasets.contains_key(name),
+            Query::Snapshot(name) => self.snapshots.contains_key(name),
+            _ => false,
+        }
+    }
+
+    /// What was answered to a look that is asked for after the plan.
+    pub(super) fn answer(&self, command: &Command) -> Option<Answer> {
+        let Command::Look(look) = command else {
+            return None;
+        };
+        let found = self.answers.iter().rev().find(|(known, _)| known == look);
+        found.map(|(_, answer)| answer.clone())
+    }
+
+    /// Adds what was answered.
+    pub(super) fn tell(&self, picture: &mut Picture) {
+        for dataset in self.datasets.values() {
+            let known = picture.datasets.get(&dataset.id).is_some();
+            if !known {
+                picture.add(dataset.clone());
+            }
+        }
+        for (name, snapshot) in &self.snapshots {
+            let name = name.to_string();
+            picture
+                .snapshots
+                .entry(name)
+                .or_insert_with(|| snapshot.clone());
+        }
+    }
+
+    /// Whether what was destroyed is gone: the betas of 26 say so also where it is in use, and stays.
+    pub(super) fn is_gone(&self, pool: &State) -> Done {
+        let stays = |name: &&DatasetName| pool.dataset(name).is_some();
+        match self.destroyed.iter().find(stays) {
+            None => Ok(()),
+            Some(name) => Err(Failed {
+                next: Next::Wait,
+                error: Error::new(Kind::Busy, format!("destroy {name}"))
+                    .because("TrueNAS says that it is done, and it is still there: it is in use")
+                    .with_effect(driver_core::Effect::Possible),
+            }),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What exports ask of the NAS, and what it answers.
+
+use csi_types::Attachment;
+use driver_zfs::property::{Property, PropertyName, PropertyValue};
+
+use crate::api::iscsi::{CreateExtent, CreateTarget, Extent, Global, Target, TargetExtent};
+use crate::api::nfs::{CreateNfsShare, NfsShare};
+use crate::api::nvmet::{CreateSubsystem, Namespace, PortLink, Subsystem};
+use crate::api::smb::{CreateSmbShare, SmbShare};
+
+/// What an export asks of the NAS.
+#[derive(Debug, Clone)]
+pub(crate) enum Command {
+    /// Looks, and changes nothing.
+    Look(Look),
+    /// Changes something.
+    Change(Change),
+}
+
+/// A look at the exports of one volume: found by what they point at, and by their names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// The NFS shares of a directory.
+    Nfs {
+        /// The directory.
+        path: String,
+    },
+    /// The SMB shares of a directory, and the share of this name.
+    Smb {
+        /// The directory.
+        path: String,
+        /// The name.
+        name: String,
+    },
+    /// The target and the extents of this name, and those of the zvol.
+    Iscsi {
+        /// The name.
+        name: String,
+        /// The zvol, with its pool.
+        zvol: String,
+        /// Whether to look which extent is on which target, too.
+        links: bool,
+    },
+    /// The subsystem of this name with its namespaces and ports, and the namespaces of the zvol.
+    Nvme {
+        /// The name.
+        name: String,
+        /// The zvol, with its pool.
+        zvol: String,
+    },
+}
+
+/// A change of the exports of one volume.
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    /// Makes an NFS share.
+    CreateNfs(CreateNfsShare),
+    /// Removes one.
+    DeleteNfs(i64),
+    /// Makes an SMB share.
+    CreateSmb(CreateSmbShare),
+    /// Removes one.
+    DeleteSmb(i64),
+    /// Makes what is missing of a target with an extent.
+    EnsureIscsi(Box<IscsiWish>),
+    /// Removes extents, and a target that no other extent is on.
+    RemoveIscsi {
+        /// The number of the target, if it is there.
+        target: Option<i64>,
+        /// The numbers of the extents of the zvol.
+        extents: Vec<i64>,
+    },
+    /// Makes what is missing of a subsystem with a namespace.
+    EnsureNvme(Box<NvmeWish>),
+    /// Removes a subsystem with all that is in it.
+    RemoveSubsystem(i64),
+    /// Removes a namespace.
+    RemoveNamespace(i64),
+}
+
+/// A target with one extent as it should be, and what there is of it.
+#[derive(Debug, Clone)]
+pub(crate) struct IscsiWish {
+    /// The zvol, with its pool.
+    pub(crate) zvol: String,
+    /// The target.
+    pub(crate) target: CreateTarget,
+    /// The extent.
+    pub(crate) extent: CreateExtent,
+    /// What was seen.
+    pub(crate) seen: IscsiState,
+}
+
+/// A subsystem with one namespace as it should be, and what there is of it.
+#[derive(Debug, Clone)]
+pub(crate) struct NvmeWish {
+    /// The zvol, with its pool.
+    pub(crate) zvol: String,
+    /// The subsystem.
+    pub(crate) subsystem: CreateSubsystem,
+    /// The number of the namespace, if it is said.
+    pub(crate) nsid: Option<u32>,
+    /// The ports through which it has to be reachable.
+    pub(crate) ports: Vec<i64>,
+    /// What was seen.
+    pub(crate) seen: NvmeState,
+}
+
+/// What the NAS answers to a look.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Answer {
+    /// NFS shares.
+    Nfs(Vec<NfsShare>),
+    /// SMB shares.
+    Smb(Vec<SmbShare>),
+    /// What belongs to a target.
+    Iscsi(IscsiState),
+    /// What belongs to a subsystem.
+    Nvme(NvmeState),
+    /// Something was changed.
+    Done,
+}
+
+/// What there is of a target and its extent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IscsiState {
+    /// The settings of the service.
+    pub(crate) global: Global,
+    /// Targets of the name.
+    pub(crate) targets: Vec<Target>,
+    /// Extents of the name, and those of the zvol.
+    pub(crate) extents: Vec<Extent>,
+    /// Which of them are on which; `None` if that was not looked at.
+    pub(crate) links: Option<Vec<TargetExtent>>,
+}
+
+/// What there is of a subsystem and its namespace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct NvmeState {
+    /// Subsystems of the name.
+    pub(crate) subsystems: Vec<Subsystem>,
+    /// Namespaces of the subsystem, and those of the zvol.
+    pub(crate) namespaces: Vec<Namespace>,
+    /// Through which ports the subsystem is reachable.
+    pub(crate) ports: Vec<PortLink>,
+}
+
+// === impl Change ===
+
+impl Change {
+    /// Whether it makes something, and so may be done while the permissions of the dataset are set.
+    pub(crate) fn makes(&self) -> bool {
+        matches!(
+            self,
+            Self::CreateNfs(_) | Self::CreateSmb(_) | Self::EnsureIscsi(_) | Self::EnsureNvme(_)
+        )
+    }
+
+    /// For errors.
+    pub(crate) fn doing(&self) -> String {
+        match self {
+            Self::CreateNfs(share) => format!("share {} by NFS", share.path),
+            Self::CreateSmb(share) => format!("share {} by SMB", share.path),
+            Self::EnsureIscsi(wish) => format!("export {} by iSCSI", wish.zvol),
+            Self::EnsureNvme(wish) => format!("export {} by NVMe-oF", wish.zvol),
+            Self::DeleteNfs(id) => format!("remove NFS share {id}"),
+            Self::DeleteSmb(id) => format!("remove SMB share {id}"),
+            Self::RemoveIscsi { .. } => "remove an iSCSI target".to_owned(),
+            Self::RemoveSubsystem(id) => format!("remove NVMe-oF subsystem {id}"),
+            Self::RemoveNamespace(id) => format!("remove NVMe-oF namespace {id}"),
+        }
+    }
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// The numbers and the name of what was made, as democratic-csi keeps them.
+    pub(crate) fn notes(&self) -> Vec<Property> {
+        let number = |name: PropertyName, id: i64| {
+            let value = PropertyValue::parse(id.to_string()).ok()?;
+            Some(Property::new(name, value))
+        };
+        let text = |name: PropertyName, text: &str| {
+            let value = PropertyValue::parse(text).ok()?;
+            Some(Property::new(name, value))
+        };
+        let notes = match self {
+            Self::Nfs(shares) => match shares.as_slice() {
+                [share] => vec![number(PropertyName::FREENAS_NFS_SHARE, share.id)],
+                _ => Vec::new(),
+            },
+            Self::Smb(shares) => match shares.as_slice() {
+                [share] => vec![number(PropertyName::FREENAS_SMB_SHARE, share.id)],
+                _ => Vec::new(),
+            },
+            Self::Iscsi(state) => {
+                let links = state.links.as_deref().unwrap_or_default();
+                match (state.targets.as_slice(), state.extents.as_slice(), links) {
+                    ([target], [extent], [link]) => vec![
+                        text(PropertyName::FREENAS_ISCSI_ASSETS, &target.name),
+                        number(PropertyName::FREENAS_ISCSI_TARGET, target.id),
+                        number(PropertyName::FREENAS_ISCSI_EXTENT, extent.id),
+                        number(PropertyName::FREENAS_ISCSI_LINK, link.id),
+                    ],
+                    _ => Vec::new(),
+                }
+            }
+            Self::Nvme(_) | Self::Done => Vec::new(),
+        };
+        notes.into_iter().flatten().collect()
+    }
+}
+
+// === impl Look ===
+
+impl Look {
+    /// For errors.
+    pub(crate) fn doing(&self) -> String {
+        match self {
+            Self::Nfs { path } => format!("look for the NFS share of {path}"),
+            Self::Smb { path, .. } => format!("look for the SMB share of {path}"),
+            Self::Iscsi { zvol, .. } => format!("look for the iSCSI target of {zvol}"),
+            Self::Nvme { zvol, .. } => format!("look for the NVMe-oF subsystem of {zvol}"),
+        }
+    }
+}
+
+/// The share that an attachment names.
+pub(crate) fn share_of(attachment: &Attachment) -> Option<&str> {
+    match attachment {
+        Attachment::Nfs(share) | Attachment::Smb(share) => Some(share.share.as_str()),
+        _ => None,
+    }
+}

@@ -1,0 +1,395 @@
+//! The sections `nfs`, `smb`, `iscsi` and `nvmeof` for TrueNAS, with the keys of democratic-csi.
+//!
+//! compat: "TrueNAS".
+
+use csi_types::attachment::{FieldError, Interface, Listed, Portal, Server};
+use driver_core::config::scalar::unless_falsy;
+use driver_core::config::{ConfigError, Document, Finding, Severity};
+use driver_core::template::Template;
+use driver_zfs::export::ExportNaming;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+use serde_json::Value;
+
+use crate::api::iscsi::{CreateExtent, TargetGroup};
+use crate::api::nfs::NfsOptions;
+use crate::api::nvmet::CreateSubsystem;
+use crate::api::smb::SmbOptions;
+use crate::export::iscsi::IscsiExport;
+use crate::export::nvmeof::NvmeExport;
+use crate::export::share::{NfsExport, SmbExport, SmbNaming};
+use crate::settings::{HttpConnection, Protocol, Settings};
+
+/// The comment that says whose a share is.
+const COMMENT: &str = "omnibus-csi: {{zfs.datasetName}}";
+
+/// Reads the section `httpConnection`.
+pub(crate) fn connection(document: &Document) -> Result<Settings, ConfigError> {
+    document.without_effect(&[(
+        "httpConnection.apiVersion",
+        "which protocol the NAS speaks is found out",
+    )]);
+    let config: HttpConnection = document.section("httpConnection")?;
+    let (key, user) = (config.api_key.is_some(), config.username.is_some());
+    let doubtful = |path: &str, message: &str, advice: &str| {
+        document.add(Finding {
+            severity: Severity::Doubtful,
+            path: format!("httpConnection.{path}"),
+            message: message.to_owned(),
+            advice: Some(advice.to_owned()),
+        });
+    };
+    if key && !user {
+        doubtful(
+            "username",
+            "is missing beside the apiKey",
+            "name the user of the key: TrueNAS from 26 on does not log in without, and 25.04 \
+             and 25.10 only by a method that is going away",
+        );
+    }
+    let settings = config
+        .check()
+        .map_err(|error| ConfigError::at("httpConnection", error.message().to_owned()))?;
+    if settings.endpoint.protocol == Protocol::Http && !settings.endpoint.is_loopback() {
+        doubtful(
+            "protocol",
+            "is http: the password or key crosses the network in clear text",
+            "use https: from 25.04 on, TrueNAS revokes an API key that comes in clear text, and \
+             this driver does not send it",
+        );
+    }
+    Ok(settings)
+}
+
+/// A list that may be absent, null or one value.
+fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let text = |value: Value| match value {
+        Value::String(text) => Ok(text),
+        Value::Number(number) => Ok(number.to_string()),
+        _ => Err(D::Error::custom("expected a text")),
+    };
+    match Value::deserialize(deserializer)? {
+        Value::Null => Ok(Vec::new()),
+        Value::Array(all) => all.into_iter().map(text).collect(),
+        one => text(one).map(|one| if one.is_empty() { vec![] } else { vec![one] }),
+    }
+}
+
+fn server(section: &str, host: &str) -> Result<Server, ConfigError> {
+    Server::parse(host)
+        .map_err(|error| ConfigError::at(format!("{section}.shareHost"), error.to_string()))
+}
+
+fn template(section: &str, text: Option<Template>) -> Result<Template, ConfigError> {
+    match text {
+        Some(template) => Ok(template),
+        None => Template::compile(COMMENT)
+            .map_err(|error| ConfigError::at(section.to_owned(), error.to_string())),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NfsConfig {
+    share_host: String,
+    #[serde(default)]
+    share_alldirs: bool,
+    #[serde(default, deserialize_with = "list")]
+    share_allowed_hosts: Vec<String>,
+    #[serde(default, deserialize_with = "list")]
+    share_allowed_networks: Vec<String>,
+    #[serde(default, deserialize_with = "unless_falsy")]
+    share_maproot_user: Option<String>,
+    #[serde(default, deserialize_with = "unless_falsy")]
+    share_maproot_group: Option<String>,
+    #[serde(default, deserialize_with = "unless_falsy")]
+    share_mapall_user: Option<String>,
+    #[serde(default, deserialize_with = "unless_falsy")]
+    share_mapall_group: Option<String>,
+    #[serde(default, deserialize_with = "unless_falsy")]
+    share_comment_template: Option<Template>,
+}
+
+/// Reads the section `nfs`.
+pub(crate) fn nfs(document: &Document) -> Result<NfsExport, ConfigError> {
+    let config: NfsConfig = document.section("nfs")?;
+    if config.share_maproot_user.is_some() && config.share_mapall_user.is_some() {
+        let problem = "excludes shareMapallUser: TrueNAS takes only one of them";
+        return Err(ConfigError::at("nfs.shareMaprootUser", problem));
+    }
+    Ok(NfsExport {
+        server: server("nfs", &config.share_host)?,
+        options: NfsOptions {
+            comment: String::new(),
+            networks: config.share_allowed_networks,
+            hosts: config.share_allowed_hosts,
+            read_only: false,
+            maproot_user: config.share_maproot_user,
+            maproot_group: config.share_maproot_group,
+            mapall_user: config.share_mapall_user,
+            mapall_group: config.share_mapall_group,
+            security: Vec::new(),
+            enabled: true,
+        },
+        all_dirs: config.share_alldirs,
+        comment: template("nfs.shareCommentTemplate", config.share_comment_template)?,
+    })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SmbConfig {
+    share_host: String,
+    #[serde(default, deserialize_with = "unless_falsy")]
+    name_template: Option<Template>,
+    #[serde(default)]
+    name_prefix: String,
+    #[serde(default)]
+    name_suffix: String,
+    #[serde(default, deserialize_with = "unless_falsy")]
+    share_comment_template: Option<Template>,
+    #[serde(default, deserialize_with = "unless_falsy")]
+    share_auxiliary_configuration_template: Option<Template>,
+    share_home: Option<bool>,
+    share_allowed_hosts: Option<Vec<String>>,
+    share_denied_hosts: Option<Vec<String>>,
+    share_guest_ok: Option<bool>,
+    share_recycle_bin: Option<bool>,
+    share_browsable: Option<bool>,
+    share_access_based_enumeration: Option<bool>,
+    share_time_machine: Option<bool>,
+}
+
+/// Reads the section `smb`.
+pub(crate) fn smb(document: &Document) -> Result<SmbExport, ConfigError> {
+    let old = "no TrueNAS that is supported has it";
+    document.without_effect(&[
+        ("smb.shareDefaultPermissions", old),
+        ("smb.shareGuestOnly", old),
+        ("smb.shareShowHiddenFiles", old),
+        ("smb.shareStorageTask", old),
+    ]);
+    let config: SmbConfig = document.section("smb")?;
+    Ok(SmbExport {
+        server: server("smb", &config.share_host)?,
+        options: SmbOptions {
+            home: config.share_home,
+            hosts_allow: config.share_allowed_hosts,
+            hosts_deny: config.share_denied_hosts,
+            guest_ok: config.share_guest_ok,
+            recycle_bin: config.share_recycle_bin,
+            browsable: config.share_browsable,
+            access_based_enumeration: config.share_access_based_enumeration,
+            time_machine: config.share_time_machine,
+            ..SmbOptions::default()
+        },
+        naming: SmbNaming {
+            template: config.name_template,
+            prefix: config.name_prefix,
+            suffix: config.name_suffix,
+        },
+        auxiliary: config.share_auxiliary_configuration_template,
+        comment: template("smb.shareCommentTemplate", config.share_comment_template)?,
+    })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct IscsiConfig {
+    #[serde(default, deserialize_with = "unless_falsy")]
+    target_portal: Option<String>,
+    #[serde(default, deserialize_with = "list")]
+    target_portals: Vec<String>,
+    #[serde(default, deserialize_with = "unless_falsy")]
+    interface: Option<String>,
+    #[serde(default)]
+    target_groups: Vec<GroupConfig>,
+    #[serde(default, deserialize_with = "unless_falsy")]
+    extent_comment_template: Option<Template>,
+    #[serde(default = "yes")]
+    extent_insecure_tpc: bool,
+    #[serde(default)]
+    extent_xen_compat: bool,
+    #[serde(default = "sector")]
+    extent_blocksize: u32,
+    #[serde(default = "yes")]
+    extent_disable_physical_blocksize: bool,
+    #[serde(default = "ssd")]
+    extent_rpm: String,
+    #[serde(default, deserialize_with = "unless_falsy")]
+    extent_avail_threshold: Option<u64>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn sector() -> u32 {
+    512
+}
+
+fn ssd() -> String {
+    "SSD".to_owned()
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GroupConfig {
+    target_group_portal_group: i64,
+    #[serde(default, deserialize_with = "unless_falsy")]
+    target_group_initiator_group: Option<i64>,
+    #[serde(default, deserialize_with = "unless_falsy")]
+    target_group_auth_type: Option<String>,
+    #[serde(default, deserialize_with = "unless_falsy")]
+    target_group_auth_group: Option<i64>,
+}
+
+impl GroupConfig {
+    fn read(&self, index: usize) -> Result<TargetGroup, ConfigError> {
+        let at = |key: &str, problem: &str| {
+            ConfigError::at(format!("iscsi.targetGroups[{index}].{key}"), problem)
+        };
+        let method = self.target_group_auth_type.as_deref().unwrap_or("None");
+        let method = method.to_uppercase().replace(' ', "_");
+        if !["NONE", "CHAP", "CHAP_MUTUAL"].contains(&method.as_str()) {
+            let problem = "has to be None, CHAP or CHAP Mutual";
+            return Err(at("targetGroupAuthType", problem));
+        }
+        if method != "NONE" && self.target_group_auth_group.is_none() {
+            let problem = "is needed: the tag of the group of credentials on TrueNAS";
+            return Err(at("targetGroupAuthGroup", problem));
+        }
+        Ok(TargetGroup {
+            portal: self.target_group_portal_group,
+            initiator: self.target_group_initiator_group,
+            auth_method: method,
+            auth: self.target_group_auth_group.filter(|tag| *tag > 0),
+        })
+    }
+}
+
+/// Reads the section `iscsi`.
+pub(crate) fn iscsi(document: &Document) -> Result<IscsiExport, ConfigError> {
+    let naming: ExportNaming = document.section("iscsi")?;
+    naming.check("iscsi")?;
+    let config: IscsiConfig = document.section("iscsi")?;
+    let portals = Listed::<Portal>::portals(
+        config.target_portal.as_deref().unwrap_or_default(),
+        config.target_portals.iter().map(String::as_str),
+    );
+    let portals = portals.map_err(|error| match error {
+        FieldError::Empty => ConfigError::at(
+            "iscsi.targetPortal",
+            "is needed: no node could reach a volume",
+        ),
+        error => ConfigError::at("iscsi.targetPortal", error.to_string()),
+    })?;
+    if config.target_groups.is_empty() {
+        let problem = "is needed: the numbers of a portal and of a group of initiators on TrueNAS";
+        return Err(ConfigError::at("iscsi.targetGroups", problem));
+    }
+    let groups = config.target_groups.iter().enumerate();
+    let groups = groups.map(|(index, group)| group.read(index));
+    if ![512, 1024, 2048, 4096].contains(&config.extent_blocksize) {
+        let problem = "has to be 512, 1024, 2048 or 4096";
+        return Err(ConfigError::at("iscsi.extentBlocksize", problem));
+    }
+    let interface = config.interface.as_deref().map(Interface::parse);
+    let interface = interface
+        .transpose()
+        .map_err(|error| ConfigError::at("iscsi.interface", error.to_string()))?;
+    let threshold = config.extent_avail_threshold;
+    Ok(IscsiExport {
+        portals,
+        interface,
+        naming,
+        groups: groups.collect::<Result<_, _>>()?,
+        extent: CreateExtent {
+            name: String::new(),
+            zvol: String::new(),
+            serial: None,
+            comment: String::new(),
+            block_size: config.extent_blocksize,
+            hide_physical_block_size: config.extent_disable_physical_blocksize,
+            insecure_tpc: config.extent_insecure_tpc,
+            xen: config.extent_xen_compat,
+            rpm: if config.extent_rpm.is_empty() {
+                ssd()
+            } else {
+                config.extent_rpm.to_uppercase()
+            },
+            avail_threshold: threshold
+                .filter(|part| (1..100).contains(part))
+                .and_then(|part| u8::try_from(part).ok()),
+            read_only: false,
+        },
+        comment: config.extent_comment_template,
+    })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NvmeConfig {
+    #[serde(default, deserialize_with = "unless_falsy")]
+    transport: Option<String>,
+    #[serde(default, deserialize_with = "list")]
+    transports: Vec<String>,
+    #[serde(default)]
+    ports: Vec<i64>,
+    #[serde(default)]
+    subsystem_template: SubsystemConfig,
+    #[serde(default)]
+    namespace_template: NamespaceConfig,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct SubsystemConfig {
+    #[serde(default, deserialize_with = "unless_falsy")]
+    qid_max: Option<u32>,
+    #[serde(default, deserialize_with = "unless_falsy")]
+    ieee_oui: Option<String>,
+    ana: Option<bool>,
+    pi_enable: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct NamespaceConfig {
+    #[serde(default, deserialize_with = "unless_falsy")]
+    nsid: Option<u32>,
+}
+
+/// Reads the section `nvmeof`.
+pub(crate) fn nvmeof(document: &Document) -> Result<NvmeExport, ConfigError> {
+    let naming: ExportNaming = document.section("nvmeof")?;
+    naming.check("nvmeof")?;
+    let config: NvmeConfig = document.section("nvmeof")?;
+    let transports = Listed::transports(
+        config.transport.as_deref().unwrap_or_default(),
+        config.transports.iter().map(String::as_str),
+    );
+    let transports = transports.map_err(|error| match error {
+        FieldError::Empty => ConfigError::at(
+            "nvmeof.transports",
+            "is needed: no node could reach a volume",
+        ),
+        error => ConfigError::at("nvmeof.transports", error.to_string()),
+    })?;
+    if config.ports.is_empty() {
+        let problem = "is needed: the numbers of the ports on TrueNAS that subsystems are on";
+        return Err(ConfigError::at("nvmeof.ports", problem));
+    }
+    let template = config.subsystem_template;
+    Ok(NvmeExport {
+        transports,
+        naming,
+        ports: config.ports,
+        subsystem: CreateSubsystem {
+            qid_max: template.qid_max,
+            ieee_oui: template.ieee_oui,
+            ana: template.ana,
+            pi_enable: template.pi_enable,
+            ..CreateSubsystem::default()
+        },
+        nsid: config.namespace_template.nsid,
+    })
+}

@@ -1,0 +1,154 @@
+//! The drivers `freenas-…` and `truenas-…`, built from one document: with `api` in the name all goes
+//! through the API, without it datasets are made over SSH.
+
+use std::sync::Arc;
+
+use driver_core::config::{ConfigError, Document};
+use driver_core::{BackendIdentity, Driver};
+use driver_ssh::Ssh;
+use driver_zfs::observed::VolumeKind;
+use driver_zfs::step::Permission;
+use driver_zfs::{Export, Settings, ZfsConfig, ZfsDriver};
+use driver_zfs_cli::{Cli, ZfsTools, ssh};
+
+use crate::backend::{Api, Nas};
+use crate::command::{Answer, Command};
+use crate::composed::Composed;
+use crate::config;
+
+/// The values of `driver:` that are built here.
+pub const KINDS: [&str; 16] = [
+    "freenas-nfs",
+    "freenas-smb",
+    "freenas-iscsi",
+    "freenas-nvmeof",
+    "freenas-api-nfs",
+    "freenas-api-smb",
+    "freenas-api-iscsi",
+    "freenas-api-nvmeof",
+    "truenas-nfs",
+    "truenas-smb",
+    "truenas-iscsi",
+    "truenas-nvmeof",
+    "truenas-api-nfs",
+    "truenas-api-smb",
+    "truenas-api-iscsi",
+    "truenas-api-nvmeof",
+];
+
+/// The smallest quota that TrueNAS sets by its API.
+const SMALLEST: u64 = 1 << 30;
+
+/// Reads a connection and builds its driver. Touches no storage.
+pub fn from_document(document: &Document) -> Result<Arc<dyn Driver>, ConfigError> {
+    let common = document.common()?;
+    let (family, protocol) = common.driver.rsplit_once('-').unwrap_or_default();
+    let api = family.ends_with("-api");
+    match protocol {
+        "nfs" => build(document, api, config::nfs(document)?, "GENERIC"),
+        "smb" => build(document, api, config::smb(document)?, "SMB"),
+        "iscsi" => build(document, api, config::iscsi(document)?, "GENERIC"),
+        "nvmeof" => build(document, api, config::nvmeof(document)?, "GENERIC"),
+        _ => Err(ConfigError::at("driver", "is no driver of TrueNAS")),
+    }
+}
+
+fn build<E>(
+    document: &Document,
+    api: bool,
+    export: E,
+    share_type: &'static str,
+) -> Result<Arc<dyn Driver>, ConfigError>
+where
+    E: Export<Command = Command, Output = Answer> + 'static,
+{
+    if api {
+        over_api(document, export, share_type)
+    } else {
+        over_ssh(document, export)
+    }
+}
+
+/// Datasets and exports through the API.
+fn over_api<E>(
+    document: &Document,
+    export: E,
+    share_type: &'static str,
+) -> Result<Arc<dyn Driver>, ConfigError>
+where
+    E: Export<Command = Command, Output = Answer> + 'static,
+{
+    document.without_effect(&[
+        (
+            "sshConnection",
+            "this driver needs the API alone; the one without `api` in its name uses both",
+        ),
+        ("zfs.cli", "nothing is run on the NAS"),
+        (
+            "zfs.datasetPermissionsAcls",
+            "they are arguments of a program, and nothing is run on the NAS",
+        ),
+    ]);
+    let nas = nas(document)?;
+    let zfs = ZfsConfig::read(document)?;
+    let mut settings = zfs.settings(&document.common()?, export.kind(), None)?;
+    fit_for_api(&mut settings)?;
+    let backend = Api::new(nas.clone(), identity(&settings, &nas)).sharing_by(share_type);
+    Ok(Arc::new(ZfsDriver::new(settings, backend, export)))
+}
+
+/// Datasets over SSH, exports through the API.
+fn over_ssh<E>(document: &Document, export: E) -> Result<Arc<dyn Driver>, ConfigError>
+where
+    E: Export<Command = Command, Output = Answer> + 'static,
+{
+    let host = ssh::settings(document)?.ok_or_else(|| {
+        ConfigError::at("sshConnection", "is needed: datasets are made over SSH")
+            .advise("give it, or use the driver with `api` in its name, which needs the API alone")
+    })?;
+    let nas = nas(document)?;
+    let zfs = ZfsConfig::read(document)?;
+    let settings = zfs.settings(&document.common()?, export.kind(), None)?;
+    let identity = identity(&settings, &nas);
+    let cli = Cli::new(Ssh::new(host), ZfsTools::from_config(&zfs)?, identity);
+    let backend = Composed::new(cli, nas);
+    Ok(Arc::new(ZfsDriver::new(settings, backend, export)))
+}
+
+fn identity(settings: &Settings, nas: &Nas) -> BackendIdentity {
+    settings
+        .layout
+        .identity(&format!("truenas {}", nas.address()))
+}
+
+fn nas(document: &Document) -> Result<Nas, ConfigError> {
+    Nas::new(config::connection(document)?)
+        .map_err(|error| ConfigError::at("httpConnection", error.message().to_owned()))
+}
+
+/// What the API takes of what may be configured.
+fn fit_for_api(settings: &mut Settings) -> Result<(), ConfigError> {
+    let policy = &mut settings.policy;
+    if settings.layout.kind == VolumeKind::Filesystem && (policy.quota || policy.reservation) {
+        policy.smallest = SMALLEST;
+    }
+    let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    let named = |permission: &Permission| match permission {
+        Permission::Owner(owner) => !owner.split(':').all(is_number),
+        _ => false,
+    };
+    if policy.permissions.iter().any(named) {
+        let problem = "and datasetPermissionsGroup have to be numbers: the API takes no names";
+        return Err(ConfigError::at("zfs.datasetPermissionsUser", problem));
+    }
+    let large =
+        |permission: &Permission| matches!(permission, Permission::Mode(bits) if *bits > 0o777);
+    if policy.permissions.iter().any(large) {
+        let problem = "may have three digits: TrueNAS sets no others by its API";
+        return Err(ConfigError::at("zfs.datasetPermissionsMode", problem));
+    }
+    policy
+        .permissions
+        .retain(|permission| !matches!(permission, Permission::Acl(_)));
+    Ok(())
+}

@@ -1,0 +1,424 @@
+//! Zvols as disks of iSCSI targets: one target, one extent, LUN 0, all named after the volume.
+
+use csi_types::Attachment;
+use csi_types::attachment::{FieldError, Interface, Iqn, Iscsi, Listed, Lun, Portal};
+use driver_core::template::Template;
+use driver_core::{AccessRules, Call, Error, Kind};
+use driver_zfs::export::{Act, Export, ExportName, ExportNaming, Subject};
+use driver_zfs::observed::VolumeKind;
+use driver_zfs::property::PropertyName;
+
+use super::{comment, gone, remember, rules_of_disks, unread};
+use crate::api::Filter;
+use crate::api::iscsi::{
+    CreateExtent, CreateTarget, CreateTargetExtent, DeleteExtent, Extent, GetGlobal, QueryExtents,
+    QueryTargetExtents, QueryTargets, Target, TargetExtent, TargetGroup, UpdateTarget,
+};
+use crate::backend::Nas;
+use crate::command::{Answer, Change, Command, IscsiState, IscsiWish, Look};
+use crate::error::Error as ApiError;
+
+/// Exports zvols by iSCSI.
+#[derive(Debug)]
+pub(crate) struct IscsiExport {
+    /// Where nodes find targets.
+    pub(crate) portals: Listed<Portal>,
+    /// Which interface of its own a node should use.
+    pub(crate) interface: Option<Interface>,
+    /// How targets are named.
+    pub(crate) naming: ExportNaming,
+    /// Where targets listen and whom they let in.
+    pub(crate) groups: Vec<TargetGroup>,
+    /// What extents are like, but for their names, zvols and comments.
+    pub(crate) extent: CreateExtent,
+    /// Makes the comment of an extent.
+    pub(crate) comment: Option<Template>,
+}
+
+/// The longest name of an extent.
+const LONGEST: usize = 64;
+/// What the name of a target begins with, unless it is said otherwise on the NAS.
+const BASENAME: &str = "iqn.2005-10.org.freenas.ctl";
+const LUN: i64 = 0;
+
+fn disk(zvol: &str) -> String {
+    format!("zvol/{zvol}")
+}
+
+// === impl IscsiState ===
+
+impl IscsiState {
+    fn target(&self, name: &str) -> Option<&Target> {
+        self.targets.iter().find(|target| target.name == name)
+    }
+
+    fn extent(&self, zvol: &str) -> Option<&Extent> {
+        let disk = disk(zvol);
+        let mut extents = self.extents.iter();
+        extents.find(|extent| extent.disk.as_deref() == Some(&disk))
+    }
+
+    /// What puts the extent on the target.
+    fn link(&self, target: &Target, extent: &Extent) -> Option<&TargetExtent> {
+        let mut links = self.links.iter().flatten();
+        links.find(|link| link.target == target.id && link.extent == extent.id)
+    }
+
+    fn iqn(&self, target: &str) -> String {
+        if ["iqn.", "eui.", "naa."]
+            .iter()
+            .any(|form| target.starts_with(form))
+        {
+            target.to_owned()
+        } else {
+            format!("{}:{target}", self.global.basename)
+        }
+    }
+}
+
+// === impl IscsiExport ===
+
+impl IscsiExport {
+    fn refused(subject: &Subject<'_>, kind: Kind) -> Error {
+        Error::new(kind, format!("export volume `{}` by iSCSI", subject.id))
+    }
+
+    fn wish(
+        &self,
+        subject: &Subject<'_>,
+        name: &ExportName,
+        seen: &IscsiState,
+    ) -> Result<IscsiWish, Error> {
+        let template = self.comment.as_ref();
+        let comment = template.map(|template| comment(template, subject));
+        let comment = comment.transpose()?;
+        Ok(IscsiWish {
+            zvol: subject.dataset.to_string(),
+            target: CreateTarget {
+                name: name.to_string(),
+                groups: self.groups.clone(),
+                queued_commands: None,
+            },
+            extent: CreateExtent {
+                name: name.to_string(),
+                zvol: subject.dataset.to_string(),
+                comment: comment.unwrap_or_default(),
+                ..self.extent.clone()
+            },
+            seen: seen.clone(),
+        })
+    }
+
+    /// Whether a target listens where it should.
+    fn listens(&self, target: &Target) -> bool {
+        let portals = |groups: &[TargetGroup]| {
+            let mut portals: Vec<i64> = groups.iter().map(|group| group.portal).collect();
+            portals.sort_unstable();
+            portals
+        };
+        portals(&target.groups) == portals(&self.groups)
+    }
+
+    fn attach(&self, iqn: &str, lun: &str) -> Result<Attachment, FieldError> {
+        Ok(Attachment::Iscsi(Iscsi {
+            iqn: Iqn::parse(iqn)?,
+            lun: Lun::parse(lun)?,
+            portals: self.portals.clone(),
+            interface: self.interface.clone(),
+            device_id: None,
+        }))
+    }
+}
+
+impl Export for IscsiExport {
+    type Command = Command;
+    type Output = Answer;
+    type Name = ExportName;
+    type Facts = IscsiState;
+
+    fn kind(&self) -> VolumeKind {
+        VolumeKind::Zvol
+    }
+
+    fn access_rules(&self) -> AccessRules {
+        rules_of_disks()
+    }
+
+    fn reads(&self) -> Vec<PropertyName> {
+        vec![
+            PropertyName::FREENAS_ISCSI_TARGET,
+            PropertyName::FREENAS_ISCSI_EXTENT,
+            PropertyName::FREENAS_ISCSI_LINK,
+            PropertyName::FREENAS_ISCSI_ASSETS,
+        ]
+    }
+
+    fn export_name(&self, subject: &Subject<'_>) -> Result<ExportName, Error> {
+        let name = self
+            .naming
+            .name(subject, &PropertyName::FREENAS_ISCSI_ASSETS)?;
+        let refused = |why: String| {
+            Self::refused(subject, Kind::Invalid)
+                .because(why)
+                .advise("see iscsi.nameTemplate, and _private.csi.volume.idHash")
+        };
+        if name.as_str().len() > LONGEST {
+            let why = format!("`{name}` is longer than the {LONGEST} characters of an extent");
+            return Err(refused(why));
+        }
+        if name.as_str().contains('_') {
+            return Err(refused(format!("`{name}` holds `_`, which no target can")));
+        }
+        Ok(name)
+    }
+
+    fn observe(&self, subject: &Subject<'_>, name: &ExportName) -> Vec<Command> {
+        vec![Command::Look(Look::Iscsi {
+            name: name.to_string(),
+            zvol: subject.dataset.to_string(),
+            links: true,
+        })]
+    }
+
+    fn observe_to_remove(&self, subject: &Subject<'_>, name: &ExportName) -> Vec<Command> {
+        vec![Command::Look(Look::Iscsi {
+            name: name.to_string(),
+            zvol: subject.dataset.to_string(),
+            links: false,
+        })]
+    }
+
+    fn facts(
+        &self,
+        _subject: &Subject<'_>,
+        _name: &ExportName,
+        answers: &[Answer],
+    ) -> Result<IscsiState, Error> {
+        match answers {
+            [Answer::Iscsi(state)] => Ok(state.clone()),
+            _ => Err(unread()),
+        }
+    }
+
+    fn ensure(
+        &self,
+        subject: &Subject<'_>,
+        name: &ExportName,
+        facts: &IscsiState,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        let zvol = subject.dataset.as_str();
+        let (target, extent) = (facts.target(name.as_str()), facts.extent(zvol));
+        if extent.is_none()
+            && let Some(other) = facts.extents.iter().find(|e| e.name == name.as_str())
+        {
+            let of = other.disk.as_deref().unwrap_or("a file");
+            let why = format!("extent `{name}` is of {of}");
+            return Err(Self::refused(subject, Kind::Conflict).because(why));
+        }
+        let taken = |target: &&Target| {
+            let mut links = facts.links.iter().flatten();
+            links.any(|link| link.target == target.id && extent.is_none_or(|e| e.id != link.extent))
+        };
+        if target.filter(taken).is_some() {
+            let why = format!("there is another extent on target `{name}`");
+            return Err(Self::refused(subject, Kind::Conflict).because(why));
+        }
+        let make = || {
+            let wish = self.wish(subject, name, facts)?;
+            let change = Change::EnsureIscsi(Box::new(wish));
+            Ok(vec![Act::Do(Command::Change(change))])
+        };
+        let (Some(target), Some(extent)) = (target, extent) else {
+            return make();
+        };
+        let Some(link) = facts.link(target, extent).filter(|_| self.listens(target)) else {
+            return make();
+        };
+        let mut acts = Vec::new();
+        for (property, value) in [
+            (PropertyName::FREENAS_ISCSI_ASSETS, name.to_string()),
+            (PropertyName::FREENAS_ISCSI_TARGET, target.id.to_string()),
+            (PropertyName::FREENAS_ISCSI_EXTENT, extent.id.to_string()),
+            (PropertyName::FREENAS_ISCSI_LINK, link.id.to_string()),
+        ] {
+            acts.extend(remember(subject, &property, &value)?);
+        }
+        Ok(acts)
+    }
+
+    /// An extent is ours by its zvol. A target is by its name, unless another extent is on it: that is seen
+    /// when it is removed.
+    fn remove(
+        &self,
+        subject: &Subject<'_>,
+        name: &ExportName,
+        facts: &IscsiState,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        let disk = disk(subject.dataset.as_str());
+        let ours = facts.extents.iter();
+        let ours = ours.filter(|extent| extent.disk.as_deref() == Some(disk.as_str()));
+        let extents: Vec<i64> = ours.map(|extent| extent.id).collect();
+        let target = facts.target(name.as_str()).map(|target| target.id);
+        if target.is_none() && extents.is_empty() {
+            return Ok(Vec::new());
+        }
+        let change = Change::RemoveIscsi { target, extents };
+        Ok(vec![Act::Do(Command::Change(change))])
+    }
+
+    fn attachment(
+        &self,
+        subject: &Subject<'_>,
+        name: &ExportName,
+        facts: &IscsiState,
+    ) -> Result<Option<Attachment>, Error> {
+        let extent = facts.extent(subject.dataset.as_str());
+        let pair = facts.target(name.as_str()).zip(extent);
+        let link = pair.and_then(|(target, extent)| facts.link(target, extent));
+        // What is made gets this one.
+        let lun = link.and_then(|link| link.lunid).unwrap_or(LUN).to_string();
+        let attachment = self.attach(&facts.iqn(name.as_str()), &lun);
+        attachment
+            .map(Some)
+            .map_err(|error| Self::refused(subject, Kind::Internal).because(error))
+    }
+
+    fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {
+        let name = self.naming.longest(longest)?;
+        let name = name.shortened(|name| (name.as_str().len() <= LONGEST).then(|| name.clone()))?;
+        self.attach(&format!("{BASENAME}:{name}"), "0").ok()
+    }
+}
+
+impl Nas {
+    pub(super) async fn iscsi(
+        &self,
+        call: &Call,
+        name: &str,
+        zvol: &str,
+        links: bool,
+    ) -> Result<Answer, ApiError> {
+        let targets = QueryTargets(vec![Filter::eq("name", name)]);
+        let either = [Filter::eq("name", name), Filter::eq("disk", disk(zvol))];
+        let extents = QueryExtents(vec![Filter::either(either)]);
+        let (global, targets, extents) = tokio::try_join!(
+            self.read(call, &GetGlobal),
+            self.read(call, &targets),
+            self.read(call, &extents),
+        )?;
+        let mut state = IscsiState {
+            global,
+            targets,
+            extents,
+            links: None,
+        };
+        if links {
+            state.links = Some(self.links(call, &state).await?);
+        }
+        Ok(Answer::Iscsi(state))
+    }
+
+    async fn links(&self, call: &Call, state: &IscsiState) -> Result<Vec<TargetExtent>, ApiError> {
+        let targets = state.targets.iter().map(|target| target.id);
+        let targets = targets.map(|id| Filter::eq("target", id));
+        let extents = state.extents.iter().map(|extent| extent.id);
+        let filters: Vec<Filter> = targets
+            .chain(extents.map(|id| Filter::eq("extent", id)))
+            .collect();
+        if filters.is_empty() {
+            return Ok(Vec::new());
+        }
+        let query = QueryTargetExtents(vec![Filter::either(filters)]);
+        self.read(call, &query).await
+    }
+
+    /// Makes what is missing: target and extent at once, then what puts one on the other.
+    pub(super) async fn make_iscsi(
+        &self,
+        call: &Call,
+        wish: &IscsiWish,
+    ) -> Result<(Look, Answer), ApiError> {
+        let seen = &wish.seen;
+        let target = async {
+            match seen.target(&wish.target.name) {
+                None => self.write(call, &wish.target).await,
+                Some(target) if target.groups.len() == wish.target.groups.len() => {
+                    Ok(target.clone())
+                }
+                Some(target) => {
+                    let update = UpdateTarget {
+                        id: target.id,
+                        groups: wish.target.groups.clone(),
+                    };
+                    self.write(call, &update).await
+                }
+            }
+        };
+        let extent = async {
+            match seen.extent(&wish.zvol) {
+                None => self.write(call, &wish.extent).await,
+                Some(extent) => Ok(extent.clone()),
+            }
+        };
+        let (target, extent) = tokio::join!(target, extent);
+        let mut state = IscsiState {
+            global: seen.global.clone(),
+            targets: vec![target?],
+            extents: vec![extent?],
+            links: seen.links.clone(),
+        };
+        let fresh = seen.targets.is_empty() || seen.extents.is_empty();
+        let mut links = match &seen.links {
+            Some(links) => links.clone(),
+            // Nothing is on what was just made.
+            None if fresh => Vec::new(),
+            None => self.links(call, &state).await?,
+        };
+        state.links = Some(links.clone());
+        if state.link(&state.targets[0], &state.extents[0]).is_none() {
+            let create = CreateTargetExtent {
+                target: state.targets[0].id,
+                extent: state.extents[0].id,
+                lun: Some(LUN),
+            };
+            links.push(self.write(call, &create).await?);
+            state.links = Some(links);
+        }
+        let look = Look::Iscsi {
+            name: wish.target.name.clone(),
+            zvol: wish.zvol.clone(),
+            links: true,
+        };
+        Ok((look, Answer::Iscsi(state)))
+    }
+
+    /// Removes the extents, and answers the target if nothing else is on it: it can go beside the zvol.
+    pub(super) async fn remove_iscsi(
+        &self,
+        call: &Call,
+        target: Option<i64>,
+        extents: &[i64],
+    ) -> Result<Option<i64>, ApiError> {
+        let links = async {
+            match target {
+                None => Ok(Vec::new()),
+                Some(id) => {
+                    let query = QueryTargetExtents(vec![Filter::eq("target", id)]);
+                    self.read(call, &query).await
+                }
+            }
+        };
+        let removed = extents.iter().map(|id| {
+            let delete = DeleteExtent {
+                id: *id,
+                force: false,
+            };
+            async move { gone(self.write(call, &delete).await) }
+        });
+        let (links, removed) = tokio::join!(links, futures_util::future::join_all(removed));
+        removed.into_iter().collect::<Result<(), _>>()?;
+        let foreign = |link: &TargetExtent| !extents.contains(&link.extent);
+        let is_shared = links?.iter().any(foreign);
+        Ok(target.filter(|_| !is_shared))
+    }
+}

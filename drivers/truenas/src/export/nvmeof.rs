@@ -1,0 +1,333 @@
+//! Zvols as namespaces of NVMe-oF subsystems, from 25.10 on: one subsystem, one namespace, named after the
+//! volume.
+
+use csi_types::Attachment;
+use csi_types::attachment::{FieldError, Listed, Nqn, Nsid, Nvmeof, Transport};
+use driver_core::{AccessRules, Call, Error, Kind};
+use driver_zfs::export::{Act, Export, ExportName, ExportNaming, Subject};
+use driver_zfs::observed::VolumeKind;
+use driver_zfs::property::PropertyName;
+
+use super::{gone, remember, rules_of_disks, unread};
+use crate::api::Filter;
+use crate::api::nvmet::{
+    CreateNamespace, CreateSubsystem, DeleteNvme, LinkPort, Namespace, QueryNamespaces,
+    QueryPortLinks, QuerySubsystems, Subsystem,
+};
+use crate::backend::Nas;
+use crate::command::{Answer, Change, Command, Look, NvmeState, NvmeWish};
+use crate::error::{Error as ApiError, Kind as ApiKind};
+
+/// Exports zvols by NVMe-oF.
+#[derive(Debug)]
+pub(crate) struct NvmeExport {
+    /// Where nodes find subsystems.
+    pub(crate) transports: Listed<Transport>,
+    /// How subsystems are named.
+    pub(crate) naming: ExportNaming,
+    /// Through which ports they are reachable.
+    pub(crate) ports: Vec<i64>,
+    /// What subsystems are like, but for their names.
+    pub(crate) subsystem: CreateSubsystem,
+    /// The number of the namespace, if it is said.
+    pub(crate) nsid: Option<u32>,
+}
+
+/// The longest name of a subsystem that leaves room for what its NQN begins with.
+const LONGEST: usize = 150;
+/// About what an NQN begins with on a NAS.
+const BASENAME: &str = "nqn.2011-06.com.truenas:uuid:00000000-0000-0000-0000-000000000000";
+
+fn device(zvol: &str) -> String {
+    format!("zvol/{zvol}")
+}
+
+// === impl NvmeState ===
+
+impl NvmeState {
+    fn subsystem(&self, name: &str) -> Option<&Subsystem> {
+        let mut all = self.subsystems.iter();
+        all.find(|subsystem| subsystem.name == name)
+    }
+
+    fn namespace(&self, zvol: &str) -> Option<&Namespace> {
+        let device = device(zvol);
+        let mut all = self.namespaces.iter();
+        all.find(|namespace| namespace.device_path == device)
+    }
+
+    fn lacks(&self, port: i64) -> bool {
+        !self.ports.iter().any(|link| link.port.id == port)
+    }
+}
+
+// === impl NvmeExport ===
+
+impl NvmeExport {
+    fn refused(subject: &Subject<'_>, kind: Kind) -> Error {
+        Error::new(kind, format!("export volume `{}` by NVMe-oF", subject.id))
+    }
+
+    fn attach(&self, nqn: &str, nsid: &str) -> Result<Attachment, FieldError> {
+        Ok(Attachment::Nvmeof(Nvmeof {
+            nqn: Nqn::parse(nqn)?,
+            nsid: Nsid::parse(nsid)?,
+            transports: self.transports.clone(),
+            device_id: None,
+        }))
+    }
+
+    /// Refuses what is of another volume.
+    fn check(subject: &Subject<'_>, name: &ExportName, facts: &NvmeState) -> Result<(), Error> {
+        let refused = |why: String| Err(Self::refused(subject, Kind::Conflict).because(why));
+        let ours = facts.namespace(subject.dataset.as_str());
+        if let Some(other) = ours.filter(|ours| ours.subsys.name != name.as_str()) {
+            return refused(format!("subsystem `{}` exports it", other.subsys.name));
+        }
+        let device = device(subject.dataset.as_str());
+        let foreign = facts.namespaces.iter().find(|n| n.device_path != device);
+        match foreign {
+            Some(foreign) => refused(format!(
+                "subsystem `{name}` exports {}",
+                foreign.device_path
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Export for NvmeExport {
+    type Command = Command;
+    type Output = Answer;
+    type Name = ExportName;
+    type Facts = NvmeState;
+
+    fn kind(&self) -> VolumeKind {
+        VolumeKind::Zvol
+    }
+
+    fn access_rules(&self) -> AccessRules {
+        rules_of_disks()
+    }
+
+    fn reads(&self) -> Vec<PropertyName> {
+        vec![
+            PropertyName::FREENAS_NVMEOF_SUBSYSTEM,
+            PropertyName::FREENAS_NVMEOF_NAMESPACE,
+            PropertyName::FREENAS_NVMEOF_ASSETS,
+        ]
+    }
+
+    fn export_name(&self, subject: &Subject<'_>) -> Result<ExportName, Error> {
+        let name = self
+            .naming
+            .name(subject, &PropertyName::FREENAS_NVMEOF_ASSETS)?;
+        if name.as_str().len() > LONGEST {
+            let why = format!("`{name}` is longer than {LONGEST} characters");
+            return Err(Self::refused(subject, Kind::Invalid).because(why));
+        }
+        Ok(name)
+    }
+
+    fn observe(&self, subject: &Subject<'_>, name: &ExportName) -> Vec<Command> {
+        vec![Command::Look(Look::Nvme {
+            name: name.to_string(),
+            zvol: subject.dataset.to_string(),
+        })]
+    }
+
+    fn facts(
+        &self,
+        _subject: &Subject<'_>,
+        _name: &ExportName,
+        answers: &[Answer],
+    ) -> Result<NvmeState, Error> {
+        match answers {
+            [Answer::Nvme(state)] => Ok(state.clone()),
+            _ => Err(unread()),
+        }
+    }
+
+    fn ensure(
+        &self,
+        subject: &Subject<'_>,
+        name: &ExportName,
+        facts: &NvmeState,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        Self::check(subject, name, facts)?;
+        let subsystem = facts.subsystem(name.as_str());
+        let namespace = facts.namespace(subject.dataset.as_str());
+        let reachable = !self.ports.iter().any(|port| facts.lacks(*port));
+        let (Some(subsystem), Some(namespace), true) = (subsystem, namespace, reachable) else {
+            let wish = NvmeWish {
+                zvol: subject.dataset.to_string(),
+                subsystem: CreateSubsystem {
+                    name: name.to_string(),
+                    allow_any_host: true,
+                    ..self.subsystem.clone()
+                },
+                nsid: self.nsid,
+                ports: self.ports.clone(),
+                seen: facts.clone(),
+            };
+            let change = Change::EnsureNvme(Box::new(wish));
+            return Ok(vec![Act::Do(Command::Change(change))]);
+        };
+        let mut acts = Vec::new();
+        for (property, value) in [
+            (PropertyName::FREENAS_NVMEOF_ASSETS, name.to_string()),
+            (
+                PropertyName::FREENAS_NVMEOF_SUBSYSTEM,
+                subsystem.id.to_string(),
+            ),
+            (
+                PropertyName::FREENAS_NVMEOF_NAMESPACE,
+                namespace.id.to_string(),
+            ),
+        ] {
+            acts.extend(remember(subject, &property, &value)?);
+        }
+        Ok(acts)
+    }
+
+    fn remove(
+        &self,
+        subject: &Subject<'_>,
+        name: &ExportName,
+        facts: &NvmeState,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        let device = device(subject.dataset.as_str());
+        let (ours, others): (Vec<_>, Vec<_>) = facts
+            .namespaces
+            .iter()
+            .partition(|namespace| namespace.device_path == device);
+        let subsystem = facts.subsystem(name.as_str());
+        let alone = |subsystem: &&Subsystem| !others.iter().any(|n| n.subsys.id == subsystem.id);
+        let change = |change| Act::Do(Command::Change(change));
+        let subsystem = subsystem.filter(alone);
+        // They go with their subsystem.
+        let left = ours
+            .iter()
+            .filter(|n| Some(n.subsys.id) != subsystem.map(|s| s.id));
+        let left = left.map(|namespace| change(Change::RemoveNamespace(namespace.id)));
+        let whole = subsystem.map(|subsystem| change(Change::RemoveSubsystem(subsystem.id)));
+        Ok(left.chain(whole).collect())
+    }
+
+    fn attachment(
+        &self,
+        subject: &Subject<'_>,
+        name: &ExportName,
+        facts: &NvmeState,
+    ) -> Result<Option<Attachment>, Error> {
+        let subsystem = facts.subsystem(name.as_str());
+        let namespace = facts.namespace(subject.dataset.as_str());
+        let reachable = !self.ports.iter().any(|port| facts.lacks(*port));
+        let (Some(subsystem), Some(namespace), true) = (subsystem, namespace, reachable) else {
+            return Ok(None);
+        };
+        let refused = || Self::refused(subject, Kind::Internal);
+        let nqn = subsystem.subnqn.as_deref();
+        let nqn = nqn.ok_or_else(|| refused().because("its subsystem has no NQN"))?;
+        let nsid = namespace.nsid.unwrap_or(1).to_string();
+        let attachment = self.attach(nqn, &nsid);
+        attachment
+            .map(Some)
+            .map_err(|error| refused().because(error))
+    }
+
+    fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {
+        let name = self.naming.longest(longest)?;
+        let name = name.shortened(|name| (name.as_str().len() <= LONGEST).then(|| name.clone()))?;
+        self.attach(&format!("{BASENAME}:{name}"), "1").ok()
+    }
+}
+
+impl Nas {
+    pub(super) async fn nvme(
+        &self,
+        call: &Call,
+        name: &str,
+        zvol: &str,
+    ) -> Result<Answer, ApiError> {
+        let subsystems = QuerySubsystems(vec![Filter::eq("name", name)]);
+        let either = [
+            Filter::eq("device_path", device(zvol)),
+            Filter::eq("subsys.name", name),
+        ];
+        let namespaces = QueryNamespaces(vec![Filter::either(either)]);
+        let ports = QueryPortLinks(vec![Filter::eq("subsys.name", name)]);
+        let (subsystems, namespaces, ports) = tokio::try_join!(
+            self.read(call, &subsystems),
+            self.read(call, &namespaces),
+            self.read(call, &ports),
+        )?;
+        Ok(Answer::Nvme(NvmeState {
+            subsystems,
+            namespaces,
+            ports,
+        }))
+    }
+
+    /// Makes what is missing: the subsystem, then its namespace and its ports at once.
+    pub(super) async fn make_nvme(
+        &self,
+        call: &Call,
+        wish: &NvmeWish,
+    ) -> Result<(Look, Answer), ApiError> {
+        let name = wish.subsystem.name.as_str();
+        let subsystem = match wish.seen.subsystem(name) {
+            Some(subsystem) => subsystem.clone(),
+            None => self.write(call, &wish.subsystem).await?,
+        };
+        let namespace = async {
+            match wish.seen.namespace(&wish.zvol) {
+                Some(namespace) => Ok(namespace.clone()),
+                None => {
+                    let create = CreateNamespace {
+                        subsystem: subsystem.id,
+                        zvol: wish.zvol.clone(),
+                        nsid: wish.nsid,
+                    };
+                    self.write(call, &create).await
+                }
+            }
+        };
+        let missing = wish.ports.iter().filter(|port| wish.seen.lacks(**port));
+        let links = missing.map(|port| {
+            let link = LinkPort {
+                port: *port,
+                subsystem: subsystem.id,
+            };
+            async move {
+                match self.write(call, &link).await {
+                    Err(error) if error.kind() == ApiKind::Exists => Ok(None),
+                    outcome => outcome.map(Some),
+                }
+            }
+        });
+        let (namespace, links) = tokio::join!(namespace, futures_util::future::join_all(links));
+        let made: Vec<_> = links.into_iter().collect::<Result<_, ApiError>>()?;
+        let mut state = NvmeState {
+            namespaces: vec![namespace?],
+            subsystems: vec![subsystem],
+            ports: wish.seen.ports.clone(),
+        };
+        state.ports.extend(made.into_iter().flatten());
+        let look = Look::Nvme {
+            name: name.to_owned(),
+            zvol: wish.zvol.clone(),
+        };
+        Ok((look, Answer::Nvme(state)))
+    }
+
+    /// With its namespaces and its ports.
+    pub(super) async fn remove_subsystem(&self, call: &Call, id: i64) -> Result<(), ApiError> {
+        let delete = DeleteNvme::Subsystem { id, force: true };
+        gone(self.write(call, &delete).await)
+    }
+
+    pub(super) async fn remove_namespace(&self, call: &Call, id: i64) -> Result<(), ApiError> {
+        gone(self.write(call, &DeleteNvme::Namespace(id)).await)
+    }
+}

@@ -1,0 +1,423 @@
+//! Filesystems as NFS and SMB shares.
+
+use csi_types::Attachment;
+use csi_types::attachment::{NetworkShare, Server, Share};
+use driver_core::template::Template;
+use driver_core::{AccessRules, Call, Error, Kind};
+use driver_zfs::context;
+use driver_zfs::export::{Act, Export, Subject};
+use driver_zfs::observed::VolumeKind;
+use driver_zfs::property::PropertyName;
+
+use super::{comment, gone, number, remember, unread};
+use crate::api::Filter;
+use crate::api::nfs::{CreateNfsShare, DeleteNfsShare, FindNfsShares, NfsOptions, NfsShare};
+use crate::api::smb::{CreateSmbShare, DeleteSmbShare, QuerySmbShares, SmbOptions, SmbShare};
+use crate::backend::Nas;
+use crate::command::{Answer, Change, Command, Look, share_of};
+use crate::error::Error as ApiError;
+
+/// Exports filesystems by NFS.
+#[derive(Debug)]
+pub(crate) struct NfsExport {
+    /// Where nodes find the NAS.
+    pub(crate) server: Server,
+    /// What shares allow, but for the comment.
+    pub(crate) options: NfsOptions,
+    /// Whether directories below can be mounted, where that can be chosen.
+    pub(crate) all_dirs: bool,
+    /// Makes the comment.
+    pub(crate) comment: Template,
+}
+
+/// Exports filesystems by SMB.
+#[derive(Debug)]
+pub(crate) struct SmbExport {
+    /// Where nodes find the NAS.
+    pub(crate) server: Server,
+    /// What shares allow, but for the comment and what comes from a template.
+    pub(crate) options: SmbOptions,
+    /// How shares are named.
+    pub(crate) naming: SmbNaming,
+    /// Makes more lines of the share.
+    pub(crate) auxiliary: Option<Template>,
+    /// Makes the comment.
+    pub(crate) comment: Template,
+}
+
+/// How SMB shares are named.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SmbNaming {
+    /// Makes the name; without it, it is the volume id.
+    pub(crate) template: Option<Template>,
+    /// Comes before it.
+    pub(crate) prefix: String,
+    /// Comes after it.
+    pub(crate) suffix: String,
+}
+
+/// The longest name of an SMB share.
+const LONGEST: usize = 80;
+
+/// Where a filesystem is mounted on TrueNAS.
+fn mountpoint(subject: &Subject<'_>) -> String {
+    let volume = subject.volume.and_then(|volume| volume.mountpoint());
+    volume.map_or_else(|| format!("/mnt/{}", subject.dataset), str::to_owned)
+}
+
+fn share(server: &Server, share: &str) -> Result<NetworkShare, Error> {
+    let share = Share::parse(share)
+        .map_err(|error| Error::new(Kind::Internal, "describe a share").because(error))?;
+    Ok(NetworkShare {
+        server: server.clone(),
+        share,
+    })
+}
+
+// === impl NfsExport ===
+
+impl Export for NfsExport {
+    type Command = Command;
+    type Output = Answer;
+    /// The directory that is shared.
+    type Name = String;
+    type Facts = Vec<NfsShare>;
+
+    fn kind(&self) -> VolumeKind {
+        VolumeKind::Filesystem
+    }
+
+    fn access_rules(&self) -> AccessRules {
+        AccessRules::filesystem(&["nfs"])
+    }
+
+    fn reads(&self) -> Vec<PropertyName> {
+        vec![PropertyName::FREENAS_NFS_SHARE]
+    }
+
+    fn export_name(&self, subject: &Subject<'_>) -> Result<String, Error> {
+        let path = mountpoint(subject);
+        share(&self.server, &path).map_err(|error| {
+            Error::invalid(format!("share volume `{}`", subject.id)).because(error)
+        })?;
+        Ok(path)
+    }
+
+    fn observe(&self, _subject: &Subject<'_>, path: &String) -> Vec<Command> {
+        vec![Command::Look(Look::Nfs { path: path.clone() })]
+    }
+
+    fn facts(
+        &self,
+        _subject: &Subject<'_>,
+        _path: &String,
+        answers: &[Answer],
+    ) -> Result<Vec<NfsShare>, Error> {
+        match answers {
+            [Answer::Nfs(shares)] => Ok(shares.clone()),
+            _ => Err(unread()),
+        }
+    }
+
+    fn ensure(
+        &self,
+        subject: &Subject<'_>,
+        path: &String,
+        facts: &Vec<NfsShare>,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        let known = number(subject, &PropertyName::FREENAS_NFS_SHARE);
+        let ours = facts.iter().find(|share| Some(share.id) == known);
+        let Some(ours) = ours.or(facts.first()) else {
+            let create = CreateNfsShare {
+                path: path.clone(),
+                all_dirs: self.all_dirs,
+                options: NfsOptions {
+                    comment: comment(&self.comment, subject)?,
+                    ..self.options.clone()
+                },
+            };
+            return Ok(vec![Act::Do(Command::Change(Change::CreateNfs(create)))]);
+        };
+        let id = ours.id.to_string();
+        let remembered = remember(subject, &PropertyName::FREENAS_NFS_SHARE, &id)?;
+        Ok(remembered.into_iter().collect())
+    }
+
+    fn remove(
+        &self,
+        _subject: &Subject<'_>,
+        path: &String,
+        facts: &Vec<NfsShare>,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        if let Some(more) = facts.iter().find(|share| share.paths.len() > 1) {
+            let why = format!("NFS share {} is of other directories, too", more.id);
+            return Err(Error::new(Kind::Busy, format!("unshare {path}"))
+                .because(why)
+                .advise("take the directory out of that share on TrueNAS"));
+        }
+        let remove = |share: &NfsShare| Act::Do(Command::Change(Change::DeleteNfs(share.id)));
+        Ok(facts.iter().map(remove).collect())
+    }
+
+    fn attachment(
+        &self,
+        _subject: &Subject<'_>,
+        path: &String,
+        _facts: &Vec<NfsShare>,
+    ) -> Result<Option<Attachment>, Error> {
+        share(&self.server, path).map(|share| Some(Attachment::Nfs(share)))
+    }
+
+    fn current_attachment(&self, subject: &Subject<'_>) -> Option<Attachment> {
+        let share = share(&self.server, &mountpoint(subject)).ok()?;
+        Some(Attachment::Nfs(share))
+    }
+
+    fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {
+        self.current_attachment(longest)
+    }
+}
+
+// === impl SmbNaming ===
+
+impl SmbNaming {
+    /// The name of a new share.
+    fn name(&self, subject: &Subject<'_>) -> Result<String, Error> {
+        let refused = || Error::invalid(format!("name the share of volume `{}`", subject.id));
+        let middle = match (&self.template, subject.request) {
+            (Some(template), Some(asked)) => {
+                let data = serde_json::json!({
+                    "name": asked.name.as_str(),
+                    "parameters": asked.parameters.raw(),
+                });
+                template
+                    .render(&data)
+                    .map_err(|error| refused().because(error).advise("see smb.nameTemplate"))?
+            }
+            _ => subject.dataset.leaf().to_owned(),
+        };
+        let name = format!("{}{middle}{}", self.prefix, self.suffix).to_lowercase();
+        let odd = |c: char| c.is_control() || "\\/[]:|<>+=;,*?\"".contains(c);
+        if name.is_empty() || name.chars().count() > LONGEST || name.contains(odd) {
+            let why = format!(
+                "`{}` is no name of a share: 1 to {LONGEST} characters, none of \\/[]:|<>+=;,*?\"",
+                name.escape_debug()
+            );
+            return Err(refused().because(why));
+        }
+        Ok(name)
+    }
+}
+
+// === impl SmbExport ===
+
+impl SmbExport {
+    fn create(&self, subject: &Subject<'_>, name: &SmbName) -> Result<CreateSmbShare, Error> {
+        let auxiliary = match (&self.auxiliary, subject.request) {
+            (Some(template), Some(asked)) => {
+                let data = serde_json::json!({
+                    "name": asked.name.as_str(),
+                    "parameters": asked.parameters.raw(),
+                });
+                let text = template.render(&data).map_err(|error| {
+                    Error::invalid(format!("share volume `{}`", subject.id))
+                        .because(error)
+                        .advise("see smb.shareAuxiliaryConfigurationTemplate")
+                })?;
+                Some(text)
+            }
+            _ => None,
+        };
+        Ok(CreateSmbShare {
+            name: name.name.clone(),
+            path: name.path.clone(),
+            options: SmbOptions {
+                comment: Some(comment(&self.comment, subject)?),
+                auxiliary,
+                ..self.options.clone()
+            },
+        })
+    }
+}
+
+/// The directory that is shared, and under which name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SmbName {
+    path: String,
+    name: String,
+}
+
+impl Export for SmbExport {
+    type Command = Command;
+    type Output = Answer;
+    type Name = SmbName;
+    type Facts = Vec<SmbShare>;
+
+    fn kind(&self) -> VolumeKind {
+        VolumeKind::Filesystem
+    }
+
+    fn access_rules(&self) -> AccessRules {
+        AccessRules::filesystem(&["cifs"])
+    }
+
+    fn reads(&self) -> Vec<PropertyName> {
+        vec![PropertyName::FREENAS_SMB_SHARE]
+    }
+
+    /// What nodes were told counts before everything else.
+    fn export_name(&self, subject: &Subject<'_>) -> Result<SmbName, Error> {
+        let recorded = subject.remembered(&PropertyName::CONTEXT);
+        let recorded = recorded.and_then(|text| context::from_json(text).ok());
+        let name = match recorded.as_ref().and_then(share_of) {
+            Some(name) => name.to_owned(),
+            None => self.naming.name(subject)?,
+        };
+        Ok(SmbName {
+            path: mountpoint(subject),
+            name,
+        })
+    }
+
+    fn observe(&self, _subject: &Subject<'_>, name: &SmbName) -> Vec<Command> {
+        vec![Command::Look(Look::Smb {
+            path: name.path.clone(),
+            name: name.name.clone(),
+        })]
+    }
+
+    fn facts(
+        &self,
+        _subject: &Subject<'_>,
+        _name: &SmbName,
+        answers: &[Answer],
+    ) -> Result<Vec<SmbShare>, Error> {
+        match answers {
+            [Answer::Smb(shares)] => Ok(shares.clone()),
+            _ => Err(unread()),
+        }
+    }
+
+    fn ensure(
+        &self,
+        subject: &Subject<'_>,
+        name: &SmbName,
+        facts: &Vec<SmbShare>,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        if let Some(ours) = ours(subject, name, facts) {
+            let id = ours.id.to_string();
+            let remembered = remember(subject, &PropertyName::FREENAS_SMB_SHARE, &id)?;
+            return Ok(remembered.into_iter().collect());
+        }
+        if let Some(other) = facts.iter().find(|share| share.path != name.path) {
+            let why = format!("share `{}` is of {}", other.name, other.path);
+            return Err(
+                Error::new(Kind::Conflict, format!("share volume `{}`", subject.id))
+                    .because(why)
+                    .advise("see smb.namePrefix, smb.nameSuffix and smb.nameTemplate"),
+            );
+        }
+        let create = self.create(subject, name)?;
+        Ok(vec![Act::Do(Command::Change(Change::CreateSmb(create)))])
+    }
+
+    fn remove(
+        &self,
+        _subject: &Subject<'_>,
+        name: &SmbName,
+        facts: &Vec<SmbShare>,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        let ours = facts.iter().filter(|share| share.path == name.path);
+        let remove = |share: &SmbShare| Act::Do(Command::Change(Change::DeleteSmb(share.id)));
+        Ok(ours.map(remove).collect())
+    }
+
+    fn attachment(
+        &self,
+        subject: &Subject<'_>,
+        name: &SmbName,
+        facts: &Vec<SmbShare>,
+    ) -> Result<Option<Attachment>, Error> {
+        let ours = ours(subject, name, facts);
+        let name = ours.map_or(&name.name, |ours| &ours.name);
+        share(&self.server, name).map(|share| Some(Attachment::Smb(share)))
+    }
+
+    fn current_attachment(&self, subject: &Subject<'_>) -> Option<Attachment> {
+        let name = self.export_name(subject).ok()?;
+        let share = share(&self.server, &name.name).ok()?;
+        Some(Attachment::Smb(share))
+    }
+
+    fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {
+        let name = match self.naming.template {
+            Some(_) => "x".repeat(LONGEST),
+            None => {
+                let SmbNaming { prefix, suffix, .. } = &self.naming;
+                format!("{prefix}{}{suffix}", longest.id)
+            }
+        };
+        let name: String = name.chars().take(LONGEST).collect();
+        share(&self.server, &name).ok().map(Attachment::Smb)
+    }
+}
+
+/// The share of the directory: that of the name if there are several.
+fn ours<'f>(subject: &Subject<'_>, name: &SmbName, facts: &'f [SmbShare]) -> Option<&'f SmbShare> {
+    let known = number(subject, &PropertyName::FREENAS_SMB_SHARE);
+    let of_it = || facts.iter().filter(|share| share.path == name.path);
+    let named = of_it().find(|share| share.name.eq_ignore_ascii_case(&name.name));
+    let known = || of_it().find(|share| Some(share.id) == known);
+    named.or_else(known).or_else(|| of_it().next())
+}
+
+impl Nas {
+    pub(super) async fn nfs_shares(&self, call: &Call, path: &str) -> Result<Answer, ApiError> {
+        let find = FindNfsShares {
+            path: path.to_owned(),
+        };
+        self.read(call, &find).await.map(Answer::Nfs)
+    }
+
+    pub(super) async fn make_nfs(
+        &self,
+        call: &Call,
+        share: &CreateNfsShare,
+    ) -> Result<(Look, Answer), ApiError> {
+        let made = self.write(call, share).await?;
+        let path = share.path.clone();
+        Ok((Look::Nfs { path }, Answer::Nfs(vec![made])))
+    }
+
+    pub(super) async fn remove_nfs(&self, call: &Call, id: i64) -> Result<(), ApiError> {
+        gone(self.write(call, &DeleteNfsShare { id }).await)
+    }
+
+    pub(super) async fn smb_shares(
+        &self,
+        call: &Call,
+        path: &str,
+        name: &str,
+    ) -> Result<Answer, ApiError> {
+        let either = [Filter::eq("path", path), Filter::same_text("name", name)];
+        let query = QuerySmbShares(vec![Filter::either(either)]);
+        self.read(call, &query).await.map(Answer::Smb)
+    }
+
+    pub(super) async fn make_smb(
+        &self,
+        call: &Call,
+        share: &CreateSmbShare,
+    ) -> Result<(Look, Answer), ApiError> {
+        let made = self.write(call, share).await?;
+        let look = Look::Smb {
+            path: share.path.clone(),
+            name: share.name.clone(),
+        };
+        Ok((look, Answer::Smb(vec![made])))
+    }
+
+    pub(super) async fn remove_smb(&self, call: &Call, id: i64) -> Result<(), ApiError> {
+        gone(self.write(call, &DeleteSmbShare { id }).await)
+    }
+}

@@ -1,0 +1,199 @@
+//! Connections that are cut before and after each change: a retry converges, and nothing is left.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use driver_core::Kind;
+use serde_json::{Value, json};
+use truenas_sim::{Action, Generation, Rule, Simulator};
+
+use crate::costs::{call, create, request};
+use crate::volumes::{appliance, driver};
+
+/// What changes a filesystem and its root, or a zvol.
+const FILES: [&str; 4] = [
+    "pool.dataset.create",
+    "pool.dataset.update",
+    "pool.dataset.delete",
+    "filesystem.setperm",
+];
+
+/// What changes an export.
+fn changes(kind: &str) -> Vec<&'static str> {
+    match kind.rsplit('-').next() {
+        Some("nfs") => [
+            FILES.as_slice(),
+            &["sharing.nfs.create", "sharing.nfs.delete"],
+        ]
+        .concat(),
+        Some("smb") => [
+            FILES.as_slice(),
+            &["sharing.smb.create", "sharing.smb.delete"],
+        ]
+        .concat(),
+        Some("iscsi") => vec![
+            "pool.dataset.create",
+            "pool.dataset.delete",
+            "iscsi.target.create",
+            "iscsi.target.delete",
+            "iscsi.extent.create",
+            "iscsi.extent.delete",
+            "iscsi.targetextent.create",
+        ],
+        _ => vec![
+            "pool.dataset.update",
+            "nvmet.subsys.create",
+            "nvmet.subsys.delete",
+            "nvmet.namespace.create",
+            "nvmet.port_subsys.create",
+        ],
+    }
+}
+
+/// All that there is on a NAS.
+async fn everything(nas: &Simulator, generation: Generation) -> BTreeSet<String> {
+    let mut services = vec![
+        "pool.dataset",
+        "sharing.nfs",
+        "sharing.smb",
+        "iscsi.target",
+        "iscsi.extent",
+        "iscsi.targetextent",
+    ];
+    if generation >= Generation::V25_10 {
+        services.extend(["nvmet.subsys", "nvmet.namespace", "nvmet.port_subsys"]);
+    }
+    let mut all = BTreeSet::new();
+    for service in services {
+        let extra = json!({"extra": {"properties": [], "retrieve_user_props": false}});
+        let params = if service == "pool.dataset" {
+            vec![json!([]), extra]
+        } else {
+            vec![]
+        };
+        let rows = nas.call(&format!("{service}.query"), params).await;
+        let rows = rows.unwrap_or_else(|failure| panic!("{service}: {failure:?}"));
+        for row in rows.as_array().expect("rows") {
+            let id: &Value = &row["id"];
+            all.insert(format!("{service} {id}"));
+        }
+    }
+    all
+}
+
+/// Tries until it works, as the orchestrator does.
+async fn retried<T>(what: &str, attempt: impl AsyncFn() -> Result<T, driver_core::Error>) {
+    let mut last = None;
+    for _ in 0..4 {
+        match attempt().await {
+            Ok(_) => return,
+            Err(error) => {
+                assert!(
+                    matches!(error.kind(), Kind::Unreachable | Kind::Pending | Kind::Busy),
+                    "{what}: {:?}: {}",
+                    error.kind(),
+                    error.chain()
+                );
+                last = Some(error.chain());
+            }
+        }
+    }
+    panic!("{what} does not converge: {last:?}");
+}
+
+async fn life_with_cuts(generation: Generation, kind: &str, zfs: &str) {
+    let nas = appliance(generation).await;
+    nas.faults().set(|settings| settings.idle_timeout = false);
+    create(driver(&nas, kind, zfs).as_ref(), "other").await;
+    let before = everything(&nas, generation).await;
+    for method in changes(kind) {
+        for action in [Action::CutBefore, Action::CutAfter] {
+            let what = format!("{kind}: {method} {action:?}");
+            // A driver of its own does not wait longer for each cut, nor does the NAS count its logins.
+            nas.clock().advance(Duration::from_mins(2));
+            let driver = driver(&nas, kind, zfs);
+            let asked = request(driver.as_ref(), "pvc-cut", None);
+            nas.faults().add(Rule::new(method, action).times(1));
+            retried(&what, async || driver.create_volume(&call(), &asked).await).await;
+            let exports = driver.exports().expect("exports");
+            let is_exported = exports.is_exported(&call(), &asked.id).await;
+            assert!(is_exported.expect("seen"), "{what}: made, and not exported");
+            retried(&what, async || {
+                driver.delete_volume(&call(), &asked.id).await
+            })
+            .await;
+            let rules = nas.faults().rules();
+            assert!(
+                rules.iter().all(|rule| rule.times == Some(0)),
+                "{what}: never"
+            );
+            nas.faults().clear();
+            assert_eq!(everything(&nas, generation).await, before, "{what}");
+        }
+    }
+}
+
+const SHARED: &str = "  datasetEnableQuotas: true\n  datasetPermissionsMode: '0777'\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_nfs_volume_survives_a_cut_at_every_change() {
+    life_with_cuts(Generation::V24_10, "freenas-api-nfs", SHARED).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_smb_volume_survives_a_cut_at_every_change() {
+    life_with_cuts(Generation::V26Rc, "freenas-api-smb", SHARED).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_iscsi_volume_survives_a_cut_at_every_change() {
+    life_with_cuts(Generation::V24_10, "freenas-api-iscsi", "").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_nvmeof_volume_survives_a_cut_at_every_change() {
+    life_with_cuts(Generation::V25_10, "freenas-api-nvmeof", "").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dataset_that_is_in_use_is_deleted_once_it_is_free() {
+    for generation in [Generation::V24_10, Generation::V26Beta, Generation::V26Rc] {
+        let nas = appliance(generation).await;
+        let driver = driver(&nas, "truenas-api-nfs", "");
+        let volume = create(driver.as_ref(), "pvc-busy").await;
+        nas.faults().busy("tank/csi/v/pvc-busy", 2);
+        let gone = driver.delete_volume(&call(), &volume.id).await;
+        gone.unwrap_or_else(|error| panic!("{generation:?}: {}", error.chain()));
+        let left = everything(&nas, generation).await;
+        assert!(!left.iter().any(|row| row.contains("pvc-busy")), "{left:?}");
+        let shares = left.iter().filter(|row| row.starts_with("sharing")).count();
+        assert_eq!(shares, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn volumes_live_through_an_upgrade() {
+    let nas = appliance(Generation::V24_10).await;
+    let driver = driver(&nas, "freenas-api-iscsi", "");
+    let volume = create(driver.as_ref(), "pvc-old").await;
+    for generation in [Generation::V25_04, Generation::V25_10, Generation::V26Rc] {
+        nas.upgrade(generation);
+        let asked = request(driver.as_ref(), "pvc-old", None);
+        retried("create again", async || {
+            driver.create_volume(&call(), &asked).await
+        })
+        .await;
+        let lister = driver.lister().expect("lists");
+        let shown = lister.get_volume(&call(), &volume.id).await;
+        assert_eq!(shown.expect("shown"), volume, "{generation:?}");
+        create(
+            driver.as_ref(),
+            &format!("pvc-{generation:?}")
+                .to_lowercase()
+                .replace('_', "-"),
+        )
+        .await;
+    }
+    let gone = driver.delete_volume(&call(), &volume.id).await;
+    gone.unwrap_or_else(|error| panic!("{}", error.chain()));
+}

@@ -1,0 +1,116 @@
+//! The driver against simulated appliances: what every driver promises, in every generation.
+
+use std::sync::Arc;
+
+use driver_core::Driver;
+use driver_core::config::{Document, NoEnvironment};
+use driver_core::contract::{Fresh, keep_contract};
+use driver_truenas::from_document;
+use serde_json::json;
+use truenas_sim::{Generation, Options, Simulator};
+
+/// An appliance that is set up as an administrator does it before there are volumes.
+pub(crate) async fn appliance(generation: Generation) -> Simulator {
+    let nas = Simulator::start(Options::new(generation))
+        .await
+        .expect("an appliance");
+    let run = async |method: &str, params: serde_json::Value| {
+        let params = params.as_array().expect("arguments").clone();
+        let outcome = nas.call(method, params).await;
+        outcome.unwrap_or_else(|failure| panic!("{method}: {failure:?}"));
+    };
+    let listen = if generation.is_core() {
+        json!([{"listen": [{"ip": "10.0.0.5", "port": 3260}], "comment": "csi"}])
+    } else {
+        json!([{"listen": [{"ip": "10.0.0.5"}], "comment": "csi"}])
+    };
+    run("iscsi.portal.create", listen).await;
+    let everybody = json!([{"initiators": [], "comment": "csi"}]);
+    run("iscsi.initiator.create", everybody).await;
+    if generation >= Generation::V25_10 {
+        let port = json!([{
+            "addr_trtype": "TCP",
+            "addr_traddr": "10.0.0.5",
+            "addr_trsvcid": 4420,
+        }]);
+        run("nvmet.port.create", port).await;
+    }
+    nas
+}
+
+/// The configuration of a connection to it.
+pub(crate) fn config(nas: &Simulator, driver: &str, zfs: &str) -> String {
+    let section = match driver.rsplit('-').next() {
+        Some("nfs") => "nfs: {shareHost: 10.0.0.5, shareAllowedNetworks: [10.0.0.0/8]}",
+        Some("smb") => "smb: {shareHost: 10.0.0.5}",
+        Some("iscsi") => {
+            "iscsi:
+  targetPortal: 10.0.0.5:3260
+  targetGroups: [{targetGroupPortalGroup: 1, targetGroupInitiatorGroup: 1}]"
+        }
+        _ => "nvmeof: {transports: ['tcp://10.0.0.5:4420'], ports: [1]}",
+    };
+    let certificate = serde_json::to_string(&nas.certificate_pem()).expect("a text");
+    format!(
+        "driver: {driver}
+httpConnection:
+  protocol: https
+  host: 127.0.0.1
+  port: {}
+  username: root
+  apiKey: {}
+  apiKeyLogin: plain
+  tls: {{ca: {certificate}, serverName: localhost}}
+zfs:
+  datasetParentName: tank/csi/v
+  detachedSnapshotsDatasetParentName: tank/csi/s
+{zfs}
+{section}
+",
+        nas.https().port(),
+        nas.api_key(),
+    )
+}
+
+/// A driver for it.
+pub(crate) fn driver(nas: &Simulator, kind: &str, zfs: &str) -> Arc<dyn Driver> {
+    let text = config(nas, kind, zfs);
+    let document = Document::parse(&text, &NoEnvironment).expect("a document");
+    from_document(&document).unwrap_or_else(|error| panic!("{error}"))
+}
+
+async fn keep(generation: Generation, kind: &str, zfs: &str) {
+    keep_contract(|| async {
+        let nas = appliance(generation).await;
+        Fresh::new(driver(&nas, kind, zfs), nas).with_callers(3)
+    })
+    .await;
+}
+
+const QUOTAS: &str = "  datasetEnableQuotas: true\n  datasetPermissionsMode: '0777'\n  datasetPermissionsUser: 0\n  datasetPermissionsGroup: 0\n";
+
+macro_rules! contracts {
+    ($($name:ident: $generation:ident $kind:literal $zfs:expr;)*) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            keep(Generation::$generation, $kind, $zfs).await;
+        }
+    )*};
+}
+
+contracts! {
+    smb_keeps_the_contract_on_24_10: V24_10 "freenas-api-smb" QUOTAS;
+    smb_keeps_the_contract_on_25_10: V25_10 "truenas-api-smb" QUOTAS;
+    smb_keeps_the_contract_on_26: V26Rc "truenas-api-smb" "";
+    nvmeof_keeps_the_contract_on_25_10: V25_10 "freenas-api-nvmeof" "";
+    nvmeof_keeps_the_contract_on_26: V26Rc "truenas-api-nvmeof" "";
+    nfs_keeps_the_contract_on_the_betas_of_26: V26Beta "truenas-api-nfs" QUOTAS;
+    nfs_keeps_the_contract_on_24_10: V24_10 "freenas-api-nfs" QUOTAS;
+    nfs_keeps_the_contract_on_25_04: V25_04 "truenas-api-nfs" "";
+    nfs_keeps_the_contract_on_25_10: V25_10 "truenas-api-nfs" QUOTAS;
+    nfs_keeps_the_contract_on_26: V26Rc "truenas-api-nfs" QUOTAS;
+    iscsi_keeps_the_contract_on_22_12: V22_12 "freenas-api-iscsi" "";
+    iscsi_keeps_the_contract_on_24_10: V24_10 "freenas-api-iscsi" "";
+    iscsi_keeps_the_contract_on_25_10: V25_10 "truenas-api-iscsi" "";
+    iscsi_keeps_the_contract_on_26: V26Rc "truenas-api-iscsi" "";
+}
