@@ -1,0 +1,39 @@
+//! The contract suite, for each release and both sorts of targets.
+
+use std::sync::Arc;
+
+use driver_core::contract::{Fresh, keep_contract};
+use synology_sim::Version;
+
+use crate::nas::{MODES, Nas};
+
+async fn keep(version: Version) {
+    for mode in MODES {
+        keep_contract(|| async {
+            let nas = Nas::start(version, mode).await;
+            let (cut, driver) = (nas.sim.cutter(), Arc::clone(&nas.driver));
+            Fresh::new(driver, nas).cutting(cut)
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn luns_of_dsm_6_2_keep_the_contract() {
+    keep(Version::V6_2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn luns_of_dsm_7_0_keep_the_contract() {
+    keep(Version::V7_0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn luns_of_dsm_7_1_keep_the_contract() {
+    keep(Version::V7_1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn luns_of_dsm_7_2_keep_the_contract() {
+    keep(Version::V7_2).await;
+}
