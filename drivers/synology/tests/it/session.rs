@@ -72,10 +72,9 @@ async fn a_missing_volume_of_the_nas_is_told_with_the_key_to_correct() {
     let problems = nas.driver.probe(&call()).await;
     assert_eq!(problems.len(), 1);
     assert!(problems[0].chain().contains("synology.volume"));
-    let capacity = nas
-        .driver
-        .capacity(&call(), &driver_core::CapacityQuery::default());
-    assert_eq!(capacity.await.expect_err("none").kind(), Kind::Invalid);
+    let query = driver_core::CapacityQuery::default();
+    let capacity = nas.driver.capacity(&call(), &query).await;
+    assert_eq!(capacity.expect_err("none").kind(), Kind::Invalid);
 }
 
 #[tokio::test]
