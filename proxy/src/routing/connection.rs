@@ -131,6 +131,9 @@ impl Connection {
             kind if driver_zfs_local::KINDS.contains(&kind) => {
                 driver_zfs_local::from_document(document, &context.node, &context.tools)?
             }
+            kind if driver_synology::KINDS.contains(&kind) => {
+                driver_synology::from_document(document)?
+            }
             other => return Err(kinds::unknown(other)),
         };
         document.without_effect(&[

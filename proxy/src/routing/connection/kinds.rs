@@ -5,7 +5,7 @@ use driver_directory::DirectoryKind;
 use driver_node_manual::NodeManual;
 
 /// Drivers of democratic-csi that this build does not have.
-pub(super) const NOT_YET: [&str; 23] = [
+pub(super) const NOT_YET: [&str; 22] = [
     "containerd-oci-ephemeral-inline",
     "freenas-api-iscsi",
     "freenas-api-nfs",
@@ -16,7 +16,6 @@ pub(super) const NOT_YET: [&str; 23] = [
     "freenas-nvmeof",
     "freenas-smb",
     "objectivefs",
-    "synology-iscsi",
     "synology-nfs",
     "synology-smb",
     "truenas-api-iscsi",
@@ -51,9 +50,10 @@ pub(crate) const SECTIONS: [&str; 11] = [
 ];
 
 /// The drivers that this build has.
-pub(crate) const BUILT: [&str; 11] = {
+pub(crate) const BUILT: [&str; 12] = {
     let [nfs, smb, iscsi, nvmeof] = driver_zfs_generic::KINDS;
     let [dataset, zvol] = driver_zfs_local::KINDS;
+    let [synology_iscsi] = driver_synology::KINDS;
     [
         DirectoryKind::LocalHostpath.name(),
         NodeManual::KIND,
@@ -66,6 +66,7 @@ pub(crate) const BUILT: [&str; 11] = {
         DirectoryKind::NfsClient.name(),
         DirectoryKind::SmbClient.name(),
         DirectoryKind::LustreClient.name(),
+        synology_iscsi,
     ]
 };
 
@@ -118,6 +119,13 @@ pub(crate) fn least(kind: &str) -> String {
             );
         }
         "node-manual" => return format!("driver: {kind}"),
+        "synology-iscsi" => {
+            return format!(
+                "driver: {kind}\n\
+                 httpConnection: {{protocol: https, host: nas.example, username: csi, password: x}}\n\
+                 iscsi: {{targetPortal: nas.example, baseiqn: 'iqn.2000-01.com.synology:csi.'}}\n"
+            );
+        }
         "zfs-local-dataset" | "zfs-local-zvol" => return format!("driver: {kind}\n{zfs}\n"),
         "zfs-generic-nfs" => {
             "nfs: {shareHost: nas.example, shareStrategy: setDatasetProperties,
