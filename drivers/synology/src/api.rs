@@ -1,6 +1,6 @@
 //! The calls for LUNs, targets and volumes, and what is read of their answers.
 
-use driver_core::Call;
+use driver_core::{Call, Capacity, Error, Kind};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -120,7 +120,7 @@ impl Target {
 // === impl Client ===
 
 impl Client {
-    async fn read<T: DeserializeOwned>(
+    pub(crate) async fn read<T: DeserializeOwned>(
         &self,
         call: &Call,
         request: Request,
@@ -131,7 +131,7 @@ impl Client {
         serde_json::from_value(value).map_err(|_| self.odd("a field is missing or of another type"))
     }
 
-    async fn change(&self, call: &Call, request: Request) -> Result<(), Failure> {
+    pub(crate) async fn change(&self, call: &Call, request: Request) -> Result<(), Failure> {
         call.changing();
         self.send(call, &request).await.map(drop)
     }
@@ -323,6 +323,24 @@ impl Client {
             .with("snapshot_uuid", uuid)
             .with("deleted_by", "democratic_csi");
         self.change(call, request).await
+    }
+
+    /// What is free on a volume of the NAS.
+    pub(crate) async fn free(&self, call: &Call, path: &str) -> Result<Capacity, Error> {
+        let doing = format!("look at the free space of {path}");
+        let volume = self.volume(call, path).await;
+        let volume = volume.map_err(|failure| failure.while_doing(call, doing.clone()))?;
+        let missing = || {
+            Error::new(Kind::Invalid, doing.clone())
+                .because("the NAS has no such volume")
+                .advise("correct synology.volume")
+        };
+        let free = volume.ok_or_else(missing)?.free();
+        let odd = || Error::new(Kind::Internal, doing.clone()).because("DSM gives no number");
+        Ok(Capacity {
+            available: free.ok_or_else(odd)?,
+            ..Capacity::default()
+        })
     }
 
     /// A volume of the NAS; `None` if it has none of that path.

@@ -79,6 +79,7 @@ struct Api {
 pub(crate) struct Request {
     api: &'static str,
     method: &'static str,
+    version: Option<u64>,
     params: BTreeMap<String, Value>,
 }
 
@@ -103,6 +104,7 @@ impl Request {
         Self {
             api,
             method,
+            version: None,
             params: BTreeMap::new(),
         }
     }
@@ -110,6 +112,13 @@ impl Request {
     #[must_use]
     pub(crate) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.params.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// At this version, where a newer one is another method.
+    #[must_use]
+    pub(crate) fn at_version(mut self, version: u64) -> Self {
+        self.version = Some(version);
         self
     }
 
@@ -277,7 +286,9 @@ impl Client {
             .ok_or(Failure::NoApi(request.api))?;
         let newest = APIS.iter().find(|(name, _)| *name == request.api);
         let newest = newest.map_or(1, |(_, newest)| *newest);
-        let version = entry.max_version.clamp(1, newest);
+        let version = request
+            .version
+            .unwrap_or_else(|| entry.max_version.clamp(1, newest));
         tracing::debug!(?request, version, "asking the NAS");
         let form = request.form(entry, version);
         let answer = self.post(call, entry, form, Some(session)).await;

@@ -36,7 +36,7 @@ const BLOCK: u64 = 512;
 /// The filesystems that can be made on a LUN.
 const FS_TYPES: &[&str] = &["btrfs", "ext3", "ext4", "ext4dev", "xfs"];
 /// Between two looks at work of DSM, at first and at most.
-const LOOKS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+pub(crate) const LOOKS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// The driver `synology-iscsi`.
 #[derive(Debug)]
@@ -170,7 +170,7 @@ fn device_id(uuid: &str) -> Result<DeviceId, csi_types::attachment::FieldError> 
 }
 
 /// Waits before the next look. The time grows, and ends with the call.
-async fn pause(call: &Call, wait: &mut Duration) {
+pub(crate) async fn pause(call: &Call, wait: &mut Duration) {
     let until = (tokio::time::Instant::now() + *wait).min(call.deadline());
     tokio::time::sleep_until(until).await;
     *wait = (*wait * 2).min(LOOKS.1);
@@ -338,20 +338,6 @@ impl Expander for Luns {
 #[async_trait]
 impl CapacityReporter for Luns {
     async fn capacity(&self, call: &Call, _: &CapacityQuery) -> Result<Capacity, Error> {
-        let location = &self.settings.location;
-        let doing = format!("look at the free space of {location}");
-        let volume = self.client.volume(call, location).await;
-        let volume = volume.map_err(|failure| failure.while_doing(call, doing.clone()))?;
-        let missing = || {
-            Error::new(Kind::Invalid, doing.clone())
-                .because("the NAS has no such volume")
-                .advise("correct synology.volume")
-        };
-        let free = volume.ok_or_else(missing)?.free();
-        let odd = || Error::new(Kind::Internal, doing.clone()).because("DSM gives no number");
-        Ok(Capacity {
-            available: free.ok_or_else(odd)?,
-            ..Capacity::default()
-        })
+        self.client.free(call, &self.settings.location).await
     }
 }

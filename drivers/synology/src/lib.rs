@@ -13,6 +13,7 @@ mod error;
 mod iscsi;
 mod lun_name;
 mod page;
+mod share;
 mod snapshot_id;
 mod source;
 mod template;
@@ -23,9 +24,12 @@ use driver_core::Driver;
 use driver_core::config::{ConfigError, Document};
 
 /// The values of `driver:` that are built here.
-pub const KINDS: [&str; 1] = ["synology-iscsi"];
+pub const KINDS: [&str; 3] = ["synology-iscsi", "synology-nfs", "synology-smb"];
 
 /// Reads a connection and builds its driver. Touches no storage.
 pub fn from_document(document: &Document) -> Result<Arc<dyn Driver>, ConfigError> {
-    iscsi::Luns::from_document(document).map(|driver| Arc::new(driver) as Arc<dyn Driver>)
+    Ok(match document.driver()? {
+        "synology-nfs" | "synology-smb" => Arc::new(share::Shares::from_document(document)?),
+        _ => Arc::new(iscsi::Luns::from_document(document)?),
+    })
 }

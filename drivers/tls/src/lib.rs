@@ -56,23 +56,21 @@ impl TlsOptions {
             (None, true) => Some(Accept::Any),
             (None, false) => None,
         };
-        Ok(match exception {
-            Some(accept) => builder
+        if let Some(accept) = exception {
+            return Ok(builder
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(Verifier { accept, provider }))
-                .with_no_client_auth(),
-            None => {
-                let roots = Arc::new(roots(self.ca.as_deref())?);
-                let inner = WebPkiServerVerifier::builder_with_provider(roots, provider)
-                    .build()
-                    .map_err(|error| TlsError(format!("httpConnection.tls.ca: {error}")))?;
-                let name = self.server_name.as_deref().map(named).transpose()?;
-                builder
-                    .dangerous()
-                    .with_custom_certificate_verifier(Arc::new(Named { inner, name }))
-                    .with_no_client_auth()
-            }
-        })
+                .with_no_client_auth());
+        }
+        let roots = Arc::new(roots(self.ca.as_deref())?);
+        let inner = WebPkiServerVerifier::builder_with_provider(roots, provider)
+            .build()
+            .map_err(|error| TlsError(format!("httpConnection.tls.ca: {error}")))?;
+        let name = self.server_name.as_deref().map(named).transpose()?;
+        Ok(builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Named { inner, name }))
+            .with_no_client_auth())
     }
 }
 

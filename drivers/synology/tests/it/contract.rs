@@ -37,3 +37,26 @@ async fn luns_of_dsm_7_1_keep_the_contract() {
 async fn luns_of_dsm_7_2_keep_the_contract() {
     keep(Version::V7_2).await;
 }
+
+async fn keep_shares(version: Version, kind: &str) {
+    keep_contract(|| async {
+        let nas = Nas::of_shares(version, kind).await;
+        let (cut, driver) = (nas.sim.cutter(), Arc::clone(&nas.driver));
+        Fresh::new(driver, nas).cutting(cut)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shared_folders_over_nfs_keep_the_contract() {
+    for version in [Version::V6_2, Version::V7_1, Version::V7_2] {
+        keep_shares(version, "nfs").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shared_folders_over_smb_keep_the_contract() {
+    for version in [Version::V6_2, Version::V7_1, Version::V7_2] {
+        keep_shares(version, "smb").await;
+    }
+}

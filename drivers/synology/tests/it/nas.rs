@@ -39,6 +39,23 @@ pub(crate) fn config(sim: &Simulator, iscsi: &str) -> String {
     )
 }
 
+/// The configuration of shared folders: `kind` is `nfs` or `smb`.
+pub(crate) fn shares(sim: &Simulator, kind: &str) -> String {
+    let address = sim.address();
+    let access = if kind == "nfs" {
+        "clients: ['10.0.0.0/24', node-7]"
+    } else {
+        "users: [k8s]"
+    };
+    format!(
+        "driver: synology-{kind}\n\
+         httpConnection: {{protocol: http, host: {}, port: {}, username: csi, password: sesame}}\n\
+         {kind}: {{shareHost: nas.example, namePrefix: k8s-, {access}}}\n",
+        address.ip(),
+        address.port(),
+    )
+}
+
 pub(crate) fn open(text: &str) -> Arc<dyn Driver> {
     let document = Document::parse(text, &NoEnvironment).expect("yaml");
     driver_synology::from_document(&document).expect("a driver")
@@ -52,6 +69,14 @@ impl Nas {
     pub(crate) async fn with(options: Options, iscsi: &str) -> Self {
         let sim = Arc::new(Simulator::start(options).await.expect("a simulator"));
         let driver = open(&config(&sim, iscsi));
+        Self { sim, driver }
+    }
+
+    /// A NAS for shared folders.
+    pub(crate) async fn of_shares(version: Version, kind: &str) -> Self {
+        let options = Options::new(version);
+        let sim = Arc::new(Simulator::start(options).await.expect("a simulator"));
+        let driver = open(&shares(&sim, kind));
         Self { sim, driver }
     }
 

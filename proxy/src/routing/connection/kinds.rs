@@ -5,7 +5,7 @@ use driver_directory::DirectoryKind;
 use driver_node_manual::NodeManual;
 
 /// Drivers of democratic-csi that this build does not have.
-pub(super) const NOT_YET: [&str; 22] = [
+pub(super) const NOT_YET: [&str; 20] = [
     "containerd-oci-ephemeral-inline",
     "freenas-api-iscsi",
     "freenas-api-nfs",
@@ -16,8 +16,6 @@ pub(super) const NOT_YET: [&str; 22] = [
     "freenas-nvmeof",
     "freenas-smb",
     "objectivefs",
-    "synology-nfs",
-    "synology-smb",
     "truenas-api-iscsi",
     "truenas-api-nfs",
     "truenas-api-nvmeof",
@@ -50,10 +48,10 @@ pub(crate) const SECTIONS: [&str; 11] = [
 ];
 
 /// The drivers that this build has.
-pub(crate) const BUILT: [&str; 12] = {
+pub(crate) const BUILT: [&str; 14] = {
     let [nfs, smb, iscsi, nvmeof] = driver_zfs_generic::KINDS;
     let [dataset, zvol] = driver_zfs_local::KINDS;
-    let [synology_iscsi] = driver_synology::KINDS;
+    let [luns, nfs_folders, smb_folders] = driver_synology::KINDS;
     [
         DirectoryKind::LocalHostpath.name(),
         NodeManual::KIND,
@@ -66,7 +64,9 @@ pub(crate) const BUILT: [&str; 12] = {
         DirectoryKind::NfsClient.name(),
         DirectoryKind::SmbClient.name(),
         DirectoryKind::LustreClient.name(),
-        synology_iscsi,
+        luns,
+        nfs_folders,
+        smb_folders,
     ]
 };
 
@@ -119,12 +119,14 @@ pub(crate) fn least(kind: &str) -> String {
             );
         }
         "node-manual" => return format!("driver: {kind}"),
-        "synology-iscsi" => {
-            return format!(
-                "driver: {kind}\n\
-                 httpConnection: {{protocol: https, host: nas.example, username: csi, password: x}}\n\
-                 iscsi: {{targetPortal: nas.example, baseiqn: 'iqn.2000-01.com.synology:csi.'}}\n"
-            );
+        "synology-iscsi" | "synology-nfs" | "synology-smb" => {
+            let section = match kind {
+                "synology-nfs" => "nfs: {shareHost: nas.example, clients: [node-1]}",
+                "synology-smb" => "smb: {shareHost: nas.example, users: [csi]}",
+                _ => "iscsi: {targetPortal: nas.example, baseiqn: 'iqn.2000-01.com.synology:csi.'}",
+            };
+            let http = "{protocol: https, host: nas.example, username: csi, password: x}";
+            return format!("driver: {kind}\nhttpConnection: {http}\n{section}\n");
         }
         "zfs-local-dataset" | "zfs-local-zvol" => return format!("driver: {kind}\n{zfs}\n"),
         "zfs-generic-nfs" => {
