@@ -25,7 +25,7 @@ use self::api::Share;
 use self::name::{Note, ShareNames};
 use crate::client::Client;
 use crate::config::{Connection, location};
-use crate::error::Failure;
+use crate::error::{Code, Failure};
 use crate::iscsi::{LOOKS, pause};
 use crate::page::page;
 
@@ -252,7 +252,7 @@ impl Shares {
     async fn open(&self, call: &Call, share: &Share, doing: &str) -> Result<(), Error> {
         call.check(doing)?;
         let (client, name) = (&self.client, share.name.as_str());
-        let failed = |failure: Failure| failure.while_doing(call, doing);
+        let failed = |failure: Failure| lost(call, failure, doing);
         match &self.access {
             Access::Nfs { clients, is_async } => {
                 let rules: Vec<Value> = clients.iter().map(|one| rule(one, *is_async)).collect();
@@ -296,7 +296,7 @@ impl Shares {
         let now = self.find(call, id, doing).await?;
         match (now, set) {
             (Some(now), _) if now.quota_value * MIB >= size => Ok(now),
-            (_, Err(failure)) => Err(failure.while_doing(call, doing)),
+            (_, Err(failure)) => Err(lost(call, failure, doing)),
             (_, Ok(())) => Err(changed(call, doing)),
         }
     }
@@ -318,6 +318,14 @@ fn rule(client: &str, is_async: bool) -> Value {
             "sys": true,
         },
     })
+}
+
+/// The error of a change to a folder that was just there: if it is gone, another call has deleted it.
+fn lost(call: &Call, failure: Failure, doing: &str) -> Error {
+    match failure.code() {
+        Some(Code::NO_SHARE) => changed(call, doing),
+        _ => failure.while_doing(call, doing),
+    }
 }
 
 fn changed(call: &Call, doing: &str) -> Error {
