@@ -21,8 +21,8 @@ const CLONE_TYPE: &str = "democratic-csi";
 pub(crate) struct Lun {
     pub(crate) uuid: String,
     pub(crate) name: String,
-    #[serde(default)]
-    pub(crate) lun_id: Option<u64>,
+    #[serde(default, rename = "lun_id")]
+    pub(crate) number: Option<u64>,
     pub(crate) size: u64,
     #[serde(default)]
     pub(crate) description: String,
@@ -59,7 +59,8 @@ pub(crate) struct LunSnapshot {
 /// A target.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Target {
-    pub(crate) target_id: u64,
+    #[serde(rename = "target_id")]
+    pub(crate) id: u64,
     pub(crate) name: String,
     pub(crate) iqn: String,
     #[serde(default)]

@@ -18,7 +18,7 @@ use crate::config::{Connection, Protocol};
 use crate::error::{Code, Failure};
 
 /// So long may one answer take. compat: as democratic-csi.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// So long may a connection take.
 const CONNECTING: Duration = Duration::from_secs(10);
 /// So many calls run at once without `serialize`.
@@ -27,7 +27,7 @@ const PARALLEL: usize = 4;
 const LARGEST: usize = 64 << 20;
 /// After a refused login nothing is asked for so long: DSM blocks an address after a few refusals, by
 /// default 10 in 5 minutes, and some administrators allow 3.
-const AFTER_REFUSAL: Duration = Duration::from_secs(180);
+const AFTER_REFUSAL: Duration = Duration::from_mins(3);
 
 const AUTH: &str = "SYNO.API.Auth";
 /// The APIs that are used, and the newest version of each that is known here.

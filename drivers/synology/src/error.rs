@@ -60,7 +60,7 @@ impl Code {
     /// Whether the session has ended. 105 is also the answer to an account without permission, and to a
     /// missing token: a new login tells them apart.
     pub(crate) fn ends_session(self) -> bool {
-        matches!(self.0, 105 | 106 | 107) || self == Self::NO_SESSION
+        matches!(self.0, 105..=107) || self == Self::NO_SESSION
     }
 
     fn known(self) -> Option<(Kind, &'static str, &'static str)> {

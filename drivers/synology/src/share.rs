@@ -52,7 +52,7 @@ struct ShareConfig {
     users: Vec<String>,
 }
 
-/// Whom a shared folder is opened to.
+/// Who may use a shared folder.
 #[derive(Debug, Clone)]
 enum Access {
     Nfs {

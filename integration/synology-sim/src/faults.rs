@@ -110,13 +110,12 @@ impl Faults {
 
     pub(crate) fn judge(&mut self, api: &str, method: &str, changes: bool) -> Verdict {
         let cut = match &mut self.left {
-            None => Cut::No,
             Some(0) => Cut::Before,
             Some(left) if changes => {
                 *left -= 1;
                 if *left == 0 { Cut::After } else { Cut::No }
             }
-            Some(_) => Cut::No,
+            None | Some(_) => Cut::No,
         };
         let mut action = None;
         let mut rules = self.rules.iter_mut();

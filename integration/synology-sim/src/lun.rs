@@ -1,7 +1,7 @@
 //! `SYNO.Core.ISCSI.LUN`: LUNs, copies of them, and which targets show them.
 //!
 //! Read from: csi (SynologyOpenSource/synology-csi, pkg/dsm/webapi/iscsi.go), dcsi (democratic-csi,
-//! src/driver/controller-synology), n4s4 (N4S4/synology-api, synology_api/core_iscsi.py), pve
+//! src/driver/controller-synology), n4s4 (N4S4/synology-api, `synology_api/core_iscsi.py`), pve
 //! (jasoncheng7115/jt-pve-storage-synology, docs/TESTING.md), dsmctl (ychiu1211/dsmctl,
 //! internal/synology/operations/sanmutation).
 
@@ -362,7 +362,7 @@ impl Dsm {
             if !on {
                 target.mapped.retain(|_, mapped| *mapped != uuid);
             } else if target.mapped.values().all(|mapped| *mapped != uuid) {
-                let free = (1..).find(|number| !target.mapped.contains_key(number));
+                let free = (1..=16_383).find(|number| !target.mapped.contains_key(number));
                 target.mapped.insert(free.unwrap_or(u64::MAX), uuid.clone());
             }
         }

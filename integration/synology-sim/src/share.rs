@@ -1,7 +1,7 @@
 //! Shared folders: `SYNO.Core.Share`, their snapshots, and who may mount them over NFS.
 //!
 //! Read from: csi (SynologyOpenSource/synology-csi, pkg/dsm/webapi/share.go and
-//! pkg/dsm/service/share_volume.go), which says itself where DSM differs: `quota_value` of a clone may
+//! `pkg/dsm/service/share_volume.go`), which says itself where DSM differs: `quota_value` of a clone may
 //! be 0 until it is set.
 
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! The releases of DSM that are told apart, and which APIs each of them announces.
+//! The releases of DSM that differ, and which APIs each of them announces.
 
 use std::fmt;
 use std::str::FromStr;

@@ -360,7 +360,7 @@ impl Luns {
             LunRef::Uuid(uuid) => uuid,
             LunRef::Number(number) => {
                 let luns = self.client.luns(call).await.map_err(failed)?;
-                let lun = luns.into_iter().find(|lun| lun.lun_id == Some(number));
+                let lun = luns.into_iter().find(|lun| lun.number == Some(number));
                 lun.ok_or_else(missing)?.uuid
             }
         };

@@ -74,9 +74,9 @@ impl Luns {
                     .advise("map that LUN to another target in SAN Manager"));
             }
             call.check(doing)?;
-            let deleted = self.client.delete_target(call, own.target_id).await;
+            let deleted = self.client.delete_target(call, own.id).await;
             let left = self.look(call, doing).await?;
-            let is_left = |target: &Target| target.target_id == own.target_id;
+            let is_left = |target: &Target| target.id == own.id;
             if left.targets.iter().any(is_left) {
                 return Err(match deleted {
                     Err(failure) => failure.while_doing(call, doing),
@@ -88,14 +88,13 @@ impl Luns {
         let shared: Vec<u64> = self
             .shared(&look.targets)
             .filter(|target| target.number_of(uuid).is_some())
-            .map(|target| target.target_id)
+            .map(|target| target.id)
             .collect();
         for target in shared {
             call.check(doing)?;
             let unmapped = self.client.unmap(call, uuid, target).await;
             let left = self.look(call, doing).await?;
-            let is_left =
-                |known: &Target| known.target_id == target && known.number_of(uuid).is_some();
+            let is_left = |known: &Target| known.id == target && known.number_of(uuid).is_some();
             if left.targets.iter().any(is_left) {
                 return Err(match unmapped {
                     Err(failure) => failure.while_doing(call, doing),

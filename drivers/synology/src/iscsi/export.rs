@@ -77,7 +77,7 @@ impl Luns {
             look = self.look(call, &doing).await?;
             let exists = |target: &Target| target.iqn == chosen.iqn;
             if !look.targets.iter().any(exists) {
-                return Err(self.no_target(call, &chosen, &look.targets, made, &doing));
+                return Err(no_target(call, &chosen, &look.targets, made, &doing));
             }
         }
         let find = |look: &Look| {
@@ -87,7 +87,7 @@ impl Luns {
         let target = find(&look).ok_or_else(|| changed(call, &doing))?;
         if target.number_of(&lun.uuid).is_none() {
             call.check(&doing)?;
-            let mapped = self.client.map(call, &lun.uuid, target.target_id).await;
+            let mapped = self.client.map(call, &lun.uuid, target.id).await;
             look = self.look(call, &doing).await?;
             if find(&look)
                 .and_then(|target| target.number_of(&lun.uuid))
@@ -110,7 +110,7 @@ impl Luns {
         // Two calls at once may have chosen two targets: the first in order counts.
         let first = self.shown(lun, name, &look.targets);
         if first.is_some_and(|first| first.target.iqn != chosen.iqn) {
-            let unmapped = self.client.unmap(call, &lun.uuid, target.target_id).await;
+            let unmapped = self.client.unmap(call, &lun.uuid, target.id).await;
             unmapped.map_err(|failure| failure.while_doing(call, doing.clone()))?;
             look = self.look(call, &doing).await?;
         }
@@ -160,30 +160,29 @@ impl Luns {
                 .advise("raise iscsi.sharedTarget.targets or lunsPerTarget")
         })
     }
+}
 
-    /// Why there is no target.
-    fn no_target(
-        &self,
-        call: &Call,
-        chosen: &Chosen,
-        targets: &[Target],
-        made: Result<(), crate::error::Failure>,
-        doing: &str,
-    ) -> Error {
-        if let Some(other) = targets.iter().find(|target| target.name == chosen.name) {
-            let why = format!(
-                "the target `{}` has the IQN {} and not {}",
-                other.name, other.iqn, chosen.iqn
-            );
-            return Error::new(Kind::Conflict, doing)
-                .with_effect(call.effect())
-                .because(why)
-                .advise("rename that target, or set iscsi.namePrefix");
-        }
-        match made {
-            Err(failure) => failure.while_doing(call, doing),
-            Ok(()) => changed(call, doing),
-        }
+/// Why there is no target.
+fn no_target(
+    call: &Call,
+    chosen: &Chosen,
+    targets: &[Target],
+    made: Result<(), crate::error::Failure>,
+    doing: &str,
+) -> Error {
+    if let Some(other) = targets.iter().find(|target| target.name == chosen.name) {
+        let why = format!(
+            "the target `{}` has the IQN {} and not {}",
+            other.name, other.iqn, chosen.iqn
+        );
+        return Error::new(Kind::Conflict, doing)
+            .with_effect(call.effect())
+            .because(why)
+            .advise("rename that target, or set iscsi.namePrefix");
+    }
+    match made {
+        Err(failure) => failure.while_doing(call, doing),
+        Ok(()) => changed(call, doing),
     }
 }
 

@@ -164,7 +164,7 @@ impl Drop for Nas {
 }
 
 pub(crate) fn call() -> Call {
-    Call::within(Duration::from_secs(60))
+    Call::within(Duration::from_mins(1))
 }
 
 pub(crate) fn id(text: &str) -> VolumeId {

@@ -47,7 +47,7 @@ async fn no_password_is_printed_anywhere() {
     let iscsi = "targetTemplate: {auth_type: 1, user: canary-user, password: canary-chap-1}";
     let text = config(&nas.sim, iscsi).replace("sesame", "canary-login");
     let driver = open(&text);
-    let mut told = vec![format!("{driver:?}")];
+    let mut texts = vec![format!("{driver:?}")];
     for action in [
         Action::CutBefore,
         Action::CutAfter,
@@ -70,8 +70,8 @@ async fn no_password_is_printed_anywhere() {
             let secret = "{password: canary-chap-2, user: canary-user}".to_owned();
             request.secrets = BTreeMap::from([("targetTemplate".to_owned(), secret.into())]);
             let made = driver.create_volume(&call(), &request).await;
-            told.push(format!("{made:?} {request:?}"));
-            told.extend(made.err().map(|error| error.chain()));
+            texts.push(format!("{made:?} {request:?}"));
+            texts.extend(made.err().map(|error| error.chain()));
             nas.sim.clear_faults();
         }
         drop(driver.delete_volume(&call(), &id("pvc-1")).await);
@@ -81,14 +81,14 @@ async fn no_password_is_printed_anywhere() {
     let secret = "{password: [canary-chap-2".to_owned();
     request.secrets = BTreeMap::from([("targetTemplate".to_owned(), secret.into())]);
     let error = driver.create_volume(&call(), &request).await;
-    told.push(error.expect_err("no YAML").chain());
+    texts.push(error.expect_err("no YAML").chain());
     drop(guard);
     let log = String::from_utf8(log.0.lock().expect("a log").clone()).expect("text");
     assert!(
         log.contains("SYNO.Core.ISCSI.LUN"),
         "the log is not empty: {log}"
     );
-    for text in told.iter().chain([&log]) {
+    for text in texts.iter().chain([&log]) {
         assert!(!text.contains("canary"), "{text}");
     }
 }

@@ -65,7 +65,7 @@ async fn an_upgrade_of_the_nas_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_missing_volume_of_the_nas_is_told_with_the_key_to_correct() {
+async fn a_missing_volume_of_the_nas_is_an_error_with_the_key_to_correct() {
     let mut options = Options::new(Version::V7_2);
     options.volumes.remove(0);
     let nas = Nas::with(options, "").await;

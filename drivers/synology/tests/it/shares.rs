@@ -139,7 +139,7 @@ async fn folders_grow_by_their_quota_and_nodes_have_nothing_to_do() {
 }
 
 #[tokio::test]
-async fn a_folder_of_somebody_else_is_neither_taken_nor_deleted() {
+async fn a_foreign_folder_is_neither_taken_nor_deleted() {
     let nas = Nas::of_shares(Version::V7_2, "nfs").await;
     let info =
         json!({"name": "k8s-pvc-1", "vol_path": "/volume1", "desc": "photos", "share_quota": 7});
@@ -159,7 +159,7 @@ async fn a_folder_of_somebody_else_is_neither_taken_nor_deleted() {
 }
 
 #[tokio::test]
-async fn a_volume_of_the_nas_without_quotas_is_told() {
+async fn a_volume_of_the_nas_without_quotas_is_an_error() {
     let nas = Nas::of_shares(Version::V7_2, "nfs").await;
     let text = crate::nas::shares(&nas.sim, "nfs") + "synology: {volume: /volume2}\n";
     let problems = crate::nas::open(&text).probe(&call()).await;

@@ -7,7 +7,7 @@ use synology_sim::Version;
 
 use crate::nas::{GIB, LUN, Nas, TARGET, call, id};
 
-/// What democratic-csi makes of CreateVolume (src/driver/controller-synology/index.js).
+/// What democratic-csi makes of `CreateVolume` (src/driver/controller-synology/index.js).
 fn made_by_democratic_csi(nas: &Nas, name: &str) -> String {
     let lun = json!({"type": "BLUN", "name": name, "location": "/volume1", "size": GIB});
     let lun = nas.sim.call(LUN, "create", &lun);
@@ -119,11 +119,11 @@ async fn what_others_have_made_is_neither_listed_nor_in_the_way() {
         .list_volumes(&call(), &page)
         .await
         .expect("listed");
-    assert_eq!(listed.entries, [volume.clone()]);
+    assert_eq!(listed.entries, std::slice::from_ref(&volume));
     let filter = SnapshotFilter::default();
     let listed = nas.driver.list_snapshots(&call(), &filter, &page).await;
     assert!(listed.expect("listed").entries.is_empty());
-    // A snapshot of a schedule goes with the volume; one that somebody has locked keeps it.
+    // A snapshot of a schedule goes with the volume; one that a user has locked keeps it.
     let locked =
         json!({"src_lun_uuid": uuid, "taken_by": "user", "description": "kept", "is_locked": true});
     let taken = nas.sim.call(LUN, "take_snapshot", &locked);
@@ -174,7 +174,7 @@ async fn shared_targets_are_filled_one_after_the_other_and_then_there_is_no_room
 }
 
 #[tokio::test]
-async fn the_identity_of_a_disk_is_told_where_numbers_are_used_again() {
+async fn the_identity_of_a_disk_is_given_where_numbers_are_used_again() {
     let nas = Nas::start(Version::V7_2, "mode: shared-target").await;
     let volume = nas.create("pvc-1", None).await;
     let uuid = nas.lun("pvc-1")["uuid"]
