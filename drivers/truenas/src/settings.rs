@@ -7,6 +7,8 @@ use aws_lc_rs::digest::{Context, SHA256};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer};
 
+pub use driver_tls::{Fingerprint, TlsOptions};
+
 use crate::{Error, Kind};
 
 /// The block as it stands in a configuration file of democratic-csi, with the TLS options that are
@@ -67,25 +69,6 @@ pub enum ApiKeyLogin {
     /// The key itself.
     Plain,
 }
-
-/// How the certificate of the NAS is checked.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct TlsOptions {
-    /// Certificate authorities in PEM, instead of those of the system.
-    #[serde(default)]
-    pub ca: Option<String>,
-    /// The one certificate that is accepted, whatever its issuer and its name.
-    #[serde(default)]
-    pub certificate_sha256: Option<Fingerprint>,
-    /// The name that the certificate must carry, if it is not the host's.
-    #[serde(default)]
-    pub server_name: Option<String>,
-}
-
-/// The SHA-256 digest of a certificate in DER.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fingerprint(pub(crate) [u8; 32]);
 
 /// Checked settings of a connection.
 #[derive(Clone)]
@@ -290,39 +273,6 @@ impl Credentials {
     }
 }
 
-// === impl Fingerprint ===
-
-impl<'de> Deserialize<'de> for Fingerprint {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::parse(&text).ok_or_else(|| {
-            serde::de::Error::custom("a SHA-256 fingerprint is 64 hexadecimal digits")
-        })
-    }
-}
-
-impl Fingerprint {
-    /// Reads 64 hexadecimal digits, with or without colons between the bytes.
-    pub fn parse(text: &str) -> Option<Self> {
-        let digits: Vec<u8> = text
-            .chars()
-            .filter(|c| *c != ':')
-            .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
-            .collect::<Option<_>>()?;
-        let bytes: Vec<u8> = digits
-            .chunks(2)
-            .map(|pair| pair.iter().fold(0, |sum, d| sum * 16 + d))
-            .collect();
-        (digits.len() == 64).then(|| bytes.try_into().ok().map(Self))?
-    }
-}
-
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
 /// Any value that JavaScript takes for true, as democratic-csi does.
 fn truthy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     use serde_json::Value;
@@ -421,16 +371,6 @@ mod tests {
                 "https://[fd00::1]:443"
             );
         }
-    }
-
-    #[test]
-    fn a_fingerprint_is_read_with_and_without_colons() {
-        let plain = "ab".repeat(32);
-        let colons = vec!["AB"; 32].join(":");
-        assert_eq!(Fingerprint::parse(&plain), Fingerprint::parse(&colons));
-        assert_eq!(Fingerprint::parse(&plain).expect("read").to_string(), plain);
-        assert_eq!(Fingerprint::parse("ab"), None);
-        assert_eq!(Fingerprint::parse(&"zz".repeat(32)), None);
     }
 
     #[test]

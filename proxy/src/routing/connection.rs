@@ -143,6 +143,9 @@ impl Connection {
             kind if driver_truenas::KINDS.contains(&kind) => {
                 driver_truenas::from_document(document)?
             }
+            kind if driver_synology::KINDS.contains(&kind) => {
+                driver_synology::from_document(document)?
+            }
             other => return Err(kinds::unknown(other)),
         };
         document.without_effect(&[

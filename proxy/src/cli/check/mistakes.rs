@@ -95,8 +95,8 @@ const MISTAKES: [Mistake; 42] = [
         "is it a misspelling of `local-hostpath`?",
     ),
     whole(
-        "driver: synology-iscsi",
-        "does not have the driver `synology-iscsi` yet",
+        "driver: vhd-ephemeral-inline",
+        "does not have the driver `vhd-ephemeral-inline` yet",
     ),
     whole(
         "driver: {local-hostpath: {}}",

@@ -5,10 +5,7 @@ use driver_directory::DirectoryKind;
 use driver_node_manual::NodeManual;
 
 /// Drivers of democratic-csi that this build does not have.
-pub(super) const NOT_YET: [&str; 4] = [
-    "synology-iscsi",
-    "synology-nfs",
-    "synology-smb",
+pub(super) const NOT_YET: [&str; 1] = [
     "vhd-ephemeral-inline",
 ];
 
@@ -40,12 +37,13 @@ pub(crate) fn built() -> Vec<&'static str> {
         DirectoryKind::SmbClient.name(),
         DirectoryKind::LustreClient.name(),
     ];
-    let families: [&[&'static str]; 7] = [
+    let families: [&[&'static str]; 8] = [
         &own,
         &driver_zfs_generic::KINDS,
         &driver_zfs_local::KINDS,
         &clients,
         &driver_truenas::KINDS,
+        &driver_synology::KINDS,
         &[driver_objectivefs::KIND],
         &driver_inline::KINDS,
     ];
@@ -102,6 +100,15 @@ pub(crate) fn least(kind: &str) -> String {
             );
         }
         "node-manual" => return format!("driver: {kind}"),
+        "synology-iscsi" | "synology-nfs" | "synology-smb" => {
+            let section = match kind {
+                "synology-nfs" => "nfs: {shareHost: nas.example, clients: [node-1]}",
+                "synology-smb" => "smb: {shareHost: nas.example, users: [csi]}",
+                _ => "iscsi: {targetPortal: nas.example, baseiqn: 'iqn.2000-01.com.synology:csi.'}",
+            };
+            let http = "{protocol: https, host: nas.example, username: csi, password: x}";
+            return format!("driver: {kind}\nhttpConnection: {http}\n{section}\n");
+        }
         "zfs-local-dataset" | "zfs-local-zvol" => return format!("driver: {kind}\n{zfs}\n"),
         "zfs-local-ephemeral-inline" => {
             return format!("driver: {kind}\nzfs: {{datasetParentName: tank/inline}}\n");

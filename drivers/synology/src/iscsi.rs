@@ -1,0 +1,343 @@
+//! Volumes that are iSCSI LUNs.
+//!
+//! A volume is a LUN of its name and a target that shows it. Every verb looks first, changes what is
+//! missing, and looks again: what DSM answers to a change is not proof. A refused creation may have made
+//! the LUN, and a deletion goes on after its answer.
+
+mod create;
+mod delete;
+mod export;
+mod snapshots;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use csi_types::AccessMode;
+use csi_types::attachment::{Attachment, DeviceId, Iqn, Iscsi, Lun as LunNumber};
+use driver_core::config::{CommonConfig, ConfigError, Document};
+use driver_core::parameters::Scope;
+use driver_core::template::Template as Handlebars;
+use driver_core::{
+    AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateVolume,
+    Driver, Error, Expanded, Expander, Found, Kind, Lister, Page, PageRequest, Parameters,
+    SizeRange, Snapshots, Volume, VolumeId, VolumeName,
+};
+
+use crate::api::{Lun, Target};
+use crate::client::Client;
+use crate::config::{Connection, IscsiSettings};
+use crate::error::Failure;
+use crate::lun_name::{LunName, Names};
+use crate::page::page;
+use crate::source::Origin;
+
+/// Sizes are multiples of a block.
+const BLOCK: u64 = 512;
+/// The filesystems that can be made on a LUN.
+const FS_TYPES: &[&str] = &["btrfs", "ext3", "ext4", "ext4dev", "xfs"];
+/// Between two looks at work of DSM, at first and at most.
+pub(crate) const LOOKS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// The driver `synology-iscsi`.
+#[derive(Debug)]
+pub(crate) struct Luns {
+    kind: String,
+    instance: Option<String>,
+    client: Client,
+    settings: IscsiSettings,
+    names: Names,
+    /// `lunTemplate.description` of the configuration, which is a template.
+    description: Option<Handlebars>,
+}
+
+/// All that the NAS has at one moment.
+struct Look {
+    luns: Vec<Lun>,
+    targets: Vec<Target>,
+}
+
+/// How a volume is shown.
+#[derive(Debug, Clone, Copy)]
+struct Shown<'a> {
+    target: &'a Target,
+    number: i64,
+}
+
+// === impl Look ===
+
+impl Look {
+    fn lun(&self, name: &LunName) -> Option<&Lun> {
+        self.luns.iter().find(|lun| lun.name == name.as_str())
+    }
+}
+
+// === impl Luns ===
+
+impl Luns {
+    pub(crate) fn from_document(document: &Document) -> Result<Self, ConfigError> {
+        let common: CommonConfig = document.common()?;
+        let connection = Connection::read(document)?;
+        let settings = IscsiSettings::read(document)?;
+        let names = Names::new(&settings, &common)?;
+        let description = settings.lun.text("description").map(Handlebars::compile);
+        let description = description
+            .transpose()
+            .map_err(|error| ConfigError::at("iscsi.lunTemplate.description", error.to_string()))?;
+        let client = Client::new(connection)
+            .map_err(|failure| ConfigError::at("httpConnection", failure.to_string()))?;
+        Ok(Self {
+            kind: common.driver,
+            instance: common.instance_id,
+            client,
+            settings,
+            names,
+            description,
+        })
+    }
+
+    fn scope(&self) -> Scope<'_> {
+        Scope {
+            driver: &self.kind,
+            instance: self.instance.as_deref(),
+        }
+    }
+
+    async fn look(&self, call: &Call, doing: &str) -> Result<Look, Error> {
+        let failed = |failure: Failure| failure.while_doing(call, doing);
+        Ok(Look {
+            luns: self.client.luns(call).await.map_err(failed)?,
+            targets: self.client.targets(call).await.map_err(failed)?,
+        })
+    }
+
+    /// The volume of a LUN that is shown.
+    fn volume(&self, id: VolumeId, lun: &Lun, shown: Shown<'_>) -> Result<Volume, Error> {
+        Ok(Volume {
+            attachment: self.attachment(&id, &lun.uuid, &shown.target.iqn, shown.number)?,
+            id,
+            capacity: Some(lun.size),
+            source: Origin::read(&lun.description).source(),
+            topology: Vec::new(),
+        })
+    }
+
+    fn attachment(
+        &self,
+        id: &VolumeId,
+        uuid: &str,
+        iqn: &str,
+        number: i64,
+    ) -> Result<Attachment, Error> {
+        let odd = || Error::new(Kind::Internal, format!("say how volume `{id}` is reached"));
+        let device_id = self.settings.verify_device.then(|| device_id(uuid));
+        Ok(Attachment::Iscsi(Iscsi {
+            iqn: Iqn::parse(iqn).map_err(|why| odd().because(why))?,
+            lun: LunNumber::parse(&number.to_string()).map_err(|why| odd().because(why))?,
+            portals: self.settings.portals.clone(),
+            interface: self.settings.interface.clone(),
+            device_id: device_id.transpose().map_err(|why| odd().because(why))?,
+        }))
+    }
+
+    /// The LUN of a volume that is there whole, by its id.
+    async fn whole(&self, call: &Call, id: &VolumeId, doing: &str) -> Result<(Lun, Volume), Error> {
+        let missing = || Error::not_found(doing).because(format!("there is no volume `{id}`"));
+        let name = self.names.lun(id).ok_or_else(missing)?;
+        let look = self.look(call, doing).await?;
+        let lun = look
+            .lun(&name)
+            .filter(|lun| !lun.is_action_locked || look.is_mapped(lun));
+        let lun = lun.ok_or_else(missing)?;
+        let shown = self.shown(lun, &name, &look.targets).ok_or_else(missing)?;
+        let volume = self.volume(id.clone(), lun, shown)?;
+        Ok((lun.clone(), volume))
+    }
+}
+
+impl Look {
+    fn is_mapped(&self, lun: &Lun) -> bool {
+        let mut targets = self.targets.iter();
+        targets.any(|target| target.number_of(&lun.uuid).is_some())
+    }
+}
+
+/// What the kernel of a node calls the disk. The rule is none of Synology's: it was measured on DSM 7.1
+/// (jasoncheng7115/jt-pve-storage-synology, docs/TESTING.md): the identifier of Linux-IO, then the uuid
+/// with `d` for each dash, 25 characters of it.
+fn device_id(uuid: &str) -> Result<DeviceId, csi_types::attachment::FieldError> {
+    let digits: String = uuid.replace('-', "d").chars().take(25).collect();
+    DeviceId::parse(&format!("naa.6001405{}", digits.to_ascii_lowercase()))
+}
+
+/// Waits before the next look. The time grows, and ends with the call.
+pub(crate) async fn pause(call: &Call, wait: &mut Duration) {
+    let until = (tokio::time::Instant::now() + *wait).min(call.deadline());
+    tokio::time::sleep_until(until).await;
+    *wait = (*wait * 2).min(LOOKS.1);
+}
+
+#[async_trait]
+impl Driver for Luns {
+    fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    fn access_rules(&self) -> AccessRules {
+        let all = AccessMode::ALL.into_iter();
+        let one_writer = all.filter(|mode| *mode != AccessMode::MultiNodeMultiWriter);
+        AccessRules {
+            block: true,
+            mount: true,
+            fs_types: FS_TYPES,
+            mount_modes: one_writer.collect(),
+            block_modes: AccessMode::ALL.to_vec(),
+        }
+    }
+
+    fn backend_identity(&self) -> BackendIdentity {
+        let IscsiSettings {
+            base,
+            prefix,
+            suffix,
+            ..
+        } = &self.settings;
+        let address = self.client.address();
+        BackendIdentity(format!("{}:{address}:{base}{prefix}*{suffix}", self.kind))
+    }
+
+    fn name_volume(&self, name: &VolumeName, parameters: &Parameters) -> Result<VolumeId, Error> {
+        self.names.volume_id(name, parameters)
+    }
+
+    async fn probe(&self, call: &Call) -> Vec<Error> {
+        let doing = format!("look at the NAS {}", self.client.address());
+        let location = &self.settings.location;
+        match self.client.volume(call, location).await {
+            Err(failure) => return vec![failure.while_doing(call, doing)],
+            Ok(None) => {
+                let why = format!("it has no volume {location}");
+                let error = Error::new(Kind::Invalid, doing).because(why);
+                return vec![error.advise("correct synology.volume")];
+            }
+            Ok(Some(_)) => {}
+        }
+        // Whether SAN Manager answers.
+        let looked = self.look(call, &doing).await;
+        looked.err().into_iter().collect()
+    }
+
+    async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error> {
+        self.create(call, request).await
+    }
+
+    async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
+        self.delete(call, id).await
+    }
+
+    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
+        let doing = format!("find volume `{id}`");
+        let missing = || Error::not_found(doing.clone());
+        let name = self.names.lun(id).ok_or_else(missing)?;
+        let look = self.look(call, &doing).await?;
+        let lun = look.lun(&name).ok_or_else(missing)?;
+        Ok(match self.shown(lun, &name, &look.targets) {
+            Some(_) => Found::Whole,
+            None => Found::Begun,
+        })
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        Some(self)
+    }
+
+    fn clones_volumes(&self) -> bool {
+        true
+    }
+
+    fn lister(&self) -> Option<&dyn Lister> {
+        Some(self)
+    }
+
+    fn expander(&self) -> Option<&dyn Expander> {
+        Some(self)
+    }
+
+    fn capacity_reporter(&self) -> Option<&dyn CapacityReporter> {
+        Some(self)
+    }
+
+    fn longest_attachment(&self) -> Option<Attachment> {
+        let id = VolumeId::parse("a").ok()?;
+        let iqn = format!("iqn.{}", "a".repeat(219));
+        let uuid = "f".repeat(36);
+        self.attachment(&id, &uuid, &iqn, 16_383).ok()
+    }
+}
+
+#[async_trait]
+impl Lister for Luns {
+    async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
+        let doing = format!("get volume `{id}`");
+        self.whole(call, id, &doing).await.map(|(_, volume)| volume)
+    }
+
+    async fn list_volumes(
+        &self,
+        call: &Call,
+        request: &PageRequest,
+    ) -> Result<Page<Volume>, Error> {
+        let look = self.look(call, "list volumes").await?;
+        let mut volumes = Vec::new();
+        for lun in &look.luns {
+            let Some(id) = self.names.id(&lun.name) else {
+                continue;
+            };
+            let Some(name) = self.names.lun(&id) else {
+                continue;
+            };
+            if let Some(shown) = self.shown(lun, &name, &look.targets) {
+                volumes.push(self.volume(id, lun, shown)?);
+            }
+        }
+        page(volumes, |volume| volume.id.as_str(), 'v', request)
+    }
+}
+
+#[async_trait]
+impl Expander for Luns {
+    fn node_expands(&self) -> bool {
+        true
+    }
+
+    async fn expand_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        size: SizeRange,
+    ) -> Result<Expanded, Error> {
+        let doing = format!("expand volume `{id}`");
+        let (lun, _) = self.whole(call, id, &doing).await?;
+        let refused = || Error::new(Kind::OutOfRange, doing.clone());
+        let wanted = size.choose(BLOCK).map_err(|why| refused().because(why))?;
+        // A limit alone asks for no growth.
+        let capacity = if lun.size >= wanted {
+            if size.limit().is_some_and(|limit| lun.size > limit) {
+                return Err(refused().because(format!("it has {} bytes already", lun.size)));
+            }
+            lun.size
+        } else {
+            self.grow(call, &lun, wanted, &doing).await?
+        };
+        Ok(Expanded {
+            capacity,
+            node_expansion_required: true,
+        })
+    }
+}
+
+#[async_trait]
+impl CapacityReporter for Luns {
+    async fn capacity(&self, call: &Call, _: &CapacityQuery) -> Result<Capacity, Error> {
+        self.client.free(call, &self.settings.location).await
+    }
+}

@@ -1,0 +1,35 @@
+//! Volumes of a Synology NAS, by the web API of its operating system, DSM: iSCSI LUNs, and shared
+//! folders over NFS and SMB.
+//!
+//! Synology documents the login and no more; the calls are those of Synology's own CSI driver and of
+//! democratic-csi, whose volumes are taken over and given back. compat: "Synology".
+
+#![forbid(unsafe_code)]
+
+mod api;
+mod client;
+mod config;
+mod error;
+mod iscsi;
+mod lun_name;
+mod page;
+mod share;
+mod snapshot_id;
+mod source;
+mod template;
+
+use std::sync::Arc;
+
+use driver_core::Driver;
+use driver_core::config::{ConfigError, Document};
+
+/// The values of `driver:` that are built here.
+pub const KINDS: [&str; 3] = ["synology-iscsi", "synology-nfs", "synology-smb"];
+
+/// Reads a connection and builds its driver. Touches no storage.
+pub fn from_document(document: &Document) -> Result<Arc<dyn Driver>, ConfigError> {
+    Ok(match document.driver()? {
+        "synology-nfs" | "synology-smb" => Arc::new(share::Shares::from_document(document)?),
+        _ => Arc::new(iscsi::Luns::from_document(document)?),
+    })
+}

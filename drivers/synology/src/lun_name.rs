@@ -1,0 +1,117 @@
+//! Ids of volumes, and how DSM calls what belongs to them.
+//!
+//! compat: "Synology": the LUN and its target are called prefix, id and suffix in small letters, and the
+//! target's IQN is `baseiqn` and that name.
+
+use csi_types::attachment::Iqn;
+use driver_core::config::{CommonConfig, ConfigError};
+use driver_core::naming::{MIN_LEAF, VolumeNaming, snapshot_leaf_without};
+use driver_core::{Error, Parameters, SnapshotName, VolumeId, VolumeName};
+
+use crate::config::IscsiSettings;
+
+/// The longest name of a LUN that DSM is known to take (docs/synology.md).
+const LONGEST_NAME: usize = 200;
+/// The longest IQN (RFC 3720).
+const LONGEST_IQN: usize = 223;
+/// What ids may hold and names of LUNs may not, or cannot give back: DSM refuses `_`, and names are in
+/// small letters.
+const BANNED: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_:.+";
+
+/// How volumes are called.
+#[derive(Debug, Clone)]
+pub(crate) struct Names {
+    naming: VolumeNaming,
+    room: usize,
+    base: String,
+    prefix: String,
+    suffix: String,
+}
+
+/// The name of the LUN of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LunName(String);
+
+// === impl Names ===
+
+impl Names {
+    pub(crate) fn new(
+        settings: &IscsiSettings,
+        common: &CommonConfig,
+    ) -> Result<Self, ConfigError> {
+        let affixes = settings.prefix.len() + settings.suffix.len();
+        let room = LONGEST_NAME
+            .saturating_sub(affixes)
+            .min(LONGEST_IQN.saturating_sub(affixes + settings.base.len()))
+            .min(common.id_room.bytes());
+        if room < MIN_LEAF {
+            let problem = format!(
+                "leaves {room} bytes for the id of a volume, with namePrefix and nameSuffix; {MIN_LEAF} \
+                 are the least"
+            );
+            return Err(ConfigError::at("iscsi.baseiqn", problem));
+        }
+        Ok(Self {
+            naming: VolumeNaming::new(common).at_most(room),
+            room,
+            base: settings.base.clone(),
+            prefix: settings.prefix.clone(),
+            suffix: settings.suffix.clone(),
+        })
+    }
+
+    /// The id of a new volume. One that its LUN could not give back is mapped.
+    pub(crate) fn volume_id(
+        &self,
+        name: &VolumeName,
+        parameters: &Parameters,
+    ) -> Result<VolumeId, Error> {
+        let id = self.naming.volume_id(name, parameters)?;
+        if !id.as_str().contains(|c: char| BANNED.contains(c)) {
+            return Ok(id);
+        }
+        let refused = || Error::invalid(format!("name volume `{id}`"));
+        let name = SnapshotName::parse(id.as_str()).map_err(|error| refused().because(error))?;
+        let mapped = snapshot_leaf_without(&name, self.room, BANNED);
+        VolumeId::parse(&mapped).map_err(|error| refused().because(error))
+    }
+
+    /// The name of the LUN; `None` for an id that neither we nor democratic-csi give.
+    pub(crate) fn lun(&self, id: &VolumeId) -> Option<LunName> {
+        let id = id.as_str();
+        let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let plain = id.starts_with(|c: char| c.is_ascii_alphanumeric()) && id.chars().all(word);
+        (plain && id.len() <= 128)
+            .then(|| LunName(format!("{}{id}{}", self.prefix, self.suffix).to_lowercase()))
+    }
+
+    /// The id of the volume of this LUN, if it can be one.
+    pub(crate) fn id(&self, lun: &str) -> Option<VolumeId> {
+        let id = lun.strip_prefix(&self.prefix)?.strip_suffix(&self.suffix)?;
+        let id = VolumeId::parse(id).ok()?;
+        (self.lun(&id)?.as_str() == lun).then_some(id)
+    }
+
+    /// The IQN of the target of that name.
+    pub(crate) fn iqn(&self, name: &str) -> Result<Iqn, Error> {
+        let iqn = format!("{}{name}", self.base);
+        Iqn::parse(&iqn).map_err(|why| {
+            Error::invalid(format!("name the target of `{name}`"))
+                .because(why)
+                .advise("shorten iscsi.baseiqn, namePrefix or nameSuffix")
+        })
+    }
+
+    /// What the prefix makes of the name of a shared target.
+    pub(crate) fn shared(&self, name: &str, number: u32) -> String {
+        format!("{}{name}-{number}", self.prefix)
+    }
+}
+
+// === impl LunName ===
+
+impl LunName {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}

@@ -1,0 +1,521 @@
+//! Volumes that are shared folders, over NFS or SMB.
+//!
+//! A volume is a shared folder with a quota. It is made without one, opened to its clients, and gets its
+//! quota last: one without a quota is not finished. The calls are those of Synology's CSI driver.
+
+mod api;
+mod name;
+mod snapshots;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use csi_types::attachment::{Attachment, NetworkShare, Server, Share as ShareName};
+use driver_core::config::scalar::unless_falsy;
+use driver_core::config::{CommonConfig, ConfigError, Document};
+use driver_core::{
+    AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateVolume,
+    Driver, Effect, Error, Expanded, Expander, Found, Kind, Lister, Page, PageRequest, Parameters,
+    SizeRange, Snapshots, Source, Volume, VolumeId, VolumeName,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use self::api::Share;
+use self::name::{Note, ShareNames};
+use crate::client::Client;
+use crate::config::{Connection, location};
+use crate::error::{Code, Failure};
+use crate::iscsi::{LOOKS, pause};
+use crate::page::page;
+
+/// Quotas are whole mebibytes.
+const MIB: u64 = 1 << 20;
+
+/// `nfs` and `smb`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ShareConfig {
+    /// The NAS as nodes reach it.
+    share_host: String,
+    /// Before the ids of volumes in the names of shared folders.
+    #[serde(default, deserialize_with = "unless_falsy")]
+    name_prefix: Option<String>,
+    /// `nfs`: addresses, networks or names that may mount.
+    #[serde(default)]
+    clients: Vec<String>,
+    /// `nfs`: whether the NAS may answer before the data are on its disks.
+    #[serde(default, rename = "async")]
+    is_async: bool,
+    /// `smb`: local users of the NAS that may read and write.
+    #[serde(default)]
+    users: Vec<String>,
+}
+
+/// Who may use a shared folder.
+#[derive(Debug, Clone)]
+enum Access {
+    Nfs {
+        clients: Vec<String>,
+        is_async: bool,
+    },
+    Smb {
+        users: Vec<String>,
+    },
+}
+
+/// The drivers `synology-nfs` and `synology-smb`.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    kind: String,
+    client: Client,
+    server: Server,
+    location: String,
+    access: Access,
+    names: ShareNames,
+}
+
+// === impl Access ===
+
+impl Access {
+    fn read(kind: &str, config: ShareConfig) -> Result<Self, ConfigError> {
+        let (key, entries) = match kind {
+            "synology-nfs" => ("nfs.clients", config.clients),
+            _ => ("smb.users", config.users),
+        };
+        let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\' | ',' | ';');
+        let odd = |entry: &String| entry.is_empty() || !entry.chars().all(plain);
+        if entries.is_empty() || entries.iter().any(odd) {
+            let problem = "has to be a list of at least one, each a word";
+            return Err(ConfigError::at(key, problem));
+        }
+        Ok(if kind == "synology-nfs" {
+            Self::Nfs {
+                clients: entries,
+                is_async: config.is_async,
+            }
+        } else {
+            Self::Smb { users: entries }
+        })
+    }
+}
+
+// === impl Shares ===
+
+impl Shares {
+    pub(crate) fn from_document(document: &Document) -> Result<Self, ConfigError> {
+        let common: CommonConfig = document.common()?;
+        let connection = Connection::read(document)?;
+        let section = if common.driver == "synology-nfs" {
+            "nfs"
+        } else {
+            "smb"
+        };
+        let config: ShareConfig = document.section(section)?;
+        let server = Server::parse(&config.share_host)
+            .map_err(|why| ConfigError::at(format!("{section}.shareHost"), why.to_string()))?;
+        let prefix = config
+            .name_prefix
+            .clone()
+            .unwrap_or_default()
+            .to_lowercase();
+        let names = ShareNames::new(prefix, &common)
+            .map_err(|problem| ConfigError::at(format!("{section}.namePrefix"), problem))?;
+        let access = Access::read(&common.driver, config)?;
+        let client = Client::new(connection)
+            .map_err(|failure| ConfigError::at("httpConnection", failure.to_string()))?;
+        Ok(Self {
+            kind: common.driver,
+            client,
+            server,
+            location: location(document)?,
+            access,
+            names,
+        })
+    }
+
+    async fn shares(&self, call: &Call, doing: &str) -> Result<Vec<Share>, Error> {
+        let shares = self.client.shares(call).await;
+        shares.map_err(|failure| failure.while_doing(call, doing))
+    }
+
+    /// The shared folder of a volume, whole or not. One of that name that is not ours is a conflict.
+    async fn find(&self, call: &Call, id: &VolumeId, doing: &str) -> Result<Option<Share>, Error> {
+        let Some(name) = self.names.share(id) else {
+            return Ok(None);
+        };
+        let shares = self.shares(call, doing).await?;
+        let mut found = shares.into_iter();
+        let Some(share) = found.find(|share| share.name.eq_ignore_ascii_case(&name)) else {
+            return Ok(None);
+        };
+        if Note::read(&share.desc).is_none_or(|note| note.id != *id) {
+            let why = format!("the shared folder `{name}` is not that of a volume of this name");
+            return Err(Error::new(Kind::Conflict, doing).because(why));
+        }
+        Ok(Some(share))
+    }
+
+    /// The shared folder of a volume that is whole.
+    async fn whole(&self, call: &Call, id: &VolumeId, doing: &str) -> Result<Share, Error> {
+        let found = match self.find(call, id, doing).await {
+            Err(error) if error.kind() == Kind::Conflict => None,
+            found => found?,
+        };
+        found
+            .filter(Share::is_whole)
+            .ok_or_else(|| Error::not_found(doing).because(format!("there is no volume `{id}`")))
+    }
+
+    fn volume(&self, id: VolumeId, share: &Share) -> Result<Volume, Error> {
+        let path = match self.access {
+            Access::Nfs { .. } => format!("{}/{}", share.vol_path, share.name),
+            Access::Smb { .. } => share.name.clone(),
+        };
+        let odd = || Error::new(Kind::Internal, format!("say how volume `{id}` is reached"));
+        Ok(Volume {
+            capacity: Some(share.quota_value * MIB),
+            attachment: self.attachment(&path).map_err(|why| odd().because(why))?,
+            id,
+            // Its note has room for a digest only.
+            source: None,
+            topology: Vec::new(),
+        })
+    }
+
+    fn attachment(&self, path: &str) -> Result<Attachment, csi_types::attachment::FieldError> {
+        let share = NetworkShare {
+            server: self.server.clone(),
+            share: ShareName::parse(path)?,
+        };
+        Ok(match self.access {
+            Access::Nfs { .. } => Attachment::Nfs(share),
+            Access::Smb { .. } => Attachment::Smb(share),
+        })
+    }
+
+    /// Makes the shared folder, which is not there.
+    async fn make(&self, call: &Call, request: &CreateVolume, doing: &str) -> Result<Share, Error> {
+        let id = &request.id;
+        let name = self.names.share(id).ok_or_else(|| {
+            Error::invalid(doing).because("it is not an id that this driver gives to a volume")
+        })?;
+        let note = Note::write(id, request.source.as_ref());
+        let source = match &request.source {
+            None => None,
+            Some(Source::Volume(source)) => Some((self.whole(call, source, doing).await?, None)),
+            Some(Source::Snapshot(source)) => {
+                let (share, snapshot) = self.snapshot(call, source, doing).await?;
+                Some((share, Some(snapshot.time)))
+            }
+            Some(Source::Elsewhere(_)) => {
+                return Err(Error::unsupported(
+                    "a volume of what another connection holds",
+                ));
+            }
+        };
+        if let Some((source, _)) = &source {
+            let least = source.quota_value * MIB;
+            if request.size.limit().is_some_and(|limit| limit < least) {
+                let why = format!("the source has {least} bytes");
+                return Err(Error::new(Kind::OutOfRange, doing).because(why));
+            }
+        }
+        call.check(doing)?;
+        let untouched = call.effect() == Effect::None;
+        let made = match &source {
+            None => {
+                self.client
+                    .create_share(call, &name, &self.location, &note)
+                    .await
+            }
+            Some((source, snapshot)) => {
+                let time = snapshot.as_deref();
+                self.client
+                    .clone_share(call, source, time, &name, &note)
+                    .await
+            }
+        };
+        match (self.find(call, id, doing).await?, made) {
+            (Some(share), _) => Ok(share),
+            (None, Ok(())) => Err(changed(call, doing)),
+            (None, Err(failure)) => {
+                if untouched && failure.code().is_some() {
+                    call.undone();
+                }
+                Err(failure.while_doing(call, doing))
+            }
+        }
+    }
+
+    /// Lets the clients in.
+    async fn open(&self, call: &Call, share: &Share, doing: &str) -> Result<(), Error> {
+        call.check(doing)?;
+        let (client, name) = (&self.client, share.name.as_str());
+        let failed = |failure: Failure| lost(call, failure, doing);
+        match &self.access {
+            Access::Nfs { clients, is_async } => {
+                let rules: Vec<Value> = clients.iter().map(|one| rule(one, *is_async)).collect();
+                let saved = client.save_rules(call, name, rules).await;
+                let there = client.rules(call, name).await.map_err(failed)?;
+                let is_in = |one: &String| there.iter().any(|rule| rule["client"] == **one);
+                if !clients.iter().all(is_in) {
+                    saved.map_err(failed)?;
+                    return Err(changed(call, doing));
+                }
+            }
+            Access::Smb { users } => {
+                let set = client.set_users(call, name, users).await;
+                let there = client.users(call, name).await.map_err(failed)?;
+                let is_in = |one: &String| {
+                    let mut entries = there.iter();
+                    entries.any(|entry| entry["name"] == **one && entry["is_writable"] == true)
+                };
+                if !users.iter().all(is_in) {
+                    set.map_err(failed)?;
+                    return Err(
+                        changed(call, doing).advise("smb.users has to name local users of the NAS")
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a shared folder its quota, and looks whether it has it.
+    async fn limit(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        share: &Share,
+        size: u64,
+        doing: &str,
+    ) -> Result<Share, Error> {
+        call.check(doing)?;
+        let set = self.client.set_quota(call, share, size / MIB).await;
+        let now = self.find(call, id, doing).await?;
+        match (now, set) {
+            (Some(now), _) if now.quota_value * MIB >= size => Ok(now),
+            (_, Err(failure)) => Err(lost(call, failure, doing)),
+            (_, Ok(())) => Err(changed(call, doing)),
+        }
+    }
+}
+
+/// The fields are those that Synology's CSI driver writes; a node's root is root in the volume.
+fn rule(client: &str, is_async: bool) -> Value {
+    json!({
+        "async": is_async,
+        "client": client,
+        "crossmnt": true,
+        "insecure": true,
+        "privilege": "rw",
+        "root_squash": "root",
+        "security_flavor": {
+            "kerberos": false,
+            "kerberos_integrity": false,
+            "kerberos_privacy": false,
+            "sys": true,
+        },
+    })
+}
+
+/// The error of a change to a folder that was just there: if it is gone, another call has deleted it.
+fn lost(call: &Call, failure: Failure, doing: &str) -> Error {
+    match failure.code() {
+        Some(Code::NO_SHARE) => changed(call, doing),
+        _ => failure.while_doing(call, doing),
+    }
+}
+
+fn changed(call: &Call, doing: &str) -> Error {
+    Error::new(Kind::Pending, doing)
+        .with_effect(call.effect())
+        .because("what was just changed is not as it should be: another call may have changed it")
+}
+
+#[async_trait]
+impl Driver for Shares {
+    fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    fn access_rules(&self) -> AccessRules {
+        AccessRules::filesystem(match self.access {
+            Access::Nfs { .. } => &["nfs"],
+            Access::Smb { .. } => &["cifs"],
+        })
+    }
+
+    fn backend_identity(&self) -> BackendIdentity {
+        let address = self.client.address();
+        BackendIdentity(format!("{}:{address}:{}", self.kind, self.names.prefix()))
+    }
+
+    fn name_volume(&self, name: &VolumeName, parameters: &Parameters) -> Result<VolumeId, Error> {
+        self.names.volume_id(name, parameters)
+    }
+
+    async fn probe(&self, call: &Call) -> Vec<Error> {
+        let doing = format!("look at the NAS {}", self.client.address());
+        let at = &self.location;
+        let wrong = |why: String| {
+            let error = Error::new(Kind::Invalid, doing.clone()).because(why);
+            vec![error.advise("correct synology.volume")]
+        };
+        match self.client.volume(call, at).await {
+            Err(failure) => vec![failure.while_doing(call, doing)],
+            Ok(None) => wrong(format!("it has no volume {at}")),
+            // Quotas and snapshots of shared folders need Btrfs.
+            Ok(Some(volume)) if volume.fs_type != "btrfs" => wrong(format!("{at} is not on Btrfs")),
+            Ok(Some(_)) => self.shares(call, &doing).await.err().into_iter().collect(),
+        }
+    }
+
+    async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error> {
+        let id = &request.id;
+        let doing = format!("create volume `{id}`");
+        let size = request.size.choose(MIB);
+        let size = size.map_err(|why| Error::new(Kind::OutOfRange, doing.clone()).because(why))?;
+        call.check(&doing)?;
+        let share = match self.find(call, id, &doing).await? {
+            Some(share) => share,
+            None => self.make(call, request, &doing).await?,
+        };
+        let conflict = |why: String| Error::new(Kind::Conflict, doing.clone()).because(why);
+        if !Note::read(&share.desc).is_some_and(|note| note.is_of(request.source.as_ref())) {
+            return Err(conflict("it exists, made of something else".to_owned()));
+        }
+        if share.is_whole() {
+            let bytes = share.quota_value * MIB;
+            if !request.size.holds(bytes) {
+                return Err(conflict(format!("it exists with {bytes} bytes")));
+            }
+            return self.volume(id.clone(), &share);
+        }
+        self.open(call, &share, &doing).await?;
+        let share = self.limit(call, id, &share, size, &doing).await?;
+        self.volume(id.clone(), &share)
+    }
+
+    async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
+        let doing = format!("delete volume `{id}`");
+        call.check(&doing)?;
+        let Some(share) = self.find(call, id, &doing).await? else {
+            return Ok(());
+        };
+        self.refuse_snapshots(call, &share, &doing).await?;
+        call.check(&doing)?;
+        let deleted = self.client.delete_share(call, &share.name).await;
+        let mut wait: Duration = LOOKS.0;
+        while self.find(call, id, &doing).await?.is_some() {
+            if let Err(failure) = deleted {
+                return Err(failure.while_doing(call, doing));
+            }
+            pause(call, &mut wait).await;
+            call.check(&doing)?;
+        }
+        Ok(())
+    }
+
+    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
+        let doing = format!("find volume `{id}`");
+        let found = match self.find(call, id, &doing).await {
+            Err(error) if error.kind() == Kind::Conflict => None,
+            found => found?,
+        };
+        match found {
+            None => Err(Error::not_found(doing)),
+            Some(share) if share.is_whole() => Ok(Found::Whole),
+            Some(_) => Ok(Found::Begun),
+        }
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        Some(self)
+    }
+
+    fn clones_volumes(&self) -> bool {
+        true
+    }
+
+    fn lister(&self) -> Option<&dyn Lister> {
+        Some(self)
+    }
+
+    fn expander(&self) -> Option<&dyn Expander> {
+        Some(self)
+    }
+
+    fn capacity_reporter(&self) -> Option<&dyn CapacityReporter> {
+        Some(self)
+    }
+
+    fn longest_attachment(&self) -> Option<Attachment> {
+        let path = format!("{}/{}", self.location, "a".repeat(name::LONGEST));
+        self.attachment(&path).ok()
+    }
+}
+
+#[async_trait]
+impl Lister for Shares {
+    async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
+        let share = self.whole(call, id, &format!("get volume `{id}`")).await?;
+        self.volume(id.clone(), &share)
+    }
+
+    async fn list_volumes(
+        &self,
+        call: &Call,
+        request: &PageRequest,
+    ) -> Result<Page<Volume>, Error> {
+        let shares = self.shares(call, "list volumes").await?;
+        let mut volumes = Vec::new();
+        for share in shares.iter().filter(|share| share.is_whole()) {
+            if let Some(id) = self.names.id(share) {
+                volumes.push(self.volume(id, share)?);
+            }
+        }
+        page(volumes, |volume| volume.id.as_str(), 'v', request)
+    }
+}
+
+#[async_trait]
+impl Expander for Shares {
+    fn node_expands(&self) -> bool {
+        false
+    }
+
+    async fn expand_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        size: SizeRange,
+    ) -> Result<Expanded, Error> {
+        let doing = format!("expand volume `{id}`");
+        let share = self.whole(call, id, &doing).await?;
+        let refused = || Error::new(Kind::OutOfRange, doing.clone());
+        let wanted = size.choose(MIB).map_err(|why| refused().because(why))?;
+        let bytes = share.quota_value * MIB;
+        let capacity = if bytes >= wanted {
+            if size.limit().is_some_and(|limit| bytes > limit) {
+                return Err(refused().because(format!("it has {bytes} bytes already")));
+            }
+            bytes
+        } else {
+            let grown = self.limit(call, id, &share, wanted, &doing).await?;
+            grown.quota_value * MIB
+        };
+        Ok(Expanded {
+            capacity,
+            node_expansion_required: false,
+        })
+    }
+}
+
+#[async_trait]
+impl CapacityReporter for Shares {
+    async fn capacity(&self, call: &Call, _: &CapacityQuery) -> Result<Capacity, Error> {
+        self.client.free(call, &self.location).await
+    }
+}

@@ -1,0 +1,208 @@
+//! The calls for shared folders, read from SynologyOpenSource/synology-csi, pkg/dsm/webapi/share.go.
+
+use driver_core::Call;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::client::{Client, Request};
+use crate::error::{Code, Failure};
+
+const SHARE: &str = "SYNO.Core.Share";
+const PERMISSION: &str = "SYNO.Core.Share.Permission";
+const SNAPSHOT: &str = "SYNO.Core.Share.Snapshot";
+const PRIVILEGE: &str = "SYNO.Core.FileServ.NFS.SharePrivilege";
+
+/// A shared folder.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Share {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) vol_path: String,
+    #[serde(default)]
+    pub(super) desc: String,
+    /// In mebibytes; 0 is none.
+    #[serde(default)]
+    pub(super) quota_value: u64,
+}
+
+/// A snapshot of a shared folder, called by its time.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct ShareSnapshot {
+    pub(super) time: String,
+    #[serde(default)]
+    pub(super) desc: String,
+    #[serde(default)]
+    pub(super) lock: bool,
+}
+
+// === impl Share ===
+
+impl Share {
+    /// The quota comes last.
+    pub(super) fn is_whole(&self) -> bool {
+        self.quota_value > 0
+    }
+}
+
+fn info(name: &str, path: &str, note: &str) -> Value {
+    json!({
+        "name": name,
+        "vol_path": path,
+        "desc": note,
+        "enable_share_cow": false,
+        "enable_recycle_bin": false,
+        "recycle_bin_admin_only": false,
+        "encryption": 0,
+    })
+}
+
+// === impl Client ===
+
+impl Client {
+    pub(super) async fn shares(&self, call: &Call) -> Result<Vec<Share>, Failure> {
+        let fields = json!([
+            "encryption",
+            "enable_share_cow",
+            "recyclebin",
+            "support_snapshot",
+            "share_quota"
+        ]);
+        let request = Request::new(SHARE, "list").with("additional", fields);
+        self.read(call, request, "shares").await
+    }
+
+    pub(super) async fn create_share(
+        &self,
+        call: &Call,
+        name: &str,
+        path: &str,
+        note: &str,
+    ) -> Result<(), Failure> {
+        let request = Request::new(SHARE, "create")
+            .with("name", name)
+            .with("shareinfo", info(name, path, note));
+        self.change(call, request).await
+    }
+
+    pub(super) async fn clone_share(
+        &self,
+        call: &Call,
+        source: &Share,
+        snapshot: Option<&str>,
+        name: &str,
+        note: &str,
+    ) -> Result<(), Failure> {
+        let mut info = info(name, &source.vol_path, note);
+        info["name_org"] = Value::from(source.name.as_str());
+        let mut request = Request::new(SHARE, "clone")
+            .with("name", name)
+            .with("shareinfo", info);
+        if let Some(snapshot) = snapshot {
+            request = request.with("snapshot", snapshot);
+        }
+        self.change(call, request).await
+    }
+
+    pub(super) async fn set_quota(
+        &self,
+        call: &Call,
+        share: &Share,
+        mebibytes: u64,
+    ) -> Result<(), Failure> {
+        let info = json!({
+            "name": share.name,
+            "vol_path": share.vol_path,
+            "share_quota": mebibytes,
+        });
+        let request = Request::new(SHARE, "set")
+            .with("name", share.name.as_str())
+            .with("shareinfo", info);
+        self.change(call, request).await
+    }
+
+    pub(super) async fn delete_share(&self, call: &Call, name: &str) -> Result<(), Failure> {
+        let request = Request::new(SHARE, "delete").with("name", json!([name]));
+        self.change(call, request).await
+    }
+
+    pub(super) async fn rules(&self, call: &Call, name: &str) -> Result<Vec<Value>, Failure> {
+        let request = Request::new(PRIVILEGE, "load").with("share_name", name);
+        self.read(call, request, "rule").await
+    }
+
+    pub(super) async fn save_rules(
+        &self,
+        call: &Call,
+        name: &str,
+        rules: Vec<Value>,
+    ) -> Result<(), Failure> {
+        let request = Request::new(PRIVILEGE, "save")
+            .with("share_name", name)
+            .with("rule", rules);
+        self.change(call, request).await
+    }
+
+    pub(super) async fn users(&self, call: &Call, name: &str) -> Result<Vec<Value>, Failure> {
+        let request = Request::new(PERMISSION, "list")
+            .with("name", name)
+            .with("user_group_type", "local_user");
+        self.read(call, request, "items").await
+    }
+
+    pub(super) async fn set_users(
+        &self,
+        call: &Call,
+        name: &str,
+        users: &[String],
+    ) -> Result<(), Failure> {
+        let entry = |user: &String| json!({"name": user, "is_readonly": false, "is_writable": true, "is_deny": false});
+        let entries: Vec<Value> = users.iter().map(entry).collect();
+        let request = Request::new(PERMISSION, "set")
+            .with("name", name)
+            .with("user_group_type", "local_user")
+            .with("permissions", entries);
+        self.change(call, request).await
+    }
+
+    /// The snapshots of a shared folder; those of one that is gone are none.
+    pub(super) async fn share_snapshots(
+        &self,
+        call: &Call,
+        name: &str,
+    ) -> Result<Vec<ShareSnapshot>, Failure> {
+        let fields = json!(["desc", "lock", "schedule_snapshot", "ruuid", "snap_size"]);
+        let request = Request::new(SNAPSHOT, "list")
+            .with("name", name)
+            .with("additional", fields);
+        match self.read(call, request, "snapshots").await {
+            Err(Failure::Refused(Code::NO_SHARE)) => Ok(Vec::new()),
+            snapshots => snapshots,
+        }
+    }
+
+    pub(super) async fn take_share_snapshot(
+        &self,
+        call: &Call,
+        name: &str,
+        note: &str,
+    ) -> Result<(), Failure> {
+        let request = Request::new(SNAPSHOT, "create")
+            .at_version(1)
+            .with("name", name)
+            .with("snapinfo", json!({"desc": note, "lock": true}));
+        self.change(call, request).await
+    }
+
+    pub(super) async fn delete_share_snapshot(
+        &self,
+        call: &Call,
+        name: &str,
+        time: &str,
+    ) -> Result<(), Failure> {
+        let request = Request::new(SNAPSHOT, "delete")
+            .at_version(1)
+            .with("name", name)
+            .with("snapshots", json!([time]));
+        self.change(call, request).await
+    }
+}

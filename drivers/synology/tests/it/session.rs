@@ -1,0 +1,99 @@
+//! Logging in, sessions that end, and what a NAS offers.
+
+use driver_core::Kind;
+use synology_sim::{Action, Fault, Options, Version};
+
+use crate::nas::{LUN, Nas, call, config, id, open};
+
+const LOGIN: &str = "SYNO.API.Auth/login";
+
+#[tokio::test]
+async fn a_session_that_ended_is_replaced_and_no_caller_sees_it() {
+    for version in Version::ALL {
+        let nas = Nas::start(version, "").await;
+        nas.create("pvc-1", None).await;
+        assert_eq!(nas.sim.count(LOGIN), 1);
+        nas.sim.expire_sessions();
+        nas.create("pvc-2", None).await;
+        assert_eq!(nas.sim.count(LOGIN), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_ends_again_at_once_is_an_error() {
+    let nas = Nas::start(Version::V7_2, "").await;
+    let mut fault = Fault::once(LUN, "list", Action::ExpireSessions);
+    fault.times = 2;
+    nas.sim.fault(fault);
+    let error = nas.driver.find_volume(&call(), &id("pvc-1")).await;
+    assert_eq!(error.expect_err("no session").kind(), Kind::Unreachable);
+    assert_eq!(nas.sim.count(LOGIN), 2);
+}
+
+#[tokio::test]
+async fn a_refused_login_is_not_repeated_because_dsm_blocks_addresses() {
+    let nas = Nas::start(Version::V7_2, "").await;
+    let text = config(&nas.sim, "").replace("password: sesame", "password: wrong");
+    let driver = open(&text);
+    for _ in 0..5 {
+        let error = driver.find_volume(&call(), &id("pvc-1")).await;
+        let error = error.expect_err("refused");
+        assert_eq!(error.kind(), Kind::Denied, "{}", error.chain());
+        assert!(error.chain().contains("code 400"), "{}", error.chain());
+    }
+    assert_eq!(nas.sim.count(LOGIN), 1);
+}
+
+#[tokio::test]
+async fn many_calls_at_once_log_in_once() {
+    let nas = Nas::start(Version::V7_2, "").await;
+    let calls = (0..16).map(|_| async {
+        let found = nas.driver.find_volume(&call(), &id("pvc-1")).await;
+        assert_eq!(found.expect_err("nothing").kind(), Kind::NotFound);
+    });
+    futures_util::future::join_all(calls).await;
+    assert_eq!(nas.sim.count(LOGIN), 1);
+}
+
+#[tokio::test]
+async fn an_upgrade_of_the_nas_is_noticed() {
+    let nas = Nas::start(Version::V6_2, "").await;
+    let volume = nas.create("pvc-1", None).await;
+    nas.sim.upgrade(Version::V7_2);
+    // The login has moved to another path, and calls need a token now.
+    assert_eq!(nas.create("pvc-1", None).await, volume);
+}
+
+#[tokio::test]
+async fn a_missing_volume_of_the_nas_is_an_error_with_the_key_to_correct() {
+    let mut options = Options::new(Version::V7_2);
+    options.volumes.remove(0);
+    let nas = Nas::with(options, "").await;
+    let problems = nas.driver.probe(&call()).await;
+    assert_eq!(problems.len(), 1);
+    assert!(problems[0].chain().contains("synology.volume"));
+    let query = driver_core::CapacityQuery::default();
+    let capacity = nas.driver.capacity(&call(), &query).await;
+    assert_eq!(capacity.expect_err("none").kind(), Kind::Invalid);
+}
+
+#[tokio::test]
+async fn a_nas_that_is_not_there_is_unreachable() {
+    let nas = Nas::start(Version::V7_2, "").await;
+    let text = config(&nas.sim, "");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let free = listener.local_addr().expect("an address").port();
+    drop(listener);
+    let text = text.replace(
+        &format!("port: {}", nas.sim.address().port()),
+        &format!("port: {free}"),
+    );
+    let error = open(&text).find_volume(&call(), &id("pvc-1")).await;
+    let error = error.expect_err("nothing listens");
+    assert_eq!(error.kind(), Kind::Unreachable);
+    assert!(
+        error.chain().contains("httpConnection"),
+        "{}",
+        error.chain()
+    );
+}

@@ -1,0 +1,172 @@
+//! Shared folders: what is made of them, and faults at each change.
+
+use driver_core::{Found, Kind, SizeRange, Source};
+use serde_json::{Value, json};
+use synology_sim::{Action, Fault, Version};
+
+use crate::nas::{Nas, call};
+
+const SHARE: &str = "SYNO.Core.Share";
+const PERMISSION: &str = "SYNO.Core.Share.Permission";
+const SNAPSHOT: &str = "SYNO.Core.Share.Snapshot";
+const PRIVILEGE: &str = "SYNO.Core.FileServ.NFS.SharePrivilege";
+
+const ACTIONS: [Action; 6] = [
+    Action::CutBefore,
+    Action::CutAfter,
+    Action::BadGateway,
+    Action::Refuse(3328),
+    Action::RefuseAfter(100),
+    Action::ExpireSessions,
+];
+
+fn folders(nas: &Nas) -> Vec<Value> {
+    let state = nas.sim.state();
+    state["shares"].as_array().cloned().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_volume_over_nfs_is_a_folder_with_a_quota_for_the_clients() {
+    let nas = Nas::of_shares(Version::V7_2, "nfs").await;
+    let name = "pvc-f699bc85-3be4-4eb0-9332-020b47143169";
+    let volume = nas.create(name, None).await;
+    let folder = &folders(&nas)[0];
+    assert_eq!(folder["quota"], 1024);
+    assert_eq!(folder["vol_path"], "/volume1");
+    let clients: Vec<_> = folder["rules"].as_array().expect("rules").iter().collect();
+    assert_eq!(clients.len(), 2);
+    assert_eq!(clients[0]["client"], "10.0.0.0/24");
+    assert_eq!(clients[1]["client"], "node-7");
+    assert_eq!(clients[0]["async"], false);
+    let context = volume.attachment.to_context();
+    assert_eq!(context["node_attach_driver"], "nfs");
+    assert_eq!(context["server"], "nas.example");
+    let share = folder["name"].as_str().expect("a name");
+    assert!(
+        share.len() <= 32 && share.starts_with("k8s-pvc-f699bc85"),
+        "{share}"
+    );
+    assert_eq!(context["share"], format!("/volume1/{share}"));
+    assert_eq!(volume.capacity, Some(1 << 30));
+}
+
+#[tokio::test]
+async fn a_volume_over_smb_is_a_folder_for_the_users() {
+    let nas = Nas::of_shares(Version::V7_2, "smb").await;
+    let volume = nas.create("pvc-1", None).await;
+    let folder = &folders(&nas)[0];
+    let users = folder["permissions"].as_array().expect("users");
+    assert_eq!(users.len(), 1);
+    assert_eq!(
+        (&users[0]["name"], &users[0]["is_writable"]),
+        (&json!("k8s"), &json!(true))
+    );
+    let context = volume.attachment.to_context();
+    assert_eq!(context["node_attach_driver"], "smb");
+    assert_eq!(context["share"], "k8s-pvc-1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_converges_after_a_fault_at_each_change() {
+    for (kind, opening) in [("nfs", (PRIVILEGE, "save")), ("smb", (PERMISSION, "set"))] {
+        let nas = Nas::of_shares(Version::V7_1, kind).await;
+        let original = nas.create("original", None).await;
+        let snapshot = nas.snapshot(&original.id, "s").await;
+        for (change, source) in [
+            ((SHARE, "create"), None),
+            (opening, None),
+            ((SHARE, "set"), None),
+            ((SHARE, "clone"), Some(Source::Volume(original.id.clone()))),
+            (
+                (SHARE, "clone"),
+                Some(Source::Snapshot(snapshot.id.clone())),
+            ),
+            ((SHARE, "set"), Some(Source::Snapshot(snapshot.id.clone()))),
+            ((SHARE, "delete"), None),
+        ] {
+            for action in ACTIONS {
+                let what = format!("{kind} {change:?} {action:?}");
+                nas.sim.fault(Fault::once(change.0, change.1, action));
+                let request = nas.request("pvc-1", source.clone());
+                if let Err(error) = nas.try_create(&request).await {
+                    let found = nas.driver.find_volume(&call(), &request.id).await;
+                    assert_ne!(found.ok(), Some(Found::Whole), "{what}: {}", error.chain());
+                }
+                let made = nas.create("pvc-1", source.clone()).await;
+                drop(nas.driver.delete_volume(&call(), &made.id).await);
+                nas.delete(&made.id).await;
+                nas.sim.clear_faults();
+                assert_eq!(folders(&nas).len(), 1, "{what}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_of_a_folder_converges_after_a_fault_and_is_taken_once() {
+    let nas = Nas::of_shares(Version::V7_2, "nfs").await;
+    let volume = nas.create("pvc-1", None).await;
+    for action in ACTIONS {
+        nas.sim.fault(Fault::once(SNAPSHOT, "create", action));
+        drop(nas.try_snapshot(&volume.id, "s").await);
+        let snapshot = nas.snapshot(&volume.id, "s").await;
+        assert_eq!(
+            folders(&nas)[0]["snapshots"],
+            json!(["csi 1024 s"]),
+            "{action:?}"
+        );
+        let busy = nas.driver.delete_volume(&call(), &volume.id).await;
+        assert_eq!(busy.expect_err("it has a snapshot").kind(), Kind::Busy);
+        nas.sim.fault(Fault::once(SNAPSHOT, "delete", action));
+        drop(nas.driver.delete_snapshot(&call(), &snapshot.id).await);
+        let gone = nas.driver.delete_snapshot(&call(), &snapshot.id).await;
+        gone.unwrap_or_else(|error| panic!("{action:?}: {}", error.chain()));
+        nas.sim.clear_faults();
+        assert_eq!(folders(&nas)[0]["snapshots"], json!([]));
+    }
+}
+
+#[tokio::test]
+async fn folders_grow_by_their_quota_and_nodes_have_nothing_to_do() {
+    let nas = Nas::of_shares(Version::V7_2, "smb").await;
+    let volume = nas.create("pvc-1", None).await;
+    let size = SizeRange::new((2 << 30) + 1, 0).expect("a size");
+    let grown = nas.driver.expand_volume(&call(), &volume.id, size).await;
+    let grown = grown.expect("grown");
+    assert!(!grown.node_expansion_required);
+    assert_eq!(grown.capacity, (2 << 30) + (1 << 20));
+    assert_eq!(folders(&nas)[0]["quota"], 2049);
+}
+
+#[tokio::test]
+async fn a_foreign_folder_is_neither_taken_nor_deleted() {
+    let nas = Nas::of_shares(Version::V7_2, "nfs").await;
+    let info =
+        json!({"name": "k8s-pvc-1", "vol_path": "/volume1", "desc": "photos", "share_quota": 7});
+    let made = nas.sim.call(
+        SHARE,
+        "create",
+        &json!({"name": "k8s-pvc-1", "shareinfo": info}),
+    );
+    assert_eq!(made["success"], true);
+    let request = nas.request("pvc-1", None);
+    let refused = nas.try_create(&request).await;
+    assert_eq!(refused.expect_err("a foreign one").kind(), Kind::Conflict);
+    let found = nas.driver.find_volume(&call(), &request.id).await;
+    assert_eq!(found.expect_err("a foreign one").kind(), Kind::NotFound);
+    drop(nas.driver.delete_volume(&call(), &request.id).await);
+    assert_eq!(folders(&nas).len(), 1);
+}
+
+#[tokio::test]
+async fn a_volume_of_the_nas_without_quotas_is_an_error() {
+    let nas = Nas::of_shares(Version::V7_2, "nfs").await;
+    let text = crate::nas::shares(&nas.sim, "nfs") + "synology: {volume: /volume2}\n";
+    let problems = crate::nas::open(&text).probe(&call()).await;
+    assert_eq!(problems.len(), 1);
+    assert!(
+        problems[0].chain().contains("Btrfs"),
+        "{}",
+        problems[0].chain()
+    );
+}

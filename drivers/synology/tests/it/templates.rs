@@ -1,0 +1,146 @@
+//! The templates of the configuration, of classes and of their secrets.
+
+use std::collections::BTreeMap;
+
+use driver_core::{CreateVolume, Kind, Parameters};
+use serde_json::json;
+use synology_sim::Version;
+
+use crate::nas::{Nas, call};
+
+fn with(mut request: CreateVolume, parameters: &[(&str, &str)], secret: &str) -> CreateVolume {
+    let parameters = parameters
+        .iter()
+        .map(|(key, text)| ((*key).to_owned(), (*text).to_owned()));
+    request.parameters = Parameters::new(parameters.collect());
+    if !secret.is_empty() {
+        let secret = secret.to_owned().into();
+        request.secrets = BTreeMap::from([("targetTemplate".to_owned(), secret)]);
+    }
+    request
+}
+
+#[tokio::test]
+async fn what_a_class_says_is_laid_over_the_configuration() {
+    let nas = Nas::start(
+        Version::V7_2,
+        "targetTemplate: {auth_type: 0, max_sessions: 0}",
+    )
+    .await;
+    let request = with(
+        nas.request("pvc-1", None),
+        &[(
+            "lunTemplate",
+            "type: BLUN_THICK\ndev_attribs:\n- {dev_attrib: emulate_caw, enable: 1}",
+        )],
+        "{auth_type: 1, user: alice, password: canary-chap-1}",
+    );
+    nas.try_create(&request).await.expect("made");
+    let lun = nas.lun("pvc-1");
+    assert_eq!(lun["type"], "BLUN_THICK");
+    assert_eq!(
+        lun["dev_attribs"],
+        json!([{"dev_attrib": "emulate_caw", "enable": 1}])
+    );
+    let target = &nas.sim.state()["targets"][0];
+    assert_eq!(
+        (&target["auth_type"], &target["user"]),
+        (&json!(1), &json!("alice"))
+    );
+    assert_eq!(target["max_sessions"], 0);
+}
+
+#[tokio::test]
+async fn the_description_is_a_template() {
+    let nas = Nas::start(Version::V7_2, "").await;
+    let class = "description: '{{ parameters.[csi.storage.k8s.io/pvc/namespace] }}-{{ name }}'";
+    let parameters = [
+        ("lunTemplate", class),
+        ("csi.storage.k8s.io/pvc/namespace", "shop"),
+    ];
+    let request = with(nas.request("pvc-1", None), &parameters, "");
+    nas.try_create(&request).await.expect("made");
+    assert_eq!(
+        nas.lun("pvc-1")["description"],
+        "shop-pvc-1 csi-source: none"
+    );
+}
+
+#[tokio::test]
+async fn thin_and_thick_are_what_the_filesystem_has() {
+    for (volume, word, kind) in [
+        ("/volume1", "thin", "BLUN"),
+        ("/volume1", "thick", "BLUN_THICK"),
+        ("volume2", "thin", "ADV"),
+        ("volume2", "thick", "FILE"),
+    ] {
+        let nas = Nas::start(Version::V7_2, "").await;
+        let text = crate::nas::config(&nas.sim, "") + &format!("synology: {{volume: {volume}}}\n");
+        let driver = crate::nas::open(&text);
+        let class = format!("type: {word}");
+        let request = with(nas.request("pvc-1", None), &[("lunTemplate", &class)], "");
+        driver.create_volume(&call(), &request).await.expect("made");
+        assert_eq!(nas.lun("pvc-1")["type"], kind);
+    }
+}
+
+#[tokio::test]
+async fn a_thick_lun_takes_space_and_one_that_does_not_fit_is_refused() {
+    let nas = Nas::start(Version::V7_2, "").await;
+    let query = driver_core::CapacityQuery::default();
+    let free = async || {
+        nas.driver
+            .capacity(&call(), &query)
+            .await
+            .expect("free")
+            .available
+    };
+    let before = free().await;
+    let mut request = with(
+        nas.request("pvc-1", None),
+        &[("lunTemplate", "type: thick")],
+        "",
+    );
+    nas.try_create(&request).await.expect("made");
+    assert_eq!(before - free().await, 1 << 30);
+    request = with(
+        nas.request("pvc-2", None),
+        &[("lunTemplate", "type: thick")],
+        "",
+    );
+    request.size = driver_core::SizeRange::new(2 << 40, 0).expect("a size");
+    let error = nas.try_create(&request).await.expect_err("too large");
+    assert_eq!(error.kind(), Kind::OutOfSpace, "{}", error.chain());
+}
+
+#[tokio::test]
+async fn snapshots_follow_their_template() {
+    let nas = Nas::start(
+        Version::V7_2,
+        "lunSnapshotTemplate: {is_locked: true, is_app_consistent: true}",
+    )
+    .await;
+    let volume = nas.create("pvc-1", None).await;
+    nas.snapshot(&volume.id, "s").await;
+    assert_eq!(nas.lun("pvc-1")["snapshots"][0]["is_locked"], true);
+}
+
+#[tokio::test]
+async fn a_class_cannot_change_targets_that_others_share() {
+    let nas = Nas::start(Version::V7_2, "mode: shared-target").await;
+    let request = with(nas.request("pvc-1", None), &[], "{auth_type: 1}");
+    let error = nas.try_create(&request).await.expect_err("refused");
+    assert_eq!(error.kind(), Kind::Invalid);
+    assert_eq!(nas.objects(), (0, 0));
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_refused_before_anything_is_made() {
+    let nas = Nas::start(Version::V7_2, "").await;
+    for class in ["[", "5", "description: '{{'"] {
+        let request = with(nas.request("pvc-1", None), &[("lunTemplate", class)], "");
+        let error = nas.try_create(&request).await.expect_err("refused");
+        assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());
+    }
+    assert_eq!(nas.objects(), (0, 0));
+}

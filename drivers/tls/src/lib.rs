@@ -1,0 +1,277 @@
+//! How the certificate of an appliance is checked: by the authorities of the system or by one's own, by
+//! its fingerprint, or not at all. The drivers that speak HTTP to an appliance share it.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs as provider};
+use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, Error as RustlsError, RootCertStore, SignatureScheme,
+};
+use serde::{Deserialize, Deserializer};
+
+/// How the certificate of an appliance is checked.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TlsOptions {
+    /// Certificate authorities in PEM, instead of those of the system.
+    #[serde(default)]
+    pub ca: Option<String>,
+    /// The one certificate that is accepted, whatever its issuer and its name.
+    #[serde(default)]
+    pub certificate_sha256: Option<Fingerprint>,
+    /// The name that the certificate must carry, if it is not the host's.
+    #[serde(default)]
+    pub server_name: Option<String>,
+}
+
+/// The SHA-256 digest of a certificate in DER.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint([u8; 32]);
+
+/// Options that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct TlsError(String);
+
+// === impl TlsOptions ===
+
+impl TlsOptions {
+    /// What a client needs. A pinned certificate wins over `allow_insecure`, which accepts any.
+    pub fn client_config(&self, allow_insecure: bool) -> Result<ClientConfig, TlsError> {
+        let provider = Arc::new(provider::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| TlsError(format!("TLS: {error}")))?;
+        let exception = match (self.certificate_sha256, allow_insecure) {
+            (Some(fingerprint), _) => Some(Accept::Only(fingerprint)),
+            (None, true) => Some(Accept::Any),
+            (None, false) => None,
+        };
+        if let Some(accept) = exception {
+            return Ok(builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Verifier { accept, provider }))
+                .with_no_client_auth());
+        }
+        let roots = Arc::new(roots(self.ca.as_deref())?);
+        let inner = WebPkiServerVerifier::builder_with_provider(roots, provider)
+            .build()
+            .map_err(|error| TlsError(format!("httpConnection.tls.ca: {error}")))?;
+        let name = self.server_name.as_deref().map(named).transpose()?;
+        Ok(builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Named { inner, name }))
+            .with_no_client_auth())
+    }
+}
+
+// === impl Fingerprint ===
+
+impl<'de> Deserialize<'de> for Fingerprint {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| {
+            serde::de::Error::custom("a SHA-256 fingerprint is 64 hexadecimal digits")
+        })
+    }
+}
+
+impl Fingerprint {
+    /// Reads 64 hexadecimal digits, with or without colons between the bytes.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits: Vec<u8> = text
+            .chars()
+            .filter(|c| *c != ':')
+            .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+            .collect::<Option<_>>()?;
+        let bytes: Vec<u8> = digits
+            .chunks(2)
+            .map(|pair| pair.iter().fold(0, |sum, d| sum * 16 + d))
+            .collect();
+        (digits.len() == 64).then(|| bytes.try_into().ok().map(Self))?
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+fn named(name: &str) -> Result<ServerName<'static>, TlsError> {
+    ServerName::try_from(name.to_owned()).map_err(|_| {
+        TlsError(format!(
+            "{name:?} is not a name that a certificate can carry"
+        ))
+    })
+}
+
+fn roots(own: Option<&str>) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    if let Some(pem) = own {
+        let config = |why: String| TlsError(format!("httpConnection.tls.ca {why}"));
+        for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+            let certificate =
+                certificate.map_err(|error| config(format!("is not PEM: {error}")))?;
+            let added = roots.add(certificate);
+            added.map_err(|error| config(format!("has an unusable certificate: {error}")))?;
+        }
+        if roots.is_empty() {
+            return Err(config("holds no certificate".to_owned()));
+        }
+        return Ok(roots);
+    }
+    let found = rustls_native_certs::load_native_certs();
+    let (_, _) = roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        tracing::warn!("the system has no certificate authorities: set httpConnection.tls.ca");
+    }
+    Ok(roots)
+}
+
+/// Asks the authorities, about another name than that of the host if one is given.
+#[derive(Debug)]
+struct Named {
+    inner: Arc<WebPkiServerVerifier>,
+    name: Option<ServerName<'static>>,
+}
+
+impl ServerCertVerifier for Named {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        host: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, RustlsError> {
+        let name = self.name.as_ref().unwrap_or(host);
+        self.inner
+            .verify_server_cert(certificate, intermediates, name, ocsp, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, RustlsError> {
+        self.inner
+            .verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, RustlsError> {
+        self.inner
+            .verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+/// Accepts a certificate without asking an authority.
+#[derive(Debug)]
+struct Verifier {
+    accept: Accept,
+    provider: Arc<CryptoProvider>,
+}
+
+#[derive(Debug)]
+enum Accept {
+    Any,
+    Only(Fingerprint),
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, RustlsError> {
+        let seen = digest(&SHA256, certificate);
+        match &self.accept {
+            Accept::Only(expected) if seen.as_ref() != expected.0 => Err(RustlsError::General(
+                "the certificate is not the pinned one (tls.certificateSha256)".to_owned(),
+            )),
+            _ => Ok(ServerCertVerified::assertion()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, RustlsError> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, RustlsError> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fingerprint_is_read_with_and_without_colons() {
+        let plain = "ab".repeat(32);
+        let colons = vec!["AB"; 32].join(":");
+        assert_eq!(Fingerprint::parse(&plain), Fingerprint::parse(&colons));
+        assert_eq!(Fingerprint::parse(&plain).expect("read").to_string(), plain);
+        assert_eq!(Fingerprint::parse("ab"), None);
+        assert_eq!(Fingerprint::parse(&"zz".repeat(32)), None);
+    }
+
+    #[test]
+    fn an_authority_that_is_none_is_refused() {
+        for pem in [
+            "",
+            "x",
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----",
+        ] {
+            let options = TlsOptions {
+                ca: Some(pem.to_owned()),
+                ..TlsOptions::default()
+            };
+            let error = options.client_config(false).expect_err("refused");
+            assert!(
+                error.to_string().contains("httpConnection.tls.ca"),
+                "{error}"
+            );
+        }
+    }
+}

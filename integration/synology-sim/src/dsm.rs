@@ -1,0 +1,334 @@
+//! The state of one NAS, sessions, and the way of a call to its method.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use crate::failure::{Failure, code};
+use crate::faults::Faults;
+use crate::lun::Lun;
+use crate::params::Params;
+use crate::share::Share;
+use crate::target::Target;
+use crate::version::Version;
+
+/// What a simulated NAS is like.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The release.
+    pub version: Version,
+    /// Who may log in.
+    pub account: String,
+    /// With this password.
+    pub password: String,
+    /// The volumes.
+    pub volumes: Vec<VolumeOptions>,
+    /// The most LUNs, targets and snapshots of a LUN; models differ.
+    pub most: (usize, usize, usize),
+    /// How often a LUN that is being deleted, copied or snapshotted is still listed so. democratic-csi
+    /// waits for deletions, Synology's CSI driver for copies.
+    pub lag: usize,
+    /// Whether every call has to echo the token of the login. pve (see [`crate`]): a setting of DSM.
+    pub csrf: bool,
+}
+
+/// One volume of the NAS.
+#[derive(Debug, Clone)]
+pub struct VolumeOptions {
+    /// Its path.
+    pub path: String,
+    /// `btrfs` or `ext4`.
+    pub filesystem: String,
+    /// Its size in bytes.
+    pub size: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Dsm {
+    pub(crate) options: Options,
+    pub(crate) faults: Faults,
+    pub(crate) counts: BTreeMap<String, usize>,
+    /// Mistakes of the client that DSM might let pass.
+    pub(crate) violations: Vec<String>,
+    sessions: BTreeMap<String, Option<String>>,
+    pub(crate) luns: Vec<Lun>,
+    pub(crate) targets: Vec<Target>,
+    pub(crate) shares: Vec<Share>,
+    pub(crate) clock: u64,
+    next: u64,
+}
+
+/// How a call says who it is.
+#[derive(Debug, Default)]
+pub(crate) struct Carrier {
+    pub(crate) cookie: Option<String>,
+    pub(crate) token: Option<String>,
+}
+
+// === impl Options ===
+
+impl Options {
+    /// A NAS with `/volume1` on Btrfs and `/volume2` on ext4, of 1 TiB each.
+    pub fn new(version: Version) -> Self {
+        let volume = |path: &str, filesystem: &str| VolumeOptions {
+            path: path.to_owned(),
+            filesystem: filesystem.to_owned(),
+            size: 1 << 40,
+        };
+        Self {
+            version,
+            account: "csi".to_owned(),
+            password: "sesame".to_owned(),
+            volumes: vec![volume("/volume1", "btrfs"), volume("/volume2", "ext4")],
+            most: (256, 128, 256),
+            lag: 1,
+            csrf: version.is_7(),
+        }
+    }
+}
+
+// === impl Dsm ===
+
+impl Dsm {
+    pub(crate) fn new(options: Options) -> Self {
+        Self {
+            options,
+            faults: Faults::default(),
+            counts: BTreeMap::new(),
+            violations: Vec::new(),
+            sessions: BTreeMap::new(),
+            luns: Vec::new(),
+            targets: Vec::new(),
+            shares: Vec::new(),
+            clock: 1_700_000_000,
+            next: 1,
+        }
+    }
+
+    pub(crate) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    pub(crate) fn uuid(&mut self) -> String {
+        let number = self.number();
+        format!("{number:08x}-5eed-4000-8000-{:012x}", number * 7919)
+    }
+
+    /// The time of something new, each a second later.
+    pub(crate) fn now(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    pub(crate) fn expire_sessions(&mut self) {
+        self.sessions.clear();
+    }
+
+    pub(crate) fn volume(&self, path: &str) -> Option<&VolumeOptions> {
+        self.options
+            .volumes
+            .iter()
+            .find(|volume| volume.path == path)
+    }
+
+    /// What is free on a volume: thin LUNs take nothing.
+    pub(crate) fn free(&self, path: &str) -> u64 {
+        let size = self.volume(path).map_or(0, |volume| volume.size);
+        let luns = self.luns.iter().filter(|lun| lun.location == path);
+        let taken: u64 = luns.filter(|lun| lun.is_thick()).map(|lun| lun.size).sum();
+        size.saturating_sub(taken)
+    }
+
+    /// Whether a call changes anything.
+    pub(crate) fn changes(method: &str) -> bool {
+        !matches!(
+            method,
+            "query" | "login" | "logout" | "list" | "get" | "info" | "load" | "list_snapshot"
+        )
+    }
+
+    /// Answers one call.
+    ///
+    /// Read from: DSM Login Web API Guide, "Making requests": `api`, `version` and `method` name it.
+    pub(crate) fn answer(&mut self, path: &str, form: &[u8], carrier: &Carrier) -> Value {
+        let outcome = self.call(path, form, carrier);
+        match outcome {
+            Ok(Value::Null) => json!({"success": true}),
+            Ok(data) => json!({"data": data, "success": true}),
+            Err(failure) => {
+                if let Some(why) = failure.strict {
+                    self.violations.push(why);
+                }
+                json!({"error": {"code": failure.code}, "success": false})
+            }
+        }
+    }
+
+    fn call(&mut self, path: &str, form: &[u8], carrier: &Carrier) -> Result<Value, Failure> {
+        let (api, method, version) = named(form)?;
+        let apis = self.options.version.apis();
+        if api == "SYNO.API.Info" {
+            return info(&apis, path, &method, form);
+        }
+        let known = apis.get(&api).ok_or_else(|| Failure::of(code::NO_API))?;
+        if known["path"] != path {
+            return Err(Failure::strict(
+                code::NO_API,
+                format!("{api} is not on {path} of this release"),
+            ));
+        }
+        if version < 1
+            || known["maxVersion"]
+                .as_u64()
+                .is_none_or(|most| version > most)
+        {
+            return Err(Failure::of(code::NO_VERSION));
+        }
+        let mut params = Params::read(form, known["requestFormat"] == "JSON");
+        for key in ["api", "method", "version"] {
+            params.take(key);
+        }
+        if api == "SYNO.API.Auth" {
+            return self.auth(&method, params, carrier);
+        }
+        self.admit(&mut params, carrier)?;
+        match api.as_str() {
+            "SYNO.Core.ISCSI.LUN" => self.lun_method(&method, params),
+            "SYNO.Core.ISCSI.Target" => self.target_method(&method, params),
+            "SYNO.Core.Storage.Volume" => self.volume_method(&method, params),
+            "SYNO.Core.System" => self.system_method(&method, params),
+            _ => self.share_method(&api, &method, version, params),
+        }
+    }
+
+    /// Read from: DSM Login Web API Guide, `SYNO.API.Auth`. `enable_syno_token` and `synotoken`: there,
+    /// and pve.
+    fn auth(
+        &mut self,
+        method: &str,
+        mut params: Params,
+        carrier: &Carrier,
+    ) -> Result<Value, Failure> {
+        if method == "logout" {
+            let sid = params.optional_text("_sid")?;
+            params.optional_text("session")?;
+            params.done()?;
+            for sid in sid.into_iter().chain(carrier.cookie.clone()) {
+                self.sessions.remove(&sid);
+            }
+            return Ok(Value::Null);
+        }
+        if method != "login" {
+            return Err(Failure::of(code::NO_METHOD));
+        }
+        let (account, password) = (params.text("account")?, params.text("passwd")?);
+        params.optional_text("session")?;
+        if params.optional_text("format")?.as_deref() != Some("sid") {
+            return Err(Failure::strict(code::PARAMETER, "format is not sid"));
+        }
+        let wants_token = params.optional_text("enable_syno_token")?.as_deref() == Some("yes");
+        params.done()?;
+        if account != self.options.account || password != self.options.password {
+            return Err(Failure::of(code::BAD_LOGIN));
+        }
+        let number = self.number();
+        let sid = format!("sid-{number}-canary");
+        let token = wants_token.then(|| format!("token-{number}-canary"));
+        self.sessions.insert(sid.clone(), token.clone());
+        let mut data = Map::from_iter([("sid".to_owned(), Value::from(sid))]);
+        if let Some(token) = token {
+            data.insert("synotoken".to_owned(), Value::from(token));
+        }
+        Ok(Value::Object(data))
+    }
+
+    /// Read from: pve: on DSM 7.1.1 `_sid` in a form counts for nothing, the cookie `id` does; with
+    /// protection against CSRF the token has to be there, or the answer is 105. Both CSI drivers use
+    /// DSM 6.2 with one of the two.
+    fn admit(&self, params: &mut Params, carrier: &Carrier) -> Result<(), Failure> {
+        let in_form = params.optional_text("_sid")?;
+        let in_form = in_form.filter(|_| !self.options.version.is_7());
+        let sid = carrier.cookie.clone().or(in_form);
+        let session = sid.and_then(|sid| self.sessions.get(&sid));
+        let Some(token) = session else {
+            return Err(Failure::of(code::NO_SESSION));
+        };
+        let echoed = token.is_some() && *token == carrier.token;
+        if self.options.csrf && !echoed {
+            return Err(Failure::of(code::NO_PERMISSION));
+        }
+        Ok(())
+    }
+
+    /// Read from: csi, storage.go (fields; sizes are texts) and pve (117 for a volume that is not
+    /// there).
+    fn volume_method(&mut self, method: &str, mut params: Params) -> Result<Value, Failure> {
+        if method != "get" {
+            return Err(Failure::of(code::NO_METHOD));
+        }
+        let path = params.text("volume_path")?;
+        params.done()?;
+        let free = self.free(&path);
+        let volume = self
+            .volume(&path)
+            .ok_or_else(|| Failure::of(code::NO_VOLUME))?;
+        Ok(json!({"volume": {
+            "display_name": path.trim_start_matches('/'),
+            "volume_path": path,
+            "status": "normal",
+            "fs_type": volume.filesystem,
+            "size_total_byte": volume.size.to_string(),
+            "size_free_byte": free.to_string(),
+            "container": "internal",
+            "location": "internal",
+        }}))
+    }
+
+    /// Read from: csi, systeminfo.go.
+    fn system_method(&mut self, method: &str, params: Params) -> Result<Value, Failure> {
+        if method != "info" {
+            return Err(Failure::of(code::NO_METHOD));
+        }
+        params.done()?;
+        Ok(json!({
+            "model": "DS918+",
+            "firmware_ver": self.options.version.firmware(),
+            "serial": "1930PDN000000",
+        }))
+    }
+}
+
+/// Which method a form asks for.
+pub(crate) fn named(form: &[u8]) -> Result<(String, String, u64), Failure> {
+    let mut found: BTreeMap<String, String> = form_urlencoded::parse(form).into_owned().collect();
+    let mut take = |key: &str| {
+        found
+            .remove(key)
+            .ok_or_else(|| Failure::of(code::PARAMETER))
+    };
+    let (api, method) = (take("api")?, take("method")?);
+    let version = take("version")?
+        .parse()
+        .map_err(|_| Failure::of(code::PARAMETER))?;
+    Ok((api, method, version))
+}
+
+fn info(apis: &Value, path: &str, method: &str, form: &[u8]) -> Result<Value, Failure> {
+    if path != "query.cgi" || method != "query" {
+        return Err(Failure::of(code::NO_METHOD));
+    }
+    let mut params = Params::read(form, false);
+    for key in ["api", "method", "version"] {
+        params.take(key);
+    }
+    let wanted = params.text("query")?;
+    params.done()?;
+    let wanted: BTreeSet<&str> = wanted.split(',').collect();
+    let all = apis.as_object().into_iter().flatten();
+    let chosen = all.filter(|(api, _)| wanted.contains("all") || wanted.contains(api.as_str()));
+    Ok(chosen
+        .map(|(api, entry)| (api.clone(), entry.clone()))
+        .collect::<Map<_, _>>()
+        .into())
+}

@@ -1,0 +1,134 @@
+//! Faults that tests ask for.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// The call is refused with this code, and nothing is done.
+    Refuse(i64),
+    /// The call is refused with this code after it was done: DSM does that for a name of 255 bytes.
+    RefuseAfter(i64),
+    /// All sessions end, and the call is refused with 119.
+    ExpireSessions,
+    /// The connection is cut, and nothing is done.
+    CutBefore,
+    /// The connection is cut after the call was done.
+    CutAfter,
+    /// The web server answers 502 with HTML.
+    BadGateway,
+    /// The answer comes this many milliseconds later.
+    Delay(u64),
+}
+
+/// One rule: the first that matches a call is applied.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Fault {
+    /// The API, such as `SYNO.Core.ISCSI.LUN`.
+    pub api: String,
+    /// Its method.
+    pub method: String,
+    /// So many calls pass before.
+    #[serde(default)]
+    pub skip: usize,
+    /// It is applied so often.
+    #[serde(default = "once")]
+    pub times: usize,
+    /// What goes wrong.
+    pub action: Action,
+}
+
+fn once() -> usize {
+    1
+}
+
+/// What to do with one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) action: Option<Action>,
+    pub(crate) cut: Cut,
+}
+
+/// Whether a call is cut off because of [`Faults::cut_after`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    No,
+    Before,
+    After,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    rules: Vec<Fault>,
+    left: Option<usize>,
+}
+
+// === impl Fault ===
+
+impl Fault {
+    /// Once, at the next call.
+    pub fn once(api: &str, method: &str, action: Action) -> Self {
+        Self {
+            api: api.to_owned(),
+            method: method.to_owned(),
+            skip: 0,
+            times: 1,
+            action,
+        }
+    }
+}
+
+// === impl Action ===
+
+impl Action {
+    pub(crate) fn delay(self) -> Option<Duration> {
+        match self {
+            Self::Delay(millis) => Some(Duration::from_millis(millis)),
+            _ => None,
+        }
+    }
+}
+
+// === impl Faults ===
+
+impl Faults {
+    pub(crate) fn add(&mut self, fault: Fault) {
+        self.rules.push(fault);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// After `left` more changes nothing is answered any more, the last one's answer included.
+    pub(crate) fn cut_after(&mut self, left: Option<usize>) {
+        self.left = left;
+    }
+
+    pub(crate) fn judge(&mut self, api: &str, method: &str, changes: bool) -> Verdict {
+        let cut = match &mut self.left {
+            Some(0) => Cut::Before,
+            Some(left) if changes => {
+                *left -= 1;
+                if *left == 0 { Cut::After } else { Cut::No }
+            }
+            None | Some(_) => Cut::No,
+        };
+        let mut action = None;
+        let mut rules = self.rules.iter_mut();
+        if let Some(rule) =
+            rules.find(|rule| rule.api == api && rule.method == method && rule.times > 0)
+        {
+            if rule.skip > 0 {
+                rule.skip -= 1;
+            } else {
+                rule.times -= 1;
+                action = Some(rule.action);
+            }
+        }
+        Verdict { action, cut }
+    }
+}

@@ -1,0 +1,320 @@
+//! Listening, and what a test may do to the NAS.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+use crate::dsm::{Carrier, Dsm, Options, named};
+use crate::faults::{Action, Cut, Fault};
+use crate::version::Version;
+
+type Body = Full<Bytes>;
+
+/// A NAS that runs until it is dropped.
+#[derive(Debug)]
+pub struct Simulator {
+    dsm: Arc<Mutex<Dsm>>,
+    address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+// === impl Simulator ===
+
+impl Simulator {
+    /// Starts a NAS on a free port of this machine.
+    pub async fn start(options: Options) -> io::Result<Self> {
+        Self::listen(options, ([127, 0, 0, 1], 0).into()).await
+    }
+
+    /// Starts a NAS there.
+    pub async fn listen(options: Options, at: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(at).await?;
+        let address = listener.local_addr()?;
+        let dsm = Arc::new(Mutex::new(Dsm::new(options)));
+        let task = tokio::spawn(serve(Arc::clone(&dsm), listener));
+        Ok(Self { dsm, address, task })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Adds a fault.
+    pub fn fault(&self, fault: Fault) {
+        locked(&self.dsm).faults.add(fault);
+    }
+
+    /// Ends all faults.
+    pub fn clear_faults(&self) {
+        locked(&self.dsm).faults.clear();
+    }
+
+    /// A function that cuts the NAS off after so many more changes; `None` ends that.
+    pub fn cutter(&self) -> impl Fn(Option<usize>) + Send + Sync + use<> {
+        let dsm = Arc::clone(&self.dsm);
+        move |left| locked(&dsm).faults.cut_after(left)
+    }
+
+    /// Ends all sessions.
+    pub fn expire_sessions(&self) {
+        locked(&self.dsm).expire_sessions();
+    }
+
+    /// Makes it another release; the state stays, the sessions end.
+    pub fn upgrade(&self, version: Version) {
+        let mut dsm = locked(&self.dsm);
+        dsm.options.version = version;
+        dsm.options.csrf = version.is_7();
+        dsm.expire_sessions();
+    }
+
+    /// How often a method was called, such as `SYNO.Core.ISCSI.LUN/create`.
+    pub fn count(&self, call: &str) -> usize {
+        locked(&self.dsm).counts.get(call).copied().unwrap_or(0)
+    }
+
+    /// Mistakes of the client that DSM might let pass.
+    pub fn violations(&self) -> Vec<String> {
+        locked(&self.dsm).violations.clone()
+    }
+
+    /// One call as the owner of the NAS, past sessions, faults and counts. A value that is no text goes
+    /// as JSON.
+    pub fn call(&self, api: &str, method: &str, params: &Value) -> Value {
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        form.append_pair("api", api).append_pair("method", method);
+        let version = if api == "SYNO.Core.Share.Snapshot" && method == "list" {
+            "2"
+        } else {
+            "1"
+        };
+        form.append_pair("version", version);
+        for (key, value) in params.as_object().into_iter().flatten() {
+            form.append_pair(key, &value.to_string());
+        }
+        locked(&self.dsm).as_owner(form.finish().as_bytes())
+    }
+
+    /// Everything that it holds: LUNs, targets, snapshots and shares.
+    pub fn state(&self) -> Value {
+        locked(&self.dsm).state()
+    }
+}
+
+impl Drop for Simulator {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+// === impl Dsm ===
+
+impl Dsm {
+    fn as_owner(&mut self, form: &[u8]) -> Value {
+        let account = (self.options.account.clone(), self.options.password.clone());
+        let login = form_urlencoded::Serializer::new(String::new())
+            .extend_pairs([
+                ("api", "SYNO.API.Auth"),
+                ("version", "6"),
+                ("method", "login"),
+                ("format", "sid"),
+                ("enable_syno_token", "yes"),
+                ("account", &account.0),
+                ("passwd", &account.1),
+            ])
+            .finish();
+        let path = if self.options.version.is_7() {
+            "entry.cgi"
+        } else {
+            "auth.cgi"
+        };
+        let session = self.answer(path, login.as_bytes(), &Carrier::default());
+        let text = |key: &str| session["data"][key].as_str().map(str::to_owned);
+        let carrier = Carrier {
+            cookie: text("sid"),
+            token: text("synotoken"),
+        };
+        self.answer("entry.cgi", form, &carrier)
+    }
+
+    fn state(&self) -> Value {
+        let luns = self.luns.iter().map(|lun| {
+            json!({
+                "name": lun.name, "uuid": lun.uuid, "lun_id": lun.id, "size": lun.size,
+                "type": lun.kind, "location": lun.location, "description": lun.description,
+                "dev_attribs": lun.attributes,
+                "snapshots": lun.snapshots.iter().map(|one| json!({
+                    "uuid": one.uuid, "description": one.description, "taken_by": one.taken_by,
+                    "is_locked": one.locked,
+                })).collect::<Vec<_>>(),
+            })
+        });
+        let targets = self.targets.iter().map(|target| {
+            json!({
+                "name": target.name, "iqn": target.iqn, "auth_type": target.auth_type,
+                "user": target.user, "max_sessions": target.max_sessions,
+                "mapped": target.mapped.iter().map(|(number, lun)| json!([number, lun])).collect::<Vec<_>>(),
+            })
+        });
+        let shares = self.shares.iter().map(|share| {
+            json!({
+                "name": share.name, "vol_path": share.path, "desc": share.description,
+                "quota": share.quota, "rules": share.rules, "permissions": share.permissions,
+                "snapshots": share.snapshots.iter().map(|one| one.description.clone()).collect::<Vec<_>>(),
+            })
+        });
+        json!({
+            "luns": luns.collect::<Vec<_>>(),
+            "targets": targets.collect::<Vec<_>>(),
+            "shares": shares.collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn locked(dsm: &Mutex<Dsm>) -> MutexGuard<'_, Dsm> {
+    dsm.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn serve(dsm: Arc<Mutex<Dsm>>, listener: TcpListener) {
+    while let Ok((stream, _)) = listener.accept().await {
+        drop(stream.set_nodelay(true));
+        let dsm = Arc::clone(&dsm);
+        // A client that goes away in the middle is no event.
+        tokio::spawn(async move { drop(connection(dsm, stream).await) });
+    }
+}
+
+async fn connection(dsm: Arc<Mutex<Dsm>>, stream: TcpStream) -> Result<(), hyper::Error> {
+    let service = service_fn(move |request| {
+        let dsm = Arc::clone(&dsm);
+        async move { handle(dsm, request).await }
+    });
+    hyper::server::conn::http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+}
+
+async fn handle(
+    dsm: Arc<Mutex<Dsm>>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, io::Error> {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+    let path = parts.uri.path();
+    if let Some(control) = path.strip_prefix("/sim/") {
+        return Ok(controlled(&dsm, control, &body));
+    }
+    let Some(path) = path.strip_prefix("/webapi/") else {
+        return Ok(answered(
+            StatusCode::NOT_FOUND,
+            "text/html",
+            "<html></html>",
+        ));
+    };
+    // A secret in a URL stands in the log of every proxy: no client of ours may send one there.
+    if parts.uri.query().is_some_and(|query| !query.is_empty()) {
+        locked(&dsm)
+            .violations
+            .push("parameters stand in the URL".to_owned());
+    }
+    let text = |name| {
+        parts
+            .headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+    };
+    let cookie = text(header::COOKIE).and_then(|cookie| {
+        let mut pairs = cookie.split(';');
+        pairs.find_map(|pair| pair.trim().strip_prefix("id="))
+    });
+    let token = parts.headers.get("x-syno-token");
+    let carrier = Carrier {
+        cookie: cookie.map(str::to_owned),
+        token: token
+            .and_then(|token| token.to_str().ok())
+            .map(str::to_owned),
+    };
+    let (api, method, _) = named(&body).unwrap_or_default();
+    let verdict = {
+        let mut dsm = locked(&dsm);
+        *dsm.counts.entry(format!("{api}/{method}")).or_default() += 1;
+        let changes = Dsm::changes(&method);
+        dsm.faults.judge(&api, &method, changes)
+    };
+    let cut = || Err(io::Error::other("cut by a fault"));
+    if verdict.cut == Cut::Before {
+        return cut();
+    }
+    let refused = |code: i64| json!({"error": {"code": code}, "success": false});
+    let mut answer = match verdict.action {
+        Some(Action::CutBefore) => return cut(),
+        Some(Action::BadGateway) => {
+            let page = "<html><head><title>502 Bad Gateway</title></head></html>";
+            return Ok(answered(StatusCode::BAD_GATEWAY, "text/html", page));
+        }
+        Some(Action::Refuse(code)) => refused(code),
+        Some(Action::ExpireSessions) => {
+            locked(&dsm).expire_sessions();
+            refused(119)
+        }
+        _ => locked(&dsm).answer(path, &body, &carrier),
+    };
+    if verdict.cut == Cut::After || verdict.action == Some(Action::CutAfter) {
+        return cut();
+    }
+    if let Some(Action::RefuseAfter(code)) = verdict.action {
+        answer = refused(code);
+    }
+    if let Some(delay) = verdict.action.and_then(Action::delay) {
+        tokio::time::sleep(delay).await;
+    }
+    Ok(answered(
+        StatusCode::OK,
+        "application/json; charset=\"UTF-8\"",
+        &answer.to_string(),
+    ))
+}
+
+/// The control endpoint: `/sim/faults`, `/sim/counts`, `/sim/state`, `/sim/version`, `/sim/sessions`.
+fn controlled(dsm: &Mutex<Dsm>, control: &str, body: &[u8]) -> Response<Body> {
+    let mut dsm = locked(dsm);
+    let bad = |why: String| answered(StatusCode::BAD_REQUEST, "text/plain", &why);
+    let json = |value: &Value| answered(StatusCode::OK, "application/json", &value.to_string());
+    match control {
+        "faults" if body.is_empty() => dsm.faults.clear(),
+        "faults" => match serde_json::from_slice::<Fault>(body) {
+            Ok(fault) => dsm.faults.add(fault),
+            Err(error) => return bad(error.to_string()),
+        },
+        "sessions" => dsm.expire_sessions(),
+        "version" => match String::from_utf8_lossy(body).trim().parse::<Version>() {
+            Ok(version) => dsm.options.version = version,
+            Err(why) => return bad(why),
+        },
+        "counts" => return json(&json!(dsm.counts)),
+        "violations" => return json(&json!(dsm.violations)),
+        "state" => return json(&dsm.state()),
+        _ => return answered(StatusCode::NOT_FOUND, "text/plain", "no such control"),
+    }
+    json(&Value::Null)
+}
+
+fn answered(status: StatusCode, kind: &str, body: &str) -> Response<Body> {
+    let mut response = Response::new(Full::new(Bytes::from(body.to_owned())));
+    *response.status_mut() = status;
+    if let Ok(kind) = kind.parse() {
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    }
+    response
+}
