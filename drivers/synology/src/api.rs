@@ -13,7 +13,7 @@ const LUN: &str = "SYNO.Core.ISCSI.LUN";
 const TARGET: &str = "SYNO.Core.ISCSI.Target";
 const VOLUME: &str = "SYNO.Core.Storage.Volume";
 
-/// What a copy is marked with. compat: as democratic-csi, which is what made the other copies.
+/// What a copy is marked with. compat: "Synology": as democratic-csi, which is what made the other copies.
 const CLONE_TYPE: &str = "democratic-csi";
 
 /// A LUN.
@@ -173,7 +173,7 @@ impl Client {
         self.change(call, request).await
     }
 
-    /// compat: the parameters are those of democratic-csi.
+    /// compat: "Synology": the parameters are those of democratic-csi.
     pub(crate) async fn clone_lun(
         &self,
         call: &Call,
@@ -192,7 +192,7 @@ impl Client {
         self.change(call, request).await
     }
 
-    /// compat: the parameters are those of democratic-csi.
+    /// compat: "Synology": the parameters are those of democratic-csi.
     pub(crate) async fn clone_snapshot(
         &self,
         call: &Call,
@@ -234,7 +234,7 @@ impl Client {
         self.change(call, request).await
     }
 
-    /// compat: the parameters are those of democratic-csi.
+    /// compat: "Synology": the parameters are those of democratic-csi.
     pub(crate) async fn delete_lun(&self, call: &Call, uuid: &str) -> Result<(), Failure> {
         let request = Request::new(LUN, "delete")
             .with("uuid", "")
@@ -300,7 +300,7 @@ impl Client {
         }
     }
 
-    /// compat: the parameters are those of democratic-csi.
+    /// compat: "Synology": the parameters are those of democratic-csi.
     pub(crate) async fn take_snapshot(
         &self,
         call: &Call,
@@ -318,7 +318,7 @@ impl Client {
         Ok(data["snapshot_uuid"].as_str().map(str::to_owned))
     }
 
-    /// compat: the parameters are those of democratic-csi.
+    /// compat: "Synology": the parameters are those of democratic-csi.
     pub(crate) async fn delete_snapshot(&self, call: &Call, uuid: &str) -> Result<(), Failure> {
         let request = Request::new(LUN, "delete_snapshot")
             .with("snapshot_uuid", uuid)

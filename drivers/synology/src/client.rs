@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::config::{Connection, Protocol};
 use crate::error::{Code, Failure};
 
-/// So long may one answer take. compat: as democratic-csi.
+/// So long may one answer take. compat: "Synology": as democratic-csi.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// So long may a connection take.
 const CONNECTING: Duration = Duration::from_secs(10);

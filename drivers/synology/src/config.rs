@@ -221,7 +221,7 @@ impl Default for SharedTargetConfig {
 
 // === impl IscsiSettings ===
 
-/// The volume of the NAS that new LUNs and shares lie on. compat: as democratic-csi, `/volume1` unless
+/// The volume of the NAS that new LUNs and shares lie on. compat: "Synology": as democratic-csi, `/volume1` unless
 /// given, and a slash before it may be left out.
 pub(crate) fn location(document: &Document) -> Result<String, ConfigError> {
     let config = document.optional_section::<SynologyConfig>("synology")?;

@@ -17,7 +17,7 @@ use crate::error::Code;
 use crate::page::page;
 use crate::snapshot_id::{self, LunSnapshotId};
 
-/// Who takes the snapshots. compat: as democratic-csi, which finds ours and has its own found.
+/// Who takes the snapshots. compat: "Synology": as democratic-csi, which finds ours and has its own found.
 const TAKEN_BY: &str = "democratic-csi";
 /// The longest name.
 const LONGEST_NAME: usize = 127;
