@@ -118,12 +118,11 @@ pub(crate) fn least(kind: &str) -> String {
                 "driver: {kind}\n{section}: {{shareHost: nas.example, shareBasePath: /x, controllerBasePath: /x}}\n"
             );
         }
-        "node-manual" => return format!("driver: {kind}"),
+        "node-manual" | "containerd-oci-ephemeral-inline" => return format!("driver: {kind}"),
         "zfs-local-dataset" | "zfs-local-zvol" => return format!("driver: {kind}\n{zfs}\n"),
         "zfs-local-ephemeral-inline" => {
             return format!("driver: {kind}\nzfs: {{datasetParentName: tank/inline}}\n");
         }
-        "containerd-oci-ephemeral-inline" => return format!("driver: {kind}"),
         "objectivefs" => {
             return format!(
                 "driver: {kind}\nobjectivefs: {{pool: csi, env: {{OBJECTSTORE: 's3://'}}}}\n"
