@@ -105,7 +105,7 @@ impl Config {
         Ok(store.to_owned())
     }
 
-    /// What nodes are told of this environment: all that is no secret. compat: "`ObjectiveFS`".
+    /// What nodes are told of this environment: all that is no secret. compat: "ObjectiveFS".
     pub(crate) fn for_nodes(&self) -> BTreeMap<Variable, Hidden> {
         let open = self.env.iter().filter(|(name, _)| !is_secret(name));
         open.map(|(name, value)| (name.clone(), Hidden::new(value.expose_secret())))

@@ -113,7 +113,7 @@ impl ObjectiveFs {
     }
 }
 
-/// The variables that a class gives to the nodes. compat: "`ObjectiveFS`".
+/// The variables that a class gives to the nodes. compat: "ObjectiveFS".
 fn of_class(parameters: &Parameters) -> Result<BTreeMap<Variable, Hidden>, Error> {
     let mut env = BTreeMap::new();
     for (key, value) in parameters.raw() {

@@ -1,4 +1,4 @@
-//! Volumes that are filesystems of `ObjectiveFS`: the driver `objectivefs`.
+//! Volumes that are filesystems of ObjectiveFS: the driver `objectivefs`.
 //!
 //! A volume is a filesystem of one pool of an object store. It is made, listed and destroyed by
 //! `mount.objectivefs`, which is proprietary: what it prints and how it exits is taken from its manual

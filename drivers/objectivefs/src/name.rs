@@ -6,7 +6,7 @@ use driver_core::naming::{VolumeNaming, snapshot_leaf_without};
 use driver_core::text::SnapshotName;
 use driver_core::{Error, Parameters, VolumeId, VolumeName};
 
-/// The longest id: `ObjectiveFS` refuses names of 63 bytes and more.
+/// The longest id: ObjectiveFS refuses names of 63 bytes and more.
 pub(crate) const MAX_ID: usize = 62;
 
 /// Letters that would be the same as others in lower case, and what the ids of snapshots have besides.
@@ -69,7 +69,7 @@ fn is_id(id: &str) -> bool {
         && id.chars().all(|c| letter(c) || matches!(c, '-' | '_'))
 }
 
-/// The id of a volume. compat: "`ObjectiveFS`": one with upper-case letters gets an id of its own.
+/// The id of a volume. compat: "ObjectiveFS": one with upper-case letters gets an id of its own.
 pub(crate) fn volume_id(
     naming: &VolumeNaming,
     name: &VolumeName,

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use csi_types::Variable;
 use csi_types::attachment::ObjectivefsName;
 use driver_core::{Call, Effect, Error, Kind};
 use exec::{Accept, Command, Output, Program, RunError};
@@ -130,7 +131,7 @@ impl Tool {
     fn command(&self, call: &Call, env: &Env, arguments: &[&str]) -> Command {
         let mut command = if self.sudo {
             // The names alone are arguments: the values come from the environment.
-            let names: Vec<_> = env.keys().map(|name| name.as_str()).collect();
+            let names: Vec<_> = env.keys().map(Variable::as_str).collect();
             Command::new(SUDO)
                 .arg("-n")
                 .arg(format!("--preserve-env={}", names.join(",")))

@@ -21,6 +21,7 @@ use harness::{PROGRAM, Place, Server, probe};
 
 mod checks;
 mod harness;
+mod inline;
 mod registration;
 mod upkeep;
 

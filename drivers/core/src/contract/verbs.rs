@@ -137,11 +137,10 @@ pub(super) async fn a_driver_without_volumes_has_no_verb(fresh: &Fresh) {
     let node = NodeId::parse("contract-node").expect("a node");
     let identity = NodeIdentity::of(node.clone());
     let size = SizeRange::new(super::SIZE, 0).expect("a size");
-    let (page, filter) = (PageRequest::default(), SnapshotFilter::default());
+    let (page, filter, call) = (PageRequest::default(), SnapshotFilter::default(), call());
     let capability = fresh.capability();
     let name = Fresh::name("contract");
     let named = driver.name_volume(&name, &Parameters::default());
-    let call = call();
     let wanted = CreateVolume {
         name,
         id: id.clone(),
@@ -201,17 +200,22 @@ pub(super) async fn a_driver_without_volumes_has_no_verb(fresh: &Fresh) {
     for (verb, outcome) in upkeep(fresh, &id).await {
         expect_kind(verb, outcome, &[Kind::Unsupported]);
     }
-    let none_but_inline = Capabilities {
-        inline: driver.inline().is_some(),
-        ..Capabilities::NONE
-    };
-    assert_eq!(driver.capabilities(), none_but_inline);
+    let inline = driver.inline().is_some();
+    assert_eq!(driver.capabilities(), of_no_controller(inline));
     assert!(
         driver.probe(&call).await.is_empty(),
         "a driver without a backend has trouble"
     );
     assert_eq!(driver.backend_identity(), driver.backend_identity());
     assert!(!driver.kind().is_empty());
+}
+
+/// What a driver can do that makes no volumes: at most those of pods.
+fn of_no_controller(inline: bool) -> Capabilities {
+    Capabilities {
+        inline,
+        ..Capabilities::NONE
+    }
 }
 
 pub(super) fn identity_and_names_stay_the_same(fresh: &Fresh) {

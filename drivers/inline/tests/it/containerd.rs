@@ -65,7 +65,7 @@ fn containerd() -> Option<Containerd> {
     let this = Containerd { folder, daemon };
     let begun = Instant::now();
     while !this.ctr(&["version"]).0 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{}", this.log());
+        assert!(begun.elapsed() < Duration::from_mins(1), "{}", this.log());
     }
     Some(this)
 }

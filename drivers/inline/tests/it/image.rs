@@ -1,6 +1,7 @@
 //! Images made by the tests: one layer with one file, as an OCI archive and as a registry serves it.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 
 use serde_json::json;
@@ -15,11 +16,11 @@ pub(crate) struct Image {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    let hex: String = Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("sha256:{hex}")
+    let mut text = "sha256:".to_owned();
+    for byte in Sha256::digest(bytes) {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }
 
 /// A tar archive (POSIX.1-1988) of regular files.

@@ -99,7 +99,7 @@ pub(crate) fn least(kind: &str) -> String {
                 "driver: {kind}\n{section}: {{shareHost: nas.example, shareBasePath: /x, controllerBasePath: /x}}\n"
             );
         }
-        "node-manual" => return format!("driver: {kind}"),
+        "node-manual" | "containerd-oci-ephemeral-inline" => return format!("driver: {kind}"),
         "synology-iscsi" | "synology-nfs" | "synology-smb" => {
             let section = match kind {
                 "synology-nfs" => "nfs: {shareHost: nas.example, clients: [node-1]}",
@@ -113,7 +113,6 @@ pub(crate) fn least(kind: &str) -> String {
         "zfs-local-ephemeral-inline" => {
             return format!("driver: {kind}\nzfs: {{datasetParentName: tank/inline}}\n");
         }
-        "containerd-oci-ephemeral-inline" => return format!("driver: {kind}"),
         "objectivefs" => {
             return format!(
                 "driver: {kind}\nobjectivefs: {{pool: csi, env: {{OBJECTSTORE: 's3://'}}}}\n"
