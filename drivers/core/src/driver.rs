@@ -157,6 +157,12 @@ pub trait Driver: Send + Sync + Debug {
     /// Whether the backend can be used, found out without changing it. Each problem is one error.
     async fn probe(&self, call: &Call) -> Vec<Error>;
 
+    /// What an operator should know before there are volumes: all of [`Driver::probe`], and what is too much
+    /// for every liveness probe. Changes nothing.
+    async fn examine(&self, call: &Call) -> Vec<Error> {
+        self.probe(call).await
+    }
+
     /// Whether it makes volumes at all. Without, create, delete and find are `Unsupported`.
     fn makes_volumes(&self) -> bool {
         true

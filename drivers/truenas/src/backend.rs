@@ -14,6 +14,7 @@ pub(crate) mod native;
 mod picture;
 mod seen;
 mod steps;
+mod touched;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
@@ -162,11 +163,6 @@ impl Api {
         self
     }
 
-    /// The NAS.
-    pub(crate) fn nas(&self) -> &Nas {
-        &self.nas
-    }
-
     /// How it is spoken to. A NAS that keeps no properties of users cannot hold volumes.
     async fn dialect(&self, call: &Call) -> Result<Dialect, Error> {
         let dialect = self.nas.dialect(call).await?;
@@ -280,10 +276,14 @@ impl Backend for Api {
         let dialect = self.dialect(call).await?;
         let since = self.seen.now();
         let wanted = Wanted::of(&request.queries, &request.properties, |_| true);
-        let (picture, export) = tokio::try_join!(
+        // By now it may have its marks, and a moment ago it had none.
+        let made = self.seen.made_now();
+        let (mut picture, export) = tokio::try_join!(
             self.picture(call, &dialect, &wanted),
             self.answers(call, &dialect, &request.export),
         )?;
+        picture.copying.extend(made);
+        picture.copying.extend(self.seen.made_now());
         let pool = picture.state(&request.queries)?;
         self.seen.note(&pool, since);
         Ok(Observed { pool, export })
@@ -303,10 +303,10 @@ impl Backend for Api {
         call.changing();
         let _turn = self.turn(call, &plan.lock).await?;
         self.check(call, &dialect, &plan.guards).await?;
-        let touched = steps::touched(plan);
-        self.seen.touch(&touched);
+        let touched = touched::datasets(plan);
+        self.seen.touch(touched.as_ref());
         let outcome = self.run(call, &dialect, plan, then).await;
-        self.seen.touch(&touched);
+        self.seen.touch(touched.as_ref());
         let seen = outcome?;
         self.seen.note(&seen.pool, self.seen.now());
         Ok(seen)
@@ -335,9 +335,9 @@ impl Api {
                 Effect::Possible
             }),
         };
-        let untouched = |query: &Query| !steps::touches(plan, query);
+        let untouched = |query: &Query| !touched::is_touched(plan, query);
         let early = Wanted::of(&then.queries, &then.properties, untouched);
-        let looks_early = !steps::exports(plan);
+        let looks_early = !touched::exports(plan);
         let (early_commands, late_commands): (&[Command], &[Command]) = if looks_early {
             (&then.export, &[])
         } else {

@@ -1,12 +1,16 @@
 //! What exports ask of the NAS, and what it answers.
 
+use std::sync::Arc;
+
 use csi_types::Attachment;
+use driver_core::Error;
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 
 use crate::api::iscsi::{CreateExtent, CreateTarget, Extent, Global, Target, TargetExtent};
 use crate::api::nfs::{CreateNfsShare, NfsShare};
 use crate::api::nvmet::{CreateSubsystem, Namespace, PortLink, Subsystem};
 use crate::api::smb::{CreateSmbShare, SmbShare};
+use crate::check::Needs;
 
 /// What an export asks of the NAS.
 #[derive(Debug, Clone)]
@@ -48,6 +52,8 @@ pub(crate) enum Look {
         /// The zvol, with its pool.
         zvol: String,
     },
+    /// What a connection relies on.
+    Needs(Needs),
 }
 
 /// A change of the exports of one volume.
@@ -107,7 +113,7 @@ pub(crate) struct NvmeWish {
 }
 
 /// What the NAS answers to a look.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Answer {
     /// NFS shares.
     Nfs(Vec<NfsShare>),
@@ -117,6 +123,8 @@ pub(crate) enum Answer {
     Iscsi(IscsiState),
     /// What belongs to a subsystem.
     Nvme(NvmeState),
+    /// What is wrong with what a connection relies on.
+    Problems(Vec<Arc<Error>>),
     /// Something was changed.
     Done,
 }
@@ -206,7 +214,7 @@ impl Answer {
                     _ => Vec::new(),
                 }
             }
-            Self::Nvme(_) | Self::Done => Vec::new(),
+            Self::Nvme(_) | Self::Problems(_) | Self::Done => Vec::new(),
         };
         notes.into_iter().flatten().collect()
     }
@@ -222,6 +230,7 @@ impl Look {
             Self::Smb { path, .. } => format!("look for the SMB share of {path}"),
             Self::Iscsi { zvol, .. } => format!("look for the iSCSI target of {zvol}"),
             Self::Nvme { zvol, .. } => format!("look for the NVMe-oF subsystem of {zvol}"),
+            Self::Needs(_) => "check what the connection relies on".to_owned(),
         }
     }
 }

@@ -61,6 +61,13 @@ pub(crate) fn connection(document: &Document) -> Result<Settings, ConfigError> {
     Ok(settings)
 }
 
+/// Whether the driver needs nothing but the API.
+fn is_by_api(document: &Document) -> bool {
+    document
+        .driver()
+        .is_ok_and(|driver| driver.contains("-api-"))
+}
+
 /// A list that may be absent, null or one value.
 fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let text = |value: Value| match value {
@@ -90,6 +97,7 @@ fn template(section: &str, text: Option<Template>) -> Result<Template, ConfigErr
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_field_names, reason = "the keys of democratic-csi")]
 struct NfsConfig {
     share_host: String,
     #[serde(default)]
@@ -118,6 +126,7 @@ pub(crate) fn nfs(document: &Document) -> Result<NfsExport, ConfigError> {
         return Err(ConfigError::at("nfs.shareMaprootUser", problem));
     }
     Ok(NfsExport {
+        by_api: is_by_api(document),
         server: server("nfs", &config.share_host)?,
         options: NfsOptions {
             comment: String::new(),
@@ -171,6 +180,7 @@ pub(crate) fn smb(document: &Document) -> Result<SmbExport, ConfigError> {
     ]);
     let config: SmbConfig = document.section("smb")?;
     Ok(SmbExport {
+        by_api: is_by_api(document),
         server: server("smb", &config.share_host)?,
         options: SmbOptions {
             home: config.share_home,
@@ -234,6 +244,7 @@ fn ssd() -> String {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_field_names, reason = "the keys of democratic-csi")]
 struct GroupConfig {
     target_group_portal_group: i64,
     #[serde(default, deserialize_with = "unless_falsy")]
@@ -300,6 +311,7 @@ pub(crate) fn iscsi(document: &Document) -> Result<IscsiExport, ConfigError> {
         .map_err(|error| ConfigError::at("iscsi.interface", error.to_string()))?;
     let threshold = config.extent_avail_threshold;
     Ok(IscsiExport {
+        by_api: is_by_api(document),
         portals,
         interface,
         naming,
@@ -380,6 +392,7 @@ pub(crate) fn nvmeof(document: &Document) -> Result<NvmeExport, ConfigError> {
     }
     let template = config.subsystem_template;
     Ok(NvmeExport {
+        by_api: is_by_api(document),
         transports,
         naming,
         ports: config.ports,

@@ -9,6 +9,7 @@ pub(crate) mod nvmeof;
 pub(crate) mod share;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use csi_types::AccessMode;
 use driver_core::template::Template;
@@ -93,6 +94,27 @@ fn number(subject: &Subject<'_>, name: &PropertyName) -> Option<i64> {
     subject.remembered(name)?.parse().ok()
 }
 
+/// What was found wrong by [`Look::Needs`].
+fn problems(answers: &[Answer]) -> Vec<Error> {
+    let all = answers.iter().filter_map(|answer| match answer {
+        Answer::Problems(problems) => Some(problems),
+        _ => None,
+    });
+    let told = |error: &Arc<Error>| {
+        let told = Error::new(error.kind(), error.to_string());
+        let cause = std::error::Error::source(error.as_ref()).map(ToString::to_string);
+        let told = match cause {
+            Some(cause) => told.because(cause),
+            None => told,
+        };
+        match error.advice() {
+            Some(advice) => told.advise(advice),
+            None => told,
+        }
+    };
+    all.flatten().map(told).collect()
+}
+
 fn unread() -> Error {
     Error::new(
         driver_core::Kind::Internal,
@@ -113,8 +135,13 @@ impl Nas {
             Look::Smb { path, name } => self.smb_shares(call, path, name).await,
             Look::Iscsi { name, zvol, links } => self.iscsi(call, name, zvol, *links).await,
             Look::Nvme { name, zvol } => self.nvme(call, name, zvol).await,
+            Look::Needs(needs) => {
+                let problems = self.check(call, dialect, needs).await;
+                Ok(Answer::Problems(
+                    problems.into_iter().map(Arc::new).collect(),
+                ))
+            }
         };
-        let _ = dialect;
         seen.map_err(|error| understood(look.doing(), &error))
     }
 

@@ -17,6 +17,7 @@
 pub mod api;
 mod backend;
 mod backoff;
+mod check;
 mod client;
 mod command;
 mod composed;

@@ -226,6 +226,23 @@ where
         }
     }
 
+    async fn examine(&self, call: &Call) -> Vec<Error> {
+        let problems = self.probe(call).await;
+        let export = self.export.examine();
+        if !problems.is_empty() || export.is_empty() {
+            return problems;
+        }
+        let request = Request {
+            queries: Vec::new(),
+            properties: Vec::new(),
+            export,
+        };
+        match self.backend.observe(call, &request).await {
+            Ok(seen) => self.export.problems(&seen.export),
+            Err(error) => vec![error],
+        }
+    }
+
     async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error> {
         let dataset = self.layout().volume(&request.id)?;
         self.check_place(request)?;

@@ -182,6 +182,16 @@ pub trait Export: Send + Sync + Debug {
         Ok(Vec::new())
     }
 
+    /// What has to be asked to find out whether the storage is set up for this export: for operators.
+    fn examine(&self) -> Vec<Self::Command> {
+        Vec::new()
+    }
+
+    /// What is wrong, by what was answered.
+    fn problems(&self, _answers: &[Self::Output]) -> Vec<Error> {
+        Vec::new()
+    }
+
     /// How a node reaches the volume once [`Export::ensure`] misses nothing; `None` while that
     /// is not known, because something that has to be done first decides it. `Internal` if it is
     /// not known even when nothing is missing.

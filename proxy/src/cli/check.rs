@@ -194,7 +194,7 @@ async fn with_progress<T>(work: impl Future<Output = T>) -> T {
 
 async fn look(connection: &Connection) -> Vec<Error> {
     let call = Call::within(PATIENCE);
-    let probe = connection.driver().probe(&call);
+    let probe = connection.driver().examine(&call);
     match tokio::time::timeout(PATIENCE, probe).await {
         Ok(problems) => problems,
         Err(_) => vec![Error::new(

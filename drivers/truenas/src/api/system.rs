@@ -14,6 +14,14 @@ pub struct GetVersion;
 #[derive(Debug, Clone, Copy)]
 pub struct GetInfo;
 
+/// The roles of the login. From 24.04 on.
+#[derive(Debug, Clone, Copy)]
+pub struct GetRoles;
+
+/// The roles of a login.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Roles(pub Vec<String>);
+
 /// What the appliance is.
 #[derive(Debug, Clone, Deserialize)]
 pub struct SystemInfo {
@@ -31,6 +39,25 @@ impl Request for GetVersion {
 
     fn encode(&self, _: &Dialect) -> Result<Call, Error> {
         Ok(Call::new("system.version", vec![]))
+    }
+}
+
+impl<'de> Deserialize<'de> for Roles {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let me = Value::deserialize(deserializer)?;
+        let roles = &me["privilege"]["roles"];
+        // A set of texts.
+        let roles = roles.as_array().or_else(|| roles["$set"].as_array());
+        let texts = roles.into_iter().flatten().filter_map(Value::as_str);
+        Ok(Self(texts.map(str::to_owned).collect()))
+    }
+}
+
+impl Request for GetRoles {
+    type Answer = Roles;
+
+    fn encode(&self, _: &Dialect) -> Result<Call, Error> {
+        Ok(Call::new("auth.me", vec![]))
     }
 }
 

@@ -156,11 +156,10 @@ fn is_at(scope: &ListScope, name: &DatasetName) -> bool {
 
 fn wanted(filter: &ListFilter, properties: &Properties) -> bool {
     match filter {
-        ListFilter::Having(name) => properties.own(name).is_some(),
+        ListFilter::Having(name) | ListFilter::Empty(name) => properties.own(name).is_some(),
         ListFilter::Lacking(having, lacking) => {
             properties.own(having).is_some() && properties.own(lacking).is_none()
         }
-        ListFilter::Empty(name) => properties.own(name).is_some(),
         ListFilter::Helpers => true,
     }
 }

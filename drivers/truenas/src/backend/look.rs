@@ -178,9 +178,9 @@ impl Nas {
             self.copies(call, wanted, &picture),
         )
         .map_err(said)?;
-        clones
-            .into_iter()
-            .for_each(|clone| picture.add_clone(clone));
+        for clone in clones {
+            picture.add_clone(clone);
+        }
         picture.copying = copies;
         Ok(picture)
     }

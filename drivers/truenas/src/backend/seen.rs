@@ -25,6 +25,20 @@ struct Inner {
     touched: HashMap<DatasetName, u64>,
     before: u64,
     seen: HashMap<Object, Sight>,
+    /// What is made at this moment: it may lack its marks for a while.
+    making: BTreeSet<DatasetName>,
+}
+
+/// Ends the making of a dataset.
+pub(super) struct Making<'a> {
+    seen: &'a Seen,
+    name: DatasetName,
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        self.seen.inner().making.remove(&self.name);
+    }
 }
 
 #[derive(Debug)]
@@ -66,13 +80,28 @@ impl Seen {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A dataset is made until what is answered is dropped.
+    pub(super) fn making(&self, name: &DatasetName) -> Making<'_> {
+        self.inner().making.insert(name.clone());
+        Making {
+            seen: self,
+            name: name.clone(),
+        }
+    }
+
+    /// What is made at this moment.
+    pub(super) fn made_now(&self) -> BTreeSet<String> {
+        let inner = self.inner();
+        inner.making.iter().map(ToString::to_string).collect()
+    }
+
     /// The count, for what a look that begins now will see.
     pub(super) fn now(&self) -> u64 {
         self.inner().now
     }
 
     /// A plan that touches these begins or ends; `None` may touch anything.
-    pub(super) fn touch(&self, datasets: &Option<BTreeSet<DatasetName>>) {
+    pub(super) fn touch(&self, datasets: Option<&BTreeSet<DatasetName>>) {
         let mut inner = self.inner();
         inner.now += 1;
         let now = inner.now;

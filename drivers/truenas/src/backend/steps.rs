@@ -6,7 +6,7 @@ use driver_core::{Call, Error, Kind};
 use driver_zfs::name::{DatasetName, Object, SnapshotRef};
 use driver_zfs::observed::{Query, State};
 use driver_zfs::property::{Property, PropertyName};
-use driver_zfs::step::{Failed, New, Next, Permission, Plan, Step};
+use driver_zfs::step::{Failed, New, Next, Permission, Step};
 use futures_util::future::join_all;
 use serde_json::{Map, json};
 
@@ -45,89 +45,6 @@ pub(super) struct Run<'a> {
     notes: Vec<Property>,
 }
 
-/// The datasets that a plan touches, or on which it touches snapshots; `None` may be any.
-pub(super) fn touched(plan: &Plan<Command>) -> Option<BTreeSet<DatasetName>> {
-    let mut all = BTreeSet::from([plan.lock.clone()]);
-    for step in &plan.steps {
-        match step {
-            Step::Promote(_) => return None,
-            Step::Clone {
-                origin, dataset, ..
-            } => all.extend([origin.dataset.clone(), dataset.clone()]),
-            Step::Copy { to, .. } | Step::GoOn { to, .. } => {
-                all.insert(to.clone());
-            }
-            Step::Create { dataset, .. }
-            | Step::DestroyDataset(dataset)
-            | Step::DestroyEmpty(dataset) => {
-                all.insert(dataset.clone());
-            }
-            Step::Snapshot { snapshot, .. }
-            | Step::Rename { snapshot, .. }
-            | Step::DestroySnapshot(snapshot) => {
-                all.insert(snapshot.dataset.clone());
-            }
-            Step::Set { object, .. } | Step::Inherit { object, .. } => {
-                all.insert(match object {
-                    Object::Dataset(name) => name.clone(),
-                    Object::Snapshot(name) => name.dataset.clone(),
-                });
-            }
-            Step::Mount(_) | Step::Permit { .. } | Step::Settle(_) | Step::Export(_) => {}
-        }
-    }
-    Some(all)
-}
-
-/// Whether the answer to a query may be another one after a plan.
-pub(super) fn touches(plan: &Plan<Command>, query: &Query) -> bool {
-    let changes = |step: &Step<Command>| match step {
-        Step::Mount(_) | Step::Permit { .. } | Step::Settle(_) | Step::Export(_) => false,
-        Step::Promote(_) => true,
-        Step::Snapshot { snapshot, .. }
-        | Step::Rename { snapshot, .. }
-        | Step::DestroySnapshot(snapshot) => match query {
-            Query::Family(name) => *name == snapshot.dataset,
-            Query::Snapshot(name) => name.dataset == snapshot.dataset,
-            Query::Named { .. } => true,
-            Query::Dataset(_) | Query::Nearest(_) | Query::System => false,
-        },
-        Step::Create { dataset, .. }
-        | Step::Clone { dataset, .. }
-        | Step::Copy { to: dataset, .. }
-        | Step::GoOn { to: dataset, .. }
-        | Step::DestroyDataset(dataset)
-        | Step::DestroyEmpty(dataset)
-        | Step::Set {
-            object: Object::Dataset(dataset),
-            ..
-        }
-        | Step::Inherit {
-            object: Object::Dataset(dataset),
-            ..
-        } => match query {
-            Query::Dataset(name) | Query::Family(name) => {
-                name == dataset || dataset.below(name).is_some()
-            }
-            Query::Snapshot(name) => name.dataset == *dataset,
-            Query::Named { .. } | Query::Nearest(_) => true,
-            Query::System => false,
-        },
-        Step::Set { object, .. } | Step::Inherit { object, .. } => match (object, query) {
-            (Object::Snapshot(set), Query::Snapshot(name)) => set == name,
-            (Object::Snapshot(set), Query::Family(name)) => set.dataset == *name,
-            _ => false,
-        },
-    };
-    plan.steps.iter().any(changes)
-}
-
-/// Whether a plan changes exports.
-pub(super) fn exports(plan: &Plan<Command>) -> bool {
-    let mut steps = plan.steps.iter();
-    steps.any(|step| matches!(step, Step::Export(_)))
-}
-
 type Done = Result<(), Failed>;
 
 fn tell(doing: impl Into<String>, kind: Kind, why: impl Into<String>) -> Failed {
@@ -140,9 +57,8 @@ fn tell(doing: impl Into<String>, kind: Kind, why: impl Into<String>) -> Failed 
 /// Whether something waits for nothing that another such step does.
 fn is_beside(step: &Step<Command>) -> bool {
     match step {
-        Step::Mount(_) | Step::Permit { .. } | Step::Settle(_) => true,
+        Step::Mount(_) | Step::Permit { .. } | Step::Settle(_) | Step::DestroySnapshot(_) => true,
         Step::Export(Command::Change(change)) => change.makes(),
-        Step::DestroySnapshot(_) => true,
         _ => false,
     }
 }
@@ -349,7 +265,9 @@ impl<'a> Run<'a> {
             properties: spelled.native,
             user_properties: spelled.user.clone(),
         };
-        let made = self.api.nas.write(self.call, &create).await;
+        let api = self.api;
+        let _making = api.seen.making(name);
+        let made = api.nas.write(self.call, &create).await;
         let made = made.map_err(|error| self.failed(doing, &error))?;
         self.done = true;
         self.keep(doing, name, made, spelled.user).await
@@ -712,7 +630,7 @@ impl<'a> Run<'a> {
     /// Adds what was answered.
     pub(super) fn tell(&self, picture: &mut Picture) {
         for dataset in self.datasets.values() {
-            let known = picture.datasets.get(&dataset.id).is_some();
+            let known = picture.datasets.contains_key(&dataset.id);
             if !known {
                 picture.add(dataset.clone());
             }

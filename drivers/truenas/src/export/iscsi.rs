@@ -8,19 +8,22 @@ use driver_zfs::export::{Act, Export, ExportName, ExportNaming, Subject};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
-use super::{comment, gone, remember, rules_of_disks, unread};
+use super::{comment, gone, problems, remember, rules_of_disks, unread};
 use crate::api::Filter;
 use crate::api::iscsi::{
     CreateExtent, CreateTarget, CreateTargetExtent, DeleteExtent, Extent, GetGlobal, QueryExtents,
     QueryTargetExtents, QueryTargets, Target, TargetExtent, TargetGroup, UpdateTarget,
 };
 use crate::backend::Nas;
+use crate::check::Needs;
 use crate::command::{Answer, Change, Command, IscsiState, IscsiWish, Look};
 use crate::error::Error as ApiError;
 
 /// Exports zvols by iSCSI.
 #[derive(Debug)]
 pub(crate) struct IscsiExport {
+    /// Whether datasets go through the API, too.
+    pub(crate) by_api: bool,
     /// Where nodes find targets.
     pub(crate) portals: Listed<Portal>,
     /// Which interface of its own a node should use.
@@ -219,7 +222,7 @@ impl Export for IscsiExport {
             let mut links = facts.links.iter().flatten();
             links.any(|link| link.target == target.id && extent.is_none_or(|e| e.id != link.extent))
         };
-        if target.filter(taken).is_some() {
+        if target.as_ref().is_some_and(taken) {
             let why = format!("there is another extent on target `{name}`");
             return Err(Self::refused(subject, Kind::Conflict).because(why));
         }
@@ -264,6 +267,25 @@ impl Export for IscsiExport {
         }
         let change = Change::RemoveIscsi { target, extents };
         Ok(vec![Act::Do(Command::Change(change))])
+    }
+
+    fn examine(&self) -> Vec<Command> {
+        vec![Command::Look(Look::Needs(Needs {
+            service: "iscsitarget",
+            datasets: self.by_api,
+            portals: self.groups.iter().map(|group| group.portal).collect(),
+            initiators: self
+                .groups
+                .iter()
+                .filter_map(|group| group.initiator)
+                .collect(),
+            auths: self.groups.iter().filter_map(|group| group.auth).collect(),
+            ..Needs::default()
+        }))]
+    }
+
+    fn problems(&self, answers: &[Answer]) -> Vec<Error> {
+        problems(answers)
     }
 
     fn attachment(

@@ -8,19 +8,22 @@ use driver_zfs::export::{Act, Export, ExportName, ExportNaming, Subject};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
-use super::{gone, remember, rules_of_disks, unread};
+use super::{gone, problems, remember, rules_of_disks, unread};
 use crate::api::Filter;
 use crate::api::nvmet::{
     CreateNamespace, CreateSubsystem, DeleteNvme, LinkPort, Namespace, QueryNamespaces,
     QueryPortLinks, QuerySubsystems, Subsystem,
 };
 use crate::backend::Nas;
+use crate::check::Needs;
 use crate::command::{Answer, Change, Command, Look, NvmeState, NvmeWish};
 use crate::error::{Error as ApiError, Kind as ApiKind};
 
 /// Exports zvols by NVMe-oF.
 #[derive(Debug)]
 pub(crate) struct NvmeExport {
+    /// Whether datasets go through the API, too.
+    pub(crate) by_api: bool,
     /// Where nodes find subsystems.
     pub(crate) transports: Listed<Transport>,
     /// How subsystems are named.
@@ -214,6 +217,19 @@ impl Export for NvmeExport {
         Ok(left.chain(whole).collect())
     }
 
+    fn examine(&self) -> Vec<Command> {
+        vec![Command::Look(Look::Needs(Needs {
+            service: "nvmet",
+            datasets: self.by_api,
+            ports: self.ports.clone(),
+            ..Needs::default()
+        }))]
+    }
+
+    fn problems(&self, answers: &[Answer]) -> Vec<Error> {
+        problems(answers)
+    }
+
     fn attachment(
         &self,
         subject: &Subject<'_>,
@@ -281,16 +297,15 @@ impl Nas {
             None => self.write(call, &wish.subsystem).await?,
         };
         let namespace = async {
-            match wish.seen.namespace(&wish.zvol) {
-                Some(namespace) => Ok(namespace.clone()),
-                None => {
-                    let create = CreateNamespace {
-                        subsystem: subsystem.id,
-                        zvol: wish.zvol.clone(),
-                        nsid: wish.nsid,
-                    };
-                    self.write(call, &create).await
-                }
+            if let Some(namespace) = wish.seen.namespace(&wish.zvol) {
+                Ok(namespace.clone())
+            } else {
+                let create = CreateNamespace {
+                    subsystem: subsystem.id,
+                    zvol: wish.zvol.clone(),
+                    nsid: wish.nsid,
+                };
+                self.write(call, &create).await
             }
         };
         let missing = wish.ports.iter().filter(|port| wish.seen.lacks(**port));

@@ -9,17 +9,20 @@ use driver_zfs::export::{Act, Export, Subject};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
-use super::{comment, gone, number, remember, unread};
+use super::{comment, gone, number, problems, remember, unread};
 use crate::api::Filter;
 use crate::api::nfs::{CreateNfsShare, DeleteNfsShare, FindNfsShares, NfsOptions, NfsShare};
 use crate::api::smb::{CreateSmbShare, DeleteSmbShare, QuerySmbShares, SmbOptions, SmbShare};
 use crate::backend::Nas;
+use crate::check::Needs;
 use crate::command::{Answer, Change, Command, Look, share_of};
 use crate::error::Error as ApiError;
 
 /// Exports filesystems by NFS.
 #[derive(Debug)]
 pub(crate) struct NfsExport {
+    /// Whether datasets go through the API, too.
+    pub(crate) by_api: bool,
     /// Where nodes find the NAS.
     pub(crate) server: Server,
     /// What shares allow, but for the comment.
@@ -33,6 +36,8 @@ pub(crate) struct NfsExport {
 /// Exports filesystems by SMB.
 #[derive(Debug)]
 pub(crate) struct SmbExport {
+    /// Whether datasets go through the API, too.
+    pub(crate) by_api: bool,
     /// Where nodes find the NAS.
     pub(crate) server: Server,
     /// What shares allow, but for the comment and what comes from a template.
@@ -157,6 +162,19 @@ impl Export for NfsExport {
         }
         let remove = |share: &NfsShare| Act::Do(Command::Change(Change::DeleteNfs(share.id)));
         Ok(facts.iter().map(remove).collect())
+    }
+
+    fn examine(&self) -> Vec<Command> {
+        vec![Command::Look(Look::Needs(Needs {
+            service: "nfs",
+            datasets: self.by_api,
+            files: true,
+            ..Needs::default()
+        }))]
+    }
+
+    fn problems(&self, answers: &[Answer]) -> Vec<Error> {
+        problems(answers)
     }
 
     fn attachment(
@@ -332,6 +350,19 @@ impl Export for SmbExport {
         Ok(ours.map(remove).collect())
     }
 
+    fn examine(&self) -> Vec<Command> {
+        vec![Command::Look(Look::Needs(Needs {
+            service: "cifs",
+            datasets: self.by_api,
+            files: true,
+            ..Needs::default()
+        }))]
+    }
+
+    fn problems(&self, answers: &[Answer]) -> Vec<Error> {
+        problems(answers)
+    }
+
     fn attachment(
         &self,
         subject: &Subject<'_>,
@@ -350,12 +381,11 @@ impl Export for SmbExport {
     }
 
     fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {
-        let name = match self.naming.template {
-            Some(_) => "x".repeat(LONGEST),
-            None => {
-                let SmbNaming { prefix, suffix, .. } = &self.naming;
-                format!("{prefix}{}{suffix}", longest.id)
-            }
+        let name = if self.naming.template.is_some() {
+            "x".repeat(LONGEST)
+        } else {
+            let SmbNaming { prefix, suffix, .. } = &self.naming;
+            format!("{prefix}{}{suffix}", longest.id)
         };
         let name: String = name.chars().take(LONGEST).collect();
         share(&self.server, &name).ok().map(Attachment::Smb)

@@ -2,6 +2,7 @@
 
 mod appliance;
 mod catalogue;
+mod checks;
 mod connection;
 mod costs;
 mod examples;

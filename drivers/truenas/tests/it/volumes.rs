@@ -14,6 +14,12 @@ pub(crate) async fn appliance(generation: Generation) -> Simulator {
     let nas = Simulator::start(Options::new(generation))
         .await
         .expect("an appliance");
+    set_up(&nas, generation).await;
+    nas
+}
+
+/// Makes the portal, the initiators and the port.
+pub(crate) async fn set_up(nas: &Simulator, generation: Generation) {
     let run = async |method: &str, params: serde_json::Value| {
         let params = params.as_array().expect("arguments").clone();
         let outcome = nas.call(method, params).await;
@@ -35,7 +41,6 @@ pub(crate) async fn appliance(generation: Generation) -> Simulator {
         }]);
         run("nvmet.port.create", port).await;
     }
-    nas
 }
 
 /// The configuration of a connection to it.

@@ -1,0 +1,92 @@
+//! What a plan touches: the rest can be looked at while it runs.
+
+use std::collections::BTreeSet;
+
+use driver_zfs::name::{DatasetName, Object};
+use driver_zfs::observed::Query;
+use driver_zfs::step::{Plan, Step};
+
+use crate::command::Command;
+
+/// The datasets that a plan touches, or on which it touches snapshots; `None` may be any.
+pub(super) fn datasets(plan: &Plan<Command>) -> Option<BTreeSet<DatasetName>> {
+    let mut all = BTreeSet::from([plan.lock.clone()]);
+    for step in &plan.steps {
+        match step {
+            Step::Promote(_) => return None,
+            Step::Clone {
+                origin, dataset, ..
+            } => all.extend([origin.dataset.clone(), dataset.clone()]),
+            Step::Copy { to, .. } | Step::GoOn { to, .. } => {
+                all.insert(to.clone());
+            }
+            Step::Create { dataset, .. }
+            | Step::DestroyDataset(dataset)
+            | Step::DestroyEmpty(dataset) => {
+                all.insert(dataset.clone());
+            }
+            Step::Snapshot { snapshot, .. }
+            | Step::Rename { snapshot, .. }
+            | Step::DestroySnapshot(snapshot) => {
+                all.insert(snapshot.dataset.clone());
+            }
+            Step::Set { object, .. } | Step::Inherit { object, .. } => {
+                all.insert(match object {
+                    Object::Dataset(name) => name.clone(),
+                    Object::Snapshot(name) => name.dataset.clone(),
+                });
+            }
+            Step::Mount(_) | Step::Permit { .. } | Step::Settle(_) | Step::Export(_) => {}
+        }
+    }
+    Some(all)
+}
+
+/// Whether the answer to a query may be another one after a plan.
+pub(super) fn is_touched(plan: &Plan<Command>, query: &Query) -> bool {
+    let changes = |step: &Step<Command>| match step {
+        Step::Mount(_) | Step::Permit { .. } | Step::Settle(_) | Step::Export(_) => false,
+        Step::Promote(_) => true,
+        Step::Snapshot { snapshot, .. }
+        | Step::Rename { snapshot, .. }
+        | Step::DestroySnapshot(snapshot) => match query {
+            Query::Family(name) => *name == snapshot.dataset,
+            Query::Snapshot(name) => name.dataset == snapshot.dataset,
+            Query::Named { .. } => true,
+            Query::Dataset(_) | Query::Nearest(_) | Query::System => false,
+        },
+        Step::Create { dataset, .. }
+        | Step::Clone { dataset, .. }
+        | Step::Copy { to: dataset, .. }
+        | Step::GoOn { to: dataset, .. }
+        | Step::DestroyDataset(dataset)
+        | Step::DestroyEmpty(dataset)
+        | Step::Set {
+            object: Object::Dataset(dataset),
+            ..
+        }
+        | Step::Inherit {
+            object: Object::Dataset(dataset),
+            ..
+        } => match query {
+            Query::Dataset(name) | Query::Family(name) => {
+                name == dataset || dataset.below(name).is_some()
+            }
+            Query::Snapshot(name) => name.dataset == *dataset,
+            Query::Named { .. } | Query::Nearest(_) => true,
+            Query::System => false,
+        },
+        Step::Set { object, .. } | Step::Inherit { object, .. } => match (object, query) {
+            (Object::Snapshot(set), Query::Snapshot(name)) => set == name,
+            (Object::Snapshot(set), Query::Family(name)) => set.dataset == *name,
+            _ => false,
+        },
+    };
+    plan.steps.iter().any(changes)
+}
+
+/// Whether a plan changes exports.
+pub(super) fn exports(plan: &Plan<Command>) -> bool {
+    let mut steps = plan.steps.iter();
+    steps.any(|step| matches!(step, Step::Export(_)))
+}
