@@ -1,4 +1,4 @@
-//! Datasets by `zfs` over SSH, and exports through the API: what `freenas-nfs` and its kin are.
+//! Datasets by another backend, `zfs` over SSH, and exports through the API: what `freenas-nfs` and its kin are.
 //!
 //! A plan runs in parts, each by whom it is for, in the order of its steps. A zvol grows through the API:
 //! only then does the NAS tell the initiators.
@@ -11,8 +11,6 @@ use driver_zfs::name::{Object, SnapshotRef};
 use driver_zfs::observed::{Observed, Request};
 use driver_zfs::property::PropertyName;
 use driver_zfs::step::{Failed, Next, Plan, Step};
-use driver_zfs_cli::Cli;
-use driver_zfs_cli::exec::{Command as HostCommand, Runner};
 use futures_util::future::try_join_all;
 use serde_json::{Map, json};
 
@@ -25,15 +23,15 @@ use crate::failure::failed;
 
 /// A NAS by its shell and its API.
 #[derive(Debug)]
-pub(crate) struct Composed<R> {
-    cli: Cli<R>,
+pub(crate) struct Composed<B> {
+    host: B,
     nas: Nas,
 }
 
 /// A part of a plan.
-enum Part {
+enum Part<C> {
     /// Steps of the host.
-    Host(Vec<Step<HostCommand>>),
+    Host(Vec<Step<C>>),
     /// A change of exports.
     Export(Box<Change>),
     /// A zvol gets a size.
@@ -41,7 +39,7 @@ enum Part {
 }
 
 /// The parts of a plan, in its order.
-fn parts(steps: &[Step<Command>]) -> Vec<Part> {
+fn parts<C>(steps: &[Step<Command>]) -> Vec<Part<C>> {
     let mut parts = Vec::new();
     for step in steps {
         let step = match step {
@@ -82,7 +80,7 @@ fn parts(steps: &[Step<Command>]) -> Vec<Part> {
     parts
 }
 
-fn of_host(request: &Request<Command>) -> Request<HostCommand> {
+fn of_host<C>(request: &Request<Command>) -> Request<C> {
     Request {
         queries: request.queries.clone(),
         properties: request.properties.clone(),
@@ -92,10 +90,10 @@ fn of_host(request: &Request<Command>) -> Request<HostCommand> {
 
 // === impl Composed ===
 
-impl<R: Runner> Composed<R> {
-    /// The NAS that `cli` and `nas` are.
-    pub(crate) fn new(cli: Cli<R>, nas: Nas) -> Self {
-        Self { cli, nas }
+impl<B: Backend> Composed<B> {
+    /// The NAS that `host` changes datasets on, and `nas` exports.
+    pub(crate) fn new(host: B, nas: Nas) -> Self {
+        Self { host, nas }
     }
 
     async fn answers(&self, call: &Call, request: &Request<Command>) -> Result<Vec<Answer>, Error> {
@@ -144,12 +142,12 @@ impl<R: Runner> Composed<R> {
 }
 
 #[async_trait]
-impl<R: Runner> Backend for Composed<R> {
+impl<B: Backend> Backend for Composed<B> {
     type Command = Command;
     type Output = Answer;
 
     fn identity(&self) -> BackendIdentity {
-        self.cli.identity()
+        self.host.identity()
     }
 
     async fn observe(
@@ -159,7 +157,7 @@ impl<R: Runner> Backend for Composed<R> {
     ) -> Result<Observed<Answer>, Error> {
         let host = of_host(request);
         let (seen, export) =
-            tokio::try_join!(self.cli.observe(call, &host), self.answers(call, request))?;
+            tokio::try_join!(self.host.observe(call, &host), self.answers(call, request))?;
         Ok(Observed {
             pool: seen.pool,
             export,
@@ -191,7 +189,7 @@ impl<R: Runner> Backend for Composed<R> {
             } else {
                 &nothing
             };
-            let looked = self.cli.apply(call, &first, then).await?;
+            let looked = self.host.apply(call, &first, then).await?;
             if parts.peek().is_none() {
                 seen = Some(looked);
             }
@@ -202,7 +200,7 @@ impl<R: Runner> Backend for Composed<R> {
                     let part = about(std::mem::take(&mut guards), steps);
                     let last = parts.peek().is_none();
                     let then = if last { &host } else { &nothing };
-                    let applied = self.cli.apply(call, &part, then).await;
+                    let applied = self.host.apply(call, &part, then).await;
                     applied.map(|looked| seen = Some(looked).filter(|_| last))
                 }
                 Part::Export(change) => self.export(call, &change, !done).await,
@@ -225,7 +223,7 @@ impl<R: Runner> Backend for Composed<R> {
         let looked = async {
             match seen {
                 Some(seen) => Ok(seen.pool),
-                None => self.cli.observe(call, &host).await.map(|seen| seen.pool),
+                None => self.host.observe(call, &host).await.map(|seen| seen.pool),
             }
         };
         let (pool, export) = tokio::try_join!(looked, self.answers(call, then)).map_err(after)?;
@@ -233,7 +231,7 @@ impl<R: Runner> Backend for Composed<R> {
     }
 
     fn streams(&self) -> bool {
-        self.cli.streams()
+        self.host.streams()
     }
 
     async fn send(
@@ -242,7 +240,7 @@ impl<R: Runner> Backend for Composed<R> {
         from: &SnapshotRef,
         resume: Option<&Bookmark>,
     ) -> Result<Box<dyn Bytes>, Error> {
-        self.cli.send(call, from, resume).await
+        self.host.send(call, from, resume).await
     }
 
     async fn receive(
@@ -251,10 +249,170 @@ impl<R: Runner> Backend for Composed<R> {
         incoming: &Incoming,
         stream: &mut dyn Bytes,
     ) -> Result<(), Interrupted> {
-        self.cli.receive(call, incoming, stream).await
+        self.host.receive(call, incoming, stream).await
     }
 
     async fn list(&self, call: &Call, query: &ListQuery) -> Result<Listed, Error> {
-        self.cli.list(call, query).await
+        self.host.list(call, query).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use csi_types::capability::{Access, AccessMode, VolumeCapability};
+    use driver_core::config::{Document, NoEnvironment};
+    use driver_core::{
+        CreateVolume, Driver, Parameters, Secrets, SizeRange, TopologyRequirement, VolumeName,
+    };
+    use driver_zfs::observed::VolumeKind;
+    use driver_zfs::testing::{MemoryHost, settings};
+    use driver_zfs::{Export, ZfsDriver};
+    use serde_json::Value;
+    use truenas_sim::{Generation, Options, Simulator};
+
+    use super::*;
+    use crate::config;
+
+    fn document(nas: &Simulator, section: &str) -> Document {
+        let text = format!(
+            "driver: freenas-nfs
+httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, apiKey: {}, \
+             apiKeyLogin: plain, allowInsecure: true}}
+{section}
+",
+            nas.https().port(),
+            nas.api_key(),
+        );
+        Document::parse(&text, &NoEnvironment).expect("a document")
+    }
+
+    fn request(driver: &dyn Driver) -> CreateVolume {
+        let name = VolumeName::parse("pvc-1").expect("a name");
+        let parameters = Parameters::default();
+        CreateVolume {
+            id: driver.name_volume(&name, &parameters).expect("an id"),
+            name,
+            size: SizeRange::new(1 << 30, 0).expect("a size"),
+            capabilities: vec![VolumeCapability {
+                access: Access::Block,
+                mode: AccessMode::SingleNodeWriter,
+            }],
+            parameters,
+            secrets: Secrets::new(),
+            source: None,
+            topology: TopologyRequirement::default(),
+        }
+    }
+
+    async fn rows(nas: &Simulator, service: &str) -> Vec<Value> {
+        let rows = nas.call(&format!("{service}.query"), vec![]).await;
+        rows.expect(service).as_array().expect("rows").clone()
+    }
+
+    fn composed<E>(
+        document: &Document,
+        kind: VolumeKind,
+        zfs: &str,
+        export: E,
+    ) -> ZfsDriver<Composed<MemoryHost>, E>
+    where
+        E: Export<Command = Command, Output = Answer>,
+    {
+        let nas = Nas::new(config::connection(document).expect("a connection")).expect("a NAS");
+        let backend = Composed::new(MemoryHost::new(), nas);
+        ZfsDriver::new(settings(kind, zfs).expect("settings"), backend, export)
+    }
+
+    #[tokio::test]
+    async fn a_share_of_a_dataset_made_elsewhere_comes_and_goes() {
+        let nas = Simulator::start(Options::new(Generation::V25_10)).await;
+        let nas = nas.expect("an appliance");
+        let document = document(&nas, "nfs: {shareHost: 10.0.0.5}");
+        let export = config::nfs(&document).expect("an export");
+        let zfs = "  datasetEnableQuotas: true\n  datasetProperties: {mountpoint: /mnt/tank/x}\n";
+        let driver = composed(&document, VolumeKind::Filesystem, zfs, export);
+        let call = Call::within(Duration::from_mins(1));
+        let asked = request(&driver);
+        let made = driver.create_volume(&call, &asked).await;
+        let made = made.unwrap_or_else(|error| panic!("{}", error.chain()));
+        assert_eq!(made.attachment.to_context()["share"], "/mnt/tank/x");
+        assert_eq!(rows(&nas, "sharing.nfs").await.len(), 1);
+        let exports = driver.exports().expect("exports");
+        assert!(exports.is_exported(&call, &asked.id).await.expect("seen"));
+        driver
+            .delete_volume(&call, &asked.id)
+            .await
+            .expect("deleted");
+        assert!(rows(&nas, "sharing.nfs").await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_target_of_a_zvol_made_elsewhere_comes_and_goes() {
+        let nas = Simulator::start(Options::new(Generation::V24_10)).await;
+        let nas = nas.expect("an appliance");
+        let run = async |method: &str, params: Value| {
+            let params = params.as_array().expect("arguments").clone();
+            nas.call(method, params).await.expect(method)
+        };
+        let portal = json!([{"listen": [{"ip": "10.0.0.5"}]}]);
+        run("iscsi.portal.create", portal).await;
+        let zvol = json!([{
+            "name": "tank/csi/v/pvc-1",
+            "type": "VOLUME",
+            "volsize": 1 << 30,
+            "sparse": true,
+            "create_ancestors": true,
+        }]);
+        run("pool.dataset.create", zvol).await;
+        let section =
+            "iscsi: {targetPortal: '10.0.0.5:3260', targetGroups: [{targetGroupPortalGroup: 1}]}";
+        let document = document(&nas, section);
+        let export = config::iscsi(&document).expect("an export");
+        let driver = composed(&document, VolumeKind::Zvol, "", export);
+        let call = Call::within(Duration::from_mins(1));
+        let asked = request(&driver);
+        let made = driver.create_volume(&call, &asked).await;
+        let made = made.unwrap_or_else(|error| panic!("{}", error.chain()));
+        let context = made.attachment.to_context();
+        assert_eq!(context["iqn"], "iqn.2005-10.org.freenas.ctl:pvc-1");
+        assert_eq!(rows(&nas, "iscsi.targetextent").await.len(), 1);
+        driver
+            .delete_volume(&call, &asked.id)
+            .await
+            .expect("deleted");
+        for service in ["iscsi.target", "iscsi.extent", "iscsi.targetextent"] {
+            assert!(rows(&nas, service).await.is_empty(), "{service}");
+        }
+    }
+
+    #[test]
+    fn a_zvol_grows_through_the_api_and_everything_else_goes_to_the_host() {
+        let name = driver_zfs::name::DatasetName::parse("tank/v").expect("a name");
+        let property = |name: PropertyName, value: u64| {
+            driver_zfs::property::Property::new(name, value.into())
+        };
+        let steps = vec![
+            Step::Set {
+                object: name.clone().into(),
+                properties: vec![
+                    property(PropertyName::VOLSIZE, 2),
+                    property(PropertyName::REFRESERVATION, 0),
+                ],
+            },
+            Step::Export(Command::Change(Change::DeleteNfs(7))),
+            Step::DestroyDataset(name),
+        ];
+        let parts: Vec<Part<()>> = parts(&steps);
+        assert!(matches!(
+            parts.as_slice(),
+            [
+                Part::Grow(_, 2),
+                Part::Host(set),
+                Part::Export(_),
+                Part::Host(destroy),
+            ] if set.len() == 1 && destroy.len() == 1
+        ));
     }
 }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use driver_core::Driver;
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::contract::{Fresh, keep_contract};
+use driver_core::{CreateSnapshot, Driver, Parameters, Secrets, Snapshot, SnapshotName, Source};
 use driver_truenas::from_document;
 use serde_json::json;
 use truenas_sim::{Generation, Options, Simulator};
+
+use crate::costs::{call, create, request};
 
 /// An appliance that is set up as an administrator does it before there are volumes.
 pub(crate) async fn appliance(generation: Generation) -> Simulator {
@@ -118,4 +120,53 @@ contracts! {
     iscsi_keeps_the_contract_on_24_10: V24_10 "freenas-api-iscsi" "";
     iscsi_keeps_the_contract_on_25_10: V25_10 "truenas-api-iscsi" "";
     iscsi_keeps_the_contract_on_26: V26Rc "truenas-api-iscsi" "";
+}
+
+/// A snapshot that stands on its own, and a volume that is a copy of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn detached_copies_stand_on_their_own_and_leave_nothing() {
+    for (generation, kind) in [
+        (Generation::V24_10, "freenas-api-nfs"),
+        (Generation::V25_10, "truenas-api-iscsi"),
+        (Generation::V26Rc, "truenas-api-nfs"),
+    ] {
+        let nas = appliance(generation).await;
+        let driver = driver(&nas, kind, "");
+        let volume = create(driver.as_ref(), "pvc-1").await;
+        let snapshots = driver.snapshots().expect("snapshots");
+        let says = |key: &str| Parameters::new([(key.to_owned(), "true".to_owned())].into());
+        let asked = CreateSnapshot {
+            name: SnapshotName::parse("s-1").expect("a name"),
+            source: volume.id.clone(),
+            parameters: says("detachedSnapshots"),
+            secrets: Secrets::new(),
+        };
+        let told = |error: driver_core::Error| -> Snapshot {
+            panic!("{kind} on {generation:?}: {}", error.chain())
+        };
+        let taken = snapshots.create_snapshot(&call(), &asked).await;
+        let taken = taken.unwrap_or_else(told);
+        assert_eq!(taken.id.as_str(), "pvc-1/s-1");
+        let again = snapshots.create_snapshot(&call(), &asked).await;
+        assert_eq!(again.unwrap_or_else(told), taken);
+        let gone = driver.delete_volume(&call(), &volume.id).await;
+        gone.unwrap_or_else(|error| panic!("{kind}: {}", error.chain()));
+        let from = Some(Source::Snapshot(taken.id.clone()));
+        let mut copy = request(driver.as_ref(), "pvc-2", from);
+        copy.parameters = says("detachedVolumesFromSnapshots");
+        let made = driver.create_volume(&call(), &copy).await;
+        made.unwrap_or_else(|error| panic!("{kind} on {generation:?}: {}", error.chain()));
+        let gone = snapshots.delete_snapshot(&call(), &taken.id).await;
+        gone.unwrap_or_else(|error| panic!("{kind} on {generation:?}: {}", error.chain()));
+        let gone = driver.delete_volume(&call(), &copy.id).await;
+        gone.unwrap_or_else(|error| panic!("{kind} on {generation:?}: {}", error.chain()));
+        let left = nas.call("pool.dataset.query", vec![]).await;
+        let left = left.expect("datasets");
+        let left = left.as_array().expect("datasets").iter();
+        let left: Vec<_> = left.map(|dataset| dataset["id"].to_string()).collect();
+        assert!(
+            !left.iter().any(|id| id.contains("pvc")),
+            "{kind}: {left:?}"
+        );
+    }
 }

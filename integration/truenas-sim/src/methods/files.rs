@@ -11,6 +11,7 @@ use crate::rows;
 pub(super) async fn run(call: &Call, verb: &str) -> Answer {
     match verb {
         "stat" => stat(call).await,
+        "listdir" => list(call).await,
         "statfs" => statfs(call).await,
         "mkdir" => mkdir(call).await,
         "setperm" => setperm(call).await,
@@ -163,6 +164,21 @@ fn named(data: &Map<String, Value>, key: &str) -> Option<i64> {
         "nobody" | "nogroup" => Some(65_534),
         _ => None,
     }
+}
+
+/// The datasets that are mounted right below. Other files are not kept.
+async fn list(call: &Call) -> Answer {
+    let path = call.text(0);
+    look(call, path).await?;
+    let name = path.strip_prefix("/mnt/").unwrap_or_default();
+    let scope = crate::backend::Scope::Tree(vec![name.to_owned()]);
+    let below = call.nas.backend.datasets(&scope).await.map_err(plain)?;
+    let below = below.iter().filter_map(|dataset| {
+        let leaf = dataset.name.strip_prefix(name)?.strip_prefix('/')?;
+        let entry = json!({"name": leaf, "path": format!("{path}/{leaf}"), "type": "DIRECTORY"});
+        (!leaf.contains('/')).then_some(entry)
+    });
+    crate::query::apply(below.collect(), &call.params[1..])
 }
 
 /// The text of the first check was recorded on 25.10.6, where it is the model's own.
