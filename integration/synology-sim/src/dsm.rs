@@ -30,6 +30,8 @@ pub struct Options {
     pub lag: usize,
     /// Whether every call has to echo the token of the login. pve (see [`crate`]): a setting of DSM.
     pub csrf: bool,
+    /// Whether it serves HTTPS in place of HTTP.
+    pub tls: bool,
 }
 
 /// One volume of the NAS.
@@ -83,6 +85,7 @@ impl Options {
             most: (256, 128, 256),
             lag: 1,
             csrf: version.is_7(),
+            tls: false,
         }
     }
 }

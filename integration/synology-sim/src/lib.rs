@@ -15,6 +15,7 @@ mod server;
 mod share;
 mod snapshot;
 mod target;
+mod tls;
 mod version;
 
 pub use dsm::{Options, VolumeOptions};

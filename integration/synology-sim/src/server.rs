@@ -11,11 +11,14 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 
 use crate::dsm::{Carrier, Dsm, Options, named};
 use crate::faults::{Action, Cut, Fault};
+use crate::tls;
 use crate::version::Version;
 
 type Body = Full<Bytes>;
@@ -26,6 +29,7 @@ pub struct Simulator {
     dsm: Arc<Mutex<Dsm>>,
     address: SocketAddr,
     task: JoinHandle<()>,
+    certificate: Vec<u8>,
 }
 
 // === impl Simulator ===
@@ -40,14 +44,30 @@ impl Simulator {
     pub async fn listen(options: Options, at: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(at).await?;
         let address = listener.local_addr()?;
+        let (acceptor, certificate) = if options.tls {
+            let (acceptor, certificate) = tls::acceptor()?;
+            (Some(acceptor), certificate)
+        } else {
+            (None, Vec::new())
+        };
         let dsm = Arc::new(Mutex::new(Dsm::new(options)));
-        let task = tokio::spawn(serve(Arc::clone(&dsm), listener));
-        Ok(Self { dsm, address, task })
+        let task = tokio::spawn(serve(Arc::clone(&dsm), listener, acceptor));
+        Ok(Self {
+            dsm,
+            address,
+            task,
+            certificate,
+        })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Its certificate in DER, which it has signed itself for `localhost`; empty without TLS.
+    pub fn certificate(&self) -> &[u8] {
+        &self.certificate
     }
 
     /// Adds a fault.
@@ -186,16 +206,26 @@ fn locked(dsm: &Mutex<Dsm>) -> MutexGuard<'_, Dsm> {
     dsm.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn serve(dsm: Arc<Mutex<Dsm>>, listener: TcpListener) {
+async fn serve(dsm: Arc<Mutex<Dsm>>, listener: TcpListener, tls: Option<TlsAcceptor>) {
     while let Ok((stream, _)) = listener.accept().await {
         drop(stream.set_nodelay(true));
-        let dsm = Arc::clone(&dsm);
+        let (dsm, tls) = (Arc::clone(&dsm), tls.clone());
         // A client that goes away in the middle is no event.
-        tokio::spawn(async move { drop(connection(dsm, stream).await) });
+        tokio::spawn(async move {
+            let Some(tls) = tls else {
+                return drop(connection(dsm, stream).await);
+            };
+            if let Ok(stream) = tls.accept(stream).await {
+                drop(connection(dsm, stream).await);
+            }
+        });
     }
 }
 
-async fn connection(dsm: Arc<Mutex<Dsm>>, stream: TcpStream) -> Result<(), hyper::Error> {
+async fn connection<S>(dsm: Arc<Mutex<Dsm>>, stream: S) -> Result<(), hyper::Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let service = service_fn(move |request| {
         let dsm = Arc::clone(&dsm);
         async move { handle(dsm, request).await }

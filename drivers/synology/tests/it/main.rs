@@ -9,3 +9,4 @@ mod session;
 mod shares;
 mod takeover;
 mod templates;
+mod tls;
