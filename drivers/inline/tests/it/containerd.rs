@@ -396,6 +396,51 @@ async fn answer(mut client: TcpStream, image: Arc<Image>, header: &'static str) 
     drop(client.write_all(&[head.as_bytes(), body].concat()).await);
 }
 
+/// Takes connections and says nothing.
+async fn silent_registry() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    tokio::spawn(async move {
+        let mut clients = Vec::new();
+        while let Ok((client, _)) = listener.accept().await {
+            clients.push(client);
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registry_that_is_silent_costs_no_more_than_the_call_and_leaves_no_secret() {
+    let Some(containerd) = containerd() else {
+        return;
+    };
+    let port = silent_registry().await;
+    let reference = format!("127.0.0.1:{port}/csi/hello:1");
+    let attributes = map(&[("image.reference", &reference)]);
+    let secrets = secrets(&[("username", "joe"), ("password", "hunter2")]);
+    let wanted = InlineVolume {
+        id: &id(),
+        target: &containerd.target(),
+        readonly: false,
+        attributes: &attributes,
+        secrets: &secrets,
+    };
+    let driver = containerd.driver();
+    let inline = driver.inline().expect("inline volumes");
+    let short = Call::within(Duration::from_secs(13));
+    let error = inline
+        .make_inline(&short, &wanted)
+        .await
+        .expect_err("nothing comes");
+    assert_eq!(error.kind(), Kind::Timeout, "{}", error.chain());
+    let argv = containerd.argv();
+    let (_, rest) = argv
+        .split_once("--hosts-dir ")
+        .expect("a folder with the secret");
+    let folder = rest.split(' ').next().expect("a path");
+    assert!(!PathBuf::from(folder).exists(), "{folder} is left");
+}
+
 fn secrets(pairs: &[(&str, &str)]) -> Secrets {
     map(pairs)
         .into_iter()
