@@ -27,7 +27,7 @@ const CONNECT: &str = "5s";
 
 /// `$1` is the name of the registry, `$2` what is wanted of it, `$3` how many seconds that may take: it has to end
 /// by itself, because who is killed removes no file. The rest is the command, up to the image.
-/// `ctr` tells its progress all the time, and nobody reads it. Standard input is the configuration of the
+/// `ctr` prints its progress all the time, which is not kept. Standard input is the configuration of the
 /// registry, or empty.
 const PULLING: &str = "\
 registry=$1; image=$2; seconds=$3; shift 3

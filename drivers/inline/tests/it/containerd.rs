@@ -63,9 +63,9 @@ fn containerd() -> Option<Containerd> {
         return None;
     };
     let this = Containerd { folder, daemon };
-    let begun = Instant::now();
+    let start = Instant::now();
     while !this.ctr(&["version"]).0 {
-        assert!(begun.elapsed() < Duration::from_mins(1), "{}", this.log());
+        assert!(start.elapsed() < Duration::from_mins(1), "{}", this.log());
     }
     Some(this)
 }
@@ -329,7 +329,7 @@ async fn what_cannot_be_had_is_told_and_leaves_nothing() {
     containerd.unmount();
     containerd.daemon.kill().expect("killed");
     containerd.daemon.wait().expect("ended");
-    let error = remove(&containerd).await.expect_err("nobody answers");
+    let error = remove(&containerd).await.expect_err("containerd is gone");
     assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
     assert_eq!(driver.probe(&call()).await.len(), 1);
 }
@@ -449,7 +449,7 @@ fn secrets(pairs: &[(&str, &str)]) -> Secrets {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_registry_is_shown_the_secret_of_the_pod_and_nobody_else_is() {
+async fn a_registry_is_shown_the_secret_of_the_pod_and_no_log_or_process_list_is() {
     let Some(containerd) = containerd() else {
         return;
     };
