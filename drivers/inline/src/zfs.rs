@@ -29,7 +29,7 @@ use crate::open::unsupported;
 
 /// Where the pod of a volume sees it.
 const TARGET: &str = "omnibus-csi:target_path";
-/// How often a verb is planned anew because the pool has changed meanwhile.
+/// How often a verb is planned again because the pool has changed in between.
 const ROUNDS: usize = 8;
 /// The first pause before what is in use is tried again; each is twice as long as the one before.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -74,7 +74,7 @@ impl<B: Backend> ZfsInline<B> {
         }
     }
 
-    /// Whether a dataset is the volume of that id, made by this connection or by nobody who says so.
+    /// Whether a dataset is the volume of that id, and not marked as that of another connection.
     fn is_volume(&self, id: &VolumeId, dataset: &Dataset) -> bool {
         let name = dataset.properties.own(&PropertyName::VOLUME_NAME);
         dataset.is_managed() && name == Some(id.as_str()) && !self.owner().is_another(dataset)

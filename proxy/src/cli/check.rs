@@ -159,7 +159,7 @@ fn ask(connections: &[Arc<Connection>], whole: &mut Report, parts: &mut [Report]
     // Volumes of the others are made by hand, and each names its own storage.
     let asked = connections
         .iter()
-        .filter(|connection| connection.can().volumes);
+        .filter(|connection| connection.has_storage());
     let asked: Vec<_> = asked.collect();
     let looks = asked.iter().map(|connection| look(connection));
     let found = runtime.block_on(with_progress(join_all(looks)));

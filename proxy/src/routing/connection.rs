@@ -348,6 +348,11 @@ impl Connection {
         self.driver.capabilities()
     }
 
+    /// Whether its volumes are on a storage that it knows: others are made by hand, and each names its own.
+    pub(crate) fn has_storage(&self) -> bool {
+        self.can().volumes || self.can().inline
+    }
+
     /// What is said about a verb that it lacks. Among others, which may have it, it is the request
     /// that is wrong: a caller must not conclude that the whole plugin lacks it. compat: "The proxy".
     pub(crate) fn lacks(&self, verb: &'static str) -> Error {

@@ -18,14 +18,19 @@ use super::attributes::Reference;
 const SHORT: Duration = Duration::from_secs(30);
 /// How long an image may take to come.
 const PULL: Duration = Duration::from_hours(1);
+/// The part of that in which a pull that took too long removes what it was given.
+const CLEANING: Duration = Duration::from_secs(10);
+/// The exit code of `timeout` for what took too long.
+const TOO_LONG: i32 = 124;
 /// How long `ctr` waits for the socket.
 const CONNECT: &str = "5s";
 
-/// `$1` is the name of the registry, `$2` what is wanted of it; the rest is the command, up to the image.
-/// `ctr` tells its progress all the time, and nobody reads it. Standard input is the configuration of the
+/// `$1` is the name of the registry, `$2` what is wanted of it, `$3` how many seconds that may take: it has to end
+/// by itself, because who is killed removes no file. The rest is the command, up to the image.
+/// `ctr` prints its progress all the time, which is not kept. Standard input is the configuration of the
 /// registry, or empty.
 const PULLING: &str = "\
-registry=$1; image=$2; shift 2
+registry=$1; image=$2; seconds=$3; shift 3
 folder=
 trap '[ -z \"$folder\" ] || rm -rf \"$folder\"' EXIT
 trap 'exit 143' HUP INT TERM
@@ -37,7 +42,7 @@ folder=$(mktemp -d) && mkdir \"$folder/$registry\" || exit 1
 printf '%s\\n' \"$hosts\" >\"$folder/$registry/hosts.toml\" || exit 1
 set -- \"$@\" --hosts-dir \"$folder\"
 fi
-\"$@\" \"$image\" >/dev/null";
+timeout -k 5 \"$seconds\" \"$@\" \"$image\" >/dev/null";
 
 /// What it says of what is not there.
 const ABSENT: &str = "not found";
@@ -171,7 +176,14 @@ impl Ctr {
         platform: Option<&str>,
         credentials: Option<&Credentials>,
     ) -> Result<(), Error> {
-        let mut command = Command::script(PULLING).args([image.registry(), image.as_str()]);
+        let seconds = PULL
+            .min(call.remaining())
+            .saturating_sub(CLEANING)
+            .as_secs()
+            .max(1);
+        let mut command = Command::script(PULLING)
+            .args([image.registry(), image.as_str()])
+            .arg(seconds.to_string());
         command = command.args(self.words(&["images", "pull"]));
         if let Some(platform) = platform {
             command = command.args(["--platform", platform]);
@@ -359,6 +371,10 @@ fn told(error: RunError, doing: String, effect: Effect) -> Error {
         (RunError::NotFound { .. }, _) => (
             Kind::Internal,
             "install containerd on the host, or say where `ctr` is: `containerd.cli.paths.ctr`",
+        ),
+        _ if error.exit_code() == Some(TOO_LONG) => (
+            Kind::Timeout,
+            "the image is large or the registry slow: what has come stays for the next call",
         ),
         (RunError::Deadline { .. } | RunError::QueueTimeout { .. }, _) => (
             Kind::Timeout,

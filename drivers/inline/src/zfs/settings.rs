@@ -13,8 +13,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// What a pod may choose unless the configuration says otherwise: its own limits, and what costs or harms
-/// nobody else.
+/// What a pod may choose unless the configuration says otherwise: its own limits, and what costs and harms
+/// no others.
 const SAFE: [&str; 6] = [
     "atime",
     "compression",
@@ -25,7 +25,7 @@ const SAFE: [&str; 6] = [
 ];
 
 /// What no pod may choose, whatever the configuration says: where and how it is mounted, what may be
-/// executed, what is shared with whom, and what reads keys from files of the host.
+/// executed, what is shared, and what reads keys from files of the host.
 const NEVER: [&str; 21] = [
     "canmount",
     "context",

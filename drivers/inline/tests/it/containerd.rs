@@ -63,9 +63,9 @@ fn containerd() -> Option<Containerd> {
         return None;
     };
     let this = Containerd { folder, daemon };
-    let begun = Instant::now();
+    let start = Instant::now();
     while !this.ctr(&["version"]).0 {
-        assert!(begun.elapsed() < Duration::from_mins(1), "{}", this.log());
+        assert!(start.elapsed() < Duration::from_mins(1), "{}", this.log());
     }
     Some(this)
 }
@@ -329,7 +329,7 @@ async fn what_cannot_be_had_is_told_and_leaves_nothing() {
     containerd.unmount();
     containerd.daemon.kill().expect("killed");
     containerd.daemon.wait().expect("ended");
-    let error = remove(&containerd).await.expect_err("nobody answers");
+    let error = remove(&containerd).await.expect_err("containerd is gone");
     assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
     assert_eq!(driver.probe(&call()).await.len(), 1);
 }
@@ -396,6 +396,51 @@ async fn answer(mut client: TcpStream, image: Arc<Image>, header: &'static str) 
     drop(client.write_all(&[head.as_bytes(), body].concat()).await);
 }
 
+/// Takes connections and says nothing.
+async fn silent_registry() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    tokio::spawn(async move {
+        let mut clients = Vec::new();
+        while let Ok((client, _)) = listener.accept().await {
+            clients.push(client);
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registry_that_is_silent_costs_no_more_than_the_call_and_leaves_no_secret() {
+    let Some(containerd) = containerd() else {
+        return;
+    };
+    let port = silent_registry().await;
+    let reference = format!("127.0.0.1:{port}/csi/hello:1");
+    let attributes = map(&[("image.reference", &reference)]);
+    let secrets = secrets(&[("username", "joe"), ("password", "hunter2")]);
+    let wanted = InlineVolume {
+        id: &id(),
+        target: &containerd.target(),
+        readonly: false,
+        attributes: &attributes,
+        secrets: &secrets,
+    };
+    let driver = containerd.driver();
+    let inline = driver.inline().expect("inline volumes");
+    let short = Call::within(Duration::from_secs(13));
+    let error = inline
+        .make_inline(&short, &wanted)
+        .await
+        .expect_err("nothing comes");
+    assert_eq!(error.kind(), Kind::Timeout, "{}", error.chain());
+    let argv = containerd.argv();
+    let (_, rest) = argv
+        .split_once("--hosts-dir ")
+        .expect("a folder with the secret");
+    let folder = rest.split(' ').next().expect("a path");
+    assert!(!PathBuf::from(folder).exists(), "{folder} is left");
+}
+
 fn secrets(pairs: &[(&str, &str)]) -> Secrets {
     map(pairs)
         .into_iter()
@@ -404,7 +449,7 @@ fn secrets(pairs: &[(&str, &str)]) -> Secrets {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_registry_is_shown_the_secret_of_the_pod_and_nobody_else_is() {
+async fn a_registry_is_shown_the_secret_of_the_pod_and_no_log_or_process_list_is() {
     let Some(containerd) = containerd() else {
         return;
     };

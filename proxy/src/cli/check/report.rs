@@ -115,7 +115,7 @@ impl Report {
 
     /// Says whose storage it is: volumes of some drivers are made by hand, and each names its own.
     pub(super) fn storage_of(&mut self, connection: &Connection) {
-        if !connection.can().volumes {
+        if !connection.has_storage() {
             self.elsewhere = Some("the file was looked at; each volume names its own storage");
         }
     }

@@ -38,8 +38,8 @@ impl InlineRules {
     pub(super) fn read(document: &Document, is_named: bool) -> Result<Self, ConfigError> {
         let section: Option<Section> = document.optional_section("inline")?;
         let Some(names) = section.and_then(|section| section.namespaces) else {
-            let nobody = Self::Of(BTreeSet::new());
-            return Ok(if is_named { nobody } else { Self::Everyone });
+            let none = Self::Of(BTreeSet::new());
+            return Ok(if is_named { none } else { Self::Everyone });
         };
         if names.iter().any(|name| name == ALL) {
             return Ok(Self::Everyone);
@@ -101,9 +101,9 @@ mod tests {
 
     #[test]
     fn among_others_only_pods_of_listed_namespaces_are_let_in() {
-        let nobody = read("", true).expect("rules");
+        let none = read("", true).expect("rules");
         let empty = read("inline: {}", true).expect("rules");
-        for rules in [&nobody, &empty] {
+        for rules in [&none, &empty] {
             assert!(!allows(rules, Some("build")) && !allows(rules, None));
         }
         let some = read("inline: {namespaces: [build, ci-1]}", true).expect("rules");

@@ -72,6 +72,27 @@ fn the_examples_of_all_kinds_are_read_without_a_remark() {
 }
 
 #[test]
+fn nodes_learn_of_an_object_store_what_is_no_secret() {
+    let text = "driver: objectivefs\nobjectivefs:\n  pool: csi\n  env: {OBJECTSTORE: 's3://', ENDPOINT: \
+                'http://minio', SECRET_KEY: hunter2, OBJECTIVEFS_PASSPHRASE: hunter3}\n\
+                node: {mount: {mount_flags: mt}}\n";
+    let document = Document::parse(text, &NoEnvironment).expect("yaml");
+    let name = ConnectionName::parse("archive").expect("a name");
+    let connection = Connection::open(name, &document, &context()).expect("a connection");
+    let attachment = connection
+        .driver()
+        .longest_attachment()
+        .expect("an attachment");
+    let context = connection.context(&attachment);
+    assert_eq!(context["env.ENDPOINT"], "http://minio");
+    assert_eq!(
+        context["omnibus-csi/node"],
+        r#"{"mount":{"mount_flags":"mt"}}"#
+    );
+    assert!(!format!("{context:?}").contains("hunter"), "{context:?}");
+}
+
+#[test]
 fn how_disks_are_formatted_is_checked_where_they_are_configured() {
     let text = format!(
         "{}node: {{format: {{ext4: {{customOptions: ['']}}}}}}",
