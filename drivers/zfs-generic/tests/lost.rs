@@ -240,10 +240,7 @@ async fn a_filesystem_whose_key_is_not_loaded_grows_and_is_not_called_exported()
     assert!(!driver.is_exported(&call(), &id).await.unwrap());
     let error = driver.repair_export(&call(), &id).await.unwrap_err();
     let told = error.chain();
-    assert!(
-        told.contains("key not loaded") && told.contains("zfs load-key"),
-        "{told}"
-    );
+    assert!(told.contains("key not loaded"), "{told}");
     // One that is not mounted for another reason is put back before it grows, or that is an error.
     let driver = unmounted(&host, "/tank/v/pvc-1", "-");
     let size = SizeRange::new(4 << 20, 0).unwrap();
