@@ -2,6 +2,8 @@
 //!
 //! The text may be indented, as in most YAML files, have any line ends, and be encrypted.
 
+mod legacy_pem;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -46,6 +48,14 @@ impl Key {
         if plain.expose_secret().starts_with(['/', '~']) {
             return Err(InvalidKey::Path);
         }
+        // The library takes every encrypted key of this old form for one of RSA.
+        let decrypted =
+            passphrase.and_then(|phrase| legacy_pem::decrypt(plain.expose_secret(), phrase));
+        let (plain, passphrase) = match decrypted {
+            Some(Some(plain)) => (plain, None),
+            Some(None) => return Err(InvalidKey::WrongPassphrase),
+            None => (plain, passphrase),
+        };
         match decode_secret_key(plain.expose_secret(), passphrase) {
             Ok(key) => Ok(Self(Arc::new(key))),
             Err(KeyError::KeyIsEncrypted) if passphrase.is_none() => Err(InvalidKey::Encrypted),

@@ -79,7 +79,7 @@ async fn keys_of_every_form_open_the_door() {
     let Some(server) = Sshd::start("") else {
         return;
     };
-    let forms: [(&str, &[&str]); 8] = [
+    let forms: [(&str, &[&str]); 9] = [
         ("ed25519", &["-t", "ed25519", "-N", ""]),
         ("rsa", &["-t", "rsa", "-b", "2048", "-N", ""]),
         ("ecdsa", &["-t", "ecdsa", "-N", ""]),
@@ -96,6 +96,10 @@ async fn keys_of_every_form_open_the_door() {
         (
             "encrypted-pem",
             &["-t", "rsa", "-b", "2048", "-m", "PEM", "-N", "a passphrase"],
+        ),
+        (
+            "encrypted-ecdsa-pem",
+            &["-t", "ecdsa", "-m", "PEM", "-N", "a passphrase"],
         ),
     ];
     for (name, options) in forms {

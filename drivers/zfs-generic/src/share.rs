@@ -265,6 +265,10 @@ impl Export for ShareExport {
         Ok(acts)
     }
 
+    fn can_be_restored(&self, facts: &Facts) -> bool {
+        facts.blocked.is_empty()
+    }
+
     /// ZFS takes the share back when it destroys the dataset.
     fn remove(
         &self,

@@ -95,6 +95,9 @@ fn a_disk_of_ours_carries_what_democratic_csi_would_have_written() {
             expected,
             "{section}"
         );
+        // What is answered for a volume that exists follows the configuration of today in the same way.
+        let current = export.current_attachment(&subject).unwrap();
+        assert_eq!(context::to_json(&current), text);
         // What was written there is read again, as it was.
         let read = context::from_json(&text).unwrap();
         assert_eq!(context::to_json(&read), text);
@@ -147,6 +150,9 @@ fn a_share_of_ours_carries_what_democratic_csi_would_have_written() {
         let attachment = export.attachment(&subject, &(), &Facts::default()).unwrap();
         let text = context::to_json(&attachment.unwrap());
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), share);
+        // What is answered for a volume that exists follows the configuration of today in the same way.
+        let current = export.current_attachment(&subject).unwrap();
+        assert_eq!(context::to_json(&current), text);
         let set = export.properties(&subject, &());
         let set: Vec<_> = set
             .iter()

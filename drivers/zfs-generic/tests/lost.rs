@@ -12,13 +12,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use common::Host;
 use driver_core::config::{Document, NoEnvironment};
-use driver_core::{BackendIdentity, Call, Exports as _, Kind, Lister as _, PageRequest, VolumeId};
+use driver_core::{
+    BackendIdentity, Call, Expander as _, Exports as _, Kind, Lister as _, PageRequest, SizeRange,
+    VolumeId,
+};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::{ZfsConfig, ZfsDriver};
 use driver_zfs_cli::Cli;
 use driver_zfs_cli::ZfsTools;
 use driver_zfs_cli::exec::{Command, Output, RunError, Runner};
-use driver_zfs_generic::DiskExport;
+use driver_zfs_generic::{DiskExport, Protocol, ShareExport};
 
 const CONNECTION: &str = "driver: zfs-generic-iscsi
 zfs: {datasetParentName: tank/v}
@@ -169,4 +172,99 @@ async fn what_somebody_else_has_under_its_name_is_told_and_left_alone() {
     let other = VolumeId::parse("pvc-2").unwrap();
     driver.repair_export(&call(), &other).await.unwrap();
     assert!(driver.is_exported(&call(), &other).await.unwrap());
+}
+
+const SHARES: &str = "driver: zfs-generic-nfs
+zfs: {datasetParentName: tank/v, datasetEnableQuotas: true}
+nfs:
+  shareHost: 192.0.2.1
+  shareStrategy: setDatasetProperties
+  shareStrategySetDatasetProperties: {properties: {sharenfs: on}}
+";
+
+/// A filesystem that is not mounted: where it would be, and whether its key is loaded, is in files.
+const UNMOUNTED: &str = r#"#!/bin/sh
+host=${0%/bin/*}
+row() { printf '%s\t%s\t%s\t%s\n' "$@"; }
+read -r path <"$host/mountpoint"
+read -r key <"$host/keystatus"
+case "$*" in
+"get -H -o value mountpoint,mounted tank/v/pvc-1") printf '%s\nno\n' "$path" ;;
+"get -H -o value keystatus tank/v/pvc-1") echo "$key" ;;
+"get -Hp -o name,value guid tank/v/pvc-1") printf 'tank/v/pvc-1\t7\n' ;;
+"get -Hp -o name,property,value,source "*)
+    quota=1048576
+    [ ! -e "$host/quota" ] || read -r quota <"$host/quota"
+    row tank/v/pvc-1 type filesystem -
+    row tank/v/pvc-1 guid 7 -
+    row tank/v/pvc-1 createtxg 7 -
+    row tank/v/pvc-1 refquota $quota local
+    row tank/v/pvc-1 mountpoint "$path" local
+    row tank/v/pvc-1 sharenfs on local
+    row tank/v/pvc-1 democratic-csi:csi_share_volume_context '{"node_attach_driver":"nfs","server":"192.0.2.1","share":"/tank/v/pvc-1"}' local
+    ;;
+"set refquota="*" tank/v/pvc-1") quota=${2#*=}; echo "$quota" >"$host/quota" ;;
+"share tank/v/pvc-1") echo "cannot mount '/tank/v/pvc-1': encryption key not loaded" >&2; exit 1 ;;
+*) echo "unexpected: $*" >&2; exit 2 ;;
+esac
+"#;
+
+fn unmounted(host: &Arc<Host>, path: &str, key: &str) -> ZfsDriver<Cli<On>, ShareExport> {
+    host.program("zfs", UNMOUNTED);
+    std::fs::write(host.path("mountpoint"), format!("{path}\n")).unwrap();
+    std::fs::write(host.path("keystatus"), format!("{key}\n")).unwrap();
+    let document = Document::parse(SHARES, &NoEnvironment).unwrap();
+    let zfs = ZfsConfig::read(&document).unwrap();
+    let common = document.common().unwrap();
+    let settings = zfs.settings(&common, VolumeKind::Filesystem, None).unwrap();
+    let program = host.path("bin/zfs");
+    let tools = || ZfsTools::new(program.to_str(), None, false).unwrap();
+    let export = ShareExport::from_document(&document, Protocol::Nfs, tools()).unwrap();
+    let identity = BackendIdentity("test".to_owned());
+    let locks = host.path("locks").to_str().unwrap().to_owned();
+    let cli = Cli::new(On(host.clone()), tools(), identity).locking_in(locks);
+    ZfsDriver::new(settings, cli, export)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filesystem_whose_key_is_not_loaded_grows_and_is_not_called_exported() {
+    let host = Arc::new(Host::new());
+    let id = VolumeId::parse("pvc-1").unwrap();
+    let driver = unmounted(&host, "/tank/v/pvc-1", "unavailable");
+    let size = SizeRange::new(2 << 20, 0).unwrap();
+    for _ in 0..2 {
+        let grown = driver.expand_volume(&call(), &id, size).await.unwrap();
+        assert_eq!(grown.capacity, 2 << 20);
+        assert_eq!(host.text("quota"), "2097152\n");
+    }
+    assert!(!driver.is_exported(&call(), &id).await.unwrap());
+    let error = driver.repair_export(&call(), &id).await.unwrap_err();
+    let told = error.chain();
+    assert!(told.contains("key not loaded"), "{told}");
+    // One that is not mounted for another reason is put back before it grows, or that is an error.
+    let driver = unmounted(&host, "/tank/v/pvc-1", "-");
+    let size = SizeRange::new(4 << 20, 0).unwrap();
+    driver.expand_volume(&call(), &id, size).await.unwrap_err();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filesystem_that_zfs_does_not_mount_is_not_called_exported() {
+    let id = VolumeId::parse("pvc-1").unwrap();
+    for path in ["legacy", "none"] {
+        let host = Arc::new(Host::new());
+        let driver = unmounted(&host, path, "-");
+        for outcome in [
+            driver.is_exported(&call(), &id).await.map(drop),
+            driver.repair_export(&call(), &id).await,
+        ] {
+            let error = outcome.unwrap_err();
+            let told = error.chain();
+            assert!(told.contains("mounted nowhere"), "{path}: {told}");
+        }
+    }
+    // At another place than the nodes were told.
+    let host = Arc::new(Host::new());
+    let driver = unmounted(&host, "/elsewhere", "-");
+    let exported = driver.is_exported(&call(), &id).await;
+    assert!(!exported.unwrap_or(false), "nodes look for /tank/v/pvc-1");
 }

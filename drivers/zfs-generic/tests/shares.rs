@@ -28,7 +28,9 @@ fn host(mounted: &str) -> Host {
     let zfs = format!(
         "#!/bin/sh
 case $1 in
-get) printf '/tank/v/pvc-1\\n'; [ \"$5\" = mountpoint ] || echo {mounted} ;;
+get)
+    [ \"$5\" != keystatus ] || exec cat \"${{0%/bin/*}}/keystatus\"
+    printf '/tank/v/pvc-1\\n'; [ \"$5\" = mountpoint ] || echo {mounted} ;;
 share)
     echo share >>\"${{0%/bin/*}}/done\"
     grep -q unshare \"${{0%/bin/*}}/done\" && exit 0
@@ -151,6 +153,20 @@ async fn what_is_not_mounted_is_not_shared() {
             missing(&host, protocol).await,
             "missing mount at /tank/v/pvc-1"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_dataset_whose_key_is_not_loaded_is_not_mounted_and_cannot_be() {
+    let host = host("no");
+    for (status, blocked) in [
+        ("unavailable", "\nblocked key of tank/v/pvc-1"),
+        ("available", ""),
+        ("-", ""),
+    ] {
+        std::fs::write(host.path("keystatus"), format!("{status}\n")).unwrap();
+        let seen = missing(&host, "nfs").await;
+        assert_eq!(seen, format!("missing mount at /tank/v/pvc-1{blocked}"));
     }
 }
 

@@ -158,6 +158,12 @@ pub trait Export: Send + Sync + Debug {
         false
     }
 
+    /// Whether what is missing can be made. `false` where somebody has to put the host right first, as where
+    /// the key of an encrypted dataset is not loaded: a volume grows without its export then.
+    fn can_be_restored(&self, _facts: &Self::Facts) -> bool {
+        true
+    }
+
     /// What is missing until this node reaches the volume. Its plan, as that of [`Export::revoke`], does
     /// nothing if one of the properties of [`Export::reads`] has changed since they were looked at.
     fn allow(

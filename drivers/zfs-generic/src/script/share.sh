@@ -53,12 +53,17 @@ if [ "$mode" = make ]; then
     printf '%s\n' "$said" >&2
     return 1
 fi
-set -- "$("$@" get -H -o value mountpoint,mounted "$dataset" 2>/dev/null)"
-case $1 in
+seen=$("$@" get -H -o value mountpoint,mounted "$dataset" 2>/dev/null)
+case $seen in
 /*'
-yes') path=${1%?yes} ;;
+yes') path=${seen%?yes} ;;
 /*'
-no') echo "missing mount at ${1%?no}" && return 0 ;;
+no')
+    echo "missing mount at ${seen%?no}"
+    # Without its key it cannot be mounted, whatever is tried here. ZFS before 0.8 has no such property.
+    [ "$("$@" get -H -o value keystatus "$dataset" 2>/dev/null)" != unavailable ] || echo "blocked key of $dataset"
+    return 0
+    ;;
 *) return 0 ;;
 esac
 case $protocol in

@@ -132,7 +132,12 @@ impl<E: Export> Verb<E::Command, E::Output> for Expand<'_, E> {
             });
         }
         let mut whole = false;
-        if let Some(status) = &status {
+        let restorable =
+            |status: &&ExportStatus<E>| self.export_ref.export.can_be_restored(&status.facts);
+        if status.is_some() && status.as_ref().filter(restorable).is_none() {
+            // compat: "ZFS": democratic-csi sets the size alone, and so it is done here.
+            whole = true;
+        } else if let Some(status) = &status {
             // What the host has lost is put back: somebody wants to use it.
             let lost = self.export_ref.ensure(&seen.pool, status)?;
             whole = lost.is_empty();
