@@ -2,15 +2,21 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{- define "omnibus-csi.fullname" -}}
+{{/* As democratic-csi's chart makes it. */}}
+{{- define "omnibus-csi.longname" -}}
 {{- $name := include "omnibus-csi.name" . }}
 {{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
 {{- else if contains $name .Release.Name }}
-{{- .Release.Name | trunc 52 | trimSuffix "-" }}
+{{- .Release.Name | trunc 63 | trimSuffix "-" }}
 {{- else }}
-{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" }}
+{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" }}
 {{- end }}
+{{- end }}
+
+{{/* With space for what is put behind it. */}}
+{{- define "omnibus-csi.fullname" -}}
+{{- include "omnibus-csi.longname" . | trunc 52 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "omnibus-csi.selector" -}}
@@ -157,10 +163,10 @@ livenessProbe:
   failureThreshold: {{ .failureThreshold }}
 {{- end }}
 
-{{/* Secrets of a class: their name, as democratic-csi's chart makes it. */}}
+{{/* Secrets of a class: their name, as democratic-csi's chart makes it. Volumes hold it for ever. */}}
 {{- define "omnibus-csi.classSecret" -}}
 {{- $root := index . 0 }}
-{{- printf "%s-%s-%s" (index . 2) (index . 1) (include "omnibus-csi.fullname" $root) | trunc 63 | trimSuffix "-" }}
+{{- printf "%s-%s-%s" (index . 2) (index . 1) (include "omnibus-csi.longname" $root) | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
 {{/* What no template can do without. */}}

@@ -60,6 +60,9 @@ const NO_NAME: &str = "several files: give --csi-name for a new driver beside th
 const HEAD: &str =
     "# Made by `omnibus-csi migrate-values`. It holds what the old files held, secrets too.\n";
 
+/// The name of democratic-csi's chart, part of the names of what it makes.
+const OLD_CHART: &str = "democratic-csi";
+
 /// Writes the new values to standard output, notes to standard error.
 pub fn run(flags: &MigrateValuesFlags) -> ExitCode {
     let merged = match read(&flags.files).and_then(|inputs| migrate(&inputs, flags)) {
@@ -129,7 +132,13 @@ fn migrate(inputs: &[Input], flags: &MigrateValuesFlags) -> Result<Merged, Vec<S
         (None, None) => return Err(vec![NO_NAME.into()]),
     };
     let mut merged = Merged::default();
-    for input in inputs {
+    // Of what has the same name in several files the first stays as it is, and that has to be what
+    // volumes of the heir refer to.
+    let is_heir = |input: &&Input| heir.is_some_and(|heir| heir.name == input.name);
+    for input in inputs.iter().filter(is_heir) {
+        merged.take(input);
+    }
+    for input in inputs.iter().filter(|input| !is_heir(input)) {
         merged.take(input);
     }
     let mut driver = merged.object("csiDriver");
@@ -138,6 +147,7 @@ fn migrate(inputs: &[Input], flags: &MigrateValuesFlags) -> Result<Merged, Vec<S
     if let Some(heir) = heir {
         if !is_ours(heir) {
             proxy.insert("legacyConnection".into(), json!(heir.name));
+            merged.keep_names(heir);
         }
         // The API server does not let it be changed; this is what the old chart says without it.
         let attach = at(&heir.values, &["csiDriver", "attachRequired"]);
@@ -204,6 +214,17 @@ impl Merged {
         match proxy {
             Some(Value::Object(proxy)) => proxy,
             _ => Map::new(),
+        }
+    }
+
+    /// Each PersistentVolume names the secrets of its class, and their names hold the full name of the
+    /// release: with others, no volume of before could be staged. compat: "Secrets".
+    fn keep_names(&mut self, heir: &Input) {
+        let name = at(&heir.values, &["nameOverride"]).cloned();
+        let name = name.unwrap_or_else(|| json!(OLD_CHART));
+        self.values.insert("nameOverride".into(), name);
+        if let Some(full) = at(&heir.values, &["fullnameOverride"]) {
+            self.values.insert("fullnameOverride".into(), full.clone());
         }
     }
 

@@ -19,7 +19,7 @@ const LEFT_OUT: [(&str, &[&str]); 2] = [
     ("node", &["windows", "linux", "cleanup", "driverRegistrar"]),
 ];
 /// What a file of ours has besides.
-const OURS: [&str; 8] = [
+const OURS: [&str; 9] = [
     "driver",
     "image",
     "imagePullSecrets",
@@ -27,6 +27,7 @@ const OURS: [&str; 8] = [
     "networkPolicy",
     "openshift",
     "podMonitor",
+    "nameOverride",
     "fullnameOverride",
 ];
 

@@ -137,6 +137,31 @@ fn one_release_keeps_its_name_and_its_volumes() {
 }
 
 #[test]
+fn secrets_of_classes_keep_the_names_that_volumes_hold() {
+    let (values, ..) = of(&[input("nas", NFS)], &flags(None, None));
+    assert_eq!(values["nameOverride"], "democratic-csi");
+    assert!(values.get("fullnameOverride").is_none());
+    let named = format!("{NFS}\nnameOverride: csi\nfullnameOverride: store\n");
+    let (values, ..) = of(&[input("nas", &named)], &flags(None, None));
+    assert_eq!(values["nameOverride"], "csi");
+    assert_eq!(values["fullnameOverride"], "store");
+    // Added to later, they stay.
+    let made = write::document(values.as_object().unwrap());
+    let inputs = [input("values", &made), input("disks", ISCSI)];
+    let (values, ..) = of(&inputs, &flags(None, None));
+    assert_eq!(values["nameOverride"], "csi");
+    // A new name of the driver has no volumes yet.
+    let (values, ..) = of(&[input("nas", NFS)], &flags(Some("org.new"), None));
+    assert!(values.get("nameOverride").is_none());
+    // The classes of the one whose volumes go on are not renamed.
+    let inputs = [input("nas", NFS), input("disks", ISCSI)];
+    let (values, ..) = of(&inputs, &flags(None, Some("disks")));
+    let classes = values["storageClasses"].as_array().unwrap();
+    let names: Vec<_> = classes.iter().map(|class| &class["name"]).collect();
+    assert_eq!(names, ["iscsi", "nfs", "nfs-nas"]);
+}
+
+#[test]
 fn of_several_releases_one_is_taken_over_or_none_and_that_must_be_said() {
     let inputs = [input("nas", NFS), input("disks", ISCSI)];
     let (values, ..) = of(&inputs, &flags(None, Some("disks")));
