@@ -36,7 +36,7 @@ const BLOCK: u64 = 512;
 /// The filesystems that can be made on a LUN.
 const FS_TYPES: &[&str] = &["btrfs", "ext3", "ext4", "ext4dev", "xfs"];
 /// Between two looks at work of DSM, at first and at most.
-pub(crate) const LOOKS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+pub(crate) const LOOKS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
 /// The driver `synology-iscsi`.
 #[derive(Debug)]

@@ -24,11 +24,6 @@ async fn luns_of_dsm_6_2_keep_the_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn luns_of_dsm_7_0_keep_the_contract() {
-    keep(Version::V7_0).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn luns_of_dsm_7_1_keep_the_contract() {
     keep(Version::V7_1).await;
 }

@@ -40,7 +40,8 @@ async fn no_password_is_printed_anywhere() {
         .with_max_level(tracing::Level::TRACE)
         .with_ansi(false)
         .finish();
-    let guard = tracing::subscriber::set_default(subscriber);
+    // For all threads: whether a line is written is remembered for the whole process.
+    tracing::subscriber::set_global_default(subscriber).expect("the only one");
     let mut options = Options::new(Version::V7_2);
     options.password = "canary-login".to_owned();
     let nas = Nas::with(options, "").await;
@@ -82,7 +83,6 @@ async fn no_password_is_printed_anywhere() {
     request.secrets = BTreeMap::from([("targetTemplate".to_owned(), secret.into())]);
     let error = driver.create_volume(&call(), &request).await;
     texts.push(error.expect_err("no YAML").chain());
-    drop(guard);
     let log = String::from_utf8(log.0.lock().expect("a log").clone()).expect("text");
     assert!(
         log.contains("SYNO.Core.ISCSI.LUN"),

@@ -1,5 +1,7 @@
 //! HTTPS: which certificates are accepted.
 
+use std::fmt::Write as _;
+
 use base64::Engine as _;
 use driver_core::Kind;
 use sha2::{Digest, Sha256};
@@ -28,10 +30,10 @@ async fn a_certificate_is_checked_unless_the_settings_say_otherwise() {
     let der = nas.sim.certificate();
     let text = base64::engine::general_purpose::STANDARD.encode(der);
     let pem = format!("-----BEGIN CERTIFICATE-----\\n{text}\\n-----END CERTIFICATE-----\\n");
-    let pin: String = Sha256::digest(der)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let mut pin = String::new();
+    for byte in Sha256::digest(der) {
+        write!(pin, "{byte:02x}").expect("a text");
+    }
     // Its name is `localhost`, and the address is another.
     for refused in [
         String::new(),
