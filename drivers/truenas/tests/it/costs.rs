@@ -64,11 +64,6 @@ async fn exchanges(nas: &Simulator, work: impl Future<Output = ()>) -> (u64, u64
     nas.reset_counts();
     work.await;
     let counts = nas.counts();
-    println!(
-        "{} exchanges, {:?}",
-        counts.exchanges,
-        counts.methods.keys()
-    );
     (counts.exchanges, counts.calls())
 }
 
