@@ -314,7 +314,6 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
     fn composed<E>(
         document: &Document,
         kind: VolumeKind,
-        zfs: &str,
         export: E,
     ) -> ZfsDriver<Composed<MemoryHost>, E>
     where
@@ -322,30 +321,7 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
     {
         let nas = Nas::new(config::connection(document).expect("a connection")).expect("a NAS");
         let backend = Composed::new(MemoryHost::new(), nas);
-        ZfsDriver::new(settings(kind, zfs).expect("settings"), backend, export)
-    }
-
-    #[tokio::test]
-    async fn a_share_of_a_dataset_made_elsewhere_comes_and_goes() {
-        let nas = Simulator::start(Options::new(Generation::V25_10)).await;
-        let nas = nas.expect("an appliance");
-        let document = document(&nas, "nfs: {shareHost: 10.0.0.5}");
-        let export = config::nfs(&document).expect("an export");
-        let zfs = "  datasetEnableQuotas: true\n  datasetProperties: {mountpoint: /mnt/tank/x}\n";
-        let driver = composed(&document, VolumeKind::Filesystem, zfs, export);
-        let call = Call::within(Duration::from_mins(1));
-        let asked = request(&driver);
-        let made = driver.create_volume(&call, &asked).await;
-        let made = made.unwrap_or_else(|error| panic!("{}", error.chain()));
-        assert_eq!(made.attachment.to_context()["share"], "/mnt/tank/x");
-        assert_eq!(rows(&nas, "sharing.nfs").await.len(), 1);
-        let exports = driver.exports().expect("exports");
-        assert!(exports.is_exported(&call, &asked.id).await.expect("seen"));
-        driver
-            .delete_volume(&call, &asked.id)
-            .await
-            .expect("deleted");
-        assert!(rows(&nas, "sharing.nfs").await.is_empty());
+        ZfsDriver::new(settings(kind, "").expect("settings"), backend, export)
     }
 
     #[tokio::test]
@@ -370,7 +346,7 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
             "iscsi: {targetPortal: '10.0.0.5:3260', targetGroups: [{targetGroupPortalGroup: 1}]}";
         let document = document(&nas, section);
         let export = config::iscsi(&document).expect("an export");
-        let driver = composed(&document, VolumeKind::Zvol, "", export);
+        let driver = composed(&document, VolumeKind::Zvol, export);
         let call = Call::within(Duration::from_mins(1));
         let asked = request(&driver);
         let made = driver.create_volume(&call, &asked).await;
