@@ -49,11 +49,12 @@ impl Key {
             return Err(InvalidKey::Path);
         }
         // The library takes every encrypted key of this old form for one of RSA.
-        let decrypted =
-            passphrase.and_then(|phrase| legacy_pem::decrypt(plain.expose_secret(), phrase));
+        let decrypted = match passphrase {
+            Some(phrase) => legacy_pem::decrypt(plain.expose_secret(), phrase)?,
+            None => None,
+        };
         let (plain, passphrase) = match decrypted {
-            Some(Some(plain)) => (plain, None),
-            Some(None) => return Err(InvalidKey::WrongPassphrase),
+            Some(plain) => (plain, None),
             None => (plain, passphrase),
         };
         match decode_secret_key(plain.expose_secret(), passphrase) {

@@ -2,20 +2,37 @@
 //!
 //! Reference: RFC 1421 for the headers, `EVP_BytesToKey(3)` with MD5 for the key.
 
-use aes::cipher::block_padding::Pkcs7;
+use aes::cipher::block_padding::{Error, Pkcs7};
 use aes::cipher::{BlockCipherDecrypt, BlockModeDecrypt, KeyIvInit};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use md5::{Digest as _, Md5};
 use secrecy::SecretString;
 
+use super::InvalidKey;
+
 const BEGIN: &str = "-----BEGIN EC PRIVATE KEY-----";
 const END: &str = "-----END EC PRIVATE KEY-----";
 const CIPHER: &str = "DEK-Info: ";
 
-/// The key in the same form without encryption. `None` for any other form; `Some(None)` if the passphrase is
-/// wrong, or the key damaged.
-pub(super) fn decrypt(text: &str, passphrase: &str) -> Option<Option<SecretString>> {
+/// The key in the same form without encryption. `None` for any other form.
+///
+/// `WrongPassphrase`: the passphrase is wrong, or the key damaged.
+pub(super) fn decrypt(text: &str, passphrase: &str) -> Result<Option<SecretString>, InvalidKey> {
+    let Some(plain) = decrypted(text, passphrase) else {
+        return Ok(None);
+    };
+    // A wrong passphrase gives bad padding or, once in a while, something that is no DER sequence.
+    let plain = plain.ok().filter(|der| der.first() == Some(&0x30));
+    let der = plain.ok_or(InvalidKey::WrongPassphrase)?;
+    let text = STANDARD.encode(der);
+    Ok(Some(SecretString::from(format!(
+        "{BEGIN}\n{text}\n{END}\n"
+    ))))
+}
+
+/// What the text holds if it has this form, or that its padding is wrong.
+fn decrypted(text: &str, passphrase: &str) -> Option<Result<Vec<u8>, Error>> {
     let (_, rest) = text.split_once(BEGIN)?;
     let (body, _) = rest.split_once(END)?;
     let (headers, data) = body.split_once("\n\n")?;
@@ -25,29 +42,23 @@ pub(super) fn decrypt(text: &str, passphrase: &str) -> Option<Option<SecretStrin
     let data: String = data.split_whitespace().collect();
     let data = STANDARD.decode(data).ok()?;
     let key = key_of(passphrase, &iv);
-    let plain = match name {
+    Some(match name {
         "AES-128-CBC" => opened::<aes::Aes128>(&key[..16], &iv, data),
         "AES-192-CBC" => opened::<aes::Aes192>(&key[..24], &iv, data),
         "AES-256-CBC" => opened::<aes::Aes256>(&key, &iv, data),
         _ => return None,
-    };
-    // A wrong passphrase gives bad padding or, once in a while, something that is no DER sequence.
-    let plain = plain.filter(|der| der.first() == Some(&0x30));
-    Some(plain.map(|der| {
-        let text = STANDARD.encode(der);
-        SecretString::from(format!("{BEGIN}\n{text}\n{END}\n"))
-    }))
+    })
 }
 
 /// What is in `data`, if its padding is right.
-fn opened<C>(key: &[u8], iv: &[u8], mut data: Vec<u8>) -> Option<Vec<u8>>
+fn opened<C>(key: &[u8], iv: &[u8], mut data: Vec<u8>) -> Result<Vec<u8>, Error>
 where
     C: BlockCipherDecrypt,
     cbc::Decryptor<C>: KeyIvInit,
 {
-    let cipher = cbc::Decryptor::<C>::new_from_slices(key, iv).ok()?;
-    let plain = cipher.decrypt_padded::<Pkcs7>(&mut data).ok()?;
-    Some(plain.to_vec())
+    let cipher = cbc::Decryptor::<C>::new_from_slices(key, iv).map_err(|_| Error)?;
+    let plain = cipher.decrypt_padded::<Pkcs7>(&mut data);
+    plain.map(<[u8]>::to_vec)
 }
 
 fn vector(hex: &str) -> Option<[u8; 16]> {

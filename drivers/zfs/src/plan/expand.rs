@@ -133,8 +133,8 @@ impl<E: Export> Verb<E::Command, E::Output> for Expand<'_, E> {
         }
         let mut whole = false;
         let restorable =
-            |status: &&ExportStatus<E>| self.export_ref.export.can_be_restored(&status.facts);
-        if status.is_some() && status.as_ref().filter(restorable).is_none() {
+            |status: &ExportStatus<E>| self.export_ref.export.can_be_restored(&status.facts);
+        if status.as_ref().is_some_and(|status| !restorable(status)) {
             // compat: "ZFS": democratic-csi sets the size alone, and so it is done here.
             whole = true;
         } else if let Some(status) = &status {

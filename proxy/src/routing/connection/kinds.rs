@@ -5,9 +5,7 @@ use driver_directory::DirectoryKind;
 use driver_node_manual::NodeManual;
 
 /// Drivers of democratic-csi that this build does not have.
-pub(super) const NOT_YET: [&str; 1] = [
-    "vhd-ephemeral-inline",
-];
+pub(super) const NOT_YET: [&str; 1] = ["vhd-ephemeral-inline"];
 
 /// What stands for all connections of a folder.
 pub(crate) const PROXY: &str = "proxy";
