@@ -394,7 +394,6 @@ async fn nfs_and_smb_shares_are_found_by_their_directory() {
             Kind::NotFound,
             "{ours}"
         );
-
         let create = smb::CreateSmbShare {
             name: "share".to_owned(),
             path: path(),
