@@ -68,7 +68,10 @@ fn calls(folder: &Path) -> usize {
     for line in calls.lines() {
         let words: Vec<&str> = line.split(' ').collect();
         let walks = words[0] == "list" || words.contains(&"-r") || words.contains(&"-d");
-        assert!(!walks || words[0] == "destroy", "it walks over volumes: {line}");
+        assert!(
+            !walks || words[0] == "destroy",
+            "it walks over volumes: {line}"
+        );
     }
     calls.lines().count()
 }
