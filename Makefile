@@ -75,7 +75,7 @@ lab-test: ## the tests in the lab alone; CELLS='a b' for some of its cells (docs
 
 cluster: ## a real Kubernetes on this machine, with our driver (docs/cluster.md); NODES=2, RELEASES='local proxy'
 	@integration/cluster/cluster up --nodes $${NODES:-1}
-	@for release in $${RELEASES:-local proxy}; do integration/cluster/cluster install $$release || exit 1; done
+	@for release in $${RELEASES:-local proxy}; do RELEASE_BY=$${RELEASE_BY:-chart} integration/cluster/cluster install $$release || exit 1; done
 	@integration/cluster/cluster status
 
 cluster-down: ## end it

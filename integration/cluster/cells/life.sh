@@ -4,6 +4,7 @@
 cell_life_local() { life local local; }
 cell_life_proxy() { life proxy near; }
 cell_chart_local() { RELEASE_BY=chart life local local; }
+cell_chart_central() { RELEASE_BY=chart life central central; }
 cell_old_layout() { RELEASE_BY=layout life local local; }
 cell_chart_proxy() { RELEASE_BY=chart life proxy near; }
 

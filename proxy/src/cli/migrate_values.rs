@@ -217,7 +217,7 @@ impl Merged {
         }
     }
 
-    /// Each PersistentVolume names the secrets of its class, and their names hold the full name of the
+    /// Each `PersistentVolume` names the secrets of its class, and their names hold the full name of the
     /// release: with others, no volume of before could be staged. compat: "Secrets".
     fn keep_names(&mut self, heir: &Input) {
         let name = at(&heir.values, &["nameOverride"]).cloned();
