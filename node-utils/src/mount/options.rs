@@ -164,7 +164,8 @@ impl MountOptions {
         }
     }
 
-    /// The names, without values, of the options that a bind mount cannot carry out.
+    /// The names, without values, of the options that a bind mount cannot carry out. A word without a value
+    /// may be a secret at the wrong place, so it is named only if it looks like a word of mount(8).
     pub fn not_for_bind(&self) -> Vec<&str> {
         let data = self.data.iter().map(|option| name(option));
         let superblock = WORDS.iter().filter_map(|(word, meaning)| match meaning {
@@ -177,8 +178,16 @@ impl MountOptions {
 }
 
 fn name(option: &str) -> &str {
-    option.split_once('=').map_or(option, |(name, _)| name)
+    let like = |(word, _): &(&str, Meaning)| strsim::damerau_levenshtein(word, option) <= MISSPELT;
+    match option.split_once('=') {
+        Some((name, _)) => name,
+        None if WORDS.iter().any(like) => option,
+        None => "(unknown)",
+    }
 }
+
+/// How many letters of a word may be wrong.
+const MISSPELT: usize = 2;
 
 impl fmt::Debug for MountOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -369,7 +378,8 @@ mod tests {
         comment=a | | | comment=a |
         user | | | user |
         user=me,password=hunter2 | | user=me,password=hunter2 | | user,password
-        vers=4.1,soft | | vers=4.1,soft | | vers,soft
+        vers=4.1,soft | | vers=4.1,soft | | vers,(unknown)
+        noexce | | noexce | | noexce
         bind,remount,rshared | | | | bind,remount,rshared
         errors=remount-ro | | errors=remount-ro | | errors
         ro=1 | | ro=1 | | ro
@@ -393,7 +403,7 @@ mod tests {
 
     #[test]
     fn an_option_with_a_secret_is_never_printed() {
-        let sorted = sort("password=hunter2,x-token=hunter2");
+        let sorted = sort("password=hunter2,x-token=hunter2,hunter2");
         assert!(!format!("{sorted:?}").contains("hunter2"));
         assert!(!format!("{:?}", sorted.not_for_bind()).contains("hunter2"));
     }
