@@ -239,7 +239,7 @@ mod tests {
     }
 
     /// Those whose volumes are files and never disks.
-    const OF_FILES: [&str; 16] = [
+    const OF_FILES: [&str; 18] = [
         "freenas-api-nfs",
         "freenas-api-smb",
         "freenas-nfs",
@@ -249,6 +249,8 @@ mod tests {
         "nfs-client",
         "objectivefs",
         "smb-client",
+        "synology-nfs",
+        "synology-smb",
         "truenas-api-nfs",
         "truenas-api-smb",
         "truenas-nfs",

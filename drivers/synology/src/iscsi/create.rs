@@ -291,7 +291,7 @@ impl Luns {
             // worth no failed volume.
             let (uuid, text) = (&lun.uuid, &wanted.description);
             if let Err(failure) = self.client.describe_lun(call, uuid, text).await {
-                tracing::warn!(volume = %request.id, %failure, "the source is not noted at the LUN");
+                tracing::warn!(volume = %request.id, error = %failure, "the source is not noted at the LUN");
             }
         }
         if !request.size.holds(lun.size) && lun.size < wanted.size {
