@@ -67,7 +67,7 @@ fn a_base_folder_that_does_not_exist_yet_is_no_finding_alone_and_behind_the_prox
         fs::write(folder.join(format!("{name}.yaml")), alone.replace(from, to)).unwrap();
     }
     let proxy = format!(
-        "driver: proxy\nproxy:\n  configFolder: {}\n",
+        "driver: proxy\nproxy:\n  configFolder: {}\n  nodeTopology: {{type: [node]}}\n",
         folder.display()
     );
     fs::write(place.path("config.yaml"), proxy).unwrap();
@@ -87,7 +87,11 @@ fn every_example_file_can_be_used_as_it_stands() {
         let place = Place::new();
         let folder = place.path("connections");
         fs::create_dir(&folder).unwrap();
-        let text = text.replace("/etc/omnibus-csi/connections", folder.to_str().unwrap());
+        // What comes from the environment: without it nothing would be an API key, or a private key.
+        let text = text
+            .replace("/etc/omnibus-csi/connections", folder.to_str().unwrap())
+            .replace("${TRUENAS_API_KEY}", "1-key")
+            .replace("privateKey: ${TRUENAS_SSH_KEY}", "password: x");
         fs::write(place.path("config.yaml"), text).unwrap();
         let (code, told) = check(&place, &["--offline"]);
         assert_eq!(code, 0, "{name}: {told}");
