@@ -37,7 +37,7 @@ image-test: ## the image twice, and every program in it; OMNIBUS_CSI names the b
 chart-test: ## the Helm chart: rendered by helm, checked against the Kubernetes API
 	@scripts/chart-test
 
-monitoring-test: ## alerts and dashboard: promtool runs the rules' tests
+monitoring-test: ## alerts, dashboard and metrics, by promtool
 	@scripts/monitoring-test
 
 demo: ## watch a volume live its whole life, on this machine, in a temporary folder

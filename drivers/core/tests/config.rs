@@ -375,6 +375,33 @@ fn after_an_error_nothing_is_said_of_sections_that_were_not_reached() {
     assert_eq!(document.findings_so_far(), []);
 }
 
+#[test]
+fn everything_that_is_wrong_in_a_section_is_kept_and_nothing_that_only_follows_from_it() {
+    for (body, first, further) in [
+        (
+            "{enableQuotas: maybe, hosts: [{port: ssh}, {port: 1}, {}], retries: 300, \
+             properties: [a]}",
+            "zfs.enableQuotas",
+            &[
+                "zfs.hosts[0].port",
+                "zfs.hosts[2].port",
+                "zfs.properties",
+                "zfs.retries",
+                "zfs.datasetParentName",
+            ][..],
+        ),
+        ("{datasetParentName: [a]}", "zfs.datasetParentName", &[]),
+        ("{datasetParentName: a, hosts: {}}", "zfs.hosts", &[]),
+        ("[a]", "zfs", &[]),
+    ] {
+        let document = parse(&format!("driver: z\nzfs: {body}\n")).unwrap();
+        let error = document.section::<Zfs>("zfs").expect_err("it is wrong");
+        let also = document.further_errors();
+        let also: Vec<_> = also.iter().filter_map(ConfigError::path).collect();
+        assert_eq!((error.path(), &*also), (Some(first), further), "{body}");
+    }
+}
+
 fn common(text: &str) -> Result<CommonConfig, ConfigError> {
     let document = parse(&format!("driver: z\n{text}"))?;
     let config = document.common()?;

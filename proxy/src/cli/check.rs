@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use driver_core::config::Severity;
+use driver_core::config::{ConfigError, Severity};
 use driver_core::{Call, Error, NodeId};
 use futures_util::future::join_all;
 use node_utils::Tools;
@@ -57,6 +57,7 @@ fn check(flags: &CheckFlags) -> Report {
         Ok(Err(refused)) => {
             let path = file.clone();
             report.add(unusable(&ConfigFileError::Config(path, refused.error)));
+            report.all(refused.document.further_errors().iter().map(wrong));
             // What else is odd may be the reason.
             report.all(refused.document.findings_so_far().into_iter().map(odd));
             report.unusable();
@@ -214,23 +215,23 @@ pub(crate) fn node() -> NodeId {
 }
 
 fn unusable(error: &ConfigFileError) -> Finding {
-    let (about, message, advice) = match error.config() {
-        Some(config) => (
-            config.path().unwrap_or("file").to_owned(),
-            config.problem().to_owned(),
-            config.advice().map(str::to_owned),
-        ),
-        None => (
-            "file".to_owned(),
-            process::chain(error),
-            Some("give the path of a YAML file that this user may read".to_owned()),
-        ),
-    };
+    error.config().map_or_else(
+        || Finding {
+            weight: Weight::Error,
+            about: "file".to_owned(),
+            message: process::chain(error),
+            advice: Some("give the path of a YAML file that this user may read".to_owned()),
+        },
+        wrong,
+    )
+}
+
+fn wrong(config: &ConfigError) -> Finding {
     Finding {
         weight: Weight::Error,
-        about,
-        message,
-        advice,
+        about: config.path().unwrap_or("file").to_owned(),
+        message: config.problem().to_owned(),
+        advice: config.advice().map(str::to_owned),
     }
 }
 

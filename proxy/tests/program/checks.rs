@@ -44,6 +44,38 @@ fn a_check_of_a_sound_configuration_finds_nothing_and_changes_nothing() {
 }
 
 #[test]
+fn a_base_folder_that_does_not_exist_yet_is_no_finding_alone_and_behind_the_proxy() {
+    let place = Place::new();
+    let base = place.path("base");
+    fs::remove_dir(&base).unwrap();
+    let alone = fs::read_to_string(place.path("config.yaml")).unwrap();
+    let sound = |connections: usize| {
+        let (code, text) = check(&place, &["--json"]);
+        let report: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((code, &report["online"]), (0, &true.into()), "{text}");
+        assert!(!text.contains("\"error\""), "{text}");
+        for name in ["one", "two"].iter().take(connections) {
+            assert!(text.contains(name), "{text}");
+        }
+    };
+    sound(0);
+    let folder = place.path("connections");
+    fs::create_dir(&folder).unwrap();
+    let bases = ["one", "two"].map(|name| base.join(name));
+    for (name, below) in ["one", "two"].iter().zip(&bases) {
+        let (from, to) = (base.to_str().unwrap(), below.to_str().unwrap());
+        fs::write(folder.join(format!("{name}.yaml")), alone.replace(from, to)).unwrap();
+    }
+    let proxy = format!(
+        "driver: proxy\nproxy:\n  configFolder: {}\n  nodeTopology: {{type: [node]}}\n",
+        folder.display()
+    );
+    fs::write(place.path("config.yaml"), proxy).unwrap();
+    sound(2);
+    assert!(!base.exists(), "a check makes nothing");
+}
+
+#[test]
 fn every_example_file_can_be_used_as_it_stands() {
     let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
     let mut drivers = std::collections::BTreeSet::new();
@@ -55,7 +87,11 @@ fn every_example_file_can_be_used_as_it_stands() {
         let place = Place::new();
         let folder = place.path("connections");
         fs::create_dir(&folder).unwrap();
-        let text = text.replace("/etc/omnibus-csi/connections", folder.to_str().unwrap());
+        // What comes from the environment: without it nothing would be an API key, or a private key.
+        let text = text
+            .replace("/etc/omnibus-csi/connections", folder.to_str().unwrap())
+            .replace("${TRUENAS_API_KEY}", "1-key")
+            .replace("privateKey: ${TRUENAS_SSH_KEY}", "password: x");
         fs::write(place.path("config.yaml"), text).unwrap();
         let (code, told) = check(&place, &["--offline"]);
         assert_eq!(code, 0, "{name}: {told}");

@@ -24,6 +24,8 @@ pub struct Document {
     id_room: IdRoom,
     notes: Mutex<Notes>,
     findings: Mutex<Vec<Finding>>,
+    /// What else is wrong in the section that could not be read.
+    further: Mutex<Vec<ConfigError>>,
 }
 
 // === impl Document ===
@@ -43,6 +45,7 @@ impl Document {
             id_room: IdRoom::default(),
             notes: Mutex::default(),
             findings: Mutex::new(findings),
+            further: Mutex::default(),
         })
     }
 
@@ -101,8 +104,10 @@ impl Document {
     pub fn section<T: DeserializeOwned>(&self, name: &str) -> Result<T, ConfigError> {
         self.note(|notes| notes.knows_section(name));
         let value = self.root.get(name).unwrap_or(&Value::Null);
-        let section = self.read(value, Path::Key(&Path::Root, name));
+        let path = Path::Key(&Path::Root, name);
+        let section = self.read(value, path);
         section.map_err(|error| {
+            self.look_further::<T>(value, path, &error);
             if !value.is_null() || error.advice().is_some() {
                 return error;
             }
@@ -193,11 +198,57 @@ impl Document {
         findings
     }
 
+    /// What else is wrong in the section that could not be read, besides the error that was returned.
+    pub fn further_errors(&self) -> Vec<ConfigError> {
+        let further = self.further.lock().unwrap_or_else(PoisonError::into_inner);
+        further.clone()
+    }
+
+    /// Reads a section again and again, each time without what is wrong in it, and keeps the errors.
+    fn look_further<T: DeserializeOwned>(
+        &self,
+        value: &Value,
+        path: Path<'_>,
+        first: &ConfigError,
+    ) {
+        let mut hidden: Vec<String> = first.path().map(str::to_owned).into_iter().collect();
+        let mut errors = Vec::new();
+        while hidden.len() < MOST_ERRORS
+            && let Err(error) = self.read_without::<T>(value, path, &hidden)
+            && let Some(at) = error.path()
+        {
+            // About a key that was told already, or about what lacks one: hidden as a whole.
+            let told = hidden.iter().any(|key| is_within(key, at));
+            let mut next = Some(at);
+            while let Some(key) = next.filter(|key| hidden.iter().any(|one| one == key)) {
+                next = key.rfind(['.', '[']).map(|end| &key[..end]);
+            }
+            let Some(next) = next.map(str::to_owned) else {
+                break;
+            };
+            if !told {
+                errors.push(error);
+            }
+            hidden.push(next);
+        }
+        *self.further.lock().unwrap_or_else(PoisonError::into_inner) = errors;
+    }
+
     fn read<T: DeserializeOwned>(&self, value: &Value, path: Path<'_>) -> Result<T, ConfigError> {
+        self.read_without(value, path, &[])
+    }
+
+    fn read_without<T: DeserializeOwned>(
+        &self,
+        value: &Value,
+        path: Path<'_>,
+        hidden: &[String],
+    ) -> Result<T, ConfigError> {
         let reader = Reader {
             value,
             path,
             notes: &self.notes,
+            hidden,
         };
         T::deserialize(reader).map_err(ConfigError::from)
     }
@@ -205,6 +256,15 @@ impl Document {
     fn note<R>(&self, note: impl FnOnce(&mut Notes) -> R) -> R {
         note(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// How often a section that cannot be read is read.
+const MOST_ERRORS: usize = 64;
+
+/// Whether a key is this one, or below it.
+fn is_within(key: &str, outer: &str) -> bool {
+    let rest = key.strip_prefix(outer);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 /// What stands in the example files of democratic-csi and of this project where a value belongs.

@@ -31,6 +31,8 @@ pub(super) struct Reader<'p, 'de> {
     pub(super) value: &'de Value,
     pub(super) path: Path<'p>,
     pub(super) notes: &'p Mutex<Notes>,
+    /// Keys that count as absent.
+    pub(super) hidden: &'p [String],
 }
 
 // === impl Path ===
@@ -82,6 +84,11 @@ impl<'de> Reader<'_, 'de> {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         note(&mut notes, &path);
+    }
+
+    fn hides(&self, path: &Path<'_>) -> bool {
+        // Hardly ever is any; a path costs memory.
+        !self.hidden.is_empty() && self.hidden.contains(&path.to_string())
     }
 
     /// The number that is meant here, whether it is written as a number or as text.
@@ -317,7 +324,9 @@ impl<'de> SeqAccess<'de> for Entries<'_, '_, 'de> {
         &mut self,
         seed: T,
     ) -> Result<Option<T::Value>, ReadError> {
-        let Some((index, value)) = self.rest.next() else {
+        let reader = self.reader;
+        let shown = |index| !reader.hides(&Path::Index(&reader.path, index));
+        let Some((index, value)) = self.rest.find(|(index, _)| shown(*index)) else {
             return Ok(None);
         };
         let path = Path::Index(&self.reader.path, index);
@@ -325,6 +334,7 @@ impl<'de> SeqAccess<'de> for Entries<'_, '_, 'de> {
             value,
             path,
             notes: self.reader.notes,
+            hidden: self.reader.hidden,
         };
         seed.deserialize(reader)
             .map(Some)
@@ -351,7 +361,10 @@ impl<'de> MapAccess<'de> for Pairs<'_, '_, 'de> {
         let counts = |key: &str, value: &Value| {
             fields.is_none_or(|fields| fields.contains(&key) && !value.is_null())
         };
-        let Some((key, value)) = self.rest.find(|(key, value)| counts(key, value)) else {
+        let reader = self.reader;
+        let Some((key, value)) = self.rest.find(|(key, value)| {
+            counts(key, value) && !reader.hides(&Path::Key(&reader.path, key))
+        }) else {
             return Ok(None);
         };
         self.value = Some((key, value));
@@ -370,6 +383,7 @@ impl<'de> MapAccess<'de> for Pairs<'_, '_, 'de> {
             value,
             path,
             notes: self.reader.notes,
+            hidden: self.reader.hidden,
         };
         seed.deserialize(reader)
             .map_err(|error| error.within(&path))

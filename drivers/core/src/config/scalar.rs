@@ -222,6 +222,7 @@ where
         value: &value,
         path: Path::Root,
         notes: &Mutex::new(Notes::default()),
+        hidden: &[],
     };
     T::deserialize(reader).map(Some).map_err(D::Error::custom)
 }

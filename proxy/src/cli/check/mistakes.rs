@@ -77,13 +77,22 @@ const MISTAKES: [Mistake; 42] = [
         "- driver: local-hostpath",
         "the document is not a map of keys",
     ),
-    whole("driver: [", "did not find expected"),
-    whole("driver: local-hostpath\ndriver: node-manual", "driver"),
+    whole(
+        "driver: [",
+        "did not find expected node content at line 2 column 1, while parsing a flow node",
+    ),
+    whole(
+        "driver: local-hostpath\ndriver: node-manual",
+        "file: the key `driver` appears twice",
+    ),
     whole(
         "driver: local-hostpath\nlocal-hostpath:\n\tshareBasePath: /x",
         "line 3 is indented with a tab (YAML is indented with spaces)",
     ),
-    whole("driver: x: y", "mapping values are not allowed"),
+    whole(
+        "driver: x: y",
+        "mapping values are not allowed in this context at line 1 column 10",
+    ),
     // The driver.
     whole("drivr: local-hostpath", "is `drivr` a misspelling of it?"),
     whole(
@@ -102,7 +111,10 @@ const MISTAKES: [Mistake; 42] = [
         "driver: {local-hostpath: {}}",
         "driver: expected the name of a driver",
     ),
-    whole("driver: zfs", "there is no driver `zfs`; this build has: "),
+    whole(
+        "driver: zfs",
+        "there is no driver `zfs`; this build has: local-hostpath, node-manual, zfs-generic-nfs, ",
+    ),
     // Directories.
     whole(
         "driver: local-hostpath",
@@ -130,13 +142,13 @@ const MISTAKES: [Mistake; 42] = [
         DIRECTORY,
         "controllerBasePath: /srv",
         "controllerBasePath: srv",
-        "local-hostpath.controllerBasePath: ",
+        "local-hostpath.controllerBasePath: is not absolute",
     ),
     changed(
         DIRECTORY,
         "/srv/csi\n  c",
         "[/srv/csi]\n  c",
-        "local-hostpath.shareBasePath: expected ",
+        "local-hostpath.shareBasePath: expected a string, found a list",
     ),
     // The host.
     changed(
@@ -175,18 +187,23 @@ const MISTAKES: [Mistake; 42] = [
         "privateKey: abc",
         "this is no private key in a form that can be read",
     ),
-    changed(NFS, ", password: x", "", "sshConnection"),
+    changed(
+        NFS,
+        ", password: x",
+        "",
+        "sshConnection.privateKey: or a password is needed to log in",
+    ),
     changed(
         NFS,
         "password: x",
         "password: x, port: ssh",
-        "sshConnection.port: expected ",
+        "sshConnection.port: expected the number of a port",
     ),
     changed(
         NFS,
         "password: x",
         "password: x, port: 99999",
-        "sshConnection.port: ",
+        "sshConnection.port: expected the number of a port",
     ),
     changed(
         NFS,
@@ -201,8 +218,18 @@ const MISTAKES: [Mistake; 42] = [
         "/tank/v",
         "is a path, and a dataset has a name: `tank/volumes`, without a slash before it",
     ),
-    changed(NFS, "tank/v", "tank//v", "has an empty part"),
-    changed(NFS, "tank/v", "'tank/v@s'", "zfs.datasetParentName: "),
+    changed(
+        NFS,
+        "tank/v",
+        "tank//v",
+        "zfs.datasetParentName: has an empty part",
+    ),
+    changed(
+        NFS,
+        "tank/v",
+        "'tank/v@s'",
+        "zfs.datasetParentName: holds '@', which ZFS does not take",
+    ),
     changed(
         NFS,
         "datasetParentName",
@@ -213,13 +240,13 @@ const MISTAKES: [Mistake; 42] = [
         NFS,
         "tank/v}",
         "tank/v, detachedSnapshotsDatasetParentName: tank/v}",
-        "zfs.detachedSnapshotsDatasetParentName: ",
+        "has to be apart from zfs.datasetParentName: neither may hold the other",
     ),
     changed(
         NFS,
         "tank/v}",
         "tank/v, datasetEnableQuotas: maybe}",
-        "zfs.datasetEnableQuotas: expected ",
+        "zfs.datasetEnableQuotas: expected a boolean, found text",
     ),
     // Exports.
     changed(
@@ -244,19 +271,19 @@ const MISTAKES: [Mistake; 42] = [
         ISCSI,
         "iqn.2003-01.org.example",
         "org.example",
-        "iscsi.shareStrategyLio.basename: ",
+        "iscsi.shareStrategyLio.basename: has to begin with iqn. or eui. or naa. and to hold only",
     ),
     changed(
         NVME,
         "tcp://nas.example:4420",
         "nas.example:4420",
-        "nvmeof.transports",
+        "nvmeof.transports: is not an address of the form tcp://host:port",
     ),
     changed(
         NVME,
         "ports: [1]",
         "ports: []",
-        "nvmeof.shareStrategyNvmet.ports: ",
+        "nvmeof.shareStrategyNvmet.ports: is needed: no node could reach a volume",
     ),
     // The proxy.
     whole(
@@ -300,6 +327,35 @@ fn each_typical_mistake_is_told_in_words_that_help() {
         assert!(!table.contains("struct "), "{table}");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn everything_that_is_wrong_in_a_section_is_told_at_once() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let text = "
+driver: local-hostpath
+local-hostpath:
+  shareBasePath: [/srv/csi]
+  controllerBasePath: {}
+  dirPermissionsMode: rwx
+  dirPermissionsUser: {id: 5}
+  dirPermissionGroup: csi
+  snapshots: filecopy
+";
+    fs::write(file.path(), text).expect("a file");
+    let report = check(&flags(file.path()));
+    let mut told: Vec<_> = report.findings.iter().map(|found| &*found.about).collect();
+    told.sort_unstable();
+    let keys = [
+        "controllerBasePath",
+        "dirPermissionGroup",
+        "dirPermissionsMode",
+        "dirPermissionsUser",
+        "shareBasePath",
+        "snapshots",
+    ];
+    let keys = keys.map(|key| format!("local-hostpath.{key}"));
+    assert_eq!(told, keys, "{}", report.table());
 }
 
 #[test]

@@ -12,6 +12,7 @@ use super::*;
 use crate::routing::connections::{Bare, ConnectionName, Names};
 use crate::testing::{Memory, Trouble, multi_connection};
 
+mod absent;
 mod begun;
 mod carried;
 mod choice;

@@ -1,3 +1,6 @@
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::Instant;
 use tonic::service::Routes;
 use tonic::transport::{Channel, Endpoint};
 use tonic_health::pb::HealthCheckRequest;
@@ -8,6 +11,7 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use tonic_reflection::pb::v1alpha::server_reflection_request::MessageRequest as AlphaRequest;
 use tonic_reflection::pb::{v1, v1alpha};
 
+use super::handshake::DEADLINE;
 use super::socket::Bound;
 use super::*;
 use crate::cli::args::UnixSocket;
@@ -34,6 +38,14 @@ async fn connected(dir: &tempfile::TempDir) -> Channel {
     Endpoint::from_shared(uri).unwrap().connect().await.unwrap()
 }
 
+async fn is_served(channel: &Channel) -> bool {
+    let question = HealthCheckRequest {
+        service: String::new(),
+    };
+    let answer = HealthClient::new(channel.clone()).check(question).await;
+    answer.unwrap().into_inner().status == 1
+}
+
 fn asking(message_request: MessageRequest) -> v1::ServerReflectionRequest {
     v1::ServerReflectionRequest {
         host: String::new(),
@@ -46,14 +58,7 @@ async fn health_is_answered_and_reflection_knows_csi_in_both_versions() {
     let dir = tempfile::tempdir().unwrap();
     let channel = connected(&dir).await;
 
-    let question = HealthCheckRequest {
-        service: String::new(),
-    };
-    let answer = HealthClient::new(channel.clone())
-        .check(question)
-        .await
-        .unwrap();
-    assert_eq!(answer.into_inner().status, 1);
+    assert!(is_served(&channel).await);
 
     let questions = tokio_stream::iter([
         asking(MessageRequest::ListServices(String::new())),
@@ -108,7 +113,7 @@ async fn health_is_answered_and_reflection_knows_csi_in_both_versions() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_cannot_be_accepted_causes_no_busy_loop_and_does_not_end_the_server() {
-    let begun = tokio::time::Instant::now();
+    let begun = Instant::now();
     let refused = || Err(io::Error::from_raw_os_error(24));
     let incoming = tokio_stream::iter([refused(), refused(), Ok(1), Ok(2)]);
     let taken: Vec<_> = accepted(incoming).collect().await;
@@ -117,4 +122,30 @@ async fn a_connection_that_cannot_be_accepted_causes_no_busy_loop_and_does_not_e
         matches!(taken[..], [Err(_), Err(_), Ok(1), Ok(2)]),
         "{taken:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_never_finish_the_preface_are_dropped_while_another_is_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let channel = connected(&dir).await;
+    let started = Instant::now();
+    let mut clients = Vec::new();
+    for sent in [&b""[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r"] {
+        let mut client = UnixStream::connect(dir.path().join("csi.sock"))
+            .await
+            .unwrap();
+        client.write_all(sent).await.unwrap();
+        clients.push(client);
+    }
+    assert!(is_served(&channel).await);
+    assert!(started.elapsed() < DEADLINE, "they are still connected");
+    for mut client in clients {
+        // What the server says first, and then the end of the connection, clean or not.
+        let mut said = Vec::new();
+        let end = tokio::time::timeout(2 * DEADLINE, client.read_to_end(&mut said)).await;
+        assert!(end.is_ok(), "its connection is still open");
+    }
+    let took = started.elapsed();
+    assert!(took >= DEADLINE && took < 2 * DEADLINE, "{took:?}");
+    assert!(is_served(&channel).await);
 }

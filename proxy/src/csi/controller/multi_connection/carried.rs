@@ -17,7 +17,7 @@ use crate::testing::multi_of;
 pub(super) type Host = Arc<ZfsDriver<MemoryHost, MemoryExport>>;
 
 /// A connection whose volumes are directories below `base`.
-fn directories(base: &Path) -> Arc<dyn Driver> {
+pub(super) fn directories(base: &Path) -> Arc<dyn Driver> {
     let base = base.to_str().expect("text");
     let text = format!(
         "driver: local-hostpath\nlocal-hostpath: \
