@@ -149,7 +149,7 @@ impl Snapshots for Luns {
             Err(error) => return Err(error),
         };
         let deleted = self.client.delete_snapshot(call, &snapshot.uuid).await;
-        let left = self.client.snapshots(call, &lun).await;
+        let left = self.client.snapshots(call, &lun.uuid).await;
         let left = left.map_err(|failure| failure.while_doing(call, doing.clone()))?;
         if left.iter().all(|known| known.uuid != snapshot.uuid) {
             return Ok(());
@@ -164,15 +164,12 @@ impl Snapshots for Luns {
 
     async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
         let doing = format!("get snapshot `{id}`");
-        let (uuid, snapshot) = self.snapshot_source(call, id, &doing).await?;
-        let luns = self.client.luns(call).await;
-        let luns = luns.map_err(|failure| failure.while_doing(call, doing.clone()))?;
-        let lun = luns.iter().find(|lun| lun.uuid == uuid);
-        let source = lun.and_then(|lun| self.names.id(&lun.name));
+        let (lun, snapshot) = self.snapshot_source(call, id, &doing).await?;
+        let source = self.names.id(&lun.name);
         let source = source.ok_or_else(|| {
             Error::not_found(doing).because("its LUN is no volume of this connection")
         })?;
-        listed(source, &uuid, &snapshot)
+        listed(source, &lun.uuid, &snapshot)
     }
 
     async fn list_snapshots(
