@@ -32,6 +32,9 @@ pub struct Options {
     pub csrf: bool,
     /// Whether it serves HTTPS in place of HTTP.
     pub tls: bool,
+    /// Whether the answer to a snapshot has its uuid in capital letters, and lists have not. No source: a
+    /// client has to stand it.
+    pub capital_uuids: bool,
 }
 
 /// One volume of the NAS.
@@ -86,6 +89,7 @@ impl Options {
             lag: 1,
             csrf: version.is_7(),
             tls: false,
+            capital_uuids: false,
         }
     }
 }

@@ -75,10 +75,9 @@ impl Luns {
             .await;
         let there = client.snapshots(call, &lun.uuid).await;
         let there = there.map_err(|failure| failure.while_doing(call, doing))?;
-        let named = there
-            .iter()
-            .filter(|known| is_ours(known) && known.description == name);
-        let Some(found) = first(named) else {
+        let is_named = |known: &&LunSnapshot| is_ours(known) && known.description == name;
+        let named: Vec<&LunSnapshot> = there.iter().filter(is_named).collect();
+        let Some(found) = first(named.iter().copied()) else {
             return Err(match taken {
                 Err(failure) => {
                     if failure.code().is_some() {
@@ -91,8 +90,10 @@ impl Luns {
         };
         if let Ok(Some(uuid)) = &taken
             && *uuid != found.uuid
+            && named.iter().any(|known| known.uuid == *uuid)
         {
-            // Another call was first, and its snapshot is the one that was answered for.
+            // Another call was first, and its snapshot is the one that was answered for. The second one
+            // goes only if it is listed beside it: DSM may write the uuid of the first in another way.
             let deleted = client.delete_snapshot(call, uuid).await;
             deleted.map_err(|failure| failure.while_doing(call, doing))?;
         }

@@ -213,3 +213,15 @@ async fn an_answer_that_comes_too_late_ends_with_the_call() {
     assert_eq!(error.expect_err("late").kind(), Kind::Timeout);
     assert!(began.elapsed() < std::time::Duration::from_secs(10));
 }
+
+#[tokio::test]
+async fn a_snapshot_whose_uuid_is_answered_in_another_form_stays() {
+    let mut options = Options::new(Version::V7_2);
+    options.capital_uuids = true;
+    let nas = Nas::with(options, "").await;
+    let volume = nas.create("pvc-1", None).await;
+    let snapshot = nas.snapshot(&volume.id, "s").await;
+    assert_eq!(nas.snapshot(&volume.id, "s").await, snapshot);
+    let left = nas.lun("pvc-1")["snapshots"].clone();
+    assert_eq!(left.as_array().map(Vec::len), Some(1), "{left}");
+}
