@@ -170,3 +170,19 @@ async fn a_volume_of_the_nas_without_quotas_is_an_error() {
         problems[0].chain()
     );
 }
+
+#[tokio::test]
+async fn a_folder_whose_snapshots_are_not_told_is_not_deleted() {
+    let nas = Nas::of_shares(Version::V7_2, "nfs").await;
+    let volume = nas.create("pvc-1", None).await;
+    nas.snapshot(&volume.id, "s").await;
+    let before = folders(&nas);
+    for code in [402, 3328] {
+        nas.sim
+            .fault(Fault::once(SNAPSHOT, "list", Action::Refuse(code)));
+        let error = nas.driver.delete_volume(&call(), &volume.id).await;
+        let error = error.expect_err("a snapshot may be there");
+        assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
+        assert_eq!(folders(&nas), before, "{code}");
+    }
+}
