@@ -35,6 +35,8 @@ pub struct Options {
     /// Whether the answer to a snapshot has its uuid in capital letters, and lists have not. No source: a
     /// client has to stand it.
     pub capital_uuids: bool,
+    /// Whether the copy of a shared folder has its quota. csi says that it may be 0 until it is set.
+    pub clones_keep_quota: bool,
 }
 
 /// One volume of the NAS.
@@ -90,6 +92,7 @@ impl Options {
             csrf: version.is_7(),
             tls: false,
             capital_uuids: false,
+            clones_keep_quota: false,
         }
     }
 }
