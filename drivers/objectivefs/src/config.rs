@@ -105,9 +105,11 @@ impl Config {
         Ok(store.to_owned())
     }
 
-    /// What nodes are told of this environment: all that is no secret. compat: "ObjectiveFS".
+    /// What nodes are told of this environment: all that is no secret, and that they take from a volume.
+    /// compat: "ObjectiveFS".
     pub(crate) fn for_nodes(&self) -> BTreeMap<Variable, Hidden> {
-        let open = self.env.iter().filter(|(name, _)| !is_secret(name));
+        let open = self.env.iter();
+        let open = open.filter(|(name, _)| !is_secret(name) && !name.is_of_the_host());
         open.map(|(name, value)| (name.clone(), Hidden::new(value.expose_secret())))
             .collect()
     }
@@ -139,12 +141,13 @@ mod tests {
     fn what_is_secret_stays_out_of_the_context() {
         let env = "OBJECTSTORE: 's3://', ENDPOINT: 'http://minio:9000', CACHESIZE: 30, ACCESS_KEY: a, \
                    SECRET_KEY: b, OBJECTIVEFS_LICENSE: c, OBJECTIVEFS_PASSPHRASE: d, \
-                   AWS_SECURITY_TOKEN: e, http_proxy: 'http://joe:pw@x', UNSET: null";
+                   AWS_SECURITY_TOKEN: e, http_proxy: 'http://joe:pw@x', UNSET: null, \
+                   HOME: /var/lib/objectivefs";
         let config = read(&format!("pool: csi, env: {{{env}}}")).expect("a configuration");
         let told: Vec<_> = config.for_nodes().into_keys().collect();
         let told: Vec<_> = told.iter().map(Variable::as_str).collect();
         assert_eq!(told, ["CACHESIZE", "ENDPOINT", "OBJECTSTORE"]);
-        assert_eq!(config.env.len(), 9, "what is empty is not set");
+        assert_eq!(config.env.len(), 10, "what is empty is not set");
         let shown = format!("{config:?}");
         assert!(!shown.contains("joe"), "{shown}");
     }

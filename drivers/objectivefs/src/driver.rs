@@ -15,7 +15,7 @@ use driver_core::{
 use node_utils::Tools;
 use tracing::info;
 
-use crate::config::{Config, Env, is_secret};
+use crate::config::{Config, Env, OBJECTSTORE, is_secret};
 use crate::name::{MAX_ID, volume_id};
 use crate::tool::{Done, Tool};
 
@@ -66,9 +66,14 @@ impl ObjectiveFs {
     fn env(&self, secrets: &Secrets) -> Result<Env, Error> {
         let mut env = self.config.env.clone();
         for (name, value) in scoped_below(secrets, KIND, self.instance.as_deref(), ENV) {
-            let name = Variable::parse(name).map_err(|error| {
-                Error::invalid(format!("a key `{ENV}…` of the secret")).because(error)
-            })?;
+            let refused = || Error::invalid(format!("a key `{ENV}…` of the secret"));
+            let name = Variable::parse_foreign(name).map_err(|error| refused().because(error))?;
+            // Volumes of one connection are in one store, whatever their class says.
+            if name == OBJECTSTORE {
+                return Err(refused()
+                    .because("`OBJECTSTORE` is that of the connection")
+                    .advise("take it out of the secret; objectivefs.env.OBJECTSTORE counts"));
+            }
             env.insert(name, value.clone());
         }
         Ok(env)
@@ -83,7 +88,7 @@ impl ObjectiveFs {
             self.config
                 .for_nodes()
                 .into_iter()
-                .filter(|(name, _)| *name == crate::config::OBJECTSTORE),
+                .filter(|(name, _)| *name == OBJECTSTORE),
         );
         Ok(Attachment::Objectivefs(Objectivefs {
             filesystem: self.config.pool.filesystem(id)?,
@@ -121,7 +126,7 @@ fn of_class(parameters: &Parameters) -> Result<BTreeMap<Variable, Hidden>, Error
             continue;
         };
         let refused = || Error::invalid(format!("parameter `{}`", key.escape_debug()));
-        let name = Variable::parse(name).map_err(|error| refused().because(error))?;
+        let name = Variable::parse_foreign(name).map_err(|error| refused().because(error))?;
         if is_secret(&name) {
             return Err(refused()
                 .because("everybody who may look at volumes would see it")

@@ -293,11 +293,20 @@ impl Client {
         call: &Call,
         lun: &str,
     ) -> Result<Vec<LunSnapshot>, Failure> {
-        let request = Request::new(LUN, "list_snapshot").with("src_lun_uuid", lun);
-        match self.read(call, request, "snapshots").await {
+        match self.snapshots_of_listed(call, lun).await {
             Err(Failure::Refused(Code(18_990_531 | 18_990_505))) => Ok(Vec::new()),
             snapshots => snapshots,
         }
+    }
+
+    /// The snapshots of a LUN that has to be there.
+    pub(crate) async fn snapshots_of_listed(
+        &self,
+        call: &Call,
+        lun: &str,
+    ) -> Result<Vec<LunSnapshot>, Failure> {
+        let request = Request::new(LUN, "list_snapshot").with("src_lun_uuid", lun);
+        self.read(call, request, "snapshots").await
     }
 
     /// compat: "Synology": the parameters are those of democratic-csi.

@@ -213,6 +213,18 @@ impl Failure {
         }
     }
 
+    /// As an error of `call` about what DSM has just listed: that it is not there is then no answer to
+    /// rely on.
+    pub(crate) fn of_listed(self, call: &Call, doing: &str) -> Error {
+        if self.kind() != Kind::NotFound {
+            return self.while_doing(call, doing);
+        }
+        Error::new(Kind::Unreachable, doing)
+            .with_effect(call.effect())
+            .because(self)
+            .advise("try again: DSM lists it, and does not find it when asked for its snapshots")
+    }
+
     /// As an error of `call`, which was doing that.
     pub(crate) fn while_doing(self, call: &Call, doing: impl Into<String>) -> Error {
         let error = Error::new(self.kind(), doing).with_effect(call.effect());

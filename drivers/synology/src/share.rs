@@ -1,7 +1,8 @@
 //! Volumes that are shared folders, over NFS or SMB.
 //!
 //! A volume is a shared folder with a quota. It is made without one, opened to its clients, and gets its
-//! quota last: one without a quota is not finished. The calls are those of Synology's CSI driver.
+//! quota last: one without a quota is not finished. A copy may have the quota of its source at once; it is
+//! grown then, and opened last. The calls are those of Synology's CSI driver.
 
 mod api;
 mod name;
@@ -248,38 +249,53 @@ impl Shares {
         }
     }
 
-    /// Lets the clients in.
-    async fn open(&self, call: &Call, share: &Share, doing: &str) -> Result<(), Error> {
-        call.check(doing)?;
+    /// Whether the clients are let in.
+    async fn is_open(&self, call: &Call, share: &Share) -> Result<bool, Failure> {
         let (client, name) = (&self.client, share.name.as_str());
-        let failed = |failure: Failure| lost(call, failure, doing);
-        match &self.access {
-            Access::Nfs { clients, is_async } => {
-                let rules: Vec<Value> = clients.iter().map(|one| rule(one, *is_async)).collect();
-                let saved = client.save_rules(call, name, rules).await;
-                let there = client.rules(call, name).await.map_err(failed)?;
+        Ok(match &self.access {
+            Access::Nfs { clients, .. } => {
+                let there = client.rules(call, name).await?;
                 let is_in = |one: &String| there.iter().any(|rule| rule["client"] == **one);
-                if !clients.iter().all(is_in) {
-                    saved.map_err(failed)?;
-                    return Err(changed(call, doing));
-                }
+                clients.iter().all(is_in)
             }
             Access::Smb { users } => {
-                let set = client.set_users(call, name, users).await;
-                let there = client.users(call, name).await.map_err(failed)?;
+                let there = client.users(call, name).await?;
                 let is_in = |one: &String| {
                     let mut entries = there.iter();
                     entries.any(|entry| entry["name"] == **one && entry["is_writable"] == true)
                 };
-                if !users.iter().all(is_in) {
-                    set.map_err(failed)?;
-                    return Err(
-                        changed(call, doing).advise("smb.users has to name local users of the NAS")
-                    );
-                }
+                users.iter().all(is_in)
             }
+        })
+    }
+
+    /// Lets the clients in, unless they are.
+    async fn open(&self, call: &Call, share: &Share, doing: &str) -> Result<(), Error> {
+        call.check(doing)?;
+        let (client, name) = (&self.client, share.name.as_str());
+        let failed = |failure: Failure| lost(call, failure, doing);
+        if self.is_open(call, share).await.map_err(failed)? {
+            return Ok(());
         }
-        Ok(())
+        let (set, advice) = match &self.access {
+            Access::Nfs { clients, is_async } => {
+                let rules: Vec<Value> = clients.iter().map(|one| rule(one, *is_async)).collect();
+                (client.save_rules(call, name, rules).await, None)
+            }
+            Access::Smb { users } => {
+                let advice = "smb.users has to name local users of the NAS";
+                (client.set_users(call, name, users).await, Some(advice))
+            }
+        };
+        if self.is_open(call, share).await.map_err(failed)? {
+            return Ok(());
+        }
+        set.map_err(failed)?;
+        let error = changed(call, doing);
+        Err(match advice {
+            Some(advice) => error.advise(advice),
+            None => error,
+        })
     }
 
     /// Gives a shared folder its quota, and looks whether it has it.
@@ -386,15 +402,26 @@ impl Driver for Shares {
         if !Note::read(&share.desc).is_some_and(|note| note.is_of(request.source.as_ref())) {
             return Err(conflict("it exists, made of something else".to_owned()));
         }
-        if share.is_whole() {
-            let bytes = share.quota_value * MIB;
-            if !request.size.holds(bytes) {
-                return Err(conflict(format!("it exists with {bytes} bytes")));
-            }
+        let (is_copy, bytes) = (request.source.is_some(), share.quota_value * MIB);
+        let fits = request.size.holds(bytes);
+        if !share.is_whole() {
+            self.open(call, &share, &doing).await?;
+            let share = self.limit(call, id, &share, size, &doing).await?;
             return self.volume(id.clone(), &share);
         }
+        if !fits && (!is_copy || bytes > size) {
+            return Err(conflict(format!("it exists with {bytes} bytes")));
+        }
+        if !is_copy {
+            return self.volume(id.clone(), &share);
+        }
+        // It may have the quota of its source, and have been cut before it was grown or opened.
+        let share = if fits {
+            share
+        } else {
+            self.limit(call, id, &share, size, &doing).await?
+        };
         self.open(call, &share, &doing).await?;
-        let share = self.limit(call, id, &share, size, &doing).await?;
         self.volume(id.clone(), &share)
     }
 
@@ -426,8 +453,14 @@ impl Driver for Shares {
         };
         match found {
             None => Err(Error::not_found(doing)),
-            Some(share) if share.is_whole() => Ok(Found::Whole),
-            Some(_) => Ok(Found::Begun),
+            Some(share) if !share.is_whole() => Ok(Found::Begun),
+            // The quota of a copy may be that of its source: it is opened last.
+            Some(share) if Note::read(&share.desc).is_some_and(|note| note.is_copy()) => {
+                let is_open = self.is_open(call, &share).await;
+                let is_open = is_open.map_err(|failure| lost(call, failure, &doing))?;
+                Ok(if is_open { Found::Whole } else { Found::Begun })
+            }
+            Some(_) => Ok(Found::Whole),
         }
     }
 

@@ -9,12 +9,34 @@ use driver_core::config::plain_yaml;
 use driver_core::parameters::Scope;
 use driver_core::{Error, Parameters, Secrets};
 use secrecy::ExposeSecret;
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
+
+/// What names the call, the session and the object: no template may say it. Which of two values for one
+/// key DSM takes is not known.
+const OURS: [&str; 7] = [
+    "_sid",
+    "api",
+    "method",
+    "synotoken",
+    "uuid",
+    "uuids",
+    "version",
+];
 
 /// Parameters of a call. Never prints a value: CHAP passwords are among them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Template(Map<String, Value>);
+
+/// What is wrong with a key.
+#[derive(Debug, thiserror::Error)]
+enum Problem {
+    #[error("a key of a template may have letters, digits and `_` only")]
+    Form,
+    #[error("the driver sets `{0}` itself")]
+    Ours(String),
+}
 
 // === impl Template ===
 
@@ -48,6 +70,7 @@ impl Template {
         match plain_yaml(text).map_err(|_| refused())? {
             Value::Null => Ok(()),
             Value::Object(map) => {
+                check(&map).map_err(|why| Error::invalid(format!("read {what}")).because(why))?;
                 self.0.extend(map);
                 Ok(())
             }
@@ -81,10 +104,24 @@ impl fmt::Debug for Template {
 
 impl<'de> Deserialize<'de> for Template {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self(
-            Option::<Map<String, Value>>::deserialize(deserializer)?.unwrap_or_default(),
-        ))
+        let map = Option::<Map<String, Value>>::deserialize(deserializer)?.unwrap_or_default();
+        check(&map).map_err(D::Error::custom)?;
+        Ok(Self(map))
     }
+}
+
+/// Refuses keys that are no parameters of a template. One that has an odd form is not quoted.
+fn check(map: &Map<String, Value>) -> Result<(), Problem> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    for key in map.keys() {
+        if key.is_empty() || !key.chars().all(plain) {
+            return Err(Problem::Form);
+        }
+        if OURS.iter().any(|ours| key.eq_ignore_ascii_case(ours)) {
+            return Err(Problem::Ours(key.clone()));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -143,6 +180,33 @@ mod tests {
         for text in ["canary", "[canary]", "{canary: ["] {
             let error = merged("{}", &[], text).expect_err("refused");
             assert!(!error.chain().contains("canary"), "{}", error.chain());
+        }
+    }
+
+    #[test]
+    fn keys_that_name_the_call_or_its_object_are_refused() {
+        for key in [
+            "api",
+            "version",
+            "method",
+            "_sid",
+            "SynoToken",
+            "uuid",
+            "uuids",
+            "API",
+            "a b",
+            "a&b",
+            "a-b",
+            "\u{e4}",
+            "",
+        ] {
+            let text = format!("{}: canary", Value::from(key));
+            let error = merged("{}", &[("lunTemplate", &text)], "").expect_err(key);
+            assert_eq!(error.kind(), driver_core::Kind::Invalid, "{key:?}");
+            assert!(!error.chain().contains("canary"), "{}", error.chain());
+            merged("{}", &[], &text).expect_err(key);
+            let value = plain_yaml(&text).expect("yaml");
+            serde_json::from_value::<Template>(value).expect_err(key);
         }
     }
 

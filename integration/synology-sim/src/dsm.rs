@@ -32,6 +32,11 @@ pub struct Options {
     pub csrf: bool,
     /// Whether it serves HTTPS in place of HTTP.
     pub tls: bool,
+    /// Whether the answer to a snapshot has its uuid in capital letters, and lists have not. No source: a
+    /// client has to stand it.
+    pub capital_uuids: bool,
+    /// Whether the copy of a shared folder has its quota. csi says that it may be 0 until it is set.
+    pub clones_keep_quota: bool,
 }
 
 /// One volume of the NAS.
@@ -86,6 +91,8 @@ impl Options {
             lag: 1,
             csrf: version.is_7(),
             tls: false,
+            capital_uuids: false,
+            clones_keep_quota: false,
         }
     }
 }

@@ -199,6 +199,7 @@ impl Dsm {
             return Err(Failure::of(code::BAD_SHARE));
         }
         let missing = || Failure::of(code::NO_SHARE_SOURCE);
+        let keeps_quota = self.options.clones_keep_quota;
         let source = self
             .share(field(&info, "name_org"))
             .map_err(|_| missing())?;
@@ -207,7 +208,8 @@ impl Dsm {
             return Err(missing());
         }
         let path = source.path.clone();
-        self.new_share(&name, &path, field(&info, "desc"), 0)?;
+        let quota = if keeps_quota { source.quota } else { 0 };
+        self.new_share(&name, &path, field(&info, "desc"), quota)?;
         Ok(json!({"name": name}))
     }
 

@@ -70,6 +70,7 @@ impl Dsm {
         params.boolean("is_app_consistent")?;
         params.done()?;
         let (uuid, time, most) = (self.uuid(), self.now(), self.options.most.2);
+        let capital = self.options.capital_uuids;
         let lun = self.lun(&lun).ok_or_else(|| Failure::of(code::NO_LUN))?;
         if lun.is_thick() {
             return Err(Failure::of(code::BAD_TYPE));
@@ -93,7 +94,8 @@ impl Dsm {
             locked,
             path: lun.location.clone(),
         });
-        Ok(json!({"snapshot_uuid": uuid}))
+        let answered = if capital { uuid.to_uppercase() } else { uuid };
+        Ok(json!({"snapshot_uuid": answered}))
     }
 
     /// csi: `SnapshotList`; dcsi: `GetSnapshots`. pve (observed): 18990531 for a LUN that is gone.
@@ -111,7 +113,8 @@ impl Dsm {
         params.optional_text("deleted_by")?;
         params.done()?;
         for lun in &mut self.luns {
-            if let Some(at) = lun.snapshots.iter().position(|known| known.uuid == uuid) {
+            let mut snapshots = lun.snapshots.iter();
+            if let Some(at) = snapshots.position(|known| known.uuid.eq_ignore_ascii_case(&uuid)) {
                 lun.snapshots.remove(at);
                 return Ok(Value::Null);
             }

@@ -7,12 +7,18 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Variable(Cow<'static, str>);
 
-/// The text names no environment variable.
+/// The text names no environment variable, or none that may come from there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not the name of an environment variable")]
+#[error("{text:?} {problem}")]
 pub struct InvalidVariable {
     text: String,
+    problem: &'static str,
 }
+
+/// What decides which code a program of root runs, or where it keeps its own files.
+const OF_THE_HOST: [&str; 6] = ["BASH_ENV", "ENV", "GCONV_PATH", "HOME", "IFS", "PATH"];
+/// What the loader of programs reads.
+const OF_THE_LOADER: &str = "LD_";
 
 // === impl Variable ===
 
@@ -32,8 +38,28 @@ impl Variable {
         if is_variable(text.as_bytes()) {
             Ok(Self(Cow::Owned(text)))
         } else {
-            Err(InvalidVariable { text })
+            let problem = "is not the name of an environment variable";
+            Err(InvalidVariable { text, problem })
         }
+    }
+
+    /// A variable named by a class, a secret or a volume: none with which the namer would have a program
+    /// run other code.
+    pub fn parse_foreign(text: impl Into<String>) -> Result<Self, InvalidVariable> {
+        let parsed = Self::parse(text)?;
+        if parsed.is_of_the_host() {
+            return Err(InvalidVariable {
+                text: parsed.0.into_owned(),
+                problem: "is a variable of the host, and is not taken from a class, a secret or a volume",
+            });
+        }
+        Ok(parsed)
+    }
+
+    /// Whether [`Self::parse_foreign`] refuses it.
+    pub fn is_of_the_host(&self) -> bool {
+        let name = self.as_str();
+        OF_THE_HOST.contains(&name) || name.starts_with(OF_THE_LOADER)
     }
 
     /// The name.
@@ -74,5 +100,28 @@ mod tests {
         for bad in ["", "1A", "A=B", "A B", "A\0", "A-B", "Ä"] {
             assert!(Variable::parse(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn what_decides_which_code_runs_is_taken_from_no_foreigner() {
+        for host in [
+            "LD_PRELOAD",
+            "LD_LIBRARY_PATH",
+            "LD_",
+            "PATH",
+            "BASH_ENV",
+            "ENV",
+            "IFS",
+            "GCONV_PATH",
+            "HOME",
+        ] {
+            assert!(Variable::parse(host).is_ok(), "{host}");
+            let error = Variable::parse_foreign(host).expect_err(host);
+            assert!(error.to_string().contains(host), "{error}");
+        }
+        for good in ["ACCESS_KEY", "OLD_KEY", "CACHE_PATH", "MY_ENV"] {
+            assert_eq!(Variable::parse_foreign(good).unwrap().as_str(), good);
+        }
+        assert!(Variable::parse_foreign("A B").is_err());
     }
 }

@@ -50,6 +50,10 @@ const NEVER: [&str; 21] = [
     "zoned",
 ];
 
+/// What limits a volume: a value of the configuration is the administrator's word, unless it says that a
+/// pod may choose.
+const LIMITS: [&str; 2] = ["quota", "refquota"];
+
 /// What the driver sets itself.
 const OURS: [&str; 3] = ["canmount", "mountpoint", "readonly"];
 
@@ -79,9 +83,10 @@ struct Section {
 struct Configured {
     #[serde(deserialize_with = "word")]
     value: String,
-    /// Whether a pod may choose another value, if it may choose this property at all.
-    #[serde(default = "yes")]
-    allow_override: bool,
+    /// Whether a pod may choose another value, if it may choose this property at all. Unless given, it may
+    /// where nothing is limited.
+    #[serde(default)]
+    allow_override: Option<bool>,
 }
 
 /// `zfs.cli`.
@@ -90,10 +95,6 @@ struct Configured {
 struct Cli {
     #[serde(default)]
     sudo_enabled: bool,
-}
-
-fn yes() -> bool {
-    true
 }
 
 /// A word of ZFS, where YAML may have read `on` as true.
@@ -223,7 +224,9 @@ fn configured_of(
     }
     let value = PropertyValue::parse(configured.value.clone())
         .map_err(|error| at(format!("has a value that {error}")))?;
-    Ok((Property::new(parsed, value), configured.allow_override))
+    let may_choose = !LIMITS.contains(&name.as_str());
+    let allow_override = configured.allow_override.unwrap_or(may_choose);
+    Ok((Property::new(parsed, value), allow_override))
 }
 
 #[cfg(test)]
@@ -254,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_pod_chooses_what_is_allowed_and_the_configuration_the_rest() {
-        let section = "properties: {refquota: {value: 10M}, exec: {value: off}, \
+        let section = "properties: {refquota: {value: 10M, allowOverride: true}, exec: {value: off}, \
                        compression: {value: lz4, allowOverride: false}}";
         assert_eq!(
             settings(section).expect("settings").layout.volumes.as_str(),
@@ -274,6 +277,22 @@ mod tests {
             "refquota=1G",
         ];
         assert_eq!(chosen(section, &pod).expect("chosen"), both);
+    }
+
+    #[test]
+    fn a_pod_does_not_lift_the_limits_of_the_configuration_unless_it_says_so() {
+        let pod = [
+            ("property.quota", "1T"),
+            ("property.refquota", "1T"),
+            ("property.atime", "off"),
+        ];
+        let section =
+            "properties: {quota: {value: 20M}, refquota: {value: 10M}, atime: {value: on}}";
+        let limited = ["atime=off", "quota=20M", "refquota=10M"];
+        assert_eq!(chosen(section, &pod).expect("chosen"), limited);
+        let section = "properties: {quota: {value: 20M, allowOverride: true}}";
+        let own = ["atime=off", "quota=1T", "refquota=1T"];
+        assert_eq!(chosen(section, &pod).expect("chosen"), own);
     }
 
     #[test]

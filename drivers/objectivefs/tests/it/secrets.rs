@@ -96,6 +96,9 @@ async fn a_class_that_would_show_a_secret_to_everybody_is_refused_before_anythin
         "env.OBJECTIVEFS_PASSPHRASE",
         "env.OBJECTIVEFS_LICENSE",
         "env.A B",
+        "env.LD_PRELOAD",
+        "env.PATH",
+        "env.HOME",
     ] {
         let mut wanted = request(&driver, "pvc-1");
         let parameters = BTreeMap::from([(key.to_owned(), "hunter2".to_owned())]);
@@ -106,6 +109,31 @@ async fn a_class_that_would_show_a_secret_to_everybody_is_refused_before_anythin
     }
     let listed = driver.list_volumes(&call(), &PageRequest::default()).await;
     assert!(listed.expect("a list").entries.is_empty());
+}
+
+#[tokio::test]
+async fn a_secret_that_would_run_other_code_or_choose_the_store_is_refused_and_nothing_is_run() {
+    let tool = StandIn::new();
+    let driver = tool.driver();
+    for key in [
+        "env.LD_PRELOAD",
+        "env.PATH",
+        "env.BASH_ENV",
+        "democratic-csi.org/objectivefs/env.HOME",
+        "env.OBJECTSTORE",
+    ] {
+        let mut wanted = request(&driver, "pvc-1");
+        wanted.secrets.insert(key.to_owned(), "hunter2".into());
+        let made = driver.create_volume(&call(), &wanted).await;
+        let gone = driver
+            .delete_volume_with(&call(), &wanted.id, &wanted.secrets)
+            .await;
+        for error in [made.expect_err(key), gone.expect_err(key)] {
+            assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());
+            assert!(!error.chain().contains("hunter2"), "{}", error.chain());
+        }
+    }
+    assert_eq!(tool.argv(), "");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use driver_core::{
 use serde::Serialize;
 
 use super::export::changed;
+use super::snapshots::is_ours;
 use super::{BLOCK, LOOKS, Luns, pause};
 use crate::api::{Lun, LunSnapshot};
 use crate::config::TargetMode;
@@ -338,7 +339,7 @@ impl Luns {
             Some(Source::Snapshot(source)) => {
                 let (lun, snapshot) = self.snapshot_source(call, source, doing).await?;
                 Filling::Snapshot {
-                    lun,
+                    lun: lun.uuid,
                     uuid: snapshot.uuid,
                     size: snapshot.total_size,
                 }
@@ -346,28 +347,29 @@ impl Luns {
         })
     }
 
-    /// The LUN of a snapshot, and the snapshot, by its id.
+    /// The LUN of a snapshot, and the snapshot, by its id: those of CSI, of volumes of this connection.
     pub(super) async fn snapshot_source(
         &self,
         call: &Call,
         id: &SnapshotId,
         doing: &str,
-    ) -> Result<(String, LunSnapshot), Error> {
+    ) -> Result<(Lun, LunSnapshot), Error> {
         let missing = || Error::not_found(doing).because(format!("there is no snapshot `{id}`"));
         let failed = |failure: Failure| failure.while_doing(call, doing);
         let parts = LunSnapshotId::parse(id).ok_or_else(missing)?;
-        let lun = match parts.lun {
-            LunRef::Uuid(uuid) => uuid,
-            LunRef::Number(number) => {
-                let luns = self.client.luns(call).await.map_err(failed)?;
-                let lun = luns.into_iter().find(|lun| lun.number == Some(number));
-                lun.ok_or_else(missing)?.uuid
-            }
+        let luns = self.client.luns(call).await.map_err(failed)?;
+        let is_its = |lun: &Lun| match &parts.lun {
+            LunRef::Uuid(uuid) => lun.uuid == *uuid,
+            LunRef::Number(number) => lun.number == Some(*number),
         };
-        let snapshots = self.client.snapshots(call, &lun).await.map_err(failed)?;
+        let lun = luns.into_iter().find(is_its);
+        let lun = lun.filter(|lun| self.names.id(&lun.name).is_some());
+        let lun = lun.ok_or_else(missing)?;
+        let snapshots = self.client.snapshots(call, &lun.uuid).await;
+        let snapshots = snapshots.map_err(failed)?;
         let found = snapshots
             .into_iter()
-            .find(|known| known.uuid == parts.snapshot);
+            .find(|known| known.uuid == parts.snapshot && is_ours(known));
         found.map(|found| (lun, found)).ok_or_else(missing)
     }
 }

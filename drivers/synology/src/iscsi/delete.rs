@@ -31,8 +31,8 @@ impl Luns {
     }
 
     async fn refuse_snapshots(&self, call: &Call, lun: &Lun, doing: &str) -> Result<(), Error> {
-        let snapshots = self.client.snapshots(call, &lun.uuid).await;
-        let snapshots = snapshots.map_err(|failure| failure.while_doing(call, doing))?;
+        let snapshots = self.client.snapshots_of_listed(call, &lun.uuid).await;
+        let snapshots = snapshots.map_err(|failure| failure.of_listed(call, doing))?;
         let kept: Vec<String> = snapshots
             .iter()
             .filter(|snapshot| keeps_volume(snapshot))

@@ -75,10 +75,9 @@ impl Luns {
             .await;
         let there = client.snapshots(call, &lun.uuid).await;
         let there = there.map_err(|failure| failure.while_doing(call, doing))?;
-        let named = there
-            .iter()
-            .filter(|known| is_ours(known) && known.description == name);
-        let Some(found) = first(named) else {
+        let is_named = |known: &&LunSnapshot| is_ours(known) && known.description == name;
+        let named: Vec<&LunSnapshot> = there.iter().filter(is_named).collect();
+        let Some(found) = first(named.iter().copied()) else {
             return Err(match taken {
                 Err(failure) => {
                     if failure.code().is_some() {
@@ -91,8 +90,10 @@ impl Luns {
         };
         if let Ok(Some(uuid)) = &taken
             && *uuid != found.uuid
+            && named.iter().any(|known| known.uuid == *uuid)
         {
-            // Another call was first, and its snapshot is the one that was answered for.
+            // Another call was first, and its snapshot is the one that was answered for. The second one
+            // goes only if it is listed beside it: DSM may write the uuid of the first in another way.
             let deleted = client.delete_snapshot(call, uuid).await;
             deleted.map_err(|failure| failure.while_doing(call, doing))?;
         }
@@ -149,7 +150,7 @@ impl Snapshots for Luns {
             Err(error) => return Err(error),
         };
         let deleted = self.client.delete_snapshot(call, &snapshot.uuid).await;
-        let left = self.client.snapshots(call, &lun).await;
+        let left = self.client.snapshots(call, &lun.uuid).await;
         let left = left.map_err(|failure| failure.while_doing(call, doing.clone()))?;
         if left.iter().all(|known| known.uuid != snapshot.uuid) {
             return Ok(());
@@ -164,15 +165,12 @@ impl Snapshots for Luns {
 
     async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
         let doing = format!("get snapshot `{id}`");
-        let (uuid, snapshot) = self.snapshot_source(call, id, &doing).await?;
-        let luns = self.client.luns(call).await;
-        let luns = luns.map_err(|failure| failure.while_doing(call, doing.clone()))?;
-        let lun = luns.iter().find(|lun| lun.uuid == uuid);
-        let source = lun.and_then(|lun| self.names.id(&lun.name));
+        let (lun, snapshot) = self.snapshot_source(call, id, &doing).await?;
+        let source = self.names.id(&lun.name);
         let source = source.ok_or_else(|| {
             Error::not_found(doing).because("its LUN is no volume of this connection")
         })?;
-        listed(source, &uuid, &snapshot)
+        listed(source, &lun.uuid, &snapshot)
     }
 
     async fn list_snapshots(

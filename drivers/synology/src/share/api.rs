@@ -170,14 +170,23 @@ impl Client {
         call: &Call,
         name: &str,
     ) -> Result<Vec<ShareSnapshot>, Failure> {
+        match self.snapshots_of_listed_share(call, name).await {
+            Err(Failure::Refused(Code::NO_SHARE)) => Ok(Vec::new()),
+            snapshots => snapshots,
+        }
+    }
+
+    /// The snapshots of a shared folder that has to be there.
+    pub(super) async fn snapshots_of_listed_share(
+        &self,
+        call: &Call,
+        name: &str,
+    ) -> Result<Vec<ShareSnapshot>, Failure> {
         let fields = json!(["desc", "lock", "schedule_snapshot", "ruuid", "snap_size"]);
         let request = Request::new(SNAPSHOT, "list")
             .with("name", name)
             .with("additional", fields);
-        match self.read(call, request, "snapshots").await {
-            Err(Failure::Refused(Code::NO_SHARE)) => Ok(Vec::new()),
-            snapshots => snapshots,
-        }
+        self.read(call, request, "snapshots").await
     }
 
     pub(super) async fn take_share_snapshot(

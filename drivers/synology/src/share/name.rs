@@ -131,6 +131,11 @@ impl Note {
         }
     }
 
+    /// Whether it was made of another volume or a snapshot.
+    pub(super) fn is_copy(&self) -> bool {
+        self.source != NONE
+    }
+
     /// Whether it was made of that.
     pub(super) fn is_of(&self, source: Option<&Source>) -> bool {
         self.source == Self::source(source)

@@ -119,7 +119,9 @@ impl Shares {
         share: &Share,
         doing: &str,
     ) -> Result<(), Error> {
-        let snapshots = self.of(call, &share.name, doing).await?;
+        let client = &self.client;
+        let snapshots = client.snapshots_of_listed_share(call, &share.name).await;
+        let snapshots = snapshots.map_err(|failure| failure.of_listed(call, doing))?;
         let kept: Vec<String> = snapshots
             .iter()
             .filter(|known| known.lock || described(known).is_some())

@@ -213,3 +213,31 @@ async fn an_answer_that_comes_too_late_ends_with_the_call() {
     assert_eq!(error.expect_err("late").kind(), Kind::Timeout);
     assert!(began.elapsed() < std::time::Duration::from_secs(10));
 }
+
+#[tokio::test]
+async fn a_snapshot_whose_uuid_is_answered_in_another_form_stays() {
+    let mut options = Options::new(Version::V7_2);
+    options.capital_uuids = true;
+    let nas = Nas::with(options, "").await;
+    let volume = nas.create("pvc-1", None).await;
+    let snapshot = nas.snapshot(&volume.id, "s").await;
+    assert_eq!(nas.snapshot(&volume.id, "s").await, snapshot);
+    let left = nas.lun("pvc-1")["snapshots"].clone();
+    assert_eq!(left.as_array().map(Vec::len), Some(1), "{left}");
+}
+
+#[tokio::test]
+async fn a_lun_whose_snapshots_are_not_told_is_not_deleted() {
+    let nas = Nas::start(Version::V7_2, "").await;
+    let volume = nas.create("pvc-1", None).await;
+    nas.snapshot(&volume.id, "s").await;
+    let before = nas.sim.state();
+    for code in [18_990_531, 18_990_505, 118] {
+        let fault = Fault::once(LUN, "list_snapshot", Action::Refuse(code));
+        nas.sim.fault(fault);
+        let error = nas.driver.delete_volume(&call(), &volume.id).await;
+        let error = error.expect_err("a snapshot may be there");
+        assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
+        assert_eq!(nas.sim.state(), before, "{code}");
+    }
+}

@@ -74,7 +74,10 @@ impl Nas {
 
     /// A NAS for shared folders.
     pub(crate) async fn of_shares(version: Version, kind: &str) -> Self {
-        let options = Options::new(version);
+        Self::of_shares_with(Options::new(version), kind).await
+    }
+
+    pub(crate) async fn of_shares_with(options: Options, kind: &str) -> Self {
         let sim = Arc::new(Simulator::start(options).await.expect("a simulator"));
         let driver = open(&shares(&sim, kind));
         Self { sim, driver }

@@ -2,7 +2,7 @@
 
 use driver_core::{Found, Kind, SizeRange, Source};
 use serde_json::{Value, json};
-use synology_sim::{Action, Fault, Version};
+use synology_sim::{Action, Fault, Options, Version};
 
 use crate::nas::{Nas, call};
 
@@ -23,6 +23,20 @@ const ACTIONS: [Action; 6] = [
 fn folders(nas: &Nas) -> Vec<Value> {
     let state = nas.sim.state();
     state["shares"].as_array().cloned().unwrap_or_default()
+}
+
+/// A NAS whose copies of folders have the quota of their source, or none.
+fn copying(version: Version, keeps_quota: bool) -> Options {
+    let mut options = Options::new(version);
+    options.clones_keep_quota = keeps_quota;
+    options
+}
+
+/// Proves that clients can use a folder, and how much of it.
+fn assert_usable(folder: &Value, quota: u64) {
+    let count = |key: &str| folder[key].as_array().map_or(0, Vec::len);
+    assert!(count("rules") + count("permissions") > 0, "{folder}");
+    assert_eq!(folder["quota"], quota, "{folder}");
 }
 
 #[tokio::test]
@@ -68,8 +82,10 @@ async fn a_volume_over_smb_is_a_folder_for_the_users() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_converges_after_a_fault_at_each_change() {
-    for (kind, opening) in [("nfs", (PRIVILEGE, "save")), ("smb", (PERMISSION, "set"))] {
-        let nas = Nas::of_shares(Version::V7_1, kind).await;
+    let openings = [("nfs", (PRIVILEGE, "save")), ("smb", (PERMISSION, "set"))];
+    let both = openings.map(|opening| [false, true].map(|keeps_quota| (opening, keeps_quota)));
+    for ((kind, opening), keeps_quota) in both.into_iter().flatten() {
+        let nas = Nas::of_shares_with(copying(Version::V7_1, keeps_quota), kind).await;
         let original = nas.create("original", None).await;
         let snapshot = nas.snapshot(&original.id, "s").await;
         for (change, source) in [
@@ -82,23 +98,55 @@ async fn a_folder_converges_after_a_fault_at_each_change() {
                 Some(Source::Snapshot(snapshot.id.clone())),
             ),
             ((SHARE, "set"), Some(Source::Snapshot(snapshot.id.clone()))),
+            (opening, Some(Source::Volume(original.id.clone()))),
             ((SHARE, "delete"), None),
         ] {
             for action in ACTIONS {
-                let what = format!("{kind} {change:?} {action:?}");
+                let what = format!("{kind} {keeps_quota} {change:?} {action:?}");
                 nas.sim.fault(Fault::once(change.0, change.1, action));
-                let request = nas.request("pvc-1", source.clone());
+                let mut request = nas.request("pvc-1", source.clone());
+                let gibibytes: u32 = if source.is_some() { 2 } else { 1 };
+                request.size = SizeRange::new(i64::from(gibibytes) << 30, 0).expect("a size");
                 if let Err(error) = nas.try_create(&request).await {
                     let found = nas.driver.find_volume(&call(), &request.id).await;
                     assert_ne!(found.ok(), Some(Found::Whole), "{what}: {}", error.chain());
                 }
-                let made = nas.create("pvc-1", source.clone()).await;
+                let made = nas.try_create(&request).await;
+                let made = made.unwrap_or_else(|error| panic!("{what}: {}", error.chain()));
+                assert_usable(&folders(&nas)[1], u64::from(gibibytes) << 10);
                 drop(nas.driver.delete_volume(&call(), &made.id).await);
                 nas.delete(&made.id).await;
                 nas.sim.clear_faults();
                 assert_eq!(folders(&nas).len(), 1, "{what}");
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn a_copy_that_has_the_quota_of_its_source_is_grown_and_opened() {
+    for kind in ["nfs", "smb"] {
+        let nas = Nas::of_shares_with(copying(Version::V7_2, true), kind).await;
+        let original = nas.create("original", None).await;
+        let source = Source::Volume(original.id.clone());
+        for (name, size, quota) in [
+            ("larger", (2 << 30, 0), 2048),
+            ("equal", (1 << 30, 1 << 30), 1024),
+            ("smaller", (1 << 20, 0), 1024),
+        ] {
+            let mut request = nas.request(name, Some(source.clone()));
+            request.size = SizeRange::new(size.0, size.1).expect("a size");
+            let made = nas.try_create(&request).await.expect("made");
+            assert_eq!(made.capacity, Some(quota << 20));
+            assert_usable(&folders(&nas).pop().expect("the copy"), quota);
+            assert_eq!(nas.try_create(&request).await.expect("again"), made);
+            let found = nas.driver.find_volume(&call(), &request.id).await;
+            assert_eq!(found.expect("found"), Found::Whole);
+        }
+        let mut request = nas.request("smaller", Some(source));
+        request.size = SizeRange::new(1 << 20, 1 << 29).expect("a size");
+        let error = nas.try_create(&request).await.expect_err("too large");
+        assert_eq!(error.kind(), Kind::Conflict, "{}", error.chain());
     }
 }
 
@@ -169,4 +217,20 @@ async fn a_volume_of_the_nas_without_quotas_is_an_error() {
         "{}",
         problems[0].chain()
     );
+}
+
+#[tokio::test]
+async fn a_folder_whose_snapshots_are_not_told_is_not_deleted() {
+    let nas = Nas::of_shares(Version::V7_2, "nfs").await;
+    let volume = nas.create("pvc-1", None).await;
+    nas.snapshot(&volume.id, "s").await;
+    let before = folders(&nas);
+    for code in [402, 3328] {
+        nas.sim
+            .fault(Fault::once(SNAPSHOT, "list", Action::Refuse(code)));
+        let error = nas.driver.delete_volume(&call(), &volume.id).await;
+        let error = error.expect_err("a snapshot may be there");
+        assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
+        assert_eq!(folders(&nas), before, "{code}");
+    }
 }

@@ -103,6 +103,47 @@ async fn snapshots_by_the_number_of_a_lun_are_found() {
 }
 
 #[tokio::test]
+async fn snapshots_of_others_are_neither_deleted_nor_restored() {
+    let nas = Nas::start(Version::V7_2, "namePrefix: k8s-").await;
+    let volume = nas.create("pvc-1", None).await;
+    let ours = nas.lun("k8s-pvc-1")["uuid"].clone();
+    let photos = json!({"type": "BLUN", "name": "photos", "location": "/volume1", "size": GIB});
+    let photos = nas.sim.call(LUN, "create", &photos)["data"]["uuid"].clone();
+    // By hand, of a LUN of another, and by a schedule, of ours.
+    let mut ids = Vec::new();
+    for (lun, by) in [
+        (&photos, "user"),
+        (&photos, "democratic-csi"),
+        (&ours, "schedule"),
+    ] {
+        let snapshot = json!({"src_lun_uuid": lun, "taken_by": by, "description": "kept"});
+        let taken = nas.sim.call(LUN, "take_snapshot", &snapshot);
+        let uuid = taken["data"]["snapshot_uuid"].as_str().expect("a uuid");
+        let lun = lun.as_str().expect("a uuid");
+        ids.push(SnapshotId::parse(&format!("/lun/{lun}/{uuid}")).expect("an id"));
+        let number = nas.lun(if by == "schedule" {
+            "k8s-pvc-1"
+        } else {
+            "photos"
+        });
+        let old = format!("/lun/{}/{uuid}", number["lun_id"]);
+        ids.push(SnapshotId::parse(&old).expect("an id"));
+    }
+    let before = nas.sim.state();
+    for id in &ids {
+        let gone = nas.driver.delete_snapshot(&call(), id).await;
+        gone.expect("no snapshot of this connection");
+        let found = nas.driver.get_snapshot(&call(), id).await;
+        assert_eq!(found.expect_err("foreign").kind(), Kind::NotFound);
+        let source = Some(Source::Snapshot(id.clone()));
+        let copy = nas.try_create(&nas.request("copy", source)).await;
+        assert_eq!(copy.expect_err("foreign").kind(), Kind::NotFound);
+    }
+    assert_eq!(nas.sim.state(), before);
+    nas.delete(&volume.id).await;
+}
+
+#[tokio::test]
 async fn what_others_have_made_is_neither_listed_nor_in_the_way() {
     let nas = Nas::start(Version::V7_2, "namePrefix: k8s-").await;
     let volume = nas.create("pvc-1", None).await;

@@ -144,3 +144,34 @@ async fn what_cannot_be_read_is_refused_before_anything_is_made() {
     }
     assert_eq!(nas.objects(), (0, 0));
 }
+
+#[tokio::test]
+async fn a_class_that_names_the_call_or_its_object_is_refused_and_nothing_is_sent() {
+    let nas = Nas::start(Version::V7_2, "").await;
+    let volume = nas.create("pvc-1", None).await;
+    let before = nas.sim.state();
+    let keys = ["api: SYNO.Core.Share", "uuid: x", "_sid: x", "'a&b': x"];
+    for (template, key) in ["lunTemplate", "targetTemplate"]
+        .into_iter()
+        .flat_map(|template| keys.map(|key| (template, key)))
+    {
+        let request = with(nas.request("pvc-2", None), &[(template, key)], "");
+        let error = nas.try_create(&request).await.expect_err(key);
+        assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());
+        let request = with(nas.request("pvc-2", None), &[], key);
+        let error = nas.try_create(&request).await.expect_err(key);
+        assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());
+        let request = driver_core::CreateSnapshot {
+            name: driver_core::SnapshotName::parse("s").expect("a name"),
+            source: volume.id.clone(),
+            parameters: Parameters::new(BTreeMap::from([(
+                "lunSnapshotTemplate".to_owned(),
+                key.to_owned(),
+            )])),
+            secrets: BTreeMap::new(),
+        };
+        let taken = nas.driver.create_snapshot(&call(), &request).await;
+        assert_eq!(taken.expect_err(key).kind(), Kind::Invalid);
+    }
+    assert_eq!(nas.sim.state(), before);
+}

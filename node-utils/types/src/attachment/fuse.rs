@@ -47,9 +47,9 @@ impl Objectivefs {
             let Some(name) = key.strip_prefix(ENV) else {
                 continue;
             };
-            let name = Variable::parse(name).map_err(|_| ContextError::Word {
+            let name = Variable::parse_foreign(name).map_err(|_| ContextError::Word {
                 key: "env.*",
-                reason: FieldError::Form("the name of a variable"),
+                reason: FieldError::Form("the name of a variable that a volume may set"),
             })?;
             if value.contains('\0') {
                 return Err(ContextError::Word {

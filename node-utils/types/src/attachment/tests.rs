@@ -284,3 +284,18 @@ mod properties {
         }
     }
 }
+
+#[test]
+fn a_volume_cannot_have_the_daemon_run_other_code() {
+    for key in ["env.LD_PRELOAD", "env.PATH", "env.HOME", "env.BASH_ENV"] {
+        let with = |key| {
+            Attachment::parse(&context(&[
+                ("node_attach_driver", "objectivefs"),
+                ("filesystem", "s3://pool/a"),
+                (key, "/tmp/x"),
+            ]))
+        };
+        assert!(with(key).is_err(), "{key}");
+        with("env.CACHE_PATH").expect("harmless");
+    }
+}

@@ -33,7 +33,7 @@ pub(super) fn of(
         }
         Attachment::Objectivefs(_) => {
             for (name, value) in below(ENV) {
-                let name = Variable::parse(name).map_err(|error| bad(ENV, error))?;
+                let name = Variable::parse_foreign(name).map_err(|error| bad(ENV, error))?;
                 found.env.insert(name, value.clone());
             }
         }
@@ -110,6 +110,25 @@ mod tests {
             ("share", "/a"),
         ]));
         assert!(share.node_db.is_empty() && share.env.is_empty() && share.token.is_none());
+    }
+
+    #[test]
+    fn a_variable_that_would_have_the_daemon_run_other_code_is_refused() {
+        let daemon = attachment(&[
+            ("node_attach_driver", "objectivefs"),
+            ("filesystem", "s3://pool/a"),
+        ]);
+        for key in [
+            "env.LD_PRELOAD",
+            "env.PATH",
+            "democratic-csi.org/env.HOME",
+            "democratic-csi.org/one/env.BASH_ENV",
+        ] {
+            let secrets = secrets(&[(key, "hunter2")]);
+            let error = of(&daemon, &secrets, "objectivefs", Some("one")).expect_err(key);
+            assert!(error.chain().contains("of the host"), "{}", error.chain());
+            assert!(!error.chain().contains("hunter2"), "{}", error.chain());
+        }
     }
 
     #[test]
