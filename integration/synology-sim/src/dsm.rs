@@ -14,6 +14,10 @@ use crate::version::Version;
 
 /// What a simulated NAS is like.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent switches, each named after what it does"
+)]
 pub struct Options {
     /// The release.
     pub version: Version,
