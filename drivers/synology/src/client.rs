@@ -289,11 +289,11 @@ impl Client {
         let version = request
             .version
             .unwrap_or_else(|| entry.max_version.clamp(1, newest));
-        tracing::debug!(?request, version, "asking the NAS");
+        tracing::debug!(verb = ?request, version, "asking the NAS");
         let form = request.form(entry, version);
         let answer = self.post(call, entry, form, Some(session)).await;
         if let Err(failure) = &answer {
-            tracing::debug!(?request, %failure, "the NAS has not done it");
+            tracing::debug!(verb = ?request, error = %failure, "the NAS has not done it");
         }
         answer
     }
