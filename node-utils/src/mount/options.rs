@@ -167,7 +167,7 @@ impl MountOptions {
     /// The names, without values, of the options that a bind mount cannot carry out. A word without a value
     /// may be a secret at the wrong place, so it is named only if it looks like a word of mount(8).
     pub fn not_for_bind(&self) -> Vec<&str> {
-        let data = self.data.iter().map(|option| name(option));
+        let data = self.data.iter().map(|option| shown(option));
         let superblock = WORDS.iter().filter_map(|(word, meaning)| match meaning {
             Meaning::SetSuper(flag) if self.superblock.0.contains(*flag) => Some(*word),
             _ => None,
@@ -178,11 +178,17 @@ impl MountOptions {
 }
 
 fn name(option: &str) -> &str {
+    option.split_once('=').map_or(option, |(name, _)| name)
+}
+
+/// What may be said of an option that is left out.
+fn shown(option: &str) -> &str {
     let like = |(word, _): &(&str, Meaning)| strsim::damerau_levenshtein(word, option) <= MISSPELT;
-    match option.split_once('=') {
-        Some((name, _)) => name,
-        None if WORDS.iter().any(like) => option,
-        None => "(unknown)",
+    let has_value = option.contains('=');
+    if has_value || WORDS.iter().any(like) {
+        name(option)
+    } else {
+        "(unknown)"
     }
 }
 
