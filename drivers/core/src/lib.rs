@@ -11,6 +11,7 @@ pub mod contract;
 pub mod driver;
 pub mod naming;
 pub mod orphan;
+pub mod paging;
 pub mod parameters;
 pub mod secrets;
 pub mod template;

@@ -89,6 +89,25 @@ impl VolumeNaming {
         };
         VolumeId::parse(&id).map_err(|error| refused().because(error))
     }
+
+    /// The same for backends that do not take all characters of an id: one that has one of `banned` is
+    /// mapped.
+    pub fn volume_id_without(
+        &self,
+        name: &VolumeName,
+        parameters: &Parameters,
+        banned: &str,
+    ) -> Result<VolumeId, Error> {
+        let id = self.volume_id(name, parameters)?;
+        let is_plain = |c: char| !banned.contains(c);
+        if id.as_str().chars().all(is_plain) {
+            return Ok(id);
+        }
+        let word = |c: char| is_plain(c) && (c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+        let mapped = mapped(id.as_str(), word, self.limit);
+        VolumeId::parse(&mapped)
+            .map_err(|error| Error::invalid(format!("name volume `{id}`")).because(error))
+    }
 }
 
 const ADVICE: &str = "see _private.csi.volume.idTemplate in the configuration";

@@ -3,24 +3,15 @@
 //! A token says where the last page ended and nothing else, so it outlives this process and the
 //! object it was made of. It carries the sort of list: no token of another list passes.
 
-use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use driver_core::paging::{MAX_KEY, MAX_PAGE, key};
 use driver_core::{Error, Kind, PageRequest, PageToken};
-use sha2::{Digest, Sha256};
 
 use crate::disk;
 use crate::failure::failed;
 use crate::id::SnapshotDir;
 use crate::store::Collection;
-
-/// A page is never longer, whatever is asked for: a reply has to fit into 4 MiB.
-const MAX_PAGE: usize = 10_000;
-/// The longest key; with what a caller puts around it, a token stays within 128 bytes.
-const MAX_KEY: usize = 96;
-/// So much of a longer name stays readable; a digest follows.
-const KEPT: usize = 64;
 
 /// The directories in a collection whose names pass `ours`, from `page.after` on, and where the next
 /// page begins. Without a collection there is nothing.
@@ -54,19 +45,6 @@ pub(crate) fn page(
     let next = (names.len() > max).then(|| write_token(collection, &names[max - 1]));
     names.truncate(max);
     Ok((names, next))
-}
-
-/// What names are sorted by: the name itself, or of a long one its beginning and a digest. Only the
-/// latter have the full length, so no two names share a key.
-fn key(name: &str) -> Cow<'_, str> {
-    if name.len() < MAX_KEY {
-        return Cow::Borrowed(name);
-    }
-    let mut key = name.chars().take(KEPT).collect::<String>();
-    for byte in &Sha256::digest(name)[..(MAX_KEY - KEPT) / 2] {
-        let _ = write!(key, "{byte:02x}");
-    }
-    Cow::Owned(key)
 }
 
 fn write_token(collection: Collection, name: &str) -> PageToken {

@@ -7,6 +7,7 @@ use csi_types::Variable;
 use csi_types::attachment::{Attachment, Hidden, Objectivefs};
 use driver_core::config::{ConfigError, Document};
 use driver_core::naming::VolumeNaming;
+use driver_core::paging::MAX_PAGE;
 use driver_core::secrets::scoped_below;
 use driver_core::{
     AccessRules, BackendIdentity, Call, CreateVolume, Driver, Error, Kind, Lister, Page,
@@ -24,8 +25,6 @@ pub const KIND: &str = "objectivefs";
 
 /// What stands before the name of a variable, in classes and in secrets.
 const ENV: &str = "env.";
-/// A page is never longer, whatever is asked for: a reply has to fit into 4 MiB.
-const MAX_PAGE: usize = 10_000;
 /// What the token of a page begins with.
 const TOKEN: &str = "o1/";
 

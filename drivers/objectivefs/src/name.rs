@@ -2,8 +2,7 @@
 
 use csi_types::attachment::ObjectivefsName;
 use driver_core::config::ConfigError;
-use driver_core::naming::{VolumeNaming, snapshot_leaf_without};
-use driver_core::text::SnapshotName;
+use driver_core::naming::VolumeNaming;
 use driver_core::{Error, Parameters, VolumeId, VolumeName};
 
 /// The longest id: ObjectiveFS refuses names of 63 bytes and more.
@@ -75,14 +74,7 @@ pub(crate) fn volume_id(
     name: &VolumeName,
     parameters: &Parameters,
 ) -> Result<VolumeId, Error> {
-    let id = naming.volume_id(name, parameters)?;
-    if !id.as_str().contains(|c: char| c.is_ascii_uppercase()) {
-        return Ok(id);
-    }
-    let refused = || Error::invalid(format!("name volume `{}`", name.as_str().escape_debug()));
-    let text = SnapshotName::parse(id.as_str()).map_err(|error| refused().because(error))?;
-    let leaf = snapshot_leaf_without(&text, MAX_ID, BANNED);
-    VolumeId::parse(&leaf).map_err(|error| refused().because(error))
+    naming.volume_id_without(name, parameters, BANNED)
 }
 
 #[cfg(test)]

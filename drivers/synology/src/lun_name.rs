@@ -5,8 +5,8 @@
 
 use csi_types::attachment::Iqn;
 use driver_core::config::{CommonConfig, ConfigError};
-use driver_core::naming::{MIN_LEAF, VolumeNaming, snapshot_leaf_without};
-use driver_core::{Error, Parameters, SnapshotName, VolumeId, VolumeName};
+use driver_core::naming::{MIN_LEAF, VolumeNaming};
+use driver_core::{Error, Parameters, VolumeId, VolumeName};
 
 use crate::config::IscsiSettings;
 
@@ -22,7 +22,6 @@ const BANNED: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_:.+";
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     naming: VolumeNaming,
-    room: usize,
     base: String,
     prefix: String,
     suffix: String,
@@ -53,7 +52,6 @@ impl Names {
         }
         Ok(Self {
             naming: VolumeNaming::new(common).at_most(room),
-            room,
             base: settings.base.clone(),
             prefix: settings.prefix.clone(),
             suffix: settings.suffix.clone(),
@@ -66,14 +64,7 @@ impl Names {
         name: &VolumeName,
         parameters: &Parameters,
     ) -> Result<VolumeId, Error> {
-        let id = self.naming.volume_id(name, parameters)?;
-        if !id.as_str().contains(|c: char| BANNED.contains(c)) {
-            return Ok(id);
-        }
-        let refused = || Error::invalid(format!("name volume `{id}`"));
-        let name = SnapshotName::parse(id.as_str()).map_err(|error| refused().because(error))?;
-        let mapped = snapshot_leaf_without(&name, self.room, BANNED);
-        VolumeId::parse(&mapped).map_err(|error| refused().because(error))
+        self.naming.volume_id_without(name, parameters, BANNED)
     }
 
     /// The name of the LUN; `None` for an id that neither we nor democratic-csi give.

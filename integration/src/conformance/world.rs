@@ -8,6 +8,7 @@ use csi_proto::v1::{
     ControllerExpandVolumeRequest, CreateSnapshotRequest, CreateVolumeRequest,
     ListSnapshotsRequest, ListVolumesRequest, NodeStageVolumeRequest, Snapshot, Volume,
 };
+use tokio::sync::OnceCell;
 use tonic::{Code, Response, Status};
 
 use crate::client::Client;
@@ -32,6 +33,7 @@ pub struct World<'a> {
     pub client: Client,
     /// What is asked of the connections beside the tested one.
     load: Option<Load>,
+    grows_on_the_node: OnceCell<bool>,
     empty: Tree,
     canary: Tree,
 }
@@ -54,6 +56,7 @@ impl<'a> World<'a> {
         let client = server.client();
         Self {
             load: Some(Load::begin(&client, target)),
+            grows_on_the_node: OnceCell::new(),
             empty: target.backend(&place).without_folder_times(),
             canary: Tree::read(&place.canary()),
             target,
@@ -271,8 +274,11 @@ impl<'a> World<'a> {
 
     /// Whether volumes grow on the node only, as storage of the node does.
     pub async fn grows_on_the_node(&self) -> bool {
-        let offered = messages::offered(&self.client).await;
-        offered.contains("NodeExpandVolume") && !offered.contains("ControllerExpandVolume")
+        let ask = || async {
+            let offered = messages::offered(&self.client).await;
+            offered.contains("NodeExpandVolume") && !offered.contains("ControllerExpandVolume")
+        };
+        *self.grows_on_the_node.get_or_init(ask).await
     }
 
     /// Grows a volume by the service that offers it; the node does so at `path`, where a volume is

@@ -6,8 +6,8 @@
 use std::fmt::Write as _;
 
 use driver_core::config::CommonConfig;
-use driver_core::naming::{VolumeNaming, snapshot_leaf_without};
-use driver_core::{Error, Parameters, SnapshotName, Source, VolumeId, VolumeName};
+use driver_core::naming::VolumeNaming;
+use driver_core::{Error, Parameters, Source, VolumeId, VolumeName};
 use sha2::{Digest, Sha256};
 
 use super::api::Share;
@@ -73,14 +73,7 @@ impl ShareNames {
         name: &VolumeName,
         parameters: &Parameters,
     ) -> Result<VolumeId, Error> {
-        let id = self.naming.volume_id(name, parameters)?;
-        if !id.as_str().contains(|c: char| BANNED.contains(c)) {
-            return Ok(id);
-        }
-        let refused = || Error::invalid(format!("name volume `{id}`"));
-        let name = SnapshotName::parse(id.as_str()).map_err(|error| refused().because(error))?;
-        let mapped = snapshot_leaf_without(&name, LONGEST_ID, BANNED);
-        VolumeId::parse(&mapped).map_err(|error| refused().because(error))
+        self.naming.volume_id_without(name, parameters, BANNED)
     }
 
     /// The name of the shared folder: prefix and id, or what fits of them and a digest. `None` for an id
