@@ -6,8 +6,8 @@
 #![no_main]
 
 use frames::{Event, Reading};
-use libfuzzer_sys::fuzz_target;
 use h2_authority::authority::{Repaired, Rewriter, rewrite};
+use libfuzzer_sys::fuzz_target;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, ReadBuf};

@@ -3,9 +3,9 @@
 //! Input: keys and values in turn, as parts.
 #![no_main]
 
+use csi_types::{AbsolutePath, Attachment, VolumeContext};
 use fuzz::{is_plain_path, one_line};
 use libfuzzer_sys::{Corpus, fuzz_target};
-use csi_types::{AbsolutePath, Attachment, VolumeContext};
 use node_utils::{Component, StagingPath, TargetPath};
 
 fuzz_target!(|data: &[u8]| -> Corpus {

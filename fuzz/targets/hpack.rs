@@ -4,8 +4,8 @@
 //! 255 stands for the rest of the input.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use h2_authority::hpack::{Decoder, Field};
+use libfuzzer_sys::fuzz_target;
 
 /// What RFC 7541 counts for each field besides its text.
 const OVERHEAD: usize = 32;

@@ -3,10 +3,10 @@
 //! Input: the table, and after a `U+001E` a list of options.
 #![no_main]
 
+use csi_types::{FsType, MountFlags};
 use fuzz::one_line;
 use libfuzzer_sys::fuzz_target;
 use node_utils::mount::{MountEntry, MountOptions, MountTable};
-use csi_types::{FsType, MountFlags};
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 

@@ -25,7 +25,7 @@ use crate::property::{Property, PropertyName};
 ///
 /// 1. [`Export::export_name`] before anything else. What cannot be exported (a name that is too long, a
 ///    template that gives nothing) is refused here, before anything was made.
-/// 2. [`Export::look`] goes into the same exchange as the looks at the pool; the answers go to
+/// 2. [`Export::observe`] goes into the same exchange as the looks at the pool; the answers go to
 ///    [`Export::facts`]. On the first look at a volume its properties are not known yet, so the
 ///    `export_name` is a guess; if what was remembered gives another one, the driver looks once more.
 /// 3. Creation: the dataset is made with [`Export::properties`]. Then [`Export::ensure`] is
@@ -47,9 +47,9 @@ use crate::property::{Property, PropertyName};
 ///   what blocks. What is not provably of this dataset (its device, its path) is never changed.
 /// - **Acts may be repeated.** Each one is harmless when it was done before: an orphan of a cut
 ///   connection may have done it between observation and act. Steps of one volume hold its lock
-///   already ([`exec::Lock`]); whatever changes something that volumes share (the saved
+///   already (`exec::Lock`); whatever changes something that volumes share (the saved
 ///   configuration of a target stack, one `exports` file) has to hold that stack's lock on the host
-///   itself, for as short as it can, by [`exec::Lock::stack`] and [`exec::Lock::around`].
+///   itself, for as short as it can, by `exec::Lock::stack` and `exec::Lock::around`.
 /// - **A command that fails is told at once**, as `Internal`: nobody but its export understands the
 ///   words of its tool. So one whose work is done already, or that only needs another look, has to
 ///   end well by itself, and a script has to notice every part of it that fails or is killed: a
@@ -63,13 +63,13 @@ use crate::property::{Property, PropertyName};
 ///   `Nqn`, [`DatasetName`]); configuration text goes through a check of its own when it is read.
 ///   Secrets go into secret arguments or secret input, never into a property or an error.
 pub trait Export: Send + Sync + Debug {
-    /// What it asks of its backend; for a host an [`exec::Command`].
+    /// What it asks of its backend; for a host an `exec::Command`.
     ///
-    /// A command of a look must not change anything, and says with [`exec::Accept`] which exit codes
+    /// A command of a look must not change anything, and says with `exec::Accept` which exit codes
     /// are answers: one that is not accepted fails the whole exchange. The standard error of an
-    /// accepted one is in its [`exec::Output`].
+    /// accepted one is in its `exec::Output`.
     type Command: Clone + Debug + Send + Sync;
-    /// What it is answered; for a host an [`exec::Output`].
+    /// What it is answered; for a host an `exec::Output`.
     type Output: Debug + Send + Sync;
     /// What the export is called on its server; `()` where the dataset says it all.
     type Name: Clone + Debug + PartialEq + Send + Sync;
