@@ -65,7 +65,7 @@ test-all: ## everything, long, recorded in docs/test-results.md, resumable; CELL
 
 proto: ## generate proto/'s Rust code again from csi.proto
 	@scripts/needs build
-	OMNIBUS_REGENERATE=1 cargo test --locked -p csi-proto --test bootstrap
+	OMNIBUS_REGENERATE=1 cargo test --locked -p csi-proto --test it bootstrap
 
 lab: ## virtual machines with real storage (docs/lab.md)
 	@vagrant/lab up

@@ -2,7 +2,7 @@
 //! server traits (feature `server`). No behaviour lives here, except that `Debug` of a message never
 //! shows a secret: fields marked `csi_secret` or `omnibus_sensitive` print masked. The truth is
 //! `csi.proto`, and `pluginregistration.proto` for the kubelet's registration of plugins; everything under
-//! `gen` is made from them by `tests/bootstrap.rs`.
+//! `gen` is made from them by `tests/it/bootstrap.rs`.
 
 mod mask;
 

@@ -1,4 +1,4 @@
-// @generated from csi.proto by tests/bootstrap.rs. Do not edit.
+// @generated from csi.proto by tests/it/bootstrap.rs. Do not edit.
 
 impl ::core::fmt::Debug for CreateVolumeRequest {
     fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {

@@ -1,4 +1,4 @@
-// @generated from csi.proto by tests/bootstrap.rs. Do not edit.
+// @generated from csi.proto by tests/it/bootstrap.rs. Do not edit.
 
 /// Calls the given macro with `"protobuf name" => RustType,` for every message.
 macro_rules! with_every_message {

@@ -1,0 +1,4 @@
+//! Everything that needs no lab, as one program.
+
+mod config;
+mod templates;

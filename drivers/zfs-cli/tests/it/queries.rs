@@ -1,0 +1,522 @@
+//! Looks and lists of the command line backend, by the shells and tools of this machine with a `zfs`
+//! that only pretends: pages of ten thousand volumes, what is not there, rows that are odd.
+
+use driver_core::Kind;
+use driver_zfs::backend::{Backend, Entry, ListFilter, ListQuery, ListScope, Listed};
+use driver_zfs::name::{SnapshotLeaf, SnapshotRef};
+use driver_zfs::observed::{Guid, Query, Request, State, VolumeKind};
+use driver_zfs::property::{Properties, PropertyName};
+use driver_zfs::step::{Next, Plan, Step};
+
+use crate::fake::{call, dataset, host};
+
+fn leaf() -> SnapshotLeaf {
+    SnapshotLeaf::parse("name").unwrap()
+}
+
+fn volumes(max: usize) -> ListQuery {
+    ListQuery {
+        scopes: vec![ListScope {
+            parent: dataset("tank/v"),
+            depth: 1,
+            kind: Some(VolumeKind::Filesystem),
+            filter: ListFilter::Having(PropertyName::CONTEXT),
+        }],
+        after: None,
+        max,
+    }
+}
+
+/// Ten thousand volumes, in no order, every tenth of them not ours, and large numbers. The second
+/// call of a page names what it wants.
+const TEN_THOUSAND: &str = r#"
+case "$*" in
+"get -Hp -d 1 -t filesystem "*)
+awk 'BEGIN { for (i = 10000; i > 0; i--) {
+n = "tank/v/v" i; t = "1844674407370" sprintf("%07d", i % 5000)
+print n "\tcreatetxg\t" t "\t-"; print n "\tguid\t9000000000000" sprintf("%06d", i) "\t-"
+print n "\tdemocratic-csi:csi_share_volume_context\t{}\t" (i % 10 ? "local" : "inherited from tank")
+} }' ;;
+"get -Hp -o "*)
+shift 5
+for n; do
+i=${n#tank/v/v}
+printf '%s\ttype\tfilesystem\t-\n' "$n"
+printf '%s\tcreatetxg\t1844674407370%07d\t-\n' "$n" $((i % 5000))
+printf '%s\tguid\t9000000000000%06d\t-\n' "$n" "$i"
+done ;;
+*) echo "unexpected: $*" >&2; exit 2 ;;
+esac"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_ten_thousand_volumes_is_one_exchange_and_none_is_lost_or_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let cli = host(folder.path(), TEN_THOUSAND);
+    let mut query = volumes(1800);
+    let (mut seen, mut pages) = (std::collections::BTreeSet::new(), 0);
+    loop {
+        let listed = cli.list(&call(), &query).await.unwrap();
+        pages += 1;
+        let places: Vec<_> = listed.entries.iter().map(Entry::cursor).collect();
+        assert!(places.is_sorted(), "page {pages}");
+        for place in &places {
+            assert!(seen.insert(*place), "{place:?} twice");
+        }
+        if listed.next.is_none() {
+            break;
+        }
+        assert_eq!(listed.next, places.last().copied());
+        query.after = listed.next;
+    }
+    assert_eq!((seen.len(), pages), (9000, 5));
+    assert_eq!(cli.runner().take(), pages);
+}
+
+/// A host with one pool and nothing in it. What it says of the rest was captured from ZFS 2.3.9, as
+/// everything here that does not exist.
+const NOTHING_BUT_TANK: &str = r#"
+case "$*" in *" type tank") printf 'tank\tfilesystem\n'; exit 0 ;; esac
+for name; do :; done
+echo "cannot open '$name': dataset does not exist" >&2; exit 1"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_gone_from_a_page_when_it_is_looked_at_does_not_end_the_list() {
+    let folder = tempfile::tempdir().unwrap();
+    // The second and the last on the page are deleted between the two calls.
+    let script = TEN_THOUSAND.replace(
+        "for n; do\n",
+        "for n; do\ncase $n in tank/v/v5001 | tank/v/v5005)\n\
+         echo \"cannot open '$n': dataset does not exist\" >&2; bad=1; continue ;; esac\n",
+    );
+    let script = script.replace("done ;;\n*)", "done; exit ${bad-0} ;;\n*)");
+    let cli = host(folder.path(), &script);
+    let listed = cli.list(&call(), &volumes(10)).await.unwrap();
+    assert_eq!(listed.entries.len(), 8);
+    let last = listed.next.unwrap();
+    let seen = listed.entries.iter().map(Entry::cursor).max().unwrap();
+    assert!(last > seen, "{last:?} is that of one that is gone");
+    let mut query = volumes(10);
+    query.after = Some(last);
+    let next = cli.list(&call(), &query).await.unwrap();
+    assert_eq!(next.entries.len(), 10);
+    assert!(next.entries.iter().all(|entry| entry.cursor() > last));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_absent_from_a_pool_that_is_not_imported() {
+    let folder = tempfile::tempdir().unwrap();
+    let absent = "for name; do :; done\n\
+                  echo \"cannot open '$name': dataset does not exist\" >&2; exit 1";
+    let name = "name".to_owned();
+    let within = vec![dataset("tank/v"), dataset("tank/s")];
+    for look in [
+        Query::Dataset(dataset("tank/v/a")),
+        Query::Family(dataset("tank/v/a")),
+        Query::Snapshot(SnapshotRef::parse("tank/v/a@s").unwrap()),
+        Query::Named {
+            within,
+            name,
+            leaf: leaf(),
+        },
+    ] {
+        let request = Request::of([look.clone()]);
+        let cli = host(folder.path(), NOTHING_BUT_TANK);
+        let observed = cli.observe(&call(), &request).await.unwrap();
+        assert_eq!(observed.pool, State::default(), "{look:?}");
+        let cli = host(folder.path(), absent);
+        let error = cli.observe(&call(), &request).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Unreachable, "{look:?}");
+        assert!(error.chain().contains("not imported"), "{}", error.chain());
+        let plan = Plan::about(dataset("tank/v/a"));
+        let failed = cli.apply(&call(), &plan, &request).await.unwrap_err();
+        assert_eq!(
+            (failed.error.kind(), failed.next),
+            (Kind::Unreachable, Next::Tell)
+        );
+    }
+    let cli = host(folder.path(), absent);
+    let error = cli.list(&call(), &volumes(10)).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn absence_is_seen_through_the_warnings_of_sudo_and_of_shells() {
+    let folder = tempfile::tempdir().unwrap();
+    let request = Request::of([Query::Dataset(dataset("tank/v/a"))]);
+    for (said, fine) in [
+        // Not captured: as users of sudo show it.
+        (
+            "sudo: unable to resolve host nas: Name or service not known",
+            true,
+        ),
+        // Captured from bash 5.2.15, called `sh`.
+        (
+            "sh: warning: setlocale: LC_ALL: cannot change locale (de_XX)",
+            true,
+        ),
+        // Read in the sources of sudo; the others are made up.
+        ("sudo: a password is required", false),
+        ("cannot open 'tank/v/b': I/O error", false),
+        ("something else", false),
+    ] {
+        let script = format!(
+            "echo '{}' >&2\n{NOTHING_BUT_TANK}",
+            said.replace('\'', "'\\''")
+        );
+        let cli = host(folder.path(), &script);
+        let observed = cli.observe(&call(), &request).await;
+        assert_eq!(observed.is_ok(), fine, "{said}");
+        let listed = cli.list(&call(), &volumes(10)).await;
+        assert_eq!(listed.is_ok(), fine, "{said}");
+    }
+}
+
+/// What `zfs get` prints of a dataset that is there: `$1` its name, `$2` its type.
+const SHOW: &str = r#"
+show() {
+for p in "type $2" "guid 7" "createtxg 3" "creation 1" "mounted yes" "used 5"; do
+printf '%s\t%s\t%s\t-\n' "$1" "${p% *}" "${p#* }"
+done
+}
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_with_tabs_and_line_ends_and_clones_without_a_name_are_no_end_of_an_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!(
+        "{SHOW}show tank/v/a filesystem; show tank/v/a@s snapshot\n\
+         printf 'tank/v/a\\tdemocratic-csi:csi_volume_name\\tx\\ty\\nz\\tz\\n\\nu\\tlocal\\n'\n\
+         printf 'tank/v/a\\tdemocratic-csi:csi_share_volume_context\\tx\\tlocal\\nfoo\\tlocal\\n'\n\
+         printf 'tank/v/a\\tdemocratic-csi:managed_resource\\ttrue\\tlocal\\n'\n\
+         printf 'tank/v/a@s\\tclones\\ttank/v/b,tank/v/a/%%recv\\t-\\n'\n\
+         printf 'tank/v/a\\trefquota\\t9\\tlocal\\n'"
+    );
+    let cli = host(folder.path(), &script);
+    let request = Request::of([Query::Family(dataset("tank/v/a"))]);
+    let pool = cli.observe(&call(), &request).await.unwrap().pool;
+    let found = pool.dataset(&dataset("tank/v/a")).unwrap();
+    let name = found.properties.own(&PropertyName::VOLUME_NAME);
+    assert_eq!(name, Some("x\ty\nz\tz\n\nu"));
+    let context = found.properties.own(&PropertyName::CONTEXT);
+    assert_eq!(context, Some("x\tlocal\nfoo"));
+    assert!(found.is_managed(), "what comes after such a value");
+    assert_eq!(found.size(), Some(9));
+    let snapshot = pool.snapshots_of(&dataset("tank/v/a"))[0];
+    assert_eq!(snapshot.clones, [dataset("tank/v/b")]);
+    assert_eq!(snapshot.hidden, ["tank/v/a/%recv"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_is_left_out_of_a_list_and_is_an_error_in_a_look() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!(
+        "{SHOW}case \"$*\" in *createtxg,guid*)\n\
+         for n in a b c d; do for p in createtxg guid democratic-csi:csi_share_volume_context; do\n\
+         printf 'tank/v/%s\\t%s\\t5\\tlocal\\n' $n $p; done; done ;;\n\
+         *) show tank/v/a filesystem; show tank/v/b novelty; show tank/v/%c filesystem\n\
+         show tank/v/d filesystem | grep -v guid ;; esac"
+    );
+    let cli = host(folder.path(), &script);
+    let listed = cli.list(&call(), &volumes(10)).await.unwrap();
+    assert_eq!(listed.entries.len(), 1);
+    let request = Request::of([Query::Family(dataset("tank/v"))]);
+    let error = cli.observe(&call(), &request).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Internal);
+    // The middle of a value that looks like a row.
+    let script = format!("{SHOW}show tank/v/a filesystem; printf 'tank/v/a\\tA b\\tx\\tlocal\\n'");
+    let request = Request::of([Query::Dataset(dataset("tank/v/a"))]);
+    let cli = host(folder.path(), &script);
+    let error = cli.observe(&call(), &request).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Internal);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_thousands_of_snapshots_only_what_is_needed_crosses_the_wire() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = r#"awk 'BEGIN {
+    split("type guid createtxg clones userrefs democratic-csi:csi_snapshot_name creation used", p, " ")
+    for (s = 0; s <= 20000; s++) for (i = 1; i <= 8; i++) {
+    v = i == 1 ? (s ? "snapshot" : "filesystem") : i == 4 ? "" : i == 6 ? "-" : s + 1
+    print "tank/v/a" (s ? "@auto-" s : "") "	" p[i] "	" v "	-" } }'"#;
+    let cli = host(folder.path(), script);
+    let request = Request::of([Query::Family(dataset("tank/v/a"))]);
+    let pool = cli.observe(&call(), &request).await.unwrap().pool;
+    let snapshots = pool.snapshots_of(&dataset("tank/v/a"));
+    assert_eq!(snapshots.len(), 20_000);
+    let shown = |properties: &Properties| properties.get(&PropertyName::CREATION).is_some();
+    assert!(
+        snapshots
+            .iter()
+            .all(|snapshot| !shown(&snapshot.properties))
+    );
+    assert!(shown(
+        &pool.dataset(&dataset("tank/v/a")).unwrap().properties
+    ));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_what_is_not_there_is_empty_and_any_other_complaint_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let listed = host(folder.path(), NOTHING_BUT_TANK)
+        .list(&call(), &volumes(10))
+        .await;
+    let nothing = Listed {
+        entries: Vec::new(),
+        next: None,
+    };
+    assert_eq!(listed.unwrap(), nothing);
+    // Read in the sources of OpenZFS 0.8 to 2.3.
+    for (complaint, kind) in [
+        (
+            "cannot open 'tank/v': pool I/O is currently suspended",
+            Kind::Unreachable,
+        ),
+        ("internal error: out of memory", Kind::Internal),
+    ] {
+        let script = format!("echo \"{complaint}\" >&2; exit 1");
+        let cli = host(folder.path(), &script);
+        let error = cli.list(&call(), &volumes(10)).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{}", error.chain());
+        assert!(error.chain().contains(complaint), "{}", error.chain());
+        let request = Request::of([Query::Dataset(dataset("tank/v"))]);
+        let error = cli.observe(&call(), &request).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{}", error.chain());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_of_a_list_that_was_killed_is_a_failure_and_not_a_short_list() {
+    let folder = tempfile::tempdir().unwrap();
+    // The first call is the one for places, the second the one for what is on the page.
+    for killed in [
+        TEN_THOUSAND.replace("awk 'BEGIN", "kill -9 $PPID; awk 'BEGIN"),
+        TEN_THOUSAND.replace("shift 5", "kill -9 $PPID; shift 5"),
+    ] {
+        let cli = host(folder.path(), &killed);
+        assert!(cli.list(&call(), &volumes(10)).await.is_err());
+    }
+    // That one scope is not there explains no silence of another part.
+    let absent = "case \"$*\" in *' type tank') exit 0 ;; *tank/s*)\n\
+                  echo \"cannot open 'tank/s': dataset does not exist\" >&2; exit 1 ;; esac\n";
+    let killed = TEN_THOUSAND.replace("shift 5", "kill -9 $PPID; shift 5");
+    let cli = host(folder.path(), &format!("{absent}{killed}"));
+    let mut query = volumes(10);
+    query.scopes.push(ListScope {
+        parent: dataset("tank/s"),
+        ..query.scopes[0].clone()
+    });
+    assert!(cli.list(&call(), &query).await.is_err());
+    let cli = host(folder.path(), &format!("{absent}{TEN_THOUSAND}"));
+    let listed = cli.list(&call(), &query).await.unwrap();
+    assert_eq!(listed.entries.len(), 10);
+    let script = "kill -9 $PPID; printf 'tank/v/a@one\\tname\\n'";
+    let look = Query::Named {
+        within: vec![dataset("tank/v")],
+        name: "name".to_owned(),
+        leaf: leaf(),
+    };
+    let cli = host(folder.path(), script);
+    assert!(cli.observe(&call(), &Request::of([look])).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_is_looked_for_as_it_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let hostile = r#"it's "$(touch x)" \n `id` .* ; & | é"#;
+    std::fs::write(folder.path().join("name"), hostile).unwrap();
+    let script = format!(
+        "printf 'tank/v/a@one\\t%s\\n' \"$(cat {})\"; printf 'tank/v/a@two\\tother\\n'\n\
+         printf 'tank/v/a@ten\\t10\\n'",
+        folder.path().join("name").display()
+    );
+    let cli = host(folder.path(), &script);
+    let within = vec![dataset("tank/v"), dataset("tank/s")];
+    for (name, found) in [
+        (hostile, 1),
+        ("other", 1),
+        ("it's", 0),
+        (".*", 0),
+        // As numbers these are the same.
+        ("10", 1),
+        ("1e1", 0),
+        ("010", 0),
+        ("10.0", 0),
+        ("0x0a", 0),
+    ] {
+        let look = Query::Named {
+            within: within.clone(),
+            name: name.to_owned(),
+            leaf: leaf(),
+        };
+        let observed = cli.observe(&call(), &Request::of([look])).await.unwrap();
+        assert_eq!(observed.pool.named().len(), found, "{name}");
+    }
+}
+
+/// A host with what is whole and what is half made, with what is called like a helper, and with
+/// datasets for detached snapshots that hold something or nothing.
+const HALF_MADE: &str = r#"
+row() { printf 'tank/%s\t%s\t%s\t%s\n' "$@"; }
+begin() { txg=$((txg + 1)); row "$1" createtxg $txg -; row "$1" guid "$((1000 + txg))" -; }
+success=democratic-csi:provision_success; name=democratic-csi:csi_volume_name
+case "$*" in
+"get -Hp -d 1 -t filesystem "*"createtxg,guid,$success,$name tank/v") txg=10
+    begin v; row v $success - -; row v $name - -
+    begin v/half; row v/half $success - -; row v/half $name half local
+    begin v/whole; row v/whole $success true local; row v/whole $name whole local
+    begin v/heir; row v/heir $success true 'inherited from tank/v'; row v/heir $name heir received
+    begin v/theirs; row v/theirs $success - -; row v/theirs $name - -
+    ;;
+"get -Hp -d 2 -t snapshot "*"createtxg,guid,type tank/v") txg=20
+    for name in v/whole@auto v/whole@volume-source-for-volume-x v/volume-source-for-y@auto; do
+        begin $name; row $name type snapshot -
+    done
+    ;;
+"get -Hp -d 2 -t filesystem,volume,snapshot "*"createtxg,guid,omnibus-csi:container tank/s") txg=30
+    for name in s s/empty s/full s/full/one s/cut s/cut@one s/theirs; do
+        begin $name
+        case $name in s/empty | s/full | s/cut) row $name omnibus-csi:container true local ;;
+        s/full/one) row $name omnibus-csi:container true 'inherited from tank/s/full' ;;
+        *) row $name omnibus-csi:container - - ;; esac
+    done
+    ;;
+"get -Hp -o "*)
+    shift 5; txg=100
+    for n; do n=${n#tank/}; begin $n; row $n type filesystem -; done
+    ;;
+*) echo "unexpected: $*" >&2; exit 2 ;;
+esac"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_what_nobody_may_own_the_host_leaves_out_what_is_whole_or_holds_something() {
+    let folder = tempfile::tempdir().unwrap();
+    let cli = host(folder.path(), HALF_MADE);
+    let scope = |parent, depth, kind, filter| ListScope {
+        parent: dataset(parent),
+        depth,
+        kind,
+        filter,
+    };
+    let kind = Some(VolumeKind::Filesystem);
+    let half = ListFilter::Lacking(PropertyName::VOLUME_NAME, PropertyName::SUCCESS);
+    let mut query = ListQuery {
+        scopes: vec![
+            scope("tank/v", 1, kind, half),
+            scope("tank/v", 1, None, ListFilter::Helpers),
+            scope(
+                "tank/s",
+                1,
+                kind,
+                ListFilter::Empty(PropertyName::CONTAINER),
+            ),
+        ],
+        after: None,
+        max: 100,
+    };
+    let names = |listed: &Listed| -> Vec<String> {
+        let name = |entry: &Entry| match entry {
+            Entry::Dataset(dataset) => dataset.name.to_string(),
+            Entry::Snapshot(snapshot) => snapshot.name.to_string(),
+        };
+        listed.entries.iter().map(name).collect()
+    };
+    let all = cli.list(&call(), &query).await.unwrap();
+    let left = [
+        "v/half",
+        "v/heir",
+        "v/whole@volume-source-for-volume-x",
+        "s/empty",
+    ];
+    assert_eq!(names(&all), left.map(|name| format!("tank/{name}")));
+    assert_eq!(all.next, None);
+    // The page after the first two, by the places that these have on the host.
+    query.max = 2;
+    let first = cli.list(&call(), &query).await.unwrap();
+    assert_eq!(names(&first), names(&all)[..2]);
+    query.after = first.next;
+    assert!(query.after.is_some());
+    let second = cli.list(&call(), &query).await.unwrap();
+    assert_eq!(names(&second), names(&all)[2..]);
+    assert_eq!(second.next, None);
+}
+
+/// A host where only the kernel looks through volumes: six hundred of them, one with such a snapshot.
+const IN_KERNEL: &str = r#"
+case "$*" in
+"program -jn tank - name tank/v tank/s")
+    program=$(cat)
+    case $program in *zfs.exists*zfs.list.children*) ;; *zfs.list.children*zfs.exists*) ;; *) exit 1 ;; esac
+    printf '{"return":"[][tank/v/b@name][tank/s/c/name]"}\n' ;;
+*) echo "unexpected: $*" >&2; exit 2 ;;
+esac"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_name_is_looked_for_in_the_kernel_without_a_look_at_each_volume() {
+    let folder = tempfile::tempdir().unwrap();
+    let cli = host(folder.path(), IN_KERNEL);
+    let look = Query::Named {
+        within: vec![dataset("tank/v"), dataset("tank/s")],
+        name: "name".to_owned(),
+        leaf: leaf(),
+    };
+    let observed = cli.observe(&call(), &Request::of([look])).await.unwrap();
+    let found: Vec<_> = observed
+        .pool
+        .named()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(found, ["tank/v/b@name", "tank/s/c/name"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_of_one_request_are_one_call_of_zfs() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = r#"
+echo "$*" >>"${0%/*}/calls"
+shift 5
+for n; do printf '%s\ttype\tfilesystem\t-\n%s\tguid\t7\t-\n' "$n" "$n"; done"#;
+    let cli = host(folder.path(), script);
+    let request = Request::of([
+        Query::Dataset(dataset("tank/v/a")),
+        Query::Snapshot(SnapshotRef::parse("tank/v/a@s").unwrap()),
+        Query::Nearest(dataset("tank/v")),
+    ]);
+    let observed = cli.observe(&call(), &request).await.unwrap();
+    assert!(observed.pool.dataset(&dataset("tank/v/a")).is_some());
+    assert!(observed.pool.nearest(&dataset("tank/v")).is_some());
+    let calls = std::fs::read_to_string(folder.path().join("calls")).unwrap();
+    assert_eq!(calls.lines().count(), 1, "{calls}");
+}
+
+/// Counts the processes of a plan that destroys three snapshots of a dataset and the dataset.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_asks_for_all_identities_and_destroys_all_snapshots_by_one_call_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = r#"
+echo "$*" >>"${0%/*}/calls"
+case "$*" in
+"get -Hp -o name,value guid "*) shift 5; for n; do printf '%s\t7\n' "$n"; done | sort -r ;;
+esac"#;
+    let cli = host(folder.path(), script);
+    let volume = dataset("tank/v/a");
+    let mut plan = Plan::about(volume.clone());
+    plan.guard(volume.clone(), Guid(7));
+    for leaf in ["one", "two", "three"] {
+        let snapshot = SnapshotRef::parse(&format!("tank/v/a@{leaf}")).unwrap();
+        plan.guard(snapshot.clone(), Guid(7));
+        plan.step(Step::DestroySnapshot(snapshot));
+    }
+    plan.step(Step::DestroyDataset(volume));
+    cli.apply(&call(), &plan, &Request::of([])).await.unwrap();
+    let calls = std::fs::read_to_string(folder.path().join("calls")).unwrap();
+    let calls: Vec<&str> = calls.lines().collect();
+    assert_eq!(
+        calls,
+        [
+            "get -Hp -o name,value guid tank/v/a tank/v/a@one tank/v/a@two tank/v/a@three",
+            "destroy -d tank/v/a@one,two,three",
+            "destroy -f tank/v/a",
+        ]
+    );
+}

@@ -1,0 +1,23 @@
+//! Everything that needs no lab, as one program.
+#![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
+
+#[path = "../../../zfs/tests/common/beside.rs"]
+mod beside;
+#[path = "../common/mod.rs"]
+mod common;
+mod config;
+mod contexts;
+mod hostile;
+mod lost;
+mod nodes;
+mod portal_groups;
+mod ports;
+#[path = "../../../zfs/tests/common/replay.rs"]
+mod replay;
+mod saving;
+mod scripts;
+mod sessions;
+mod share_lists;
+mod shares;
+mod taken_over;
+mod tools;

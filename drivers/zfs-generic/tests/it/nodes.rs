@@ -1,0 +1,361 @@
+//! Targets that let in only the nodes that a volume was published to, on a configfs that pretends.
+
+use crate::common::{Ask, Host, NVMET, Volume, pair};
+use driver_core::NodeId;
+use driver_core::config::{Document, NoEnvironment};
+use driver_zfs::export::Act;
+use driver_zfs::property::PropertyName;
+use driver_zfs::{Export, ZfsConfig};
+use driver_zfs_cli::ZfsTools;
+use driver_zfs_generic::{DiskExport, Facts, Protocol, ShareExport};
+use serde_json::{Value, json};
+
+const LIO: &str = "driver: zfs-generic-iscsi
+iscsi:
+  targetPortal: 192.0.2.1
+  shareStrategy: lio
+  shareStrategyLio:
+    basename: iqn.2003-01.org.example
+    configPath: '{etc}/saved.json'
+    tpg: {auth: {userid: me, password: 'a\"b\\c $(x) `y`'}}
+    nodes: {nameTemplate: 'iqn.2004-10.org.example:{{node}}'}
+";
+
+const GROUP: &str = "cfg/target/iscsi/iqn.2003-01.org.example:pvc-1/tpgt_1";
+const SUBSYSTEM: &str = "cfg/nvmet/subsystems/nqn.2003-01.org.example:pvc-1";
+
+fn node(name: &str) -> NodeId {
+    NodeId::parse(name).unwrap()
+}
+
+fn called(text: &str, name: &str) -> String {
+    let form = if text == LIO {
+        "iqn.2004-10"
+    } else {
+        "nqn.2014-08"
+    };
+    format!("{form}.org.example:{name}")
+}
+
+fn saved(host: &Host) -> Value {
+    serde_json::from_str(&host.text("etc/saved.json")).unwrap()
+}
+
+fn remembered(volume: &Volume) -> String {
+    let name = PropertyName::parse("omnibus-csi:nodes").unwrap();
+    volume
+        .subject()
+        .remembered(&name)
+        .unwrap_or_default()
+        .to_owned()
+}
+
+async fn present(host: &Host, export: &DiskExport, volume: &mut Volume) {
+    host.settle(export, volume, &Ask::Establish).await.unwrap();
+}
+
+async fn allow(host: &Host, export: &DiskExport, volume: &mut Volume, name: &str) {
+    let allow = Ask::Allow(node(name));
+    host.settle(export, volume, &allow).await.unwrap();
+}
+
+async fn revoke(host: &Host, export: &DiskExport, volume: &mut Volume, name: Option<&str>) -> bool {
+    let revoke = Ask::Revoke(name.map(node));
+    host.settle(export, volume, &revoke).await.is_ok()
+}
+
+#[tokio::test]
+async fn only_the_nodes_that_were_let_in_get_in_and_that_is_saved() {
+    for text in [LIO, NVMET] {
+        let host = Host::new();
+        let export = host.export(text);
+        assert!(export.is_per_node());
+        let mut volume = Volume::new("tank/v", "pvc-1", 7);
+        present(&host, &export, &mut volume).await;
+        assert_eq!(host.facts(&export, &volume).await.allowed, [""; 0]);
+        allow(&host, &export, &mut volume, "a").await;
+        allow(&host, &export, &mut volume, "b").await;
+        let (a, b) = (called(text, "a"), called(text, "b"));
+        let facts = host.facts(&export, &volume).await;
+        assert_eq!(facts.allowed, [&a, &b].map(String::as_str));
+        assert_eq!((facts.missing, facts.partial), (vec![], vec![]));
+        let both = [pair(&a, "a"), pair(&b, "b")].join(",");
+        assert_eq!(remembered(&volume), both);
+
+        assert!(revoke(&host, &export, &mut volume, Some("a")).await);
+        assert_eq!(host.facts(&export, &volume).await.allowed, [b.as_str()]);
+        assert_eq!(remembered(&volume), pair(&b, "b"));
+        let config = saved(&host);
+        if text == LIO {
+            let file = |name: &str| host.text(&format!("{GROUP}/{name}")).trim().to_owned();
+            assert_eq!(file("attrib/generate_node_acls"), "0");
+            assert_eq!(file("attrib/cache_dynamic_acls"), "0");
+            assert_eq!(
+                file(&format!("acls/{b}/auth/password")),
+                r#"a"b\c $(x) `y`"#
+            );
+            let acl = &config["targets"][0]["tpgs"][0]["node_acls"];
+            assert_eq!(acl.as_array().unwrap().len(), 1);
+            assert_eq!(acl[0]["node_wwn"], b);
+            assert_eq!(acl[0]["chap_password"], r#"a"b\c $(x) `y`"#);
+            assert_eq!(acl[0]["mapped_luns"][0]["tpg_lun"], 0);
+        } else {
+            let any = host.text(&format!("{SUBSYSTEM}/attr_allow_any_host"));
+            assert_eq!(any.trim(), "0");
+            assert_eq!(config["subsystems"][0]["allowed_hosts"], json!([b]));
+            let hosts = config["hosts"].as_array().unwrap();
+            assert!(hosts.contains(&json!({"nqn": b})), "{hosts:?}");
+        }
+        assert!(revoke(&host, &export, &mut volume, None).await);
+        assert_eq!(host.facts(&export, &volume).await.allowed, [""; 0]);
+        assert_eq!(remembered(&volume), "");
+        host.remove(&export, &volume).await.unwrap();
+        assert_eq!(host.facts(&export, &volume).await.present, [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_lost_all_lets_in_again_who_was_in_and_nobody_who_was_put_out() {
+    for text in [LIO, NVMET] {
+        let host = Host::new();
+        let export = host.export(text);
+        let mut volume = Volume::new("tank/v", "pvc-1", 7);
+        present(&host, &export, &mut volume).await;
+        allow(&host, &export, &mut volume, "a").await;
+        allow(&host, &export, &mut volume, "b").await;
+        host.starts_again();
+        present(&host, &export, &mut volume).await;
+        let both = [called(text, "a"), called(text, "b")];
+        assert_eq!(host.facts(&export, &volume).await.allowed, both);
+
+        // What was saved would let it in again when the tool restores it.
+        host.starts_again();
+        assert!(revoke(&host, &export, &mut volume, Some("a")).await);
+        let config = saved(&host);
+        let left = if text == LIO {
+            assert!(!host.text("etc/saved.json").contains(&both[0]));
+            config["targets"][0]["tpgs"][0]["node_acls"][0]["node_wwn"].clone()
+        } else {
+            config["subsystems"][0]["allowed_hosts"][0].clone()
+        };
+        assert_eq!(left, Value::from(both[1].as_str()));
+        present(&host, &export, &mut volume).await;
+        assert_eq!(
+            host.facts(&export, &volume).await.allowed,
+            [both[1].as_str()]
+        );
+    }
+}
+
+#[tokio::test]
+async fn whoever_is_cut_while_a_node_is_let_in_the_retry_lets_it_in() {
+    for text in [LIO, NVMET] {
+        let (mut steps, mut cut) = (0, 0);
+        while cut <= steps {
+            let mut host = Host::new();
+            let export = host.export(text);
+            let mut volume = Volume::new("tank/v", "pvc-1", 7);
+            present(&host, &export, &mut volume).await;
+            host.counted();
+            host.cut = (cut > 0).then_some(cut);
+            let ask = Ask::Allow(node("a"));
+            let done = host.settle(&export, &mut volume, &ask).await.is_ok();
+            if cut == 0 {
+                steps = host.counted();
+            }
+            assert_eq!(done, cut == 0);
+            host.cut = None;
+            allow(&host, &export, &mut volume, "a").await;
+            present(&host, &export, &mut volume).await;
+            let facts = host.facts(&export, &volume).await;
+            assert_eq!(facts.allowed, [called(text, "a")], "cut {cut}");
+            assert_eq!(
+                (facts.missing, facts.partial),
+                (vec![], vec![]),
+                "cut {cut}"
+            );
+            cut += 1;
+        }
+        assert!(steps > 2, "{steps}");
+    }
+}
+
+/// What the host knows of nodes, apart from any subsystem.
+fn known(host: &Host) -> Vec<String> {
+    let all = std::fs::read_dir(host.path("cfg/nvmet/hosts")).unwrap();
+    let mut names: Vec<_> = all
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn who_is_put_out_of_the_last_subsystem_is_forgotten() {
+    let host = Host::new();
+    let export = host.export(NVMET);
+    let (a, b) = (called(NVMET, "a"), called(NVMET, "b"));
+    let mut volumes = [1, 2].map(|number| Volume::new("tank/v", &format!("pvc-{number}"), number));
+    for volume in &mut volumes {
+        present(&host, &export, volume).await;
+        allow(&host, &export, volume, "a").await;
+        allow(&host, &export, volume, "b").await;
+    }
+    assert!(revoke(&host, &export, &mut volumes[0], Some("a")).await);
+    assert_eq!(known(&host), [a.as_str(), &b]);
+    assert!(revoke(&host, &export, &mut volumes[1], Some("a")).await);
+    assert_eq!(known(&host), [b.as_str()]);
+    // Its keys are somebody's work.
+    let key = host.path(&format!("cfg/nvmet/hosts/{b}/dhchap_key"));
+    std::fs::write(&key, "DHHC-1:00:key:\n").unwrap();
+    assert!(revoke(&host, &export, &mut volumes[0], Some("b")).await);
+    assert!(revoke(&host, &export, &mut volumes[1], Some("b")).await);
+    assert_eq!(known(&host), [b.as_str()]);
+    std::fs::write(&key, "\n").unwrap();
+    allow(&host, &export, &mut volumes[0], "b").await;
+    host.remove(&export, &volumes[0]).await.unwrap();
+    assert_eq!(known(&host), [""; 0]);
+}
+
+#[tokio::test]
+async fn whoever_is_cut_while_nodes_are_put_out_the_retry_leaves_nobody_known() {
+    for removed in [false, true] {
+        let (mut steps, mut cut) = (0, 0);
+        while cut <= steps {
+            let mut host = Host::new();
+            let export = host.export(NVMET);
+            let mut volume = Volume::new("tank/v", "pvc-1", 7);
+            present(&host, &export, &mut volume).await;
+            allow(&host, &export, &mut volume, "a").await;
+            allow(&host, &export, &mut volume, "b").await;
+            host.counted();
+            host.cut = (cut > 0).then_some(cut);
+            let done = if removed {
+                host.remove(&export, &volume).await.is_ok()
+            } else {
+                let ask = Ask::Revoke(None);
+                host.settle(&export, &mut volume, &ask).await.is_ok()
+            };
+            if cut == 0 {
+                steps = host.counted();
+            }
+            assert_eq!(done, cut == 0);
+            host.cut = None;
+            if !removed {
+                revoke(&host, &export, &mut volume, None).await;
+                assert_eq!(known(&host), [""; 0], "cut {cut}");
+            }
+            host.remove(&export, &volume).await.unwrap();
+            assert_eq!(known(&host), [""; 0], "cut {cut}");
+            cut += 1;
+        }
+        assert!(steps > 4, "{steps}");
+    }
+}
+
+#[tokio::test]
+async fn where_nodes_have_no_names_those_that_others_let_in_stay_and_are_saved() {
+    let open = LIO.replace(
+        "    nodes: {nameTemplate: 'iqn.2004-10.org.example:{{node}}'}\n",
+        "",
+    );
+    let host = Host::new();
+    let export = host.export(&open);
+    assert!(!export.is_per_node());
+    let mut volume = Volume::new("tank/v", "pvc-1", 7);
+    present(&host, &export, &mut volume).await;
+    let acl = host.path(&format!("{GROUP}/acls/iqn.of-somebody"));
+    std::fs::create_dir_all(acl.join("lun_0")).unwrap();
+    present(&host, &export, &mut volume).await;
+    assert!(acl.exists());
+    let node_acls = &saved(&host)["targets"][0]["tpgs"][0]["node_acls"];
+    assert_eq!(node_acls[0]["node_wwn"], "iqn.of-somebody");
+    assert!(revoke(&host, &export, &mut volume, None).await);
+    assert!(acl.exists());
+}
+
+#[test]
+fn a_share_is_for_the_nodes_that_it_names() {
+    let text = "nfs:
+  shareHost: 192.0.2.1
+  shareStrategy: setDatasetProperties
+  shareStrategySetDatasetProperties:
+    properties: {sharenfs: 'rw,no_root_squash'}
+    nodes: {nameTemplate: '{{node}}.lan', names: {six: '[2001:db8::6]'}}
+zfs: {datasetParentName: tank/v, detachedSnapshotsDatasetParentName: tank/s}
+";
+    let document = Document::parse(text, &NoEnvironment).unwrap();
+    let tools = ZfsTools::from_config(&ZfsConfig::read(&document).unwrap()).unwrap();
+    let export = ShareExport::from_document(&document, Protocol::Nfs, tools).unwrap();
+    assert!(export.is_per_node());
+    let shared =
+        |text: &str| Volume::new("tank/v", "pvc-1", 7).remembering(PropertyName::SHARENFS, text);
+    let said = |acts: Vec<Act<_>>| -> Vec<String> {
+        let said = acts.into_iter().map(|act| match act {
+            Act::Remember(property) => property.value.to_string(),
+            Act::Forget(name) => format!("no {name}"),
+            Act::Do(command) => panic!("{command:?}"),
+        });
+        said.collect()
+    };
+    let facts = Facts::default();
+    let established = |text: &str| {
+        let volume = shared(text);
+        said(export.ensure(&volume.subject(), &(), &facts).unwrap())
+    };
+    let allowed = |text: &str, name: &str| {
+        let volume = shared(text);
+        said(
+            export
+                .allow(&volume.subject(), &(), &facts, &node(name))
+                .unwrap(),
+        )
+    };
+    let revoked = |text: &str, name: Option<&str>| {
+        let (volume, node) = (shared(text), name.map(node));
+        said(
+            export
+                .revoke(&volume.subject(), &(), &facts, node.as_ref())
+                .unwrap(),
+        )
+    };
+    let none: [&str; 0] = [];
+    let made = export.properties(&shared("off").subject(), &());
+    assert_eq!(made[0].value.as_str(), "off");
+    assert_eq!(established("off"), none);
+    // Whoever was let in by other options stays in; what lets in everybody does so no more.
+    assert_eq!(established("rw=a.lan,ro_x"), ["rw=a.lan,no_root_squash"]);
+    assert_eq!(established("rw,no_root_squash"), ["off"]);
+    let a = pair("a.lan", "a");
+    assert_eq!(allowed("off", "a"), [a.as_str(), "rw=a.lan,no_root_squash"]);
+    let both = "rw=a.lan:[2001:db8::6],no_root_squash";
+    let six = pair("[2001:db8::6]", "six");
+    assert_eq!(
+        allowed("rw=a.lan,no_root_squash", "six"),
+        [six.as_str(), both]
+    );
+    assert_eq!(established(both), none);
+    assert_eq!(allowed(both, "six"), [six]);
+    assert_eq!(
+        revoked(both, Some("a")),
+        ["rw=[2001:db8::6],no_root_squash"]
+    );
+    assert_eq!(revoked(both, Some("b")), none);
+    assert_eq!(revoked(both, None), ["off"]);
+    assert_eq!(revoked("off", Some("a")), none);
+    // What it was called when it was let in counts.
+    let nodes = || PropertyName::parse("omnibus-csi:nodes").unwrap();
+    let text = [pair("old.lan", "a"), pair("a.lan", "b")].join(",");
+    let volume = shared("rw=old.lan:a.lan,no_root_squash");
+    let volume = volume.remembering(nodes(), &text);
+    let left = export.revoke(&volume.subject(), &(), &facts, Some(&node("a")));
+    assert_eq!(said(left.unwrap()), ["off", "no omnibus-csi:nodes"]);
+    let left = export.revoke(&volume.subject(), &(), &facts, None);
+    assert_eq!(said(left.unwrap()), ["off", "no omnibus-csi:nodes"]);
+    let hostile = node("a,rw=*");
+    assert!(
+        export
+            .allow(&shared("off").subject(), &(), &facts, &hostile)
+            .is_err()
+    );
+}

@@ -1,0 +1,102 @@
+//! Portal groups of LIO that are there already: what is changed in them, and what is made anew, on a
+//! configfs that pretends.
+
+use crate::common::{Ask, Host, LIO, Volume};
+use driver_zfs_generic::DiskExport;
+
+const GROUP: &str = "cfg/target/iscsi/iqn.2003-01.org.example:pvc-1/tpgt_1";
+
+/// The same without the line that says what nodes are called.
+fn open(text: &str) -> String {
+    let (start, _) = text.split_once("    nodes:").unwrap();
+    start.to_owned()
+}
+
+async fn present(host: &Host, export: &DiskExport, volume: &mut Volume) {
+    host.settle(export, volume, &Ask::Establish).await.unwrap();
+}
+
+#[tokio::test]
+async fn initiators_that_the_kernel_remembers_go_with_their_group_unless_it_may_be_in_use() {
+    // Whether the kernel says who is logged in, and whom it names.
+    for sessions in [Some(""), Some("iqn.of-somebody\n"), None] {
+        let host = Host::new();
+        let mut volume = Volume::new("tank/v", "pvc-1", 7);
+        present(&host, &host.export(&open(LIO)), &mut volume).await;
+        let memory = host.path(&format!("{GROUP}/memory"));
+        std::fs::write(&memory, "iqn.of-somebody").unwrap();
+        let file = host.path(&format!("{GROUP}/dynamic_sessions"));
+        match sessions {
+            Some(text) => std::fs::write(file, text).unwrap(),
+            None => std::fs::remove_file(file).unwrap(),
+        }
+        let named = host.export(LIO);
+        present(&host, &named, &mut volume).await;
+        assert_eq!(memory.exists(), sessions != Some(""), "{sessions:?}");
+        let facts = host.facts(&named, &volume).await;
+        assert_eq!(facts.missing, [""; 0]);
+        let any = host.text(&format!("{GROUP}/attrib/generate_node_acls"));
+        assert_eq!(any.trim(), "0");
+    }
+}
+
+#[tokio::test]
+async fn a_group_that_is_made_anew_keeps_the_portals_that_others_gave_it_wherever_it_is_cut() {
+    let (mut steps, mut cut) = (0, 0);
+    while cut <= steps {
+        let mut host = Host::new();
+        let mut volume = Volume::new("tank/v", "pvc-1", 7);
+        let everybody = host.export(&open(LIO));
+        present(&host, &everybody, &mut volume).await;
+        let portals = ["192.0.2.7:3260", "[2001:db8::7]:3261"].map(|portal| {
+            let portal = host.path(&format!("{GROUP}/np/{portal}"));
+            std::fs::create_dir(&portal).unwrap();
+            portal
+        });
+        // What somebody made with a tool is saved by it.
+        std::fs::remove_file(host.path("etc/saved.json")).unwrap();
+        present(&host, &everybody, &mut volume).await;
+        let named = host.export(LIO);
+        host.counted();
+        host.cut = (cut > 0).then_some(cut);
+        let ask = Ask::Establish;
+        let done = host.settle(&named, &mut volume, &ask).await.is_ok();
+        if cut == 0 {
+            steps = host.counted();
+        }
+        assert_eq!(done, cut == 0, "cut {cut} of {steps}");
+        host.cut = None;
+        present(&host, &named, &mut volume).await;
+        for portal in portals {
+            assert!(portal.is_dir(), "cut {cut}: {}", portal.display());
+        }
+        let saved = host.text("etc/saved.json");
+        assert!(saved.contains("192.0.2.7") && saved.contains("[2001:db8::7]"));
+        assert!(host.facts(&named, &volume).await.missing.is_empty());
+        cut += 1;
+    }
+    assert!(steps > 5, "{steps}");
+}
+
+#[tokio::test]
+async fn an_attribute_that_the_kernel_does_not_change_is_named_with_advice() {
+    let host = Host::new();
+    let mut volume = Volume::new("tank/v", "pvc-1", 7);
+    let text = open(LIO);
+    let export = host.export(&text);
+    host.settle(&export, &mut volume, &Ask::Establish)
+        .await
+        .unwrap();
+    let attribute = host.path("cfg/target/core/iblock_0/pvc-1/attrib/emulate_tpu");
+    std::fs::remove_file(&attribute).unwrap();
+    std::os::unix::fs::symlink("/dev/null", &attribute).unwrap();
+    let export = host.export(&format!(
+        "{text}    block: {{attributes: {{emulate_tpu: 1}}}}\n"
+    ));
+    let error = host
+        .settle(&export, &mut volume, &Ask::Establish)
+        .await
+        .unwrap_err();
+    assert!(error.stderr().contains("emulate_tpu"), "{error}");
+    assert!(error.stderr().contains("see block.attributes"), "{error}");
+}

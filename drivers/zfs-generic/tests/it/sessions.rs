@@ -1,0 +1,349 @@
+//! What becomes of those that are connected when who gets in changes, on a configfs that pretends: a
+//! session goes when the kernel would end it, and not when its name goes.
+
+use crate::common::{Ask, Host, LIO, NVMET, Volume, pair};
+use driver_core::NodeId;
+use driver_zfs::property::PropertyName;
+use driver_zfs_generic::DiskExport;
+use serde_json::{Value, json};
+
+const NQN: &str = "nqn.2003-01.org.example:pvc-1";
+const SECOND: &str = "nqn.2003-01.org.example:pvc-2";
+const SUBSYSTEM: &str = "cfg/nvmet/subsystems/nqn.2003-01.org.example:pvc-1";
+
+fn called(text: &str, name: &str) -> String {
+    let form = if text.contains("iscsi:") {
+        "iqn.2004-10"
+    } else {
+        "nqn.2014-08"
+    };
+    format!("{form}.org.example:{name}")
+}
+
+/// The same without the line that says what nodes are called.
+fn open(text: &str) -> String {
+    let (start, _) = text.split_once("    nodes:").unwrap();
+    start.to_owned()
+}
+
+/// A volume that is made on a host, and the nodes that are let in and connected.
+struct Stage {
+    host: Host,
+    export: DiskExport,
+    volume: Volume,
+    target: &'static str,
+    text: &'static str,
+}
+
+impl Stage {
+    async fn new(host: Host, text: &'static str, names: &[&str]) -> Self {
+        let target = match text {
+            LIO => "iqn.2003-01.org.example:pvc-1",
+            _ => NQN,
+        };
+        let (export, volume) = (host.export(text), Volume::new("tank/v", "pvc-1", 7));
+        let mut stage = Self {
+            host,
+            export,
+            volume,
+            target,
+            text,
+        };
+        assert!(stage.ask(&Ask::Establish).await);
+        for name in names {
+            assert!(stage.ask(&Ask::Allow(NodeId::parse(name).unwrap())).await);
+            stage.host.connect(target, &called(text, name), 1);
+        }
+        stage
+    }
+
+    async fn ask(&mut self, ask: &Ask) -> bool {
+        let done = self.host.settle(&self.export, &mut self.volume, ask);
+        done.await.is_ok()
+    }
+
+    async fn revoke(&mut self, name: &str) -> bool {
+        let node = NodeId::parse(name).unwrap();
+        self.ask(&Ask::Revoke(Some(node))).await
+    }
+
+    fn is_connected(&self, name: &str) -> bool {
+        let name = called(self.text, name);
+        self.host.is_connected(self.target, &name)
+    }
+
+    fn remembered(&self) -> String {
+        let name = PropertyName::parse("omnibus-csi:nodes").unwrap();
+        let subject = self.volume.subject();
+        subject.remembered(&name).unwrap_or_default().to_owned()
+    }
+
+    async fn allowed(&self) -> Vec<String> {
+        let facts = self.host.facts(&self.export, &self.volume).await;
+        assert_eq!((facts.missing, facts.partial), (vec![], vec![]));
+        facts.allowed
+    }
+
+    /// Linked to a port that no configuration knows.
+    fn linked_by_hand(&self, nqn: &str) {
+        let port = self.host.path("cfg/nvmet/ports/9");
+        std::fs::create_dir_all(port.join("subsystems")).unwrap();
+        let link = port.join("subsystems").join(nqn);
+        let subsystem = self.host.path("cfg/nvmet/subsystems").join(nqn);
+        std::os::unix::fs::symlink(subsystem, link).unwrap();
+    }
+
+    /// The kernel lets nobody write to the state of the controllers that it shows.
+    fn is_locked_down(&self) {
+        for entry in std::fs::read_dir(self.host.path("controllers").join(NQN)).unwrap() {
+            let state = entry.unwrap().path().join("state");
+            std::fs::remove_file(&state).unwrap();
+            std::fs::create_dir(state).unwrap();
+        }
+    }
+
+    fn saved(&self) -> Value {
+        serde_json::from_str(&self.host.text("etc/saved.json")).unwrap()
+    }
+}
+
+async fn present(host: &Host, export: &DiskExport, volume: &mut Volume) {
+    host.settle(export, volume, &Ask::Establish).await.unwrap();
+}
+
+fn newer() -> Host {
+    let host = Host::new();
+    host.shows_controllers();
+    host
+}
+
+#[tokio::test]
+async fn a_node_is_put_out_and_the_others_stay_connected_whenever_somebody_is_cut() {
+    for (text, shows) in [(LIO, false), (NVMET, true), (NVMET, false)] {
+        let (mut steps, mut cut) = (0, 0);
+        while cut <= steps {
+            let host = if shows { newer() } else { Host::new() };
+            let mut stage = Stage::new(host, text, &["a", "b", "c"]).await;
+            stage.host.counted();
+            stage.host.cut = (cut > 0).then_some(cut);
+            let done = stage.revoke("a").await;
+            if cut == 0 {
+                steps = stage.host.counted();
+                assert!(done && steps > 1, "{steps}");
+            }
+            assert_eq!(done, cut == 0, "cut {cut} of {steps}");
+            stage.host.cut = None;
+            assert!(stage.is_connected("b") && stage.is_connected("c"));
+            if !done {
+                // Whatever else is asked meanwhile lets nobody in who is being put out.
+                assert!(stage.ask(&Ask::Establish).await);
+                let allowed = stage.allowed().await;
+                assert!(!allowed.contains(&called(text, "a")), "cut {cut}");
+            }
+            assert!(stage.revoke("a").await);
+            // Where the kernel does not show who is connected nobody can be ended alone.
+            let stays = text == NVMET && !shows;
+            assert_eq!(stage.is_connected("a"), stays, "cut {cut}");
+            assert!(stage.is_connected("b") && stage.is_connected("c"));
+            let left = [called(text, "b"), called(text, "c")];
+            assert_eq!(stage.allowed().await, left, "cut {cut}");
+            cut += 1;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_last_node_is_put_out_by_every_kernel_and_ports_of_others_come_back() {
+    for (text, shows) in [(LIO, false), (NVMET, true), (NVMET, false)] {
+        let (mut steps, mut cut) = (0, 0);
+        while cut <= steps {
+            let host = if shows { newer() } else { Host::new() };
+            let mut stage = Stage::new(host, text, &["a"]).await;
+            let mut second = Volume::new("tank/v", "pvc-2", 8);
+            if text == NVMET {
+                present(&stage.host, &stage.export, &mut second).await;
+                stage.linked_by_hand(NQN);
+                stage.linked_by_hand(SECOND);
+                std::fs::remove_file(stage.host.path("etc/saved.json")).unwrap();
+                assert!(stage.ask(&Ask::Establish).await);
+                stage.host.connect(NQN, &called(text, "a"), 9);
+            }
+            stage.host.counted();
+            stage.host.cut = (cut > 0).then_some(cut);
+            let done = stage.revoke("a").await;
+            if cut == 0 {
+                steps = stage.host.counted();
+            }
+            assert_eq!(done, cut == 0, "cut {cut} of {steps}");
+            stage.host.cut = None;
+            if text == NVMET {
+                // Another volume of the same ports is saved before this one is put right.
+                let other = Ask::Allow(NodeId::parse("d").unwrap());
+                let settled = stage.host.settle(&stage.export, &mut second, &other);
+                settled.await.unwrap();
+            }
+            assert!(stage.revoke("a").await);
+            assert!(!stage.is_connected("a"), "cut {cut}");
+            assert_eq!(stage.allowed().await, [""; 0], "cut {cut}");
+            assert_eq!(stage.remembered(), "");
+            if text == NVMET {
+                let link = format!("cfg/nvmet/ports/9/subsystems/{NQN}");
+                assert!(stage.host.path(&link).is_symlink(), "cut {cut}");
+                let enabled = stage.host.text(&format!("{SUBSYSTEM}/namespaces/1/enable"));
+                assert_eq!(enabled.trim(), "1", "cut {cut}");
+            }
+            cut += 1;
+        }
+        assert!(steps > 1, "{steps}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_got_in_while_everybody_did_stays_when_another_one_leaves() {
+    let mut stage = Stage::new(newer(), NVMET, &["a"]).await;
+    stage.host.connect(NQN, &called(NVMET, "old"), 1);
+    assert!(stage.revoke("a").await);
+    assert!(!stage.is_connected("a") && stage.is_connected("old"));
+    // It is put out by its own name, though nobody remembers it.
+    assert!(stage.revoke("old").await);
+    assert!(!stage.is_connected("old"));
+}
+
+#[tokio::test]
+async fn a_connection_that_does_not_end_is_no_success() {
+    let mut stage = Stage::new(newer(), NVMET, &["a", "b"]).await;
+    stage.host.program("sleep", "#!/bin/sh\n");
+    assert!(!stage.revoke("a").await);
+    let a = pair(&called(NVMET, "a"), "a");
+    assert!(stage.remembered().starts_with(&format!("!{a}")));
+    std::fs::remove_file(stage.host.path("bin/sleep")).unwrap();
+    assert!(stage.revoke("a").await);
+    assert!(!stage.is_connected("a") && stage.is_connected("b"));
+    assert!(!stage.remembered().contains(&a));
+}
+
+#[tokio::test]
+async fn a_kernel_that_is_locked_down_keeps_nobody_waiting_and_counts_as_one_that_shows_nothing() {
+    let mut stage = Stage::new(newer(), NVMET, &["a", "b"]).await;
+    stage.is_locked_down();
+    stage.host.program("sleep", "#!/bin/sh\nexit 1\n");
+    assert!(stage.revoke("a").await);
+    assert!(stage.is_connected("a") && stage.is_connected("b"));
+    assert_eq!(stage.allowed().await, [called(NVMET, "b")]);
+    // The last one is put out by the ports, and whoever was left behind with it.
+    assert!(stage.revoke("b").await);
+    assert!(!stage.is_connected("a") && !stage.is_connected("b"));
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_slowly_keeps_no_other_volume_waiting() {
+    let mut stage = Stage::new(newer(), NVMET, &["a", "b"]).await;
+    // Whoever waits asks for the lock of the stack meanwhile.
+    let locks = stage.host.path("locks");
+    let free = format!(
+        "#!/bin/sh\nfor lock in '{}'/*nvmet*; do\n    flock -n \"$lock\" true || {{ touch '{}'; exit 1; }}\n\
+         done\ntouch '{}'\nexec \"{}/tests/fake/sleep\" \"$@\"\n",
+        locks.display(),
+        stage.host.path("held").display(),
+        stage.host.path("asked").display(),
+        env!("CARGO_MANIFEST_DIR"),
+    );
+    stage.host.program("sleep", &free);
+    assert!(stage.revoke("a").await);
+    assert!(!stage.is_connected("a") && stage.is_connected("b"));
+    assert!(stage.host.path("asked").exists() && !stage.host.path("held").exists());
+}
+
+#[tokio::test]
+async fn a_host_that_calls_itself_what_is_no_name_goes_with_everybody() {
+    let mut stage = Stage::new(newer(), NVMET, &["a"]).await;
+    std::fs::create_dir_all(stage.host.path("controllers").join(NQN)).unwrap();
+    for odd in ["plain", "nqn"] {
+        stage.host.connect(NQN, odd, 1);
+    }
+    assert!(stage.ask(&Ask::Revoke(None)).await);
+    assert!(!stage.host.is_connected(NQN, "plain") && !stage.is_connected("a"));
+}
+
+#[tokio::test]
+async fn a_node_that_is_called_otherwise_now_is_put_out_by_its_old_name() {
+    for text in [LIO, NVMET] {
+        let mut stage = Stage::new(newer(), text, &["a", "b"]).await;
+        let renamed = text.replace("{{node}}'", "new-{{node}}'");
+        stage.export = stage.host.export(&renamed);
+        assert!(stage.revoke("a").await);
+        assert!(!stage.is_connected("a") && stage.is_connected("b"));
+        assert_eq!(stage.allowed().await, [called(text, "b")]);
+        // Published again by its new name, it keeps what it has connected by the old one.
+        assert!(stage.ask(&Ask::Allow(NodeId::parse("b").unwrap())).await);
+        assert!(stage.is_connected("b"));
+        assert_eq!(stage.allowed().await.len(), 2);
+
+        // One that has no name at all any more.
+        let (start, _) = text.split_once("{nameTemplate").unwrap();
+        let other = called(text, "c");
+        stage.export = stage
+            .host
+            .export(&format!("{start}{{names: {{c: '{other}'}}}}\n"));
+        assert!(stage.revoke("nobody").await);
+        assert!(stage.is_connected("b"));
+        assert!(stage.revoke("b").await);
+        assert!(!stage.is_connected("b"));
+        assert_eq!(stage.allowed().await, [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_node_whose_id_has_changed_is_put_out_by_its_name() {
+    for text in [LIO, NVMET] {
+        for again in [false, true] {
+            let mut stage = Stage::new(newer(), text, &["a", "b"]).await;
+            let (start, _) = text.split_once("{nameTemplate").unwrap();
+            let (a, b) = (called(text, "a"), called(text, "b"));
+            let renamed = format!("{start}{{names: {{n=a: '{a}', n=b: '{b}'}}}}\n");
+            stage.export = stage.host.export(&renamed);
+            if again {
+                let node = NodeId::parse("n=a").unwrap();
+                assert!(stage.ask(&Ask::Allow(node)).await);
+            }
+            assert!(stage.revoke("n=a").await);
+            assert!(!stage.is_connected("a") && stage.is_connected("b"));
+            assert_eq!(stage.allowed().await, [b.as_str()]);
+            assert_eq!(stage.remembered(), pair(&b, "b"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_names_for_nodes_everybody_gets_in_again_and_nobody_is_cut() {
+    let mut stage = Stage::new(newer(), NVMET, &["a", "b"]).await;
+    stage.export = stage.host.export(&open(NVMET));
+    assert!(stage.ask(&Ask::Establish).await);
+    assert_eq!(stage.allowed().await, [""; 0]);
+    let any = stage.host.text(&format!("{SUBSYSTEM}/attr_allow_any_host"));
+    assert_eq!(any.trim(), "1");
+    assert_eq!(stage.saved()["subsystems"][0]["allowed_hosts"], json!([]));
+    assert!(stage.is_connected("a") && stage.is_connected("b"));
+    stage.export = stage.host.export(NVMET);
+    assert!(stage.ask(&Ask::Establish).await);
+    let both = [called(NVMET, "a"), called(NVMET, "b")];
+    assert_eq!(stage.allowed().await, both);
+    assert!(stage.is_connected("a") && stage.is_connected("b"));
+}
+
+#[tokio::test]
+async fn a_look_waits_for_nobody_who_is_being_linked_to_the_same_port() {
+    let stage = Stage::new(Host::new(), NVMET, &[]).await;
+    // Another volume is there already, and not saved yet.
+    let other = stage.host.path("cfg/nvmet/subsystems/nqn.other");
+    std::fs::create_dir(&other).unwrap();
+    let link = stage.host.path("cfg/nvmet/ports/1/subsystems/nqn.other");
+    std::os::unix::fs::symlink(&other, link).unwrap();
+    assert_eq!(stage.allowed().await, [""; 0]);
+    // A port that does not list this one would not have it after a start of the host.
+    let mut saved = stage.saved();
+    saved["ports"][0]["subsystems"] = json!(["nqn.other"]);
+    std::fs::write(stage.host.path("etc/saved.json"), saved.to_string()).unwrap();
+    let facts = stage.host.facts(&stage.export, &stage.volume).await;
+    assert_eq!(facts.missing, ["saved"]);
+}

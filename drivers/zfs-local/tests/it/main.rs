@@ -1,0 +1,11 @@
+//! Everything that needs no lab, as one program.
+#![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
+
+#[path = "../../../zfs/tests/common/beside.rs"]
+mod beside;
+mod contract;
+mod nodes;
+#[path = "../../../zfs/tests/common/replay.rs"]
+mod replay;
+mod taken_over;
+mod verdicts;

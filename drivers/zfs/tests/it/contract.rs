@@ -1,0 +1,50 @@
+//! The driver on a pool in memory keeps the contract of drivers, in every way in which it can be
+//! configured.
+
+use std::sync::Arc;
+
+use driver_core::contract::{Fresh, keep_contract};
+use driver_zfs::ZfsDriver;
+use driver_zfs::observed::VolumeKind;
+use driver_zfs::testing::{MemoryExport, MemoryHost, settings};
+
+async fn keep(kind: VolumeKind, zfs: &'static str, coy: bool) {
+    keep_contract(|| async {
+        let mut export = MemoryExport::new(kind);
+        export.coy = coy;
+        let driver = ZfsDriver::new(settings(kind, zfs).unwrap(), MemoryHost::new(), export);
+        let driver = Arc::new(driver);
+        let host = driver.clone();
+        Fresh::new(driver, ()).cutting(move |parts| {
+            let mut state = host.backend().state();
+            state.cut_after = parts.map(|parts| state.steps + parts);
+        })
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn filesystems_with_quotas_keep_the_contract() {
+    keep(
+        VolumeKind::Filesystem,
+        "  datasetEnableQuotas: true\n",
+        false,
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn filesystems_without_quotas_keep_the_contract() {
+    let zfs = "  datasetPermissionsMode: '0777'\n";
+    keep(VolumeKind::Filesystem, zfs, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn zvols_keep_the_contract() {
+    keep(VolumeKind::Zvol, "", false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_export_that_is_known_only_when_it_is_there_keeps_the_contract() {
+    keep(VolumeKind::Zvol, "  zvolBlocksize: 64K\n", true).await;
+}

@@ -1,0 +1,10 @@
+//! The whole program, on its socket.
+#![forbid(unsafe_code)]
+
+mod authority;
+mod csi_sanity;
+mod go_clients;
+mod local_hostpath;
+mod node_manual;
+mod nothing_ignored;
+mod proxy;
