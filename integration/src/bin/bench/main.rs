@@ -12,7 +12,6 @@ mod calls;
 mod disk;
 mod empty;
 mod floor;
-mod instructions;
 mod lists;
 mod load;
 mod process;

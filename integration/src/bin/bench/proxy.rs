@@ -1,12 +1,11 @@
 //! The proxy: what it costs over a single driver, and what its connections cost each other.
 //!
 //! Everything is a ratio to the same calls without it, taken in turn in the same run, or a count that
-//! does not depend on the machine. Allocations are counted by a test, `proxy/tests/allocations.rs`.
+//! does not depend on the machine.
 
 mod change;
 mod cost;
 mod fleet;
-mod instructions;
 mod isolation;
 mod storm;
 

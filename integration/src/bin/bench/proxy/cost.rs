@@ -11,8 +11,8 @@ use integration::process::Process;
 use integration::server::Launch;
 use integration::volume;
 
+use super::change;
 use super::fleet::{self, Fleet};
-use super::{change, instructions};
 use crate::calls::Pairing;
 use crate::report::{Report, median, row, title};
 
@@ -100,7 +100,6 @@ pub(super) async fn measure(quick: bool, report: &mut Report) -> Result<()> {
         compared.show(report);
         memory(connections, side.process, report);
     }
-    instructions::measure(&single, &sides, quick, report).await?;
     let last = sides.iter().filter_map(|side| side.fleet).next_back();
     match last {
         Some(fleet) => change::measure(fleet, quick, report).await,
