@@ -16,7 +16,7 @@ use crate::Dialect;
 use crate::api::dataset::{
     CreateDataset, CreateKind, Dataset, DeleteDataset, PromoteDataset, UpdateDataset,
 };
-use crate::api::filesystem::{ListDirectory, SetPermissions};
+use crate::api::filesystem::{FindFilesystem, ListDirectory, SetPermissions};
 use crate::api::iscsi::DeleteTarget;
 use crate::api::replication::CopySnapshot;
 use crate::api::snapshot::{
@@ -556,21 +556,28 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Destroys a filesystem without files in it; leaves any other one.
+    /// Destroys a filesystem without files in it; leaves any other one, and one that nobody can look into:
+    /// an empty directory where it is not mounted says nothing of what it holds.
     async fn destroy_empty(&mut self, doing: &str, name: &DatasetName) -> Done {
+        let path = format!("/mnt/{name}");
         let list = ListDirectory {
-            path: format!("/mnt/{name}"),
+            path: path.clone(),
             limit: 1,
         };
-        match self.api.nas.read(self.call, &list).await {
-            Ok(files) if files.is_empty() => {}
+        let find = FindFilesystem { path };
+        let looked = tokio::try_join!(
+            self.api.nas.read(self.call, &list),
+            self.api.nas.read(self.call, &find),
+        );
+        match looked {
+            Ok((files, mounted)) if files.is_empty() && mounted.source == name.as_str() => {}
             Ok(_) => return Ok(()),
-            Err(error) if error.kind() == ApiKind::NotFound => {}
-            // Who may not look into it leaves it.
-            Err(error) if matches!(error.kind(), ApiKind::Unsupported | ApiKind::Denied) => {
-                return Ok(());
-            }
-            Err(error) => return Err(self.failed(doing, &error)),
+            Err(error) => match error.kind() {
+                ApiKind::NotFound | ApiKind::Unsupported | ApiKind::Denied | ApiKind::Locked => {
+                    return Ok(());
+                }
+                _ => return Err(self.failed(doing, &error)),
+            },
         }
         match self.destroy(name).await {
             Err(error) if error.kind() == ApiKind::Dependents => Ok(()),

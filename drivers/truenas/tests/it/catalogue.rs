@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use driver_truenas::api::dataset::{
     CreateDataset, CreateKind, DeleteDataset, PromoteDataset, QueryDatasets, UpdateDataset,
 };
-use driver_truenas::api::filesystem::{AclKind, SetAcl, SetOwner, SetPermissions, Stat};
+use driver_truenas::api::filesystem::{
+    AclKind, FindFilesystem, SetAcl, SetOwner, SetPermissions, Stat,
+};
 use driver_truenas::api::replication::CopySnapshot;
 use driver_truenas::api::resource::{DestroyResource, QueryResourceSnapshots, QueryResources};
 use driver_truenas::api::service::{ControlService, ControlServiceJob, QueryServices, Verb};
@@ -295,6 +297,7 @@ fn jobs(d: &Dialect) -> Vec<Encoded> {
     };
     vec![
         Stat { path: path() }.encode(d),
+        FindFilesystem { path: path() }.encode(d),
         SetPermissions {
             path: path(),
             mode: Some("0770".to_owned()),
