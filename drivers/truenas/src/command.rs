@@ -71,8 +71,8 @@ pub(crate) enum Change {
     EnsureIscsi(Box<IscsiWish>),
     /// Removes extents, and a target that no other extent is on.
     RemoveIscsi {
-        /// The number of the target, if it is there.
-        target: Option<i64>,
+        /// The number of the target, if it is there and may be ours.
+        target: Option<(i64, Proof)>,
         /// The numbers of the extents of the zvol.
         extents: Vec<i64>,
     },
@@ -82,6 +82,17 @@ pub(crate) enum Change {
     RemoveSubsystem(i64),
     /// Removes a namespace.
     RemoveNamespace(i64),
+}
+
+/// What proves that a target is of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// It says so itself, also when the volume is gone.
+    Mark,
+    /// The volume remembers its number.
+    Number,
+    /// Nothing, unless an extent of the volume is on it.
+    Extent,
 }
 
 /// A target with one extent as it should be, and what there is of it.

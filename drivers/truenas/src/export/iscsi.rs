@@ -8,15 +8,16 @@ use driver_zfs::export::{Act, Export, ExportName, ExportNaming, Subject};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
-use super::{comment, gone, problems, remember, rules_of_disks, unread};
+use super::{comment, gone, number, problems, remember, rules_of_disks, unread};
 use crate::api::Filter;
 use crate::api::iscsi::{
-    CreateExtent, CreateTarget, CreateTargetExtent, DeleteExtent, Extent, GetGlobal, QueryExtents,
-    QueryTargetExtents, QueryTargets, Target, TargetExtent, TargetGroup, UpdateTarget,
+    CreateExtent, CreateTarget, CreateTargetExtent, DeleteExtent, DeleteTarget, Extent, GetGlobal,
+    QueryExtents, QueryTargetExtents, QueryTargets, Target, TargetExtent, TargetGroup,
+    UpdateTarget,
 };
 use crate::backend::Nas;
 use crate::check::Needs;
-use crate::command::{Answer, Change, Command, IscsiState, IscsiWish, Look};
+use crate::command::{Answer, Change, Command, IscsiState, IscsiWish, Look, Proof};
 use crate::error::Error as ApiError;
 
 /// Exports zvols by iSCSI.
@@ -99,6 +100,7 @@ impl IscsiExport {
             zvol: subject.dataset.to_string(),
             target: CreateTarget {
                 name: name.to_string(),
+                alias: Some(subject.dataset.to_string()),
                 groups: self.groups.clone(),
                 queued_commands: None,
             },
@@ -249,8 +251,8 @@ impl Export for IscsiExport {
         Ok(acts)
     }
 
-    /// An extent is ours by its zvol. A target is by its name, unless another extent is on it: that is seen
-    /// when it is removed.
+    /// An extent is ours by its zvol. A target of our name may be that of another: what proves that it is not
+    /// is its alias, its number, or the extent that is on it.
     fn remove(
         &self,
         subject: &Subject<'_>,
@@ -261,10 +263,28 @@ impl Export for IscsiExport {
         let ours = facts.extents.iter();
         let ours = ours.filter(|extent| extent.disk.as_deref() == Some(disk.as_str()));
         let extents: Vec<i64> = ours.map(|extent| extent.id).collect();
-        let target = facts.target(name.as_str()).map(|target| target.id);
-        if target.is_none() && extents.is_empty() {
+        let target = facts.target(name.as_str()).map(|target| {
+            let known = number(subject, &PropertyName::FREENAS_ISCSI_TARGET);
+            let proof = if target.alias.as_deref() == Some(subject.dataset.as_str()) {
+                Proof::Mark
+            } else if known == Some(target.id) {
+                Proof::Number
+            } else {
+                Proof::Extent
+            };
+            (target.id, proof)
+        });
+        let proved = target.filter(|(_, proof)| *proof != Proof::Extent || !extents.is_empty());
+        if target.is_some() && proved.is_none() {
+            tracing::warn!(
+                object = name.as_str(),
+                "nothing proves that the iSCSI target of this name is of the volume: it stays"
+            );
+        }
+        if proved.is_none() && extents.is_empty() {
             return Ok(Vec::new());
         }
+        let target = proved;
         let change = Change::RemoveIscsi { target, extents };
         Ok(vec![Act::Do(Command::Change(change))])
     }
@@ -414,22 +434,44 @@ impl Nas {
         Ok((look, Answer::Iscsi(state)))
     }
 
-    /// Removes the extents, and answers the target if nothing else is on it: it can go beside the zvol.
+    /// Removes the extents, and a target that is ours and has nothing else on it. One that proves itself
+    /// that it is ours can go beside its zvol, and is answered.
     pub(super) async fn remove_iscsi(
         &self,
         call: &Call,
-        target: Option<i64>,
+        target: Option<(i64, Proof)>,
         extents: &[i64],
     ) -> Result<Option<i64>, ApiError> {
-        let links = async {
-            match target {
-                None => Ok(Vec::new()),
-                Some(id) => {
-                    let query = QueryTargetExtents(vec![Filter::eq("target", id)]);
-                    self.read(call, &query).await
-                }
-            }
+        let Some((id, proof)) = target else {
+            self.remove_extents(call, extents).await?;
+            return Ok(None);
         };
+        let query = QueryTargetExtents(vec![Filter::eq("target", id)]);
+        let links = if proof == Proof::Extent {
+            // They go with the extents.
+            let links = self.read(call, &query).await?;
+            self.remove_extents(call, extents).await?;
+            links
+        } else {
+            let removed = self.remove_extents(call, extents);
+            let (links, removed) = tokio::join!(self.read(call, &query), removed);
+            removed?;
+            links?
+        };
+        let is_shared = links.iter().any(|link| !extents.contains(&link.extent));
+        let is_ours = proof != Proof::Extent || !links.is_empty();
+        if is_shared || !is_ours {
+            tracing::warn!(object = id, "the iSCSI target of this number stays");
+            return Ok(None);
+        }
+        if proof == Proof::Mark {
+            return Ok(Some(id));
+        }
+        gone(self.write(call, &DeleteTarget { id, force: false }).await)?;
+        Ok(None)
+    }
+
+    async fn remove_extents(&self, call: &Call, extents: &[i64]) -> Result<(), ApiError> {
         let removed = extents.iter().map(|id| {
             let delete = DeleteExtent {
                 id: *id,
@@ -437,10 +479,7 @@ impl Nas {
             };
             async move { gone(self.write(call, &delete).await) }
         });
-        let (links, removed) = tokio::join!(links, futures_util::future::join_all(removed));
-        removed.into_iter().collect::<Result<(), _>>()?;
-        let foreign = |link: &TargetExtent| !extents.contains(&link.extent);
-        let is_shared = links?.iter().any(foreign);
-        Ok(target.filter(|_| !is_shared))
+        let removed = futures_util::future::join_all(removed).await;
+        removed.into_iter().collect()
     }
 }

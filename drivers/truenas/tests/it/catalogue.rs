@@ -403,6 +403,7 @@ fn iscsi(d: &Dialect) -> Vec<Encoded> {
     let groups = vec![group(Some(1), Some(2)), group(None, None)];
     let target = |queued_commands| iscsi::CreateTarget {
         name: "pvc-1".to_owned(),
+        alias: Some("tank/csi/v/pvc-1".to_owned()),
         groups: groups.clone(),
         queued_commands,
     };

@@ -3,11 +3,11 @@
 use driver_core::{
     CreateSnapshot, Driver, Error, Parameters, Secrets, Snapshot, SnapshotName, VolumeId,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use truenas_sim::{Action, Generation, Rule, Simulator};
 
-use crate::costs::{call, create};
-use crate::taken_over::run;
+use crate::costs::{call, create, request};
+use crate::taken_over::{rows, run};
 use crate::volumes::{appliance, driver};
 
 async fn is_there(nas: &Simulator, dataset: &str) -> bool {
@@ -57,5 +57,76 @@ async fn what_cannot_be_looked_into_is_not_destroyed() {
         nas.faults().clear();
         done(snapshots.delete_snapshot(&call(), &taken.id).await);
         assert!(!is_there(&nas, "tank/csi/s/pvc-1").await, "{method}");
+    }
+}
+
+const GROUP: &str = r#"{"portal": 1, "initiator": 1, "authmethod": "NONE", "auth": null}"#;
+
+fn group() -> Value {
+    serde_json::from_str(GROUP).expect("a group")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_or_subsystem_of_our_name_without_our_disk_stays() {
+    let nas = appliance(Generation::V25_10).await;
+    let target = json!([{"name": "pvc-1", "mode": "ISCSI", "groups": [group()]}]);
+    run(&nas, "iscsi.target.create", target).await;
+    run(&nas, "nvmet.subsys.create", json!([{"name": "pvc-1"}])).await;
+    for (kind, service) in [
+        ("truenas-api-iscsi", "iscsi.target"),
+        ("truenas-api-nvmeof", "nvmet.subsys"),
+    ] {
+        let driver = driver(&nas, kind, "");
+        let id = request(driver.as_ref(), "pvc-1", None).id;
+        done(driver.delete_volume(&call(), &id).await);
+        assert_eq!(rows(&nas, service).await.len(), 1, "{service}");
+        // What is made takes it, and then it is ours.
+        create(driver.as_ref(), "pvc-1").await;
+        assert_eq!(rows(&nas, service).await.len(), 1, "{service}");
+        done(driver.delete_volume(&call(), &id).await);
+        assert!(rows(&nas, service).await.is_empty(), "{service}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_that_was_left_behind_goes_although_its_volume_is_gone() {
+    let nas = appliance(Generation::V24_10).await;
+    let driver = driver(&nas, "truenas-api-iscsi", "");
+    let volume = create(driver.as_ref(), "pvc-1").await;
+    let extent = rows(&nas, "iscsi.extent").await[0]["id"].clone();
+    run(&nas, "iscsi.extent.delete", json!([extent])).await;
+    run(&nas, "pool.dataset.delete", json!(["tank/csi/v/pvc-1"])).await;
+    assert_eq!(rows(&nas, "iscsi.target").await.len(), 1);
+    done(driver.delete_volume(&call(), &volume.id).await);
+    assert!(rows(&nas, "iscsi.target").await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_that_says_nothing_is_known_by_its_number_or_its_extent() {
+    for forgotten in [false, true] {
+        let nas = appliance(Generation::V24_10).await;
+        let driver = driver(&nas, "truenas-api-iscsi", "");
+        let volume = create(driver.as_ref(), "pvc-1").await;
+        let target = rows(&nas, "iscsi.target").await[0]["id"].clone();
+        run(
+            &nas,
+            "iscsi.target.update",
+            json!([target, {"alias": null}]),
+        )
+        .await;
+        if forgotten {
+            let key = "democratic-csi:freenas_iscsi_target_id";
+            let update = json!({"user_properties_update": [{"key": key, "remove": true}]});
+            let params = json!(["tank/csi/v/pvc-1", update]);
+            run(&nas, "pool.dataset.update", params).await;
+        }
+        done(driver.delete_volume(&call(), &volume.id).await);
+        for service in ["iscsi.target", "iscsi.extent"] {
+            assert!(
+                rows(&nas, service).await.is_empty(),
+                "{service} {forgotten}"
+            );
+        }
+        assert!(!is_there(&nas, "tank/csi/v/pvc-1").await);
     }
 }
