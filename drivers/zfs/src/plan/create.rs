@@ -135,20 +135,14 @@ impl<E: Export> Create<'_, E> {
         } else {
             1
         };
-        let size = self.request.size.choose(step);
-        let size = size.map_err(|error| refused().because(error))?;
+        let size = self.request.size;
+        let limit = size.limit();
         let source = source.unwrap_or_default();
-        let limit = self.request.size.limit();
-        let smallest = self.policy.smallest;
-        if limit.is_some_and(|limit| smallest > limit) {
-            return Err(
-                refused().because(format!("no volume here is smaller than {smallest} bytes"))
-            );
-        }
         if limit.is_some_and(|limit| source > limit) {
             return Err(refused().because(format!("what it is made from has {source} bytes")));
         }
-        Ok(size.max(source).max(smallest))
+        let chosen = self.policy.choose(size, step, source);
+        chosen.map_err(|error| refused().because(error))
     }
 }
 
