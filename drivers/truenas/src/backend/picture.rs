@@ -65,6 +65,12 @@ impl Picture {
         }
     }
 
+    /// Takes out datasets that have to be read again.
+    pub(super) fn forget(&mut self, names: &BTreeSet<DatasetName>) {
+        self.datasets
+            .retain(|id, _| !names.iter().any(|name| name.as_str() == id));
+    }
+
     /// Lays over what was read later.
     pub(super) fn lay(&mut self, later: Self) {
         self.by_resource |= later.by_resource;

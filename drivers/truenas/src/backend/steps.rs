@@ -178,7 +178,7 @@ impl<'a> Run<'a> {
                 removed?;
                 self.target = None;
                 destroyed.map_err(|e| self.failed(doing, &e))?;
-                self.destroyed.insert(name.clone());
+                self.ended(name);
                 Ok(())
             }
             Step::DestroyEmpty(name) => self.destroy_empty(&doing, name).await,
@@ -580,9 +580,11 @@ impl<'a> Run<'a> {
             },
         }
         match self.destroy(name).await {
-            Err(error) if error.kind() == ApiKind::Dependents => Ok(()),
-            outcome => outcome.map_err(|error| self.failed(doing, &error)),
+            Err(error) if error.kind() == ApiKind::Dependents => return Ok(()),
+            outcome => outcome.map_err(|error| self.failed(doing, &error))?,
         }
+        self.ended(name);
+        Ok(())
     }
 
     /// A change that makes something, and what a look at it would see now.
@@ -651,8 +653,19 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// A dataset was destroyed, by what TrueNAS says: what was answered about it before counts no more.
+    fn ended(&mut self, name: &DatasetName) {
+        self.datasets.remove(name);
+        self.destroyed.insert(name.clone());
+    }
+
+    /// What was destroyed, by what TrueNAS says.
+    pub(super) fn destroyed(&self) -> &BTreeSet<DatasetName> {
+        &self.destroyed
+    }
+
     /// Whether what was destroyed is gone: the betas of 26 say so also where it is in use, and stays.
-    pub(super) fn is_gone(&self, pool: &State) -> Done {
+    pub(super) fn are_gone(&self, pool: &State) -> Done {
         let stays = |name: &&DatasetName| pool.dataset(name).is_some();
         match self.destroyed.iter().find(stays) {
             None => Ok(()),

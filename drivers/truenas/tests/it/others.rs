@@ -130,3 +130,22 @@ async fn a_target_that_says_nothing_is_known_by_its_number_or_its_extent() {
         assert!(!is_there(&nas, "tank/csi/v/pvc-1").await);
     }
 }
+
+/// The betas of 26 say that a dataset in use is destroyed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_detached_snapshot_in_use_is_not_taken_for_gone() {
+    for busy in ["tank/csi/s/pvc-1/s-1", "tank/csi/s/pvc-1"] {
+        for generation in [Generation::V24_10, Generation::V26Beta] {
+            let nas = appliance(generation).await;
+            let driver = driver(&nas, "truenas-api-nfs", "");
+            let volume = create(driver.as_ref(), "pvc-1").await;
+            let taken = done(detached(driver.as_ref(), &volume.id).await);
+            nas.faults().busy(busy, 2);
+            let snapshots = driver.snapshots().expect("snapshots");
+            done(snapshots.delete_snapshot(&call(), &taken.id).await);
+            for gone in ["tank/csi/s/pvc-1/s-1", "tank/csi/s/pvc-1"] {
+                assert!(!is_there(&nas, gone).await, "{gone} on {generation:?}");
+            }
+        }
+    }
+}
