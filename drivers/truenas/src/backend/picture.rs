@@ -87,13 +87,16 @@ impl Picture {
         all.any(|snapshot| snapshot.dataset == name.as_str())
     }
 
-    /// Whether a dataset that was read bears none of our marks, as a copy does until it is whole.
+    /// Whether a dataset that was read bears none of our marks of its own, as a copy does until it is whole.
     pub(super) fn may_be_a_part(&self, name: &DatasetName) -> bool {
         let marks = [PropertyName::MANAGED, PropertyName::CONTAINER];
         let found = self.datasets.get(name.as_str());
         // What volumes lie in is made once and by anybody.
         found.is_some_and(|found| {
-            let bare = |mark: &PropertyName| !found.user_properties.contains_key(mark.as_str());
+            let bare = |mark: &PropertyName| {
+                let text = found.user_properties.get(mark.as_str());
+                text.is_none_or(|text| self.is_inherited(found, mark.as_str(), text))
+            };
             marks.iter().all(bare) && !self.has_below(name)
         })
     }

@@ -1,13 +1,16 @@
 //! What belongs to others, or may, stays; and what was done is seen before it counts.
 
+use std::time::Duration;
+
 use driver_core::{
-    CreateSnapshot, Driver, Error, Parameters, Secrets, Snapshot, SnapshotName, VolumeId,
+    Call, CreateSnapshot, Driver, Effect, Error, Kind, Parameters, Secrets, Snapshot, SnapshotName,
+    VolumeId,
 };
 use serde_json::{Value, json};
 use truenas_sim::{Action, Generation, Rule, Simulator};
 
 use crate::costs::{call, create, request};
-use crate::taken_over::{rows, run};
+use crate::taken_over::{own, rows, run};
 use crate::volumes::{appliance, driver};
 
 async fn is_there(nas: &Simulator, dataset: &str) -> bool {
@@ -17,6 +20,14 @@ async fn is_there(nas: &Simulator, dataset: &str) -> bool {
 
 /// Asks for a snapshot that is a dataset of its own.
 async fn detached(driver: &dyn Driver, of: &VolumeId) -> Result<Snapshot, Error> {
+    detached_within(&call(), driver, of).await
+}
+
+async fn detached_within(
+    call: &Call,
+    driver: &dyn Driver,
+    of: &VolumeId,
+) -> Result<Snapshot, Error> {
     let parameters = [("detachedSnapshots".to_owned(), "true".to_owned())];
     let asked = CreateSnapshot {
         name: SnapshotName::parse("s-1").expect("a name"),
@@ -25,7 +36,7 @@ async fn detached(driver: &dyn Driver, of: &VolumeId) -> Result<Snapshot, Error>
         secrets: Secrets::new(),
     };
     let snapshots = driver.snapshots().expect("snapshots");
-    snapshots.create_snapshot(&call(), &asked).await
+    snapshots.create_snapshot(call, &asked).await
 }
 
 fn done<T>(outcome: Result<T, Error>) -> T {
@@ -147,5 +158,64 @@ async fn a_detached_snapshot_in_use_is_not_taken_for_gone() {
                 assert!(!is_there(&nas, gone).await, "{gone} on {generation:?}");
             }
         }
+    }
+}
+
+/// A copy has its name long before it has its content and its marks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_detached_snapshot_that_was_cut_is_taken_up_and_leaves_nothing() {
+    for generation in [Generation::V24_10, Generation::V25_10, Generation::V26Rc] {
+        let nas = appliance(generation).await;
+        let driver = driver(&nas, "truenas-api-nfs", "");
+        let volume = create(driver.as_ref(), "pvc-1").await;
+        nas.faults()
+            .add(Rule::new("replication.run_onetime", Action::JobHold).times(1));
+        let short = Call::within(Duration::from_secs(3));
+        let cut = detached_within(&short, driver.as_ref(), &volume.id).await;
+        assert_eq!(cut.expect_err("held").effect(), Effect::Possible);
+        // What the job has received so far.
+        run(
+            &nas,
+            "pool.dataset.create",
+            json!([{"name": "tank/csi/s/pvc-1/s-1"}]),
+        )
+        .await;
+        let running = detached(driver.as_ref(), &volume.id).await;
+        let running = running.expect_err("it still runs");
+        assert_eq!(
+            running.kind(),
+            Kind::Pending,
+            "{generation:?}: {}",
+            running.chain()
+        );
+        // The job ends, and nobody is there to mark what it made.
+        nas.faults().release();
+        for _ in 0..100 {
+            let state = run(&nas, "core.get_jobs", json!([])).await;
+            let jobs = state.as_array().expect("jobs").iter();
+            if jobs
+                .rev()
+                .any(|job| job["method"] == "replication.run_onetime" && job["state"] == "SUCCESS")
+            {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let taken = done(detached(driver.as_ref(), &volume.id).await);
+        let left = run(&nas, snapshots_of(generation), json!([])).await;
+        assert_eq!(left, json!([]), "{generation:?}");
+        let name = own(&nas, "tank/csi/s/pvc-1/s-1", "csi_snapshot_name").await;
+        assert_eq!(name.as_deref(), Some("s-1"), "{generation:?}");
+        let snapshots = driver.snapshots().expect("snapshots");
+        done(snapshots.delete_snapshot(&call(), &taken.id).await);
+        assert!(!is_there(&nas, "tank/csi/s/pvc-1").await, "{generation:?}");
+    }
+}
+
+fn snapshots_of(generation: Generation) -> &'static str {
+    if generation >= Generation::V25_10 {
+        "pool.snapshot.query"
+    } else {
+        "zfs.snapshot.query"
     }
 }
