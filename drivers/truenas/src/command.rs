@@ -175,6 +175,14 @@ impl Change {
         )
     }
 
+    /// Whether it is one call: one that is refused has done nothing then.
+    pub(crate) fn is_one_call(&self) -> bool {
+        !matches!(
+            self,
+            Self::EnsureIscsi(_) | Self::EnsureNvme(_) | Self::RemoveIscsi { .. }
+        )
+    }
+
     /// For errors.
     pub(crate) fn doing(&self) -> String {
         match self {

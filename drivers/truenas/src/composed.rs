@@ -139,7 +139,8 @@ impl<B: Backend> Composed<B> {
     }
 
     async fn export(&self, call: &Call, change: &Change, first: bool) -> Result<(), Failed> {
-        let told = |error: ApiError| failed(change.doing(), &error, first);
+        let alone = first && change.is_one_call();
+        let told = |error: ApiError| failed(change.doing(), &error, alone);
         if change.makes() {
             return self.nas.make(call, change).await.map(drop).map_err(told);
         }

@@ -31,7 +31,7 @@ pub(super) struct Run<'a> {
     api: &'a Api,
     call: &'a Call,
     dialect: &'a Dialect,
-    /// Whether anything was done.
+    /// Whether anything was done, or is done beside what may fail.
     done: bool,
     datasets: BTreeMap<DatasetName, Dataset>,
     snapshots: BTreeMap<SnapshotRef, Snapshot>,
@@ -195,6 +195,7 @@ impl<'a> Run<'a> {
 
     /// Steps that do not wait for each other. All of them end before the first failure is told.
     async fn beside(&mut self, steps: &[Step<Command>]) -> Done {
+        self.done |= steps.len() > 1;
         let permissions: Vec<_> = steps
             .iter()
             .filter_map(|step| match step {
@@ -587,17 +588,21 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    fn not_changed(&self, change: &Change, error: &ApiError) -> Failed {
+        failed(change.doing(), error, !self.done && change.is_one_call())
+    }
+
     /// A change that makes something, and what a look at it would see now.
     async fn make(&self, change: &Change) -> Result<Option<(Look, Answer)>, Failed> {
         let made = self.api.nas.make(self.call, change).await;
-        made.map_err(|error| self.failed(change.doing(), &error))
+        made.map_err(|error| self.not_changed(change, &error))
     }
 
     /// A change that removes something.
     async fn change(&mut self, change: &Change) -> Done {
         self.remove_target().await?;
         let removed = self.api.nas.remove(self.call, change).await;
-        self.target = removed.map_err(|error| self.failed(change.doing(), &error))?;
+        self.target = removed.map_err(|error| self.not_changed(change, &error))?;
         Ok(())
     }
 

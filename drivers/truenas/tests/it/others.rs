@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
+use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
     Call, CreateSnapshot, Driver, Effect, Error, Kind, Parameters, Secrets, Snapshot, SnapshotName,
     VolumeId,
 };
+use driver_truenas::from_document;
 use serde_json::{Value, json};
 use truenas_sim::{Action, Generation, Rule, Simulator};
 
 use crate::costs::{call, create, request};
 use crate::taken_over::{own, rows, run};
-use crate::volumes::{appliance, driver};
+use crate::volumes::{appliance, config, driver};
 
 async fn is_there(nas: &Simulator, dataset: &str) -> bool {
     let found = run(nas, "pool.dataset.query", json!([[["id", "=", dataset]]])).await;
@@ -218,4 +220,45 @@ fn snapshots_of(generation: Generation) -> &'static str {
     } else {
         "zfs.snapshot.query"
     }
+}
+
+/// The dataset is of an earlier attempt: that the share alone is refused is no proof that nothing is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_share_that_is_refused_again_does_not_deny_its_dataset() {
+    let nas = appliance(Generation::V25_10).await;
+    let text = config(&nas, "truenas-api-nfs", "").replace(
+        "shareAllowedNetworks: [10.0.0.0/8]",
+        "shareAllowedHosts: [nowhere.invalid]",
+    );
+    let document = Document::parse(&text, &NoEnvironment).expect("a document");
+    let driver = from_document(&document).expect("a driver");
+    let asked = request(driver.as_ref(), "pvc-1", None);
+    for attempt in 0..3 {
+        let refused = driver.create_volume(&call(), &asked).await;
+        let refused = refused.expect_err("no such host");
+        let told = refused.chain();
+        assert_eq!(refused.effect(), Effect::Possible, "{attempt}: {told}");
+        assert!(is_there(&nas, "tank/csi/v/pvc-1").await);
+    }
+}
+
+/// A namespace that is refused comes after the subsystem that was just made for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_of_several_calls_does_not_speak_for_the_others() {
+    let nas = appliance(Generation::V25_10).await;
+    let kind = "truenas-api-nvmeof";
+    let volume = create(driver(&nas, kind, "").as_ref(), "pvc-1").await;
+    let id = rows(&nas, "nvmet.subsys").await[0]["id"].clone();
+    run(&nas, "nvmet.subsys.delete", json!([id, {"force": true}])).await;
+    let odd = "ports: [1], namespaceTemplate: {nsid: 4294967295}}";
+    let text = config(&nas, kind, "").replace("ports: [1]}", odd);
+    let document = Document::parse(&text, &NoEnvironment).expect("a document");
+    let driver = from_document(&document).expect("a driver");
+    let exports = driver.exports().expect("exports");
+    let refused = exports.repair_export(&call(), &volume.id).await;
+    let refused = refused.expect_err("no namespace");
+    let told = refused.chain();
+    assert_eq!(refused.kind(), Kind::Invalid, "{told}");
+    assert_eq!(refused.effect(), Effect::Possible, "{told}");
+    assert_eq!(rows(&nas, "nvmet.subsys").await.len(), 1);
 }

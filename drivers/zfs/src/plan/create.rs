@@ -216,6 +216,10 @@ impl<E: Export> Verb<E::Command, E::Output> for Create<'_, E> {
         })
     }
 
+    fn is_begun(&self, seen: &State) -> bool {
+        seen.dataset(self.name()).is_some()
+    }
+
     fn noop_under_lock(&self) -> Option<Plan<E::Command>> {
         Some(Plan::about(self.name().clone()))
     }

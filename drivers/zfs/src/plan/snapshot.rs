@@ -292,7 +292,7 @@ impl TakeSnapshot<'_> {
 
     /// Whether this very snapshot is a dataset that is whole, but for its mark, or a part that goes on or
     /// is ended.
-    fn is_begun(&self, pool: &State) -> bool {
+    fn stands_alone(&self, pool: &State) -> bool {
         let At::Detached(name) = &self.place.at else {
             return false;
         };
@@ -370,7 +370,7 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
         let there = |source: &&Dataset| is_complete(source) && source.kind == self.layout.kind;
         let is_there = seen.pool.dataset(&self.source).as_ref().is_some_and(there);
         // What an earlier call has copied needs its volume no more, and is nobody's until it is marked.
-        if !is_there && !self.is_begun(&seen.pool) {
+        if !is_there && !self.stands_alone(&seen.pool) {
             return Err(self
                 .refused(Kind::NotFound)
                 .because("there is no such volume"));
@@ -387,6 +387,13 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
         match &self.place.at {
             At::Attached(snapshot) => self.attached(snapshot, &seen.pool),
             At::Detached(dataset) => self.detached(dataset, &seen.pool),
+        }
+    }
+
+    fn is_begun(&self, seen: &State) -> bool {
+        match &self.place.at {
+            At::Attached(name) => seen.snapshot(name).is_some_and(|there| !there.is_doomed()),
+            At::Detached(name) => seen.dataset(name).is_some(),
         }
     }
 
