@@ -65,7 +65,7 @@ pub struct Target {
 }
 
 /// Where a target listens and whom it lets in.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub struct TargetGroup {
     /// The number of the portal.
     pub portal: i64,

@@ -45,6 +45,16 @@ const LONGEST: usize = 64;
 const BASENAME: &str = "iqn.2005-10.org.freenas.ctl";
 const LUN: i64 = 0;
 
+/// Whether a target has just the groups that would be written, in whatever order.
+fn listens(target: &Target, groups: &[TargetGroup]) -> bool {
+    let in_order = |groups: &[TargetGroup]| {
+        let mut groups = groups.to_vec();
+        groups.sort();
+        groups
+    };
+    in_order(&target.groups) == in_order(groups)
+}
+
 fn disk(zvol: &str) -> String {
     format!("zvol/{zvol}")
 }
@@ -112,16 +122,6 @@ impl IscsiExport {
             },
             seen: seen.clone(),
         })
-    }
-
-    /// Whether a target listens where it should.
-    fn listens(&self, target: &Target) -> bool {
-        let portals = |groups: &[TargetGroup]| {
-            let mut portals: Vec<i64> = groups.iter().map(|group| group.portal).collect();
-            portals.sort_unstable();
-            portals
-        };
-        portals(&target.groups) == portals(&self.groups)
     }
 
     fn attach(&self, iqn: &str, lun: &str) -> Result<Attachment, FieldError> {
@@ -236,7 +236,10 @@ impl Export for IscsiExport {
         let (Some(target), Some(extent)) = (target, extent) else {
             return make();
         };
-        let Some(link) = facts.link(target, extent).filter(|_| self.listens(target)) else {
+        let Some(link) = facts
+            .link(target, extent)
+            .filter(|_| listens(target, &self.groups))
+        else {
             return make();
         };
         let mut acts = Vec::new();
@@ -384,9 +387,7 @@ impl Nas {
         let target = async {
             match seen.target(&wish.target.name) {
                 None => self.write(call, &wish.target).await,
-                Some(target) if target.groups.len() == wish.target.groups.len() => {
-                    Ok(target.clone())
-                }
+                Some(target) if listens(target, &wish.target.groups) => Ok(target.clone()),
                 Some(target) => {
                     let update = UpdateTarget {
                         id: target.id,

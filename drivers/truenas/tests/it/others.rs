@@ -262,3 +262,53 @@ async fn the_last_of_several_calls_does_not_speak_for_the_others() {
     assert_eq!(refused.effect(), Effect::Possible, "{told}");
     assert_eq!(rows(&nas, "nvmet.subsys").await.len(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_follows_the_groups_of_the_configuration_and_no_further() {
+    let nas = appliance(Generation::V24_10).await;
+    let kind = "truenas-api-iscsi";
+    let volume = create(driver(&nas, kind, "").as_ref(), "pvc-1").await;
+    run(
+        &nas,
+        "iscsi.portal.create",
+        json!([{"listen": [{"ip": "10.0.0.6"}]}]),
+    )
+    .await;
+    run(&nas, "iscsi.initiator.create", json!([{"initiators": []}])).await;
+    let auth = json!([{"tag": 7, "user": "csi", "secret": "sesame-sesame"}]);
+    run(&nas, "iscsi.auth.create", auth).await;
+    let first = "targetGroupPortalGroup: 1, targetGroupInitiatorGroup: 1";
+    for groups in [
+        "targetGroupPortalGroup: 2, targetGroupInitiatorGroup: 1",
+        "targetGroupPortalGroup: 2, targetGroupInitiatorGroup: 2",
+        "targetGroupPortalGroup: 2, targetGroupInitiatorGroup: 2, targetGroupAuthType: CHAP, targetGroupAuthGroup: 7",
+        "targetGroupPortalGroup: 2, targetGroupInitiatorGroup: 2}, {targetGroupPortalGroup: 1, targetGroupInitiatorGroup: 1",
+        "targetGroupPortalGroup: 1, targetGroupInitiatorGroup: 2}, {targetGroupPortalGroup: 2, targetGroupInitiatorGroup: 1",
+    ] {
+        let text = config(&nas, kind, "").replace(first, groups);
+        let document = Document::parse(&text, &NoEnvironment).expect("a document");
+        let driver = from_document(&document).expect("a driver");
+        let exports = driver.exports().expect("exports");
+        assert!(
+            !done(exports.is_exported(&call(), &volume.id).await),
+            "{groups}"
+        );
+        done(exports.repair_export(&call(), &volume.id).await);
+        assert!(
+            done(exports.is_exported(&call(), &volume.id).await),
+            "{groups}"
+        );
+        // Also in the call that a retry of the orchestrator is, and with nothing more to write.
+        nas.faults()
+            .add(Rule::new("iscsi.target.update", Action::CutBefore));
+        let asked = request(driver.as_ref(), "pvc-1", None);
+        done(driver.create_volume(&call(), &asked).await);
+        nas.faults().clear();
+        let found = rows(&nas, "iscsi.target").await[0]["groups"].clone();
+        assert_eq!(
+            found.as_array().map(Vec::len),
+            Some(groups.split('{').count()),
+            "{found}"
+        );
+    }
+}
