@@ -6,6 +6,7 @@ use csi_types::Attachment;
 use driver_core::Error;
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 
+use crate::api::Enable;
 use crate::api::iscsi::{CreateExtent, CreateTarget, Extent, Global, Target, TargetExtent};
 use crate::api::nfs::{CreateNfsShare, NfsShare};
 use crate::api::nvmet::{CreateSubsystem, Namespace, PortLink, Subsystem};
@@ -78,6 +79,8 @@ pub(crate) enum Change {
     },
     /// Makes what is missing of a subsystem with a namespace.
     EnsureNvme(Box<NvmeWish>),
+    /// Serves again what somebody has disabled.
+    Enable(Enable),
     /// Removes a subsystem with all that is in it.
     RemoveSubsystem(i64),
     /// Removes a namespace.
@@ -171,7 +174,11 @@ impl Change {
     pub(crate) fn makes(&self) -> bool {
         matches!(
             self,
-            Self::CreateNfs(_) | Self::CreateSmb(_) | Self::EnsureIscsi(_) | Self::EnsureNvme(_)
+            Self::CreateNfs(_)
+                | Self::CreateSmb(_)
+                | Self::EnsureIscsi(_)
+                | Self::EnsureNvme(_)
+                | Self::Enable(_)
         )
     }
 
@@ -190,6 +197,7 @@ impl Change {
             Self::CreateSmb(share) => format!("share {} by SMB", share.path),
             Self::EnsureIscsi(wish) => format!("export {} by iSCSI", wish.zvol),
             Self::EnsureNvme(wish) => format!("export {} by NVMe-oF", wish.zvol),
+            Self::Enable(row) => format!("enable {row}"),
             Self::DeleteNfs(id) => format!("remove NFS share {id}"),
             Self::DeleteSmb(id) => format!("remove SMB share {id}"),
             Self::RemoveIscsi { .. } => "remove an iSCSI target".to_owned(),

@@ -129,7 +129,7 @@ pub struct Extent {
     #[serde(default, rename = "ro")]
     pub read_only: bool,
     /// Whether it is served.
-    #[serde(default)]
+    #[serde(default = "super::is_enabled")]
     pub enabled: bool,
     /// A comment.
     #[serde(default, deserialize_with = "super::null_is_default")]

@@ -8,13 +8,13 @@ use driver_zfs::export::{Act, Export, ExportName, ExportNaming, Subject};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
-use super::{comment, gone, number, problems, remember, rules_of_disks, unread};
-use crate::api::Filter;
+use super::{comment, enabled, gone, number, problems, remember, rules_of_disks, unread};
 use crate::api::iscsi::{
     CreateExtent, CreateTarget, CreateTargetExtent, DeleteExtent, DeleteTarget, Extent, GetGlobal,
     QueryExtents, QueryTargetExtents, QueryTargets, Target, TargetExtent, TargetGroup,
     UpdateTarget,
 };
+use crate::api::{Enable, Filter};
 use crate::backend::Nas;
 use crate::check::Needs;
 use crate::command::{Answer, Change, Command, IscsiState, IscsiWish, Look, Proof};
@@ -242,7 +242,7 @@ impl Export for IscsiExport {
         else {
             return make();
         };
-        let mut acts = Vec::new();
+        let mut acts = Vec::from_iter(enabled(extent.enabled, Enable::Extent(extent.id)));
         for (property, value) in [
             (PropertyName::FREENAS_ISCSI_ASSETS, name.to_string()),
             (PropertyName::FREENAS_ISCSI_TARGET, target.id.to_string()),

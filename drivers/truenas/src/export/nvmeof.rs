@@ -8,12 +8,12 @@ use driver_zfs::export::{Act, Export, ExportName, ExportNaming, Subject};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
-use super::{gone, number, problems, remember, rules_of_disks, unread};
-use crate::api::Filter;
+use super::{enabled, gone, number, problems, remember, rules_of_disks, unread};
 use crate::api::nvmet::{
     CreateNamespace, CreateSubsystem, DeleteNvme, LinkPort, Namespace, QueryNamespaces,
     QueryPortLinks, QuerySubsystems, Subsystem,
 };
+use crate::api::{Enable, Filter};
 use crate::backend::Nas;
 use crate::check::Needs;
 use crate::command::{Answer, Change, Command, Look, NvmeState, NvmeWish};
@@ -176,7 +176,8 @@ impl Export for NvmeExport {
             let change = Change::EnsureNvme(Box::new(wish));
             return Ok(vec![Act::Do(Command::Change(change))]);
         };
-        let mut acts = Vec::new();
+        let row = Enable::Namespace(namespace.id);
+        let mut acts = Vec::from_iter(enabled(namespace.enabled, row));
         for (property, value) in [
             (PropertyName::FREENAS_NVMEOF_ASSETS, name.to_string()),
             (

@@ -16,7 +16,7 @@ use driver_truenas::api::snapshot::{
     UpdateSnapshot,
 };
 use driver_truenas::api::{
-    Call, Filter, JobRequest, Request, iscsi, nfs, nvmet, pool, smb, system,
+    Call, Enable, Filter, JobRequest, Request, iscsi, nfs, nvmet, pool, smb, system,
 };
 use driver_truenas::{Dialect, Error, Generation, Kind};
 use serde_json::{Map, Value, json};
@@ -44,7 +44,19 @@ pub(crate) fn all(dialect: &Dialect) -> Vec<Encoded> {
     all.extend(shares(dialect));
     all.extend(iscsi(dialect));
     all.extend(nvmet(dialect));
+    all.extend(enabling(dialect));
     all
+}
+
+fn enabling(d: &Dialect) -> Vec<Encoded> {
+    [
+        Enable::NfsShare(1),
+        Enable::SmbShare(1),
+        Enable::Extent(1),
+        Enable::Namespace(1),
+    ]
+    .map(|row| row.encode(d))
+    .into()
 }
 
 fn system(d: &Dialect) -> Vec<Encoded> {

@@ -312,3 +312,32 @@ async fn a_target_follows_the_groups_of_the_configuration_and_no_further() {
         );
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_somebody_has_disabled_is_not_exported_and_is_enabled_again() {
+    for generation in [Generation::V24_10, Generation::V25_10, Generation::V26Rc] {
+        for (kind, service) in [
+            ("truenas-api-nfs", "sharing.nfs"),
+            ("truenas-api-smb", "sharing.smb"),
+            ("truenas-api-iscsi", "iscsi.extent"),
+            ("truenas-api-nvmeof", "nvmet.namespace"),
+        ] {
+            if service.starts_with("nvmet") && generation < Generation::V25_10 {
+                continue;
+            }
+            let nas = appliance(generation).await;
+            let driver = driver(&nas, kind, "");
+            let volume = create(driver.as_ref(), "pvc-1").await;
+            let exports = driver.exports().expect("exports");
+            let row = rows(&nas, service).await[0].clone();
+            let params = json!([row["id"], {"enabled": false}]);
+            run(&nas, &format!("{service}.update"), params).await;
+            let seen = done(exports.is_exported(&call(), &volume.id).await);
+            assert!(!seen, "{kind} on {generation:?}");
+            done(exports.repair_export(&call(), &volume.id).await);
+            // Enabled, and nothing else of it is another one.
+            assert_eq!(rows(&nas, service).await, [row], "{kind} on {generation:?}");
+            assert!(done(exports.is_exported(&call(), &volume.id).await));
+        }
+    }
+}
