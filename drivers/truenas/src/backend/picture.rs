@@ -272,11 +272,10 @@ impl Picture {
         }
         put("type", "snapshot", Origin::Default);
         put("createtxg", &snapshot.txg.to_string(), Origin::Default);
-        put(
-            "userrefs",
-            &snapshot.holds.len().to_string(),
-            Origin::Default,
-        );
+        // Where no tags were read their number may have been; else it is not known.
+        if let Some(holds) = &snapshot.holds {
+            put("userrefs", &holds.len().to_string(), Origin::Default);
+        }
         let volume = of.filter(|dataset| dataset.is_volume);
         if let Some(block) = volume.and_then(|dataset| raw(dataset, "volblocksize")) {
             put("volblocksize", &block, Origin::Default);
@@ -295,5 +294,44 @@ impl Picture {
             hidden: Vec::new(),
             properties,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn is_held(more: &Value) -> bool {
+        let mut row = json!({
+            "name": "tank/v@s",
+            "dataset": "tank/v",
+            "snapshot_name": "s",
+            "createtxg": "7",
+        });
+        let more = more.as_object().expect("fields").clone();
+        row.as_object_mut().expect("an object").extend(more);
+        let read: ApiSnapshot = serde_json::from_value(row).expect("a snapshot");
+        let shown = Picture::default().snapshot(&read).expect("shown");
+        shown.is_held()
+    }
+
+    #[test]
+    fn holds_that_were_not_read_are_not_taken_for_none() {
+        // 22.02 lists no tags, and counts them.
+        let counted = |count: &str| json!({"properties": {"userrefs": {"rawvalue": count}}});
+        for (more, held) in [
+            (json!({"holds": {}}), false),
+            (json!({"holds": []}), false),
+            (json!({"holds": {"truenas": 1}}), true),
+            (json!({"holds": ["truenas"]}), true),
+            (counted("0"), false),
+            (counted("1"), true),
+            (json!({}), true),
+            (json!({"holds": null}), true),
+        ] {
+            assert_eq!(is_held(&more), held, "{more}");
+        }
     }
 }

@@ -335,6 +335,8 @@ impl<'a> Run<'a> {
             // They are not in its answer.
             made.user_properties = spelled.user;
         }
+        // Nobody holds what was just made.
+        made.holds.get_or_insert_default();
         let whole = made.properties.contains_key("creation");
         if whole {
             self.snapshots.insert(snapshot.clone(), made);

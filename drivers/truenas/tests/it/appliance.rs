@@ -266,7 +266,7 @@ async fn snapshots_are_held_cloned_and_promoted() {
                 ..QuerySnapshots::by_id("tank/a@s")
             };
             let held = on.client.call(&query).await.expect("read");
-            assert_eq!(held[0].holds, ["truenas"], "{ours}");
+            assert_eq!(held[0].holds, Some(vec!["truenas".into()]), "{ours}");
             on.client
                 .call(&ReleaseSnapshot { id: id() })
                 .await
