@@ -129,8 +129,9 @@ pub(crate) fn nfs(document: &Document) -> Result<NfsExport, ConfigError> {
         document.add(Finding {
             severity: Severity::Doubtful,
             path: "nfs.shareAllowedNetworks".to_owned(),
-            message: "is empty, and so is shareAllowedHosts: every volume can be mounted from anywhere"
-                .to_owned(),
+            message:
+                "is empty, and so is shareAllowedHosts: every volume can be mounted from anywhere"
+                    .to_owned(),
             advice: Some("name the networks or the addresses of the nodes".to_owned()),
         });
     }
