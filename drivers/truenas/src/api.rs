@@ -68,7 +68,7 @@ pub(crate) struct Fields<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Done;
 
-/// Serves again what somebody has disabled.
+/// Serves again what was disabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enable {
     /// An NFS share.

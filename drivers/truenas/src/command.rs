@@ -79,7 +79,7 @@ pub(crate) enum Change {
     },
     /// Makes what is missing of a subsystem with a namespace.
     EnsureNvme(Box<NvmeWish>),
-    /// Serves again what somebody has disabled.
+    /// Serves again what was disabled.
     Enable(Enable),
     /// Removes a subsystem with all that is in it.
     RemoveSubsystem(i64),

@@ -140,15 +140,15 @@ impl<B: Backend> Composed<B> {
 
     async fn export(&self, call: &Call, change: &Change, first: bool) -> Result<(), Failed> {
         let alone = first && change.is_one_call();
-        let told = |error: ApiError| failed(change.doing(), &error, alone);
+        let failure = |error: ApiError| failed(change.doing(), &error, alone);
         if change.makes() {
-            return self.nas.make(call, change).await.map(drop).map_err(told);
+            return self.nas.make(call, change).await.map(drop).map_err(failure);
         }
-        let target = self.nas.remove(call, change).await.map_err(told)?;
+        let target = self.nas.remove(call, change).await.map_err(failure)?;
         let Some(id) = target else { return Ok(()) };
         let delete = DeleteTarget { id, force: false };
         match self.nas.write(call, &delete).await {
-            Err(error) if error.kind() != ApiKind::NotFound => Err(told(error)),
+            Err(error) if error.kind() != ApiKind::NotFound => Err(failure(error)),
             _ => Ok(()),
         }
     }
@@ -410,7 +410,7 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         }
     }
 
-    /// Whoever destroys and makes the zvol again while its export goes loses nothing.
+    /// A zvol that others have made in its place since then is theirs.
     #[tokio::test]
     async fn a_zvol_that_was_replaced_while_its_export_went_is_not_destroyed() {
         let nas = Simulator::start(Options::new(Generation::V24_10)).await;

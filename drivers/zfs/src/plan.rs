@@ -46,8 +46,8 @@ pub trait Verb<R, A>: Send + Sync {
         done: usize,
     ) -> Result<Outcome<Self::Done, R>, Error>;
 
-    /// Whether what this verb makes was begun, in this call or in an earlier one: then no failure proves
-    /// that there is nothing of it.
+    /// Whether there is something of what this verb makes, by this call or an earlier one: then no failure
+    /// proves that there is nothing of it.
     fn is_begun(&self, _seen: &State) -> bool {
         false
     }

@@ -335,7 +335,7 @@ impl<'a> Run<'a> {
             // They are not in its answer.
             made.user_properties = spelled.user;
         }
-        // Nobody holds what was just made.
+        // A snapshot that was just made has no holds.
         made.holds.get_or_insert_default();
         let whole = made.properties.contains_key("creation");
         if whole {
@@ -559,7 +559,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Destroys a filesystem without files in it; leaves any other one, and one that nobody can look into:
+    /// Destroys a filesystem without files in it; leaves any other one, and one that cannot be looked into:
     /// an empty directory where it is not mounted says nothing of what it holds.
     async fn destroy_empty(&mut self, doing: &str, name: &DatasetName) -> Done {
         let path = format!("/mnt/{name}");

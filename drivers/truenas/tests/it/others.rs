@@ -190,7 +190,7 @@ async fn a_detached_snapshot_that_was_cut_is_taken_up_and_leaves_nothing() {
             "{generation:?}: {}",
             running.chain()
         );
-        // The job ends, and nobody is there to mark what it made.
+        // The job ends after the call that would have marked what it made.
         nas.faults().release();
         for _ in 0..100 {
             let state = run(&nas, "core.get_jobs", json!([])).await;
@@ -236,8 +236,8 @@ async fn a_share_that_is_refused_again_does_not_deny_its_dataset() {
     for attempt in 0..3 {
         let refused = driver.create_volume(&call(), &asked).await;
         let refused = refused.expect_err("no such host");
-        let told = refused.chain();
-        assert_eq!(refused.effect(), Effect::Possible, "{attempt}: {told}");
+        let why = refused.chain();
+        assert_eq!(refused.effect(), Effect::Possible, "{attempt}: {why}");
         assert!(is_there(&nas, "tank/csi/v/pvc-1").await);
     }
 }
@@ -257,9 +257,9 @@ async fn the_last_of_several_calls_does_not_speak_for_the_others() {
     let exports = driver.exports().expect("exports");
     let refused = exports.repair_export(&call(), &volume.id).await;
     let refused = refused.expect_err("no namespace");
-    let told = refused.chain();
-    assert_eq!(refused.kind(), Kind::Invalid, "{told}");
-    assert_eq!(refused.effect(), Effect::Possible, "{told}");
+    let why = refused.chain();
+    assert_eq!(refused.kind(), Kind::Invalid, "{why}");
+    assert_eq!(refused.effect(), Effect::Possible, "{why}");
     assert_eq!(rows(&nas, "nvmet.subsys").await.len(), 1);
 }
 
@@ -314,7 +314,7 @@ async fn a_target_follows_the_groups_of_the_configuration_and_no_further() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_somebody_has_disabled_is_not_exported_and_is_enabled_again() {
+async fn what_was_disabled_is_not_exported_and_is_enabled_again() {
     for generation in [Generation::V24_10, Generation::V25_10, Generation::V26Rc] {
         for (kind, service) in [
             ("truenas-api-nfs", "sharing.nfs"),

@@ -176,7 +176,7 @@ impl TakeSnapshot<'_> {
     }
 
     /// Whether a dataset without any of our marks is the copy that this request made: all of its content is
-    /// there, with the helper that was sent, which nobody else takes.
+    /// there, with the helper that was sent, which no other program takes.
     fn is_bare_copy(&self, copy: &Dataset, pool: &State) -> bool {
         let bare = MARKS.iter().all(|mark| copy.properties.own(mark).is_none());
         let Ok(helper) = self.helper() else {
