@@ -290,7 +290,7 @@ impl LazyConnection {
     }
 
     /// That its file can be used.
-    fn usable(&self) -> Result<(), Error> {
+    pub(crate) fn usable(&self) -> Result<(), Error> {
         match &self.way {
             Way::Missing(kind, why) => Err(self.fail(*kind).because(why.clone())),
             Way::Fixed | Way::Again(_) => Ok(()),
