@@ -113,14 +113,12 @@ fn opened(file: &Path, report: &mut Report) -> Option<(Arc<Document>, App)> {
     };
     report.all(wrong(&refused.error));
     report.unusable();
-    match refused.rest {
-        Some(app) => Some((refused.document, *app)),
-        None => {
-            // What else is odd may be the reason.
-            report.all(refused.document.findings_so_far().into_iter().map(odd));
-            None
-        }
+    if let Some(app) = refused.rest {
+        return Some((refused.document, *app));
     }
+    // What else is odd may be the reason.
+    report.all(refused.document.findings_so_far().into_iter().map(odd));
+    None
 }
 
 /// What only the process that serves can find out, because it knows where it runs.

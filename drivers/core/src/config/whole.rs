@@ -124,11 +124,13 @@ impl Mended {
                 fitting.map(|(name, value)| (&**name, value)).collect()
             }
             Value::Array(list) => vec![(key, list.get(key.parse::<usize>().ok()?)?)],
-            _ => Vec::new(),
+            _ => return None,
         };
-        let steps = outer.split('/').skip(1);
-        let to = steps.fold(Some(&mut self.root), |to, step| below(to?, step));
-        let to = to.filter(|_| !taken.is_empty())?;
+        if taken.is_empty() {
+            return None;
+        }
+        let mut steps = outer.split('/').skip(1);
+        let to = steps.try_fold(&mut self.root, |to, step| below(to, step))?;
         for (name, value) in taken {
             let place = below(to, name)?;
             if name == key || place.is_null() {
