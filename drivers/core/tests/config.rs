@@ -376,42 +376,46 @@ fn after_an_error_nothing_is_said_of_sections_that_were_not_reached() {
     assert_eq!(document.findings_so_far(), []);
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Export {
+    #[serde(default)]
+    strategy: Option<String>,
+    #[serde(default)]
+    strategy_one: Option<Strategy>,
+    portal: String,
+    mask: u8,
+}
+
+#[derive(Debug, Deserialize)]
+struct Strategy {
+    name: String,
+}
+
+/// As drivers do: section by section, each with its own rules.
+fn driver(document: &Document) -> Result<(), ConfigError> {
+    document.common()?;
+    let zfs: Zfs = document.section("zfs")?;
+    if zfs.dataset_parent_name.starts_with('/') {
+        return Err(ConfigError::at("zfs.datasetParentName", "is a path"));
+    }
+    let export: Export = document.section("export")?;
+    if export.strategy.as_deref() != Some("one") {
+        return Err(ConfigError::at("export.strategy", "is needed"));
+    }
+    let missing = || ConfigError::at("export.strategyOne", "is missing");
+    let one = export.strategy_one.ok_or_else(missing)?;
+    if one.name == export.portal && export.mask > 0 {
+        return Err(ConfigError::new("two names of one thing"));
+    }
+    Ok(())
+}
+
+const EXAMPLE: &str = "{driver: z, zfs: {datasetParentName: a}, \
+     export: {portal: h, mask: 1, strategy: one, strategyOne: {name: x}}}";
+
 #[test]
 fn everything_that_is_wrong_is_in_one_error_and_nothing_that_only_follows_from_it() {
-    #[derive(Debug, Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Export {
-        #[serde(default)]
-        strategy: Option<String>,
-        #[serde(default)]
-        strategy_one: Option<Strategy>,
-        portal: String,
-        mask: u8,
-    }
-    #[derive(Debug, Deserialize)]
-    struct Strategy {
-        name: String,
-    }
-    /// As drivers do: section by section, each with its own rules.
-    fn driver(document: &Document) -> Result<(), ConfigError> {
-        document.common()?;
-        let zfs: Zfs = document.section("zfs")?;
-        if zfs.dataset_parent_name.starts_with('/') {
-            return Err(ConfigError::at("zfs.datasetParentName", "is a path"));
-        }
-        let export: Export = document.section("export")?;
-        if export.strategy.as_deref() != Some("one") {
-            return Err(ConfigError::at("export.strategy", "is needed"));
-        }
-        let missing = || ConfigError::at("export.strategyOne", "is missing");
-        let one = export.strategy_one.ok_or_else(missing)?;
-        if one.name == export.portal && export.mask > 0 {
-            return Err(ConfigError::new("two names of one thing"));
-        }
-        Ok(())
-    }
-    const EXAMPLE: &str = "{driver: z, zfs: {datasetParentName: a}, \
-         export: {portal: h, mask: 1, strategy: one, strategyOne: {name: x}}}";
     let good = "export: {portal: h, mask: 1, strategy: one, strategyOne: {name: x}}";
     for (text, wrong) in [
         (

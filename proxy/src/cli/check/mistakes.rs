@@ -443,7 +443,7 @@ fn errors(text: &str) -> (Vec<String>, String) {
     (about, table)
 }
 
-/// What each kind of driver needs, where nothing is given; those of FreeNAS and TrueNAS are the same.
+/// What each kind of driver needs, where nothing is given; those of `FreeNAS` and TrueNAS are the same.
 const REQUIRED: &[(&str, &[&str])] = &[
     (
         "local-hostpath",
