@@ -72,6 +72,12 @@ pub fn is_gone(target: &AbsolutePath) -> Result<bool, Error> {
     Ok(false)
 }
 
+/// The uid of the pod that a target belongs to, if a kubelet has made it.
+pub fn uid(target: &AbsolutePath) -> Option<String> {
+    let uid = pod_of(target.as_path())?.file_name()?.to_owned();
+    uid.into_string().ok()
+}
+
 /// The folder of the pod of `…/pods/<uid>/volumes/kubernetes.io~csi/<name>/mount`.
 fn pod_of(target: &Path) -> Option<PathBuf> {
     let up = |path: &Path, name: &str| {

@@ -3,6 +3,7 @@
 //! Only this module builds drivers by name. It touches no backend: a connection exists before its
 //! storage can be reached.
 
+mod examples;
 pub(crate) mod inline;
 mod kinds;
 mod per_driver;
@@ -35,7 +36,10 @@ use crate::routing::topology::matching::{Accessibility, TopologyKeys};
 use inline::InlineRules;
 
 #[cfg(test)]
-pub(crate) use kinds::{LETTING_IN, built, least};
+pub(crate) use examples::least;
+pub(crate) use examples::like;
+#[cfg(test)]
+pub(crate) use kinds::{LETTING_IN, built};
 pub(crate) use kinds::{PROXY, SECTIONS};
 pub(crate) use per_driver::PerDriver;
 

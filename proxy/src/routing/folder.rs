@@ -64,7 +64,7 @@ pub(crate) struct Survey {
 pub(crate) struct Surveyed {
     pub(crate) name: ConnectionName,
     pub(crate) path: PathBuf,
-    pub(crate) opened: Result<(Document, Connection), ConfigFileError>,
+    pub(crate) opened: Result<(Arc<Document>, Connection), ConfigFileError>,
 }
 
 // === impl Folder ===

@@ -3,7 +3,8 @@
 use driver_core::config::NoEnvironment;
 use node_utils::blocking::spawn_on_account;
 
-use super::kinds::{NOT_YET, built, least};
+use super::examples::least;
+use super::kinds::{NOT_YET, built};
 use super::*;
 
 #[test]
@@ -93,7 +94,7 @@ fn nodes_learn_of_an_object_store_what_is_no_secret() {
 fn how_disks_are_formatted_is_checked_where_they_are_configured() {
     let text = format!(
         "{}node: {{format: {{ext4: {{customOptions: ['']}}}}}}",
-        least("zfs-generic-iscsi")
+        least("zfs-generic-iscsi").expect("an example")
     );
     let document = Document::parse(&text, &NoEnvironment).expect("yaml");
     let name = ConnectionName::parse("disks").expect("a name");

@@ -291,7 +291,7 @@ impl LazyConnection {
     }
 
     /// That its file can be used.
-    fn usable(&self) -> Result<(), Error> {
+    pub(crate) fn usable(&self) -> Result<(), Error> {
         match &self.origin {
             Origin::Missing(kind, why) => Err(self.fail(*kind).because(why.clone())),
             Origin::Fixed | Origin::Rebuildable(_) => Ok(()),

@@ -12,7 +12,7 @@ use super::scan::Changed;
 use super::states::States;
 use crate::process;
 use crate::routing::config_file::ConfigFileError;
-use crate::routing::connection::{Connection, ConnectionContext};
+use crate::routing::connection::{Connection, ConnectionContext, like};
 use crate::routing::connections::{
     Bare, Blueprint, ConnectionName, Connections, LazyConnection, NO_OWNER, Names,
 };
@@ -146,7 +146,7 @@ impl Loader {
         name: &ConnectionName,
         path: PathBuf,
         text: io::Result<String>,
-    ) -> Result<(Document, Connection), ConfigFileError> {
+    ) -> Result<(Arc<Document>, Connection), ConfigFileError> {
         let text = match text {
             Ok(text) => text,
             Err(error) => return Err(ConfigFileError::Read(path, error)),
@@ -157,7 +157,12 @@ impl Loader {
             let document = Document::parse(&text, &ProcessEnvironment)?
                 .over(&self.base)
                 .with_ids_behind(name.bytes_in_handle());
-            let connection = Connection::open(name.clone(), &document, &self.context)?;
+            let document = Arc::new(document);
+            let opened = document.read_whole(
+                || like(&document),
+                |document| Connection::open(name.clone(), document, &self.context),
+            );
+            let connection = opened.map_err(|unusable| unusable.error)?;
             Ok((document, connection))
         }));
         let built = built.unwrap_or_else(|_| Err(ConfigError::new(DEFECT)));
