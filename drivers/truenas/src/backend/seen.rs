@@ -164,7 +164,7 @@ mod tests {
         let name = DatasetName::parse("tank/v").expect("a name");
         let before = seen.now();
         let making = seen.making(&name);
-        assert_eq!(seen.made_since(seen.now()), [name.clone()]);
+        assert_eq!(seen.made_since(seen.now()), vec![name.clone()]);
         drop(making);
         assert_eq!(seen.made_since(before), [name]);
         assert!(seen.made_since(seen.now()).is_empty());
