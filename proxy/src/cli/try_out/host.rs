@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use csi_try::Server;
 use csi_types::AbsolutePath;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::trouble::Trouble;
 use crate::app::App;
 use crate::cli::args::UnixSocket;
 use crate::csi::identity::PluginName;
@@ -36,12 +36,12 @@ pub(super) struct Host {
 
 impl Host {
     /// Serves `app` at `socket`.
-    pub(super) fn start(app: App, runner: Runner, socket: &AbsolutePath) -> Result<Self, Trouble> {
+    pub(super) fn start(app: App, runner: Runner, socket: &AbsolutePath) -> Result<Self, String> {
         let socket = UnixSocket {
             path: socket.as_path().to_owned(),
             mode: 0o600,
         };
-        let seen = |error: &(dyn std::error::Error + 'static)| Trouble::seen(process::chain(error));
+        let seen = |error: &(dyn std::error::Error + 'static)| process::chain(error);
         let bound = Bound::listen(&socket).map_err(|error| seen(&error))?;
         let remains = bound.remains();
         let name = PluginName::parse(NAME).map_err(|error| seen(&error))?;
@@ -66,9 +66,10 @@ impl Host {
             runner,
         })
     }
+}
 
-    /// Ends it when nothing is in progress any more. Clients have to be gone.
-    pub(super) async fn stop(self) -> Result<(), Trouble> {
+impl Server for Host {
+    async fn stop(self) -> Result<(), String> {
         // It may have ended by itself already.
         let _ = self.stop.send(true);
         self.runner.tracker().close();
@@ -80,16 +81,13 @@ impl Host {
         };
         let Ok(ended) = tokio::time::timeout(GRACE, ended).await else {
             let calls = tracker.len();
-            return Err(Trouble::seen(format!(
-                "the server is still at work on {calls} calls"
-            )));
+            return Err(format!("the server is still at work on {calls} calls"));
         };
         let removed = self.remains.remove();
         match ended {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(Trouble::seen(process::chain(&error))),
-            Err(error) => return Err(Trouble::seen(process::chain(&error))),
+            Ok(ended) => ended.map_err(|error| process::chain(&error))?,
+            Err(error) => return Err(process::chain(&error)),
         }
-        removed.map_err(|error| Trouble::seen(format!("its socket cannot be removed: {error}")))
+        removed.map_err(|error| format!("its socket cannot be removed: {error}"))
     }
 }

@@ -15,8 +15,7 @@ use csi_proto::v1::volume_capability::{AccessMode, AccessType, BlockVolume, Moun
 use csi_proto::v1::{CapacityRange, VolumeCapability};
 use secrecy::{ExposeSecret, SecretString};
 
-use super::flags::{AccessFlag, TryFlags};
-use crate::csi::spec_version::CsiVersion;
+use super::flags::{AccessFlag, Flags};
 
 /// Secrets are short; what is longer is another file.
 const MAX_SECRETS: u64 = 1 << 20;
@@ -26,7 +25,6 @@ const MAX_SECRETS: u64 = 1 << 20;
 pub(super) struct Trial {
     pub(super) name: TrialName,
     pub(super) config: Option<PathBuf>,
-    pub(super) version: CsiVersion,
     pub(super) size: Size,
     pub(super) access: AccessFlag,
     pub(super) patience: Duration,
@@ -49,14 +47,9 @@ pub(super) struct Size(pub(super) i64);
 
 impl Trial {
     /// Checks the flags; says everything that is wrong with them.
-    pub(super) fn from_flags(flags: &TryFlags) -> Result<Self, Vec<String>> {
+    pub(super) fn from_flags(flags: &Flags) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
         let mut check = |flag: &str, problem: String| problems.push(format!("--{flag}: {problem}"));
-        let version = flags
-            .csi_version
-            .as_deref()
-            .map_or(Ok(CsiVersion::NEWEST), str::parse);
-        let version = version.map_err(|error| check("csi-version", error.to_string()));
         let size = flags
             .size
             .parse::<Size>()
@@ -72,14 +65,13 @@ impl Trial {
         if flags.fs_type.is_some() && flags.access == AccessFlag::Block {
             check("fs-type", "a raw device has no filesystem".to_owned());
         }
-        match (version, size, parameters, snapshot_parameters, secrets) {
-            (Ok(version), Ok(size), Ok(parameters), Ok(snapshot_parameters), Ok(secrets))
+        match (size, parameters, snapshot_parameters, secrets) {
+            (Ok(size), Ok(parameters), Ok(snapshot_parameters), Ok(secrets))
                 if problems.is_empty() =>
             {
                 Ok(Self {
                     name: TrialName::new(),
                     config: flags.driver_config_file.clone(),
-                    version,
                     size,
                     access: flags.access,
                     patience: Duration::from_secs(flags.timeout),

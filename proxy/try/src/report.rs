@@ -23,6 +23,7 @@ const SCHEMA: &str = "omnibus-csi/try/1";
 #[derive(Debug)]
 pub(super) struct Introduction {
     pub(super) driver: String,
+    pub(super) csi_version: String,
     pub(super) seclusion: Seclusion,
     /// What is odd about the configuration.
     pub(super) notes: Vec<String>,
@@ -47,7 +48,7 @@ struct Report<'a> {
     result: &'static str,
     name: &'a str,
     driver: &'a str,
-    csi_version: String,
+    csi_version: &'a str,
     folder: &'a str,
     seclusion: &'static str,
     notes: &'a [String],
@@ -72,7 +73,7 @@ struct StepReport<'a> {
 #[serde(rename_all = "camelCase")]
 struct FailureReport {
     step: Option<&'static str>,
-    code: Option<&'static str>,
+    code: Option<String>,
     message: String,
     meaning: Option<&'static str>,
     advice: Vec<&'static str>,
@@ -252,7 +253,7 @@ impl Verdict {
         let journal = &self.story.journal;
         let failure = journal.failure().map(|(step, trouble)| FailureReport {
             step: Some(step.name()),
-            code: trouble.code.map(crate::rpc::status::code_name),
+            code: trouble.code.map(crate::process::code_name),
             message: trouble.what.clone(),
             meaning: Some(step.meaning()),
             advice: trouble.advice(step),
@@ -267,7 +268,7 @@ impl Verdict {
             },
             name: self.trial.name.as_str(),
             driver: &self.introduction.driver,
-            csi_version: self.trial.version.to_string(),
+            csi_version: &self.introduction.csi_version,
             folder: self.folder.path().as_str(),
             seclusion: self.introduction.seclusion.name(),
             notes: &self.introduction.notes,

@@ -4,8 +4,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::telemetry::log::Verbosity;
-
 /// How to use a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum AccessFlag {
@@ -15,7 +13,8 @@ pub enum AccessFlag {
     Block,
 }
 
-const AFTER: &str = "\
+/// What `--help` teaches below the flags.
+pub const AFTER: &str = "\
 Without flags it makes folders in a temporary folder its storage: nothing to set up, nothing left \
 behind. With --driver-config-file it asks the same of your own storage: will my NAS work?
 
@@ -51,8 +50,7 @@ Exit codes:
 
 /// What to try.
 #[derive(Debug, Args)]
-#[command(after_long_help = AFTER)]
-pub struct TryFlags {
+pub struct Flags {
     /// The configuration of your storage, YAML (default: folders in a temporary folder)
     #[arg(long, value_name = "PATH")]
     pub driver_config_file: Option<PathBuf>,
@@ -74,9 +72,6 @@ pub struct TryFlags {
     /// The filesystem to ask for, such as ext4 or xfs (default: the driver decides)
     #[arg(long, value_name = "NAME")]
     pub fs_type: Option<String>,
-    /// The version of the CSI specification to pretend to (default: the newest)
-    #[arg(long, value_name = "VERSION")]
-    pub csi_version: Option<String>,
     /// How long one call may take, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
@@ -86,7 +81,4 @@ pub struct TryFlags {
     /// Write one JSON object instead of text
     #[arg(long)]
     pub json: bool,
-    /// Write the server's log to standard error
-    #[arg(long, value_name = "LEVEL", ignore_case = true)]
-    pub log_level: Option<Verbosity>,
 }

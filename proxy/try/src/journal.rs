@@ -41,7 +41,7 @@ impl Entry {
             Outcome::Ok => self.result.clone(),
             Outcome::Failed(trouble) => trouble
                 .code
-                .map(|code| crate::rpc::status::code_name(code).to_owned())
+                .map(crate::process::code_name)
                 .unwrap_or_default(),
             Outcome::NotOffered => "not offered".to_owned(),
             Outcome::Kept => "left for a look".to_owned(),

@@ -6,7 +6,7 @@
 use tonic::{Code, Status};
 
 use super::step::Step;
-use crate::rpc::status::{code_name, printable};
+use crate::process::{code_name, printable};
 
 /// Why a step failed.
 #[derive(Debug, Clone)]
