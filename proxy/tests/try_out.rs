@@ -147,7 +147,7 @@ fn a_volume_lives_its_whole_life_and_leaves_nothing() {
     assert_eq!(report["result"], "ok");
     assert_eq!(report["failure"], Value::Null);
     assert_eq!(report["leftBehind"], Value::Array(Vec::new()));
-    assert_eq!(steps(&report, "ok").len(), 31, "{report:#}");
+    assert_eq!(steps(&report, "ok").len(), 32, "{report:#}");
     assert_eq!(steps(&report, "not-offered"), ["attach", "detach"]);
     let folder = Path::new(report["folder"].as_str().unwrap());
     assert_eq!(
@@ -331,8 +331,8 @@ fn secrets_are_told_to_nobody() {
 }
 
 /// Starts a trial and stops it right after it has told this step; `None` if it cannot mount.
-fn held_after(place: &Place, step: &str) -> Option<(Child, impl Read)> {
-    let mut command = place.command(&[]);
+fn held_after(place: &Place, flags: &[&str], step: &str) -> Option<(Child, impl Read + use<>)> {
+    let mut command = place.command(flags);
     let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -363,7 +363,8 @@ fn signal(child: &Child, signal: Signal) {
 fn an_interrupted_trial_cleans_up() {
     for (sent, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let place = Place::new();
-        let Some((mut child, mut rest)) = held_after(&place, "Write to it as a pod would") else {
+        let Some((mut child, mut rest)) = held_after(&place, &[], "Write to it as a pod would")
+        else {
             return;
         };
         signal(&child, sent);
@@ -381,15 +382,32 @@ fn an_interrupted_trial_cleans_up() {
 }
 
 #[test]
-fn a_killed_trial_leaves_no_mount() {
+fn a_killed_trial_leaves_no_mount_and_the_next_one_cleans_up_after_it() {
     let place = Place::new();
-    let Some((mut child, _rest)) = held_after(&place, "Publish it to a pod") else {
-        return;
-    };
-    place.nothing_is_mounted();
-    signal(&child, Signal::KILL);
-    assert_eq!(child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
-    place.nothing_is_mounted();
+    let config = place.config("");
+    let volumes = || fs::read_dir(place.base().join("v")).unwrap().count();
+    for flags in [&[config.as_str()][..], &[]] {
+        let Some((mut child, _rest)) = held_after(&place, flags, "Publish the restored volume")
+        else {
+            return;
+        };
+        place.nothing_is_mounted();
+        signal(&child, Signal::KILL);
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
+        place.nothing_is_mounted();
+    }
+    assert_eq!(volumes(), 2, "the original and its copy");
+    assert_eq!(fs::read_dir(place.tmp()).unwrap().count(), 2);
+    // Another storage: only what was in the temporary folder goes.
+    assert_eq!(json(&place.run(&["--json"]))["result"], "ok");
+    assert_eq!(volumes(), 2);
+    let report = json(&place.run(&["--json", &config]));
+    assert_eq!(report["result"], "ok", "{report:#}");
+    let steps = report["steps"].as_array().unwrap();
+    let recovered = steps.iter().find(|step| step["step"] == "recover").unwrap();
+    assert_eq!(recovered["detail"], "1 run");
+    assert_eq!(volumes(), 0);
+    place.nothing_is_left();
 }
 
 #[test]

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use clap::Args;
 use csi_try::{Place, Refusal, Storage};
-use csi_types::AbsolutePath;
 use driver_core::NodeId;
 use driver_core::config::{ConfigError, Document, NoEnvironment, Severity};
 use node_utils::node::OrchestratorDirs;
@@ -44,8 +43,7 @@ pub struct TryFlags {
 struct Stage {
     place: Place,
     storage: Storage,
-    app: App,
-    runner: Runner,
+    host: Host,
 }
 
 /// Tries, tells it on standard output, and returns the exit code. To be called while the process
@@ -69,11 +67,10 @@ pub fn run(flags: &TryFlags) -> ExitCode {
         let Stage {
             place,
             storage,
-            app,
-            runner,
+            host,
         } = stage;
-        let start = |socket: &AbsolutePath| Host::start(app, runner, socket);
-        let verdict = runtime.block_on(place.perform(storage, flags.log_level.is_some(), start));
+        let calm = flags.log_level.is_some();
+        let verdict = runtime.block_on(place.perform(host, &storage, &flags.trial, calm));
         // What a user does not wait for must not hold up the exit.
         runtime.shutdown_background();
         Ok(verdict)
@@ -124,8 +121,7 @@ fn set_up(flags: &TryFlags) -> Result<Stage, Refusal> {
         }
     };
     // Without root the folder may keep no marks that say what is ours.
-    app.node
-        .use_dirs(OrchestratorDirs::with([place.path().clone()]));
+    app.node.use_dirs(OrchestratorDirs::with(place.folders()));
     let notes = document.findings().into_iter();
     let notes = notes.filter(|finding| finding.severity != Severity::NoEffect);
     let storage = Storage {
@@ -134,11 +130,11 @@ fn set_up(flags: &TryFlags) -> Result<Stage, Refusal> {
         notes: notes.map(|finding| finding.to_string()).collect(),
     };
     let runner = Runner::new(Deadlines::for_programs(programs.timeouts()), metrics);
+    let host = Host::new(app, runner);
     Ok(Stage {
         place,
         storage,
-        app,
-        runner,
+        host,
     })
 }
 

@@ -1,20 +1,19 @@
 //! What is written to volumes, and whether it is still there: every byte is compared.
 //!
-//! The content of an edition follows from its number, so that nothing has to be remembered. Calls
-//! block, and run where that is allowed.
+//! The content of an edition follows from its number, so that nothing has to be remembered. Calls block.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use super::flags::AccessFlag;
+use crate::flags::Access;
 
 /// How much is written, in bytes.
-pub(super) const LENGTH: usize = 1 << 20;
+pub(crate) const LENGTH: usize = 1 << 20;
 
 /// A state of a volume's content that can be told from every other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Edition {
+pub(crate) enum Edition {
     /// What is written first, and what a snapshot keeps.
     First,
     /// What the volume holds after the change.
@@ -23,42 +22,28 @@ pub(super) enum Edition {
     Other,
 }
 
-/// A folder with a file, as databases and their like have.
-const FOLDER: &str = "folder";
-const NOTE: &str = "folder/note.txt";
-const DATA: &str = "data.bin";
-
 // === impl Edition ===
 
 impl Edition {
-    fn seed(self) -> u64 {
-        match self {
-            Self::First => 0x9e37_79b9_7f4a_7c15,
-            Self::Second => 0xbf58_476d_1ce4_e5b9,
-            Self::Other => 0x94d0_49bb_1331_11eb,
-        }
-    }
+    const ALL: [Self; 3] = [Self::First, Self::Second, Self::Other];
 
-    fn note(self) -> &'static str {
-        match self {
-            Self::First => "the first edition\n",
-            Self::Second => "the second edition, and longer than the first\n",
-            Self::Other => "something else\n",
-        }
-    }
-
-    /// A file that only this edition has.
+    /// A file that only this edition has, in a folder as databases have.
     fn own_file(self) -> &'static str {
         match self {
-            Self::First => "only-in-the-first",
-            Self::Second => "only-in-the-second",
-            Self::Other => "only-in-a-copy",
+            Self::First => "folder/only-in-the-first",
+            Self::Second => "folder/only-in-the-second",
+            Self::Other => "folder/only-in-a-copy",
         }
+    }
+
+    fn other_files(self) -> impl Iterator<Item = &'static str> {
+        let others = Self::ALL.into_iter().filter(move |other| *other != self);
+        others.map(Self::own_file)
     }
 
     /// Bytes without repetition (xorshift64).
     fn bytes(self) -> Vec<u8> {
-        let mut state = self.seed();
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(2 * self as u64 + 1);
         let mut bytes = Vec::with_capacity(LENGTH);
         while bytes.len() < LENGTH {
             state ^= state << 13;
@@ -70,72 +55,47 @@ impl Edition {
     }
 
     /// Makes this the content of the volume at `target`, down to the storage.
-    pub(super) fn write(self, target: &Path, access: AccessFlag) -> Result<(), String> {
-        let said = |error: io::Error| error.to_string();
-        match access {
-            AccessFlag::Block => OpenOptions::new()
-                .write(true)
-                .open(target)
-                .and_then(|mut device| flushed(&mut device, &self.bytes()))
-                .map_err(said),
-            AccessFlag::Mount => self.write_files(target),
+    pub(crate) fn write(self, target: &Path, access: Access) -> Result<(), String> {
+        if access == Access::Block {
+            let device = File::options().write(true).open(target);
+            return flush(device, &self.bytes()).map_err(in_file("the device"));
         }
-    }
-
-    fn write_files(self, target: &Path) -> Result<(), String> {
-        let said = |name: &str| {
-            let name = name.to_owned();
-            move |error: io::Error| format!("{name}: {error}")
-        };
-        fs::create_dir_all(target.join(FOLDER)).map_err(said(FOLDER))?;
-        for edition in [Self::First, Self::Second, Self::Other] {
-            if edition != self {
-                let name = edition.own_file();
-                match fs::remove_file(target.join(name)) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(said(name)(error));
-                    }
-                    _ => {}
-                }
-            }
+        fs::create_dir_all(target.join("folder")).map_err(in_file("folder"))?;
+        for name in self.other_files() {
+            let gone = fs::remove_file(target.join(name));
+            let gone = gone.or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            });
+            gone.map_err(in_file(name))?;
         }
-        let bytes = self.bytes();
-        for (name, content) in self.files(&bytes) {
-            File::create(target.join(name))
-                .and_then(|mut file| flushed(&mut file, content))
-                .map_err(said(name))?;
+        for (name, content) in [("data.bin", self.bytes()), (self.own_file(), Vec::new())] {
+            flush(File::create(target.join(name)), &content).map_err(in_file(name))?;
         }
         Ok(())
-    }
-
-    fn files(self, bytes: &[u8]) -> [(&'static str, &[u8]); 3] {
-        [
-            (DATA, bytes),
-            (NOTE, self.note().as_bytes()),
-            (self.own_file(), b""),
-        ]
     }
 
     /// Looks whether the volume at `target` holds exactly this; the error is the first difference.
-    pub(super) fn compare(self, target: &Path, access: AccessFlag) -> Result<(), String> {
-        let bytes = self.bytes();
-        if access == AccessFlag::Block {
-            return same(target, "the device", &bytes, false);
+    pub(crate) fn compare(self, target: &Path, access: Access) -> Result<(), String> {
+        if access == Access::Block {
+            return same(target, "the device", &self.bytes(), false);
         }
-        for (name, content) in self.files(&bytes) {
-            same(&target.join(name), name, content, true)?;
+        same(&target.join("data.bin"), "data.bin", &self.bytes(), true)?;
+        same(&target.join(self.own_file()), self.own_file(), &[], true)?;
+        let mut others = self.other_files();
+        match others.find(|name| target.join(name).symlink_metadata().is_ok()) {
+            Some(name) => Err(format!("{name} is there, and should not be")),
+            None => Ok(()),
         }
-        for edition in [Self::First, Self::Second, Self::Other] {
-            let name = edition.own_file();
-            if edition != self && target.join(name).symlink_metadata().is_ok() {
-                return Err(format!("{name} is there, and should not be"));
-            }
-        }
-        Ok(())
     }
 }
 
-fn flushed(file: &mut File, content: &[u8]) -> io::Result<()> {
+fn in_file(name: &str) -> impl Fn(io::Error) -> String {
+    move |error| format!("{name}: {error}")
+}
+
+fn flush(file: io::Result<File>, content: &[u8]) -> io::Result<()> {
+    let mut file = file?;
     file.write_all(content)?;
     file.sync_all()
 }
@@ -145,18 +105,13 @@ fn same(path: &Path, name: &str, expected: &[u8], whole: bool) -> Result<(), Str
     let mut found = Vec::with_capacity(expected.len());
     File::open(path)
         .and_then(|file| file.take(most).read_to_end(&mut found))
-        .map_err(|error| format!("{name}: {error}"))?;
-    match found
-        .iter()
-        .zip(expected)
-        .position(|(found, expected)| found != expected)
-    {
+        .map_err(in_file(name))?;
+    let mut pairs = found.iter().zip(expected);
+    match pairs.position(|(found, expected)| found != expected) {
         Some(at) => Err(format!("{name} differs from byte {at} on")),
         None if found.len() != expected.len() => {
             let (found, expected) = (found.len(), expected.len());
-            Err(format!(
-                "{name} has another length: {found} bytes, expected {expected}"
-            ))
+            Err(format!("{name} has {found} bytes, expected {expected}"))
         }
         None => Ok(()),
     }
@@ -169,44 +124,29 @@ mod tests {
     #[test]
     fn what_was_written_is_found_and_nothing_else_passes_for_it() {
         let volume = tempfile::tempdir().unwrap();
-        let (path, access) = (volume.path(), AccessFlag::Mount);
-        Edition::First.write(path, access).unwrap();
-        Edition::First.compare(path, access).unwrap();
-        Edition::Second.write(path, access).unwrap();
-        Edition::Second.compare(path, access).unwrap();
-        assert!(
-            Edition::First
-                .compare(path, access)
-                .unwrap_err()
-                .contains("byte 0")
-        );
+        let (path, access) = (volume.path(), Access::Mount);
+        let differs = |edition: Edition, how: &str| {
+            let difference = edition.compare(path, access).unwrap_err();
+            assert!(difference.contains(how), "{difference}");
+        };
+        for edition in Edition::ALL {
+            edition.write(path, access).unwrap();
+            edition.compare(path, access).unwrap();
+        }
+        differs(Edition::First, "byte 0");
+        differs(Edition::Second, "byte 0");
 
-        let mut data = fs::read(path.join(DATA)).unwrap();
-        data[LENGTH - 1] ^= 1;
-        fs::write(path.join(DATA), &data).unwrap();
-        let difference = Edition::Second.compare(path, access).unwrap_err();
-        assert_eq!(
-            difference,
-            format!("data.bin differs from byte {} on", LENGTH - 1)
-        );
-        data[LENGTH - 1] ^= 1;
-        data.push(0);
-        fs::write(path.join(DATA), &data).unwrap();
-        assert!(
-            Edition::Second
-                .compare(path, access)
-                .unwrap_err()
-                .contains("another length")
-        );
-        data.pop();
-        fs::write(path.join(DATA), &data).unwrap();
-        fs::write(path.join("only-in-a-copy"), "").unwrap();
-        assert!(
-            Edition::Second
-                .compare(path, access)
-                .unwrap_err()
-                .contains("should not be")
-        );
+        let data = path.join("data.bin");
+        let good = fs::read(&data).unwrap();
+        let mut bad = good.clone();
+        bad[LENGTH - 1] ^= 1;
+        fs::write(&data, &bad).unwrap();
+        differs(Edition::Other, &format!("byte {}", LENGTH - 1));
+        fs::write(&data, [&good[..], b"x"].concat()).unwrap();
+        differs(Edition::Other, &format!("has {} bytes", LENGTH + 1));
+        fs::write(&data, &good).unwrap();
+        fs::write(path.join(Edition::First.own_file()), "").unwrap();
+        differs(Edition::Other, "should not be");
     }
 
     #[test]
@@ -214,9 +154,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let device = folder.path().join("device");
         fs::write(&device, vec![0; LENGTH * 2]).unwrap();
-        Edition::First.write(&device, AccessFlag::Block).unwrap();
-        Edition::First.compare(&device, AccessFlag::Block).unwrap();
-        assert!(Edition::Second.compare(&device, AccessFlag::Block).is_err());
+        Edition::First.write(&device, Access::Block).unwrap();
+        Edition::First.compare(&device, Access::Block).unwrap();
+        assert!(Edition::Second.compare(&device, Access::Block).is_err());
         assert_eq!(fs::metadata(&device).unwrap().len(), 2 * LENGTH as u64);
     }
 }

@@ -1,50 +1,48 @@
 //! `omnibus-csi try`: a volume lives its whole life on a storage, driven over the socket of a server as
-//! a cluster drives it, and nothing is left behind.
+//! a cluster drives it, and nothing is left behind. And the [`client`] and the [`requests`] of CSI by
+//! which it does so, which the tests use, too.
 //!
-//! The program opens the storage and starts the server; this crate is the client. Only what a trial has
-//! made itself is ever changed; after a failure or a signal that is undone as far as possible, and what
-//! is left is named.
+//! The program opens the storage and starts the server. Only what a trial has made itself is ever
+//! changed; after a failure or a signal that is undone as far as possible, and what is left is named.
 #![forbid(unsafe_code)]
 
-use std::process::ExitCode;
-use std::sync::Arc;
+use std::fs;
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::io::Write;
+use std::process::{self, ExitCode};
+use std::time::Instant;
 
 use csi_types::AbsolutePath;
 
+pub mod client;
+mod cluster;
 mod content;
-mod ending;
 mod flags;
 mod folder;
 mod journal;
-mod life;
-mod made;
-mod making;
-mod offers;
-mod orchestrator;
-mod process;
 mod report;
+pub mod requests;
 mod screen;
 mod seclusion;
 mod step;
 mod story;
-mod trial;
-mod trouble;
 
-pub use flags::{AFTER, AccessFlag, Flags};
+pub use flags::{AFTER, Flags};
 
-use folder::Folder;
-use orchestrator::Orchestrator;
-use report::{Introduction, Verdict};
-use screen::Screen;
+use client::Answer;
+use cluster::Cluster;
+use folder::{Folder, PREFIX};
+use journal::Journal;
+use report::{End, Setting};
+use screen::{Screen, Style};
 use seclusion::Seclusion;
-use step::Step;
 use story::{Stop, Story};
-use trial::Trial;
 
 /// The exit code of a wrong command line or configuration: `EX_USAGE`.
 const EX_USAGE: u8 = 64;
 
-/// Why a trial does not begin.
+/// Why nothing is tried.
 #[derive(Debug)]
 pub enum Refusal {
     /// The command line or the configuration is wrong.
@@ -53,10 +51,13 @@ pub enum Refusal {
     Cannot(String),
 }
 
-/// A running server.
-pub trait Server {
-    /// Ends it when nothing is in progress any more. Its clients are gone.
-    fn stop(self) -> impl Future<Output = Result<(), String>>;
+/// The program whose storage is tried.
+pub trait Program {
+    /// Starts its server.
+    fn start(&mut self, socket: &AbsolutePath) -> Result<(), String>;
+
+    /// Ends the server, if it runs, when nothing is in progress any more. Its clients are gone.
+    fn stop(&mut self) -> impl Future<Output = Result<(), String>>;
 }
 
 /// What the program knows of the storage that it has opened.
@@ -73,10 +74,8 @@ pub struct Storage {
 /// A place for a trial, from which its mounts are not seen.
 #[derive(Debug)]
 pub struct Place {
-    trial: Arc<Trial>,
     folder: Folder,
     seclusion: Seclusion,
-    json: bool,
 }
 
 // === impl Place ===
@@ -85,22 +84,17 @@ impl Place {
     /// Makes it. To be called while the process has one thread: it may have to leave the mounts of the
     /// machine.
     pub fn make(flags: &Flags) -> Result<Self, Refusal> {
-        let trial = Trial::from_flags(flags).map_err(Refusal::Usage)?;
-        let seclusion = Seclusion::enter(trial.keep).map_err(Refusal::Cannot)?;
-        let folder = Folder::make(&trial.name).map_err(|problem| {
-            Refusal::Cannot(format!("no temporary folder can be made: {problem}"))
-        })?;
-        Ok(Self {
-            trial: Arc::new(trial),
-            folder,
-            seclusion,
-            json: flags.json,
-        })
+        let seclusion = Seclusion::enter(flags.keep).map_err(Refusal::Cannot)?;
+        // The keys of a `RandomState` come from the kernel.
+        let random = RandomState::new().hash_one(process::id());
+        let name = format!("{PREFIX}{:08x}", random >> 32);
+        let folder = Folder::make(&name).map_err(Refusal::Cannot)?;
+        Ok(Self { folder, seclusion })
     }
 
-    /// The folder in which everything is mounted.
-    pub fn path(&self) -> &AbsolutePath {
-        self.folder.path()
+    /// The folders below which something may be mounted: its own, and those of runs before it.
+    pub fn folders(&self) -> Vec<AbsolutePath> {
+        Folder::all().iter().map(Folder::path).collect()
     }
 
     /// A folder that can be the storage.
@@ -109,141 +103,112 @@ impl Place {
     }
 
     /// Removes it, because there is nothing to try.
-    pub fn remove(self) {
+    pub fn remove(&self) {
+        // What is wrong already matters more than an empty folder.
         drop(self.folder.remove());
     }
 
-    /// Tries, tells it on standard output, and returns the exit code. `calm`: something else writes to the
+    /// Tries, shows it on standard output, and returns the exit code. `calm`: something else writes to the
     /// same terminal.
-    pub async fn perform<S: Server>(
+    pub async fn perform<P: Program>(
         self,
-        storage: Storage,
+        program: P,
+        storage: &Storage,
+        flags: &Flags,
         calm: bool,
-        start: impl FnOnce(&AbsolutePath) -> Result<S, String>,
     ) -> ExitCode {
-        let json = self.json;
-        let screen = Screen::new(json, calm);
-        match perform(self, storage, screen, start).await {
-            Ok(verdict) => verdict.pronounce(json),
-            Err(refusal) => refusal.pronounce(json),
-        }
-    }
-}
-
-/// Tells the whole story, with its end if it fails.
-async fn perform<S: Server>(
-    place: Place,
-    storage: Storage,
-    screen: Screen,
-    start: impl FnOnce(&AbsolutePath) -> Result<S, String>,
-) -> Result<Verdict, Refusal> {
-    let Place {
-        trial,
-        folder,
-        seclusion,
-        ..
-    } = place;
-    let introduction = Introduction {
-        driver: storage.driver,
-        csi_version: storage.csi_version,
-        seclusion,
-        notes: storage.notes,
-    };
-    introduction.say(&screen, &trial, &folder);
-    let story = Story::begin(screen);
-    let mut story = story.map_err(|error| {
-        drop(folder.remove());
-        Refusal::Cannot(format!("signals cannot be heard: {error}"))
-    })?;
-    let serving = async {
-        let socket = folder.socket();
-        let host = start(&socket).map_err(trouble::Trouble::seen)?;
-        let cluster = Orchestrator::connect(&socket, trial.clone()).await?;
-        Ok(((host, cluster), "csi.sock".to_owned()))
-    };
-    let (stopped, left) = match story.step(Step::Serve, serving).await {
-        Ok((host, mut cluster)) => {
-            let lived = life::live(&mut story, &mut cluster, &folder).await;
-            wind_up(&mut story, lived, cluster, host, &folder).await
-        }
-        Err(stop) => (Some(stop), folder.remove().err().into_iter().collect()),
-    };
-    Ok(Verdict {
-        introduction,
-        trial,
-        folder,
-        story,
-        stopped,
-        left,
-    })
-}
-
-/// The end of the server and the folder; before that, after a failure, of what was made.
-async fn wind_up<S: Server>(
-    story: &mut Story,
-    lived: Result<(), Stop>,
-    mut cluster: Orchestrator,
-    host: S,
-    folder: &Folder,
-) -> (Option<Stop>, Vec<String>) {
-    let mut left = Vec::new();
-    let stopped = match lived {
-        Ok(()) if cluster.trial.keep => return (None, cluster.made.remains()),
-        Ok(()) => {
-            let remove = async {
-                end(cluster, host, folder)
-                    .await
-                    .map(|()| ((), String::new()))
-            };
-            let stopped = story.step(Step::Stop, remove).await.err();
-            // A signal that comes when everything is over changes nothing any more.
-            let stopped = stopped.filter(|_| !story.journal.is_ok(Step::Stop));
-            if stopped.is_some() {
-                left.push(format!("the folder {}", folder.path()));
+        let setting = Setting {
+            flags,
+            storage,
+            name: self.folder.name().to_owned(),
+            path: self.folder.path(),
+            seclusion: self.seclusion,
+        };
+        let began = Instant::now();
+        let ready = self.begin(program, flags, calm);
+        let (mut story, mut cluster) = match ready {
+            Ok(ready) => ready,
+            Err(failure) => {
+                self.remove();
+                return Refusal::Cannot(failure.what).pronounce(flags.json);
             }
-            return (stopped, left);
-        }
-        Err(stop) => stop,
-    };
-    let abandoned = matches!(stopped, Stop::Abandoned(_));
-    if cluster.trial.keep || abandoned {
-        left.extend(cluster.made.remains());
-        left.push(format!("the folder {}", folder.path()));
-        return (Some(stopped), left);
+        };
+        setting.introduce(&story.screen);
+        let stopped = story.live(&mut cluster).await.err();
+        let (stopped, left) = wind_up(&mut story, &mut cluster, stopped).await;
+        let took = began.elapsed();
+        setting.conclude(
+            &story,
+            &End {
+                took,
+                stopped,
+                left,
+            },
+        )
     }
-    story.screen.say("");
-    story.screen.heading(screen::Style::Dim, "Cleaning up ...");
-    let cleaned = story.watch(cluster.clean_up()).await;
-    left.extend(cluster.made.remains());
-    match cleaned {
-        Ok(reasons) => left.extend(
-            reasons
-                .into_iter()
-                .map(|reason| format!("because {reason}")),
-        ),
-        Err(abandoned) => {
-            left.push(format!("the folder {}", folder.path()));
-            return (Some(abandoned), left);
-        }
+
+    fn begin<P: Program>(
+        &self,
+        program: P,
+        flags: &Flags,
+        calm: bool,
+    ) -> Answer<(Story, Cluster<P>)> {
+        let failed = |error: std::io::Error| client::Failure::seen(error.to_string());
+        let story = Story::new(Screen::new(flags.json, calm)).map_err(failed)?;
+        let config = flags.driver_config_file.as_ref().map(fs::canonicalize);
+        let config = config.transpose().map_err(failed)?;
+        let journal = Journal::begin(&self.folder, config, flags.size.0).map_err(failed)?;
+        let cluster = Cluster::new(program, flags.clone(), self.folder.clone(), journal)?;
+        Ok((story, cluster))
     }
-    left.extend(folder.unmount_all());
-    match story.watch(end(cluster, host, folder)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(trouble)) => left.push(format!("the folder {}: {}", folder.path(), trouble.what)),
-        Err(_) => left.push(format!("the folder {}", folder.path())),
-    }
-    (Some(stopped), left)
 }
 
-async fn end<S: Server>(
-    cluster: Orchestrator,
-    host: S,
-    folder: &Folder,
-) -> Result<(), trouble::Trouble> {
-    // The server waits for its clients to leave.
-    drop(cluster);
-    host.stop().await.map_err(trouble::Trouble::seen)?;
-    folder.remove().map_err(trouble::Trouble::seen)
+/// After a failure or a signal, the end of what was made, of the server and of the folder. What is left.
+async fn wind_up<P: Program>(
+    story: &mut Story,
+    cluster: &mut Cluster<P>,
+    stopped: Option<Stop>,
+) -> (Option<Stop>, Vec<String>) {
+    let name = cluster.folder.name().to_owned();
+    if cluster.flags.keep {
+        let ended = cluster.journal.end(&cluster.folder).err();
+        let mut left = cluster.journal.remains(&name);
+        left.extend(ended.map(|error| format!("its journal: {error}")));
+        return (stopped, left);
+    }
+    let folder = format!("the folder {}", cluster.folder.path());
+    let Some(stop) = stopped.filter(|stop| !matches!(stop, Stop::Abandoned(_))) else {
+        let mut left = cluster.journal.remains(&name);
+        left.extend(stopped.map(|_| folder));
+        return (stopped, left);
+    };
+    story.screen.say("");
+    story.screen.heading(Style::Dim, "Cleaning up ...");
+    let cleaned = story.watch(
+        None,
+        Box::pin(async {
+            let problems = cluster.clean_up().await;
+            let stopped = cluster.stop().await.err();
+            (problems, stopped)
+        }),
+    );
+    let cleaned = cleaned.await;
+    let mut left = cluster.journal.remains(&name);
+    let stop = match cleaned {
+        Ok((problems, ended)) => {
+            let problems = problems
+                .into_iter()
+                .map(|problem| format!("because {problem}"));
+            left.extend(problems);
+            left.extend(ended.map(|failure| failure.what));
+            stop
+        }
+        Err(abandoned) => {
+            left.push(folder);
+            abandoned
+        }
+    };
+    (Some(stop), left)
 }
 
 // === impl Refusal ===
@@ -255,16 +220,18 @@ impl Refusal {
             Self::Usage(problems) => (problems.clone(), EX_USAGE),
             Self::Cannot(problem) => (vec![problem.clone()], 1),
         };
-        for problem in &problems {
-            process::complain(&format!("omnibus-csi try: {problem}"));
-        }
+        let mut complaint: String = problems
+            .iter()
+            .map(|problem| format!("omnibus-csi try: {problem}\n"))
+            .collect();
         if as_json {
-            process::say(&format!("{}\n", report::refused(&problems)));
+            screen::say(&format!("{}\n", report::refused(&problems)));
         } else if matches!(self, Self::Usage(_)) {
-            process::complain(
-                "omnibus-csi try: nothing was begun; `omnibus-csi try --help` explains",
-            );
+            complaint +=
+                "omnibus-csi try: nothing was changed; `omnibus-csi try --help` explains\n";
         }
+        // It is no matter if nothing reads it.
+        let _ = std::io::stderr().write_all(complaint.as_bytes());
         ExitCode::from(code)
     }
 }

@@ -3,319 +3,243 @@
 //! The schema is stable: names are only ever added, and a change of meaning changes its number.
 
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::time::Duration;
 
-use serde::Serialize;
+use csi_types::AbsolutePath;
+use serde_json::{Value, json};
 
-use super::folder::Folder;
-use super::journal::{Journal, Outcome};
-use super::screen::{Screen, Style, time};
-use super::seclusion::Seclusion;
-use super::step::Step;
-use super::story::{Interrupt, Stop, Story};
-use super::trial::Trial;
-use crate::process;
+use crate::Storage;
+use crate::client::{Failure, code_name};
+use crate::flags::Flags;
+use crate::screen::{Screen, Style, time};
+use crate::seclusion::Seclusion;
+use crate::step::Step;
+use crate::story::{Outcome, Stop, Story};
 
 /// The name and number of the schema.
 const SCHEMA: &str = "omnibus-csi/try/1";
 
-/// What is known before the first step.
+/// What does not change while a storage is tried.
 #[derive(Debug)]
-pub(super) struct Introduction {
-    pub(super) driver: String,
-    pub(super) csi_version: String,
-    pub(super) seclusion: Seclusion,
-    /// What is odd about the configuration.
-    pub(super) notes: Vec<String>,
+pub(crate) struct Setting<'a> {
+    pub(crate) flags: &'a Flags,
+    pub(crate) storage: &'a Storage,
+    pub(crate) name: String,
+    pub(crate) path: AbsolutePath,
+    pub(crate) seclusion: Seclusion,
 }
 
-/// What is known after the last step.
+/// How it ended.
 #[derive(Debug)]
-pub(super) struct Verdict {
-    pub(super) introduction: Introduction,
-    pub(super) trial: Arc<Trial>,
-    pub(super) folder: Folder,
-    pub(super) story: Story,
-    pub(super) stopped: Option<Stop>,
-    pub(super) left: Vec<String>,
+pub(crate) struct End {
+    pub(crate) took: Duration,
+    pub(crate) stopped: Option<Stop>,
+    /// What is left behind.
+    pub(crate) left: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Report<'a> {
-    schema: &'static str,
-    version: &'static str,
-    result: &'static str,
-    name: &'a str,
-    driver: &'a str,
-    csi_version: &'a str,
-    folder: &'a str,
-    seclusion: &'static str,
-    notes: &'a [String],
-    milliseconds: f64,
-    steps: Vec<StepReport<'a>>,
-    failure: Option<FailureReport>,
-    left_behind: &'a [String],
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct StepReport<'a> {
-    step: &'static str,
-    title: &'static str,
-    rpc: Option<&'static str>,
-    result: &'static str,
-    milliseconds: Option<f64>,
-    detail: &'a str,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct FailureReport {
-    step: Option<&'static str>,
-    code: Option<String>,
-    message: String,
-    meaning: Option<&'static str>,
-    advice: Vec<&'static str>,
-}
-
-/// The report of a trial that did not begin.
-pub(super) fn refused(problems: &[String]) -> String {
-    let failure = FailureReport {
-        step: None,
-        code: None,
-        message: problems.join("; "),
-        meaning: None,
-        advice: Vec::new(),
-    };
-    serde_json::json!({
+/// The report of a trial that was refused.
+pub(crate) fn refused(problems: &[String]) -> Value {
+    json!({
         "schema": SCHEMA,
         "version": env!("CARGO_PKG_VERSION"),
         "result": "refused",
         "steps": [],
-        "failure": failure,
+        "failure": {
+            "step": null,
+            "code": null,
+            "message": problems.join("; "),
+            "meaning": null,
+            "advice": [],
+        },
         "leftBehind": [],
     })
-    .to_string()
 }
 
-// === impl Introduction ===
+/// What to do about a failure in this step: what the code says, and where to look.
+fn advice(step: Step, failure: &Failure) -> Vec<&'static str> {
+    let look = (!failure.blames_the_request()).then_some(step.words().advice);
+    failure.code_says().into_iter().chain(look).collect()
+}
 
-impl Introduction {
+/// With three decimals: what comes after them is noise.
+fn milliseconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+// === impl Setting ===
+
+impl Setting<'_> {
     /// Says what is going to happen, and where.
-    pub(super) fn say(&self, screen: &Screen, trial: &Trial, folder: &Folder) {
-        let label = |label: &str, text: &str| screen.field(label, Style::Dim, text);
+    pub(crate) fn introduce(&self, screen: &Screen) {
         screen.say("");
         screen.heading(
             Style::Bold,
             "omnibus-csi try: a volume lives its whole life",
         );
         screen.say("");
-        let driver = &self.driver;
-        match &trial.config {
-            None => label(
-                "storage",
-                &format!("{driver}: folders in {}", folder.path()),
-            ),
-            Some(path) => label("storage", &format!("{driver}, as {} says", path.display())),
-        }
-        label("mounts", self.seclusion.explained());
-        label(
-            "touches",
-            &format!(
-                "only what it makes itself; all of it is called {}",
-                trial.name
-            ),
+        let driver = &self.storage.driver;
+        let storage = match &self.flags.driver_config_file {
+            None => format!("{driver}: folders in {}", self.path),
+            Some(path) => format!("{driver}, as {} says", path.display()),
+        };
+        screen.field("storage", Style::Dim, &storage);
+        screen.field("mounts", Style::Dim, self.seclusion.explained());
+        let touches = format!(
+            "only what it makes itself; all of it is called {}",
+            self.name
         );
-        for note in &self.notes {
+        screen.field("touches", Style::Dim, &touches);
+        for note in &self.storage.notes {
             screen.field("odd", Style::Doubtful, note);
         }
     }
-}
 
-// === impl Verdict ===
-
-impl Verdict {
     /// Says how it ended, and returns the exit code.
-    pub(super) fn pronounce(&self, as_json: bool) -> ExitCode {
-        if as_json {
-            // Numbers and texts only: this cannot fail.
-            let report = serde_json::to_string_pretty(&self.report()).unwrap_or_default();
-            process::say(&format!("{report}\n"));
+    pub(crate) fn conclude(&self, story: &Story, end: &End) -> ExitCode {
+        if self.flags.json {
+            let report = self.report(story, end);
+            crate::screen::say(&format!("{report:#}\n"));
         } else {
-            self.say();
+            self.say_end(story, end);
         }
-        match self.stopped {
+        match end.stopped {
             None => ExitCode::SUCCESS,
             Some(Stop::Failed) => ExitCode::FAILURE,
-            Some(Stop::Interrupted(Interrupt::Int) | Stop::Abandoned(Interrupt::Int)) => {
-                ExitCode::from(130)
-            }
-            Some(Stop::Interrupted(Interrupt::Term) | Stop::Abandoned(Interrupt::Term)) => {
-                ExitCode::from(143)
-            }
+            Some(Stop::Interrupted(code) | Stop::Abandoned(code)) => ExitCode::from(code),
         }
     }
 
-    fn say(&self) {
-        let screen = &self.story.screen;
+    fn say_end(&self, story: &Story, end: &End) {
+        let screen = &story.screen;
         screen.say("");
-        match (self.stopped, self.trial.keep) {
-            (None, false) => self.say_success(screen),
-            (None, true) => self.say_kept(screen, "Everything went well so far."),
-            (Some(stop), keep) => {
-                if let Some((step, trouble)) = self.story.journal.failure() {
-                    let heading = format!("It failed: {}", lower(step.title()));
-                    screen.heading(Style::Bad, &heading);
-                    screen.field("what happened", Style::Bold, &trouble.what);
-                    screen.field("what it means", Style::Bold, step.meaning());
-                    let advice = trouble.advice(step);
-                    screen.field("what to do", Style::Bold, &advice.join(" "));
-                }
-                if stop != Stop::Failed {
-                    screen.heading(Style::Doubtful, "It was interrupted.");
-                }
-                if keep {
-                    self.say_kept(screen, "");
-                } else {
-                    self.say_left(screen);
-                }
-            }
-        }
-        screen.say("");
-    }
-
-    fn say_success(&self, screen: &Screen) {
-        let journal = &self.story.journal;
-        let heading = format!(
-            "A volume lived its whole life in {}.",
-            time(self.story.took())
-        );
-        screen.heading(Style::Good, &heading);
-        screen.say(&format!("  {}; nothing is left.", counted(journal)));
-        if self.trial.config.is_none() {
-            screen.say("");
-            screen.field(
-                "your storage",
-                Style::Dim,
-                "omnibus-csi try --driver-config-file=FILE",
+        if let Some((step, failure)) = story.failure() {
+            let words = step.words();
+            screen.heading(
+                Style::Bad,
+                &format!("It failed: {}", words.title.to_lowercase()),
             );
+            screen.field("what happened", Style::Bold, &failure.what);
+            screen.field("what it means", Style::Bold, words.meaning);
+            screen.field("what to do", Style::Bold, &advice(step, failure).join(" "));
+        }
+        match end.stopped {
+            Some(Stop::Interrupted(_) | Stop::Abandoned(_)) => {
+                screen.heading(Style::Doubtful, "It was interrupted.");
+            }
+            Some(Stop::Failed) => {}
+            None if self.flags.keep => {
+                screen.heading(Style::Good, "Everything went well so far.");
+            }
+            None => self.say_success(story, end.took),
+        }
+        if self.flags.keep {
+            self.say_kept(screen, &end.left);
+        } else if end.stopped.is_some() {
+            self.say_left(screen, &end.left);
+        }
+        screen.say("");
+    }
+
+    fn say_success(&self, story: &Story, took: Duration) {
+        let screen = &story.screen;
+        let count = |outcome: Outcome| {
+            let name = outcome.name();
+            let same = story
+                .entries
+                .iter()
+                .filter(|entry| entry.outcome.name() == name);
+            same.count()
+        };
+        let heading = format!("A volume lived its whole life in {}.", time(took));
+        screen.heading(Style::Good, &heading);
+        let (ok, more) = (count(Outcome::Ok), count(Outcome::NotOffered));
+        screen.say(&format!(
+            "  {ok} steps; {more} more are not offered by this storage; nothing is left."
+        ));
+        if self.flags.driver_config_file.is_none() {
+            let command = "omnibus-csi try --driver-config-file=FILE";
+            screen.say("");
+            screen.field("your storage", Style::Dim, command);
             screen.field("all there is", Style::Dim, "omnibus-csi --help");
         }
     }
 
-    fn say_left(&self, screen: &Screen) {
-        if self.left.is_empty() {
-            screen.field(
-                "left behind",
-                Style::Bold,
-                "nothing: everything that was made is gone",
-            );
-            return;
-        }
-        for (number, left) in self.left.iter().enumerate() {
-            let label = if number == 0 { "left behind" } else { "" };
-            screen.field(label, Style::Bad, left);
-        }
-        let name = &self.trial.name;
-        screen.field(
-            "",
-            Style::Bold,
-            &format!("Its name has {name} in it; remove it by hand."),
-        );
+    fn say_left(&self, screen: &Screen, left: &[String]) {
+        let style = if left.is_empty() {
+            Style::Bold
+        } else {
+            Style::Bad
+        };
+        let text = match left {
+            [] => "nothing: everything that was made is gone".to_owned(),
+            left => format!(
+                "{}. The next `try` with this configuration removes it; by hand: its name has {} in \
+                 it.",
+                left.join(", "),
+                self.name
+            ),
+        };
+        screen.field("left behind", style, &text);
     }
 
-    fn say_kept(&self, screen: &Screen, heading: &str) {
-        if !heading.is_empty() {
-            screen.heading(Style::Good, heading);
-        }
-        for left in &self.left {
+    fn say_kept(&self, screen: &Screen, left: &[String]) {
+        for left in left {
             screen.field("kept", Style::Doubtful, left);
         }
-        screen.field("folder", Style::Bold, self.folder.path().as_str());
-        if self.introduction.seclusion == Seclusion::None {
-            let path = self.folder.path();
-            let hint = format!(
-                "The volumes are mounted below {path}/node. `umount` what `findmnt -R` shows there, \
-                 then remove the folder."
-            );
-            screen.field("", Style::Dim, &hint);
-        } else {
-            screen.field(
-                "",
-                Style::Dim,
-                "Its mounts end with this process; its files stay.",
-            );
-        }
+        screen.field("folder", Style::Bold, self.path.as_str());
+        let hint = match self.seclusion {
+            Seclusion::None => format!(
+                "The volumes are mounted below {}/node. `umount` what `findmnt -R` shows there, then \
+                 remove the folder.",
+                self.path
+            ),
+            _ => "Its mounts end with this process; its files stay.".to_owned(),
+        };
+        screen.field("", Style::Dim, &hint);
     }
 
-    fn report(&self) -> Report<'_> {
-        let journal = &self.story.journal;
-        let failure = journal.failure().map(|(step, trouble)| FailureReport {
-            step: Some(step.name()),
-            code: trouble.code.map(crate::process::code_name),
-            message: trouble.what.clone(),
-            meaning: Some(step.meaning()),
-            advice: trouble.advice(step),
+    fn report(&self, story: &Story, end: &End) -> Value {
+        let failure = story.failure().map(|(step, failure)| {
+            json!({
+                "step": step.words().name,
+                "code": failure.code.map(code_name),
+                "message": failure.what,
+                "meaning": step.words().meaning,
+                "advice": advice(step, failure),
+            })
         });
-        Report {
-            schema: SCHEMA,
-            version: env!("CARGO_PKG_VERSION"),
-            result: match self.stopped {
+        json!({
+            "schema": SCHEMA,
+            "version": env!("CARGO_PKG_VERSION"),
+            "result": match end.stopped {
                 None => "ok",
                 Some(Stop::Failed) => "failed",
                 Some(Stop::Interrupted(_) | Stop::Abandoned(_)) => "interrupted",
             },
-            name: self.trial.name.as_str(),
-            driver: &self.introduction.driver,
-            csi_version: &self.introduction.csi_version,
-            folder: self.folder.path().as_str(),
-            seclusion: self.introduction.seclusion.name(),
-            notes: &self.introduction.notes,
-            milliseconds: milliseconds(self.story.took()),
-            steps: Step::ALL
-                .iter()
-                .map(|step| step_report(journal, *step))
-                .collect(),
-            failure,
-            left_behind: &self.left,
-        }
+            "name": self.name,
+            "driver": self.storage.driver,
+            "csiVersion": self.storage.csi_version,
+            "folder": self.path.as_str(),
+            "seclusion": self.seclusion.name(),
+            "notes": self.storage.notes,
+            "milliseconds": milliseconds(end.took),
+            "steps": Step::ALL.iter().map(|step| report_of(story, *step)).collect::<Vec<_>>(),
+            "failure": failure,
+            "leftBehind": end.left,
+        })
     }
 }
 
-fn step_report(journal: &Journal, step: Step) -> StepReport<'_> {
-    let entry = journal.entry(step);
-    let measured = entry.filter(|entry| matches!(entry.outcome, Outcome::Ok | Outcome::Failed(_)));
-    StepReport {
-        step: step.name(),
-        title: step.title(),
-        rpc: step.rpc(),
-        result: entry.map_or("not-reached", |entry| entry.outcome.name()),
-        milliseconds: measured.map(|entry| milliseconds(entry.took)),
-        detail: entry.map_or("", |entry| entry.result.as_str()),
-    }
-}
-
-/// With three decimals: what comes after them is noise.
-fn milliseconds(duration: std::time::Duration) -> f64 {
-    (duration.as_secs_f64() * 1e6).round() / 1e3
-}
-
-fn counted(journal: &Journal) -> String {
-    let (ok, not_offered) = (
-        journal.count(&Outcome::Ok),
-        journal.count(&Outcome::NotOffered),
-    );
-    match not_offered {
-        0 => format!("{ok} steps"),
-        _ => format!("{ok} steps; {not_offered} more are not offered by this storage"),
-    }
-}
-
-fn lower(title: &str) -> String {
-    let mut chars = title.chars();
-    chars
-        .next()
-        .map(|first| first.to_lowercase().chain(chars).collect())
-        .unwrap_or_default()
+fn report_of(story: &Story, step: Step) -> Value {
+    let entry = story.entries.iter().find(|entry| entry.step == step);
+    let words = step.words();
+    json!({
+        "step": words.name,
+        "title": words.title,
+        "rpc": Some(words.rpc).filter(|rpc| !rpc.is_empty()),
+        "result": entry.map_or("not-reached", |entry| entry.outcome.name()),
+        "milliseconds": entry.and_then(|entry| entry.took()).map(milliseconds),
+        "detail": entry.map(|entry| entry.detail()).unwrap_or_default(),
+    })
 }

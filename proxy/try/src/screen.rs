@@ -1,20 +1,14 @@
-//! What a person sees: one line for each step, the running one alive, and a word at the end.
+//! What a person sees: one line for each step, the running one with its time, and a word at the end.
 //!
 //! Only a terminal is rewritten and coloured (`NO_COLOR` is heeded); elsewhere each line is written
-//! once, in ASCII. Nothing is wider than 100 columns. An output that is gone is no reason to stop:
-//! there may be things to clean up.
+//! once, in ASCII. Nothing is wider than 100 columns.
 
-use std::io::{self, IsTerminal};
-use std::time::{Duration, Instant};
+use std::error::Error;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
-use super::journal::{Entry, Outcome};
-use super::step::Step;
-use crate::process;
-
-mod text;
-
-pub(super) use text::time;
-use text::{shortened, wrapped};
+use crate::step::Step;
+use crate::story::{Entry, Outcome};
 
 /// The widest line.
 const WIDEST: usize = 100;
@@ -23,32 +17,20 @@ const TITLE: usize = 36;
 /// The column of times.
 const TIME: usize = 9;
 
-/// Where the story is told.
+/// Where the story is shown.
 #[derive(Debug)]
-pub(super) struct Screen {
-    mode: Mode,
+pub(crate) struct Screen {
+    silent: bool,
+    /// Whether lines can be rewritten.
+    live: bool,
+    unicode: bool,
     colour: bool,
     width: usize,
-    running: Option<(Step, Instant)>,
-    frame: usize,
-}
-
-/// How the story is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    /// Not at all: the report is for a machine.
-    Silent,
-    /// Line by line.
-    Plain,
-    /// On a terminal that knows ASCII.
-    Live,
-    /// On a terminal that knows more.
-    LiveUnicode,
 }
 
 /// How something is to be seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Style {
+pub(crate) enum Style {
     Bold,
     Dim,
     Good,
@@ -60,45 +42,31 @@ pub(super) enum Style {
 
 impl Screen {
     /// Looks at what standard output is. `calm`: something else writes to the same terminal.
-    pub(super) fn new(silent: bool, calm: bool) -> Self {
-        let set = |name: &str| process::variable(name).filter(|value| !value.is_empty());
+    pub(crate) fn new(silent: bool, calm: bool) -> Self {
         let out = io::stdout();
-        let terminal = out.is_terminal() && set("TERM").is_none_or(|term| term != "dumb");
-        let locale = set("LC_ALL")
-            .or_else(|| set("LC_CTYPE"))
-            .or_else(|| set("LANG"));
-        let locale = locale.unwrap_or_default().to_uppercase();
-        let mode = match (silent, terminal && !calm) {
-            (true, _) => Mode::Silent,
-            (false, false) => Mode::Plain,
-            (false, true) if locale.contains("UTF-8") || locale.contains("UTF8") => {
-                Mode::LiveUnicode
-            }
-            (false, true) => Mode::Live,
-        };
+        let terminal = out.is_terminal() && variable("TERM").is_none_or(|term| term != "dumb");
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+            .into_iter()
+            .find_map(variable);
+        let locale = locale.unwrap_or_default().to_uppercase().replace('-', "");
         let columns = rustix::termios::tcgetwinsize(&out).map_or(0, |size| size.ws_col.into());
-        let width = if terminal && columns >= 40 {
-            WIDEST.min(columns)
-        } else {
-            WIDEST
-        };
-        let colour = terminal && set("NO_COLOR").is_none();
+        let narrow = terminal && columns >= 40;
         Self {
-            mode,
-            colour,
-            width,
-            running: None,
-            frame: 0,
+            silent,
+            live: terminal && !calm,
+            unicode: terminal && !calm && locale.contains("UTF8"),
+            colour: terminal && variable("NO_COLOR").is_none(),
+            width: if narrow { WIDEST.min(columns) } else { WIDEST },
         }
     }
 
-    /// Writes whole lines.
-    pub(super) fn say(&self, text: &str) {
-        self.write(&format!("{}{text}\n", self.clear()));
+    /// Writes a line.
+    pub(crate) fn say(&self, text: &str) {
+        self.write(&format!("{text}\n"));
     }
 
     /// Writes a label and what belongs to it, in as many lines as it needs.
-    pub(super) fn field(&self, label: &str, style: Style, text: &str) {
+    pub(crate) fn field(&self, label: &str, style: Style, text: &str) {
         const LABEL: usize = 15;
         let width = self.width.saturating_sub(LABEL + 4).max(20);
         for (number, line) in wrapped(text, width).iter().enumerate() {
@@ -109,119 +77,62 @@ impl Screen {
     }
 
     /// Writes a line that stands out.
-    pub(super) fn heading(&self, style: Style, text: &str) {
+    pub(crate) fn heading(&self, style: Style, text: &str) {
         for line in wrapped(text, self.width.saturating_sub(2)) {
             self.say(&format!("  {}", self.styled(style, &line)));
         }
     }
 
-    /// A step has begun.
-    pub(super) fn begin(&mut self, step: Step) {
+    /// Writes the heading that begins with this step, if one does.
+    pub(crate) fn chapter(&self, step: Step) {
         if let Some(chapter) = step.chapter() {
             self.say(&format!("\n  {}", self.styled(Style::Bold, chapter)));
         }
-        self.running = Some((step, Instant::now()));
-        self.draw();
     }
 
-    /// Time passes.
-    pub(super) fn tick(&mut self) {
-        self.frame += 1;
-        self.draw();
-    }
-
-    /// A step has ended, or did not even begin.
-    pub(super) fn end(&mut self, entry: &Entry) {
-        if let (None, Some(chapter)) = (self.running.take(), entry.step.chapter()) {
-            self.say(&format!("\n  {}", self.styled(Style::Bold, chapter)));
+    /// A step is running, for so long already. The next line replaces this one.
+    pub(crate) fn running(&self, step: Step, since: Duration) {
+        if self.live {
+            let title = format!("{:<TITLE$}", step.words().title);
+            let sign = self.row_of(if self.unicode { "…" } else { "..." }, Style::Doubtful);
+            let since = Duration::from_secs(since.as_secs());
+            let since = (since > Duration::ZERO).then(|| time(since));
+            self.write(&format!("{sign}  {title}  {}", since.unwrap_or_default()));
         }
-        self.say(&self.row(entry));
     }
 
-    fn draw(&self) {
-        const UNICODE: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
-        const ASCII: [char; 4] = ['|', '/', '-', '\\'];
-        let sign = match self.mode {
-            Mode::Silent | Mode::Plain => return,
-            Mode::Live => ASCII[self.frame % ASCII.len()],
-            Mode::LiveUnicode => UNICODE[self.frame % UNICODE.len()],
-        };
-        let Some((step, since)) = self.running else {
-            return;
-        };
-        let waited = since.elapsed();
-        let waited = match waited.as_secs() {
-            0 => String::new(),
-            _ => time(Duration::from_secs(waited.as_secs())),
-        };
-        let sign = format!("{sign:<width$}", width = self.word_width());
-        let sign = self.styled(Style::Doubtful, &sign);
-        // No line break at its end: the next line replaces it.
-        self.write(&format!(
-            "{}    {sign}  {:<TITLE$}  {waited}",
-            self.clear(),
-            step.title()
-        ));
-    }
-
-    fn row(&self, entry: &Entry) -> String {
+    /// A step has ended, or was left out.
+    pub(crate) fn entry(&self, entry: &Entry) {
         let (plain, sign, style) = match &entry.outcome {
             Outcome::Ok => ("ok", "✓", Style::Good),
             Outcome::Failed(_) => ("FAILED", "✗", Style::Bad),
             Outcome::NotOffered => ("-", "–", Style::Dim),
             Outcome::Kept => ("kept", "–", Style::Doubtful),
         };
-        let word = if self.mode == Mode::LiveUnicode {
-            sign
-        } else {
-            plain
-        };
-        let word = format!("{word:<width$}", width = self.word_width());
-        let title = format!("{:<TITLE$}", entry.step.title());
-        let took = match entry.outcome {
-            Outcome::Ok | Outcome::Failed(_) => time(entry.took),
-            Outcome::NotOffered | Outcome::Kept => String::new(),
+        let word = self.row_of(if self.unicode { sign } else { plain }, style);
+        let ran = entry.took();
+        let title = format!("{:<TITLE$}", entry.step.words().title);
+        let title = match ran {
+            Some(_) => title,
+            None => self.styled(Style::Dim, &title),
         };
         let room = self
             .width
             .saturating_sub(self.word_width() + TITLE + TIME + 10);
-        let detail = format!(
-            "{:<room$}",
-            shortened(&entry.detail(), room, self.ellipsis())
-        );
-        let dull = matches!(entry.outcome, Outcome::NotOffered | Outcome::Kept);
-        let title = if dull {
-            self.styled(Style::Dim, &title)
-        } else {
-            title
-        };
-        let row = format!(
-            "    {}  {title}  {}  {}",
-            self.styled(style, &word),
-            self.styled(Style::Dim, &detail),
-            self.styled(Style::Dim, &format!("{took:>TIME$}")),
-        );
-        row.trim_end().to_owned()
+        let detail: String = entry.detail().chars().take(room).collect();
+        let detail = self.styled(Style::Dim, &format!("{detail:<room$}"));
+        let took = ran.map(time).unwrap_or_default();
+        let took = self.styled(Style::Dim, &format!("{took:>TIME$}"));
+        self.say(format!("{word}  {title}  {detail}  {took}").trim_end());
+    }
+
+    fn row_of(&self, word: &str, style: Style) -> String {
+        let word = format!("{word:<width$}", width = self.word_width());
+        format!("    {}", self.styled(style, &word))
     }
 
     fn word_width(&self) -> usize {
-        if self.mode == Mode::LiveUnicode { 1 } else { 6 }
-    }
-
-    fn ellipsis(&self) -> &'static str {
-        if self.mode == Mode::LiveUnicode {
-            "…"
-        } else {
-            "..."
-        }
-    }
-
-    /// What makes the running line go away.
-    fn clear(&self) -> &'static str {
-        match self.mode {
-            Mode::Silent | Mode::Plain => "",
-            Mode::Live | Mode::LiveUnicode => "\r\u{1b}[K",
-        }
+        if self.unicode { 1 } else { 6 }
     }
 
     fn styled(&self, style: Style, text: &str) -> String {
@@ -237,8 +148,90 @@ impl Screen {
     }
 
     fn write(&self, text: &str) {
-        if self.mode != Mode::Silent {
-            process::say(text);
+        if !self.silent {
+            let clear = if self.live { "\r\u{1b}[K" } else { "" };
+            say(&format!("{clear}{text}"));
+        }
+    }
+}
+
+/// `text` in lines of at most `width` characters, broken at blanks where there are some.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let mut letters = word.chars().peekable();
+        while letters.peek().is_some() {
+            let part: String = letters.by_ref().take(width).collect();
+            let line = lines.last_mut().map_or(0, |line| line.chars().count());
+            match lines.last_mut() {
+                Some(last) if line == 0 => last.push_str(&part),
+                Some(last) if line + 1 + part.chars().count() <= width => {
+                    last.push(' ');
+                    last.push_str(&part);
+                }
+                _ => lines.push(part),
+            }
+        }
+    }
+    lines
+}
+
+/// A duration as people say it, at most 9 characters up to an hour.
+pub(crate) fn time(duration: Duration) -> String {
+    let milliseconds = duration.as_secs_f64() * 1e3;
+    match duration.as_secs() {
+        _ if milliseconds < 10.0 => format!("{milliseconds:.2} ms"),
+        0 => format!("{milliseconds:.0} ms"),
+        1..60 => format!("{:.1} s", duration.as_secs_f64()),
+        seconds => format!("{} min {:02}", seconds / 60, seconds % 60),
+    }
+}
+
+/// An environment variable that is set and not empty.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Writes to standard output, at once. An output that is gone is no reason to stop: there may be things
+/// to clean up.
+pub(crate) fn say(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// An error and its causes in one line.
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+    let causes = error.source().map(|cause| format!(": {}", chain(cause)));
+    format!("{error}{}", causes.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_never_too_long_and_lose_nothing() {
+        let text = "one two three aVeryLongWordWithoutAnyBlank four";
+        let lines = wrapped(text, 10);
+        let fit = lines.iter().all(|line| line.chars().count() <= 10);
+        assert!(fit, "{lines:?}");
+        assert_eq!(lines.concat().replace(' ', ""), text.replace(' ', ""));
+        assert_eq!(wrapped("", 10), [""]);
+        assert_eq!(wrapped("one two three", 10), ["one two", "three"]);
+    }
+
+    #[test]
+    fn times_and_titles_fit_their_columns() {
+        for (microseconds, text) in [
+            (420, "0.42 ms"),
+            (12_300, "12 ms"),
+            (1_240_000, "1.2 s"),
+            (63_000_000, "1 min 03"),
+        ] {
+            assert_eq!(time(Duration::from_micros(microseconds)), text);
+        }
+        for step in Step::ALL {
+            assert!(step.words().title.chars().count() <= TITLE, "{step:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Telling: runs one step after the other, measures and shows each, and hears the user's Ctrl-C.
+//! Runs one step after the other, measures and shows each, and hears the user's Ctrl-C.
 //!
-//! A step that has begun is not cut off by the first signal, because an answer that is not heard
-//! leaves things behind; by the second it is.
+//! A step is not cut off by the first signal, because an answer that is not heard leaves things behind;
+//! by the second it is.
 
 use std::future::Future;
 use std::io;
@@ -10,165 +10,187 @@ use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::journal::{Entry, Journal, Outcome};
-use super::orchestrator::Answer;
-use super::screen::Screen;
-use super::step::Step;
+use crate::Program;
+use crate::client::{Answer, Failure, code_name};
+use crate::cluster::Cluster;
+use crate::screen::Screen;
+use crate::step::Step;
 
-/// How often the running line moves.
-const FRAME: Duration = Duration::from_millis(80);
+/// How often the running line is written.
+const FRAME: Duration = Duration::from_millis(500);
 
-/// A story that is being told.
+/// What happened so far, and where it is shown.
 #[derive(Debug)]
-pub(super) struct Story {
-    pub(super) screen: Screen,
-    pub(super) journal: Journal,
-    interrupts: Interrupts,
-    began: Instant,
+pub(crate) struct Story {
+    pub(crate) screen: Screen,
+    pub(crate) entries: Vec<Entry>,
+    interrupt: Signal,
+    terminate: Signal,
+    /// The exit code of the first signal.
+    signalled: Option<u8>,
+}
+
+/// One step that was come to.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) step: Step,
+    pub(crate) outcome: Outcome,
+    took: Duration,
+    result: String,
+}
+
+/// How a step ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Ok,
+    Failed(Failure),
+    /// The connection does not advertise it.
+    NotOffered,
+    /// Left out, so that there is something to look at.
+    Kept,
 }
 
 /// Why a story ends before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
-    /// A step failed; the journal knows which.
+pub(crate) enum Stop {
+    /// A step failed; the entries say which.
     Failed,
-    /// The user has enough.
-    Interrupted(Interrupt),
-    /// The user has enough, and does not wait for anything.
-    Abandoned(Interrupt),
-}
-
-/// What the user sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Interrupt {
-    Int,
-    Term,
-}
-
-#[derive(Debug)]
-struct Interrupts {
-    int: Signal,
-    term: Signal,
-    first: Option<Interrupt>,
+    /// By a signal, with this exit code.
+    Interrupted(u8),
+    /// By a second signal: the user does not wait for anything.
+    Abandoned(u8),
 }
 
 // === impl Story ===
 
 impl Story {
-    /// Begins. From now on signals are ours.
-    pub(super) fn begin(screen: Screen) -> io::Result<Self> {
-        let interrupts = Interrupts {
-            int: signal(SignalKind::interrupt())?,
-            term: signal(SignalKind::terminate())?,
-            first: None,
-        };
-        let (journal, began) = (Journal::default(), Instant::now());
+    /// From now on signals are ours.
+    pub(crate) fn new(screen: Screen) -> io::Result<Self> {
         Ok(Self {
             screen,
-            journal,
-            interrupts,
-            began,
+            entries: Vec::new(),
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            signalled: None,
         })
     }
 
-    /// The time since it began.
-    pub(super) fn took(&self) -> Duration {
-        self.began.elapsed()
+    /// Goes through all steps; with `--keep` to the one before the end.
+    pub(crate) async fn live<P: Program>(&mut self, cluster: &mut Cluster<P>) -> Result<(), Stop> {
+        for step in Step::ALL.iter().copied() {
+            if let Some(code) = self.signalled {
+                return Err(Stop::Interrupted(code));
+            }
+            self.screen.chapter(step);
+            let needs = step.words().needs;
+            if !needs.is_empty() && !needs.iter().any(|call| cluster.offered.contains(call)) {
+                self.enter(step, Outcome::NotOffered, Duration::ZERO, String::new());
+            } else if cluster.flags.keep && step >= Step::Unpublish {
+                self.enter(step, Outcome::Kept, Duration::ZERO, String::new());
+            } else {
+                self.run(step, cluster.work(step)).await?;
+            }
+        }
+        Ok(())
     }
 
-    /// Runs a step. Its work says what came of it, and how to say that in a few words.
-    pub(super) fn step<'a, T>(
-        &'a mut self,
-        step: Step,
-        work: impl Future<Output = Answer<(T, String)>> + 'a,
-    ) -> impl Future<Output = Result<T, Stop>> + 'a
-    where
-        T: 'a,
-    {
-        // Calls are large futures: what contains dozens of them must not be.
-        self.run(step, Box::pin(work))
-    }
-
-    async fn run<T>(
+    async fn run(
         &mut self,
         step: Step,
-        work: impl Future<Output = Answer<(T, String)>>,
-    ) -> Result<T, Stop> {
-        self.screen.begin(step);
-        let began = Instant::now();
-        let answer = self.watch(work).await?;
-        let took = began.elapsed();
+        work: impl Future<Output = Answer<String>>,
+    ) -> Result<(), Stop> {
+        let since = Instant::now();
+        // Calls are large futures.
+        let answer = self.watch(Some((step, since)), Box::pin(work)).await?;
+        let took = since.elapsed();
         match answer {
-            Ok((value, result)) => {
-                self.enter(Entry {
-                    step,
-                    outcome: Outcome::Ok,
-                    took,
-                    result,
-                });
-                self.interrupts
-                    .first
-                    .map_or(Ok(value), |first| Err(Stop::Interrupted(first)))
-            }
-            Err(trouble) => {
-                let (outcome, result) = (Outcome::Failed(trouble), String::new());
-                self.enter(Entry {
-                    step,
-                    outcome,
-                    took,
-                    result,
-                });
-                self.interrupts
-                    .first
-                    .map_or(Err(Stop::Failed), |it| Err(Stop::Interrupted(it)))
+            Ok(result) => self.enter(step, Outcome::Ok, took, result),
+            Err(failure) => {
+                self.enter(step, Outcome::Failed(failure), took, String::new());
+                return Err(self.signalled.map_or(Stop::Failed, Stop::Interrupted));
             }
         }
+        Ok(())
     }
 
-    /// Notes a step that is left out.
-    pub(super) fn leave_out(&mut self, step: Step, outcome: Outcome) {
-        self.enter(Entry {
-            step,
-            outcome,
-            took: Duration::ZERO,
-            result: String::new(),
-        });
-    }
-
-    /// Waits for `work`, unless the user is told twice.
-    pub(super) async fn watch<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
+    /// Waits for `work`, unless a second signal comes.
+    pub(crate) async fn watch<T>(
+        &mut self,
+        running: Option<(Step, Instant)>,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Stop> {
         let mut work = pin!(work);
         loop {
-            tokio::select! {
+            if let Some((step, since)) = running {
+                self.screen.running(step, since.elapsed());
+            }
+            let code = tokio::select! {
                 biased;
                 done = &mut work => return Ok(done),
-                interrupt = self.interrupts.next() => {
-                    if self.interrupts.first.replace(interrupt).is_some() {
-                        return Err(Stop::Abandoned(interrupt));
-                    }
-                    self.screen.say(
-                        "\n  Interrupted: this step ends, then everything is cleaned up. \
-                         Again: leave at once.\n",
-                    );
-                }
-                () = tokio::time::sleep(FRAME) => self.screen.tick(),
+                _ = self.interrupt.recv() => 130,
+                _ = self.terminate.recv() => 143,
+                () = tokio::time::sleep(FRAME) => continue,
+            };
+            if self.signalled.replace(code).is_some() {
+                return Err(Stop::Abandoned(code));
             }
+            self.screen.say(
+                "\n  Interrupted: this step ends, then everything is cleaned up. \
+                 Again: leave at once.\n",
+            );
         }
     }
 
-    fn enter(&mut self, entry: Entry) {
-        self.screen.end(&entry);
-        self.journal.entries.push(entry);
+    fn enter(&mut self, step: Step, outcome: Outcome, took: Duration, result: String) {
+        let entry = Entry {
+            step,
+            outcome,
+            took,
+            result,
+        };
+        self.screen.entry(&entry);
+        self.entries.push(entry);
+    }
+
+    /// The failure, if there was one.
+    pub(crate) fn failure(&self) -> Option<(Step, &Failure)> {
+        self.entries.iter().find_map(|entry| match &entry.outcome {
+            Outcome::Failed(failure) => Some((entry.step, failure)),
+            _ => None,
+        })
     }
 }
 
-// === impl Interrupts ===
+// === impl Entry ===
 
-impl Interrupts {
-    async fn next(&mut self) -> Interrupt {
-        tokio::select! {
-            _ = self.int.recv() => Interrupt::Int,
-            _ = self.term.recv() => Interrupt::Term,
+impl Entry {
+    /// How long it took, if it was tried.
+    pub(crate) fn took(&self) -> Option<Duration> {
+        let tried = matches!(self.outcome, Outcome::Ok | Outcome::Failed(_));
+        tried.then_some(self.took)
+    }
+
+    /// What is said beside the title.
+    pub(crate) fn detail(&self) -> String {
+        match &self.outcome {
+            Outcome::Ok => self.result.clone(),
+            Outcome::Failed(failure) => failure.code.map(code_name).unwrap_or_default(),
+            Outcome::NotOffered => "not offered".to_owned(),
+            Outcome::Kept => "left for a look".to_owned(),
+        }
+    }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// For machines.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Failed(_) => "failed",
+            Self::NotOffered => "not-offered",
+            Self::Kept => "kept",
         }
     }
 }
