@@ -194,18 +194,23 @@ fn what_is_not_advertised_is_not_passed_off_as_tried() {
 }
 
 #[test]
-fn a_broken_configuration_fails_with_64_before_anything_is_begun() {
+fn what_cannot_be_tried_is_refused_before_anything_is_changed() {
     let place = Place::new();
-    let config = place.config("  dirPermissionsMode: \"999\"\n");
-    let output = place.run(&["--json", &config]);
-    assert_eq!(output.status.code(), Some(64));
-    let report = json(&output);
-    assert_eq!(report["result"], "refused");
-    let message = report["failure"]["message"].as_str().unwrap();
-    assert!(
-        message.contains("local-hostpath.dirPermissionsMode"),
-        "{message}"
-    );
+    let broken = place.config("  dirPermissionsMode: \"999\"\n");
+    let by_hand = place.0.path().join("by-hand.yaml");
+    fs::write(&by_hand, "driver: node-manual\n").unwrap();
+    let by_hand = format!("--driver-config-file={}", by_hand.display());
+    for (config, said) in [
+        (broken, "local-hostpath.dirPermissionsMode"),
+        (by_hand, "makes no volumes"),
+    ] {
+        let output = place.run(&["--json", &config]);
+        assert_eq!(output.status.code(), Some(64));
+        let report = json(&output);
+        assert_eq!(report["result"], "refused");
+        let message = report["failure"]["message"].as_str().unwrap();
+        assert!(message.contains(said), "{message}");
+    }
     for wrong in [
         "--size=none",
         "--parameter=novalue",
@@ -219,20 +224,7 @@ fn a_broken_configuration_fails_with_64_before_anything_is_begun() {
 }
 
 #[test]
-fn a_driver_that_makes_no_volumes_has_none_whose_life_could_be_tried() {
-    let place = Place::new();
-    let config = place.0.path().join("by-hand.yaml");
-    fs::write(&config, "driver: node-manual\n").unwrap();
-    let config = format!("--driver-config-file={}", config.display());
-    let output = place.run(&["--json", &config]);
-    assert_eq!(output.status.code(), Some(64));
-    let report = json(&output);
-    let message = report["failure"]["message"].as_str().unwrap();
-    assert!(message.contains("makes no volumes"), "{message}");
-}
-
-#[test]
-fn somebody_who_is_not_root_can_try_it_too() {
+fn a_user_who_is_not_root_can_try_it_too() {
     let place = Place::new();
     let output = place.run_as_nobody(&["--json"]);
     if !can_mount(&output) {
@@ -314,7 +306,7 @@ fn volumes_of_others_are_left_alone() {
 }
 
 #[test]
-fn secrets_are_told_to_nobody() {
+fn secrets_are_in_no_output() {
     let place = Place::new();
     let secrets = place.0.path().join("secrets");
     fs::write(&secrets, "password=canary-7731\nmount_flags=noatime\n").unwrap();

@@ -13,6 +13,7 @@ use node_utils::node::OrchestratorDirs;
 use serde_json::json;
 
 use crate::app::{App, Environment};
+use crate::cli::check;
 use crate::csi::node::programs::Programs;
 use crate::csi::spec_version::CsiVersion;
 use crate::process;
@@ -154,16 +155,10 @@ fn has_volumes(app: &App) -> Result<(), Refusal> {
 }
 
 fn node_id() -> Result<NodeId, String> {
-    let host = || {
-        rustix::system::uname()
-            .nodename()
-            .to_str()
-            .ok()
-            .map(str::to_owned)
-    };
-    let given = process::variable("CSI_NODE_ID").filter(|id| !id.is_empty());
-    let id = given.or_else(host).unwrap_or_default();
-    NodeId::parse(&id).map_err(|error| format!("CSI_NODE_ID: {error}"))
+    match process::variable("CSI_NODE_ID").filter(|id| !id.is_empty()) {
+        Some(id) => NodeId::parse(&id).map_err(|error| format!("CSI_NODE_ID: {error}")),
+        None => Ok(check::node()),
+    }
 }
 
 /// Folders in the temporary folder as storage.

@@ -58,14 +58,14 @@ const ALWAYS: [&str; 9] = [
 ];
 
 macro_rules! calls {
-    ($($name:ident = $rpc:literal: $client:ident($request:ident) -> $reply:ident;)*) => {
-        /// Each call, waited for.
+    ($($client:ident.$name:ident($request:ident) -> $reply:ident;)*) => {
+        /// The calls, one by one.
         impl Client {
             $(
-                #[doc = concat!("Calls `", $rpc, "`.")]
+                #[doc = concat!("Sends a `", stringify!($request), "`.")]
                 pub async fn $name(&self, request: v1::$request) -> Answer<v1::$reply> {
-                    let mut client = self.$client.clone();
-                    self.ask($rpc, client.$name(request)).await
+                    let rpc = stringify!($request).trim_end_matches("Request");
+                    self.ask(rpc, self.$client.clone().$name(request)).await
                 }
             )*
         }
@@ -73,41 +73,34 @@ macro_rules! calls {
 }
 
 calls! {
-    probe = "Probe": identity(ProbeRequest) -> ProbeResponse;
-    get_plugin_info = "GetPluginInfo": identity(GetPluginInfoRequest) -> GetPluginInfoResponse;
-    get_plugin_capabilities = "GetPluginCapabilities":
-        identity(GetPluginCapabilitiesRequest) -> GetPluginCapabilitiesResponse;
-    controller_get_capabilities = "ControllerGetCapabilities":
-        controller(ControllerGetCapabilitiesRequest) -> ControllerGetCapabilitiesResponse;
-    get_capacity = "GetCapacity": controller(GetCapacityRequest) -> GetCapacityResponse;
-    create_volume = "CreateVolume": controller(CreateVolumeRequest) -> CreateVolumeResponse;
-    delete_volume = "DeleteVolume": controller(DeleteVolumeRequest) -> DeleteVolumeResponse;
-    list_volumes = "ListVolumes": controller(ListVolumesRequest) -> ListVolumesResponse;
-    create_snapshot = "CreateSnapshot": controller(CreateSnapshotRequest) -> CreateSnapshotResponse;
-    delete_snapshot = "DeleteSnapshot": controller(DeleteSnapshotRequest) -> DeleteSnapshotResponse;
-    list_snapshots = "ListSnapshots": controller(ListSnapshotsRequest) -> ListSnapshotsResponse;
-    controller_publish_volume = "ControllerPublishVolume":
-        controller(ControllerPublishVolumeRequest) -> ControllerPublishVolumeResponse;
-    controller_unpublish_volume = "ControllerUnpublishVolume":
-        controller(ControllerUnpublishVolumeRequest) -> ControllerUnpublishVolumeResponse;
-    controller_expand_volume = "ControllerExpandVolume":
-        controller(ControllerExpandVolumeRequest) -> ControllerExpandVolumeResponse;
-    controller_get_volume = "ControllerGetVolume":
-        controller(ControllerGetVolumeRequest) -> ControllerGetVolumeResponse;
-    node_get_capabilities = "NodeGetCapabilities":
-        node(NodeGetCapabilitiesRequest) -> NodeGetCapabilitiesResponse;
-    node_get_info = "NodeGetInfo": node(NodeGetInfoRequest) -> NodeGetInfoResponse;
-    node_stage_volume = "NodeStageVolume": node(NodeStageVolumeRequest) -> NodeStageVolumeResponse;
-    node_unstage_volume = "NodeUnstageVolume":
-        node(NodeUnstageVolumeRequest) -> NodeUnstageVolumeResponse;
-    node_publish_volume = "NodePublishVolume":
-        node(NodePublishVolumeRequest) -> NodePublishVolumeResponse;
-    node_unpublish_volume = "NodeUnpublishVolume":
-        node(NodeUnpublishVolumeRequest) -> NodeUnpublishVolumeResponse;
-    node_expand_volume = "NodeExpandVolume":
-        node(NodeExpandVolumeRequest) -> NodeExpandVolumeResponse;
-    node_get_volume_stats = "NodeGetVolumeStats":
-        node(NodeGetVolumeStatsRequest) -> NodeGetVolumeStatsResponse;
+    identity.probe(ProbeRequest) -> ProbeResponse;
+    identity.get_plugin_info(GetPluginInfoRequest) -> GetPluginInfoResponse;
+    identity.get_plugin_capabilities(GetPluginCapabilitiesRequest) -> GetPluginCapabilitiesResponse;
+    controller.controller_get_capabilities(ControllerGetCapabilitiesRequest)
+        -> ControllerGetCapabilitiesResponse;
+    controller.get_capacity(GetCapacityRequest) -> GetCapacityResponse;
+    controller.create_volume(CreateVolumeRequest) -> CreateVolumeResponse;
+    controller.delete_volume(DeleteVolumeRequest) -> DeleteVolumeResponse;
+    controller.list_volumes(ListVolumesRequest) -> ListVolumesResponse;
+    controller.create_snapshot(CreateSnapshotRequest) -> CreateSnapshotResponse;
+    controller.delete_snapshot(DeleteSnapshotRequest) -> DeleteSnapshotResponse;
+    controller.list_snapshots(ListSnapshotsRequest) -> ListSnapshotsResponse;
+    controller.controller_publish_volume(ControllerPublishVolumeRequest)
+        -> ControllerPublishVolumeResponse;
+    controller.controller_unpublish_volume(ControllerUnpublishVolumeRequest)
+        -> ControllerUnpublishVolumeResponse;
+    controller.controller_expand_volume(ControllerExpandVolumeRequest)
+        -> ControllerExpandVolumeResponse;
+    controller.controller_get_volume(ControllerGetVolumeRequest)
+        -> ControllerGetVolumeResponse;
+    node.node_get_capabilities(NodeGetCapabilitiesRequest) -> NodeGetCapabilitiesResponse;
+    node.node_get_info(NodeGetInfoRequest) -> NodeGetInfoResponse;
+    node.node_stage_volume(NodeStageVolumeRequest) -> NodeStageVolumeResponse;
+    node.node_unstage_volume(NodeUnstageVolumeRequest) -> NodeUnstageVolumeResponse;
+    node.node_publish_volume(NodePublishVolumeRequest) -> NodePublishVolumeResponse;
+    node.node_unpublish_volume(NodeUnpublishVolumeRequest) -> NodeUnpublishVolumeResponse;
+    node.node_expand_volume(NodeExpandVolumeRequest) -> NodeExpandVolumeResponse;
+    node.node_get_volume_stats(NodeGetVolumeStatsRequest) -> NodeGetVolumeStatsResponse;
 }
 
 // === impl Client ===
@@ -280,12 +273,6 @@ impl Failure {
             self.code,
             Some(Aborted | Cancelled | DeadlineExceeded | Unavailable | Unknown)
         )
-    }
-
-    /// Whether the call may be at work at this moment.
-    pub(crate) fn is_at_work(&self) -> bool {
-        use Code::{Aborted, Cancelled, DeadlineExceeded};
-        matches!(self.code, Some(Aborted | Cancelled | DeadlineExceeded))
     }
 
     /// What the code says, where it says more than that something failed.

@@ -29,16 +29,13 @@ pub const AFTER: &str = "\
 Without flags it makes folders in a temporary folder its storage: nothing to set up, nothing left \
 behind. With --driver-config-file it asks the same of your own storage: will my NAS work?
 
-It starts the server of this program on a unix socket and drives it as a cluster would: it creates \
-a volume, mounts it, writes to it, takes a snapshot, restores and clones it, compares every byte, \
-expands it, deletes everything, and proves that nothing is left.
+It drives the server of this program as a cluster would, on a unix socket: from the creation of a \
+volume to the proof that nothing is left.
 
 What it touches:
-  Only what it makes itself. Everything is called omnibus-try-<random>, so
-  that leftovers can be found, also after a power cut. Other volumes are
-  listed, never touched. Mounts are made where nobody else sees them, and are
-  gone when it ends, even after kill -9. Interrupted (Ctrl-C) it cleans up;
-  interrupted again it leaves at once.
+  Only what it makes itself; all of it is called omnibus-try-<random>. Mounts
+  are gone when it ends, even after kill -9. Interrupted (Ctrl-C) it cleans
+  up; interrupted again it leaves at once, and the next run cleans up.
 
 What it needs:
   Root, or a kernel that lets users make bind mounts in a user namespace (most
@@ -46,8 +43,6 @@ What it needs:
   mounted by root.
 
 Examples:
-  See a volume live its whole life:
-    omnibus-csi try
   Try your own storage, with the parameters of your storage class:
     omnibus-csi try --driver-config-file=nas.yaml --fs-type=xfs --size=2Gi
   For a script:
@@ -56,7 +51,7 @@ Examples:
 Exit codes:
   0    every step that is offered went well, and nothing is left (or --keep)
   1    a step failed; what was made is cleaned up, what could not be is named
-  64   the command line or the configuration is wrong; nothing was begun
+  64   the command line or the configuration is wrong; nothing was changed
   130  interrupted (143: terminated); cleaned up as after a failure";
 
 /// What to try.
@@ -67,13 +62,13 @@ pub struct Flags {
     pub driver_config_file: Option<PathBuf>,
     /// A parameter of the storage class; may be repeated
     #[arg(long = "parameter", value_name = "KEY=VALUE", value_parser = pair)]
-    pub(crate) parameters: Vec<(String, String)>,
+    parameters: Vec<(String, String)>,
     /// A parameter of the snapshot class; may be repeated
     #[arg(long = "snapshot-parameter", value_name = "KEY=VALUE", value_parser = pair)]
-    pub(crate) snapshot_parameters: Vec<(String, String)>,
+    snapshot_parameters: Vec<(String, String)>,
     /// Secrets for every call: lines of KEY=VALUE, or one JSON object
     #[arg(long, value_name = "PATH", value_parser = secrets)]
-    pub(crate) secrets_file: Option<Secrets>,
+    secrets_file: Option<Secrets>,
     /// The size of the volume, such as 512Mi, 2Gi, 1000000
     #[arg(long, value_name = "SIZE", default_value = "1Gi")]
     pub(crate) size: Size,
@@ -99,9 +94,8 @@ pub struct Flags {
     pub json: bool,
 }
 
-/// Secrets; `Debug` never shows them.
-#[derive(Debug, Clone)]
-pub(crate) struct Secrets(BTreeMap<String, SecretString>);
+/// `Debug` never shows them.
+type Secrets = BTreeMap<String, SecretString>;
 
 /// A number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,9 +121,19 @@ impl Flags {
         capability
     }
 
+    /// What the storage class says.
+    pub(crate) fn parameters(&self) -> BTreeMap<String, String> {
+        self.parameters.iter().cloned().collect()
+    }
+
+    /// What the snapshot class says.
+    pub(crate) fn snapshot_parameters(&self) -> BTreeMap<String, String> {
+        self.snapshot_parameters.iter().cloned().collect()
+    }
+
     /// The secrets, for a request.
     pub(crate) fn secrets(&self) -> BTreeMap<String, String> {
-        let secrets = self.secrets_file.iter().flat_map(|secrets| &secrets.0);
+        let secrets = self.secrets_file.iter().flatten();
         secrets
             .map(|(key, value)| (key.clone(), value.expose_secret().to_owned()))
             .collect()
@@ -156,7 +160,7 @@ fn secrets(path: &str) -> Result<Secrets, String> {
             .collect::<Result<_, _>>()?
     };
     let secret = |(key, value)| (key, SecretString::from(value));
-    Ok(Secrets(pairs.into_iter().map(secret).collect()))
+    Ok(pairs.into_iter().map(secret).collect())
 }
 
 // === impl Size ===
@@ -246,7 +250,7 @@ mod tests {
         ] {
             fs::write(&file, text).unwrap();
             let secrets = secrets(path).unwrap();
-            assert_eq!(secrets.0["password"].expose_secret(), "hunter2=x");
+            assert_eq!(secrets["password"].expose_secret(), "hunter2=x");
             assert!(!format!("{secrets:?}").contains("hunter2"));
         }
         for bad in ["password hunter2\n", r#"{"password": ["hunter2"]}"#] {

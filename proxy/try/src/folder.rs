@@ -4,14 +4,12 @@
 //! It is removed by its owner, never across a mount: what is mounted there belongs to a volume.
 
 use std::fs::{self, DirBuilder};
-use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::PathBuf;
 
 use csi_types::AbsolutePath;
 use node_utils::mount::MountTable;
 use node_utils::{Component, Root};
-use rustix::fs::XattrFlags;
 
 use crate::screen::{chain, variable};
 
@@ -31,20 +29,15 @@ pub(crate) struct Folder {
 // === impl Folder ===
 
 impl Folder {
-    /// Makes one. The directory driver keeps its records in attributes of files, so a place that has
-    /// those comes first.
+    /// Makes one, where that is possible.
     pub(crate) fn make(name: &str) -> Result<Self, String> {
         let mut problems = Vec::new();
-        for with_attributes in [true, false] {
-            problems.clear();
-            for parent in parents() {
-                let name = name.to_owned();
-                let folder = Self { parent, name };
-                match folder.create() {
-                    Ok(()) if !with_attributes || folder.keeps_attributes() => return Ok(folder),
-                    Ok(()) => drop(folder.remove()),
-                    Err(problem) => problems.push(format!("{}: {problem}", folder.parent)),
-                }
+        for parent in parents() {
+            let name = name.to_owned();
+            let folder = Self { parent, name };
+            match folder.create() {
+                Ok(()) => return Ok(folder),
+                Err(problem) => problems.push(format!("{}: {problem}", folder.parent)),
             }
         }
         let problems = problems.join("; ");
@@ -61,11 +54,6 @@ impl Folder {
         make(self.path())
             .and_then(|()| make(self.base()))
             .map_err(|error| error.to_string())
-    }
-
-    fn keeps_attributes(&self) -> bool {
-        let (path, flags) = (self.path(), XattrFlags::empty());
-        rustix::fs::setxattr(path.as_path(), "user.omnibus-csi.try", b"1", flags).is_ok()
     }
 
     /// The folders of this user's trials, of those that are running as well.
@@ -115,34 +103,19 @@ impl Folder {
         self.path().child("journal").as_path().to_owned()
     }
 
-    /// Where a volume is staged.
-    pub(crate) fn staging(&self, volume: &str) -> AbsolutePath {
-        self.path().child("node").child(volume).child("staging")
-    }
-
-    /// Where a pod sees a volume.
-    pub(crate) fn target(&self, volume: &str) -> AbsolutePath {
-        self.path()
-            .child("node")
-            .child(volume)
-            .child("pod")
-            .child("volume")
-    }
-
     /// What is mounted below it, the last one first: mounts may lie on mounts.
-    pub(crate) fn mounts(&self) -> io::Result<Vec<PathBuf>> {
-        let table = MountTable::read()?;
+    pub(crate) fn mounts(&self) -> Result<Vec<PathBuf>, String> {
+        let table = MountTable::read().map_err(|error| error.to_string())?;
         let points = table.entries().map(|entry| entry.point().into_owned());
-        let mut points: Vec<_> = points
-            .filter(|point| point.starts_with(self.path().as_path()))
-            .collect();
+        let mut points: Vec<_> = points.collect();
+        points.retain(|point| point.starts_with(self.path().as_path()));
         points.reverse();
         Ok(points)
     }
 
     /// Removes it with all that is in it, after what is mounted there.
     pub(crate) fn remove(&self) -> Result<(), String> {
-        for point in self.mounts().map_err(|error| chain(&error))? {
+        for point in self.mounts()? {
             let failed = |error| format!("unmount {}: {}", point.display(), chain(&error));
             node_utils::mount::unmount(&point).map_err(failed)?;
         }

@@ -3,7 +3,7 @@
 //!
 //! A living trial holds a lock on its file. Everything is noted before it is asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -31,26 +31,21 @@ pub(crate) struct Journal {
     pub(crate) config: Option<PathBuf>,
     /// The size that is asked for.
     pub(crate) size: i64,
+    /// What was there before: never touched, whatever a driver answers.
+    pub(crate) foreign: BTreeSet<String>,
     made: Vec<Made>,
     #[serde(skip)]
     file: Option<File>,
 }
 
 /// Something that was asked for.
-#[derive(Debug, Serialize, Deserialize)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each has a call that undoes it"
-)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Made {
     pub(crate) role: Role,
-    /// Its id, once that is known.
-    pub(crate) id: Option<String>,
+    /// Its id; empty as long as it is not known.
+    pub(crate) id: String,
     /// It was deleted, or never was there.
     pub(crate) gone: bool,
-    pub(crate) attached: bool,
-    pub(crate) staged: bool,
-    pub(crate) published: bool,
     #[serde(skip)]
     pub(crate) volume: Volume,
     #[serde(skip)]
@@ -69,14 +64,6 @@ impl Role {
             Self::Clone => "clone",
         }
     }
-
-    /// What it is, in words.
-    pub(crate) fn kind(self) -> &'static str {
-        match self {
-            Self::Snapshot => "snapshot",
-            Self::Original | Self::Restored | Self::Clone => "volume",
-        }
-    }
 }
 
 // === impl Journal ===
@@ -87,24 +74,22 @@ impl Journal {
         let new = folder.journal().with_extension("new");
         let file = File::options().append(true).create_new(true).open(&new)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        let (made, file) = (Vec::new(), Some(file));
         let mut journal = Self {
             config,
             size,
-            made,
-            file,
+            foreign: BTreeSet::new(),
+            made: Vec::new(),
+            file: Some(file),
         };
         journal.write()?;
         fs::rename(new, folder.journal())?;
         Ok(journal)
     }
 
-    /// The journal of a trial that is dead, but for one that has ended.
+    /// The journal of a trial that was killed.
     pub(crate) fn of_the_dead(folder: &Folder) -> Option<Self> {
-        let file = File::options()
-            .read(true)
-            .append(true)
-            .open(folder.journal());
+        let mut options = File::options();
+        let file = options.read(true).append(true).open(folder.journal());
         let mut file = file.ok()?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
         let mut text = String::new();
@@ -116,29 +101,22 @@ impl Journal {
         Some(Self { file, ..journal })
     }
 
-    /// Ends it: what there is now is not to be cleaned up.
-    pub(crate) fn end(&self, folder: &Folder) -> io::Result<()> {
-        fs::remove_file(folder.journal())
-    }
-
     fn write(&mut self) -> io::Result<()> {
         let mut line = serde_json::to_vec(self)?;
         line.push(b'\n');
-        match &mut self.file {
-            Some(file) => file.write_all(&line).and_then(|()| file.sync_data()),
-            None => Ok(()),
-        }
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
+        file.write_all(&line)?;
+        file.sync_data()
     }
 
     /// Notes that something is going to be asked for.
     pub(crate) fn ask(&mut self, role: Role) -> Answer<()> {
         self.made.push(Made {
             role,
-            id: None,
+            id: String::new(),
             gone: false,
-            attached: false,
-            staged: false,
-            published: false,
             volume: Volume::default(),
             publish_context: BTreeMap::new(),
         });
@@ -147,29 +125,17 @@ impl Journal {
 
     /// Notes a change.
     pub(crate) fn note(&mut self, role: Role, note: impl FnOnce(&mut Made)) -> Answer<()> {
-        if let Some(made) = self.made.iter_mut().find(|made| made.role == role) {
-            note(made);
-        }
+        let mut made = self.made.iter_mut();
+        made.find(|made| made.role == role).map(note);
         let failed = |error| Failure::seen(format!("write the journal of this trial: {error}"));
         self.write().map_err(failed)
     }
 
     /// What was asked for in that role, and is not gone.
-    pub(crate) fn there(&self, role: Role) -> Option<&Made> {
-        self.made
-            .iter()
-            .find(|made| made.role == role && !made.gone)
-    }
-
-    /// Its id, if it is there and that holds.
-    pub(crate) fn id_if(&self, role: Role, holds: impl Fn(&Made) -> bool) -> Option<String> {
-        self.there(role).filter(|made| holds(made))?.id.clone()
-    }
-
-    /// Its id, if it is there.
-    pub(crate) fn id(&self, role: Role) -> Answer<String> {
-        let id = self.id_if(role, |_| true);
-        id.ok_or_else(|| Failure::seen(format!("the {} is not there", role.suffix())))
+    pub(crate) fn there(&self, role: Role) -> Answer<Made> {
+        let mut made = self.made.iter();
+        let made = made.find(|made| made.role == role && !made.gone).cloned();
+        made.ok_or_else(|| Failure::seen(format!("the {} is not there", role.suffix())))
     }
 
     /// The roles of what was asked for, the last one first: copies go before what they are of.
@@ -178,19 +144,31 @@ impl Journal {
     }
 
     /// Everything that has or had an id.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = (&Made, &String)> {
-        self.made
-            .iter()
-            .filter_map(|made| Some((made, made.id.as_ref()?)))
+    pub(crate) fn known(&self) -> impl Iterator<Item = &Made> {
+        self.made.iter().filter(|made| !made.id.is_empty())
     }
 
     /// What may be there still, in words. `name` is what all names begin with.
     pub(crate) fn remains(&self, name: &str) -> Vec<String> {
         let there = self.made.iter().filter(|made| !made.gone);
-        let words = there.map(|made| match (&made.id, made.role) {
-            (Some(id), role) => format!("the {} `{id}`", role.kind()),
-            (None, role) => format!("perhaps the {} `{name}-{}`", role.kind(), role.suffix()),
-        });
-        words.collect()
+        there.map(|made| made.in_words(name)).collect()
+    }
+}
+
+// === impl Made ===
+
+impl Made {
+    /// What it is. `name` is what all names begin with.
+    pub(crate) fn in_words(&self, name: &str) -> String {
+        let (role, suffix) = (self.role, self.role.suffix());
+        let kind = if role == Role::Snapshot {
+            "snapshot"
+        } else {
+            "volume"
+        };
+        match self.id.as_str() {
+            "" => format!("perhaps the {kind} `{name}-{suffix}`"),
+            id => format!("the {kind} `{id}`"),
+        }
     }
 }

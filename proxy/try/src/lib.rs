@@ -9,7 +9,7 @@
 use std::fs;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::{self, ExitCode};
 use std::time::Instant;
 
@@ -30,11 +30,11 @@ mod story;
 
 pub use flags::{AFTER, Flags};
 
-use client::Answer;
+use client::{Answer, Failure};
 use cluster::Cluster;
 use folder::{Folder, PREFIX};
 use journal::Journal;
-use report::{End, Setting};
+use report::Setting;
 use screen::{Screen, Style};
 use seclusion::Seclusion;
 use story::{Stop, Story};
@@ -123,28 +123,19 @@ impl Place {
             name: self.folder.name().to_owned(),
             path: self.folder.path(),
             seclusion: self.seclusion,
+            began: Instant::now(),
         };
-        let began = Instant::now();
-        let ready = self.begin(program, flags, calm);
-        let (mut story, mut cluster) = match ready {
+        let (mut story, mut cluster) = match self.begin(program, flags, calm) {
             Ok(ready) => ready,
             Err(failure) => {
                 self.remove();
                 return Refusal::Cannot(failure.what).pronounce(flags.json);
             }
         };
-        setting.introduce(&story.screen);
+        setting.introduce(&story);
         let stopped = story.live(&mut cluster).await.err();
         let (stopped, left) = wind_up(&mut story, &mut cluster, stopped).await;
-        let took = began.elapsed();
-        setting.conclude(
-            &story,
-            &End {
-                took,
-                stopped,
-                left,
-            },
-        )
+        setting.conclude(&story, stopped, &left)
     }
 
     fn begin<P: Program>(
@@ -153,7 +144,7 @@ impl Place {
         flags: &Flags,
         calm: bool,
     ) -> Answer<(Story, Cluster<P>)> {
-        let failed = |error: std::io::Error| client::Failure::seen(error.to_string());
+        let failed = |error: io::Error| Failure::seen(error.to_string());
         let story = Story::new(Screen::new(flags.json, calm)).map_err(failed)?;
         let config = flags.driver_config_file.as_ref().map(fs::canonicalize);
         let config = config.transpose().map_err(failed)?;
@@ -163,52 +154,41 @@ impl Place {
     }
 }
 
-/// After a failure or a signal, the end of what was made, of the server and of the folder. What is left.
+/// After a failure or a signal, the end of what was made, of the server and of the folder. Why it really
+/// stopped, and what is left.
 async fn wind_up<P: Program>(
     story: &mut Story,
     cluster: &mut Cluster<P>,
-    stopped: Option<Stop>,
+    mut stopped: Option<Stop>,
 ) -> (Option<Stop>, Vec<String>) {
-    let name = cluster.folder.name().to_owned();
+    let mut problems = Vec::new();
     if cluster.flags.keep {
-        let ended = cluster.journal.end(&cluster.folder).err();
-        let mut left = cluster.journal.remains(&name);
-        left.extend(ended.map(|error| format!("its journal: {error}")));
-        return (stopped, left);
+        // What there is now is not for the next run to clean up.
+        let ended = fs::remove_file(cluster.folder.journal());
+        problems.extend(ended.err().map(|error| format!("the journal: {error}")));
+    } else if matches!(stopped, Some(Stop::Failed | Stop::Interrupted(_))) {
+        story.screen.say("");
+        story.screen.heading(Style::Dim, "Cleaning up ...");
+        let work = Box::pin(async {
+            let mut problems = cluster.clean_up().await;
+            problems.extend(cluster.stop().await.err().map(|failure| failure.what));
+            problems
+        });
+        match story.watch(None, work).await {
+            Ok(met) => problems = met,
+            Err(abandoned) => stopped = Some(abandoned),
+        }
     }
-    let folder = format!("the folder {}", cluster.folder.path());
-    let Some(stop) = stopped.filter(|stop| !matches!(stop, Stop::Abandoned(_))) else {
-        let mut left = cluster.journal.remains(&name);
-        left.extend(stopped.map(|_| folder));
-        return (stopped, left);
-    };
-    story.screen.say("");
-    story.screen.heading(Style::Dim, "Cleaning up ...");
-    let cleaned = story.watch(
-        None,
-        Box::pin(async {
-            let problems = cluster.clean_up().await;
-            let stopped = cluster.stop().await.err();
-            (problems, stopped)
-        }),
+    let mut left = cluster.journal.remains(cluster.folder.name());
+    left.extend(
+        problems
+            .into_iter()
+            .map(|problem| format!("because {problem}")),
     );
-    let cleaned = cleaned.await;
-    let mut left = cluster.journal.remains(&name);
-    let stop = match cleaned {
-        Ok((problems, ended)) => {
-            let problems = problems
-                .into_iter()
-                .map(|problem| format!("because {problem}"));
-            left.extend(problems);
-            left.extend(ended.map(|failure| failure.what));
-            stop
-        }
-        Err(abandoned) => {
-            left.push(folder);
-            abandoned
-        }
-    };
-    (Some(stop), left)
+    if matches!(stopped, Some(Stop::Abandoned(_))) {
+        left.push(format!("the folder {}", cluster.folder.path()));
+    }
+    (stopped, left)
 }
 
 // === impl Refusal ===
@@ -231,7 +211,7 @@ impl Refusal {
                 "omnibus-csi try: nothing was changed; `omnibus-csi try --help` explains\n";
         }
         // It is no matter if nothing reads it.
-        let _ = std::io::stderr().write_all(complaint.as_bytes());
+        let _ = io::stderr().write_all(complaint.as_bytes());
         ExitCode::from(code)
     }
 }

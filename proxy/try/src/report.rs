@@ -3,7 +3,7 @@
 //! The schema is stable: names are only ever added, and a change of meaning changes its number.
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use csi_types::AbsolutePath;
 use serde_json::{Value, json};
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use crate::Storage;
 use crate::client::{Failure, code_name};
 use crate::flags::Flags;
-use crate::screen::{Screen, Style, time};
+use crate::screen::{Style, say, time};
 use crate::seclusion::Seclusion;
 use crate::step::Step;
-use crate::story::{Outcome, Stop, Story};
+use crate::story::{Stop, Story};
 
 /// The name and number of the schema.
 const SCHEMA: &str = "omnibus-csi/try/1";
@@ -27,15 +27,7 @@ pub(crate) struct Setting<'a> {
     pub(crate) name: String,
     pub(crate) path: AbsolutePath,
     pub(crate) seclusion: Seclusion,
-}
-
-/// How it ended.
-#[derive(Debug)]
-pub(crate) struct End {
-    pub(crate) took: Duration,
-    pub(crate) stopped: Option<Stop>,
-    /// What is left behind.
-    pub(crate) left: Vec<String>,
+    pub(crate) began: Instant,
 }
 
 /// The report of a trial that was refused.
@@ -45,13 +37,7 @@ pub(crate) fn refused(problems: &[String]) -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "result": "refused",
         "steps": [],
-        "failure": {
-            "step": null,
-            "code": null,
-            "message": problems.join("; "),
-            "meaning": null,
-            "advice": [],
-        },
+        "failure": { "message": problems.join("; "), "advice": [] },
         "leftBehind": [],
     })
 }
@@ -71,135 +57,109 @@ fn milliseconds(duration: Duration) -> f64 {
 
 impl Setting<'_> {
     /// Says what is going to happen, and where.
-    pub(crate) fn introduce(&self, screen: &Screen) {
+    pub(crate) fn introduce(&self, story: &Story) {
+        let screen = &story.screen;
+        let driver = &self.storage.driver;
+        let storage = match &self.flags.driver_config_file {
+            None => format!("{driver}: folders in {}", self.path),
+            Some(path) => format!("{driver}, as {} says", path.display()),
+        };
+        let touches = "only what it makes itself; all of it is called";
         screen.say("");
         screen.heading(
             Style::Bold,
             "omnibus-csi try: a volume lives its whole life",
         );
         screen.say("");
-        let driver = &self.storage.driver;
-        let storage = match &self.flags.driver_config_file {
-            None => format!("{driver}: folders in {}", self.path),
-            Some(path) => format!("{driver}, as {} says", path.display()),
-        };
         screen.field("storage", Style::Dim, &storage);
         screen.field("mounts", Style::Dim, self.seclusion.explained());
-        let touches = format!(
-            "only what it makes itself; all of it is called {}",
-            self.name
-        );
-        screen.field("touches", Style::Dim, &touches);
+        screen.field("touches", Style::Dim, &format!("{touches} {}", self.name));
         for note in &self.storage.notes {
             screen.field("odd", Style::Doubtful, note);
         }
     }
 
-    /// Says how it ended, and returns the exit code.
-    pub(crate) fn conclude(&self, story: &Story, end: &End) -> ExitCode {
+    /// Says how it ended and what is left, and returns the exit code.
+    pub(crate) fn conclude(
+        &self,
+        story: &Story,
+        stopped: Option<Stop>,
+        left: &[String],
+    ) -> ExitCode {
+        let took = self.began.elapsed();
         if self.flags.json {
-            let report = self.report(story, end);
-            crate::screen::say(&format!("{report:#}\n"));
+            say(&format!("{:#}\n", self.report(story, stopped, left, took)));
         } else {
-            self.say_end(story, end);
+            self.say_end(story, stopped, took);
+            self.say_left(story, stopped, left);
         }
-        match end.stopped {
+        match stopped {
             None => ExitCode::SUCCESS,
             Some(Stop::Failed) => ExitCode::FAILURE,
             Some(Stop::Interrupted(code) | Stop::Abandoned(code)) => ExitCode::from(code),
         }
     }
 
-    fn say_end(&self, story: &Story, end: &End) {
+    fn say_end(&self, story: &Story, stopped: Option<Stop>, took: Duration) {
         let screen = &story.screen;
         screen.say("");
         if let Some((step, failure)) = story.failure() {
             let words = step.words();
-            screen.heading(
-                Style::Bad,
-                &format!("It failed: {}", words.title.to_lowercase()),
-            );
+            let title = words.title.to_lowercase();
+            screen.heading(Style::Bad, &format!("It failed: {title}"));
             screen.field("what happened", Style::Bold, &failure.what);
             screen.field("what it means", Style::Bold, words.meaning);
-            screen.field("what to do", Style::Bold, &advice(step, failure).join(" "));
+            let advice = advice(step, failure).join(" ");
+            screen.field("what to do", Style::Bold, &advice);
         }
-        match end.stopped {
-            Some(Stop::Interrupted(_) | Stop::Abandoned(_)) => {
-                screen.heading(Style::Doubtful, "It was interrupted.");
+        let (style, heading) = match stopped {
+            Some(Stop::Failed) => return,
+            Some(_) => (Style::Doubtful, "It was interrupted.".to_owned()),
+            None if self.flags.keep => (Style::Good, "Everything went well so far.".to_owned()),
+            None => {
+                let took = time(took);
+                (
+                    Style::Good,
+                    format!("A volume lived its whole life in {took}."),
+                )
             }
-            Some(Stop::Failed) => {}
-            None if self.flags.keep => {
-                screen.heading(Style::Good, "Everything went well so far.");
-            }
-            None => self.say_success(story, end.took),
-        }
+        };
+        screen.heading(style, &heading);
+    }
+
+    fn say_left(&self, story: &Story, stopped: Option<Stop>, left: &[String]) {
+        let screen = &story.screen;
         if self.flags.keep {
-            self.say_kept(screen, &end.left);
-        } else if end.stopped.is_some() {
-            self.say_left(screen, &end.left);
+            screen.field("kept", Style::Doubtful, &left.join(", "));
+            screen.field("folder", Style::Bold, self.path.as_str());
+            let hint = match self.seclusion {
+                Seclusion::None => "`umount` what `findmnt -R` shows there, then remove it.",
+                _ => "Its mounts end with this process; its files stay.",
+            };
+            screen.field("", Style::Dim, hint);
+        } else if !left.is_empty() {
+            let next =
+                "The next `try` with this configuration tries to remove it; by hand, look for";
+            screen.field("left behind", Style::Bad, &left.join(", "));
+            screen.field("", Style::Bold, &format!("{next} {}.", self.name));
+        } else if stopped.is_some() {
+            let nothing = "nothing: everything that was made is gone";
+            screen.field("left behind", Style::Bold, nothing);
+        } else {
+            let (ok, more) = (story.count("ok"), story.count("not-offered"));
+            let count = format!("{ok} steps; {more} more are not offered by this storage");
+            screen.say(&format!("  {count}; nothing is left."));
         }
         screen.say("");
     }
 
-    fn say_success(&self, story: &Story, took: Duration) {
-        let screen = &story.screen;
-        let count = |outcome: Outcome| {
-            let name = outcome.name();
-            let same = story
-                .entries
-                .iter()
-                .filter(|entry| entry.outcome.name() == name);
-            same.count()
-        };
-        let heading = format!("A volume lived its whole life in {}.", time(took));
-        screen.heading(Style::Good, &heading);
-        let (ok, more) = (count(Outcome::Ok), count(Outcome::NotOffered));
-        screen.say(&format!(
-            "  {ok} steps; {more} more are not offered by this storage; nothing is left."
-        ));
-        if self.flags.driver_config_file.is_none() {
-            let command = "omnibus-csi try --driver-config-file=FILE";
-            screen.say("");
-            screen.field("your storage", Style::Dim, command);
-            screen.field("all there is", Style::Dim, "omnibus-csi --help");
-        }
-    }
-
-    fn say_left(&self, screen: &Screen, left: &[String]) {
-        let style = if left.is_empty() {
-            Style::Bold
-        } else {
-            Style::Bad
-        };
-        let text = match left {
-            [] => "nothing: everything that was made is gone".to_owned(),
-            left => format!(
-                "{}. The next `try` with this configuration removes it; by hand: its name has {} in \
-                 it.",
-                left.join(", "),
-                self.name
-            ),
-        };
-        screen.field("left behind", style, &text);
-    }
-
-    fn say_kept(&self, screen: &Screen, left: &[String]) {
-        for left in left {
-            screen.field("kept", Style::Doubtful, left);
-        }
-        screen.field("folder", Style::Bold, self.path.as_str());
-        let hint = match self.seclusion {
-            Seclusion::None => format!(
-                "The volumes are mounted below {}/node. `umount` what `findmnt -R` shows there, then \
-                 remove the folder.",
-                self.path
-            ),
-            _ => "Its mounts end with this process; its files stay.".to_owned(),
-        };
-        screen.field("", Style::Dim, &hint);
-    }
-
-    fn report(&self, story: &Story, end: &End) -> Value {
+    fn report(
+        &self,
+        story: &Story,
+        stopped: Option<Stop>,
+        left: &[String],
+        took: Duration,
+    ) -> Value {
         let failure = story.failure().map(|(step, failure)| {
             json!({
                 "step": step.words().name,
@@ -209,10 +169,11 @@ impl Setting<'_> {
                 "advice": advice(step, failure),
             })
         });
+        let steps = Step::ALL.iter().map(|step| report_of(story, *step));
         json!({
             "schema": SCHEMA,
             "version": env!("CARGO_PKG_VERSION"),
-            "result": match end.stopped {
+            "result": match stopped {
                 None => "ok",
                 Some(Stop::Failed) => "failed",
                 Some(Stop::Interrupted(_) | Stop::Abandoned(_)) => "interrupted",
@@ -223,10 +184,10 @@ impl Setting<'_> {
             "folder": self.path.as_str(),
             "seclusion": self.seclusion.name(),
             "notes": self.storage.notes,
-            "milliseconds": milliseconds(end.took),
-            "steps": Step::ALL.iter().map(|step| report_of(story, *step)).collect::<Vec<_>>(),
+            "milliseconds": milliseconds(took),
+            "steps": steps.collect::<Vec<_>>(),
             "failure": failure,
-            "leftBehind": end.left,
+            "leftBehind": left,
         })
     }
 }
@@ -239,7 +200,7 @@ fn report_of(story: &Story, step: Step) -> Value {
         "title": words.title,
         "rpc": Some(words.rpc).filter(|rpc| !rpc.is_empty()),
         "result": entry.map_or("not-reached", |entry| entry.outcome.name()),
-        "milliseconds": entry.and_then(|entry| entry.took()).map(milliseconds),
-        "detail": entry.map(|entry| entry.detail()).unwrap_or_default(),
+        "milliseconds": entry.and_then(|entry| entry.took).map(milliseconds),
+        "detail": entry.map_or("", |entry| &entry.detail),
     })
 }

@@ -110,18 +110,17 @@ impl Screen {
             Outcome::Kept => ("kept", "–", Style::Doubtful),
         };
         let word = self.row_of(if self.unicode { sign } else { plain }, style);
-        let ran = entry.took();
         let title = format!("{:<TITLE$}", entry.step.words().title);
-        let title = match ran {
+        let title = match entry.took {
             Some(_) => title,
             None => self.styled(Style::Dim, &title),
         };
         let room = self
             .width
             .saturating_sub(self.word_width() + TITLE + TIME + 10);
-        let detail: String = entry.detail().chars().take(room).collect();
+        let detail: String = entry.detail.chars().take(room).collect();
         let detail = self.styled(Style::Dim, &format!("{detail:<room$}"));
-        let took = ran.map(time).unwrap_or_default();
+        let took = entry.took.map(time).unwrap_or_default();
         let took = self.styled(Style::Dim, &format!("{took:>TIME$}"));
         self.say(format!("{word}  {title}  {detail}  {took}").trim_end());
     }

@@ -24,25 +24,22 @@ impl Seclusion {
         if root && keep {
             return Ok(Self::None);
         }
-        let as_root = root.then(leave_mounts);
-        if let Some(Ok(())) = as_root {
+        if root && leave_mounts().is_ok() {
             return Ok(Self::Mounts);
         }
         let Err(error) = leave_user_and_mounts() else {
             return Ok(Self::UserAndMounts);
         };
-        let error = chain(&error);
-        Err(match as_root {
-            Some(Err(refused)) => format!(
-                "this root may not mount ({}; {error}): a container needs CAP_SYS_ADMIN, \
-                 `--privileged` with Docker",
-                chain(&refused)
-            ),
-            _ => format!(
-                "volumes have to be mounted, and only root may mount here ({error}): try `sudo \
-                 omnibus-csi try`, or allow unprivileged user namespaces"
-            ),
-        })
+        let help = if root {
+            "this root may not mount: a container needs CAP_SYS_ADMIN, `--privileged` with Docker"
+        } else {
+            "only root may mount here: try `sudo omnibus-csi try`, or allow unprivileged user \
+             namespaces"
+        };
+        Err(format!(
+            "volumes have to be mounted, and {help} ({})",
+            chain(&error)
+        ))
     }
 
     /// For machines.

@@ -35,8 +35,10 @@ pub(crate) struct Story {
 pub(crate) struct Entry {
     pub(crate) step: Step,
     pub(crate) outcome: Outcome,
-    took: Duration,
-    result: String,
+    /// How long it took, if it was tried.
+    pub(crate) took: Option<Duration>,
+    /// What is said beside the title.
+    pub(crate) detail: String,
 }
 
 /// How a step ended.
@@ -84,9 +86,9 @@ impl Story {
             self.screen.chapter(step);
             let needs = step.words().needs;
             if !needs.is_empty() && !needs.iter().any(|call| cluster.offered.contains(call)) {
-                self.enter(step, Outcome::NotOffered, Duration::ZERO, String::new());
+                self.enter(step, Outcome::NotOffered, None, "not offered".to_owned());
             } else if cluster.flags.keep && step >= Step::Unpublish {
-                self.enter(step, Outcome::Kept, Duration::ZERO, String::new());
+                self.enter(step, Outcome::Kept, None, "left for a look".to_owned());
             } else {
                 self.run(step, cluster.work(step)).await?;
             }
@@ -102,11 +104,12 @@ impl Story {
         let since = Instant::now();
         // Calls are large futures.
         let answer = self.watch(Some((step, since)), Box::pin(work)).await?;
-        let took = since.elapsed();
+        let took = Some(since.elapsed());
         match answer {
             Ok(result) => self.enter(step, Outcome::Ok, took, result),
             Err(failure) => {
-                self.enter(step, Outcome::Failed(failure), took, String::new());
+                let code = failure.code.map(code_name).unwrap_or_default();
+                self.enter(step, Outcome::Failed(failure), took, code);
                 return Err(self.signalled.map_or(Stop::Failed, Stop::Interrupted));
             }
         }
@@ -141,15 +144,22 @@ impl Story {
         }
     }
 
-    fn enter(&mut self, step: Step, outcome: Outcome, took: Duration, result: String) {
+    fn enter(&mut self, step: Step, outcome: Outcome, took: Option<Duration>, detail: String) {
         let entry = Entry {
             step,
             outcome,
             took,
-            result,
+            detail,
         };
         self.screen.entry(&entry);
         self.entries.push(entry);
+    }
+
+    /// How many steps ended so.
+    pub(crate) fn count(&self, outcome: &str) -> usize {
+        let mut entries: Vec<_> = self.entries.iter().collect();
+        entries.retain(|entry| entry.outcome.name() == outcome);
+        entries.len()
     }
 
     /// The failure, if there was one.
@@ -158,26 +168,6 @@ impl Story {
             Outcome::Failed(failure) => Some((entry.step, failure)),
             _ => None,
         })
-    }
-}
-
-// === impl Entry ===
-
-impl Entry {
-    /// How long it took, if it was tried.
-    pub(crate) fn took(&self) -> Option<Duration> {
-        let tried = matches!(self.outcome, Outcome::Ok | Outcome::Failed(_));
-        tried.then_some(self.took)
-    }
-
-    /// What is said beside the title.
-    pub(crate) fn detail(&self) -> String {
-        match &self.outcome {
-            Outcome::Ok => self.result.clone(),
-            Outcome::Failed(failure) => failure.code.map(code_name).unwrap_or_default(),
-            Outcome::NotOffered => "not offered".to_owned(),
-            Outcome::Kept => "left for a look".to_owned(),
-        }
     }
 }
 
