@@ -40,13 +40,6 @@ pub struct TryFlags {
     log_level: Option<Verbosity>,
 }
 
-/// What is tried, and where.
-struct Stage {
-    place: Place,
-    storage: Storage,
-    host: Host,
-}
-
 /// Tries, tells it on standard output, and returns the exit code. To be called while the process
 /// has one thread: it may have to leave the mounts of the machine.
 pub fn run(flags: &TryFlags) -> ExitCode {
@@ -56,20 +49,15 @@ pub fn run(flags: &TryFlags) -> ExitCode {
     } else {
         silence_panics();
     }
-    let verdict = set_up(flags).and_then(|stage| {
+    let verdict = set_up(flags).and_then(|(place, storage, host)| {
         let runtime = match process::runtime() {
             Ok(runtime) => runtime,
             Err(error) => {
-                stage.place.remove();
+                place.remove();
                 let problem = format!("the runtime cannot be started: {error}");
                 return Err(Refusal::Cannot(problem));
             }
         };
-        let Stage {
-            place,
-            storage,
-            host,
-        } = stage;
         let calm = flags.log_level.is_some();
         let verdict = runtime.block_on(place.perform(host, &storage, &flags.trial, calm));
         // What a user does not wait for must not hold up the exit.
@@ -92,8 +80,8 @@ fn silence_panics() {
     }));
 }
 
-/// Everything that can be found out before anything is changed.
-fn set_up(flags: &TryFlags) -> Result<Stage, Refusal> {
+/// Everything that can be found out before anything is changed. The server is not started yet.
+fn set_up(flags: &TryFlags) -> Result<(Place, Storage, Host), Refusal> {
     let node_id = node_id().map_err(|problem| Refusal::Usage(vec![problem]))?;
     let programs = Programs::read(&process::variable).map_err(Refusal::Usage)?;
     let metrics = Metrics::new();
@@ -132,11 +120,7 @@ fn set_up(flags: &TryFlags) -> Result<Stage, Refusal> {
     };
     let runner = Runner::new(Deadlines::for_programs(programs.timeouts()), metrics);
     let host = Host::new(app, runner);
-    Ok(Stage {
-        place,
-        storage,
-        host,
-    })
+    Ok((place, storage, host))
 }
 
 /// A trial begins with a new volume.

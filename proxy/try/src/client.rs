@@ -123,7 +123,7 @@ impl Client {
             controller: ControllerClient::new(channel.clone()),
             node: NodeClient::new(channel.clone()),
             channel,
-            patience: Duration::from_secs(600),
+            patience: Duration::from_mins(10),
         }
     }
 

@@ -120,8 +120,7 @@ impl Place {
         let setting = Setting {
             flags,
             storage,
-            name: self.folder.name().to_owned(),
-            path: self.folder.path(),
+            folder: self.folder.clone(),
             seclusion: self.seclusion,
             began: Instant::now(),
         };
@@ -174,7 +173,7 @@ async fn wind_up<P: Program>(
             problems.extend(cluster.stop().await.err().map(|failure| failure.what));
             problems
         });
-        match story.watch(None, work).await {
+        match story.watch(work).await {
             Ok(met) => problems = met,
             Err(abandoned) => stopped = Some(abandoned),
         }
@@ -196,20 +195,14 @@ async fn wind_up<P: Program>(
 impl Refusal {
     /// Says it, and returns the exit code.
     pub fn pronounce(&self, as_json: bool) -> ExitCode {
-        let (problems, code) = match self {
-            Self::Usage(problems) => (problems.clone(), EX_USAGE),
-            Self::Cannot(problem) => (vec![problem.clone()], 1),
+        let (problems, code, hint) = match self {
+            Self::Usage(problems) => (problems.join("; "), EX_USAGE, "; nothing was changed"),
+            Self::Cannot(problem) => (problem.clone(), 1, ""),
         };
-        let mut complaint: String = problems
-            .iter()
-            .map(|problem| format!("omnibus-csi try: {problem}\n"))
-            .collect();
         if as_json {
             screen::say(&format!("{}\n", report::refused(&problems)));
-        } else if matches!(self, Self::Usage(_)) {
-            complaint +=
-                "omnibus-csi try: nothing was changed; `omnibus-csi try --help` explains\n";
         }
+        let complaint = format!("omnibus-csi try: {problems}{hint}\n");
         // It is no matter if nothing reads it.
         let _ = io::stderr().write_all(complaint.as_bytes());
         ExitCode::from(code)

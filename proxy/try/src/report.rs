@@ -5,12 +5,12 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use csi_types::AbsolutePath;
 use serde_json::{Value, json};
 
 use crate::Storage;
 use crate::client::{Failure, code_name};
 use crate::flags::Flags;
+use crate::folder::Folder;
 use crate::screen::{Style, say, time};
 use crate::seclusion::Seclusion;
 use crate::step::Step;
@@ -24,20 +24,19 @@ const SCHEMA: &str = "omnibus-csi/try/1";
 pub(crate) struct Setting<'a> {
     pub(crate) flags: &'a Flags,
     pub(crate) storage: &'a Storage,
-    pub(crate) name: String,
-    pub(crate) path: AbsolutePath,
+    pub(crate) folder: Folder,
     pub(crate) seclusion: Seclusion,
     pub(crate) began: Instant,
 }
 
 /// The report of a trial that was refused.
-pub(crate) fn refused(problems: &[String]) -> Value {
+pub(crate) fn refused(problems: &str) -> Value {
     json!({
         "schema": SCHEMA,
         "version": env!("CARGO_PKG_VERSION"),
         "result": "refused",
         "steps": [],
-        "failure": { "message": problems.join("; "), "advice": [] },
+        "failure": { "message": problems, "advice": [] },
         "leftBehind": [],
     })
 }
@@ -61,7 +60,7 @@ impl Setting<'_> {
         let screen = &story.screen;
         let driver = &self.storage.driver;
         let storage = match &self.flags.driver_config_file {
-            None => format!("{driver}: folders in {}", self.path),
+            None => format!("{driver}: folders in {}", self.folder.path()),
             Some(path) => format!("{driver}, as {} says", path.display()),
         };
         let touches = "only what it makes itself; all of it is called";
@@ -73,7 +72,11 @@ impl Setting<'_> {
         screen.say("");
         screen.field("storage", Style::Dim, &storage);
         screen.field("mounts", Style::Dim, self.seclusion.explained());
-        screen.field("touches", Style::Dim, &format!("{touches} {}", self.name));
+        screen.field(
+            "touches",
+            Style::Dim,
+            &format!("{touches} {}", self.folder.name()),
+        );
         for note in &self.storage.notes {
             screen.field("odd", Style::Doubtful, note);
         }
@@ -131,7 +134,7 @@ impl Setting<'_> {
         let screen = &story.screen;
         if self.flags.keep {
             screen.field("kept", Style::Doubtful, &left.join(", "));
-            screen.field("folder", Style::Bold, self.path.as_str());
+            screen.field("folder", Style::Bold, self.folder.path().as_str());
             let hint = match self.seclusion {
                 Seclusion::None => "`umount` what `findmnt -R` shows there, then remove it.",
                 _ => "Its mounts end with this process; its files stay.",
@@ -141,7 +144,7 @@ impl Setting<'_> {
             let next =
                 "The next `try` with this configuration tries to remove it; by hand, look for";
             screen.field("left behind", Style::Bad, &left.join(", "));
-            screen.field("", Style::Bold, &format!("{next} {}.", self.name));
+            screen.field("", Style::Bold, &format!("{next} {}.", self.folder.name()));
         } else if stopped.is_some() {
             let nothing = "nothing: everything that was made is gone";
             screen.field("left behind", Style::Bold, nothing);
@@ -178,10 +181,10 @@ impl Setting<'_> {
                 Some(Stop::Failed) => "failed",
                 Some(Stop::Interrupted(_) | Stop::Abandoned(_)) => "interrupted",
             },
-            "name": self.name,
+            "name": self.folder.name(),
             "driver": self.storage.driver,
             "csiVersion": self.storage.csi_version,
-            "folder": self.path.as_str(),
+            "folder": self.folder.path().as_str(),
             "seclusion": self.seclusion.name(),
             "notes": self.storage.notes,
             "milliseconds": milliseconds(took),

@@ -1,7 +1,7 @@
-//! What a person sees: one line for each step, the running one with its time, and a word at the end.
+//! What a person sees: one line for each step, begun when the step begins, and a word at the end.
 //!
 //! Only a terminal is rewritten and coloured (`NO_COLOR` is heeded); elsewhere each line is written
-//! once, in ASCII. Nothing is wider than 100 columns.
+//! once. Nothing is wider than 100 columns.
 
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
@@ -21,11 +21,9 @@ const TIME: usize = 9;
 #[derive(Debug)]
 pub(crate) struct Screen {
     silent: bool,
-    /// Whether lines can be rewritten.
+    /// Whether a line can be written again.
     live: bool,
-    unicode: bool,
     colour: bool,
-    width: usize,
 }
 
 /// How something is to be seen.
@@ -43,20 +41,12 @@ pub(crate) enum Style {
 impl Screen {
     /// Looks at what standard output is. `calm`: something else writes to the same terminal.
     pub(crate) fn new(silent: bool, calm: bool) -> Self {
-        let out = io::stdout();
-        let terminal = out.is_terminal() && variable("TERM").is_none_or(|term| term != "dumb");
-        let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
-            .into_iter()
-            .find_map(variable);
-        let locale = locale.unwrap_or_default().to_uppercase().replace('-', "");
-        let columns = rustix::termios::tcgetwinsize(&out).map_or(0, |size| size.ws_col.into());
-        let narrow = terminal && columns >= 40;
+        let dumb = variable("TERM").is_some_and(|term| term == "dumb");
+        let terminal = io::stdout().is_terminal() && !dumb;
         Self {
             silent,
             live: terminal && !calm,
-            unicode: terminal && !calm && locale.contains("UTF8"),
             colour: terminal && variable("NO_COLOR").is_none(),
-            width: if narrow { WIDEST.min(columns) } else { WIDEST },
         }
     }
 
@@ -68,8 +58,7 @@ impl Screen {
     /// Writes a label and what belongs to it, in as many lines as it needs.
     pub(crate) fn field(&self, label: &str, style: Style, text: &str) {
         const LABEL: usize = 15;
-        let width = self.width.saturating_sub(LABEL + 4).max(20);
-        for (number, line) in wrapped(text, width).iter().enumerate() {
+        for (number, line) in wrapped(text, WIDEST - LABEL - 4).iter().enumerate() {
             let label = if number == 0 { label } else { "" };
             let label = self.styled(style, &format!("{label:<LABEL$}"));
             self.say(&format!("  {label}  {line}"));
@@ -78,7 +67,7 @@ impl Screen {
 
     /// Writes a line that stands out.
     pub(crate) fn heading(&self, style: Style, text: &str) {
-        for line in wrapped(text, self.width.saturating_sub(2)) {
+        for line in wrapped(text, WIDEST - 2) {
             self.say(&format!("  {}", self.styled(style, &line)));
         }
     }
@@ -90,48 +79,30 @@ impl Screen {
         }
     }
 
-    /// A step is running, for so long already. The next line replaces this one.
-    pub(crate) fn running(&self, step: Step, since: Duration) {
+    /// A step has begun. The next line replaces this one.
+    pub(crate) fn begin(&self, step: Step) {
         if self.live {
-            let title = format!("{:<TITLE$}", step.words().title);
-            let sign = self.row_of(if self.unicode { "…" } else { "..." }, Style::Doubtful);
-            let since = Duration::from_secs(since.as_secs());
-            let since = (since > Duration::ZERO).then(|| time(since));
-            self.write(&format!("{sign}  {title}  {}", since.unwrap_or_default()));
+            self.write(&format!("    ...     {}", step.words().title));
         }
     }
 
     /// A step has ended, or was left out.
-    pub(crate) fn entry(&self, entry: &Entry) {
-        let (plain, sign, style) = match &entry.outcome {
-            Outcome::Ok => ("ok", "✓", Style::Good),
-            Outcome::Failed(_) => ("FAILED", "✗", Style::Bad),
-            Outcome::NotOffered => ("-", "–", Style::Dim),
-            Outcome::Kept => ("kept", "–", Style::Doubtful),
+    pub(crate) fn end(&self, entry: &Entry) {
+        const ROOM: usize = WIDEST - TITLE - TIME - 16;
+        let (word, style) = match &entry.outcome {
+            Outcome::Ok => ("ok", Style::Good),
+            Outcome::Failed(_) => ("FAILED", Style::Bad),
+            Outcome::NotOffered => ("-", Style::Dim),
+            Outcome::Kept => ("kept", Style::Doubtful),
         };
-        let word = self.row_of(if self.unicode { sign } else { plain }, style);
-        let title = format!("{:<TITLE$}", entry.step.words().title);
-        let title = match entry.took {
-            Some(_) => title,
-            None => self.styled(Style::Dim, &title),
-        };
-        let room = self
-            .width
-            .saturating_sub(self.word_width() + TITLE + TIME + 10);
-        let detail: String = entry.detail.chars().take(room).collect();
-        let detail = self.styled(Style::Dim, &format!("{detail:<room$}"));
+        let word = self.styled(style, &format!("{word:<6}"));
+        let detail: String = entry.detail.chars().take(ROOM).collect();
         let took = entry.took.map(time).unwrap_or_default();
-        let took = self.styled(Style::Dim, &format!("{took:>TIME$}"));
-        self.say(format!("{word}  {title}  {detail}  {took}").trim_end());
-    }
-
-    fn row_of(&self, word: &str, style: Style) -> String {
-        let word = format!("{word:<width$}", width = self.word_width());
-        format!("    {}", self.styled(style, &word))
-    }
-
-    fn word_width(&self) -> usize {
-        if self.unicode { 1 } else { 6 }
+        let dim = self.styled(Style::Dim, &format!("{detail:<ROOM$}  {took:>TIME$}"));
+        let title = entry.step.words().title;
+        let again = if self.live { "\r" } else { "" };
+        let row = format!("{again}    {word}  {title:<TITLE$}  {dim}");
+        self.say(row.trim_end());
     }
 
     fn styled(&self, style: Style, text: &str) -> String {
@@ -148,8 +119,7 @@ impl Screen {
 
     fn write(&self, text: &str) {
         if !self.silent {
-            let clear = if self.live { "\r\u{1b}[K" } else { "" };
-            say(&format!("{clear}{text}"));
+            say(text);
         }
     }
 }

@@ -16,9 +16,6 @@ use crate::cluster::Cluster;
 use crate::screen::Screen;
 use crate::step::Step;
 
-/// How often the running line is written.
-const FRAME: Duration = Duration::from_millis(500);
-
 /// What happened so far, and where it is shown.
 #[derive(Debug)]
 pub(crate) struct Story {
@@ -101,9 +98,10 @@ impl Story {
         step: Step,
         work: impl Future<Output = Answer<String>>,
     ) -> Result<(), Stop> {
+        self.screen.begin(step);
         let since = Instant::now();
         // Calls are large futures.
-        let answer = self.watch(Some((step, since)), Box::pin(work)).await?;
+        let answer = self.watch(Box::pin(work)).await?;
         let took = Some(since.elapsed());
         match answer {
             Ok(result) => self.enter(step, Outcome::Ok, took, result),
@@ -117,22 +115,14 @@ impl Story {
     }
 
     /// Waits for `work`, unless a second signal comes.
-    pub(crate) async fn watch<T>(
-        &mut self,
-        running: Option<(Step, Instant)>,
-        work: impl Future<Output = T>,
-    ) -> Result<T, Stop> {
+    pub(crate) async fn watch<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
         let mut work = pin!(work);
         loop {
-            if let Some((step, since)) = running {
-                self.screen.running(step, since.elapsed());
-            }
             let code = tokio::select! {
                 biased;
                 done = &mut work => return Ok(done),
                 _ = self.interrupt.recv() => 130,
                 _ = self.terminate.recv() => 143,
-                () = tokio::time::sleep(FRAME) => continue,
             };
             if self.signalled.replace(code).is_some() {
                 return Err(Stop::Abandoned(code));
@@ -151,7 +141,7 @@ impl Story {
             took,
             detail,
         };
-        self.screen.entry(&entry);
+        self.screen.end(&entry);
         self.entries.push(entry);
     }
 
