@@ -26,7 +26,7 @@ struct Place(TempDir);
 impl Place {
     fn new() -> Self {
         let place = Self(tempfile::tempdir().unwrap());
-        // Nobody has to be able to work in it.
+        // The user nobody has to be able to work in it.
         fs::set_permissions(place.0.path(), Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(place.tmp()).unwrap();
         fs::set_permissions(place.tmp(), Permissions::from_mode(0o1777)).unwrap();
@@ -71,11 +71,11 @@ impl Place {
         self.command(flags).output().unwrap()
     }
 
-    /// The program as nobody; the test itself may be anybody.
+    /// The program as the user nobody, whatever user runs the test.
     fn run_as_nobody(&self, flags: &[&str]) -> Output {
-        // The one that cargo built may lie where nobody may look.
+        // The one that cargo built may lie where that user may not look.
         let program = self.0.path().join("omnibus-csi");
-        // By another process: a child that another test forks meanwhile would inherit the file, open
+        // By another process: a child that another test forks at that moment would inherit the file, open
         // for writing, and what is being written cannot be run.
         let mut copy = Command::new("cp");
         copy.arg(env!("CARGO_BIN_EXE_omnibus-csi")).arg(&program);
@@ -322,7 +322,7 @@ fn secrets_are_in_no_output() {
     assert!(!output.stderr.is_empty(), "there is a log");
 }
 
-/// Starts a trial and stops it right after it has told this step; `None` if it cannot mount.
+/// Starts a trial and stops it right after it has shown this step; `None` if it cannot mount.
 fn held_after(place: &Place, flags: &[&str], step: &str) -> Option<(Child, impl Read + use<>)> {
     let mut command = place.command(flags);
     let mut child = command

@@ -67,7 +67,7 @@ pub fn run(flags: &TryFlags) -> ExitCode {
     verdict.unwrap_or_else(|refusal| refusal.pronounce(flags.trial.json))
 }
 
-/// The text of a panic may quote what nobody should read.
+/// The text of a panic may quote a secret.
 fn silence_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let location = panic

@@ -9,7 +9,7 @@ use crate::flags::Access;
 /// How much is written, in bytes.
 pub(crate) const LENGTH: usize = 1 << 20;
 
-/// A content that can be told from every other.
+/// A content that differs from every other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Edition {
     /// What is written first, and what a snapshot keeps.

@@ -1,4 +1,4 @@
-//! What a person sees: one line for each step, begun when the step begins, and a word at the end.
+//! What a person sees: one line for each step, first written when it begins, and a word at the end.
 //!
 //! Only a terminal is rewritten and coloured (`NO_COLOR` is heeded); elsewhere each line is written
 //! once. Nothing is wider than 100 columns.
@@ -79,7 +79,7 @@ impl Screen {
         }
     }
 
-    /// A step has begun. The next line replaces this one.
+    /// A step begins. The next line replaces this one.
     pub(crate) fn begin(&self, step: Step) {
         if self.live {
             self.write(&format!("    ...     {}", step.words().title));
