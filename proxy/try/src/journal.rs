@@ -172,3 +172,24 @@ impl Made {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_is_read_when_its_writer_is_dead_even_if_its_last_line_was_cut() {
+        let folder = Folder::make(&format!("omnibus-try-test-{}", std::process::id())).unwrap();
+        // Of a storage that no other run has: none touches it.
+        let config = Some(PathBuf::from("/none"));
+        let mut journal = Journal::begin(&folder, config, 1).unwrap();
+        journal.ask(Role::Original).unwrap();
+        assert!(Journal::of_the_dead(&folder).is_none(), "it is alive");
+        drop(journal);
+        let file = File::options().append(true).open(folder.journal());
+        file.unwrap().write_all(b"{\"config\":").unwrap();
+        let left = Journal::of_the_dead(&folder).unwrap().remains("name");
+        assert_eq!(left, ["perhaps the volume `name-original`"]);
+        folder.remove().unwrap();
+    }
+}
