@@ -7,7 +7,6 @@
 
 pub mod again;
 pub mod binary;
-pub mod client;
 pub mod conformance;
 pub mod keys;
 pub mod lab;
@@ -21,5 +20,7 @@ pub mod sanity;
 pub mod server;
 pub mod tools;
 pub mod tree;
-pub mod volume;
 pub mod wait;
+
+pub use csi_try::client;
+pub use csi_try::requests as volume;

@@ -26,7 +26,7 @@ struct Place(TempDir);
 impl Place {
     fn new() -> Self {
         let place = Self(tempfile::tempdir().unwrap());
-        // Nobody has to be able to work in it.
+        // The user nobody has to be able to work in it.
         fs::set_permissions(place.0.path(), Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(place.tmp()).unwrap();
         fs::set_permissions(place.tmp(), Permissions::from_mode(0o1777)).unwrap();
@@ -71,11 +71,11 @@ impl Place {
         self.command(flags).output().unwrap()
     }
 
-    /// The program as nobody; the test itself may be anybody.
+    /// The program as the user nobody, whatever user runs the test.
     fn run_as_nobody(&self, flags: &[&str]) -> Output {
-        // The one that cargo built may lie where nobody may look.
+        // The one that cargo built may lie where that user may not look.
         let program = self.0.path().join("omnibus-csi");
-        // By another process: a child that another test forks meanwhile would inherit the file, open
+        // By another process: a child that another test forks at that moment would inherit the file, open
         // for writing, and what is being written cannot be run.
         let mut copy = Command::new("cp");
         copy.arg(env!("CARGO_BIN_EXE_omnibus-csi")).arg(&program);
@@ -147,7 +147,7 @@ fn a_volume_lives_its_whole_life_and_leaves_nothing() {
     assert_eq!(report["result"], "ok");
     assert_eq!(report["failure"], Value::Null);
     assert_eq!(report["leftBehind"], Value::Array(Vec::new()));
-    assert_eq!(steps(&report, "ok").len(), 31, "{report:#}");
+    assert_eq!(steps(&report, "ok").len(), 32, "{report:#}");
     assert_eq!(steps(&report, "not-offered"), ["attach", "detach"]);
     let folder = Path::new(report["folder"].as_str().unwrap());
     assert_eq!(
@@ -194,18 +194,23 @@ fn what_is_not_advertised_is_not_passed_off_as_tried() {
 }
 
 #[test]
-fn a_broken_configuration_fails_with_64_before_anything_is_begun() {
+fn what_cannot_be_tried_is_refused_before_anything_is_changed() {
     let place = Place::new();
-    let config = place.config("  dirPermissionsMode: \"999\"\n");
-    let output = place.run(&["--json", &config]);
-    assert_eq!(output.status.code(), Some(64));
-    let report = json(&output);
-    assert_eq!(report["result"], "refused");
-    let message = report["failure"]["message"].as_str().unwrap();
-    assert!(
-        message.contains("local-hostpath.dirPermissionsMode"),
-        "{message}"
-    );
+    let broken = place.config("  dirPermissionsMode: \"999\"\n");
+    let by_hand = place.0.path().join("by-hand.yaml");
+    fs::write(&by_hand, "driver: node-manual\n").unwrap();
+    let by_hand = format!("--driver-config-file={}", by_hand.display());
+    for (config, said) in [
+        (broken, "local-hostpath.dirPermissionsMode"),
+        (by_hand, "makes no volumes"),
+    ] {
+        let output = place.run(&["--json", &config]);
+        assert_eq!(output.status.code(), Some(64));
+        let report = json(&output);
+        assert_eq!(report["result"], "refused");
+        let message = report["failure"]["message"].as_str().unwrap();
+        assert!(message.contains(said), "{message}");
+    }
     for wrong in [
         "--size=none",
         "--parameter=novalue",
@@ -219,20 +224,7 @@ fn a_broken_configuration_fails_with_64_before_anything_is_begun() {
 }
 
 #[test]
-fn a_driver_that_makes_no_volumes_has_none_whose_life_could_be_tried() {
-    let place = Place::new();
-    let config = place.0.path().join("by-hand.yaml");
-    fs::write(&config, "driver: node-manual\n").unwrap();
-    let config = format!("--driver-config-file={}", config.display());
-    let output = place.run(&["--json", &config]);
-    assert_eq!(output.status.code(), Some(64));
-    let report = json(&output);
-    let message = report["failure"]["message"].as_str().unwrap();
-    assert!(message.contains("makes no volumes"), "{message}");
-}
-
-#[test]
-fn somebody_who_is_not_root_can_try_it_too() {
+fn a_user_who_is_not_root_can_try_it_too() {
     let place = Place::new();
     let output = place.run_as_nobody(&["--json"]);
     if !can_mount(&output) {
@@ -314,7 +306,7 @@ fn volumes_of_others_are_left_alone() {
 }
 
 #[test]
-fn secrets_are_told_to_nobody() {
+fn secrets_are_in_no_output() {
     let place = Place::new();
     let secrets = place.0.path().join("secrets");
     fs::write(&secrets, "password=canary-7731\nmount_flags=noatime\n").unwrap();
@@ -330,9 +322,9 @@ fn secrets_are_told_to_nobody() {
     assert!(!output.stderr.is_empty(), "there is a log");
 }
 
-/// Starts a trial and stops it right after it has told this step; `None` if it cannot mount.
-fn held_after(place: &Place, step: &str) -> Option<(Child, impl Read)> {
-    let mut command = place.command(&[]);
+/// Starts a trial and stops it right after it has shown this step; `None` if it cannot mount.
+fn held_after(place: &Place, flags: &[&str], step: &str) -> Option<(Child, impl Read + use<>)> {
+    let mut command = place.command(flags);
     let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -363,7 +355,8 @@ fn signal(child: &Child, signal: Signal) {
 fn an_interrupted_trial_cleans_up() {
     for (sent, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let place = Place::new();
-        let Some((mut child, mut rest)) = held_after(&place, "Write to it as a pod would") else {
+        let Some((mut child, mut rest)) = held_after(&place, &[], "Write to it as a pod would")
+        else {
             return;
         };
         signal(&child, sent);
@@ -381,15 +374,32 @@ fn an_interrupted_trial_cleans_up() {
 }
 
 #[test]
-fn a_killed_trial_leaves_no_mount() {
+fn a_killed_trial_leaves_no_mount_and_the_next_one_cleans_up_after_it() {
     let place = Place::new();
-    let Some((mut child, _rest)) = held_after(&place, "Publish it to a pod") else {
-        return;
-    };
-    place.nothing_is_mounted();
-    signal(&child, Signal::KILL);
-    assert_eq!(child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
-    place.nothing_is_mounted();
+    let config = place.config("");
+    let volumes = || fs::read_dir(place.base().join("v")).unwrap().count();
+    for flags in [&[config.as_str()][..], &[]] {
+        let Some((mut child, _rest)) = held_after(&place, flags, "Publish the restored volume")
+        else {
+            return;
+        };
+        place.nothing_is_mounted();
+        signal(&child, Signal::KILL);
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
+        place.nothing_is_mounted();
+    }
+    assert_eq!(volumes(), 2, "the original and its copy");
+    assert_eq!(fs::read_dir(place.tmp()).unwrap().count(), 2);
+    // Another storage: only what was in the temporary folder goes.
+    assert_eq!(json(&place.run(&["--json"]))["result"], "ok");
+    assert_eq!(volumes(), 2);
+    let report = json(&place.run(&["--json", &config]));
+    assert_eq!(report["result"], "ok", "{report:#}");
+    let steps = report["steps"].as_array().unwrap();
+    let recovered = steps.iter().find(|step| step["step"] == "recover").unwrap();
+    assert_eq!(recovered["detail"], "1 run");
+    assert_eq!(volumes(), 0);
+    place.nothing_is_left();
 }
 
 #[test]

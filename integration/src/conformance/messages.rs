@@ -45,7 +45,7 @@ pub struct Scene {
     create: csi::CreateVolumeRequest,
     cut: csi::CreateSnapshotRequest,
     stage: csi::NodeStageVolumeRequest,
-    offered: BTreeSet<String>,
+    offered: BTreeSet<&'static str>,
 }
 
 /// The compiled specification.
@@ -135,78 +135,8 @@ impl Decoder for Bytes {
 }
 
 /// The names of the methods that the plugin says it has.
-pub async fn offered(client: &Client) -> BTreeSet<String> {
-    let always = [
-        "GetPluginInfo",
-        "GetPluginCapabilities",
-        "Probe",
-        "ControllerGetCapabilities",
-        "ValidateVolumeCapabilities",
-        "NodeGetCapabilities",
-        "NodeGetInfo",
-        "NodePublishVolume",
-        "NodeUnpublishVolume",
-    ];
-    let mut names: BTreeSet<String> = always.map(str::to_owned).into();
-    let mut clients = client.clone();
-    let reply = clients
-        .controller
-        .controller_get_capabilities(csi::ControllerGetCapabilitiesRequest {});
-    for capability in reply.await.expect("capabilities").into_inner().capabilities {
-        if let Some(csi::controller_service_capability::Type::Rpc(rpc)) = capability.r#type {
-            names.extend(
-                controller_methods(rpc.r#type())
-                    .iter()
-                    .map(|name| (*name).to_owned()),
-            );
-        }
-    }
-    let reply = clients
-        .node
-        .node_get_capabilities(csi::NodeGetCapabilitiesRequest {});
-    for capability in reply.await.expect("capabilities").into_inner().capabilities {
-        if let Some(csi::node_service_capability::Type::Rpc(rpc)) = capability.r#type {
-            names.extend(
-                node_methods(rpc.r#type())
-                    .iter()
-                    .map(|name| (*name).to_owned()),
-            );
-        }
-    }
-    names
-}
-
-fn controller_methods(
-    capability: csi::controller_service_capability::rpc::Type,
-) -> &'static [&'static str] {
-    use csi::controller_service_capability::rpc::Type;
-    match capability {
-        Type::CreateDeleteVolume => &["CreateVolume", "DeleteVolume"],
-        Type::PublishUnpublishVolume => &["ControllerPublishVolume", "ControllerUnpublishVolume"],
-        Type::ListVolumes => &["ListVolumes"],
-        Type::GetCapacity => &["GetCapacity"],
-        Type::CreateDeleteSnapshot => &["CreateSnapshot", "DeleteSnapshot"],
-        Type::ListSnapshots => &["ListSnapshots"],
-        Type::ExpandVolume => &["ControllerExpandVolume"],
-        Type::GetVolume => &["ControllerGetVolume"],
-        Type::ModifyVolume => &["ControllerModifyVolume"],
-        Type::GetSnapshot => &["GetSnapshot"],
-        Type::GetVolumeHealth => &["ControllerGetVolumeHealth"],
-        Type::ListVolumeHealth => &["ControllerListVolumeHealth"],
-        _ => &[],
-    }
-}
-
-fn node_methods(capability: csi::node_service_capability::rpc::Type) -> &'static [&'static str] {
-    use csi::node_service_capability::rpc::Type;
-    match capability {
-        Type::StageUnstageVolume => &["NodeStageVolume", "NodeUnstageVolume"],
-        Type::GetVolumeStats => &["NodeGetVolumeStats"],
-        Type::ExpandVolume => &["NodeExpandVolume"],
-        Type::GetVolumeHealth => &["NodeGetVolumeHealth"],
-        Type::GetStorageHealth => &["NodeGetStorageHealth"],
-        _ => &[],
-    }
+pub async fn offered(client: &Client) -> BTreeSet<&'static str> {
+    client.offered().await.expect("capabilities")
 }
 
 // === impl Scene ===

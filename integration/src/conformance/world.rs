@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use csi_proto::v1::{
     ControllerExpandVolumeRequest, CreateSnapshotRequest, CreateVolumeRequest,
-    ListSnapshotsRequest, ListVolumesRequest, NodeStageVolumeRequest, Snapshot, Volume,
+    ListSnapshotsRequest, NodeStageVolumeRequest, Snapshot, Volume,
 };
 use tokio::sync::OnceCell;
 use tonic::{Code, Response, Status};
@@ -174,9 +174,8 @@ impl<'a> World<'a> {
             return made;
         }
         let name = request.name.clone();
-        let made = self.client.clone().controller.create_volume(request).await;
-        let reply = made.unwrap_or_else(|status| panic!("create {name}: {status:?}"));
-        reply.into_inner().volume.expect("a reply with a volume")
+        let made = self.client.volume(request).await;
+        made.unwrap_or_else(|failure| panic!("{name}: {failure}"))
     }
 
     /// Removes a volume.
@@ -185,55 +184,34 @@ impl<'a> World<'a> {
             self.target.end_by_hand(&self.place, volume_id);
             return;
         }
-        let request = volume::delete(volume_id);
-        let gone = self.client.clone().controller.delete_volume(request).await;
-        gone.unwrap_or_else(|status| panic!("delete {volume_id}: {status:?}"));
+        let gone = self.client.delete_volume(volume::delete(volume_id)).await;
+        gone.unwrap_or_else(|failure| panic!("{volume_id}: {failure}"));
     }
 
     /// Takes a snapshot.
     pub async fn cut(&self, name: &str, volume_id: &str) -> Snapshot {
-        let request = self.snapshot(name, volume_id);
-        let cut = self
-            .client
-            .clone()
-            .controller
-            .create_snapshot(request)
-            .await;
-        let reply = cut.unwrap_or_else(|status| panic!("snapshot {name}: {status:?}"));
-        reply
-            .into_inner()
-            .snapshot
-            .expect("a reply with a snapshot")
+        let cut = self.client.snapshot(self.snapshot(name, volume_id)).await;
+        cut.unwrap_or_else(|failure| panic!("{name}: {failure}"))
     }
 
     /// Removes a snapshot.
     pub async fn remove_snapshot(&self, snapshot_id: &str) {
         let request = volume::delete_snapshot(snapshot_id);
-        let gone = self
-            .client
-            .clone()
-            .controller
-            .delete_snapshot(request)
-            .await;
-        gone.unwrap_or_else(|status| panic!("delete snapshot {snapshot_id}: {status:?}"));
+        let gone = self.client.delete_snapshot(request).await;
+        gone.unwrap_or_else(|failure| panic!("{snapshot_id}: {failure}"));
     }
 
     /// The ids of all volumes.
     pub async fn volume_ids(&self) -> Vec<String> {
-        let request = ListVolumesRequest::default();
-        let list = self.client.clone().controller.list_volumes(request).await;
-        let entries = list.expect("volumes are listed").into_inner().entries;
-        let volumes = entries.into_iter().filter_map(|entry| entry.volume);
-        volumes.map(|volume| volume.volume_id).collect()
+        let ids = self.client.volume_ids().await;
+        ids.expect("volumes are listed").into_iter().collect()
     }
 
     /// The ids of all snapshots.
     pub async fn snapshot_ids(&self) -> Vec<String> {
         let request = ListSnapshotsRequest::default();
-        let list = self.client.clone().controller.list_snapshots(request).await;
-        let entries = list.expect("snapshots are listed").into_inner().entries;
-        let snapshots = entries.into_iter().filter_map(|entry| entry.snapshot);
-        snapshots.map(|snapshot| snapshot.snapshot_id).collect()
+        let ids = self.client.snapshot_ids(request).await;
+        ids.expect("snapshots are listed").into_iter().collect()
     }
 
     /// A staging path of this volume, which the orchestrator has to make.
@@ -262,13 +240,12 @@ impl<'a> World<'a> {
     /// Stages and publishes a volume, and gives the path at which it can be used.
     pub async fn mount(&self, volume: &Volume) -> PathBuf {
         let (staging, pod) = (self.staging(volume), self.pod(&volume.volume_id));
-        let mut node = self.client.clone().node;
-        let staged = node.node_stage_volume(self.stage(volume, &staging)).await;
-        staged.unwrap_or_else(|status| panic!("stage: {status:?}"));
-        let published = node
-            .node_publish_volume(volume::publish(volume, &staging, &pod))
-            .await;
-        published.unwrap_or_else(|status| panic!("publish: {status:?}"));
+        let request = self.stage(volume, &staging);
+        let staged = self.client.node_stage_volume(request).await;
+        staged.unwrap_or_else(|failure| panic!("{failure}"));
+        let request = volume::publish(volume, &staging, &pod);
+        let published = self.client.node_publish_volume(request).await;
+        published.unwrap_or_else(|failure| panic!("{failure}"));
         pod
     }
 
@@ -301,20 +278,15 @@ impl<'a> World<'a> {
     /// Takes a volume from a pod.
     pub async fn unpublish(&self, volume: &Volume, pod: &Path) {
         let request = volume::unpublish(volume, pod);
-        let gone = self
-            .client
-            .clone()
-            .node
-            .node_unpublish_volume(request)
-            .await;
-        gone.unwrap_or_else(|status| panic!("unpublish: {status:?}"));
+        let gone = self.client.node_unpublish_volume(request).await;
+        gone.unwrap_or_else(|failure| panic!("{failure}"));
     }
 
     /// Takes a volume from this node.
     pub async fn unstage(&self, volume: &Volume) {
         let request = volume::unstage(volume, &self.staging(volume));
-        let gone = self.client.clone().node.node_unstage_volume(request).await;
-        gone.unwrap_or_else(|status| panic!("unstage: {status:?}"));
+        let gone = self.client.node_unstage_volume(request).await;
+        gone.unwrap_or_else(|failure| panic!("{failure}"));
     }
 
     /// The reverse of [`World::mount`].

@@ -118,7 +118,7 @@ fn prepare(place: &Place) {
     let template = "_private: {csi: {volume: {idTemplate: '{{name}}-{{parameters.x}}'}}}\n";
     let write = |name: &str, text: &str| fs::write(place.path().join(name), text).expect("a file");
     write("templated.yaml", &format!("{section}{template}"));
-    write("secrets.yaml", "password: x\n");
+    write("secrets.yaml", "password=x\n");
     // A file cannot be a base; a base that does not exist yet can.
     write("gone.yaml", &section.replace("storage", "secrets.yaml"));
     fs::create_dir(place.path().join("tmp")).expect("a folder");

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use csi_try::Program;
 use csi_types::AbsolutePath;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::trouble::Trouble;
 use crate::app::App;
 use crate::cli::args::UnixSocket;
 use crate::csi::identity::PluginName;
@@ -20,36 +20,52 @@ use crate::rpc::server::socket::{Bound, Listeners, Remains};
 /// The name under which it serves.
 const NAME: &str = "org.omnibus-csi.try";
 
-/// How long it may finish what it was asked, once nobody waits for it any more.
+/// How long it may finish what it was asked, once its clients have gone.
 const GRACE: Duration = Duration::from_secs(15);
 
 /// A server in this process.
 #[derive(Debug)]
 pub(super) struct Host {
+    app: Option<App>,
+    runner: Runner,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
     stop: watch::Sender<bool>,
     server: JoinHandle<Result<(), tonic::transport::Error>>,
     remains: Remains,
-    runner: Runner,
 }
 
 // === impl Host ===
 
 impl Host {
-    /// Serves `app` at `socket`.
-    pub(super) fn start(app: App, runner: Runner, socket: &AbsolutePath) -> Result<Self, Trouble> {
+    pub(super) fn new(app: App, runner: Runner) -> Self {
+        let (app, running) = (Some(app), None);
+        Self {
+            app,
+            runner,
+            running,
+        }
+    }
+}
+
+impl Program for Host {
+    fn start(&mut self, socket: &AbsolutePath) -> Result<(), String> {
+        let app = self.app.take().ok_or("it was started before")?;
         let socket = UnixSocket {
             path: socket.as_path().to_owned(),
             mode: 0o600,
         };
-        let seen = |error: &(dyn std::error::Error + 'static)| Trouble::seen(process::chain(error));
-        let bound = Bound::listen(&socket).map_err(|error| seen(&error))?;
+        let bound = Bound::listen(&socket).map_err(|error| process::chain(&error))?;
         let remains = bound.remains();
-        let name = PluginName::parse(NAME).map_err(|error| seen(&error))?;
+        let name = PluginName::parse(NAME).map_err(|error| process::chain(&error))?;
         let modes = Modes {
             controller: true,
             node: true,
         };
-        let plugin = Arc::new(Plugin::new(name, modes, app, runner.clone()));
+        let plugin = Arc::new(Plugin::new(name, modes, app, self.runner.clone()));
         let (stop, stopping) = watch::channel(false);
         let listeners = Listeners {
             unix: Some(bound),
@@ -59,37 +75,34 @@ impl Host {
             let mut stopping = stopping.clone();
             async move { drop(stopping.wait_for(|stop| *stop).await) }
         }));
-        Ok(Self {
+        self.running = Some(Running {
             stop,
             server,
             remains,
-            runner,
-        })
+        });
+        Ok(())
     }
 
-    /// Ends it when nothing is in progress any more. Clients have to be gone.
-    pub(super) async fn stop(self) -> Result<(), Trouble> {
+    async fn stop(&mut self) -> Result<(), String> {
+        let Some(running) = self.running.take() else {
+            return Ok(());
+        };
         // It may have ended by itself already.
-        let _ = self.stop.send(true);
-        self.runner.tracker().close();
+        let _ = running.stop.send(true);
         let tracker = self.runner.tracker();
+        tracker.close();
         let ended = async {
-            let ended = self.server.await;
+            let ended = running.server.await;
             tracker.wait().await;
             ended
         };
         let Ok(ended) = tokio::time::timeout(GRACE, ended).await else {
             let calls = tracker.len();
-            return Err(Trouble::seen(format!(
-                "the server is still at work on {calls} calls"
-            )));
+            return Err(format!("the server is still at work on {calls} calls"));
         };
-        let removed = self.remains.remove();
-        match ended {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(Trouble::seen(process::chain(&error))),
-            Err(error) => return Err(Trouble::seen(process::chain(&error))),
-        }
-        removed.map_err(|error| Trouble::seen(format!("its socket cannot be removed: {error}")))
+        let removed = running.remains.remove();
+        let ended = ended.map_err(|error| process::chain(&error))?;
+        ended.map_err(|error| process::chain(&error))?;
+        removed.map_err(|error| format!("its socket cannot be removed: {error}"))
     }
 }

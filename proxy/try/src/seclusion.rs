@@ -1,12 +1,12 @@
-//! Where the mounts of a trial are made: if possible, where nobody else sees them.
+//! Where the mounts of a trial are made: if possible, where nothing else sees them.
 
 use node_utils::mount_namespace::{leave_mounts, leave_user_and_mounts};
 
-use crate::process;
+use crate::screen::chain;
 
 /// Where mounts are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seclusion {
+pub(crate) enum Seclusion {
     /// In the mounts of the machine.
     None,
     /// In a mount namespace of this process.
@@ -19,36 +19,31 @@ pub(super) enum Seclusion {
 
 impl Seclusion {
     /// Leaves the mounts of the machine. `keep`: what is mounted shall be seen.
-    pub(super) fn enter(keep: bool) -> Result<Self, String> {
+    pub(crate) fn enter(keep: bool) -> Result<Self, String> {
         let root = rustix::process::geteuid().is_root();
         if root && keep {
             return Ok(Self::None);
         }
-        let refused = match root.then(leave_mounts) {
-            Some(Ok(())) => return Ok(Self::Mounts),
-            Some(Err(error)) => Some(process::chain(&error)),
-            None => None,
-        };
-        match leave_user_and_mounts() {
-            Ok(()) => Ok(Self::UserAndMounts),
-            Err(error) => {
-                let error = process::chain(&error);
-                Err(match refused {
-                    Some(refused) => format!(
-                        "this root may not mount ({refused}; {error}): a container needs \
-                         CAP_SYS_ADMIN, `--privileged` with Docker"
-                    ),
-                    None => format!(
-                        "volumes have to be mounted, and only root may mount here ({error}): try \
-                         `sudo omnibus-csi try`, or allow unprivileged user namespaces"
-                    ),
-                })
-            }
+        if root && leave_mounts().is_ok() {
+            return Ok(Self::Mounts);
         }
+        let Err(error) = leave_user_and_mounts() else {
+            return Ok(Self::UserAndMounts);
+        };
+        let help = if root {
+            "this root may not mount: a container needs CAP_SYS_ADMIN, `--privileged` with Docker"
+        } else {
+            "only root may mount here: try `sudo omnibus-csi try`, or allow unprivileged user \
+             namespaces"
+        };
+        Err(format!(
+            "volumes have to be mounted, and {help} ({})",
+            chain(&error)
+        ))
     }
 
     /// For machines.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Mounts => "mounts",
@@ -57,7 +52,7 @@ impl Seclusion {
     }
 
     /// For people.
-    pub(super) fn explained(self) -> &'static str {
+    pub(crate) fn explained(self) -> &'static str {
         match self {
             Self::None => "in the mounts of this machine, for a look (--keep)",
             Self::Mounts => "seen by this process only, and gone when it ends, however it ends",

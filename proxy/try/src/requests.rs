@@ -1,4 +1,4 @@
-//! Requests as an orchestrator would send them, to be varied by each test.
+//! Requests as an orchestrator sends them, to be varied by who asks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use csi_proto::v1::{
     VolumeCapability, VolumeContentSource,
 };
 
-/// The size of most test volumes.
+/// The size of a volume, if nothing else is said.
 pub const SIZE: i64 = 64 << 20;
 
 /// A capability for a mounted filesystem.
@@ -161,5 +161,5 @@ pub fn unpublish(volume: &Volume, target: &Path) -> NodeUnpublishVolumeRequest {
 }
 
 fn text(path: &Path) -> String {
-    path.to_str().expect("paths of tests are text").to_owned()
+    path.display().to_string()
 }
