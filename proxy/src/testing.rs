@@ -476,6 +476,7 @@ impl Snapshots for Memory {
             created: SystemTime::UNIX_EPOCH,
             ready: true,
             topology: Vec::new(),
+            group: None,
         };
         let known = snapshot.clone();
         self.state().snapshots.insert(known.id.clone(), known);

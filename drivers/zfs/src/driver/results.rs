@@ -104,6 +104,7 @@ where
             attachment: current.unwrap_or(recorded),
             source: source(&dataset.properties),
             topology: self.settings.place.iter().cloned().collect(),
+            group: None,
         })
     }
 
