@@ -11,6 +11,7 @@ pub(crate) mod in_flight;
 mod methods;
 pub mod server;
 pub mod status;
+mod stream;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ use detach::DetachOnDrop;
 use doubt::Doubts;
 
 pub use methods::{Deadlines, Rpc};
+pub(crate) use stream::Outlet;
 pub(crate) use task::Task;
 
 /// How much longer than its deadline work may take to say itself why it gave up.
@@ -58,6 +60,9 @@ pub struct Runner {
     next_request: Arc<AtomicU64>,
     node: Threads,
 }
+
+/// Where the outcome of a call is told.
+type Answer<T> = oneshot::Receiver<Result<Response<T>, Status>>;
 
 /// A call that may run: what it holds until it has ended.
 type Admitted<T> = (Job<T>, Arc<Guard>, Option<Permit>);
@@ -149,7 +154,24 @@ impl Runner {
         rpc: Rpc,
         prepare: impl FnMut() -> Result<Job<T>, Error> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let (sender, mut receiver) = oneshot::channel();
+        let (work, mut receiver) = self.begin(rpc, prepare);
+        let mut work = DetachOnDrop::new(self.tracker.track_future(work));
+        let answer = tokio::select! {
+            biased;
+            () = &mut work => receiver.await,
+            // Work that outlives its answer goes on when `work` is dropped.
+            answer = &mut receiver => answer,
+        };
+        answer.unwrap_or_else(|_| Err(torn_down(rpc)))
+    }
+
+    /// The whole of a call, and where its outcome is told.
+    fn begin<T: Send + 'static>(
+        &self,
+        rpc: Rpc,
+        prepare: impl FnMut() -> Result<Job<T>, Error> + Send + 'static,
+    ) -> (impl Future<Output = ()> + Send + 'static, Answer<T>) {
+        let (sender, receiver) = oneshot::channel();
         let request = self.next_request.fetch_add(1, Ordering::Relaxed);
         // At the level of errors, so that every line about a call carries these fields.
         let span = error_span!(
@@ -164,20 +186,8 @@ impl Runner {
             claim = field::Empty,
             path = field::Empty,
         );
-        let task = self.clone().conduct(rpc, prepare, sender);
-        let mut work = DetachOnDrop::new(self.tracker.track_future(task.instrument(span)));
-        let answer = tokio::select! {
-            biased;
-            () = &mut work => receiver.await,
-            // Work that outlives its answer goes on when `work` is dropped.
-            answer = &mut receiver => answer,
-        };
-        answer.unwrap_or_else(|_| {
-            // The task always answers; this is for a runtime that is being torn down.
-            let error = Error::new(Kind::Internal, "this process is being stopped");
-            let error = error.with_effect(Effect::Possible);
-            Err(status::status(&error, rpc.group()))
-        })
+        let work = self.clone().conduct(rpc, prepare, sender);
+        (work.instrument(span), receiver)
     }
 
     async fn conduct<T: Send + 'static>(
@@ -297,6 +307,12 @@ fn defect(rpc: Rpc) -> Error {
         format!("{} met a defect of this program", rpc.name()),
     )
     .advise("please report it with the log lines around it")
+}
+
+/// The answer in a runtime that is being torn down: otherwise a call always answers itself.
+fn torn_down(rpc: Rpc) -> Status {
+    let error = Error::new(Kind::Internal, "this process is being stopped");
+    status::status(&error.with_effect(Effect::Possible), rpc.group())
 }
 
 /// Lays what the call knows over what the error says: trouble after the first change is never

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use csi_types::{AccessMode, Attachment, VolumeCapability, VolumeContext};
 use driver_core::config::{CommonConfig, ConfigError, DeleteStrategy, Document, NodeOptions};
-use driver_core::text::{MAX_MAP, MAX_STRING};
+use driver_core::text::{GroupSnapshotId, MAX_MAP, MAX_STRING};
 use driver_core::{
     AccessRules, Call, Capabilities, Driver, Error, Kind, NodeId, Parameters, SnapshotId, Topology,
     VolumeId, VolumeName,
@@ -29,7 +29,7 @@ use tokio::runtime::Handle;
 use crate::csi::decode::map_size;
 use crate::csi::node::identity::Mapping;
 use crate::process;
-use crate::routing::connections::{ConnectionName, SnapshotHandle, VolumeHandle};
+use crate::routing::connections::{ConnectionName, GroupHandle, SnapshotHandle, VolumeHandle};
 use crate::routing::own_thread;
 use crate::routing::topology::matching::{Accessibility, TopologyKeys};
 use inline::InlineRules;
@@ -382,6 +382,11 @@ impl Connection {
     /// The id of a snapshot as the orchestrator has it.
     pub(crate) fn snapshot_handle(&self, id: &SnapshotId) -> String {
         SnapshotHandle::write(&self.name, id)
+    }
+
+    /// The id of a group of snapshots as the orchestrator has it.
+    pub(crate) fn group_handle(&self, id: &GroupSnapshotId) -> String {
+        GroupHandle::write(&self.name, id)
     }
 
     /// Where its volumes can be reached.

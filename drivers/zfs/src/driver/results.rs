@@ -104,7 +104,6 @@ where
             attachment: current.unwrap_or(recorded),
             source: source(&dataset.properties),
             topology: self.settings.place.iter().cloned().collect(),
-            group: None,
         })
     }
 
@@ -134,6 +133,7 @@ where
             created: SystemTime::UNIX_EPOCH + created,
             ready: true,
             topology: self.settings.place.iter().cloned().collect(),
+            group: None,
         })
     }
 

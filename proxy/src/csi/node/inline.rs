@@ -151,7 +151,7 @@ fn plain(capability: &VolumeCapability) -> VolumeCapability {
 /// The connections that may have a volume of this handle.
 pub(super) fn owners(plugin: &Plugin, id: &VolumeId) -> Result<Vec<Arc<LazyConnection>>, Error> {
     let mut all = plugin.connections.all();
-    all.retain(|lazy| lazy.has_inline());
+    all.retain(|lazy| lazy.can().inline);
     if plugin.connections.only().is_some() {
         return Ok(all);
     }
@@ -197,7 +197,7 @@ pub(crate) fn reap(plugin: &Arc<Plugin>) -> AbortOnDropHandle<()> {
 /// Unpublishes all volumes whose pods are gone; one that cannot be waits for the next time.
 pub(crate) async fn reap_once(plugin: &Arc<Plugin>) {
     for lazy in plugin.connections.all() {
-        if !lazy.has_inline() {
+        if !lazy.can().inline {
             continue;
         }
         let listed = async {
