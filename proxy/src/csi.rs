@@ -7,6 +7,8 @@ mod encode;
 pub(crate) mod group_controller;
 pub mod identity;
 pub mod node;
+#[cfg(test)]
+mod over_a_socket;
 pub mod plugin;
 pub mod registration;
 pub(crate) mod snapshot_metadata;

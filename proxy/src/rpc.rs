@@ -53,7 +53,7 @@ const GRACE: Duration = Duration::from_secs(1);
 pub struct Runner {
     tracker: TaskTracker,
     deadlines: Deadlines,
-    metrics: Metrics,
+    pub(crate) metrics: Metrics,
     in_flight: InFlight,
     doubts: Doubts,
     limit: ConcurrencyLimit,
