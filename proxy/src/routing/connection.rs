@@ -13,14 +13,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csi_types::{AccessMode, Attachment, VolumeCapability, VolumeContext};
+use csi_types::{AbsolutePath, AccessMode, Attachment, VolumeCapability, VolumeContext};
 use driver_core::config::{CommonConfig, ConfigError, DeleteStrategy, Document, NodeOptions};
 use driver_core::text::{GroupSnapshotId, MAX_MAP, MAX_STRING};
 use driver_core::{
-    AccessRules, Call, Capabilities, Driver, Error, Kind, NodeId, Parameters, SnapshotId, Topology,
-    VolumeId, VolumeName,
+    AccessRules, Call, Capabilities, Driver, DriverHost, Error, Kind, NodeId, Parameters,
+    SnapshotId, Topology, VolumeId, VolumeName,
 };
-use driver_directory::DirectoryKind;
 use driver_node_manual::NodeManual;
 use node_utils::Tools;
 use node_utils::blocking::{ThreadPool, Threads};
@@ -36,7 +35,7 @@ use inline::InlineRules;
 
 #[cfg(test)]
 pub(crate) use kinds::{LETTING_IN, built, least};
-pub(crate) use kinds::{PROXY, SECTIONS};
+pub(crate) use kinds::{PROXY, sections};
 pub(crate) use per_driver::PerDriver;
 
 /// What all connections of a process stand on.
@@ -109,6 +108,24 @@ const OF_THE_MAIN_FILE: [(&str, &str); 2] = [
     ),
 ];
 
+// === impl ConnectionContext ===
+
+impl DriverHost for ConnectionContext {
+    fn node(&self) -> &NodeId {
+        &self.node
+    }
+
+    fn records(&self) -> Option<&AbsolutePath> {
+        process::state_dir()
+    }
+}
+
+impl AsRef<Tools> for ConnectionContext {
+    fn as_ref(&self) -> &Tools {
+        &self.tools
+    }
+}
+
 // === impl Connection ===
 
 impl Connection {
@@ -119,35 +136,12 @@ impl Connection {
         context: &ConnectionContext,
     ) -> Result<Self, ConfigError> {
         let mut config = document.common()?;
-        let driver: Arc<dyn Driver> = match config.driver.as_str() {
-            kind if DirectoryKind::ALL.iter().any(|known| known.name() == kind) => Arc::new(
-                driver_directory::from_document(document, &context.node, process::state_dir())?,
-            ),
-            NodeManual::KIND => {
-                // compat: "node-manual".
-                config.csi.access_modes = None;
-                Arc::new(NodeManual::from_document(document)?)
-            }
-            kind if driver_zfs_generic::KINDS.contains(&kind) => {
-                driver_zfs_generic::from_document(document)?
-            }
-            kind if driver_zfs_local::KINDS.contains(&kind) => {
-                driver_zfs_local::from_document(document, &context.node, &context.tools)?
-            }
-            driver_objectivefs::KIND => {
-                Arc::new(driver_objectivefs::from_document(document, &context.tools)?)
-            }
-            kind if driver_inline::KINDS.contains(&kind) => {
-                driver_inline::from_document(document, &context.node, &context.tools)?
-            }
-            kind if driver_truenas::KINDS.contains(&kind) => {
-                driver_truenas::from_document(document)?
-            }
-            kind if driver_synology::KINDS.contains(&kind) => {
-                driver_synology::from_document(document)?
-            }
-            other => return Err(kinds::unknown(other)),
-        };
+        let factory = kinds::factory(&config.driver)?;
+        let driver = (factory.build)(document, context)?;
+        if driver.kind() == NodeManual::KIND {
+            // compat: "node-manual".
+            config.csi.access_modes = None;
+        }
         document.without_effect(&[
             ("node.csiProxy", "there is no Windows node here"),
             (

@@ -113,7 +113,7 @@ const MISTAKES: [Mistake; 42] = [
     ),
     whole(
         "driver: zfs",
-        "there is no driver `zfs`; this build has: local-hostpath, node-manual, zfs-generic-nfs, ",
+        "there is no driver `zfs`; this build has: local-hostpath, nfs-client, smb-client, lustre-client, node-manual, ",
     ),
     // Directories.
     whole(

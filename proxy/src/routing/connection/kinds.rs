@@ -1,8 +1,21 @@
 //! Which kinds of drivers there are, and what is said about a name that is none of them.
 
+use driver_core::DriverFactory;
 use driver_core::config::ConfigError;
-use driver_directory::DirectoryKind;
-use driver_node_manual::NodeManual;
+
+use super::ConnectionContext;
+
+/// The drivers of this build: each is registered here and nowhere else.
+static FACTORIES: [DriverFactory<ConnectionContext>; 8] = [
+    driver_directory::factory(),
+    driver_node_manual::factory(),
+    driver_zfs_generic::factory(),
+    driver_zfs_local::factory(),
+    driver_truenas::factory(),
+    driver_synology::factory(),
+    driver_objectivefs::factory(),
+    driver_inline::factory(),
+];
 
 /// Drivers of democratic-csi that this build does not have.
 pub(super) const NOT_YET: [&str; 1] = ["vhd-ephemeral-inline"];
@@ -10,46 +23,35 @@ pub(super) const NOT_YET: [&str; 1] = ["vhd-ephemeral-inline"];
 /// What stands for all connections of a folder.
 pub(crate) const PROXY: &str = "proxy";
 
-/// The sections that drivers of the fleet read, and that may stand in the main file as defaults of
-/// connections.
-pub(crate) const SECTIONS: [&str; 12] = [
-    "containerd",
-    "httpConnection",
-    "iscsi",
-    "local-hostpath",
-    "lustre",
-    "nfs",
-    "nvmeof",
-    "objectivefs",
-    "smb",
-    "sshConnection",
-    "synology",
-    "zfs",
-];
+/// What makes drivers of this kind.
+pub(super) fn factory(
+    kind: &str,
+) -> Result<&'static DriverFactory<ConnectionContext>, ConfigError> {
+    let mut all = FACTORIES.iter();
+    all.find(|factory| factory.kinds.contains(&kind))
+        .ok_or_else(|| unknown(kind))
+}
+
+/// The sections that drivers read, and that may stand in the main file as defaults of connections.
+pub(crate) fn sections() -> Vec<&'static str> {
+    FACTORIES
+        .iter()
+        .flat_map(|factory| factory.sections)
+        .copied()
+        .collect()
+}
 
 /// The drivers that this build has.
 pub(crate) fn built() -> Vec<&'static str> {
-    let own = [DirectoryKind::LocalHostpath.name(), NodeManual::KIND];
-    let clients = [
-        DirectoryKind::NfsClient.name(),
-        DirectoryKind::SmbClient.name(),
-        DirectoryKind::LustreClient.name(),
-    ];
-    let families: [&[&'static str]; 8] = [
-        &own,
-        &driver_zfs_generic::KINDS,
-        &driver_zfs_local::KINDS,
-        &clients,
-        &driver_truenas::KINDS,
-        &driver_synology::KINDS,
-        &[driver_objectivefs::KIND],
-        &driver_inline::KINDS,
-    ];
-    families.concat()
+    FACTORIES
+        .iter()
+        .flat_map(|factory| factory.kinds)
+        .copied()
+        .collect()
 }
 
 /// What is wrong with the name of a driver, and which name may have been meant.
-pub(super) fn unknown(name: &str) -> ConfigError {
+fn unknown(name: &str) -> ConfigError {
     let all = built();
     let built = all.join(", ");
     if name == PROXY {
@@ -83,86 +85,7 @@ pub(super) fn unknown(name: &str) -> ConfigError {
 /// The least that each kind of driver can be configured with.
 #[cfg(test)]
 pub(crate) fn least(kind: &str) -> String {
-    let zfs = "zfs: {datasetParentName: tank/v}";
-    let ssh = "sshConnection: {host: nas.example, username: csi, password: x}";
-    let section = match kind {
-        "local-hostpath" => {
-            return format!(
-                "{{driver: {kind}, local-hostpath: {{shareBasePath: /x, controllerBasePath: /x}}}}"
-            );
-        }
-        "nfs-client" | "smb-client" | "lustre-client" => {
-            let section = kind.trim_end_matches("-client");
-            return format!(
-                "driver: {kind}\n{section}: {{shareHost: nas.example, shareBasePath: /x, controllerBasePath: /x}}\n"
-            );
-        }
-        "node-manual" | "containerd-oci-ephemeral-inline" => return format!("driver: {kind}"),
-        "synology-iscsi" | "synology-nfs" | "synology-smb" => {
-            let section = match kind {
-                "synology-nfs" => "nfs: {shareHost: nas.example, clients: [node-1]}",
-                "synology-smb" => "smb: {shareHost: nas.example, users: [csi]}",
-                _ => "iscsi: {targetPortal: nas.example, baseiqn: 'iqn.2000-01.com.synology:csi.'}",
-            };
-            let http = "{protocol: https, host: nas.example, username: csi, password: x}";
-            return format!("driver: {kind}\nhttpConnection: {http}\n{section}\n");
-        }
-        "zfs-local-dataset" | "zfs-local-zvol" => return format!("driver: {kind}\n{zfs}\n"),
-        "zfs-local-ephemeral-inline" => {
-            return format!("driver: {kind}\nzfs: {{datasetParentName: tank/inline}}\n");
-        }
-        "objectivefs" => {
-            return format!(
-                "driver: {kind}\nobjectivefs: {{pool: csi, env: {{OBJECTSTORE: 's3://'}}}}\n"
-            );
-        }
-        "zfs-generic-nfs" => {
-            "nfs: {shareHost: nas.example, shareStrategy: setDatasetProperties,
-                   shareStrategySetDatasetProperties: {properties: {sharenfs: rw}}}"
-        }
-        "zfs-generic-smb" => {
-            "smb: {shareHost: nas.example, shareStrategy: setDatasetProperties,
-                   shareStrategySetDatasetProperties: {properties: {sharesmb: on}}}"
-        }
-        "zfs-generic-iscsi" => {
-            "iscsi: {targetPortal: 'nas.example:3260', shareStrategy: lio,
-                     shareStrategyLio: {basename: iqn.2003-01.org.example}}"
-        }
-        "zfs-generic-nvmeof" => {
-            "nvmeof: {transports: ['tcp://nas.example:4420'], shareStrategy: nvmet,
-                      shareStrategyNvmet: {basename: nqn.2003-01.org.example, ports: [1]}}"
-        }
-        kind if driver_truenas::KINDS.contains(&kind) => return least_of_truenas(kind),
-        other => panic!("no example of {other}"),
-    };
-    format!("driver: {kind}\n{zfs}\n{ssh}\n{section}\n")
-}
-
-/// The same for the kinds of TrueNAS.
-#[cfg(test)]
-fn least_of_truenas(kind: &str) -> String {
-    let section = match kind.rsplit('-').next() {
-        Some("nfs") => "nfs: {shareHost: nas.example}",
-        Some("smb") => "smb: {shareHost: nas.example}",
-        Some("iscsi") => {
-            "iscsi: {targetPortal: 'nas.example:3260',
-                     targetGroups: [{targetGroupPortalGroup: 1, targetGroupInitiatorGroup: 1}]}"
-        }
-        _ => "nvmeof: {transports: ['tcp://nas.example:4420'], ports: [1]}",
-    };
-    let ssh = if kind.contains("-api-") {
-        ""
-    } else {
-        "sshConnection: {host: nas.example, username: csi, password: x}"
-    };
-    format!(
-        "driver: {kind}
-zfs: {{datasetParentName: tank/v}}
-httpConnection: {{protocol: https, host: nas.example, username: csi, apiKey: 1-x}}
-{ssh}
-{section}
-"
-    )
+    (factory(kind).expect(kind).example)(kind)
 }
 
 /// The kinds that let in only the nodes that a volume is published to, configured to do so.
