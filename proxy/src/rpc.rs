@@ -61,7 +61,7 @@ pub struct Runner {
     node: Threads,
 }
 
-/// Where the outcome of a call is told.
+/// Where the outcome of a call arrives.
 type Answer<T> = oneshot::Receiver<Result<Response<T>, Status>>;
 
 /// A call that may run: what it holds until it has ended.
@@ -165,7 +165,7 @@ impl Runner {
         answer.unwrap_or_else(|_| Err(torn_down(rpc)))
     }
 
-    /// The whole of a call, and where its outcome is told.
+    /// The whole of a call, and where its outcome arrives.
     fn begin<T: Send + 'static>(
         &self,
         rpc: Rpc,

@@ -19,9 +19,12 @@ pub struct DriverFactory<C> {
     pub sections: &'static [&'static str],
     /// The least configuration of one of its kinds, in YAML.
     pub example: fn(kind: &str) -> String,
-    /// Reads a connection and builds its driver. Touches no storage.
-    pub build: fn(&Document, &C) -> Result<Arc<dyn Driver>, ConfigError>,
+    /// Reads a connection and builds its driver.
+    pub build: Build<C>,
 }
+
+/// Builds the driver that a document describes. Touches no storage.
+pub type Build<C> = fn(&Document, &C) -> Result<Arc<dyn Driver>, ConfigError>;
 
 /// What a process gives to its drivers.
 pub trait DriverHost {

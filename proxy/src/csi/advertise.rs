@@ -22,7 +22,7 @@ use crate::routing::connections::Connections;
 pub struct Advertised {
     /// What the plugin as a whole does, whichever connections there are.
     pub plugin: Vec<PluginCapability>,
-    /// What it does besides while a connection offers it.
+    /// What it also does while a connection offers it.
     pub services: Vec<PluginCapability>,
     /// How volumes grow.
     pub expansion: Vec<VolumeExpansion>,

@@ -137,7 +137,8 @@ impl Connection {
     ) -> Result<Self, ConfigError> {
         let mut config = document.common()?;
         let factory = kinds::factory(&config.driver)?;
-        let driver = (factory.build)(document, context)?;
+        let driver = (factory.build)(document, context)
+            .map_err(|error| kinds::with_example(error, document, factory))?;
         if driver.kind() == NodeManual::KIND {
             // compat: "node-manual".
             config.csi.access_modes = None;

@@ -64,7 +64,7 @@ impl Runner {
 // === impl Job ===
 
 impl Job<()> {
-    /// The same work, dropped when nobody reads what it puts into `outlet` any more.
+    /// The same work, dropped once the messages of `outlet` are not read any more.
     fn while_read<M: Send + 'static>(self, outlet: Outlet<M>) -> Self {
         let work = self.work;
         let work = move |task: Task| {

@@ -93,7 +93,7 @@ async fn nodes_are_let_in_and_shut_out_one_by_one_all_at_once_and_of_every_volum
 }
 
 #[tokio::test]
-async fn a_driver_is_told_the_names_of_a_node_and_its_addresses() {
+async fn a_driver_gets_the_names_of_a_node_and_its_addresses() {
     let (served, [a, b]) = two().await;
     served.volume("a/x", 4096).await;
     let id = "n=node-1/h=host-1/id=ab/vu=77/a=10.0.0.9,10.0.1.9";

@@ -127,11 +127,7 @@ async fn ranges_come_in_pieces_in_order_and_from_any_offset_on() {
         [[(13, 3), (63, 1)]]
     );
     let same = of_changed(&served, delta(&newer, &newer, 0, 0)).await;
-    assert_eq!(
-        same.expect("nothing"),
-        [[]],
-        "the size is told all the same"
-    );
+    assert_eq!(same.expect("nothing"), [[]], "the size is always there");
     served.counts("omnibus_csi_rpc_total{rpc=\"GetMetadataDelta\",code=\"OK\",connection=\"\"} 3");
 }
 
@@ -247,13 +243,13 @@ async fn a_stream_ends_at_its_deadline_with_an_error() {
     let service = SnapshotMetadataHandler(plugin(&driver, "driver: fake"));
     let gate = Gate::new();
     driver.play(Verb::BlockRanges, Moment::BeforeChange, Trick::Block(gate));
-    let begun = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     let request = Request::new(allocated("x@s", 0, 0));
     let reply = service.get_metadata_allocated(request).await;
     let status = reply.err().expect("late");
     is(&status, Code::DeadlineExceeded, "");
     let deadline = Deadlines::default().of(Rpc::GetMetadataAllocated);
-    assert_eq!(begun.elapsed(), deadline + Duration::from_secs(1));
+    assert_eq!(start.elapsed(), deadline + Duration::from_secs(1));
     // What hangs is dropped with the answer.
     let tracker = service.0.runner.tracker();
     tracker.close();

@@ -1,7 +1,8 @@
 //! Which kinds of drivers there are, and what is said about a name that is none of them.
 
 use driver_core::DriverFactory;
-use driver_core::config::ConfigError;
+use driver_core::config::{ConfigError, Document};
+use serde::de::IgnoredAny;
 
 use super::ConnectionContext;
 
@@ -30,6 +31,32 @@ pub(super) fn factory(
     let mut all = FACTORIES.iter();
     all.find(|factory| factory.kinds.contains(&kind))
         .ok_or_else(|| unknown(kind))
+}
+
+/// The error of a document that has no section of its driver, with the least that has to be there.
+pub(super) fn with_example(
+    error: ConfigError,
+    document: &Document,
+    factory: &DriverFactory<ConnectionContext>,
+) -> ConfigError {
+    let is_missing = |section: &&str| {
+        let section = document.optional_section::<IgnoredAny>(section);
+        matches!(section, Ok(None))
+    };
+    let (None, Ok(kind)) = (error.advice(), document.driver()) else {
+        return error;
+    };
+    if !factory.sections.iter().all(is_missing) {
+        return error;
+    }
+    let example = (factory.example)(kind);
+    let mut keys = String::new();
+    for line in example.lines().skip(1).filter(|line| !line.is_empty()) {
+        let is_new = !line.starts_with(' ') && !keys.is_empty();
+        keys.push_str(if is_new { "; " } else { " " });
+        keys.push_str(line.trim());
+    }
+    error.advise(format!("the least that this driver needs:{keys}"))
 }
 
 /// The sections that drivers read, and that may stand in the main file as defaults of connections.

@@ -48,6 +48,32 @@ fn page_has(name: &str, wanted: &[&str]) {
 }
 
 #[test]
+fn a_file_without_a_section_of_its_driver_is_answered_with_the_least_that_has_to_be_there() {
+    let open = |text: &str| {
+        let document = Document::parse(text, &NoEnvironment).expect(text);
+        Connection::open(ConnectionName::unnamed(), &document, &context())
+    };
+    let mut refused = 0;
+    for kind in built() {
+        if let Err(error) = open(&format!("driver: {kind}")) {
+            let advice = error.advice().expect(kind);
+            let example = least(kind);
+            let first = example.lines().nth(1).expect("a section");
+            assert!(advice.contains(first), "{kind}: {advice}");
+            assert!(!advice.contains('\n'), "{kind}: {advice}");
+            refused += 1;
+        }
+    }
+    assert_eq!(
+        refused,
+        built().len() - 2,
+        "all but those that need no section"
+    );
+    let error = open("{driver: nfs-client, nfs: {shareHost: nas.example}}").expect_err("a base");
+    assert_eq!(error.advice(), None, "what is there is not written anew");
+}
+
+#[test]
 fn the_examples_of_all_kinds_are_read_without_a_remark() {
     for kind in built() {
         let path = format!("{}/../examples/{kind}.yaml", env!("CARGO_MANIFEST_DIR"));
@@ -162,7 +188,7 @@ fn an_unknown_driver_is_told_from_one_that_is_not_built_yet_and_from_a_misspelt_
         let later = told(name);
         assert!(later.contains("does not have the driver"), "{later}");
         assert!(
-            later.contains("it has: local-hostpath, node-manual"),
+            later.contains("it has: local-hostpath, nfs-client"),
             "{later}"
         );
     }

@@ -175,7 +175,7 @@ impl LazyConnection {
         self.kind.as_ref()
     }
 
-    /// What its driver can do, also while that is let go; nothing while its file cannot be used.
+    /// What its driver can do, also while no driver is built; nothing while its file cannot be used.
     pub(crate) fn can(&self) -> &Capabilities {
         &self.can
     }
