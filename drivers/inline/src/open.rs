@@ -14,10 +14,13 @@ use crate::zfs::{self, ZfsInline};
 pub const ZFS: &str = "zfs-local-ephemeral-inline";
 /// The kind whose volumes are the content of images.
 pub const CONTAINERD: &str = "containerd-oci-ephemeral-inline";
+/// The values of `driver:` that are built here.
+pub const KINDS: [&str; 2] = [ZFS, CONTAINERD];
+
 /// The drivers of inline volumes.
 pub const fn factory<C: DriverHost + AsRef<Tools>>() -> DriverFactory<C> {
     DriverFactory {
-        kinds: &[ZFS, CONTAINERD],
+        kinds: &KINDS,
         sections: &["containerd", "zfs"],
         example: |kind| match kind {
             ZFS => format!("driver: {kind}\nzfs: {{datasetParentName: tank/inline}}\n"),

@@ -23,10 +23,13 @@ use std::sync::Arc;
 use driver_core::config::{ConfigError, Document};
 use driver_core::{Driver, DriverFactory};
 
+/// The values of `driver:` that are built here.
+pub const KINDS: [&str; 3] = ["synology-iscsi", "synology-nfs", "synology-smb"];
+
 /// The drivers of a Synology NAS.
 pub const fn factory<C>() -> DriverFactory<C> {
     DriverFactory {
-        kinds: &["synology-iscsi", "synology-nfs", "synology-smb"],
+        kinds: &KINDS,
         sections: &["httpConnection", "iscsi", "nfs", "smb", "synology"],
         example,
         build: |document, _| from_document(document),

@@ -17,7 +17,7 @@ use crate::composed::Composed;
 use crate::config;
 
 /// The values of `driver:` that are built here.
-const KINDS: [&str; 16] = [
+pub const KINDS: [&str; 16] = [
     "freenas-nfs",
     "freenas-smb",
     "freenas-iscsi",

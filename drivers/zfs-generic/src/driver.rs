@@ -15,7 +15,7 @@ use crate::share::{Protocol, ShareExport};
 use crate::{iscsi, nvmeof};
 
 /// The values of `driver:` that are built here.
-const KINDS: [&str; 4] = [
+pub const KINDS: [&str; 4] = [
     "zfs-generic-nfs",
     "zfs-generic-smb",
     "zfs-generic-iscsi",

@@ -12,7 +12,7 @@ use node_utils::Tools;
 use crate::driver::NodeZfs;
 
 /// The values of `driver:` that are built here.
-const KINDS: [&str; 2] = ["zfs-local-dataset", "zfs-local-zvol"];
+pub const KINDS: [&str; 2] = ["zfs-local-dataset", "zfs-local-zvol"];
 
 /// Why the places of programs do nothing. compat: "ZFS of the node".
 const HOST_FINDS: &str = "the host finds its own programs";

@@ -1,4 +1,4 @@
-//! The GroupController service: snapshots of several volumes of one connection, taken at one moment.
+//! The `GroupController` service: snapshots of several volumes of one connection, taken at one moment.
 //!
 //! It is served by every controller, and advertised while a connection offers it.
 //! compat: "Group snapshots and changed blocks".
@@ -23,7 +23,7 @@ use crate::rpc::in_flight::{Hold, Keys, Object};
 use crate::rpc::{Job, Rpc};
 use decode::{CreateGroupRequest, GroupRequest};
 
-/// The GroupController service.
+/// The `GroupController` service.
 #[derive(Debug, Clone)]
 pub(crate) struct GroupControllerHandler(pub(crate) Arc<Plugin>);
 

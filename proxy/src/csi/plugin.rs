@@ -49,6 +49,9 @@ pub struct Plugin {
     pub runner: Runner,
 }
 
+/// Makes the job of a request that is answered with many messages.
+type Prepare<Q, M> = fn(&Arc<Plugin>, Q, Outlet<M>) -> Result<Job<()>, Error>;
+
 /// Which services are served besides Identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Modes {
@@ -137,7 +140,7 @@ impl Plugin {
         self: &Arc<Self>,
         rpc: Rpc,
         request: Request<Q>,
-        prepare: fn(&Arc<Self>, Q, Outlet<M>) -> Result<Job<()>, Error>,
+        prepare: Prepare<Q, M>,
     ) -> Result<Response<BoxStream<M>>, Status> {
         let plugin = self.clone();
         let request = request.into_inner();

@@ -1,4 +1,4 @@
-//! The SnapshotMetadata service: which ranges of a snapshot hold data, and which differ from an older
+//! The `SnapshotMetadata` service: which ranges of a snapshot hold data, and which differ from an older
 //! one. Backups read no more than those.
 //!
 //! It is served by every controller, and advertised while a connection offers it. What a driver says is
@@ -23,7 +23,7 @@ use crate::rpc::in_flight::{Hold, Keys, Object};
 use crate::rpc::{Job, Outlet, Rpc};
 use decode::RangesRequest;
 
-/// The SnapshotMetadata service.
+/// The `SnapshotMetadata` service.
 #[derive(Debug, Clone)]
 pub(crate) struct SnapshotMetadataHandler(pub(crate) Arc<Plugin>);
 

@@ -22,7 +22,7 @@ pub(crate) struct Outlet<M>(mpsc::Sender<M>);
 /// What the client reads: the messages, and an error if there is one.
 struct Messages<M> {
     rpc: Rpc,
-    messages: mpsc::Receiver<M>,
+    waiting: mpsc::Receiver<M>,
     answer: Answer<()>,
     outcome: Option<Result<(), Status>>,
 }
@@ -37,7 +37,7 @@ impl Runner {
         rpc: Rpc,
         mut prepare: impl FnMut(Outlet<M>) -> Result<Job<()>, Error> + Send + 'static,
     ) -> Result<Response<BoxStream<M>>, Status> {
-        let (sender, messages) = mpsc::channel(ROOM);
+        let (sender, waiting) = mpsc::channel(ROOM);
         let outlet = Outlet(sender);
         let (work, answer) = self.begin(rpc, move || {
             let job = prepare(outlet.clone())?;
@@ -46,7 +46,7 @@ impl Runner {
         self.tracker.spawn(work);
         let mut messages = Messages {
             rpc,
-            messages,
+            waiting,
             answer,
             outcome: None,
         };
@@ -116,14 +116,14 @@ impl<M> Messages<M> {
         if self.outcome.is_none() {
             let outcome = tokio::select! {
                 biased;
-                Some(message) = self.messages.recv() => return Some(Ok(message)),
+                Some(message) = self.waiting.recv() => return Some(Ok(message)),
                 outcome = &mut self.answer => outcome,
             };
             let outcome = outcome.unwrap_or_else(|_| Err(torn_down(self.rpc)));
             self.outcome = Some(outcome.map(drop));
         }
         // What was sent right before the end comes before it.
-        if let Ok(message) = self.messages.try_recv() {
+        if let Ok(message) = self.waiting.try_recv() {
             return Some(Ok(message));
         }
         let outcome = self.outcome.as_mut()?;

@@ -1,4 +1,4 @@
-//! Requests of the GroupController service.
+//! Requests of the `GroupController` service.
 
 use csi_proto::v1;
 use driver_core::{Parameters, SnapshotName};

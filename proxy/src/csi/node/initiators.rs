@@ -28,8 +28,11 @@ const NQN: &str = "proxy.nodeId.parts.nqn";
 pub(crate) struct Initiators<'a> {
     pub(crate) iqn: &'a dyn Fn() -> Result<String, ConfigError>,
     pub(crate) nqn: &'a dyn Fn() -> Result<String, ConfigError>,
-    pub(crate) addresses: &'a dyn Fn(&[Network]) -> Result<Vec<IpAddr>, ConfigError>,
+    pub(crate) addresses: &'a AddressesIn,
 }
+
+/// The addresses of the node in some networks.
+type AddressesIn = dyn Fn(&[Network]) -> Result<Vec<IpAddr>, ConfigError>;
 
 /// The machine that is logged in from.
 #[derive(Debug)]

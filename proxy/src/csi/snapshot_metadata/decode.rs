@@ -1,4 +1,4 @@
-//! Requests of the SnapshotMetadata service.
+//! Requests of the `SnapshotMetadata` service.
 
 use csi_proto::v1;
 use driver_core::{Error, Kind};
