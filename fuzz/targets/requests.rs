@@ -26,8 +26,12 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     if let Err(error) = &outcome {
-        let list = matches!(rpc, Rpc::ListVolumes | Rpc::ListSnapshots);
-        assert!(error.kind() == Kind::Invalid || (list && error.kind() == Kind::Pending));
+        let special = match rpc {
+            Rpc::ListVolumes | Rpc::ListSnapshots => Some(Kind::Pending),
+            Rpc::GetMetadataAllocated | Rpc::GetMetadataDelta => Some(Kind::OutOfRange),
+            _ => None,
+        };
+        assert!(error.kind() == Kind::Invalid || Some(error.kind()) == special);
         assert_eq!(error.effect(), Effect::None, "nothing was done yet");
         one_line(error.chain());
     }
@@ -65,6 +69,22 @@ fn judge(rpc: Rpc, bytes: &[u8], accepted: bool) {
             message::<v1::ControllerExpandVolumeRequest>(rpc, bytes, accepted);
         }
         Rpc::ControllerGetVolume => message::<v1::ControllerGetVolumeRequest>(rpc, bytes, accepted),
+        Rpc::ControllerModifyVolume => {
+            message::<v1::ControllerModifyVolumeRequest>(rpc, bytes, accepted);
+        }
+        Rpc::CreateVolumeGroupSnapshot => {
+            message::<v1::CreateVolumeGroupSnapshotRequest>(rpc, bytes, accepted);
+        }
+        Rpc::DeleteVolumeGroupSnapshot => {
+            message::<v1::DeleteVolumeGroupSnapshotRequest>(rpc, bytes, accepted);
+        }
+        Rpc::GetVolumeGroupSnapshot => {
+            message::<v1::GetVolumeGroupSnapshotRequest>(rpc, bytes, accepted);
+        }
+        Rpc::GetMetadataAllocated => {
+            message::<v1::GetMetadataAllocatedRequest>(rpc, bytes, accepted);
+        }
+        Rpc::GetMetadataDelta => message::<v1::GetMetadataDeltaRequest>(rpc, bytes, accepted),
         Rpc::NodeStageVolume => message::<v1::NodeStageVolumeRequest>(rpc, bytes, accepted),
         Rpc::NodeUnstageVolume => message::<v1::NodeUnstageVolumeRequest>(rpc, bytes, accepted),
         Rpc::NodePublishVolume => message::<v1::NodePublishVolumeRequest>(rpc, bytes, accepted),
@@ -100,6 +120,10 @@ fn message<M: Request>(rpc: Rpc, bytes: &[u8], accepted: bool) {
 
 fn is_id(id: &str) {
     assert!(is_csi_text(id, 512), "{id:?}");
+}
+
+fn are_ids<'a>(ids: impl IntoIterator<Item = &'a String>) {
+    ids.into_iter().for_each(|id| is_id(id));
 }
 
 fn is_name(name: &str) {
@@ -312,6 +336,38 @@ requests! {
         are_secrets(&r.secrets);
     }, |m| { hide_in_use(&mut m.secrets, &mut m.volume_capability); }
     ControllerGetVolumeRequest: |r| { is_id(&r.volume_id); }, |_m| {}
+    ControllerModifyVolumeRequest: |r| {
+        is_id(&r.volume_id);
+        are_small([&r.mutable_parameters]);
+        are_secrets(&r.secrets);
+    }, |m| { hide_in(&mut m.secrets); }
+    CreateVolumeGroupSnapshotRequest: |r| {
+        is_name(&r.name);
+        assert!(!r.source_volume_ids.is_empty());
+        are_ids(&r.source_volume_ids);
+        are_small([&r.parameters]);
+        are_secrets(&r.secrets);
+    }, |m| { hide_in(&mut m.secrets); }
+    DeleteVolumeGroupSnapshotRequest: |r| {
+        assert!(!r.snapshot_ids.is_empty());
+        are_ids(r.snapshot_ids.iter().chain([&r.group_snapshot_id]));
+        are_secrets(&r.secrets);
+    }, |m| { hide_in(&mut m.secrets); }
+    GetVolumeGroupSnapshotRequest: |r| {
+        assert!(!r.snapshot_ids.is_empty());
+        are_ids(r.snapshot_ids.iter().chain([&r.group_snapshot_id]));
+        are_secrets(&r.secrets);
+    }, |m| { hide_in(&mut m.secrets); }
+    GetMetadataAllocatedRequest: |r| {
+        is_id(&r.snapshot_id);
+        assert!(r.starting_offset >= 0 && r.max_results >= 0);
+        are_secrets(&r.secrets);
+    }, |m| { hide_in(&mut m.secrets); }
+    GetMetadataDeltaRequest: |r| {
+        are_ids([&r.base_snapshot_id, &r.target_snapshot_id]);
+        assert!(r.starting_offset >= 0 && r.max_results >= 0);
+        are_secrets(&r.secrets);
+    }, |m| { hide_in(&mut m.secrets); }
     NodeStageVolumeRequest: |r| {
         is_id(&r.volume_id);
         is_place(&r.staging_target_path);

@@ -7,6 +7,7 @@
 // The workspace denies `unsafe`; `sys` is the one module that is allowed it.
 #![deny(unsafe_code)]
 
+pub mod addresses;
 pub mod beneath;
 pub mod blocking;
 pub mod device;

@@ -17,7 +17,7 @@ use crate::csi::node::service::NodeService;
 use crate::csi::plugin::Modes;
 use crate::csi::spec_version::CsiVersion;
 use crate::process;
-use crate::routing::connection::{Connection, ConnectionContext, PROXY, SECTIONS, like};
+use crate::routing::connection::{Connection, ConnectionContext, PROXY, like, sections};
 use crate::routing::connections::{ConnectionName, Connections};
 use crate::routing::folder::{Folder, ProxySettings, States};
 use crate::routing::topology::matching::TopologyKeys;
@@ -143,7 +143,7 @@ impl App {
     /// The connections of a folder; none yet.
     fn of_folder(document: &Arc<Document>, at: &Environment) -> Result<Self, ConfigError> {
         let settings = ProxySettings::read(document)?;
-        document.has_defaults_for_others(&SECTIONS);
+        document.has_defaults_for_others(&sections());
         let by_hand: Arc<dyn Driver> = Arc::new(NodeManual);
         let config = document.common()?;
         let access = by_hand.access_rules();

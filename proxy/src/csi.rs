@@ -4,8 +4,12 @@ pub mod advertise;
 pub(crate) mod controller;
 pub mod decode;
 mod encode;
+pub(crate) mod group_controller;
 pub mod identity;
 pub mod node;
+#[cfg(test)]
+mod over_a_socket;
 pub mod plugin;
 pub mod registration;
+pub(crate) mod snapshot_metadata;
 pub mod spec_version;

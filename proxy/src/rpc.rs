@@ -11,6 +11,7 @@ pub(crate) mod in_flight;
 mod methods;
 pub mod server;
 pub mod status;
+mod stream;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ use detach::DetachOnDrop;
 use doubt::Doubts;
 
 pub use methods::{Deadlines, Rpc};
+pub(crate) use stream::Outlet;
 pub(crate) use task::Task;
 
 /// How long after its deadline work may still return its own error.
@@ -51,13 +53,16 @@ const GRACE: Duration = Duration::from_secs(1);
 pub struct Runner {
     tracker: TaskTracker,
     deadlines: Deadlines,
-    metrics: Metrics,
+    pub(crate) metrics: Metrics,
     in_flight: InFlight,
     doubts: Doubts,
     limit: ConcurrencyLimit,
     next_request: Arc<AtomicU64>,
     node: Threads,
 }
+
+/// Where the outcome of a call arrives.
+type Answer<T> = oneshot::Receiver<Result<Response<T>, Status>>;
 
 /// An admitted call, with everything that it holds until its end.
 type Admitted<T> = (Job<T>, Arc<Guard>, Option<Permit>);
@@ -149,7 +154,24 @@ impl Runner {
         rpc: Rpc,
         prepare: impl FnMut() -> Result<Job<T>, Error> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let (sender, mut receiver) = oneshot::channel();
+        let (work, mut receiver) = self.begin(rpc, prepare);
+        let mut work = DetachOnDrop::new(self.tracker.track_future(work));
+        let answer = tokio::select! {
+            biased;
+            () = &mut work => receiver.await,
+            // Work that outlives its answer goes on when `work` is dropped.
+            answer = &mut receiver => answer,
+        };
+        answer.unwrap_or_else(|_| Err(torn_down(rpc)))
+    }
+
+    /// The whole of a call, and where its outcome arrives.
+    fn begin<T: Send + 'static>(
+        &self,
+        rpc: Rpc,
+        prepare: impl FnMut() -> Result<Job<T>, Error> + Send + 'static,
+    ) -> (impl Future<Output = ()> + Send + 'static, Answer<T>) {
+        let (sender, receiver) = oneshot::channel();
         let request = self.next_request.fetch_add(1, Ordering::Relaxed);
         // At the level of errors, so that every line about a call carries these fields.
         let span = error_span!(
@@ -164,20 +186,8 @@ impl Runner {
             claim = field::Empty,
             path = field::Empty,
         );
-        let task = self.clone().conduct(rpc, prepare, sender);
-        let mut work = DetachOnDrop::new(self.tracker.track_future(task.instrument(span)));
-        let answer = tokio::select! {
-            biased;
-            () = &mut work => receiver.await,
-            // Work that outlives its answer goes on when `work` is dropped.
-            answer = &mut receiver => answer,
-        };
-        answer.unwrap_or_else(|_| {
-            // The task always answers; this is for a runtime that is being torn down.
-            let error = Error::new(Kind::Internal, "this process is being stopped");
-            let error = error.with_effect(Effect::Possible);
-            Err(status::status(&error, rpc.group()))
-        })
+        let work = self.clone().conduct(rpc, prepare, sender);
+        (work.instrument(span), receiver)
     }
 
     async fn conduct<T: Send + 'static>(
@@ -297,6 +307,12 @@ fn defect(rpc: Rpc) -> Error {
         format!("{} met a defect of this program", rpc.name()),
     )
     .advise("please report it with the log lines around it")
+}
+
+/// The answer while the runtime shuts down: otherwise a call always answers itself.
+fn torn_down(rpc: Rpc) -> Status {
+    let error = Error::new(Kind::Internal, "this process is being stopped");
+    status::status(&error.with_effect(Effect::Possible), rpc.group())
 }
 
 /// Combines the change record of the call with the error: a failure after the first change never

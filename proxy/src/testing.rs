@@ -9,7 +9,9 @@ pub(crate) mod log;
 mod multi_connection;
 
 pub(crate) use gate::{Gate, hold_paused_clock};
-pub(crate) use multi_connection::{among, multi_connection, multi_of, multi_on, multi_under};
+pub(crate) use multi_connection::{
+    among, multi_connection, multi_in, multi_of, multi_on, multi_under,
+};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -109,7 +111,7 @@ pub(crate) const EVERYTHING: Capabilities = Capabilities {
 };
 
 /// A plugin over `driver`, with a configuration.
-pub(crate) fn plugin(driver: &Arc<Memory>, yaml: &str) -> Arc<Plugin> {
+pub(crate) fn plugin<D: Driver + 'static>(driver: &Arc<D>, yaml: &str) -> Arc<Plugin> {
     let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
     let config = document.common().expect("configuration");
     let node = Node::here(NodeConfig {
@@ -476,6 +478,7 @@ impl Snapshots for Memory {
             created: SystemTime::UNIX_EPOCH,
             ready: true,
             topology: Vec::new(),
+            group: None,
         };
         let known = snapshot.clone();
         self.state().snapshots.insert(known.id.clone(), known);

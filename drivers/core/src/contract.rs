@@ -7,6 +7,7 @@
 
 mod concurrency;
 pub mod fake;
+mod groups;
 mod paging;
 mod snapshots;
 mod transfers;
@@ -70,6 +71,8 @@ where
     snapshots::snapshots_are_idempotent_and_whole(&make().await).await;
     snapshots::snapshots_outlive_their_volume_or_keep_it(&make().await).await;
     snapshots::snapshots_become_volumes(&make().await).await;
+    groups::groups_are_cut_whole_once_and_go_whole(&make().await).await;
+    groups::ranges_are_sorted_and_end_within_the_snapshot(&make().await).await;
     transfers::advertised_forms_are_those_that_are_there(&make().await).await;
     transfers::what_flows_in_is_a_volume_that_stands_on_its_own(&make().await).await;
     transfers::a_flow_that_is_cut_leaves_nothing_that_is_ready(&make().await).await;
@@ -266,6 +269,9 @@ mod tests {
             expand: Expansion::None,
             publish: false,
             topology: false,
+            modify: false,
+            groups: false,
+            block_metadata: false,
             ..capabilities(&FakeDriver::new())
         };
         keep(|| FakeDriver::new().with_capabilities(few)).await;

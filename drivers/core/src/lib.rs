@@ -9,6 +9,7 @@ pub mod config;
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
 pub mod driver;
+pub mod factory;
 pub mod naming;
 pub mod orphan;
 pub mod paging;
@@ -31,6 +32,7 @@ pub use driver::{
     InlineVolumes, Lister, Maintenance, Modifier, PublishRequest, Published, Publisher, Snapshots,
     Transfer,
 };
+pub use factory::{DriverFactory, DriverHost};
 pub use orphan::{Orphan, OrphanKind};
 pub use parameters::Parameters;
 pub use transfer::{ExportStream, TransferFormat};

@@ -12,7 +12,7 @@ use secrecy::SecretString;
 
 use crate::parameters::Parameters;
 use crate::size::SizeRange;
-use crate::text::{SnapshotId, SnapshotName, VolumeId, VolumeName};
+use crate::text::{GroupSnapshotId, SnapshotId, SnapshotName, VolumeId, VolumeName};
 use crate::topology::{Topology, TopologyRequirement};
 
 /// The secrets of one request. Never prints a value.
@@ -142,6 +142,8 @@ pub struct Snapshot {
     pub ready: bool,
     /// Where it is reachable; empty means everywhere.
     pub topology: Vec<Topology>,
+    /// The group that it was taken with, if it was.
+    pub group: Option<GroupSnapshotId>,
 }
 
 /// Which snapshots to list.

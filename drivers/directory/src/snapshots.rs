@@ -245,6 +245,7 @@ impl Directories {
             created: record.created,
             ready: true,
             topology: self.topology(),
+            group: None,
         }
     }
 
@@ -292,6 +293,7 @@ impl Directories {
             created: SystemTime::UNIX_EPOCH + since,
             ready: true,
             topology: self.topology(),
+            group: None,
         })
     }
 }

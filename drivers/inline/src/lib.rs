@@ -12,5 +12,5 @@ mod open;
 pub mod zfs;
 
 pub use containerd::ContainerdInline;
-pub use open::{CONTAINERD, KINDS, ZFS, from_document};
+pub use open::{CONTAINERD, KINDS, ZFS, factory, from_document};
 pub use zfs::ZfsInline;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use driver_core::config::{ConfigError, Document};
-use driver_core::{Driver, Error, NodeId};
+use driver_core::{Driver, DriverFactory, DriverHost, Error, NodeId};
 use driver_zfs_cli::{Cli, ZfsTools};
 use node_utils::Tools;
 
@@ -16,6 +16,19 @@ pub const ZFS: &str = "zfs-local-ephemeral-inline";
 pub const CONTAINERD: &str = "containerd-oci-ephemeral-inline";
 /// The values of `driver:` that are built here.
 pub const KINDS: [&str; 2] = [ZFS, CONTAINERD];
+
+/// The drivers of inline volumes.
+pub const fn factory<C: DriverHost + AsRef<Tools>>() -> DriverFactory<C> {
+    DriverFactory {
+        kinds: &KINDS,
+        sections: &["containerd", "zfs"],
+        example: |kind| match kind {
+            ZFS => format!("driver: {kind}\nzfs: {{datasetParentName: tank/inline}}\n"),
+            _ => format!("driver: {kind}\n"),
+        },
+        build: |document, host| from_document(document, host.node(), host.as_ref()),
+    }
+}
 
 /// Reads a connection and builds its driver for `node`, whose host is reached by `tools`. Touches no
 /// storage.

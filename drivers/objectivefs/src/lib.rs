@@ -11,4 +11,4 @@ mod driver;
 mod name;
 mod tool;
 
-pub use driver::{KIND, ObjectiveFs, from_document};
+pub use driver::{KIND, ObjectiveFs, factory, from_document};

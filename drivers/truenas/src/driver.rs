@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use driver_core::config::{ConfigError, Document};
-use driver_core::{BackendIdentity, Driver};
+use driver_core::{BackendIdentity, Driver, DriverFactory};
 use driver_ssh::Ssh;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::step::Permission;
@@ -38,6 +38,49 @@ pub const KINDS: [&str; 16] = [
 
 /// The smallest quota that TrueNAS sets by its API.
 const SMALLEST: u64 = 1 << 30;
+
+/// The drivers of TrueNAS.
+pub const fn factory<C>() -> DriverFactory<C> {
+    DriverFactory {
+        kinds: &KINDS,
+        sections: &[
+            "httpConnection",
+            "iscsi",
+            "nfs",
+            "nvmeof",
+            "smb",
+            "sshConnection",
+            "zfs",
+        ],
+        example,
+        build: |document, _| from_document(document),
+    }
+}
+
+fn example(kind: &str) -> String {
+    let export = match kind.rsplit('-').next() {
+        Some("nfs") => "nfs: {shareHost: nas.example}",
+        Some("smb") => "smb: {shareHost: nas.example}",
+        Some("iscsi") => {
+            "iscsi: {targetPortal: 'nas.example:3260',
+        targetGroups: [{targetGroupPortalGroup: 1, targetGroupInitiatorGroup: 1}]}"
+        }
+        _ => "nvmeof: {transports: ['tcp://nas.example:4420'], ports: [1]}",
+    };
+    let ssh = if kind.contains("-api-") {
+        ""
+    } else {
+        "sshConnection: {host: nas.example, username: csi, password: x}"
+    };
+    format!(
+        "driver: {kind}
+zfs: {{datasetParentName: tank/v}}
+httpConnection: {{protocol: https, host: nas.example, username: csi, apiKey: 1-x}}
+{ssh}
+{export}
+"
+    )
+}
 
 /// Reads a connection and builds its driver. Touches no storage.
 pub fn from_document(document: &Document) -> Result<Arc<dyn Driver>, ConfigError> {

@@ -37,7 +37,7 @@ mod tls;
 mod wire;
 
 pub use client::{Client, Clients, Timing};
-pub use driver::{KINDS, from_document};
+pub use driver::{KINDS, factory, from_document};
 pub use error::{Detail, Effect, Error, Kind};
 pub use generation::{Dialect, Generation, Version};
 pub use jobs::JobId;

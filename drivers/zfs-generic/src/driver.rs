@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use driver_core::Driver;
 use driver_core::config::{ConfigError, Document};
+use driver_core::{Driver, DriverFactory};
 use driver_ssh::Ssh;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::{Export, Settings, ZfsConfig, ZfsDriver};
@@ -21,6 +21,44 @@ pub const KINDS: [&str; 4] = [
     "zfs-generic-iscsi",
     "zfs-generic-nvmeof",
 ];
+
+/// The drivers of a host with ZFS.
+pub const fn factory<C>() -> DriverFactory<C> {
+    DriverFactory {
+        kinds: &KINDS,
+        sections: &["iscsi", "nfs", "nvmeof", "smb", "sshConnection", "zfs"],
+        example,
+        build: |document, _| from_document(document),
+    }
+}
+
+fn example(kind: &str) -> String {
+    let export = match kind {
+        "zfs-generic-nfs" => {
+            "nfs: {shareHost: nas.example, shareStrategy: setDatasetProperties,
+      shareStrategySetDatasetProperties: {properties: {sharenfs: rw}}}"
+        }
+        "zfs-generic-smb" => {
+            "smb: {shareHost: nas.example, shareStrategy: setDatasetProperties,
+      shareStrategySetDatasetProperties: {properties: {sharesmb: on}}}"
+        }
+        "zfs-generic-iscsi" => {
+            "iscsi: {targetPortal: 'nas.example:3260', shareStrategy: lio,
+        shareStrategyLio: {basename: iqn.2003-01.org.example}}"
+        }
+        _ => {
+            "nvmeof: {transports: ['tcp://nas.example:4420'], shareStrategy: nvmet,
+         shareStrategyNvmet: {basename: nqn.2003-01.org.example, ports: [1]}}"
+        }
+    };
+    format!(
+        "driver: {kind}
+zfs: {{datasetParentName: tank/v}}
+sshConnection: {{host: nas.example, username: csi, password: x}}
+{export}
+"
+    )
+}
 
 /// Reads a connection and builds its driver. Touches no storage.
 pub fn from_document(document: &Document) -> Result<Arc<dyn Driver>, ConfigError> {

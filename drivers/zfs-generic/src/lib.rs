@@ -17,7 +17,7 @@ mod scripts;
 mod share;
 
 pub use disk::DiskExport;
-pub use driver::{KINDS, from_document};
+pub use driver::{KINDS, factory, from_document};
 pub use facts::Facts;
 pub use scripts::HostPaths;
 pub use share::{Protocol, ShareExport};

@@ -14,4 +14,4 @@ mod open;
 pub use driver::NodeZfs;
 pub use export::NodeExport;
 pub use mark::NodeMark;
-pub use open::{KINDS, from_document};
+pub use open::{KINDS, factory, from_document};

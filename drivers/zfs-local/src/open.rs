@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use driver_core::config::{ConfigError, Document};
-use driver_core::{Driver, NodeId};
+use driver_core::{Driver, DriverFactory, DriverHost, NodeId};
 use driver_zfs::ZfsConfig;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs_cli::{Cli, ZfsTools};
@@ -16,6 +16,16 @@ pub const KINDS: [&str; 2] = ["zfs-local-dataset", "zfs-local-zvol"];
 
 /// Why the places of programs do nothing. compat: "ZFS of the node".
 const HOST_FINDS: &str = "the host finds its own programs";
+
+/// The drivers of the node's own ZFS.
+pub const fn factory<C: DriverHost + AsRef<Tools>>() -> DriverFactory<C> {
+    DriverFactory {
+        kinds: &KINDS,
+        sections: &["zfs"],
+        example: |kind| format!("driver: {kind}\nzfs: {{datasetParentName: tank/v}}\n"),
+        build: |document, host| from_document(document, host.node(), host.as_ref()),
+    }
+}
 
 /// Reads a connection and builds its driver for `node`, whose host is reached by `tools`. Touches no
 /// storage.

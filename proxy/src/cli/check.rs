@@ -71,7 +71,7 @@ fn check(flags: &CheckFlags) -> Report {
             only.into_iter().collect()
         }
         Some(mut folder) => {
-            if app.info.ids().is_some_and(NodeIdConfig::asks_initiators) {
+            if app.info.ids().is_some_and(NodeIdConfig::asks_nodes) {
                 report.add(note("proxy.nodeId.parts", ON_NODES));
             }
             let survey = folder.survey();
@@ -124,7 +124,8 @@ fn opened(file: &Path, report: &mut Report) -> Option<(Arc<Document>, App)> {
 /// What only the process that serves can find out, because it knows where it runs.
 const OF_NODES: &str = "its volumes belong to a node: served by a process on every node, and refused \
                         by a controller that stands for all nodes";
-const ON_NODES: &str = "names of initiators are read on each node when it starts, and not here";
+const ON_NODES: &str =
+    "names of initiators and addresses are read on each node when it starts, and not here";
 
 fn note(about: &str, message: &str) -> Finding {
     Finding {

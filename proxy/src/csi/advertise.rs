@@ -15,12 +15,15 @@ use driver_core::config::{
 use driver_core::{AccessRules, Capabilities, Expansion};
 
 use crate::csi::spec_version::CsiVersion;
+use crate::routing::connections::Connections;
 
 /// The lists of one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advertised {
-    /// What the plugin as a whole does.
+    /// What the plugin as a whole does, whichever connections there are.
     pub plugin: Vec<PluginCapability>,
+    /// What it also does while a connection offers it.
+    pub services: Vec<PluginCapability>,
     /// How volumes grow.
     pub expansion: Vec<VolumeExpansion>,
     /// Which calls the controller serves.
@@ -46,6 +49,13 @@ impl Advertised {
                 let all = plugin_capabilities(can);
                 all.filter(|c| plugin_since(*c) <= version).collect()
             }),
+            services: match list.service {
+                Some(_) => Vec::new(),
+                None => SERVICES
+                    .into_iter()
+                    .filter(|c| plugin_since(*c) <= version)
+                    .collect(),
+            },
             expansion: list.volume_expansion.clone().unwrap_or_else(|| {
                 let since = CsiVersion::minor(1);
                 let grows = can.expand != Expansion::None && since <= version;
@@ -69,6 +79,21 @@ impl Advertised {
                 all.filter(|c| known(node_versions(*c), version)).collect()
             }),
         }
+    }
+}
+
+/// Services of their own, which a driver may have or not.
+const SERVICES: [PluginCapability; 2] = [
+    PluginCapability::GroupControllerService,
+    PluginCapability::SnapshotMetadataService,
+];
+
+/// Whether a driver has what such a service needs.
+fn has_service(service: PluginCapability, can: &Capabilities) -> bool {
+    match service {
+        PluginCapability::GroupControllerService => can.groups,
+        PluginCapability::SnapshotMetadataService => can.block_metadata,
+        _ => false,
     }
 }
 
@@ -188,9 +213,14 @@ fn node_versions(capability: NodeCapability) -> (u8, u8) {
 // === wire forms ===
 
 impl Advertised {
-    /// The reply of `GetPluginCapabilities`.
-    pub(crate) fn plugin_reply(&self) -> v1::GetPluginCapabilitiesResponse {
-        let services = self.plugin.iter().map(|c| {
+    /// The reply of `GetPluginCapabilities` over these connections.
+    pub(crate) fn plugin_reply(&self, over: &Connections) -> v1::GetPluginCapabilitiesResponse {
+        let offered = |c: &&PluginCapability| over.offer(|can| has_service(**c, can)) == Some(true);
+        let services = self
+            .plugin
+            .iter()
+            .chain(self.services.iter().filter(offered));
+        let services = services.map(|c| {
             let r#type = plugin::service::Type::from_str_name(c.name())
                 .unwrap_or_default()
                 .into();

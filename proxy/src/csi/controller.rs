@@ -193,6 +193,19 @@ fn offered(
     }
 }
 
+/// The same where one of several has to have it, or may have it.
+pub(crate) fn offered_by_any(
+    plugin: &Plugin,
+    verb: &'static str,
+    has: impl Fn(&Capabilities) -> bool,
+) -> Result<(), Error> {
+    offered(plugin, verb, &has)?;
+    if plugin.connections.offer(has) == Some(false) {
+        return Err(Error::unsupported(verb));
+    }
+    Ok(())
+}
+
 /// A call about a volume.
 fn about_volume(connection: &Connection, volume: &str) -> Subject {
     Subject {
@@ -202,8 +215,8 @@ fn about_volume(connection: &Connection, volume: &str) -> Subject {
     }
 }
 
-/// A call about a snapshot.
-fn about_snapshot(connection: &Connection, snapshot: &str) -> Subject {
+/// A call about a snapshot, or a group of them.
+pub(crate) fn about_snapshot(connection: &Connection, snapshot: &str) -> Subject {
     Subject {
         connection: connection.name().text().clone(),
         snapshot: Some(snapshot.to_owned()),

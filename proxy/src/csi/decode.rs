@@ -15,16 +15,18 @@ use csi_types::attachment::PathError;
 use driver_core::text::{MAX_STRING, TextError, check_text};
 use driver_core::{Error, Kind, PageRequest, PageToken, SizeRange};
 
-use crate::routing::connections::{SnapshotHandle, VolumeHandle};
+use crate::routing::connections::{GroupHandle, SnapshotHandle, VolumeHandle};
 
 pub(crate) use crate::csi::controller::decode::{
     CapacityRequest, ControllerPublishRequest, ControllerUnpublishRequest, CreateSnapshotRequest,
     CreateVolumeRequest, ExpandRequest, ListSnapshotsRequest, ModifyRequest, SourceHandle,
     ValidateRequest, delete_snapshot, delete_volume, get_snapshot, get_volume,
 };
+pub(crate) use crate::csi::group_controller::decode::{CreateGroupRequest, GroupRequest};
 pub(crate) use crate::csi::node::decode::{
     NodeExpandRequest, PublishRequest, StageRequest, UnpublishRequest, stats, unstage,
 };
+pub(crate) use crate::csi::snapshot_metadata::decode::RangesRequest;
 pub use any::request;
 pub(crate) use maps::{is_topology, size as map_size};
 
@@ -74,14 +76,14 @@ pub(crate) enum Reason {
 // === impl DecodeError ===
 
 impl DecodeError {
-    pub(super) fn new(field: &'static str, source: impl Into<Reason>) -> Self {
+    pub(crate) fn new(field: &'static str, source: impl Into<Reason>) -> Self {
         Self {
             field,
             source: source.into(),
         }
     }
 
-    pub(super) fn missing(field: &'static str) -> Self {
+    pub(crate) fn missing(field: &'static str) -> Self {
         Self::new(field, Reason::Missing)
     }
 }
@@ -105,6 +107,12 @@ pub(crate) fn snapshot_handle(
 ) -> Result<SnapshotHandle, DecodeError> {
     present(field, id)?;
     SnapshotHandle::parse(id).map_err(|error| DecodeError::new(field, error))
+}
+
+/// The id of a group of snapshots, as the orchestrator has it.
+pub(crate) fn group_handle(field: &'static str, id: &str) -> Result<GroupHandle, DecodeError> {
+    present(field, id)?;
+    GroupHandle::parse(id).map_err(|error| DecodeError::new(field, error))
 }
 
 /// A path that has to be there.

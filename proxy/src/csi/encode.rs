@@ -6,7 +6,10 @@
 use csi_proto::v1;
 use csi_proto::v1::volume_content_source::{SnapshotSource, Type as Content, VolumeSource};
 use driver_core::text::{MAX_MAP, MAX_STRING};
-use driver_core::{Effect, Elsewhere, Error, Kind, Page, Snapshot, Source, Topology, Volume};
+use driver_core::{
+    Effect, Elsewhere, Error, GroupSnapshot, Kind, Page, Snapshot, Source, Topology, Volume,
+    VolumeId,
+};
 use node_utils::node::{Health, Usage, VolumeStats};
 
 use crate::csi::decode::{MAX_TOKEN, SourceHandle, map_size};
@@ -101,8 +104,56 @@ pub(crate) fn snapshot(connection: &Connection, snapshot: &Snapshot) -> v1::Snap
         source_volume_id: connection.volume_handle(&snapshot.source),
         creation_time: Some(snapshot.created.into()),
         ready_to_use: snapshot.ready,
-        group_snapshot_id: String::new(),
+        group_snapshot_id: snapshot
+            .group
+            .as_ref()
+            .map_or_else(String::new, |group| connection.group_handle(group)),
         accessible_topology: places(connection, &snapshot.topology),
+    }
+}
+
+/// A group that was just taken of these volumes.
+pub(crate) fn created_group(
+    connection: &Connection,
+    group: &GroupSnapshot,
+    volumes: &[VolumeId],
+) -> Result<v1::VolumeGroupSnapshot, Error> {
+    let reply = self::group(connection, group, &connection.group_handle(&group.id));
+    checked("group snapshot id", &reply.group_snapshot_id)?;
+    for snapshot in &reply.snapshots {
+        checked("snapshot id", &snapshot.snapshot_id)?;
+    }
+    let has = |volume: &VolumeId| {
+        group
+            .snapshots
+            .iter()
+            .any(|snapshot| snapshot.source == *volume)
+    };
+    if group.snapshots.len() != volumes.len() || !volumes.iter().all(has) {
+        let text = format!(
+            "group snapshot `{}` has not one snapshot for each volume",
+            group.id
+        );
+        return Err(defect(text));
+    }
+    Ok(reply)
+}
+
+/// A group as it exists, under the handle that the orchestrator has.
+pub(crate) fn group(
+    connection: &Connection,
+    group: &GroupSnapshot,
+    handle: &str,
+) -> v1::VolumeGroupSnapshot {
+    let of_group = |snapshot| v1::Snapshot {
+        group_snapshot_id: handle.to_owned(),
+        ..self::snapshot(connection, snapshot)
+    };
+    v1::VolumeGroupSnapshot {
+        group_snapshot_id: handle.to_owned(),
+        snapshots: group.snapshots.iter().map(of_group).collect(),
+        creation_time: Some(group.created.into()),
+        ready_to_use: group.ready && group.snapshots.iter().all(|snapshot| snapshot.ready),
     }
 }
 

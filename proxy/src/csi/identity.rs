@@ -52,7 +52,7 @@ impl Identity for IdentityHandler {
         _: Request<v1::GetPluginCapabilitiesRequest>,
     ) -> Result<Response<v1::GetPluginCapabilitiesResponse>, Status> {
         self.0.runner.quick(Rpc::GetPluginCapabilities, || {
-            Ok(self.0.advertised.plugin_reply())
+            Ok(self.0.advertised.plugin_reply(&self.0.connections))
         })
     }
 

@@ -3,6 +3,7 @@
 //! A volume is what its context says, whichever driver made it; the driver of this process only
 //! judges how it may be used. Nothing here touches a mount itself.
 
+mod addresses;
 pub(crate) mod decode;
 pub mod identity;
 pub mod info;

@@ -6,22 +6,27 @@
 use std::sync::Arc;
 
 use csi_proto::v1::controller_server::{self, ControllerServer};
+use csi_proto::v1::group_controller_server::{self, GroupControllerServer};
 use csi_proto::v1::identity_server::{self, IdentityServer};
 use csi_proto::v1::node_server::{self, NodeServer};
+use csi_proto::v1::snapshot_metadata_server::{self, SnapshotMetadataServer};
 use driver_core::Error;
+use tonic::codegen::BoxStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 use crate::app::App;
 use crate::csi::advertise::Advertised;
 use crate::csi::controller::ControllerHandler;
+use crate::csi::group_controller::GroupControllerHandler;
 use crate::csi::identity::{IdentityHandler, PluginName};
 use crate::csi::node::NodeHandler;
 use crate::csi::node::info::NodeInfo;
 use crate::csi::node::service::NodeService;
+use crate::csi::snapshot_metadata::SnapshotMetadataHandler;
 use crate::routing::connections::Connections;
 use crate::routing::folder::States;
-use crate::rpc::{Job, Rpc, Runner};
+use crate::rpc::{Job, Outlet, Rpc, Runner};
 
 /// Everything that answers calls.
 #[derive(Debug)]
@@ -43,6 +48,9 @@ pub struct Plugin {
     /// Runs its calls.
     pub runner: Runner,
 }
+
+/// Makes the job of a request that is answered with many messages.
+type Prepare<Q, M> = fn(&Arc<Plugin>, Q, Outlet<M>) -> Result<Job<()>, Error>;
 
 /// Which services are served besides Identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +91,11 @@ impl Plugin {
     pub fn services(&self) -> Vec<&'static str> {
         let optional = [
             (self.modes.controller, controller_server::SERVICE_NAME),
+            (self.modes.controller, group_controller_server::SERVICE_NAME),
+            (
+                self.modes.controller,
+                snapshot_metadata_server::SERVICE_NAME,
+            ),
             (self.modes.node, node_server::SERVICE_NAME),
         ];
         let served = optional.into_iter().filter(|(served, _)| *served);
@@ -95,7 +108,12 @@ impl Plugin {
     pub fn routes(self: Arc<Self>) -> Routes {
         let mut routes = Routes::new(IdentityServer::new(IdentityHandler(self.clone())));
         if self.modes.controller {
-            routes = routes.add_service(ControllerServer::new(ControllerHandler(self.clone())));
+            let groups = GroupControllerHandler(self.clone());
+            let ranges = SnapshotMetadataHandler(self.clone());
+            routes = routes
+                .add_service(ControllerServer::new(ControllerHandler(self.clone())))
+                .add_service(GroupControllerServer::new(groups))
+                .add_service(SnapshotMetadataServer::new(ranges));
         }
         if self.modes.node {
             routes = routes.add_service(NodeServer::new(NodeHandler(self)));
@@ -114,6 +132,20 @@ impl Plugin {
         let request = request.into_inner();
         self.runner
             .detached(rpc, move || prepare(&plugin, request.clone()))
+            .await
+    }
+
+    /// Answers `request` with the messages that the job of `prepare` puts into its outlet.
+    pub(crate) async fn stream<Q: Clone + Send + 'static, M: Send + 'static>(
+        self: &Arc<Self>,
+        rpc: Rpc,
+        request: Request<Q>,
+        prepare: Prepare<Q, M>,
+    ) -> Result<Response<BoxStream<M>>, Status> {
+        let plugin = self.clone();
+        let request = request.into_inner();
+        self.runner
+            .streamed(rpc, move |outlet| prepare(&plugin, request.clone(), outlet))
             .await
     }
 }

@@ -3,7 +3,6 @@
 //! Only this module builds drivers by name. It touches no backend: a connection exists before its
 //! storage can be reached.
 
-mod examples;
 pub(crate) mod inline;
 mod kinds;
 mod per_driver;
@@ -14,14 +13,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csi_types::{AccessMode, Attachment, VolumeCapability, VolumeContext};
+use csi_types::{AbsolutePath, AccessMode, Attachment, VolumeCapability, VolumeContext};
 use driver_core::config::{CommonConfig, ConfigError, DeleteStrategy, Document, NodeOptions};
-use driver_core::text::{MAX_MAP, MAX_STRING};
+use driver_core::text::{GroupSnapshotId, MAX_MAP, MAX_STRING};
 use driver_core::{
-    AccessRules, Call, Capabilities, Driver, Error, Kind, NodeId, Parameters, SnapshotId, Topology,
-    VolumeId, VolumeName,
+    AccessRules, Call, Capabilities, Driver, DriverHost, Error, Kind, NodeId, Parameters,
+    SnapshotId, Topology, VolumeId, VolumeName,
 };
-use driver_directory::DirectoryKind;
 use driver_node_manual::NodeManual;
 use node_utils::Tools;
 use node_utils::blocking::{ThreadPool, Threads};
@@ -30,17 +28,14 @@ use tokio::runtime::Handle;
 use crate::csi::decode::map_size;
 use crate::csi::node::identity::Mapping;
 use crate::process;
-use crate::routing::connections::{ConnectionName, SnapshotHandle, VolumeHandle};
+use crate::routing::connections::{ConnectionName, GroupHandle, SnapshotHandle, VolumeHandle};
 use crate::routing::own_thread;
 use crate::routing::topology::matching::{Accessibility, TopologyKeys};
 use inline::InlineRules;
 
 #[cfg(test)]
-pub(crate) use examples::least;
-pub(crate) use examples::like;
-#[cfg(test)]
-pub(crate) use kinds::{LETTING_IN, built};
-pub(crate) use kinds::{PROXY, SECTIONS};
+pub(crate) use kinds::{LETTING_IN, built, least};
+pub(crate) use kinds::{PROXY, like, sections};
 pub(crate) use per_driver::PerDriver;
 
 /// The common environment of all connections of a process.
@@ -113,6 +108,24 @@ const OF_THE_MAIN_FILE: [(&str, &str); 2] = [
     ),
 ];
 
+// === impl ConnectionContext ===
+
+impl DriverHost for ConnectionContext {
+    fn node(&self) -> &NodeId {
+        &self.node
+    }
+
+    fn records(&self) -> Option<&AbsolutePath> {
+        process::state_dir()
+    }
+}
+
+impl AsRef<Tools> for ConnectionContext {
+    fn as_ref(&self) -> &Tools {
+        &self.tools
+    }
+}
+
 // === impl Connection ===
 
 impl Connection {
@@ -123,35 +136,13 @@ impl Connection {
         context: &ConnectionContext,
     ) -> Result<Self, ConfigError> {
         let mut config = document.common()?;
-        let driver: Arc<dyn Driver> = match config.driver.as_str() {
-            kind if DirectoryKind::ALL.iter().any(|known| known.name() == kind) => Arc::new(
-                driver_directory::from_document(document, &context.node, process::state_dir())?,
-            ),
-            NodeManual::KIND => {
-                // compat: "node-manual".
-                config.csi.access_modes = None;
-                Arc::new(NodeManual::from_document(document)?)
-            }
-            kind if driver_zfs_generic::KINDS.contains(&kind) => {
-                driver_zfs_generic::from_document(document)?
-            }
-            kind if driver_zfs_local::KINDS.contains(&kind) => {
-                driver_zfs_local::from_document(document, &context.node, &context.tools)?
-            }
-            driver_objectivefs::KIND => {
-                Arc::new(driver_objectivefs::from_document(document, &context.tools)?)
-            }
-            kind if driver_inline::KINDS.contains(&kind) => {
-                driver_inline::from_document(document, &context.node, &context.tools)?
-            }
-            kind if driver_truenas::KINDS.contains(&kind) => {
-                driver_truenas::from_document(document)?
-            }
-            kind if driver_synology::KINDS.contains(&kind) => {
-                driver_synology::from_document(document)?
-            }
-            other => return Err(kinds::unknown(other)),
-        };
+        let factory = kinds::factory(&config.driver)?;
+        let driver = (factory.build)(document, context)
+            .map_err(|error| kinds::with_example(error, document, factory))?;
+        if driver.kind() == NodeManual::KIND {
+            // compat: "node-manual".
+            config.csi.access_modes = None;
+        }
         document.without_effect(&[
             ("node.csiProxy", "there is no Windows node here"),
             (
@@ -386,6 +377,11 @@ impl Connection {
     /// The id of a snapshot as the orchestrator has it.
     pub(crate) fn snapshot_handle(&self, id: &SnapshotId) -> String {
         SnapshotHandle::write(&self.name, id)
+    }
+
+    /// The id of a group of snapshots as the orchestrator has it.
+    pub(crate) fn group_handle(&self, id: &GroupSnapshotId) -> String {
+        GroupHandle::write(&self.name, id)
     }
 
     /// Where its volumes can be reached.

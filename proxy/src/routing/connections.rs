@@ -17,14 +17,15 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use driver_core::{Error, Kind, SnapshotId, VolumeId};
+use driver_core::text::GroupSnapshotId;
+use driver_core::{Capabilities, Error, Kind, SnapshotId, VolumeId};
 
 use crate::routing::connection::Connection;
 use gone::Gone;
-use handle::{HandleError, Reading};
+use handle::{Handle, HandleError, Reading};
 
 pub(crate) use class::with_possible_effect;
-pub(crate) use handle::{SnapshotHandle, VolumeHandle};
+pub(crate) use handle::{GroupHandle, SnapshotHandle, VolumeHandle};
 pub(crate) use lazy::{Blueprint, LazyConnection, opened};
 pub use name::{ConnectionName, ConnectionNameError};
 pub(crate) use names::NO_OWNER;
@@ -117,6 +118,17 @@ impl Connections {
         all
     }
 
+    /// Whether one of them has what `has` looks for; `None` if one that cannot be asked may have it.
+    pub(crate) fn offer(&self, has: impl Fn(&Capabilities) -> bool) -> Option<bool> {
+        let all = self.listed();
+        if all.iter().any(|lazy| has(lazy.can())) {
+            return Some(true);
+        }
+        all.iter()
+            .all(|lazy| lazy.kind().is_some())
+            .then_some(false)
+    }
+
     /// How many are served.
     pub fn len(&self) -> usize {
         self.table()
@@ -163,7 +175,7 @@ impl Connections {
         // A connection whose file was never usable has no volumes.
         let lazy = self.table().get(name).cloned();
         if let Some(lazy) = lazy.filter(|lazy| lazy.kind().is_some()) {
-            self.inner.gone.add(name, lazy.publishes());
+            self.inner.gone.add(name, lazy.can().publish);
         }
         self.forget(name);
         self.inner.gone.was_open(name)
@@ -213,12 +225,7 @@ impl Connections {
         &self,
         handle: &VolumeHandle,
     ) -> Result<(Arc<Connection>, VolumeId), Error> {
-        let doing = || format!("volume `{}`", handle.as_str());
-        let reading = match self.inner.naming {
-            Naming::Unnamed => Ok(Reading::Bare(handle.whole().clone())),
-            Naming::Named(_) => handle.read(),
-        };
-        self.resolve(reading, &doing)
+        self.resolve(handle)
     }
 
     /// The connection of a snapshot, and its id there.
@@ -226,12 +233,7 @@ impl Connections {
         &self,
         handle: &SnapshotHandle,
     ) -> Result<(Arc<Connection>, SnapshotId), Error> {
-        let doing = || format!("snapshot `{}`", handle.as_str());
-        let reading = match self.inner.naming {
-            Naming::Unnamed => Ok(Reading::Bare(handle.whole().clone())),
-            Naming::Named(_) => handle.read(),
-        };
-        self.resolve(reading, &doing)
+        self.resolve(handle)
     }
 
     /// The name of the connection that a volume belongs to, if there is such a one: for logs and
@@ -268,10 +270,7 @@ impl Connections {
         &self,
         handle: &VolumeHandle,
     ) -> Result<(Arc<Connection>, VolumeId), Error> {
-        if self.is_stray_volume(handle) {
-            return Err(unowned(format!("volume `{}`", handle.as_str())));
-        }
-        self.of_volume(handle)
+        self.owner_of(handle)
     }
 
     /// The same for a snapshot.
@@ -279,10 +278,22 @@ impl Connections {
         &self,
         handle: &SnapshotHandle,
     ) -> Result<(Arc<Connection>, SnapshotId), Error> {
-        if self.is_stray_snapshot(handle) {
-            return Err(unowned(format!("snapshot `{}`", handle.as_str())));
+        self.owner_of(handle)
+    }
+
+    /// The same for a group of snapshots.
+    pub(crate) fn owner_of_group(
+        &self,
+        handle: &GroupHandle,
+    ) -> Result<(Arc<Connection>, GroupSnapshotId), Error> {
+        self.owner_of(handle)
+    }
+
+    fn owner_of<H: Handle>(&self, handle: &H) -> Result<(Arc<Connection>, H::Id), Error> {
+        if self.is_stray(&handle.read()) {
+            return Err(unowned(doing(handle)));
         }
-        self.of_snapshot(handle)
+        self.resolve(handle)
     }
 
     /// Whether a handle names no connection, whether or not such handles have an owner.
@@ -330,12 +341,14 @@ impl Connections {
         }
     }
 
-    fn resolve<I>(
-        &self,
-        reading: Result<Reading<I>, HandleError>,
-        doing: &impl Fn() -> String,
-    ) -> Result<(Arc<Connection>, I), Error> {
-        let reading = reading.map_err(|error| Error::invalid(doing()).because(error))?;
+    fn resolve<H: Handle>(&self, handle: &H) -> Result<(Arc<Connection>, H::Id), Error> {
+        let doing = || doing(handle);
+        let reading = match self.inner.naming {
+            Naming::Unnamed => Reading::Bare(handle.bare().clone()),
+            Naming::Named(_) => handle
+                .read()
+                .map_err(|error| Error::invalid(doing()).because(error))?,
+        };
         let (name, id) = match (reading, &self.inner.naming) {
             (Reading::At(name, id), Naming::Named(names)) => (names.meant(&name).clone(), id),
             (
@@ -395,6 +408,11 @@ impl Connections {
         drop(current);
         drop(before);
     }
+}
+
+/// What a handle is a handle of, and the handle.
+fn doing<H: Handle>(handle: &H) -> String {
+    format!("{} `{}`", H::WHAT, handle.text())
 }
 
 /// The error of an object whose connection is unknown.

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use csi_types::AbsolutePath;
+use driver_core::text::GroupSnapshotId;
 use driver_core::{Error, Kind, SnapshotId, SnapshotName, VolumeId, VolumeName};
 use tokio::time::Instant;
 
@@ -31,6 +32,10 @@ pub(crate) enum Object {
     SnapshotName(SnapshotName),
     /// A snapshot in its backend.
     Snapshot(SnapshotId),
+    /// The name under which a group of snapshots is being made.
+    GroupName(SnapshotName),
+    /// A group of snapshots in its backend.
+    Group(GroupSnapshotId),
     /// A volume as this node has it.
     OnNode(VolumeId),
     /// A place on this node.
@@ -205,6 +210,8 @@ impl fmt::Display for Object {
             Self::Volume(id) | Self::OnNode(id) => write!(f, "volume `{id}`"),
             Self::SnapshotName(name) => write!(f, "snapshot `{name}`"),
             Self::Snapshot(id) => write!(f, "snapshot `{id}`"),
+            Self::GroupName(name) => write!(f, "group snapshot `{name}`"),
+            Self::Group(id) => write!(f, "group snapshot `{id}`"),
             Self::Path(path) => write!(f, "path `{path}`"),
         }
     }

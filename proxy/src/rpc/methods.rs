@@ -9,10 +9,30 @@ use node_utils::Timeouts;
 
 use crate::rpc::status::RpcGroup;
 
-/// The calls that are served, by their names in the specification.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names are those of the specification")]
-pub enum Rpc {
+macro_rules! rpcs {
+    ($($name:ident,)*) => {
+        /// The calls that are served, by their names in the specification.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[expect(missing_docs, reason = "the names are those of the specification")]
+        pub enum Rpc {
+            $($name,)*
+        }
+
+        impl Rpc {
+            /// Every call.
+            pub const ALL: [Self; [$(stringify!($name)),*].len()] = [$(Self::$name),*];
+
+            /// The name in the specification.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
+            }
+        }
+    };
+}
+
+rpcs! {
     GetPluginInfo,
     GetPluginCapabilities,
     Probe,
@@ -31,6 +51,12 @@ pub enum Rpc {
     ControllerExpandVolume,
     ControllerGetVolume,
     ControllerModifyVolume,
+    GroupControllerGetCapabilities,
+    CreateVolumeGroupSnapshot,
+    DeleteVolumeGroupSnapshot,
+    GetVolumeGroupSnapshot,
+    GetMetadataAllocated,
+    GetMetadataDelta,
     NodeStageVolume,
     NodeUnstageVolume,
     NodePublishVolume,
@@ -51,6 +77,8 @@ pub struct Deadlines {
     pub changing: Duration,
     /// Queries.
     pub reading: Duration,
+    /// Questions whose answer is a stream, all of it. One that is cut goes on where it was.
+    pub streaming: Duration,
     /// Work on a node that mounts and unmounts.
     pub node: Duration,
     /// Work on a node that may attach a device, and make, check or grow what is on it.
@@ -60,68 +88,6 @@ pub struct Deadlines {
 // === impl Rpc ===
 
 impl Rpc {
-    /// Every call.
-    pub const ALL: [Self; 26] = [
-        Self::GetPluginInfo,
-        Self::GetPluginCapabilities,
-        Self::Probe,
-        Self::CreateVolume,
-        Self::DeleteVolume,
-        Self::ControllerPublishVolume,
-        Self::ControllerUnpublishVolume,
-        Self::ValidateVolumeCapabilities,
-        Self::ListVolumes,
-        Self::GetCapacity,
-        Self::ControllerGetCapabilities,
-        Self::CreateSnapshot,
-        Self::DeleteSnapshot,
-        Self::ListSnapshots,
-        Self::GetSnapshot,
-        Self::ControllerExpandVolume,
-        Self::ControllerGetVolume,
-        Self::ControllerModifyVolume,
-        Self::NodeStageVolume,
-        Self::NodeUnstageVolume,
-        Self::NodePublishVolume,
-        Self::NodeUnpublishVolume,
-        Self::NodeGetVolumeStats,
-        Self::NodeExpandVolume,
-        Self::NodeGetCapabilities,
-        Self::NodeGetInfo,
-    ];
-
-    /// The name in the specification.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::GetPluginInfo => "GetPluginInfo",
-            Self::GetPluginCapabilities => "GetPluginCapabilities",
-            Self::Probe => "Probe",
-            Self::CreateVolume => "CreateVolume",
-            Self::DeleteVolume => "DeleteVolume",
-            Self::ControllerPublishVolume => "ControllerPublishVolume",
-            Self::ControllerUnpublishVolume => "ControllerUnpublishVolume",
-            Self::ValidateVolumeCapabilities => "ValidateVolumeCapabilities",
-            Self::ListVolumes => "ListVolumes",
-            Self::GetCapacity => "GetCapacity",
-            Self::ControllerGetCapabilities => "ControllerGetCapabilities",
-            Self::CreateSnapshot => "CreateSnapshot",
-            Self::DeleteSnapshot => "DeleteSnapshot",
-            Self::ListSnapshots => "ListSnapshots",
-            Self::GetSnapshot => "GetSnapshot",
-            Self::ControllerExpandVolume => "ControllerExpandVolume",
-            Self::ControllerGetVolume => "ControllerGetVolume",
-            Self::ControllerModifyVolume => "ControllerModifyVolume",
-            Self::NodeStageVolume => "NodeStageVolume",
-            Self::NodeUnstageVolume => "NodeUnstageVolume",
-            Self::NodePublishVolume => "NodePublishVolume",
-            Self::NodeUnpublishVolume => "NodeUnpublishVolume",
-            Self::NodeGetVolumeStats => "NodeGetVolumeStats",
-            Self::NodeExpandVolume => "NodeExpandVolume",
-            Self::NodeGetCapabilities => "NodeGetCapabilities",
-            Self::NodeGetInfo => "NodeGetInfo",
-        }
-    }
-
     /// Whether it changes anything, in the backend or on the node.
     pub(crate) fn changes(self) -> bool {
         !matches!(self, Self::NodeGetVolumeStats)
@@ -135,18 +101,25 @@ impl Rpc {
             | Self::GetPluginCapabilities
             | Self::Probe
             | Self::ControllerGetCapabilities
+            | Self::GroupControllerGetCapabilities
             | Self::NodeGetCapabilities
             | Self::NodeGetInfo => RpcGroup::Identity,
             Self::CreateVolume | Self::DeleteVolume => RpcGroup::Provision,
             Self::ControllerPublishVolume | Self::ControllerUnpublishVolume => RpcGroup::Attach,
-            Self::CreateSnapshot | Self::DeleteSnapshot => RpcGroup::Snapshot,
+            Self::CreateSnapshot
+            | Self::DeleteSnapshot
+            | Self::CreateVolumeGroupSnapshot
+            | Self::DeleteVolumeGroupSnapshot => RpcGroup::Snapshot,
             Self::ControllerExpandVolume | Self::ControllerModifyVolume => RpcGroup::Resize,
             Self::ValidateVolumeCapabilities
             | Self::ListVolumes
             | Self::GetCapacity
             | Self::ListSnapshots
             | Self::GetSnapshot
-            | Self::ControllerGetVolume => RpcGroup::Query,
+            | Self::ControllerGetVolume
+            | Self::GetVolumeGroupSnapshot
+            | Self::GetMetadataAllocated
+            | Self::GetMetadataDelta => RpcGroup::Query,
             Self::NodeStageVolume
             | Self::NodeUnstageVolume
             | Self::NodePublishVolume
@@ -176,6 +149,7 @@ impl Deadlines {
             copying: minutes(24 * 60),
             changing: minutes(10),
             reading: minutes(1),
+            streaming: minutes(60),
             node,
             attaching: 2 * node + timeouts.filesystem,
         }
@@ -184,7 +158,10 @@ impl Deadlines {
     /// The time for one call.
     pub fn of(&self, rpc: Rpc) -> Duration {
         match (rpc, rpc.group()) {
-            (Rpc::CreateVolume | Rpc::CreateSnapshot, _) => self.copying,
+            (Rpc::CreateVolume | Rpc::CreateSnapshot | Rpc::CreateVolumeGroupSnapshot, _) => {
+                self.copying
+            }
+            (Rpc::GetMetadataAllocated | Rpc::GetMetadataDelta, _) => self.streaming,
             (_, RpcGroup::Provision | RpcGroup::Attach | RpcGroup::Snapshot | RpcGroup::Resize) => {
                 self.changing
             }

@@ -41,23 +41,30 @@ pub(crate) fn multi_on(
     let all = drivers
         .iter()
         .map(|(name, driver, yaml)| among(threads, name, driver, yaml));
-    of_connections(root, all, names)
+    of_connections(&main_file(root), all, names)
+}
+
+fn main_file(more: &str) -> String {
+    format!("driver: proxy\nproxy: {{configFolder: /none}}\n{more}")
 }
 
 /// A plugin over connections with any drivers, whose files are empty.
 pub(crate) fn multi_of(drivers: &[(&str, Arc<dyn Driver>)]) -> Arc<Plugin> {
+    multi_in(&main_file(""), drivers)
+}
+
+/// The same with a main file of its own.
+pub(crate) fn multi_in(root: &str, drivers: &[(&str, Arc<dyn Driver>)]) -> Arc<Plugin> {
     let threads = ThreadPool::new(8);
     let all = drivers.iter().map(|(name, driver)| {
         let name = ConnectionName::parse(name).expect("a name");
         Connection::among(name, driver.clone(), &parse("driver: memory"), &threads)
     });
-    of_connections("", all, Names::default())
+    of_connections(root, all, Names::default())
 }
 
 fn of_connections(root: &str, all: impl Iterator<Item = Connection>, names: Names) -> Arc<Plugin> {
-    let root = parse(&format!(
-        "driver: proxy\nproxy: {{configFolder: /none}}\n{root}"
-    ));
+    let root = parse(root);
     let at = Environment {
         node: NodeId::parse("node-1").expect("node"),
         version: CsiVersion::minor(12),

@@ -6,21 +6,26 @@
 mod hooks;
 mod state;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use async_trait::async_trait;
+use csi_types::NodeIdentity;
 
 use self::hooks::Hooks;
 pub use self::hooks::{Gate, Moment, Trick, Verb};
-use self::state::State;
+use self::state::{Ranges, State};
 use crate::call::Call;
 use crate::driver::{
-    AccessRules, Capabilities, CapacityReporter, Driver, Expander, Expansion, Lister,
-    PublishRequest, Published, Publisher, Snapshots,
+    AccessRules, BlockMetadata, BlockRange, BlockRanges, Capabilities, CapacityReporter, Driver,
+    Expander, Expansion, GroupSnapshot, Groups, Lister, Modifier, PublishRequest, Published,
+    Publisher, Snapshots,
 };
 use crate::error::{Error, Kind};
 use crate::naming::VolumeNaming;
 use crate::parameters::Parameters;
 use crate::size::SizeRange;
-use crate::text::{NodeId, SnapshotId, VolumeId, VolumeName};
+use crate::text::{GroupSnapshotId, NodeId, SnapshotId, SnapshotName, VolumeId, VolumeName};
 use crate::topology::Topology;
 use crate::volume::{
     BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Expanded, Found, Page,
@@ -30,6 +35,9 @@ use crate::volume::{
 /// The longest id of a volume: leaves room for the name of a snapshot.
 const MAX_ID: usize = 90;
 
+/// The parameter of volumes that can be changed.
+const SPEED: &str = "speed";
+
 /// A driver in memory.
 #[derive(Debug)]
 pub struct FakeDriver {
@@ -38,7 +46,7 @@ pub struct FakeDriver {
     naming: VolumeNaming,
     node: Topology,
     state: State,
-    hooks: Hooks,
+    hooks: Arc<Hooks>,
 }
 
 impl Default for FakeDriver {
@@ -64,9 +72,9 @@ impl FakeDriver {
             expand: Expansion::Controller,
             publish: true,
             topology: true,
-            modify: false,
-            groups: false,
-            block_metadata: false,
+            modify: true,
+            groups: true,
+            block_metadata: true,
             orphans: false,
             exports: false,
             inline: false,
@@ -77,7 +85,7 @@ impl FakeDriver {
             naming: VolumeNaming::new(&crate::config::CommonConfig::default()).at_most(MAX_ID),
             node: Topology::node("fake-node"),
             state: State::default(),
-            hooks: Hooks::default(),
+            hooks: Arc::default(),
         }
     }
 
@@ -108,6 +116,21 @@ impl FakeDriver {
     /// The ids of all volumes.
     pub fn volume_ids(&self) -> Vec<VolumeId> {
         self.state.volume_ids()
+    }
+
+    /// Which nodes may reach which volumes.
+    pub fn published(&self) -> Vec<(VolumeId, NodeIdentity)> {
+        self.state.published()
+    }
+
+    /// What was changed of a volume.
+    pub fn modified(&self, id: &VolumeId) -> BTreeMap<String, String> {
+        self.state.modified(id)
+    }
+
+    /// Writes to a volume, so that its snapshots have ranges that hold data.
+    pub fn write(&self, id: &VolumeId, range: BlockRange) {
+        self.state.write(id, range);
     }
 
     /// Runs a verb that changes something, with its hooks.
@@ -247,6 +270,18 @@ impl Driver for FakeDriver {
         self.verbs.publish.then_some(self)
     }
 
+    fn modifier(&self) -> Option<&dyn Modifier> {
+        self.verbs.modify.then_some(self)
+    }
+
+    fn groups(&self) -> Option<&dyn Groups> {
+        self.verbs.groups.then_some(self)
+    }
+
+    fn block_metadata(&self) -> Option<&dyn BlockMetadata> {
+        self.verbs.block_metadata.then_some(self)
+    }
+
     fn node_topology(&self) -> Option<Topology> {
         self.verbs.topology.then(|| self.node.clone())
     }
@@ -308,10 +343,7 @@ impl Snapshots for FakeDriver {
     }
 
     async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
-        let work = || {
-            self.state.delete_snapshot(id);
-            Ok(())
-        };
+        let work = || self.state.delete_snapshot(id);
         self.change(call, Verb::DeleteSnapshot, work).await
     }
 
@@ -339,7 +371,7 @@ impl Publisher for FakeDriver {
         request: &PublishRequest<'_>,
     ) -> Result<Published, Error> {
         ours(request.volume)?;
-        let work = || self.state.publish(request.volume, &request.node.id);
+        let work = || self.state.publish(request.volume, request.node);
         self.change(call, Verb::PublishVolume, work).await?;
         Ok(Published::default())
     }
@@ -352,16 +384,94 @@ impl Publisher for FakeDriver {
     ) -> Result<(), Error> {
         ours(id)?;
         let work = || {
-            self.state.unpublish(id, node);
+            self.state.unpublish(Some(id), node);
             Ok(())
         };
         self.change(call, Verb::UnpublishVolume, work).await
+    }
+
+    async fn fence_node(&self, call: &Call, node: &NodeId) -> Result<(), Error> {
+        let work = || {
+            self.state.unpublish(None, Some(node));
+            Ok(())
+        };
+        self.change(call, Verb::FenceNode, work).await
+    }
+}
+
+#[async_trait]
+impl Modifier for FakeDriver {
+    fn mutable_keys(&self) -> &'static [&'static str] {
+        &[SPEED]
+    }
+
+    async fn modify_volume(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        parameters: &Parameters,
+    ) -> Result<(), Error> {
+        ours(id)?;
+        if parameters.raw().get(SPEED).is_some_and(String::is_empty) {
+            return Err(Error::invalid(format!("parameter `{SPEED}`")).because("it is empty"));
+        }
+        let work = || self.state.modify(id, parameters);
+        self.change(call, Verb::ModifyVolume, work).await
+    }
+}
+
+#[async_trait]
+impl Groups for FakeDriver {
+    async fn create_group(
+        &self,
+        call: &Call,
+        name: &SnapshotName,
+        volumes: &[VolumeId],
+        _parameters: &Parameters,
+    ) -> Result<GroupSnapshot, Error> {
+        volumes.iter().try_for_each(ours)?;
+        let work = || self.state.create_group(name, volumes);
+        self.change(call, Verb::CreateGroup, work).await
+    }
+
+    async fn delete_group(
+        &self,
+        call: &Call,
+        id: &GroupSnapshotId,
+        snapshots: &[SnapshotId],
+    ) -> Result<(), Error> {
+        let work = || self.state.delete_group(id, snapshots);
+        self.change(call, Verb::DeleteGroup, work).await
+    }
+
+    async fn get_group(
+        &self,
+        call: &Call,
+        id: &GroupSnapshotId,
+        snapshots: &[SnapshotId],
+    ) -> Result<GroupSnapshot, Error> {
+        let work = || self.state.get_group(id, snapshots);
+        self.look(call, Verb::GetGroup, work).await
+    }
+}
+
+#[async_trait]
+impl BlockMetadata for FakeDriver {
+    async fn block_ranges(
+        &self,
+        call: &Call,
+        snapshot: &SnapshotId,
+        base: Option<&SnapshotId>,
+        offset: u64,
+    ) -> Result<Box<dyn BlockRanges>, Error> {
+        let work = || self.state.ranges(snapshot, base, offset);
+        let found = self.look(call, Verb::BlockRanges, work).await?;
+        Ok(Box::new(Ranges::new(found, call, &self.hooks)))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;

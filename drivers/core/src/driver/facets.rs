@@ -185,8 +185,9 @@ pub struct GroupSnapshot {
 /// Snapshots of several volumes at one moment.
 #[async_trait]
 pub trait Groups: Send + Sync {
-    /// Takes a snapshot of each volume, all at one moment or none. Idempotent by name and volumes.
-    /// `Conflict`: the name is taken by a group of other volumes. `NotFound`: a volume is missing.
+    /// Takes a snapshot of each volume, all at one moment or none. Idempotent by name and volumes, in
+    /// any order; no volume is named twice. `Conflict`: the name is taken by a group of other volumes.
+    /// `NotFound`: a volume is missing. `Busy`: these volumes cannot be cut at one moment.
     async fn create_group(
         &self,
         call: &Call,
@@ -195,7 +196,8 @@ pub trait Groups: Send + Sync {
         parameters: &Parameters,
     ) -> Result<GroupSnapshot, Error>;
 
-    /// Removes a group with its snapshots. One that does not exist is removed.
+    /// Removes a group with its snapshots, which are listed in any order. One that does not exist is
+    /// removed. `Invalid`: the snapshots are not those of the group. `Busy`: something needs one of them.
     async fn delete_group(
         &self,
         call: &Call,
@@ -203,7 +205,7 @@ pub trait Groups: Send + Sync {
         snapshots: &[SnapshotId],
     ) -> Result<(), Error>;
 
-    /// A group by its id. `NotFound`.
+    /// A group by its id. `NotFound`. `Invalid`: the snapshots are not those of the group.
     async fn get_group(
         &self,
         call: &Call,
@@ -221,7 +223,8 @@ pub struct BlockRange {
     pub length: u64,
 }
 
-/// Ranges piece by piece, sorted by offset.
+/// Ranges piece by piece, sorted by offset; no two overlap and none is empty. May be dropped at any
+/// time, also while [`BlockRanges::next`] is at work.
 #[async_trait]
 pub trait BlockRanges: Send + Debug {
     /// The size of the snapshot in bytes.
@@ -234,8 +237,9 @@ pub trait BlockRanges: Send + Debug {
 /// Which ranges of a snapshot hold data, and which differ from an older one.
 #[async_trait]
 pub trait BlockMetadata: Send + Sync {
-    /// The ranges that hold data, from `offset` on; those that differ from `base`, if one is given.
-    /// `NotFound`; `OutOfRange` for an offset beyond the end.
+    /// The ranges that hold data and end after `offset`; those that differ from `base`, if one is
+    /// given. `NotFound`; `OutOfRange` for an offset beyond the end. `Invalid`: `base` is no older
+    /// snapshot of the same volume. `Busy`: what differs between the two is not known.
     async fn block_ranges(
         &self,
         call: &Call,

@@ -48,6 +48,7 @@ fn listed(source: VolumeId, lun: &str, snapshot: &LunSnapshot) -> Result<Snapsho
         created,
         ready: true,
         topology: Vec::new(),
+        group: None,
     })
 }
 

@@ -83,6 +83,7 @@ fn listed(source: VolumeId, share: &Share, snapshot: &ShareSnapshot) -> Result<S
         created,
         ready: true,
         topology: Vec::new(),
+        group: None,
     })
 }
 

@@ -133,6 +133,7 @@ where
             created: SystemTime::UNIX_EPOCH + created,
             ready: true,
             topology: self.settings.place.iter().cloned().collect(),
+            group: None,
         })
     }
 

@@ -131,7 +131,7 @@ const MISTAKES: &[Mistake] = &[
     ),
     whole(
         "driver: zfs",
-        "there is no driver `zfs`; this build has: local-hostpath, node-manual, zfs-generic-nfs, ",
+        "there is no driver `zfs`; this build has: local-hostpath, nfs-client, smb-client, lustre-client, node-manual, ",
     ),
     // Directories.
     whole(

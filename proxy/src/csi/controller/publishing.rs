@@ -165,7 +165,11 @@ fn asked_for(plugin: &Plugin, verb: &'static str) -> Result<(), Error> {
 /// was before there was a proxy. compat: "Node ids of the proxy".
 fn called(plugin: &Plugin, connection: &Connection, node: &NodeId) -> Result<NodeIdentity, Error> {
     let Some(ids) = plugin.info.ids() else {
-        return Ok(NodeIdentity::of(node.clone()));
+        // The id of such a node is its name.
+        return Ok(NodeIdentity {
+            name: Some(node.as_str().to_owned()),
+            ..NodeIdentity::of(node.clone())
+        });
     };
     let reported = match ids.read(node) {
         Some(identity) => identity,
@@ -183,7 +187,7 @@ fn called(plugin: &Plugin, connection: &Connection, node: &NodeId) -> Result<Nod
         iqn: reported.iqn.and_then(|text| Iqn::parse(&text).ok()),
         nqn: reported.nqn.and_then(|text| Nqn::parse(&text).ok()),
         name: reported.node_name,
-        addresses: Vec::new(),
+        addresses: reported.addresses,
         id,
     })
 }

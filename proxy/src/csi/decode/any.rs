@@ -5,10 +5,11 @@ use driver_core::Error;
 use prost::Message;
 
 use super::{
-    CapacityRequest, ControllerPublishRequest, ControllerUnpublishRequest, CreateSnapshotRequest,
-    CreateVolumeRequest, ExpandRequest, ListSnapshotsRequest, NodeExpandRequest, PublishRequest,
-    StageRequest, UnpublishRequest, ValidateRequest, delete_snapshot, delete_volume, get_snapshot,
-    get_volume, page, stats, unstage,
+    CapacityRequest, ControllerPublishRequest, ControllerUnpublishRequest, CreateGroupRequest,
+    CreateSnapshotRequest, CreateVolumeRequest, ExpandRequest, GroupRequest, ListSnapshotsRequest,
+    ModifyRequest, NodeExpandRequest, PublishRequest, RangesRequest, StageRequest,
+    UnpublishRequest, ValidateRequest, delete_snapshot, delete_volume, get_snapshot, get_volume,
+    page, stats, unstage,
 };
 use crate::rpc::Rpc;
 
@@ -53,6 +54,20 @@ pub fn request(rpc: Rpc, bytes: &[u8]) -> Option<Result<(), Error>> {
             Ok(ExpandRequest::try_from(r).map(drop)?)
         }),
         Rpc::ControllerGetVolume => read(bytes, |r| Ok(get_volume(&r).map(drop)?)),
+        Rpc::ControllerModifyVolume => read(bytes, |r: v1::ControllerModifyVolumeRequest| {
+            Ok(ModifyRequest::try_from(r).map(drop)?)
+        }),
+        Rpc::CreateVolumeGroupSnapshot => read(bytes, |r: v1::CreateVolumeGroupSnapshotRequest| {
+            Ok(CreateGroupRequest::try_from(r).map(drop)?)
+        }),
+        Rpc::DeleteVolumeGroupSnapshot => read(bytes, |r: v1::DeleteVolumeGroupSnapshotRequest| {
+            Ok(GroupRequest::try_from(r).map(drop)?)
+        }),
+        Rpc::GetVolumeGroupSnapshot => read(bytes, |r: v1::GetVolumeGroupSnapshotRequest| {
+            Ok(GroupRequest::try_from(r).map(drop)?)
+        }),
+        Rpc::GetMetadataAllocated => read(bytes, |r| RangesRequest::allocated(r).map(drop)),
+        Rpc::GetMetadataDelta => read(bytes, |r| RangesRequest::delta(r).map(drop)),
         Rpc::NodeStageVolume => read(bytes, |r: v1::NodeStageVolumeRequest| {
             Ok(StageRequest::try_from(r).map(drop)?)
         }),
@@ -72,7 +87,7 @@ pub fn request(rpc: Rpc, bytes: &[u8]) -> Option<Result<(), Error>> {
         | Rpc::GetPluginCapabilities
         | Rpc::Probe
         | Rpc::ControllerGetCapabilities
-        | Rpc::ControllerModifyVolume
+        | Rpc::GroupControllerGetCapabilities
         | Rpc::NodeGetCapabilities
         | Rpc::NodeGetInfo => Some(Ok(())),
     }

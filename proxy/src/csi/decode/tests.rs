@@ -78,6 +78,11 @@ decodes! {
     CreateSnapshotRequest by CreateSnapshot,
     DeleteSnapshotRequest by DeleteSnapshot,
     GetSnapshotRequest by GetSnapshot,
+    CreateVolumeGroupSnapshotRequest by CreateVolumeGroupSnapshot,
+    DeleteVolumeGroupSnapshotRequest by DeleteVolumeGroupSnapshot,
+    GetVolumeGroupSnapshotRequest by GetVolumeGroupSnapshot,
+    GetMetadataAllocatedRequest by GetMetadataAllocated,
+    GetMetadataDeltaRequest by GetMetadataDelta,
     ControllerExpandVolumeRequest by ControllerExpandVolume,
     ControllerGetVolumeRequest by ControllerGetVolume,
     NodeStageVolumeRequest by NodeStageVolume,
@@ -216,6 +221,71 @@ fn every_required_field_of_snapshots_is_required() {
         ..Default::default()
     };
     refuses(&get, &[("snapshot_id", |r| r.snapshot_id.clear())]);
+}
+
+#[test]
+fn every_required_field_of_groups_and_ranges_is_required() {
+    let create = v1::CreateVolumeGroupSnapshotRequest {
+        name: id(),
+        source_volume_ids: vec![id(), id()],
+        ..Default::default()
+    };
+    refuses(
+        &create,
+        &[
+            ("name", |r| r.name.clear()),
+            ("source_volume_ids", |r| r.source_volume_ids.clear()),
+            ("source_volume_ids", |r| r.source_volume_ids[1].clear()),
+        ],
+    );
+    let delete = v1::DeleteVolumeGroupSnapshotRequest {
+        group_snapshot_id: id(),
+        snapshot_ids: vec![id()],
+        ..Default::default()
+    };
+    refuses(
+        &delete,
+        &[
+            ("group_snapshot_id", |r| r.group_snapshot_id.clear()),
+            ("snapshot_ids", |r| r.snapshot_ids.clear()),
+            ("snapshot_ids", |r| r.snapshot_ids[0].clear()),
+        ],
+    );
+    let get = v1::GetVolumeGroupSnapshotRequest {
+        group_snapshot_id: id(),
+        snapshot_ids: vec![id()],
+        ..Default::default()
+    };
+    refuses(
+        &get,
+        &[
+            ("group_snapshot_id", |r| r.group_snapshot_id.clear()),
+            ("snapshot_ids", |r| r.snapshot_ids.clear()),
+        ],
+    );
+    let allocated = v1::GetMetadataAllocatedRequest {
+        snapshot_id: id(),
+        ..Default::default()
+    };
+    refuses(
+        &allocated,
+        &[
+            ("snapshot_id", |r| r.snapshot_id.clear()),
+            ("max_results", |r| r.max_results = -1),
+        ],
+    );
+    let delta = v1::GetMetadataDeltaRequest {
+        base_snapshot_id: id(),
+        target_snapshot_id: id(),
+        ..Default::default()
+    };
+    refuses(
+        &delta,
+        &[
+            ("base_snapshot_id", |r| r.base_snapshot_id.clear()),
+            ("target_snapshot_id", |r| r.target_snapshot_id.clear()),
+        ],
+    );
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! What a node calls itself, and what the backend of a connection calls it.
 //!
 //! One id serves all connections: it has parts, `n=` the name of the node, `h=` its host's, `i…=`
-//! and `v…=` what initiators call it, shortened by a table of prefixes. Each connection may say which
-//! part its backend knows; otherwise that is the name. compat: "Node ids of the proxy".
+//! and `v…=` what initiators call it, shortened by a table of prefixes, and `a=` its addresses. Each
+//! connection may say which part its backend knows; otherwise that is the name. compat: "Node ids of the proxy".
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use driver_core::config::ConfigError;
 use driver_core::template::Template;
@@ -12,6 +13,7 @@ use driver_core::text::MAX_NODE_ID;
 use driver_core::{Error, NodeId};
 use serde::Deserialize;
 
+use crate::csi::node::addresses::Network;
 use crate::csi::node::initiators::Initiators;
 
 /// `proxy.nodeId`.
@@ -21,6 +23,7 @@ pub(crate) struct NodeIdConfig {
     parts: Parts,
     iqn_prefix: Vec<Prefix>,
     nqn_prefix: Vec<Prefix>,
+    networks: Vec<Network>,
 }
 
 /// `proxy.nodeId.parts`.
@@ -32,6 +35,7 @@ struct Parts {
     hostname: bool,
     iqn: bool,
     nqn: bool,
+    addresses: bool,
 }
 
 /// A beginning that many initiators share.
@@ -83,6 +87,7 @@ pub(crate) struct NodeIdentity {
     pub(crate) hostname: Option<String>,
     pub(crate) iqn: Option<String>,
     pub(crate) nqn: Option<String>,
+    pub(crate) addresses: Vec<IpAddr>,
 }
 
 // === impl Parts ===
@@ -94,6 +99,7 @@ impl Default for Parts {
             hostname: false,
             iqn: false,
             nqn: false,
+            addresses: false,
         }
     }
 }
@@ -102,6 +108,7 @@ impl Default for Parts {
 
 const IQN_PREFIX: &str = "proxy.nodeId.iqnPrefix";
 const NQN_PREFIX: &str = "proxy.nodeId.nqnPrefix";
+const NETWORKS: &str = "proxy.nodeId.networks";
 
 impl NodeIdConfig {
     /// Refuses tables that no id could be read back with.
@@ -111,12 +118,17 @@ impl NodeIdConfig {
             hostname,
             iqn,
             nqn,
+            addresses,
         } = self.parts;
-        if !(node_name || hostname || iqn || nqn) {
+        if !(node_name || hostname || iqn || nqn || addresses) {
             return Err(ConfigError::at(
                 "proxy.nodeId.parts",
                 "leaves no part of the id",
             ));
+        }
+        if addresses && self.networks.is_empty() {
+            return Err(ConfigError::at(NETWORKS, "is required and missing")
+                .advise("list the networks in which your nodes reach their storage"));
         }
         for (used, table, at) in [
             (iqn, &self.iqn_prefix, IQN_PREFIX),
@@ -149,8 +161,8 @@ impl NodeIdConfig {
     }
 
     /// Whether it takes what only nodes have.
-    pub(crate) fn asks_initiators(&self) -> bool {
-        self.parts.iqn || self.parts.nqn
+    pub(crate) fn asks_nodes(&self) -> bool {
+        self.parts.iqn || self.parts.nqn || self.parts.addresses
     }
 
     /// The id of this node.
@@ -173,6 +185,9 @@ impl NodeIdConfig {
         }
         if parts.nqn {
             identity.nqn = Some((initiators.nqn)()?);
+        }
+        if parts.addresses {
+            identity.addresses = (initiators.addresses)(&self.networks)?;
         }
         let text = self.write(&identity)?;
         let problem = |why: String| ConfigError::at("proxy.nodeId", why);
@@ -205,6 +220,10 @@ impl NodeIdConfig {
         if let Some(nqn) = &identity.nqn {
             parts.push(shortened('v', &self.nqn_prefix, nqn, NQN_PREFIX)?);
         }
+        if !identity.addresses.is_empty() {
+            let texts: Vec<_> = identity.addresses.iter().map(IpAddr::to_string).collect();
+            parts.push(format!("a={}", texts.join(",")));
+        }
         Ok(parts.join("/"))
     }
 
@@ -217,6 +236,14 @@ impl NodeIdConfig {
                 let entry = table.iter().find(|entry| entry.short_name == short)?;
                 Some(format!("{}{value}", entry.prefix))
             };
+            if mark == "a" {
+                let addresses = value.split(',').map(str::parse);
+                let addresses = addresses.collect::<Result<_, _>>().ok()?;
+                if !std::mem::replace(&mut found.addresses, addresses).is_empty() {
+                    return None;
+                }
+                continue;
+            }
             let slot = match mark {
                 "n" => &mut found.node_name,
                 "h" => &mut found.hostname,

@@ -5,6 +5,7 @@ use driver_core::{NodeId, Topology};
 use node_utils::kernel::Kernel;
 
 use crate::app::Environment;
+use crate::csi::node::addresses;
 use crate::csi::node::identity::NodeIdConfig;
 use crate::csi::node::initiators::{self, Initiators};
 use crate::process;
@@ -58,6 +59,7 @@ impl NodeInfo {
             let initiators = Initiators {
                 iqn: &|| initiators::iqn(&at.tools),
                 nqn: &|| initiators::nqn(&Kernel::here()),
+                addresses: &addresses::of_this_node,
             };
             settings
                 .node_id

@@ -4,6 +4,7 @@
 //! NVMe has the name that node-utils chooses. compat: "Node ids of the proxy".
 
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use driver_core::config::ConfigError;
@@ -12,6 +13,7 @@ use node_utils::mount::MountTable;
 use node_utils::tools::resolve;
 use node_utils::{Tools, nvme};
 
+use crate::csi::node::addresses::Network;
 use crate::routing::config_file::read_regular;
 
 /// Where `iscsid` looks for its name, below its own root: everywhere, and built from source.
@@ -26,7 +28,11 @@ const NQN: &str = "proxy.nodeId.parts.nqn";
 pub(crate) struct Initiators<'a> {
     pub(crate) iqn: &'a dyn Fn() -> Result<String, ConfigError>,
     pub(crate) nqn: &'a dyn Fn() -> Result<String, ConfigError>,
+    pub(crate) addresses: &'a AddressesIn,
 }
+
+/// The addresses of the node in some networks.
+type AddressesIn = dyn Fn(&[Network]) -> Result<Vec<IpAddr>, ConfigError>;
 
 /// The machine that is logged in from.
 #[derive(Debug)]

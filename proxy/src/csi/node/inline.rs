@@ -162,7 +162,7 @@ impl Owners {
     pub(super) fn of(plugin: &Plugin, id: &VolumeId) -> Result<Self, Error> {
         let mut known = plugin.connections.all();
         let unusable = known.iter().find_map(|lazy| lazy.usable().err());
-        known.retain(|lazy| lazy.has_inline());
+        known.retain(|lazy| lazy.can().inline);
         if plugin.connections.only().is_some() {
             let unknown = None;
             return Ok(Self { known, unknown });
@@ -233,7 +233,7 @@ pub(crate) fn reap(plugin: &Arc<Plugin>) -> AbortOnDropHandle<()> {
 /// Unpublishes all volumes whose pods are gone; one that cannot be waits for the next time.
 pub(crate) async fn reap_once(plugin: &Arc<Plugin>) {
     for lazy in plugin.connections.all() {
-        if !lazy.has_inline() {
+        if !lazy.can().inline {
             continue;
         }
         let listed = async {

@@ -1,8 +1,23 @@
 //! Which kinds of drivers there are, and what is said about a name that is none of them.
 
-use driver_core::config::ConfigError;
-use driver_directory::DirectoryKind;
-use driver_node_manual::NodeManual;
+use driver_core::DriverFactory;
+use driver_core::config::{ConfigError, Document, plain_yaml};
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use super::ConnectionContext;
+
+/// The drivers of this build: each is registered here and nowhere else.
+static FACTORIES: [DriverFactory<ConnectionContext>; 8] = [
+    driver_directory::factory(),
+    driver_node_manual::factory(),
+    driver_zfs_generic::factory(),
+    driver_zfs_local::factory(),
+    driver_truenas::factory(),
+    driver_synology::factory(),
+    driver_objectivefs::factory(),
+    driver_inline::factory(),
+];
 
 /// Drivers of democratic-csi that this build does not have.
 pub(super) const NOT_YET: [&str; 1] = ["vhd-ephemeral-inline"];
@@ -10,46 +25,61 @@ pub(super) const NOT_YET: [&str; 1] = ["vhd-ephemeral-inline"];
 /// What stands for all connections of a folder.
 pub(crate) const PROXY: &str = "proxy";
 
-/// The sections that drivers of the fleet read, and that may stand in the main file as defaults of
-/// connections.
-pub(crate) const SECTIONS: [&str; 12] = [
-    "containerd",
-    "httpConnection",
-    "iscsi",
-    "local-hostpath",
-    "lustre",
-    "nfs",
-    "nvmeof",
-    "objectivefs",
-    "smb",
-    "sshConnection",
-    "synology",
-    "zfs",
-];
+/// What makes drivers of this kind.
+pub(super) fn factory(
+    kind: &str,
+) -> Result<&'static DriverFactory<ConnectionContext>, ConfigError> {
+    let mut all = FACTORIES.iter();
+    all.find(|factory| factory.kinds.contains(&kind))
+        .ok_or_else(|| unknown(kind))
+}
+
+/// The error of a document that has no section of its driver, with the least that has to be there.
+pub(super) fn with_example(
+    error: ConfigError,
+    document: &Document,
+    factory: &DriverFactory<ConnectionContext>,
+) -> ConfigError {
+    let is_missing = |section: &&str| {
+        let section = document.optional_section::<IgnoredAny>(section);
+        matches!(section, Ok(None))
+    };
+    let (None, Ok(kind)) = (error.advice(), document.driver()) else {
+        return error;
+    };
+    if !factory.sections.iter().all(is_missing) {
+        return error;
+    }
+    let example = (factory.example)(kind);
+    let mut keys = String::new();
+    for line in example.lines().skip(1).filter(|line| !line.is_empty()) {
+        let is_new = !line.starts_with(' ') && !keys.is_empty();
+        keys.push_str(if is_new { "; " } else { " " });
+        keys.push_str(line.trim());
+    }
+    error.advise(format!("the least that this driver needs:{keys}"))
+}
+
+/// The sections that drivers read, and that may stand in the main file as defaults of connections.
+pub(crate) fn sections() -> Vec<&'static str> {
+    FACTORIES
+        .iter()
+        .flat_map(|factory| factory.sections)
+        .copied()
+        .collect()
+}
 
 /// The drivers that this build has.
 pub(crate) fn built() -> Vec<&'static str> {
-    let own = [DirectoryKind::LocalHostpath.name(), NodeManual::KIND];
-    let clients = [
-        DirectoryKind::NfsClient.name(),
-        DirectoryKind::SmbClient.name(),
-        DirectoryKind::LustreClient.name(),
-    ];
-    let families: [&[&'static str]; 8] = [
-        &own,
-        &driver_zfs_generic::KINDS,
-        &driver_zfs_local::KINDS,
-        &clients,
-        &driver_truenas::KINDS,
-        &driver_synology::KINDS,
-        &[driver_objectivefs::KIND],
-        &driver_inline::KINDS,
-    ];
-    families.concat()
+    FACTORIES
+        .iter()
+        .flat_map(|factory| factory.kinds)
+        .copied()
+        .collect()
 }
 
 /// What is wrong with the name of a driver, and which name may have been meant.
-pub(super) fn unknown(name: &str) -> ConfigError {
+fn unknown(name: &str) -> ConfigError {
     let all = built();
     let built = all.join(", ");
     if name == PROXY {
@@ -78,6 +108,20 @@ pub(super) fn unknown(name: &str) -> ConfigError {
         Some((_, known)) => error.advise(format!("is it a misspelling of `{known}`?")),
         None => error,
     }
+}
+
+/// A usable configuration of the same driver. What a file lacks comes from it while the file is read, so
+/// that all other problems of the file are found at once.
+pub(crate) fn like(document: &Document) -> Option<Value> {
+    plain_yaml(&least(document.driver().ok()?)?).ok()
+}
+
+/// The text of such a configuration, of any kind that this build has.
+pub(crate) fn least(kind: &str) -> Option<String> {
+    if kind == PROXY {
+        return Some(format!("driver: {PROXY}\nproxy: {{configFolder: /none}}\n"));
+    }
+    factory(kind).ok().map(|factory| (factory.example)(kind))
 }
 
 /// The kinds that let in only the nodes that a volume is published to, configured to do so.

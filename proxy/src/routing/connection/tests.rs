@@ -3,7 +3,6 @@
 use driver_core::config::NoEnvironment;
 use node_utils::blocking::spawn_on_account;
 
-use super::examples::least;
 use super::kinds::{NOT_YET, built};
 use super::*;
 
@@ -46,6 +45,32 @@ fn page_has(name: &str, wanted: &[&str]) {
             "no example of {kind} in {name}"
         );
     }
+}
+
+#[test]
+fn a_file_without_a_section_of_its_driver_is_answered_with_the_least_that_has_to_be_there() {
+    let open = |text: &str| {
+        let document = Document::parse(text, &NoEnvironment).expect(text);
+        Connection::open(ConnectionName::unnamed(), &document, &context())
+    };
+    let mut refused = 0;
+    for kind in built() {
+        if let Err(error) = open(&format!("driver: {kind}")) {
+            let advice = error.advice().expect(kind);
+            let example = least(kind);
+            let first = example.lines().nth(1).expect("a section");
+            assert!(advice.contains(first), "{kind}: {advice}");
+            assert!(!advice.contains('\n'), "{kind}: {advice}");
+            refused += 1;
+        }
+    }
+    assert_eq!(
+        refused,
+        built().len() - 2,
+        "all but those that need no section"
+    );
+    let error = open("{driver: nfs-client, nfs: {shareHost: nas.example}}").expect_err("a base");
+    assert_eq!(error.advice(), None, "what is there is not written anew");
 }
 
 #[test]
@@ -163,7 +188,7 @@ fn errors_distinguish_unknown_unbuilt_and_misspelt_drivers() {
         let later = refusal(name);
         assert!(later.contains("does not have the driver"), "{later}");
         assert!(
-            later.contains("it has: local-hostpath, node-manual"),
+            later.contains("it has: local-hostpath, nfs-client"),
             "{later}"
         );
     }

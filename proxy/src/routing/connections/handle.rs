@@ -4,7 +4,7 @@
 //! The id is that of the driver and may contain slashes. The owner of a handle without a connection is
 //! not decided here. compat: "The proxy".
 
-use driver_core::text::TextError;
+use driver_core::text::{GroupSnapshotId, TextError};
 use driver_core::{SnapshotId, VolumeId};
 
 use super::name::{ConnectionName, ConnectionNameError};
@@ -17,10 +17,26 @@ pub(crate) struct VolumeHandle(VolumeId);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SnapshotHandle(SnapshotId);
 
-/// The id of a group of snapshots as the orchestrator has it. No driver of this build takes such groups;
-/// their handles have a form before there are any, so that it is never another one's.
+/// The id of a group of snapshots as the orchestrator has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct GroupHandle(SnapshotId);
+pub(crate) struct GroupHandle(GroupSnapshotId);
+
+/// What is true of the handles of all kinds.
+pub(super) trait Handle {
+    /// The id of a driver.
+    type Id: Clone;
+    /// What it is a handle of.
+    const WHAT: &'static str;
+
+    /// The text.
+    fn text(&self) -> &str;
+
+    /// See `whole` of each.
+    fn bare(&self) -> &Self::Id;
+
+    /// What it says by itself.
+    fn read(&self) -> Result<Reading<Self::Id>, HandleError>;
+}
 
 /// What a handle says by itself.
 #[derive(Debug, PartialEq, Eq)]
@@ -47,8 +63,7 @@ const SNAPSHOT: &str = "s:";
 const GROUP: &str = "g:";
 
 macro_rules! handle {
-    ($handle:ident, $id:ident, $mark:expr) => {
-        #[allow(dead_code, reason = "not every kind is needed in every way")]
+    ($handle:ident, $id:ident, $mark:expr, $what:literal) => {
         impl $handle {
             /// Checks what is true of every handle.
             pub(crate) fn parse(text: &str) -> Result<Self, TextError> {
@@ -73,9 +88,21 @@ macro_rules! handle {
             pub(crate) fn whole(&self) -> &$id {
                 &self.0
             }
+        }
 
-            /// What it says by itself.
-            pub(super) fn read(&self) -> Result<Reading<$id>, HandleError> {
+        impl Handle for $handle {
+            type Id = $id;
+            const WHAT: &'static str = $what;
+
+            fn text(&self) -> &str {
+                self.as_str()
+            }
+
+            fn bare(&self) -> &$id {
+                self.whole()
+            }
+
+            fn read(&self) -> Result<Reading<$id>, HandleError> {
                 let Some(named) = self.as_str().strip_prefix($mark) else {
                     return Ok(Reading::Bare(self.0.clone()));
                 };
@@ -97,9 +124,9 @@ impl VolumeHandle {
     }
 }
 
-handle!(VolumeHandle, VolumeId, VOLUME);
-handle!(SnapshotHandle, SnapshotId, SNAPSHOT);
-handle!(GroupHandle, SnapshotId, GROUP);
+handle!(VolumeHandle, VolumeId, VOLUME, "volume");
+handle!(SnapshotHandle, SnapshotId, SNAPSHOT, "snapshot");
+handle!(GroupHandle, GroupSnapshotId, GROUP, "group snapshot");
 
 #[cfg(test)]
 mod tests {
@@ -143,10 +170,11 @@ mod tests {
             let name = name(&text);
             let volume = VolumeId::parse(&id).expect("id");
             let snapshot = SnapshotId::parse(&id).expect("id");
+            let group = GroupSnapshotId::parse(&id).expect("id");
             let handles = [
                 VolumeHandle::write(&name, &volume),
                 SnapshotHandle::write(&name, &snapshot),
-                GroupHandle::write(&name, &snapshot),
+                GroupHandle::write(&name, &group),
             ];
             for handle in &handles {
                 prop_assert_eq!(handle.len(), name.bytes_in_handle() + id.len());
@@ -154,9 +182,9 @@ mod tests {
             let [v, s, g] = &handles;
             prop_assert_eq!(read(v), Ok(Reading::At(name.clone(), volume)));
             let read = SnapshotHandle::parse(s).expect("text").read();
-            prop_assert_eq!(read, Ok(Reading::At(name.clone(), snapshot.clone())));
+            prop_assert_eq!(read, Ok(Reading::At(name.clone(), snapshot)));
             let read = GroupHandle::parse(g).expect("text").read();
-            prop_assert_eq!(read, Ok(Reading::At(name, snapshot)));
+            prop_assert_eq!(read, Ok(Reading::At(name, group)));
             // None is mistaken for one of another kind.
             let read = GroupHandle::parse(v).expect("text").read();
             prop_assert!(matches!(read, Ok(Reading::Bare(_))));

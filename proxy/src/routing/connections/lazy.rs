@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use driver_core::{Error, Kind};
+use driver_core::{Capabilities, Error, Kind};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -42,8 +42,7 @@ tokio::task_local! {
 pub(crate) struct LazyConnection {
     name: ConnectionName,
     kind: Option<Arc<str>>,
-    publishes: bool,
-    inline: bool,
+    can: Capabilities,
     origin: Origin,
     built: Mutex<Built>,
 }
@@ -150,8 +149,7 @@ impl LazyConnection {
         Self {
             name,
             kind: None,
-            publishes: false,
-            inline: false,
+            can: Capabilities::NONE,
             origin: Origin::Missing(kind, why),
             built: Mutex::new(Built::new(None)),
         }
@@ -161,8 +159,7 @@ impl LazyConnection {
         Self {
             name: connection.name().clone(),
             kind: Some(connection.driver().kind().into()),
-            publishes: connection.can().publish,
-            inline: connection.can().inline,
+            can: connection.can(),
             origin,
             built: Mutex::new(Built::new(Some(connection))),
         }
@@ -178,14 +175,9 @@ impl LazyConnection {
         self.kind.as_ref()
     }
 
-    /// Whether its driver has access per node. Known also while the driver is dropped.
-    pub(crate) fn publishes(&self) -> bool {
-        self.publishes
-    }
-
-    /// Whether its driver makes inline volumes. Known also while the driver is dropped.
-    pub(crate) fn has_inline(&self) -> bool {
-        self.inline
+    /// What its driver can do. Known also while the driver is dropped; nothing while its file cannot be used.
+    pub(crate) fn can(&self) -> &Capabilities {
+        &self.can
     }
 
     /// The connection, for a call. Fails if its driver must be built first, which [`opened`] does.

@@ -26,6 +26,13 @@ pub enum Verb {
     ListSnapshots,
     PublishVolume,
     UnpublishVolume,
+    FenceNode,
+    ModifyVolume,
+    CreateGroup,
+    DeleteGroup,
+    GetGroup,
+    BlockRanges,
+    NextRanges,
 }
 
 /// When a trick is played. Verbs that change nothing know only the first.
@@ -81,6 +88,13 @@ impl Verb {
             Self::ListSnapshots => "list snapshots",
             Self::PublishVolume => "publish volume",
             Self::UnpublishVolume => "unpublish volume",
+            Self::FenceNode => "fence a node",
+            Self::ModifyVolume => "modify volume",
+            Self::CreateGroup => "create group snapshot",
+            Self::DeleteGroup => "delete group snapshot",
+            Self::GetGroup => "get group snapshot",
+            Self::BlockRanges => "list block ranges",
+            Self::NextRanges => "list more block ranges",
         }
     }
 }

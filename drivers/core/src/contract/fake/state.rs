@@ -1,22 +1,28 @@
 //! What the fake driver has in memory, and the rules of its verbs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use csi_types::attachment::Hostpath;
-use csi_types::{AbsolutePath, Attachment};
+use csi_types::{AbsolutePath, Attachment, NodeIdentity};
 
+use crate::driver::GroupSnapshot;
 use crate::error::{Error, Kind};
-use crate::naming::snapshot_leaf;
+use crate::parameters::Parameters;
 use crate::size::SizeRange;
-use crate::text::{MAX_STRING, NodeId, SnapshotId, VolumeId};
+use crate::text::{GroupSnapshotId, NodeId, SnapshotId, SnapshotName, VolumeId};
 use crate::topology::Topology;
 use crate::volume::{
     CreateSnapshot, CreateVolume, Expanded, Page, PageRequest, PageToken, Snapshot, SnapshotFilter,
     Source, Volume,
 };
+
+mod blocks;
+mod groups;
+
+pub(super) use blocks::Ranges;
 
 /// Marks the tokens of this driver.
 const TOKEN: &str = "after:";
@@ -27,9 +33,25 @@ pub(super) struct State(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     volumes: BTreeMap<VolumeId, Volume>,
-    snapshots: BTreeMap<SnapshotId, (String, Snapshot)>,
-    published: BTreeSet<(VolumeId, NodeId)>,
+    snapshots: BTreeMap<SnapshotId, Taken>,
+    groups: BTreeMap<GroupSnapshotId, GroupSnapshot>,
+    published: BTreeMap<(VolumeId, NodeId), NodeIdentity>,
+    modified: BTreeMap<VolumeId, BTreeMap<String, String>>,
+    /// What was written to volumes.
+    content: BTreeMap<VolumeId, Content>,
+    writes: u64,
 }
+
+#[derive(Debug)]
+struct Taken {
+    /// What it was asked for by, unless it was taken with a group.
+    name: Option<SnapshotName>,
+    snapshot: Snapshot,
+    content: Content,
+}
+
+/// For each block that was ever written, the number of the last write.
+type Content = BTreeMap<u64, u64>;
 
 // === impl State ===
 
@@ -130,48 +152,40 @@ impl State {
     pub(super) fn create_snapshot(&self, request: &CreateSnapshot) -> Result<Snapshot, Error> {
         let doing = || format!("snapshot volume {}", request.source);
         let mut inner = self.lock();
-        let name = request.name.as_str();
-        if let Some((_, snapshot)) = inner.snapshots.values().find(|(taken, _)| taken == name) {
-            return if snapshot.source == request.source {
-                Ok(snapshot.clone())
+        let same = |taken: &&Taken| taken.name.as_ref() == Some(&request.name);
+        if let Some(taken) = inner.snapshots.values().find(same) {
+            return if taken.snapshot.source == request.source {
+                Ok(taken.snapshot.clone())
             } else {
                 Err(Error::new(Kind::Conflict, doing()))
             };
         }
-        let volume = inner
-            .volumes
-            .get(&request.source)
-            .ok_or_else(|| Error::not_found(doing()))?;
-        let room = MAX_STRING - request.source.as_str().len() - 1;
-        let leaf = snapshot_leaf(&request.name, room);
-        let id = SnapshotId::parse(&format!("{}@{leaf}", request.source))
-            .map_err(|error| Error::new(Kind::Internal, doing()).because(error))?;
-        let snapshot = Snapshot {
-            id: id.clone(),
-            source: request.source.clone(),
-            size: volume.capacity.unwrap_or_default(),
-            created: SystemTime::now(),
-            ready: true,
-            topology: volume.topology.clone(),
-        };
-        inner
-            .snapshots
-            .insert(id, (name.to_owned(), snapshot.clone()));
+        let snapshot = inner.cut(&request.source, &request.name, SystemTime::now(), None)?;
+        inner.keep(snapshot.clone(), Some(&request.name));
         Ok(snapshot)
     }
 
-    pub(super) fn delete_snapshot(&self, id: &SnapshotId) {
-        self.lock().snapshots.remove(id);
+    pub(super) fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), Error> {
+        let mut inner = self.lock();
+        let group = inner
+            .snapshots
+            .get(id)
+            .and_then(|taken| taken.snapshot.group.as_ref());
+        if let Some(group) = group {
+            return Err(Error::invalid(format!("delete snapshot {id}"))
+                .because(format!("it goes with its group {group}")));
+        }
+        inner.snapshots.remove(id);
+        Ok(())
     }
 
     pub(super) fn snapshot(&self, id: &SnapshotId) -> Result<Snapshot, Error> {
         let missing = || Error::not_found(format!("snapshot {id}"));
         let inner = self.lock();
-        let found = inner
-            .snapshots
-            .get(id)
-            .map(|(_, snapshot)| snapshot.clone());
-        found.ok_or_else(missing)
+        let found = inner.snapshots.get(id);
+        found
+            .map(|taken| taken.snapshot.clone())
+            .ok_or_else(missing)
     }
 
     pub(super) fn list_snapshots(
@@ -183,26 +197,50 @@ impl State {
         let after = after.map_err(|_| foreign_token())?;
         let inner = self.lock();
         let rest = inner.snapshots.range((bound(after), Bound::Unbounded));
-        let wanted = rest.map(|(_, (_, snapshot))| snapshot).filter(|snapshot| {
+        let wanted = rest.map(|(_, taken)| &taken.snapshot).filter(|snapshot| {
             let source = filter.source.as_ref();
             source.is_none_or(|source| *source == snapshot.source)
         });
         Ok(cut(wanted, page.max, |snapshot| snapshot.id.as_str()))
     }
 
-    pub(super) fn publish(&self, id: &VolumeId, node: &NodeId) -> Result<(), Error> {
+    pub(super) fn publish(&self, id: &VolumeId, node: &NodeIdentity) -> Result<(), Error> {
         let mut inner = self.lock();
         if !inner.volumes.contains_key(id) {
             return Err(Error::not_found(format!("publish volume {id}")));
         }
-        inner.published.insert((id.clone(), node.clone()));
+        let key = (id.clone(), node.id.clone());
+        inner.published.insert(key, node.clone());
         Ok(())
     }
 
-    pub(super) fn unpublish(&self, id: &VolumeId, node: Option<&NodeId>) {
-        let meant =
-            |(volume, on): &(VolumeId, NodeId)| volume == id && node.is_none_or(|node| node == on);
-        self.lock().published.retain(|entry| !meant(entry));
+    /// Takes away what nodes may reach: of this volume or of any, from this node or from any.
+    pub(super) fn unpublish(&self, id: Option<&VolumeId>, node: Option<&NodeId>) {
+        let meant = |(volume, on): &(VolumeId, NodeId)| {
+            id.is_none_or(|id| id == volume) && node.is_none_or(|node| node == on)
+        };
+        self.lock().published.retain(|entry, _| !meant(entry));
+    }
+
+    pub(super) fn published(&self) -> Vec<(VolumeId, NodeIdentity)> {
+        let inner = self.lock();
+        let all = inner.published.iter();
+        all.map(|((id, _), node)| (id.clone(), node.clone()))
+            .collect()
+    }
+
+    pub(super) fn modify(&self, id: &VolumeId, parameters: &Parameters) -> Result<(), Error> {
+        let mut inner = self.lock();
+        if !inner.volumes.contains_key(id) {
+            return Err(Error::not_found(format!("modify volume {id}")));
+        }
+        let modified = inner.modified.entry(id.clone()).or_default();
+        modified.extend(parameters.raw().clone());
+        Ok(())
+    }
+
+    pub(super) fn modified(&self, id: &VolumeId) -> BTreeMap<String, String> {
+        self.lock().modified.get(id).cloned().unwrap_or_default()
     }
 }
 

@@ -10,9 +10,15 @@ fn config(yaml: &str) -> NodeIdConfig {
     document.section("nodeId").expect("keys")
 }
 
+fn addresses() -> Vec<IpAddr> {
+    let parse = |text: &str| text.parse().expect("an address");
+    ["10.0.0.9", "fd00::9"].map(parse).into()
+}
+
 const ALL: &str = "
 nodeId:
-  parts: {nodeName: true, hostname: true, iqn: true, nqn: true}
+  parts: {nodeName: true, hostname: true, iqn: true, nqn: true, addresses: true}
+  networks: [10.0.0.0/8, 'fd00::/64']
   iqnPrefix: [{shortName: deb, prefix: 'iqn.1993-08.org.debian:01:'}]
   nqnPrefix: [{shortName: '1', prefix: 'nqn.2014-08.org.nvmexpress:uuid:'}]";
 
@@ -23,6 +29,7 @@ fn written(yaml: &str) -> Result<NodeId, ConfigError> {
     let initiators = Initiators {
         iqn: &|| Ok("iqn.1993-08.org.debian:01:ab".to_owned()),
         nqn: &|| Ok("nqn.2014-08.org.nvmexpress:uuid:77".to_owned()),
+        addresses: &|_| Ok(addresses()),
     };
     config.of_this_node(&name, "host-1", &initiators)
 }
@@ -32,14 +39,29 @@ fn an_id_has_the_configured_parts_and_is_read_back_with_the_same_tables() {
     let plain = written("nodeId: {}").expect("an id");
     assert_eq!(plain.as_str(), "n=node-1");
     let id = written(ALL).expect("an id");
-    assert_eq!(id.as_str(), "n=node-1/h=host-1/ideb=ab/v1=77");
+    assert_eq!(
+        id.as_str(),
+        "n=node-1/h=host-1/ideb=ab/v1=77/a=10.0.0.9,fd00::9"
+    );
     let read = config(ALL).read(&id).expect("ours");
     assert_eq!(read.iqn.as_deref(), Some("iqn.1993-08.org.debian:01:ab"));
     assert_eq!(
         read.nqn.as_deref(),
         Some("nqn.2014-08.org.nvmexpress:uuid:77")
     );
-    for foreign in ["node-1", "x=1", "n=a/n=b", "n=", "izz=ab", "n=a/"] {
+    assert_eq!(read.addresses, addresses());
+    let foreign = [
+        "node-1",
+        "x=1",
+        "n=a/n=b",
+        "n=",
+        "izz=ab",
+        "n=a/",
+        "a=",
+        "a=x",
+        "a=10.0.0.9/a=10.0.0.8",
+    ];
+    for foreign in foreign {
         let id = NodeId::parse(foreign).expect("text");
         assert_eq!(config(ALL).read(&id), None, "{foreign}");
     }
@@ -50,6 +72,7 @@ fn tables_that_make_no_id_are_refused_with_their_key() {
     for (yaml, path) in [
         ("nodeId: {parts: {nodeName: false}}", "proxy.nodeId.parts"),
         ("nodeId: {parts: {iqn: true}}", IQN_PREFIX),
+        ("nodeId: {parts: {addresses: true}}", NETWORKS),
         (
             "nodeId: {parts: {iqn: true}, iqnPrefix: [{shortName: A, prefix: x}]}",
             "proxy.nodeId.iqnPrefix[0].shortName",
@@ -71,6 +94,7 @@ fn each_backend_is_told_the_part_that_it_knows() {
         hostname: Some("host-1".to_owned()),
         iqn: Some("iqn.a".to_owned()),
         nqn: None,
+        addresses: Vec::new(),
     };
     let id = NodeId::parse("n=node-1/h=host-1/ia=a").expect("id");
     let told = |yaml: &str| {
