@@ -44,6 +44,7 @@ pub(crate) struct LazyConnection {
     kind: Option<Arc<str>>,
     publishes: bool,
     inline: bool,
+    exports: bool,
     way: Way,
     built: Mutex<Built>,
 }
@@ -152,6 +153,7 @@ impl LazyConnection {
             kind: None,
             publishes: false,
             inline: false,
+            exports: false,
             way: Way::Missing(kind, why),
             built: Mutex::new(Built::new(None)),
         }
@@ -163,6 +165,7 @@ impl LazyConnection {
             kind: Some(connection.driver().kind().into()),
             publishes: connection.can().publish,
             inline: connection.can().inline,
+            exports: connection.can().exports && connection.can().list_volumes,
             way,
             built: Mutex::new(Built::new(Some(connection))),
         }
@@ -186,6 +189,11 @@ impl LazyConnection {
     /// Whether its driver makes volumes for pods, also while that is let go.
     pub(crate) fn has_inline(&self) -> bool {
         self.inline
+    }
+
+    /// Whether its driver can list its volumes and check their exports, also while it is not built.
+    pub(crate) fn has_exports(&self) -> bool {
+        self.exports
     }
 
     /// The connection, for a call. One whose driver has to be built is an error here; [`opened`] sees
