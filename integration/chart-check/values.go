@@ -24,8 +24,8 @@ type schema struct {
 
 const head = `# Values of the chart
 
-Made from deploy/chart/values.schema.json by scripts/chart-values; a test compares them.
-How they are used, [install](install.md) says.
+Every value of the Helm chart. How to use them: [install](install.md). This page is generated from
+deploy/chart/values.schema.json by scripts/chart-values; a test compares them.
 
 | value | type | default | |
 |---|---|---|---|

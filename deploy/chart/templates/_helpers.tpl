@@ -172,12 +172,12 @@ livenessProbe:
 {{/* What no template can do without. */}}
 {{- define "omnibus-csi.validate" -}}
 {{- if not .Values.csiDriver.name }}
-{{- fail "csiDriver.name is required: one name in the cluster, kept for ever, such as org.example.csi" }}
+{{- fail "csiDriver.name is required: one name in the cluster that never changes, such as org.example.csi" }}
 {{- end }}
 {{- $kind := .Values.driver.config.driver }}
 {{- if include "omnibus-csi.hasConnections" . }}
 {{- if and $kind (ne $kind "proxy") }}
-{{- fail (printf "driver.config.driver is %s, but there are connections: make it one of them, or leave driver.config to proxy" $kind) }}
+{{- fail (printf "driver.config.driver is %s, but there are connections: make it one of them, or set driver: proxy" $kind) }}
 {{- end }}
 {{- if .Values.driver.existingConfigSecret }}
 {{- if not (dig "proxy" "configFolder" "" .Values.driver.config) }}
@@ -185,7 +185,7 @@ livenessProbe:
 {{- end }}
 {{- end }}
 {{- else if not $kind }}
-{{- fail "there is no storage: give connections, or driver.config.driver" }}
+{{- fail "no storage is configured: set connections, or driver.config.driver" }}
 {{- end }}
 {{- range list .Values.controller.driver.image .Values.node.driver.image }}
 {{- if contains "democratic-csi/democratic-csi" (.registry | default "") }}
@@ -196,6 +196,6 @@ livenessProbe:
 {{- fail "connections and existingConnectionsSecret exclude each other" }}
 {{- end }}
 {{- if and (eq (include "omnibus-csi.strategy" .) "node") (not .Values.node.enabled) .Values.controller.enabled }}
-{{- fail "controller.strategy node puts the controller beside the nodes, but node.enabled is false" }}
+{{- fail "controller.strategy node runs the controller in the node pods, but node.enabled is false" }}
 {{- end }}
 {{- end }}

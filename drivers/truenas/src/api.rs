@@ -68,6 +68,19 @@ pub(crate) struct Fields<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Done;
 
+/// Serves again what was disabled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enable {
+    /// An NFS share.
+    NfsShare(i64),
+    /// An SMB share.
+    SmbShare(i64),
+    /// An extent.
+    Extent(i64),
+    /// A namespace.
+    Namespace(i64),
+}
+
 /// One condition of a query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Filter(Value);
@@ -181,6 +194,38 @@ impl<'a> Fields<'a> {
     }
 }
 
+// === impl Enable ===
+
+impl Request for Enable {
+    type Answer = Done;
+
+    fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
+        let (service, id) = match self {
+            Self::NfsShare(id) => ("sharing.nfs", id),
+            Self::SmbShare(id) => ("sharing.smb", id),
+            Self::Extent(id) => ("iscsi.extent", id),
+            Self::Namespace(id) => {
+                dialect.needs(Generation::V25_10, "NVMe-oF")?;
+                ("nvmet.namespace", id)
+            }
+        };
+        Fields::new(dialect)
+            .put("enabled", true)
+            .call_after(format!("{service}.update"), vec![json!(id)])
+    }
+}
+
+impl fmt::Display for Enable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NfsShare(id) => write!(f, "NFS share {id}"),
+            Self::SmbShare(id) => write!(f, "SMB share {id}"),
+            Self::Extent(id) => write!(f, "iSCSI extent {id}"),
+            Self::Namespace(id) => write!(f, "NVMe-oF namespace {id}"),
+        }
+    }
+}
+
 // === impl Done ===
 
 impl<'de> serde::Deserialize<'de> for Done {
@@ -266,6 +311,11 @@ macro_rules! rows {
     };
 }
 pub(crate) use rows;
+
+/// What does not say that it is disabled is served.
+pub(crate) fn is_enabled() -> bool {
+    true
+}
 
 /// Some rows have null where the others have a value.
 pub(crate) fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>

@@ -336,7 +336,10 @@ impl Api {
             }),
         };
         let untouched = |query: &Query| !touched::is_touched(plan, query);
-        let early = Wanted::of(&then.queries, &then.properties, untouched);
+        // What is destroyed is looked for, whether or not the caller wants to know of it.
+        let doomed = touched::destroyed(plan);
+        let queries = [then.queries.as_slice(), &doomed].concat();
+        let early = Wanted::of(&queries, &then.properties, untouched);
         let looks_early = !touched::exports(plan);
         let (early_commands, late_commands): (&[Command], &[Command]) = if looks_early {
             (&then.export, &[])
@@ -353,7 +356,7 @@ impl Api {
         let mut picture = picture.map_err(after)?;
         let mut export = answers.map_err(after)?;
         let known = |query: &Query| !untouched(query) && !run.knows(query);
-        let late = Wanted::only(&then.queries, &then.properties, known);
+        let late = Wanted::only(&queries, &then.properties, known);
         let missing: Vec<Command> = late_commands
             .iter()
             .filter(|command| run.answer(command).is_none())
@@ -364,6 +367,7 @@ impl Api {
             self.answers(call, dialect, &missing),
         )
         .map_err(after)?;
+        picture.forget(run.destroyed());
         picture.lay(more);
         run.tell(&mut picture);
         looked.reverse();
@@ -371,8 +375,8 @@ impl Api {
             let answer = run.answer(command).or_else(|| looked.pop());
             export.extend(answer);
         }
+        run.are_gone(&picture.state(&doomed).map_err(after)?)?;
         let pool = picture.state(&then.queries).map_err(after)?;
-        run.is_gone(&pool)?;
         Ok(Observed { pool, export })
     }
 

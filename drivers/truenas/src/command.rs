@@ -6,6 +6,7 @@ use csi_types::Attachment;
 use driver_core::Error;
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 
+use crate::api::Enable;
 use crate::api::iscsi::{CreateExtent, CreateTarget, Extent, Global, Target, TargetExtent};
 use crate::api::nfs::{CreateNfsShare, NfsShare};
 use crate::api::nvmet::{CreateSubsystem, Namespace, PortLink, Subsystem};
@@ -71,17 +72,30 @@ pub(crate) enum Change {
     EnsureIscsi(Box<IscsiWish>),
     /// Removes extents, and a target that no other extent is on.
     RemoveIscsi {
-        /// The number of the target, if it is there.
-        target: Option<i64>,
+        /// The number of the target, if it is there and may be ours.
+        target: Option<(i64, Proof)>,
         /// The numbers of the extents of the zvol.
         extents: Vec<i64>,
     },
     /// Makes what is missing of a subsystem with a namespace.
     EnsureNvme(Box<NvmeWish>),
+    /// Serves again what was disabled.
+    Enable(Enable),
     /// Removes a subsystem with all that is in it.
     RemoveSubsystem(i64),
     /// Removes a namespace.
     RemoveNamespace(i64),
+}
+
+/// What proves that a target is of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// It says so itself, also when the volume is gone.
+    Mark,
+    /// The volume remembers its number.
+    Number,
+    /// Nothing, unless an extent of the volume is on it.
+    Extent,
 }
 
 /// A target with one extent as it should be, and what there is of it.
@@ -160,7 +174,19 @@ impl Change {
     pub(crate) fn makes(&self) -> bool {
         matches!(
             self,
-            Self::CreateNfs(_) | Self::CreateSmb(_) | Self::EnsureIscsi(_) | Self::EnsureNvme(_)
+            Self::CreateNfs(_)
+                | Self::CreateSmb(_)
+                | Self::EnsureIscsi(_)
+                | Self::EnsureNvme(_)
+                | Self::Enable(_)
+        )
+    }
+
+    /// Whether it is one call: one that is refused has done nothing then.
+    pub(crate) fn is_one_call(&self) -> bool {
+        !matches!(
+            self,
+            Self::EnsureIscsi(_) | Self::EnsureNvme(_) | Self::RemoveIscsi { .. }
         )
     }
 
@@ -171,6 +197,7 @@ impl Change {
             Self::CreateSmb(share) => format!("share {} by SMB", share.path),
             Self::EnsureIscsi(wish) => format!("export {} by iSCSI", wish.zvol),
             Self::EnsureNvme(wish) => format!("export {} by NVMe-oF", wish.zvol),
+            Self::Enable(row) => format!("enable {row}"),
             Self::DeleteNfs(id) => format!("remove NFS share {id}"),
             Self::DeleteSmb(id) => format!("remove SMB share {id}"),
             Self::RemoveIscsi { .. } => "remove an iSCSI target".to_owned(),

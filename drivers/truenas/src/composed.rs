@@ -2,6 +2,9 @@
 //!
 //! A plan runs in parts, each by whom it is for, in the order of its steps. A zvol grows through the API:
 //! only then does the NAS tell the initiators.
+//!
+//! Between two parts others have their turn. So each part of the host has the guards of what it changes, and
+//! the host is asked for them before what removes an export.
 
 use async_trait::async_trait;
 use driver_core::transfer::{Bookmark, Bytes};
@@ -10,7 +13,7 @@ use driver_zfs::backend::{Backend, Incoming, Interrupted, ListQuery, Listed};
 use driver_zfs::name::{Object, SnapshotRef};
 use driver_zfs::observed::{Observed, Request};
 use driver_zfs::property::PropertyName;
-use driver_zfs::step::{Failed, Next, Plan, Step};
+use driver_zfs::step::{Failed, Guard, Next, Plan, Step, Still};
 use futures_util::future::try_join_all;
 use serde_json::{Map, json};
 
@@ -80,6 +83,28 @@ fn parts<C>(steps: &[Step<Command>]) -> Vec<Part<C>> {
     parts
 }
 
+/// The dataset or snapshot that a step changes and that was there before.
+fn changed<C>(step: &Step<C>) -> Option<Object> {
+    match step {
+        Step::Set { object, .. } | Step::Inherit { object, .. } => Some(object.clone()),
+        Step::Rename { snapshot, .. } | Step::DestroySnapshot(snapshot) => {
+            Some(snapshot.clone().into())
+        }
+        Step::Promote(dataset)
+        | Step::DestroyDataset(dataset)
+        | Step::DestroyEmpty(dataset)
+        | Step::GoOn { to: dataset, .. } => Some(dataset.clone().into()),
+        _ => None,
+    }
+}
+
+/// Guards by what tells objects apart. What a property was does not count here: an earlier part may have
+/// set it.
+fn identities(guards: &[Guard], counts: impl Fn(&Object) -> bool) -> Vec<Guard> {
+    let same = |guard: &&Guard| matches!(guard.still, Still::Itself(_)) && counts(&guard.object);
+    guards.iter().filter(same).cloned().collect()
+}
+
 fn of_host<C>(request: &Request<Command>) -> Request<C> {
     Request {
         queries: request.queries.clone(),
@@ -114,15 +139,16 @@ impl<B: Backend> Composed<B> {
     }
 
     async fn export(&self, call: &Call, change: &Change, first: bool) -> Result<(), Failed> {
-        let told = |error: ApiError| failed(change.doing(), &error, first);
+        let alone = first && change.is_one_call();
+        let failure = |error: ApiError| failed(change.doing(), &error, alone);
         if change.makes() {
-            return self.nas.make(call, change).await.map(drop).map_err(told);
+            return self.nas.make(call, change).await.map(drop).map_err(failure);
         }
-        let target = self.nas.remove(call, change).await.map_err(told)?;
+        let target = self.nas.remove(call, change).await.map_err(failure)?;
         let Some(id) = target else { return Ok(()) };
         let delete = DeleteTarget { id, force: false };
         match self.nas.write(call, &delete).await {
-            Err(error) if error.kind() != ApiKind::NotFound => Err(told(error)),
+            Err(error) if error.kind() != ApiKind::NotFound => Err(failure(error)),
             _ => Ok(()),
         }
     }
@@ -173,6 +199,8 @@ impl<B: Backend> Backend for Composed<B> {
         let host = of_host(then);
         let nothing = Request::of([]);
         let mut parts = parts(&plan.steps).into_iter().peekable();
+        let itself = Object::from(plan.lock.clone());
+        // All of them before the first part.
         let mut guards = plan.guards.clone();
         let mut done = false;
         let mut seen = None;
@@ -197,11 +225,23 @@ impl<B: Backend> Backend for Composed<B> {
         while let Some(part) = parts.next() {
             let outcome = match part {
                 Part::Host(steps) => {
+                    if done {
+                        let touched: Vec<Object> = steps.iter().filter_map(changed).collect();
+                        guards = identities(&plan.guards, |object| touched.contains(object));
+                    }
                     let part = about(std::mem::take(&mut guards), steps);
                     let last = parts.peek().is_none();
                     let then = if last { &host } else { &nothing };
                     let applied = self.host.apply(call, &part, then).await;
                     applied.map(|looked| seen = Some(looked).filter(|_| last))
+                }
+                Part::Export(change) if done && !change.makes() => {
+                    let guards = identities(&plan.guards, |object| *object == itself);
+                    let still = about(guards, Vec::new());
+                    match self.host.apply(call, &still, &nothing).await {
+                        Ok(_) => self.export(call, &change, false).await,
+                        Err(failed) => Err(failed),
+                    }
                 }
                 Part::Export(change) => self.export(call, &change, !done).await,
                 Part::Grow(name, size) => self.grow(call, &name, size, !done).await,
@@ -266,14 +306,16 @@ mod tests {
     use driver_core::{
         CreateVolume, Driver, Parameters, Secrets, SizeRange, TopologyRequirement, VolumeName,
     };
+    use driver_zfs::name::DatasetName;
     use driver_zfs::observed::VolumeKind;
     use driver_zfs::testing::{MemoryHost, settings};
     use driver_zfs::{Export, ZfsDriver};
     use serde_json::Value;
-    use truenas_sim::{Generation, Options, Simulator};
+    use truenas_sim::{Action, Generation, Options, Rule, Simulator};
 
     use super::*;
     use crate::config;
+    use crate::export::iscsi::IscsiExport;
 
     fn document(nas: &Simulator, section: &str) -> Document {
         let text = format!(
@@ -324,10 +366,8 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         ZfsDriver::new(settings(kind, "").expect("settings"), backend, export)
     }
 
-    #[tokio::test]
-    async fn a_target_of_a_zvol_made_elsewhere_comes_and_goes() {
-        let nas = Simulator::start(Options::new(Generation::V24_10)).await;
-        let nas = nas.expect("an appliance");
+    /// A driver of zvols in memory with targets on a NAS that has a zvol of this name, too.
+    async fn zvols(nas: &Simulator) -> ZfsDriver<Composed<MemoryHost>, IscsiExport> {
         let run = async |method: &str, params: Value| {
             let params = params.as_array().expect("arguments").clone();
             nas.call(method, params).await.expect(method)
@@ -344,9 +384,16 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         run("pool.dataset.create", zvol).await;
         let section =
             "iscsi: {targetPortal: '10.0.0.5:3260', targetGroups: [{targetGroupPortalGroup: 1}]}";
-        let document = document(&nas, section);
+        let document = document(nas, section);
         let export = config::iscsi(&document).expect("an export");
-        let driver = composed(&document, VolumeKind::Zvol, export);
+        composed(&document, VolumeKind::Zvol, export)
+    }
+
+    #[tokio::test]
+    async fn a_target_of_a_zvol_made_elsewhere_comes_and_goes() {
+        let nas = Simulator::start(Options::new(Generation::V24_10)).await;
+        let nas = nas.expect("an appliance");
+        let driver = zvols(&nas).await;
         let call = Call::within(Duration::from_mins(1));
         let asked = request(&driver);
         let made = driver.create_volume(&call, &asked).await;
@@ -361,6 +408,41 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         for service in ["iscsi.target", "iscsi.extent", "iscsi.targetextent"] {
             assert!(rows(&nas, service).await.is_empty(), "{service}");
         }
+    }
+
+    /// A zvol that others have made in its place since then is theirs.
+    #[tokio::test]
+    async fn a_zvol_that_was_replaced_while_its_export_went_is_not_destroyed() {
+        let nas = Simulator::start(Options::new(Generation::V24_10)).await;
+        let nas = nas.expect("an appliance");
+        let driver = zvols(&nas).await;
+        let call = Call::within(Duration::from_mins(1));
+        let asked = request(&driver);
+        let made = driver.create_volume(&call, &asked).await;
+        made.unwrap_or_else(|error| panic!("{}", error.chain()));
+        let name = DatasetName::parse("tank/csi/v/pvc-1").expect("a name");
+        let host = &driver.backend().host;
+        let held = Rule::new("iscsi.extent.delete", Action::Hold).times(1);
+        nas.faults().add(held);
+        let replace = async {
+            while nas.faults().holding() == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let pool = &mut host.state().pool;
+            let gone = pool.apply::<()>(&Step::DestroyDataset(name.clone()));
+            gone.expect("destroyed");
+            pool.insert(&name, VolumeKind::Zvol, &[], None);
+            nas.faults().release();
+        };
+        let (deleted, ()) = tokio::join!(driver.delete_volume(&call, &asked.id), replace);
+        let refused = deleted.expect_err("it is of another");
+        assert_eq!(
+            refused.kind(),
+            driver_core::Kind::Busy,
+            "{}",
+            refused.chain()
+        );
+        assert!(host.state().pool.things().contains_key(&name.into()));
     }
 
     #[test]

@@ -125,6 +125,16 @@ pub(crate) fn nfs(document: &Document) -> Result<NfsExport, ConfigError> {
         let problem = "excludes shareMapallUser: TrueNAS takes only one of them";
         return Err(ConfigError::at("nfs.shareMaprootUser", problem));
     }
+    if config.share_allowed_hosts.is_empty() && config.share_allowed_networks.is_empty() {
+        document.add(Finding {
+            severity: Severity::Doubtful,
+            path: "nfs.shareAllowedNetworks".to_owned(),
+            message:
+                "is empty, and so is shareAllowedHosts: every volume can be mounted from anywhere"
+                    .to_owned(),
+            advice: Some("name the networks or the addresses of the nodes".to_owned()),
+        });
+    }
     Ok(NfsExport {
         by_api: is_by_api(document),
         server: server("nfs", &config.share_host)?,

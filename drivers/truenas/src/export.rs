@@ -19,6 +19,7 @@ use driver_zfs::property::{Property, PropertyName, PropertyValue};
 use serde::Serialize;
 
 use crate::Dialect;
+use crate::api::Enable;
 use crate::backend::Nas;
 use crate::command::{Answer, Change, Command, Look};
 use crate::error::Error as ApiError;
@@ -89,6 +90,11 @@ fn remember(
     Ok(Some(Act::Remember(Property::new(name.clone(), value))))
 }
 
+/// What serves a row again, if it is disabled.
+fn enabled(is_enabled: bool, row: Enable) -> Option<Act<Command>> {
+    (!is_enabled).then_some(Act::Do(Command::Change(Change::Enable(row))))
+}
+
 /// The number that is remembered.
 fn number(subject: &Subject<'_>, name: &PropertyName) -> Option<i64> {
     subject.remembered(name)?.parse().ok()
@@ -156,6 +162,10 @@ impl Nas {
             Change::CreateSmb(share) => Some(self.make_smb(call, share).await?),
             Change::EnsureIscsi(wish) => Some(self.make_iscsi(call, wish).await?),
             Change::EnsureNvme(wish) => Some(self.make_nvme(call, wish).await?),
+            Change::Enable(row) => {
+                self.write(call, row).await?;
+                None
+            }
             _ => None,
         })
     }
@@ -177,7 +187,8 @@ impl Nas {
             Change::CreateNfs(_)
             | Change::CreateSmb(_)
             | Change::EnsureIscsi(_)
-            | Change::EnsureNvme(_) => {}
+            | Change::EnsureNvme(_)
+            | Change::Enable(_) => {}
         }
         Ok(None)
     }

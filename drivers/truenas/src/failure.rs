@@ -51,23 +51,53 @@ pub(crate) fn understood(doing: impl Into<String>, error: &ApiError) -> Error {
     told.because(error.clone()).with_effect(effect)
 }
 
-/// Why a plan ended. `first`: nothing was done before.
-pub(crate) fn failed(doing: impl Into<String>, error: &ApiError, first: bool) -> Failed {
+/// Whether the NAS has only checked the arguments of a call: calls that make or change a row or a dataset do
+/// that before they begin. A deletion takes exports away first, and a job begins after it was accepted.
+fn was_only_checked(error: &ApiError) -> bool {
+    let method = error.method().unwrap_or_default();
+    let checks = method.ends_with(".create") || method.ends_with(".update");
+    checks && !error.details().is_empty()
+}
+
+/// Why a plan ended. `alone`: no other call of it was sent.
+pub(crate) fn failed(doing: impl Into<String>, error: &ApiError, alone: bool) -> Failed {
     let next = match error.kind() {
         ApiKind::Busy | ApiKind::Overloaded => Next::Wait,
         ApiKind::NotFound | ApiKind::Exists | ApiKind::Dependents => Next::Observe,
         _ => Next::Tell,
     };
     let told = understood(doing, error);
-    // What is refused by a check of the arguments was not begun.
-    let checked = first && !error.details().is_empty();
     let effect = match told.effect() {
-        _ if !first => Effect::Possible,
-        Effect::Possible if checked => Effect::None,
+        _ if !alone => Effect::Possible,
+        Effect::Possible if was_only_checked(error) => Effect::None,
         effect => effect,
     };
     Failed {
         next,
         error: told.with_effect(effect),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_checked_before_it_begins_has_no_effect() {
+        let data = json!({"error": 22, "reason": "no", "extra": [["x.name", "no", 22]]});
+        let refused = |method: &str| ApiError::from_data(&data).of(method);
+        for (method, alone, effect) in [
+            ("sharing.nfs.create", true, Effect::None),
+            ("pool.dataset.update", true, Effect::None),
+            ("sharing.nfs.create", false, Effect::Possible),
+            // 26 has removed the exports by then.
+            ("pool.dataset.delete", true, Effect::Possible),
+            ("replication.run_onetime", true, Effect::Possible),
+        ] {
+            let failed = failed("do it", &refused(method), alone);
+            assert_eq!(failed.error.effect(), effect, "{method} {alone}");
+        }
     }
 }

@@ -261,9 +261,9 @@ impl Snapshot {
         !self.clones.is_empty() || !self.hidden.is_empty()
     }
 
-    /// Whether a user hold keeps it.
+    /// Whether a user hold keeps it, or may: what was not read is not known.
     pub fn is_held(&self) -> bool {
-        self.properties.number(&PropertyName::USERREFS) > Some(0)
+        self.properties.number(&PropertyName::USERREFS) != Some(0)
     }
 
     /// Whether it was destroyed, and only waits for the last of its clones and holds.

@@ -46,6 +46,12 @@ pub trait Verb<R, A>: Send + Sync {
         done: usize,
     ) -> Result<Outcome<Self::Done, R>, Error>;
 
+    /// Whether there is something of what this verb makes, by this call or an earlier one: then no failure
+    /// proves that there is nothing of it.
+    fn is_begun(&self, _seen: &State) -> bool {
+        false
+    }
+
     /// Whether [`Verb::compensate`] may have something to do.
     const COMPENSATES: bool = false;
 

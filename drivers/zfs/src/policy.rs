@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use csi_types::size::SizeError;
 use driver_core::template::Template;
-use driver_core::{CreateVolume, Error, Parameters, Source};
+use driver_core::{CreateVolume, Error, Parameters, SizeRange, Source};
 use serde::Serialize;
 
 use crate::observed::VolumeKind;
@@ -158,6 +159,21 @@ impl Policy {
         let mut all = rendered(&self.snapshot_properties, parameters)?;
         all.extend(contract);
         Ok(merged(all))
+    }
+
+    /// The size to make: what is asked for, at least `least` and what the storage takes, in whole steps. What
+    /// passes the limit by that is refused.
+    pub fn choose(&self, asked: SizeRange, step: u64, least: u64) -> Result<u64, SizeError> {
+        let step = step.max(1);
+        let wanted = asked.choose(step)?.max(least).max(self.smallest);
+        let size = wanted.checked_next_multiple_of(step).unwrap_or(u64::MAX);
+        match asked.limit() {
+            Some(limit) if size > limit => Err(SizeError::Unmeetable {
+                smallest: size,
+                limit,
+            }),
+            _ => Ok(size),
+        }
     }
 
     /// The properties that are the size of a filesystem.

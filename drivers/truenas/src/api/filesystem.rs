@@ -30,6 +30,21 @@ pub struct FileStat {
     pub acl: bool,
 }
 
+/// Finds which filesystem a path is on.
+#[derive(Debug, Clone)]
+pub struct FindFilesystem {
+    /// The path.
+    pub path: String,
+}
+
+/// The filesystem that a path is on.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct MountedFilesystem {
+    /// The dataset.
+    #[serde(default)]
+    pub source: String,
+}
+
 /// Lists what is in a directory.
 #[derive(Debug, Clone)]
 pub struct ListDirectory {
@@ -107,6 +122,14 @@ impl Request for Stat {
 
     fn encode(&self, _: &Dialect) -> Result<Call, Error> {
         Ok(Call::new("filesystem.stat", vec![json!(self.path)]))
+    }
+}
+
+impl Request for FindFilesystem {
+    type Answer = MountedFilesystem;
+
+    fn encode(&self, _: &Dialect) -> Result<Call, Error> {
+        Ok(Call::new("filesystem.statfs", vec![json!(self.path)]))
     }
 }
 

@@ -65,7 +65,7 @@ pub struct Target {
 }
 
 /// Where a target listens and whom it lets in.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub struct TargetGroup {
     /// The number of the portal.
     pub portal: i64,
@@ -79,10 +79,12 @@ pub struct TargetGroup {
 }
 
 /// Creates a target.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct CreateTarget {
     /// Its name: lower-case letters, digits, `-`, `.`, `:`; at most 120.
     pub name: String,
+    /// Another name, which no other target has.
+    pub alias: Option<String>,
     /// Where it listens and whom it lets in.
     pub groups: Vec<TargetGroup>,
     /// How many commands a session may queue: 32 or 128. From 25.04 on.
@@ -127,7 +129,7 @@ pub struct Extent {
     #[serde(default, rename = "ro")]
     pub read_only: bool,
     /// Whether it is served.
-    #[serde(default)]
+    #[serde(default = "super::is_enabled")]
     pub enabled: bool,
     /// A comment.
     #[serde(default, deserialize_with = "super::null_is_default")]
@@ -336,7 +338,7 @@ impl Request for CreateTarget {
             .map(|queued| json!({"QueuedCommands": queued}));
         Fields::new(dialect)
             .put("name", self.name.as_str())
-            .put("alias", Value::Null)
+            .put("alias", json!(self.alias))
             .put("mode", "ISCSI")
             .put("groups", groups(&self.groups))
             .since(Generation::V25_04, "iscsi_parameters", parameters.as_ref())

@@ -56,6 +56,7 @@ pub struct NfsOptions {
     /// `SYS`, `KRB5`, `KRB5I`, `KRB5P`.
     pub security: Vec<String>,
     /// Whether it is exported.
+    #[serde(default = "super::is_enabled")]
     pub enabled: bool,
 }
 

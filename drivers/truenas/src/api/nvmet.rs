@@ -72,7 +72,7 @@ pub struct Namespace {
     /// Its subsystem.
     pub subsys: Subsystem,
     /// Whether it is served.
-    #[serde(default)]
+    #[serde(default = "super::is_enabled")]
     pub enabled: bool,
     /// Whether its zvol is locked, where the NAS says so.
     pub locked: Option<bool>,

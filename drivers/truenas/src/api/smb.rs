@@ -35,7 +35,7 @@ pub struct SmbShare {
     #[serde(default, deserialize_with = "super::null_is_default")]
     pub comment: String,
     /// Whether it is served.
-    #[serde(default)]
+    #[serde(default = "super::is_enabled")]
     pub enabled: bool,
     /// Whether writing is refused.
     #[serde(alias = "ro", default)]

@@ -61,8 +61,8 @@ pub struct Snapshot {
     pub properties: BTreeMap<String, Property>,
     /// The properties of users.
     pub user_properties: BTreeMap<String, String>,
-    /// The tags that hold it, where they were asked for.
-    pub holds: Vec<String>,
+    /// The tags that hold it, where they were read.
+    pub holds: Option<Vec<String>>,
 }
 
 /// Creates a snapshot.
@@ -345,13 +345,12 @@ impl<'de> Deserialize<'de> for Snapshot {
             .as_u64()
             .or_else(|| raw.createtxg.as_str()?.parse().ok());
         let holds = match raw.holds {
-            Value::Object(holds) => holds.into_iter().map(|(tag, _)| tag).collect(),
-            Value::Array(holds) => holds
-                .iter()
-                .filter_map(Value::as_str)
-                .map(str::to_owned)
-                .collect(),
-            _ => Vec::new(),
+            Value::Object(holds) => Some(holds.into_iter().map(|(tag, _)| tag).collect()),
+            Value::Array(holds) => {
+                let tags = holds.iter().filter_map(Value::as_str);
+                Some(tags.map(str::to_owned).collect())
+            }
+            _ => None,
         };
         Ok(Self {
             id: raw.name,

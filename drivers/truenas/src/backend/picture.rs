@@ -65,6 +65,12 @@ impl Picture {
         }
     }
 
+    /// Takes out datasets that have to be read again.
+    pub(super) fn forget(&mut self, names: &BTreeSet<DatasetName>) {
+        self.datasets
+            .retain(|id, _| !names.iter().any(|name| name.as_str() == id));
+    }
+
     /// Lays over what was read later.
     pub(super) fn lay(&mut self, later: Self) {
         self.by_resource |= later.by_resource;
@@ -81,13 +87,16 @@ impl Picture {
         all.any(|snapshot| snapshot.dataset == name.as_str())
     }
 
-    /// Whether a dataset that was read bears none of our marks, as a copy does until it is whole.
+    /// Whether a dataset that was read bears none of our marks of its own, as a copy does until it is whole.
     pub(super) fn may_be_a_part(&self, name: &DatasetName) -> bool {
         let marks = [PropertyName::MANAGED, PropertyName::CONTAINER];
         let found = self.datasets.get(name.as_str());
         // What volumes lie in is made once and by anybody.
         found.is_some_and(|found| {
-            let bare = |mark: &PropertyName| !found.user_properties.contains_key(mark.as_str());
+            let bare = |mark: &PropertyName| {
+                let text = found.user_properties.get(mark.as_str());
+                text.is_none_or(|text| self.is_inherited(found, mark.as_str(), text))
+            };
             marks.iter().all(bare) && !self.has_below(name)
         })
     }
@@ -263,11 +272,10 @@ impl Picture {
         }
         put("type", "snapshot", Origin::Default);
         put("createtxg", &snapshot.txg.to_string(), Origin::Default);
-        put(
-            "userrefs",
-            &snapshot.holds.len().to_string(),
-            Origin::Default,
-        );
+        // Where no tags were read their number may have been; else it is not known.
+        if let Some(holds) = &snapshot.holds {
+            put("userrefs", &holds.len().to_string(), Origin::Default);
+        }
         let volume = of.filter(|dataset| dataset.is_volume);
         if let Some(block) = volume.and_then(|dataset| raw(dataset, "volblocksize")) {
             put("volblocksize", &block, Origin::Default);
@@ -286,5 +294,44 @@ impl Picture {
             hidden: Vec::new(),
             properties,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn is_held(more: &Value) -> bool {
+        let mut row = json!({
+            "name": "tank/v@s",
+            "dataset": "tank/v",
+            "snapshot_name": "s",
+            "createtxg": "7",
+        });
+        let more = more.as_object().expect("fields").clone();
+        row.as_object_mut().expect("an object").extend(more);
+        let read: ApiSnapshot = serde_json::from_value(row).expect("a snapshot");
+        let shown = Picture::default().snapshot(&read).expect("shown");
+        shown.is_held()
+    }
+
+    #[test]
+    fn holds_that_were_not_read_are_not_taken_for_none() {
+        // 22.02 lists no tags, and counts them.
+        let counted = |count: &str| json!({"properties": {"userrefs": {"rawvalue": count}}});
+        for (more, held) in [
+            (json!({"holds": {}}), false),
+            (json!({"holds": []}), false),
+            (json!({"holds": {"truenas": 1}}), true),
+            (json!({"holds": ["truenas"]}), true),
+            (counted("0"), false),
+            (counted("1"), true),
+            (json!({}), true),
+            (json!({"holds": null}), true),
+        ] {
+            assert_eq!(is_held(&more), held, "{more}");
+        }
     }
 }

@@ -16,7 +16,7 @@ use crate::Dialect;
 use crate::api::dataset::{
     CreateDataset, CreateKind, Dataset, DeleteDataset, PromoteDataset, UpdateDataset,
 };
-use crate::api::filesystem::{ListDirectory, SetPermissions};
+use crate::api::filesystem::{FindFilesystem, ListDirectory, SetPermissions};
 use crate::api::iscsi::DeleteTarget;
 use crate::api::replication::CopySnapshot;
 use crate::api::snapshot::{
@@ -31,7 +31,7 @@ pub(super) struct Run<'a> {
     api: &'a Api,
     call: &'a Call,
     dialect: &'a Dialect,
-    /// Whether anything was done.
+    /// Whether anything was done, or is done beside what may fail.
     done: bool,
     datasets: BTreeMap<DatasetName, Dataset>,
     snapshots: BTreeMap<SnapshotRef, Snapshot>,
@@ -178,7 +178,7 @@ impl<'a> Run<'a> {
                 removed?;
                 self.target = None;
                 destroyed.map_err(|e| self.failed(doing, &e))?;
-                self.destroyed.insert(name.clone());
+                self.ended(name);
                 Ok(())
             }
             Step::DestroyEmpty(name) => self.destroy_empty(&doing, name).await,
@@ -195,6 +195,7 @@ impl<'a> Run<'a> {
 
     /// Steps that do not wait for each other. All of them end before the first failure is told.
     async fn beside(&mut self, steps: &[Step<Command>]) -> Done {
+        self.done |= steps.len() > 1;
         let permissions: Vec<_> = steps
             .iter()
             .filter_map(|step| match step {
@@ -334,6 +335,8 @@ impl<'a> Run<'a> {
             // They are not in its answer.
             made.user_properties = spelled.user;
         }
+        // A snapshot that was just made has no holds.
+        made.holds.get_or_insert_default();
         let whole = made.properties.contains_key("creation");
         if whole {
             self.snapshots.insert(snapshot.clone(), made);
@@ -556,39 +559,52 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Destroys a filesystem without files in it; leaves any other one.
+    /// Destroys a filesystem without files in it; leaves any other one, and one that cannot be looked into:
+    /// an empty directory where it is not mounted says nothing of what it holds.
     async fn destroy_empty(&mut self, doing: &str, name: &DatasetName) -> Done {
+        let path = format!("/mnt/{name}");
         let list = ListDirectory {
-            path: format!("/mnt/{name}"),
+            path: path.clone(),
             limit: 1,
         };
-        match self.api.nas.read(self.call, &list).await {
-            Ok(files) if files.is_empty() => {}
+        let find = FindFilesystem { path };
+        let looked = tokio::try_join!(
+            self.api.nas.read(self.call, &list),
+            self.api.nas.read(self.call, &find),
+        );
+        match looked {
+            Ok((files, mounted)) if files.is_empty() && mounted.source == name.as_str() => {}
             Ok(_) => return Ok(()),
-            Err(error) if error.kind() == ApiKind::NotFound => {}
-            // Who may not look into it leaves it.
-            Err(error) if matches!(error.kind(), ApiKind::Unsupported | ApiKind::Denied) => {
-                return Ok(());
-            }
-            Err(error) => return Err(self.failed(doing, &error)),
+            Err(error) => match error.kind() {
+                ApiKind::NotFound | ApiKind::Unsupported | ApiKind::Denied | ApiKind::Locked => {
+                    return Ok(());
+                }
+                _ => return Err(self.failed(doing, &error)),
+            },
         }
         match self.destroy(name).await {
-            Err(error) if error.kind() == ApiKind::Dependents => Ok(()),
-            outcome => outcome.map_err(|error| self.failed(doing, &error)),
+            Err(error) if error.kind() == ApiKind::Dependents => return Ok(()),
+            outcome => outcome.map_err(|error| self.failed(doing, &error))?,
         }
+        self.ended(name);
+        Ok(())
+    }
+
+    fn not_changed(&self, change: &Change, error: &ApiError) -> Failed {
+        failed(change.doing(), error, !self.done && change.is_one_call())
     }
 
     /// A change that makes something, and what a look at it would see now.
     async fn make(&self, change: &Change) -> Result<Option<(Look, Answer)>, Failed> {
         let made = self.api.nas.make(self.call, change).await;
-        made.map_err(|error| self.failed(change.doing(), &error))
+        made.map_err(|error| self.not_changed(change, &error))
     }
 
     /// A change that removes something.
     async fn change(&mut self, change: &Change) -> Done {
         self.remove_target().await?;
         let removed = self.api.nas.remove(self.call, change).await;
-        self.target = removed.map_err(|error| self.failed(change.doing(), &error))?;
+        self.target = removed.map_err(|error| self.not_changed(change, &error))?;
         Ok(())
     }
 
@@ -644,8 +660,19 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// A dataset was destroyed, by what TrueNAS says: what was answered about it before counts no more.
+    fn ended(&mut self, name: &DatasetName) {
+        self.datasets.remove(name);
+        self.destroyed.insert(name.clone());
+    }
+
+    /// What was destroyed, by what TrueNAS says.
+    pub(super) fn destroyed(&self) -> &BTreeSet<DatasetName> {
+        &self.destroyed
+    }
+
     /// Whether what was destroyed is gone: the betas of 26 say so also where it is in use, and stays.
-    pub(super) fn is_gone(&self, pool: &State) -> Done {
+    pub(super) fn are_gone(&self, pool: &State) -> Done {
         let stays = |name: &&DatasetName| pool.dataset(name).is_some();
         match self.destroyed.iter().find(stays) {
             None => Ok(()),

@@ -85,6 +85,15 @@ pub(super) fn is_touched(plan: &Plan<Command>, query: &Query) -> bool {
     plan.steps.iter().any(changes)
 }
 
+/// What has to be looked at to see what a plan has destroyed.
+pub(super) fn destroyed(plan: &Plan<Command>) -> Vec<Query> {
+    let query = |step: &Step<Command>| match step {
+        Step::DestroyDataset(name) | Step::DestroyEmpty(name) => Some(Query::Dataset(name.clone())),
+        _ => None,
+    };
+    plan.steps.iter().filter_map(query).collect()
+}
+
 /// Whether a plan changes exports.
 pub(super) fn exports(plan: &Plan<Command>) -> bool {
     let mut steps = plan.steps.iter();

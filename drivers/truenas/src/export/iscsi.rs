@@ -8,15 +8,16 @@ use driver_zfs::export::{Act, Export, ExportName, ExportNaming, Subject};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
-use super::{comment, gone, problems, remember, rules_of_disks, unread};
-use crate::api::Filter;
+use super::{comment, enabled, gone, number, problems, remember, rules_of_disks, unread};
 use crate::api::iscsi::{
-    CreateExtent, CreateTarget, CreateTargetExtent, DeleteExtent, Extent, GetGlobal, QueryExtents,
-    QueryTargetExtents, QueryTargets, Target, TargetExtent, TargetGroup, UpdateTarget,
+    CreateExtent, CreateTarget, CreateTargetExtent, DeleteExtent, DeleteTarget, Extent, GetGlobal,
+    QueryExtents, QueryTargetExtents, QueryTargets, Target, TargetExtent, TargetGroup,
+    UpdateTarget,
 };
+use crate::api::{Enable, Filter};
 use crate::backend::Nas;
 use crate::check::Needs;
-use crate::command::{Answer, Change, Command, IscsiState, IscsiWish, Look};
+use crate::command::{Answer, Change, Command, IscsiState, IscsiWish, Look, Proof};
 use crate::error::Error as ApiError;
 
 /// Exports zvols by iSCSI.
@@ -43,6 +44,16 @@ const LONGEST: usize = 64;
 /// What the name of a target begins with, unless it is said otherwise on the NAS.
 const BASENAME: &str = "iqn.2005-10.org.freenas.ctl";
 const LUN: i64 = 0;
+
+/// Whether a target has just the groups that would be written, in whatever order.
+fn listens(target: &Target, groups: &[TargetGroup]) -> bool {
+    let in_order = |groups: &[TargetGroup]| {
+        let mut groups = groups.to_vec();
+        groups.sort();
+        groups
+    };
+    in_order(&target.groups) == in_order(groups)
+}
 
 fn disk(zvol: &str) -> String {
     format!("zvol/{zvol}")
@@ -99,6 +110,7 @@ impl IscsiExport {
             zvol: subject.dataset.to_string(),
             target: CreateTarget {
                 name: name.to_string(),
+                alias: Some(subject.dataset.to_string()),
                 groups: self.groups.clone(),
                 queued_commands: None,
             },
@@ -110,16 +122,6 @@ impl IscsiExport {
             },
             seen: seen.clone(),
         })
-    }
-
-    /// Whether a target listens where it should.
-    fn listens(&self, target: &Target) -> bool {
-        let portals = |groups: &[TargetGroup]| {
-            let mut portals: Vec<i64> = groups.iter().map(|group| group.portal).collect();
-            portals.sort_unstable();
-            portals
-        };
-        portals(&target.groups) == portals(&self.groups)
     }
 
     fn attach(&self, iqn: &str, lun: &str) -> Result<Attachment, FieldError> {
@@ -234,10 +236,13 @@ impl Export for IscsiExport {
         let (Some(target), Some(extent)) = (target, extent) else {
             return make();
         };
-        let Some(link) = facts.link(target, extent).filter(|_| self.listens(target)) else {
+        let Some(link) = facts
+            .link(target, extent)
+            .filter(|_| listens(target, &self.groups))
+        else {
             return make();
         };
-        let mut acts = Vec::new();
+        let mut acts = Vec::from_iter(enabled(extent.enabled, Enable::Extent(extent.id)));
         for (property, value) in [
             (PropertyName::FREENAS_ISCSI_ASSETS, name.to_string()),
             (PropertyName::FREENAS_ISCSI_TARGET, target.id.to_string()),
@@ -249,8 +254,8 @@ impl Export for IscsiExport {
         Ok(acts)
     }
 
-    /// An extent is ours by its zvol. A target is by its name, unless another extent is on it: that is seen
-    /// when it is removed.
+    /// An extent is ours by its zvol. A target of our name may be that of another: what proves that it is not
+    /// is its alias, its number, or the extent that is on it.
     fn remove(
         &self,
         subject: &Subject<'_>,
@@ -261,10 +266,28 @@ impl Export for IscsiExport {
         let ours = facts.extents.iter();
         let ours = ours.filter(|extent| extent.disk.as_deref() == Some(disk.as_str()));
         let extents: Vec<i64> = ours.map(|extent| extent.id).collect();
-        let target = facts.target(name.as_str()).map(|target| target.id);
-        if target.is_none() && extents.is_empty() {
+        let target = facts.target(name.as_str()).map(|target| {
+            let known = number(subject, &PropertyName::FREENAS_ISCSI_TARGET);
+            let proof = if target.alias.as_deref() == Some(subject.dataset.as_str()) {
+                Proof::Mark
+            } else if known == Some(target.id) {
+                Proof::Number
+            } else {
+                Proof::Extent
+            };
+            (target.id, proof)
+        });
+        let proved = target.filter(|(_, proof)| *proof != Proof::Extent || !extents.is_empty());
+        if target.is_some() && proved.is_none() {
+            tracing::warn!(
+                object = name.as_str(),
+                "nothing proves that the iSCSI target of this name is of the volume: it stays"
+            );
+        }
+        if proved.is_none() && extents.is_empty() {
             return Ok(Vec::new());
         }
+        let target = proved;
         let change = Change::RemoveIscsi { target, extents };
         Ok(vec![Act::Do(Command::Change(change))])
     }
@@ -364,9 +387,7 @@ impl Nas {
         let target = async {
             match seen.target(&wish.target.name) {
                 None => self.write(call, &wish.target).await,
-                Some(target) if target.groups.len() == wish.target.groups.len() => {
-                    Ok(target.clone())
-                }
+                Some(target) if listens(target, &wish.target.groups) => Ok(target.clone()),
                 Some(target) => {
                     let update = UpdateTarget {
                         id: target.id,
@@ -414,22 +435,44 @@ impl Nas {
         Ok((look, Answer::Iscsi(state)))
     }
 
-    /// Removes the extents, and answers the target if nothing else is on it: it can go beside the zvol.
+    /// Removes the extents, and a target that is ours and has nothing else on it. One that proves itself
+    /// that it is ours can go beside its zvol, and is answered.
     pub(super) async fn remove_iscsi(
         &self,
         call: &Call,
-        target: Option<i64>,
+        target: Option<(i64, Proof)>,
         extents: &[i64],
     ) -> Result<Option<i64>, ApiError> {
-        let links = async {
-            match target {
-                None => Ok(Vec::new()),
-                Some(id) => {
-                    let query = QueryTargetExtents(vec![Filter::eq("target", id)]);
-                    self.read(call, &query).await
-                }
-            }
+        let Some((id, proof)) = target else {
+            self.remove_extents(call, extents).await?;
+            return Ok(None);
         };
+        let query = QueryTargetExtents(vec![Filter::eq("target", id)]);
+        let links = if proof == Proof::Extent {
+            // They go with the extents.
+            let links = self.read(call, &query).await?;
+            self.remove_extents(call, extents).await?;
+            links
+        } else {
+            let removed = self.remove_extents(call, extents);
+            let (links, removed) = tokio::join!(self.read(call, &query), removed);
+            removed?;
+            links?
+        };
+        let is_shared = links.iter().any(|link| !extents.contains(&link.extent));
+        let is_ours = proof != Proof::Extent || !links.is_empty();
+        if is_shared || !is_ours {
+            tracing::warn!(object = id, "the iSCSI target of this number stays");
+            return Ok(None);
+        }
+        if proof == Proof::Mark {
+            return Ok(Some(id));
+        }
+        gone(self.write(call, &DeleteTarget { id, force: false }).await)?;
+        Ok(None)
+    }
+
+    async fn remove_extents(&self, call: &Call, extents: &[i64]) -> Result<(), ApiError> {
         let removed = extents.iter().map(|id| {
             let delete = DeleteExtent {
                 id: *id,
@@ -437,10 +480,7 @@ impl Nas {
             };
             async move { gone(self.write(call, &delete).await) }
         });
-        let (links, removed) = tokio::join!(links, futures_util::future::join_all(removed));
-        removed.into_iter().collect::<Result<(), _>>()?;
-        let foreign = |link: &TargetExtent| !extents.contains(&link.extent);
-        let is_shared = links?.iter().any(foreign);
-        Ok(target.filter(|_| !is_shared))
+        let removed = futures_util::future::join_all(removed).await;
+        removed.into_iter().collect()
     }
 }

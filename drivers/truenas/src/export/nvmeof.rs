@@ -8,12 +8,12 @@ use driver_zfs::export::{Act, Export, ExportName, ExportNaming, Subject};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
-use super::{gone, problems, remember, rules_of_disks, unread};
-use crate::api::Filter;
+use super::{enabled, gone, number, problems, remember, rules_of_disks, unread};
 use crate::api::nvmet::{
     CreateNamespace, CreateSubsystem, DeleteNvme, LinkPort, Namespace, QueryNamespaces,
     QueryPortLinks, QuerySubsystems, Subsystem,
 };
+use crate::api::{Enable, Filter};
 use crate::backend::Nas;
 use crate::check::Needs;
 use crate::command::{Answer, Change, Command, Look, NvmeState, NvmeWish};
@@ -176,7 +176,8 @@ impl Export for NvmeExport {
             let change = Change::EnsureNvme(Box::new(wish));
             return Ok(vec![Act::Do(Command::Change(change))]);
         };
-        let mut acts = Vec::new();
+        let row = Enable::Namespace(namespace.id);
+        let mut acts = Vec::from_iter(enabled(namespace.enabled, row));
         for (property, value) in [
             (PropertyName::FREENAS_NVMEOF_ASSETS, name.to_string()),
             (
@@ -193,6 +194,8 @@ impl Export for NvmeExport {
         Ok(acts)
     }
 
+    /// A namespace is ours by its zvol. A subsystem of our name may be that of another: what proves that it
+    /// is not is its number, or the namespace in it.
     fn remove(
         &self,
         subject: &Subject<'_>,
@@ -207,7 +210,17 @@ impl Export for NvmeExport {
         let subsystem = facts.subsystem(name.as_str());
         let alone = |subsystem: &&Subsystem| !others.iter().any(|n| n.subsys.id == subsystem.id);
         let change = |change| Act::Do(Command::Change(change));
-        let subsystem = subsystem.filter(alone);
+        let known = number(subject, &PropertyName::FREENAS_NVMEOF_SUBSYSTEM);
+        let proved = |subsystem: &&Subsystem| {
+            known == Some(subsystem.id) || ours.iter().any(|n| n.subsys.id == subsystem.id)
+        };
+        if subsystem.is_some_and(|subsystem| !proved(&subsystem)) {
+            tracing::warn!(
+                object = name.as_str(),
+                "nothing proves that the NVMe-oF subsystem of this name is of the volume: it stays"
+            );
+        }
+        let subsystem = subsystem.filter(alone).filter(proved);
         // They go with their subsystem.
         let left = ours
             .iter()

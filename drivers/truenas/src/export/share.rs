@@ -9,10 +9,10 @@ use driver_zfs::export::{Act, Export, Subject};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
-use super::{comment, gone, number, problems, remember, unread};
-use crate::api::Filter;
+use super::{comment, enabled, gone, number, problems, remember, unread};
 use crate::api::nfs::{CreateNfsShare, DeleteNfsShare, FindNfsShares, NfsOptions, NfsShare};
 use crate::api::smb::{CreateSmbShare, DeleteSmbShare, QuerySmbShares, SmbOptions, SmbShare};
+use crate::api::{Enable, Filter};
 use crate::backend::Nas;
 use crate::check::Needs;
 use crate::command::{Answer, Change, Command, Look, share_of};
@@ -132,7 +132,8 @@ impl Export for NfsExport {
     ) -> Result<Vec<Act<Command>>, Error> {
         let known = number(subject, &PropertyName::FREENAS_NFS_SHARE);
         let ours = facts.iter().find(|share| Some(share.id) == known);
-        let Some(ours) = ours.or(facts.first()) else {
+        let served = || facts.iter().find(|share| share.options.enabled);
+        let Some(ours) = ours.or_else(served).or(facts.first()) else {
             let create = CreateNfsShare {
                 path: path.clone(),
                 all_dirs: self.all_dirs,
@@ -144,8 +145,9 @@ impl Export for NfsExport {
             return Ok(vec![Act::Do(Command::Change(Change::CreateNfs(create)))]);
         };
         let id = ours.id.to_string();
+        let enabled = enabled(ours.options.enabled, Enable::NfsShare(ours.id));
         let remembered = remember(subject, &PropertyName::FREENAS_NFS_SHARE, &id)?;
-        Ok(remembered.into_iter().collect())
+        Ok(enabled.into_iter().chain(remembered).collect())
     }
 
     fn remove(
@@ -324,8 +326,9 @@ impl Export for SmbExport {
     ) -> Result<Vec<Act<Command>>, Error> {
         if let Some(ours) = ours(subject, name, facts) {
             let id = ours.id.to_string();
+            let enabled = enabled(ours.enabled, Enable::SmbShare(ours.id));
             let remembered = remember(subject, &PropertyName::FREENAS_SMB_SHARE, &id)?;
-            return Ok(remembered.into_iter().collect());
+            return Ok(enabled.into_iter().chain(remembered).collect());
         }
         if let Some(other) = facts.iter().find(|share| share.path != name.path) {
             let why = format!("share `{}` is of {}", other.name, other.path);

@@ -266,7 +266,7 @@ async fn snapshots_are_held_cloned_and_promoted() {
                 ..QuerySnapshots::by_id("tank/a@s")
             };
             let held = on.client.call(&query).await.expect("read");
-            assert_eq!(held[0].holds, ["truenas"], "{ours}");
+            assert_eq!(held[0].holds, Some(vec!["truenas".into()]), "{ours}");
             on.client
                 .call(&ReleaseSnapshot { id: id() })
                 .await
@@ -475,7 +475,7 @@ async fn an_iscsi_target_is_made_and_taken_away() {
         let target = iscsi::CreateTarget {
             name: "pvc-1".to_owned(),
             groups: groups.collect(),
-            queued_commands: None,
+            ..iscsi::CreateTarget::default()
         };
         let target_made = on.client.call(&target).await.expect("created");
         assert_eq!(kind(on.client.call(&target).await), Kind::Exists, "{ours}");

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use driver_truenas::api::dataset::{
     CreateDataset, CreateKind, DeleteDataset, PromoteDataset, QueryDatasets, UpdateDataset,
 };
-use driver_truenas::api::filesystem::{AclKind, SetAcl, SetOwner, SetPermissions, Stat};
+use driver_truenas::api::filesystem::{
+    AclKind, FindFilesystem, SetAcl, SetOwner, SetPermissions, Stat,
+};
 use driver_truenas::api::replication::CopySnapshot;
 use driver_truenas::api::resource::{DestroyResource, QueryResourceSnapshots, QueryResources};
 use driver_truenas::api::service::{ControlService, ControlServiceJob, QueryServices, Verb};
@@ -14,7 +16,7 @@ use driver_truenas::api::snapshot::{
     UpdateSnapshot,
 };
 use driver_truenas::api::{
-    Call, Filter, JobRequest, Request, iscsi, nfs, nvmet, pool, smb, system,
+    Call, Enable, Filter, JobRequest, Request, iscsi, nfs, nvmet, pool, smb, system,
 };
 use driver_truenas::{Dialect, Error, Generation, Kind};
 use serde_json::{Map, Value, json};
@@ -42,7 +44,19 @@ pub(crate) fn all(dialect: &Dialect) -> Vec<Encoded> {
     all.extend(shares(dialect));
     all.extend(iscsi(dialect));
     all.extend(nvmet(dialect));
+    all.extend(enabling(dialect));
     all
+}
+
+fn enabling(d: &Dialect) -> Vec<Encoded> {
+    [
+        Enable::NfsShare(1),
+        Enable::SmbShare(1),
+        Enable::Extent(1),
+        Enable::Namespace(1),
+    ]
+    .map(|row| row.encode(d))
+    .into()
 }
 
 fn system(d: &Dialect) -> Vec<Encoded> {
@@ -295,6 +309,7 @@ fn jobs(d: &Dialect) -> Vec<Encoded> {
     };
     vec![
         Stat { path: path() }.encode(d),
+        FindFilesystem { path: path() }.encode(d),
         SetPermissions {
             path: path(),
             mode: Some("0770".to_owned()),
@@ -400,6 +415,7 @@ fn iscsi(d: &Dialect) -> Vec<Encoded> {
     let groups = vec![group(Some(1), Some(2)), group(None, None)];
     let target = |queued_commands| iscsi::CreateTarget {
         name: "pvc-1".to_owned(),
+        alias: Some("tank/csi/v/pvc-1".to_owned()),
         groups: groups.clone(),
         queued_commands,
     };

@@ -138,3 +138,22 @@ fn an_api_key_without_its_user_is_doubtful() {
     assert!(user.is_some(), "{found:?}");
     assert!(!format!("{found:?}").contains("1-secret"));
 }
+
+#[tokio::test]
+async fn a_share_that_is_open_to_everybody_is_doubtful() {
+    let nas = crate::volumes::appliance(truenas_sim::Generation::V25_10).await;
+    let closed = "shareAllowedNetworks: [10.0.0.0/8]";
+    for (allowed, doubtful) in [
+        (closed, false),
+        ("shareAllowedHosts: [10.0.0.7]", false),
+        ("shareAllowedHosts: [], shareAllowedNetworks: []", true),
+        ("shareAlldirs: false", true),
+    ] {
+        let text = crate::volumes::config(&nas, "truenas-api-nfs", "").replace(closed, allowed);
+        let document = read(&text);
+        from_document(&document).expect("a driver");
+        let found = document.findings();
+        let open = found.iter().any(|f| f.path == "nfs.shareAllowedNetworks");
+        assert_eq!(open, doubtful, "{allowed}: {found:?}");
+    }
+}

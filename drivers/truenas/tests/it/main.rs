@@ -9,6 +9,7 @@ mod examples;
 mod faults;
 mod jobs;
 mod nas;
+mod others;
 mod secrets;
 mod taken_over;
 mod volumes;

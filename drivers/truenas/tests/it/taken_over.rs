@@ -10,7 +10,7 @@ use crate::volumes::{appliance, driver};
 const PREFIX: &str = "democratic-csi:";
 const DATASET: &str = "tank/csi/v/pvc-1";
 
-async fn run(nas: &Simulator, method: &str, params: Value) -> Value {
+pub(crate) async fn run(nas: &Simulator, method: &str, params: Value) -> Value {
     let params = params.as_array().expect("arguments").clone();
     let outcome = nas.call(method, params).await;
     outcome.unwrap_or_else(|failure| panic!("{method}: {failure:?}"))
@@ -31,14 +31,14 @@ fn properties(kind: &str, context: &str, more: &[(&str, String)]) -> Value {
         .collect()
 }
 
-async fn own(nas: &Simulator, dataset: &str, key: &str) -> Option<String> {
+pub(crate) async fn own(nas: &Simulator, dataset: &str, key: &str) -> Option<String> {
     let filters = json!([[["id", "=", dataset]]]);
     let found = run(nas, "pool.dataset.query", filters).await;
     let value = &found[0]["user_properties"][format!("{PREFIX}{key}")]["rawvalue"];
     value.as_str().map(str::to_owned)
 }
 
-async fn rows(nas: &Simulator, service: &str) -> Vec<Value> {
+pub(crate) async fn rows(nas: &Simulator, service: &str) -> Vec<Value> {
     let rows = run(nas, &format!("{service}.query"), json!([])).await;
     rows.as_array().expect("rows").clone()
 }

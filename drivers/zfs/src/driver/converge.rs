@@ -236,6 +236,10 @@ where
                     seen = Some(observed);
                     continue;
                 }
+                Err(failed) if verb.is_begun(&run.asked) => Failed {
+                    error: failed.error.with_effect(Effect::Possible),
+                    ..failed
+                },
                 Err(failed) => failed,
             };
             run.failed(&failed.error);

@@ -135,20 +135,14 @@ impl<E: Export> Create<'_, E> {
         } else {
             1
         };
-        let size = self.request.size.choose(step);
-        let size = size.map_err(|error| refused().because(error))?;
+        let size = self.request.size;
+        let limit = size.limit();
         let source = source.unwrap_or_default();
-        let limit = self.request.size.limit();
-        let smallest = self.policy.smallest;
-        if limit.is_some_and(|limit| smallest > limit) {
-            return Err(
-                refused().because(format!("no volume here is smaller than {smallest} bytes"))
-            );
-        }
         if limit.is_some_and(|limit| source > limit) {
             return Err(refused().because(format!("what it is made from has {source} bytes")));
         }
-        Ok(size.max(source).max(smallest))
+        let chosen = self.policy.choose(size, step, source);
+        chosen.map_err(|error| refused().because(error))
     }
 }
 
@@ -220,6 +214,10 @@ impl<E: Export> Verb<E::Command, E::Output> for Create<'_, E> {
         } else {
             Outcome::Do(plan)
         })
+    }
+
+    fn is_begun(&self, seen: &State) -> bool {
+        seen.dataset(self.name()).is_some()
     }
 
     fn noop_under_lock(&self) -> Option<Plan<E::Command>> {

@@ -121,10 +121,13 @@ impl Doomed<'_> {
                 "destroy them on the storage host, or see zfs.deletion.keepForeignSnapshots",
             ));
         }
-        let held =
-            |snapshot: &&&Snapshot| snapshot.properties.number(&PropertyName::USERREFS) > Some(0);
-        if let Some(held) = snapshots.iter().find(held) {
-            let why = format!("snapshot {} is held", held.name);
+        if let Some(held) = snapshots.iter().find(|snapshot| snapshot.is_held()) {
+            let known = held.properties.number(&PropertyName::USERREFS).is_some();
+            let why = if known {
+                format!("snapshot {} is held", held.name)
+            } else {
+                format!("whether snapshot {} is held is not known", held.name)
+            };
             return Err(
                 blocked(doing, why).advise("see `zfs holds` and `zfs release` on the storage host")
             );

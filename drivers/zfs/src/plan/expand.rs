@@ -42,10 +42,9 @@ impl<E: Export> Expand<'_, E> {
     fn target(&self, dataset: &Dataset) -> Result<Target, Error> {
         let block = dataset.properties.number(&PropertyName::VOLBLOCKSIZE);
         let wanted = self
-            .size
-            .choose(block.unwrap_or(1))
-            .map_err(|error| self.refused().because(error))?
-            .max(self.policy.smallest);
+            .policy
+            .choose(self.size, block.unwrap_or(1), 0)
+            .map_err(|error| self.refused().because(error))?;
         // A limit alone asks for no growth, and is no change to shrink.
         let enough = dataset.size().filter(|size| *size >= wanted);
         if let Some(size) = enough

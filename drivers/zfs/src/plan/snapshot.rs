@@ -1,7 +1,8 @@
 //! Taking a snapshot: of the volume's dataset, or as a dataset of its own.
 //!
 //! An attached one is whole in one step. A detached one is a copy of a helper snapshot and is marked
-//! when the helpers are gone. A name belongs to one snapshot: the host is asked for others.
+//! when the helpers are gone. Where a copy gets its properties after its content, one that was cut in between
+//! is known by the helper that came with it. A name belongs to one snapshot: the host is asked for others.
 
 use driver_core::{Error, Kind, SnapshotName};
 
@@ -15,6 +16,17 @@ use crate::observed::{Dataset, Observed, Query, Request, Snapshot, State, Volume
 use crate::policy::value_of;
 use crate::property::{Properties, Property, PropertyName, PropertyValue};
 use crate::step::{New, Plan, Step};
+
+/// What a dataset has that something was made of.
+const MARKS: [PropertyName; 7] = [
+    PropertyName::MANAGED,
+    PropertyName::VOLUME_NAME,
+    PropertyName::SNAPSHOT_NAME,
+    PropertyName::PROVISIONER,
+    PropertyName::INSTANCE,
+    PropertyName::CONTEXT,
+    PropertyName::CONTAINER,
+];
 
 /// Takes a snapshot.
 #[derive(Debug)]
@@ -163,6 +175,26 @@ impl TakeSnapshot<'_> {
         self.recognise(&copy.properties)
     }
 
+    /// Whether a dataset without any of our marks is the copy that this request made: all of its content is
+    /// there, with the helper that was sent, which no other program takes.
+    fn is_bare_copy(&self, copy: &Dataset, pool: &State) -> bool {
+        let bare = MARKS.iter().all(|mark| copy.properties.own(mark).is_none());
+        let Ok(helper) = self.helper() else {
+            return false;
+        };
+        let came = copy.name.at(&helper.leaf);
+        let came = came.ok().and_then(|name| pool.snapshot(&name));
+        let Some(came) = came.filter(|came| !came.is_doomed() && came.csi_name().is_none()) else {
+            return false;
+        };
+        let same = match pool.snapshot(&helper) {
+            Some(sent) => sent.guid == came.guid,
+            // It goes with its volume.
+            None => pool.dataset(&self.source).is_none(),
+        };
+        bare && same && copy.kind == self.layout.kind && !copy.is_receiving()
+    }
+
     fn attached<R>(&self, name: &SnapshotRef, pool: &State) -> Result<Outcome<Taken, R>, Error> {
         let mut plan = Plan::about(self.source.clone());
         match pool.snapshot(name) {
@@ -213,7 +245,16 @@ impl TakeSnapshot<'_> {
                 self.recognise_copy(dataset)?;
                 return Ok(Outcome::Do(going_on(&plan.lock, dataset, &helper)));
             }
-            self.recognise_copy(dataset)?;
+            if self.is_bare_copy(dataset, pool) {
+                let fit = self.properties.iter();
+                let fit = fit.filter(|property| !property.name.is_for_new_only());
+                plan.step(Step::Set {
+                    object: name.clone().into(),
+                    properties: fit.cloned().collect(),
+                });
+            } else {
+                self.recognise_copy(dataset)?;
+            }
             let left = |s: &&Snapshot| !s.is_doomed() && s.csi_name().is_none();
             let seen = [&helper, &on_copy].map(|name| pool.snapshot(name));
             for left in seen.into_iter().flatten().filter(left) {
@@ -251,13 +292,16 @@ impl TakeSnapshot<'_> {
 
     /// Whether this very snapshot is a dataset that is whole, but for its mark, or a part that goes on or
     /// is ended.
-    fn is_begun(&self, pool: &State) -> bool {
+    fn stands_alone(&self, pool: &State) -> bool {
         let At::Detached(name) = &self.place.at else {
             return false;
         };
         let stays = |copy: &&Dataset| !copy.is_receiving() || copy.resumes().is_some();
         let copy = pool.dataset(name).filter(stays);
-        copy.is_some_and(|copy| copy.is_managed() && self.recognise_copy(copy).is_ok())
+        copy.is_some_and(|copy| {
+            let marked = copy.is_managed() && self.recognise_copy(copy).is_ok();
+            marked || self.is_bare_copy(copy, pool)
+        })
     }
 
     fn taken(&self, properties: &Properties) -> Taken {
@@ -326,7 +370,7 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
         let there = |source: &&Dataset| is_complete(source) && source.kind == self.layout.kind;
         let is_there = seen.pool.dataset(&self.source).as_ref().is_some_and(there);
         // What an earlier call has copied needs its volume no more, and is nobody's until it is marked.
-        if !is_there && !self.is_begun(&seen.pool) {
+        if !is_there && !self.stands_alone(&seen.pool) {
             return Err(self
                 .refused(Kind::NotFound)
                 .because("there is no such volume"));
@@ -343,6 +387,13 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
         match &self.place.at {
             At::Attached(snapshot) => self.attached(snapshot, &seen.pool),
             At::Detached(dataset) => self.detached(dataset, &seen.pool),
+        }
+    }
+
+    fn is_begun(&self, seen: &State) -> bool {
+        match &self.place.at {
+            At::Attached(name) => seen.snapshot(name).is_some_and(|there| !there.is_doomed()),
+            At::Detached(name) => seen.dataset(name).is_some(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What others have, and what only looks like ours, stays.
 
 use driver_core::{Effect, Kind, SnapshotName};
+use driver_zfs::name::Object;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 use driver_zfs::step::Step;
@@ -257,6 +258,31 @@ async fn a_volume_without_marks_or_with_those_of_this_connection_is_taken_up_as_
         .await;
         let after = [0, 1].map(|id| guid(&driver, dataset(id).as_str()));
         assert_eq!(before, after);
+    }
+}
+
+#[tokio::test]
+async fn what_democratic_csi_made_for_detached_snapshots_gets_all_marks_wherever_that_was_cut() {
+    for kind in KINDS {
+        for parts in 0..3 {
+            let driver = fresh(kind);
+            well(&driver, &[create(0, From::Nothing)]).await;
+            for id in 0..2 {
+                legacy_detached(&mut driver.backend().state(), kind, 0, id);
+            }
+            {
+                let mut state = driver.backend().state();
+                state.cut_after = Some(state.steps + parts);
+            }
+            run(&driver, &delete_detached(0, 0)).await.unwrap_err();
+            driver.backend().state().cut_after = None;
+            well(&driver, &[delete_detached(0, 0)]).await;
+            let things = driver.backend().state().pool.things();
+            let own = &things[&Object::from(name("tank/csi/s/v0"))].own;
+            for mark in [PropertyName::CONTAINER, PropertyName::PROVISIONER] {
+                assert!(own.contains_key(&mark), "{mark} is missing after {parts}");
+            }
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use driver_core::{Effect, Kind, Maintenance as _};
-use driver_zfs::name::{DatasetName, Object};
+use driver_zfs::name::{DatasetName, Object, SnapshotLeaf};
 use driver_zfs::observed::{Guid, VolumeKind};
+use driver_zfs::property::PropertyName;
 use driver_zfs::step::Step;
 use driver_zfs::testing::{HostState, Room};
 
@@ -298,4 +299,46 @@ async fn a_part_is_an_orphan_only_after_a_week_for_the_copy_may_rest() {
     let found = orphans(&driver, hour_ago()).await;
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].object.ends_with("@volume-source-for-volume-v1"));
+}
+
+/// What a backend leaves that gives a copy its properties after its content, and was cut in between.
+#[tokio::test]
+async fn a_detached_copy_without_marks_is_taken_up_if_its_helper_came_with_it() {
+    for kind in KINDS {
+        for ours in [true, false] {
+            let driver = fresh(kind);
+            well(&driver, &[create(0, From::Nothing)]).await;
+            let copy = detached(0, 2);
+            let leaf = SnapshotLeaf::parse("volume-source-for-snapshot-s2").unwrap();
+            let (helper, came) = (dataset(0).at(&leaf).unwrap(), copy.at(&leaf).unwrap());
+            {
+                let pool = &mut driver.backend().state().pool;
+                for above in ["tank/csi/s", "tank/csi/s/v0"] {
+                    pool.insert(&name(above), VolumeKind::Filesystem, &[], None);
+                }
+                pool.insert(&copy, kind, &[], None);
+                pool.insert_snapshot(&helper, &[]);
+                if ours {
+                    pool.receive_snapshot(&came, &helper);
+                } else {
+                    pool.insert_snapshot(&came, &[]);
+                }
+            }
+            let before = guid(&driver, copy.as_str());
+            let verb = snapshot_detached(0, 2);
+            if !ours {
+                refused(&driver, &verb, Kind::Conflict, "not taken by this request").await;
+                continue;
+            }
+            well(&driver, &[verb]).await;
+            assert_eq!(guid(&driver, copy.as_str()), before);
+            let things = driver.backend().state().pool.things();
+            let own = &things[&copy.clone().into()].own;
+            assert_eq!(own[&PropertyName::SNAPSHOT_NAME], "s2");
+            assert_eq!(own[&PropertyName::SUCCESS], "true");
+            for left in [helper, came] {
+                assert!(!things.contains_key(&left.clone().into()), "{left}");
+            }
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Growing volumes, however they are limited.
 
-use driver_core::{Call, Expander as _, SizeRange};
+use driver_core::{Call, Driver as _, Expander as _, Kind, SizeRange};
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
@@ -152,4 +152,29 @@ async fn what_is_kept_free_for_new_zvols_is_kept_free_for_clones_and_copies_wher
             }
         }
     }
+}
+
+#[tokio::test]
+async fn what_passes_the_limit_when_it_is_rounded_up_is_refused() {
+    let call = Call::within(std::time::Duration::from_mins(1));
+    let smallest = 1 << 30;
+    let mut with_smallest = settings(VolumeKind::Filesystem, QUOTAS).unwrap();
+    with_smallest.policy.smallest = smallest;
+    let export = MemoryExport::new(VolumeKind::Filesystem);
+    // A volume that is smaller than what the storage takes by now.
+    let before = configured(QUOTAS, MemoryHost::new().state().clone());
+    well(&before, &[create(0, From::Nothing)]).await;
+    let state = before.backend().state().clone();
+    let driver = ZfsDriver::new(with_smallest, MemoryHost::from_state(state), export);
+    let tight = SizeRange::new(2 * SIZE, 3 * SIZE).unwrap();
+    let refused = driver.expand_volume(&call, &volume(0), tight).await;
+    assert_eq!(refused.unwrap_err().kind(), Kind::OutOfRange);
+    assert_eq!(number(&driver, &PropertyName::REFQUOTA), Some(SIZE));
+    let mut asked = crate::world::request(1, &From::Nothing, false);
+    asked.size = tight;
+    let refused = driver.create_volume(&call, &asked).await;
+    assert_eq!(refused.unwrap_err().kind(), Kind::OutOfRange);
+    let wide = SizeRange::new(2 * SIZE, 1 << 30).unwrap();
+    let grown = driver.expand_volume(&call, &volume(0), wide).await.unwrap();
+    assert_eq!(grown.capacity, smallest);
 }

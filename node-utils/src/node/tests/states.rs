@@ -60,13 +60,12 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 const ENOUGH: Duration = Duration::from_secs(6);
 
 const INTRODUCTION: &str = "\
-# States of a node and what each call makes of them
+# Node states: what each call does in which state
 
-This table is written and compared by a test (`node-utils`, `node::tests::states`): each row is a state that was
-prepared on a real kernel, each cell what the call then answered and, after the arrow, what it changed.
-`done` is success; the other words are the kinds of errors, whose codes are in [gRPC codes](grpc-codes.md).
-The volume is asked for at the staging path, published at the target path, and used by several writers, unless the
-state says otherwise. Loop devices stand in for the devices of a storage network.
+A test writes and compares these tables (`node-utils`, `node::tests::states`). Each row is a state that was prepared on a real kernel.
+Each cell is the answer of the call and, after the arrow, what it changed. `done` is success; the other words are kinds of errors,
+whose codes are in [gRPC codes](grpc-codes.md). Unless the state says otherwise, the volume is staged at the staging path, published
+at the target path, and used by several writers. Loop devices stand in for network disks.
 ";
 
 fn limits(state: &State, verb: Verb) -> Limits {

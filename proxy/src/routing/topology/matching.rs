@@ -162,7 +162,7 @@ impl Accessibility {
         let terms: Vec<String> = wanted.requisite.iter().take(8).map(shown).collect();
         Err(Error::new(
             Kind::OutOfSpace,
-            "find a place that can accessibility this connection",
+            "find a place that can reach this connection",
         )
         .because(Unreachable(terms.join(" or "))))
     }

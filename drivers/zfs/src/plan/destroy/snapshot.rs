@@ -122,9 +122,10 @@ impl DeleteSnapshot<'_> {
             return Ok(Outcome::Ask);
         }
         if let Some(container) = container.filter(|container| !container.is_container()) {
-            // A retry knows it by the mark, when the snapshot in it is gone.
-            let mut properties = vec![Property::new(PropertyName::CONTAINER, PropertyValue::yes())];
-            properties.extend(self.owner.marks());
+            // A retry knows it by the mark, when the snapshot in it is gone. It comes last: with it, nothing is
+            // set any more.
+            let mut properties = self.owner.marks();
+            properties.push(Property::new(PropertyName::CONTAINER, PropertyValue::yes()));
             plan.guard(container.name.clone(), container.guid);
             plan.step(Step::Set {
                 object: container.name.clone().into(),

@@ -47,7 +47,7 @@ states! {
     Directory, "staged; another volume is at the target" => |b| { staged(b); binds(b, &[("v/two", "k/t")]) };
     Directory, "staged; published twice at the target" => |b| { staged(b); binds(b, &[("k/s", "k/t"); 2]) };
     Directory, "staged; published read-only" => |b| { staged(b); read_only(b, Volume::Directory) };
-    Directory, "published; somebody unmounted the staging path" => |b| {
+    Directory, "published; the staging path was unmounted by hand" => |b| {
         after(b, Volume::Directory, &[Verb::Stage, Verb::Publish]);
         mount::unmount(&b.path("k/s")).expect("unmount");
         none()
@@ -88,7 +88,7 @@ states! {
     };
     Filesystem, "another device is mounted at the staging path" => |b| other_device(b);
     Filesystem, "another filesystem than asked for is on the device" => |b| make(b, "one", "mkfs.ext3");
-    Filesystem, "bytes that nobody knows are on the device" => |b| write(b, "one", 4096, &[0x5A; 512]);
+    Filesystem, "unknown bytes are on the device" => |b| write(b, "one", 4096, &[0x5A; 512]);
     Filesystem, "an encrypted volume is on the device" => |b| write(b, "one", 0, LUKS);
     Filesystem, "a raw device is staged there" => |b| after(b, Volume::Raw, &[Verb::Stage]);
     Filesystem, "staged and published; the filesystem gave up" => |b| {
