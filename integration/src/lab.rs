@@ -3,7 +3,7 @@
 //! A [`cell`] is one attachment, with one filesystem or access, under one suite. The outer half
 //! ([`host`]) brings the machine to its saved state, copies the program and this crate's `lab`
 //! binary into it and starts one cell; everything else here runs inside, next to the real program:
-//! [`storage`] makes what a storage host exports, [`supply`] volumes of it, and [`remains`] reads
+//! [`storage`] makes what a storage host exports, [`fixture`] volumes of it, and [`leftovers`] reads
 //! from the kernel what a node has attached. `docs/lab.md` says how to use it.
 
 pub mod bench;
@@ -15,14 +15,14 @@ pub mod content;
 pub mod crash;
 pub mod evidence;
 pub mod faults;
+pub mod fixture;
 pub mod host;
+pub mod leftovers;
 pub mod life;
+pub mod migration;
 pub mod never;
 pub mod pair;
 pub mod reboot;
-pub mod remains;
 pub mod served;
 pub mod storage;
-pub mod supply;
-pub mod taken;
 pub mod two_nodes;

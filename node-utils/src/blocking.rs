@@ -1,9 +1,9 @@
 //! One hop from an async thread to a thread that may block, with a deadline.
 //!
-//! A system call on a dead mount can block for ever and cannot be cancelled. The caller stops
-//! waiting at its deadline; the thread is left alone, and what the caller holds for the volume is
-//! released when the work has really ended, so that no other call changes the volume until then. Work
-//! that only looks changes nothing however late it comes back, and holds nothing then.
+//! A system call on a dead mount can block forever and cannot be cancelled. The caller stops waiting
+//! at its deadline and the thread continues. The guard of the volume is released when the work has
+//! really ended, so that no other call changes the volume until then. Work that only reads changes
+//! nothing, however late it returns, and holds no guard then.
 
 mod threads;
 
@@ -23,11 +23,11 @@ pub use threads::{
     ThreadPool, Threads, is_for_lack_of_threads, is_for_threads_that_hang, is_for_want_of_a_thread,
 };
 
-/// How long the caller stays awake for work that is done sooner than a thread is woken: most calls
-/// on a filesystem of this machine take a few microseconds, being woken takes more.
-const GLANCE: Duration = Duration::from_micros(50);
+/// How long the caller spins before it sleeps. Most calls on a local filesystem take a few
+/// microseconds, and waking a thread takes longer.
+const SPIN_TIME: Duration = Duration::from_micros(50);
 
-/// The work that is being done now.
+/// The number of running pieces of work.
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
 /// On one processor, a busy wait would only delay the work.
@@ -127,7 +127,7 @@ impl Doing {
         Self { text, effect }
     }
 
-    /// A verb that only looks.
+    /// A verb that only reads.
     pub(crate) fn reading(text: String) -> Self {
         let effect = Effect::None;
         Self { text, effect }
@@ -138,10 +138,10 @@ impl Doing {
     }
 }
 
-/// Has `work` done on a thread that may block; what it logs belongs to the call that asked for it.
+/// Runs `work` on a thread that may block. Its log lines belong to the calling request.
 pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     let span = Span::current();
-    // Only the one caller at a quiet time stays awake: in a crowd its thread has others to serve.
+    // Spins only while this is the only work: otherwise the thread has other tasks to run.
     let alone = UNDER_WAY.load(Ordering::Relaxed) == 0;
     let under_way = UnderWay::begin();
     let task = tokio::task::spawn_blocking(move || {
@@ -150,14 +150,14 @@ pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Jo
         result
     });
     if alone && *STAYS_AWAKE {
-        glance(&task);
+        spin_until_done(&task);
     }
     task
 }
 
-/// The same on the account of the task, see [`Threads::on_account`], as soon as there is
-/// a thread. `Pending` if there is none for long, or if those that the party keeps have long not come
-/// back; nothing was started then.
+/// The same on the account of the task, see [`Threads::on_account`], as soon as a thread is free.
+/// `Pending` if none becomes free in time, or if the threads of the party hang for long; nothing was
+/// started then.
 pub async fn spawn_on_account<T: Send + 'static>(
     doing: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -172,10 +172,10 @@ pub async fn spawn_on_account<T: Send + 'static>(
     }))
 }
 
-/// Stays awake until `task` is done, but not for long.
-fn glance<T>(task: &JoinHandle<T>) {
+/// Spins until `task` is done, at most for [`SPIN_TIME`].
+fn spin_until_done<T>(task: &JoinHandle<T>) {
     let began = std::time::Instant::now();
-    while !task.is_finished() && began.elapsed() < GLANCE {
+    while !task.is_finished() && began.elapsed() < SPIN_TIME {
         std::hint::spin_loop();
     }
 }
@@ -192,15 +192,15 @@ pub(crate) async fn run<T: Send + 'static>(
     }
     let (in_the_end, now) = match doing.effect {
         Effect::Possible => (hold, Hold(None)),
-        // Unmounting a filesystem that does not respond must not wait for a look at it.
+        // Unmounting a filesystem that does not respond must not wait for a process that reads it.
         Effect::None => (Hold(None), hold),
     };
-    let begun = spawn_on_account(&doing.text, move || {
+    let started = spawn_on_account(&doing.text, move || {
         let result = work();
         drop(in_the_end);
         result
     });
-    let Ok(task) = tokio::time::timeout_at(deadline, begun).await else {
+    let Ok(task) = tokio::time::timeout_at(deadline, started).await else {
         return Err(Error::new(Kind::Timeout, doing.text).because("no thread was free"));
     };
     let task = task?;
@@ -229,7 +229,7 @@ pub(crate) async fn run<T: Send + 'static>(
     }
 }
 
-/// A thread that a test has killed takes the whole call with it.
+/// A thread that a test has killed ends the whole call.
 #[cfg(test)]
 fn pass_on_kill(error: tokio::task::JoinError) -> Option<tokio::task::JoinError> {
     let panic = error.try_into_panic().ok()?;

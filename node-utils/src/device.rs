@@ -1,8 +1,8 @@
 //! Block devices as sysfs shows them now; nothing is remembered.
 //!
-//! A device is its number and its name; everything else is read when it is asked for. This module
-//! knows no iSCSI and no NVMe, only what all disks have in common, and what lies on top of them.
-//! The truth is in sysfs(5); every call reads it and belongs on a thread that may block.
+//! A device is its number and its name; everything else is read on demand. This module knows only
+//! what all disks have in common and what lies on top of them, not iSCSI or NVMe. The source is
+//! sysfs(5); every call reads it and must run on a thread that may block.
 
 mod claim;
 mod identity;
@@ -267,7 +267,7 @@ impl BlockDevice {
         let names = kernel::list(&directory).map_err(|error| unreadable(&directory, error))?;
         let mut devices = Vec::with_capacity(names.len());
         for name in names {
-            // One that vanished between two looks is no longer related.
+            // One that vanished between two reads is no longer related.
             devices.extend(Self::by_name(kernel, &name)?);
         }
         Ok(devices)
@@ -307,7 +307,7 @@ pub(crate) async fn set(
     blocking::run(Limits::until(deadline), Doing::changing(doing), work).await
 }
 
-/// Looks at the kernel once, on a thread that may block.
+/// Reads the state of the kernel once, on a thread that may block.
 pub(crate) async fn look<T: Send + 'static>(
     deadline: Instant,
     doing: &str,

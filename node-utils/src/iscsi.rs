@@ -1,9 +1,9 @@
-//! iSCSI: logging in to a target, finding the disk, and giving it up.
+//! iSCSI: attaches and detaches the disks of targets.
 //!
-//! Sessions are opened and closed by the host's `iscsiadm`, because its daemon keeps them; all else
-//! is read from and written to sysfs, and success is what sysfs shows. Volumes of one target share
-//! its sessions. The truth is in the kernel's `scsi_transport_iscsi`, in open-iscsi's sources, and
-//! for what we promise in `docs/compatibility.md`, "iSCSI".
+//! The host's `iscsiadm` opens and closes sessions, because its daemon owns them. Everything else is
+//! read from and written to sysfs, which also decides about success. Volumes of one target share its
+//! sessions. Sources: the kernel's `scsi_transport_iscsi`, open-iscsi, and for our guarantees
+//! `docs/compatibility.md`, "iSCSI".
 
 mod attach;
 mod connect;

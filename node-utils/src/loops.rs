@@ -108,7 +108,7 @@ impl Loop {
         Err(failed(Errno::BUSY))
     }
 
-    /// All of ours on top of `device`, for whomever.
+    /// All of ours on top of `device`, of every user.
     pub(crate) fn all_over(kernel: &Kernel, device: &BlockDevice) -> Result<Vec<Self>, Error> {
         Self::all(kernel, |backing| backing == device.node(kernel))
     }
@@ -192,7 +192,7 @@ impl Loop {
 
     /// Removes it; the kernel waits until the last descriptor is closed.
     pub(crate) fn remove(&self, kernel: &Kernel) -> Result<(), Error> {
-        // Whose it is, is looked at again: the number may have passed on.
+        // Checks the owner again: the number may belong to another device now.
         match open(&self.node(kernel)) {
             Ok(fd) if label_of_open(&fd).as_ref() == Some(&self.label) => {
                 match sys::loops::clear(&fd) {

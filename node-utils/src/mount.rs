@@ -52,16 +52,16 @@ pub struct MountError {
 const BUSY_RETRIES: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 
-/// How a bind mount comes about.
+/// How a bind mount is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum BindMethod {
     /// Made aside and moved into place.
-    Whole,
+    Atomic,
     /// Bound first and given its flags then.
     TwoSteps,
 }
 
-/// Set once the kernel has said that it does not know the calls that [`Way::Whole`] needs.
+/// Set once the kernel has said that it does not know the calls that [`BindMethod::Atomic`] needs.
 static WITHOUT_MOUNT_FDS: AtomicBool = AtomicBool::new(false);
 
 // === impl MountError ===
@@ -91,27 +91,27 @@ impl MountError {
     }
 }
 
-// === impl Way ===
+// === impl BindMethod ===
 
-impl Way {
+impl BindMethod {
     /// The best that this kernel can do.
     pub(crate) fn best() -> Self {
         if WITHOUT_MOUNT_FDS.load(Ordering::Relaxed) {
             Self::TwoSteps
         } else {
-            Self::Whole
+            Self::Atomic
         }
     }
 }
 
-/// Shows the directory or file `source` at `target`, both opened, with `attributes` besides those
-/// of the mount that `source` is on. What is mounted below `source` is not shown.
+/// Shows the directory or file `source` at `target`, both opened. `attributes` are added to those
+/// of the mount that `source` is on. Mounts below `source` are not shown.
 pub fn bind(
     source: impl AsFd,
     target: impl AsFd,
     attributes: Attributes,
 ) -> Result<(), MountError> {
-    if Way::best() == Way::Whole {
+    if BindMethod::best() == BindMethod::Atomic {
         match bind_whole(&source, &target, attributes) {
             Err(error) if error.errno == Errno::NOSYS => {
                 WITHOUT_MOUNT_FDS.store(true, Ordering::Relaxed);
@@ -142,7 +142,7 @@ fn bind_whole(
     rustix::mount::move_mount(&tree, c"", target, c"", into).map_err(failed("attach the mount"))
 }
 
-/// The way of kernels before 5.12. A process killed between the steps leaves a mount without its
+/// For kernels before 5.12. A process killed between the steps leaves a mount without its
 /// flags, which [`complete`] repairs.
 fn bind_in_two_steps(
     source: impl AsFd,

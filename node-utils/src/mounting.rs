@@ -23,14 +23,14 @@ use csi_types::capability::MountAccess;
 use csi_types::error::{Effect, Error, Kind};
 use csi_types::secrets::StageSecrets;
 
-/// What is to be mounted, and where.
+/// What to mount, and where.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct MountRequest<'a> {
     /// Which volume.
     pub attachment: &'a Attachment,
     /// How: the options of the request, of the operator and of the secret, in this order.
     pub access: &'a MountAccess,
-    /// What the stage secret says besides.
+    /// Further settings of the stage secret.
     pub secrets: &'a StageSecrets,
     /// Where. The directory exists.
     pub staging: &'a AbsolutePath,
@@ -40,31 +40,35 @@ pub struct Wanted<'a> {
 ///
 /// `Conflict`: something else is mounted there. `Unreachable`, `Denied`, `NotFound`: what the server
 /// answered. After an error of unknown effect the kernel tells the next call what happened.
-pub async fn mount(tools: &Tools, wanted: Wanted<'_>, deadline: Instant) -> Result<(), Error> {
-    match found(&wanted, deadline).await? {
-        Found::Wanted => return Ok(()),
-        Found::Other(source) => return Err(conflict(&wanted, &source)),
+pub async fn mount(
+    tools: &Tools,
+    request: MountRequest<'_>,
+    deadline: Instant,
+) -> Result<(), Error> {
+    match found(&request, deadline).await? {
+        Found::Volume => return Ok(()),
+        Found::Other(source) => return Err(conflict(&request, &source)),
         Found::Nothing => {}
     }
-    let plan = command::plan(tools, &wanted)?;
+    let plan = command::plan(tools, &request)?;
     let left = deadline.saturating_duration_since(Instant::now());
     let command = plan.command.within(left.min(tools.timeouts().mount));
     if let Err(error) = plan.place.perform(&command).await {
         let has_ended = error.exit_code().is_some();
-        let told = failure::told(&wanted, &plan.source, error);
-        // Only of a program that said itself that it failed it is known that nothing comes after.
-        let nothing = has_ended && matches!(found(&wanted, deadline).await, Ok(Found::Nothing));
+        let failure = failure::to_error(&request, &plan.source, error);
+        // Only a program that ended itself is known to change nothing later.
+        let nothing = has_ended && matches!(found(&request, deadline).await, Ok(Found::Nothing));
         return Err(if nothing {
-            told.with_effect(Effect::None)
+            failure.with_effect(Effect::None)
         } else {
-            told
+            failure
         });
     }
-    match found(&wanted, deadline).await? {
-        Found::Wanted => Ok(()),
-        Found::Other(source) => Err(conflict(&wanted, &source).with_effect(Effect::Possible)),
+    match found(&request, deadline).await? {
+        Found::Volume => Ok(()),
+        Found::Other(source) => Err(conflict(&request, &source).with_effect(Effect::Possible)),
         Found::Nothing => {
-            let doing = format!("mount `{}` at `{}`", plan.source, wanted.staging);
+            let doing = format!("mount `{}` at `{}`", plan.source, request.staging);
             Err(Error::new(Kind::Internal, doing)
                 .with_effect(Effect::Possible)
                 .advise("its program says that it did, the kernel says that it did not"))
@@ -76,7 +80,7 @@ pub async fn mount(tools: &Tools, wanted: Wanted<'_>, deadline: Instant) -> Resu
 pub fn is_mount_of(attachment: &Attachment, entry: &MountEntry<'_>) -> bool {
     let fs_type = entry.fs_type();
     let source = entry.source();
-    let same = |wanted: &str| source.trim_end_matches('/') == wanted.trim_end_matches('/');
+    let same = |request: &str| source.trim_end_matches('/') == request.trim_end_matches('/');
     match attachment {
         Attachment::Nfs(share) => fs_type.starts_with("nfs") && same(&share.colon_form()),
         Attachment::Lustre(share) => fs_type == "lustre" && same(&share.colon_form()),
@@ -95,14 +99,14 @@ pub fn is_mount_of(attachment: &Attachment, entry: &MountEntry<'_>) -> bool {
 /// What is at the staging path.
 enum Found {
     Nothing,
-    Wanted,
+    Volume,
     /// Something else, from this source.
     Other(String),
 }
 
-/// Looks into the mount table, which asks no server.
-async fn found(wanted: &Wanted<'_>, deadline: Instant) -> Result<Found, Error> {
-    let (attachment, staging) = (wanted.attachment.clone(), wanted.staging.clone());
+/// Reads the mount table, which asks no server.
+async fn found(request: &MountRequest<'_>, deadline: Instant) -> Result<Found, Error> {
+    let (attachment, staging) = (request.attachment.clone(), request.staging.clone());
     let doing = format!("find what is mounted at `{staging}`");
     look(deadline, &doing.clone(), move || {
         let table =
@@ -110,7 +114,7 @@ async fn found(wanted: &Wanted<'_>, deadline: Instant) -> Result<Found, Error> {
         let point = as_listed(staging.as_path());
         let found = match table.layers(&point).last() {
             None => Found::Nothing,
-            Some(entry) if is_mount_of(&attachment, &entry) => Found::Wanted,
+            Some(entry) if is_mount_of(&attachment, &entry) => Found::Volume,
             Some(entry) => Found::Other(entry.source().into_owned()),
         };
         Ok(found)
@@ -118,8 +122,8 @@ async fn found(wanted: &Wanted<'_>, deadline: Instant) -> Result<Found, Error> {
     .await
 }
 
-fn conflict(wanted: &Wanted<'_>, source: &str) -> Error {
-    let doing = format!("mount a volume at `{}`", wanted.staging);
+fn conflict(request: &MountRequest<'_>, source: &str) -> Error {
+    let doing = format!("mount a volume at `{}`", request.staging);
     Error::new(Kind::Conflict, doing).advise(format!(
         "`{}` is mounted there; unstage it first",
         source.escape_debug()

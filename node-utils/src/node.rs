@@ -1,9 +1,8 @@
 //! The verbs of a node: stage, publish, their opposites, statistics and growth.
 //!
-//! A verb is a sequence of hops to a thread that may block and of calls of tools, and finds all
-//! state in the kernel: a killed process leaves a prefix of the steps, and the retry completes it.
-//! What a volume is, is decided by its [`Attachment`]; a directory of the node
-//! is one hop.
+//! A verb is a sequence of steps on threads that may block, and of tools. It reads all state from the
+//! kernel: a killed process leaves a prefix of the steps, and the retry completes it. The
+//! [`Attachment`] decides about the steps of a volume; a directory of the node is one step.
 
 mod backing;
 mod devices;
@@ -49,17 +48,17 @@ use csi_types::attachment::{AbsolutePath, Attachment};
 use csi_types::capability::{Access, MountAccess, VolumeCapability};
 use csi_types::error::{Error, Kind};
 use devices::Devices;
-use overdue::OverdueLooks;
+use overdue::OverdueReads;
 use target_locks::TargetLocks;
 
 /// The node half of every kind of volume. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Node {
     context: Arc<Context>,
-    overdue: Arc<OverdueLooks>,
+    overdue: Arc<OverdueReads>,
 }
 
-/// What every verb works with.
+/// The context of every verb.
 #[derive(Debug)]
 struct Context {
     config: NodeConfig,
@@ -75,13 +74,13 @@ struct Context {
 // === impl Node ===
 
 impl Node {
-    /// A node with the operator's wishes, the programs it may run and the kernel it runs on.
+    /// A node with the operator's configuration, its programs and its kernel.
     pub fn new(config: NodeConfig, tools: Tools, kernel: Kernel) -> Self {
         let devices = devices::Attachers::new(tools.clone(), kernel.clone());
         Self::with(config, tools, kernel, Box::new(devices))
     }
 
-    /// A node on this very machine, without a container around its programs.
+    /// A node on this machine, whose programs run without a container.
     pub fn here(config: NodeConfig) -> Self {
         let tools = Tools::all_through(Arc::new(exec::Local::new()));
         Self::new(config, tools, Kernel::here())
@@ -104,7 +103,7 @@ impl Node {
         }
     }
 
-    /// The same node with another configuration. Both share the locks and the list of overdue looks.
+    /// The same node with another configuration. Both share the locks and the list of overdue reads.
     #[must_use]
     pub fn with_config(&self, config: NodeConfig) -> Self {
         let context = &*self.context;
@@ -128,7 +127,7 @@ impl Node {
     #[must_use]
     pub fn with_dirs(&self, dirs: OrchestratorDirs) -> Self {
         let mut node = self.with_config(self.config().clone());
-        // Just made, so it has one owner.
+        // It was made above, so it has one owner.
         if let Some(context) = Arc::get_mut(&mut node.context) {
             context.dirs = dirs;
         }
@@ -151,7 +150,7 @@ impl Node {
         stage::stage(&self.context, limits, request).await
     }
 
-    /// Undoes [`Node::stage`]. What is not staged is unstaged.
+    /// Undoes [`Node::stage`]. Idempotent.
     ///
     /// `Busy`: something is there that this driver did not mount, outside of the orchestrator's folders.
     pub async fn unstage(&self, limits: Limits, staging: StagingPath) -> Result<(), Error> {
@@ -163,7 +162,7 @@ impl Node {
     ///
     /// `Conflict`: something else is at the target, or the same volume with other arguments.
     /// `Precondition`: not staged, or published elsewhere in an exclusive mode. The caller keeps
-    /// two publications of one volume apart: between the look and the mount nothing is locked here.
+    /// two publications of one volume apart: between the check and the mount nothing is locked here.
     pub async fn publish(&self, limits: Limits, request: PublishRequest) -> Result<(), Error> {
         if !matches!(request.attachment, Attachment::Hostpath(_)) {
             self.answers(&limits, request.staging.path()).await?;
@@ -173,7 +172,7 @@ impl Node {
         blocking::run(limits, doing, move || publish::publish(&context, &request)).await
     }
 
-    /// Undoes [`Node::publish`] and deletes the target. What is not published is unpublished.
+    /// Undoes [`Node::publish`] and deletes the target. Idempotent.
     ///
     /// `Busy`: something is there that this driver did not mount, outside of the orchestrator's folders.
     pub async fn unpublish(&self, limits: Limits, target: TargetPath) -> Result<(), Error> {
@@ -187,15 +186,15 @@ impl Node {
     }
 
     /// Space, files and health of the volume that is mounted at `path`. `NotFound`: none is.
-    /// `Timeout`, at once: an earlier look at this path is overdue.
+    /// `Timeout`, at once: an earlier read of this path is overdue.
     pub async fn stats(&self, limits: Limits, path: AbsolutePath) -> Result<VolumeStats, Error> {
         let doing = format!("read statistics of `{path}`");
         let (look, context) = (path.clone(), Arc::clone(&self.context));
         let look = move || stats::stats(&context.kernel, &look);
-        self.overdue.look(limits, doing, &path, look).await
+        self.overdue.read(limits, doing, &path, look).await
     }
 
-    /// Lets the node see a larger volume; the size it has now, where something limits it.
+    /// Grows the volume on the node, after its storage grew. Returns its size if something limits it.
     /// `NotFound`: nothing is mounted at that path.
     pub async fn expand(
         &self,
@@ -212,9 +211,9 @@ impl Node {
         blocking::run(limits.clone(), doing, check).await
     }
 
-    /// Looks at a staging path, whatever is there, for as long as an unmount may take: what has its
-    /// time for making filesystems must not spend it on a server that is silent. What hangs here locks
-    /// nothing; what hangs later may yet mount.
+    /// Checks that the filesystem at a staging path answers, for as long as an unmount may take. The
+    /// long deadline of a stage is for making filesystems, not for a server that does not answer. A
+    /// check that hangs holds no lock and mounts nothing.
     async fn answers(&self, limits: &Limits, staging: &AbsolutePath) -> Result<(), Error> {
         let limits = limits.no_later_than(Instant::now() + self.context.unmount_timeout());
         let (path, doing) = (staging.clone(), format!("look at `{staging}`"));
@@ -224,7 +223,7 @@ impl Node {
             drop(Place::open(path.as_path()).and_then(rustix::fs::fstatvfs));
             Ok(())
         };
-        self.overdue.look(limits, doing, staging, look).await
+        self.overdue.read(limits, doing, staging, look).await
     }
 }
 
@@ -246,7 +245,7 @@ impl Context {
     }
 }
 
-/// The wishes for a mounted volume; a raw device cannot be made of a directory.
+/// The mount settings of the request. Fails for a raw device: a directory cannot be one.
 fn mount_access<'a>(
     capability: &'a VolumeCapability,
     attachment: &Attachment,
@@ -257,7 +256,7 @@ fn mount_access<'a>(
     }
 }
 
-/// A volume that has no device of its own, asked for as one.
+/// The error of a request for a raw device of a volume without a device.
 fn no_device(attachment: &Attachment) -> Error {
     let doing = format!(
         "use a volume of the kind `{}` as a raw device",

@@ -1,8 +1,8 @@
-//! NVMe over fabrics: connecting to a subsystem, finding the namespace, and giving it up.
+//! NVMe over fabrics: attaches and detaches the namespaces of subsystems.
 //!
-//! Only the connecting itself is done by `nvme connect`; everything else is read from and written
-//! to sysfs, and success is what sysfs shows. Volumes of one subsystem share its connections. The
-//! truth is in the kernel's `drivers/nvme/host` and nvme-connect(1); see `docs/compatibility.md`.
+//! `nvme connect` makes connections. Everything else is read from and written to sysfs, which also
+//! decides about success. Volumes of one subsystem share its connections. Sources: the kernel's
+//! `drivers/nvme/host` and nvme-connect(1); see `docs/compatibility.md`.
 
 mod attach;
 mod connect;
@@ -34,7 +34,7 @@ pub fn host_nqn(kernel: &Kernel) -> Result<String, Error> {
     Ok(HostIdentity::of_this_machine(kernel, &mounts)?.nqn)
 }
 
-/// What detaching has to know, and what a record of a staged volume keeps: one line of text.
+/// The facts that a detach needs, as the record of a staged volume keeps them: one line of text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NvmeFacts {
     nqn: Nqn,

@@ -162,7 +162,7 @@ async fn a_disk_that_has_become_another_volume_says_so_when_asked() {
     let asked = scsi::ask(kernel, &paths[0], soon()).await.expect("asked");
     assert_eq!(asked, Asked::Same(before.clone()));
     set("vpd_use_hostno", "1");
-    // Nobody has asked it yet.
+    // The cached value is still the old one.
     assert_eq!(paths[0].wwid(kernel).expect("wwid"), before);
     let asked = scsi::ask(kernel, &paths[0], soon()).await.expect("asked");
     eprintln!("{asked:?}");

@@ -247,7 +247,7 @@ async fn a_volume_is_attached_once_found_again_and_detached_without_a_trace() {
     let _target = Target::new();
     let node = Node::new();
     let began = Instant::now();
-    // The third is nobody.
+    // The third does not answer.
     let hosts = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
     let attached = node.attach(1, &hosts).await.expect("attached");
     eprintln!("attached {attached:?} after {:?}", began.elapsed());
@@ -273,7 +273,7 @@ async fn a_volume_is_attached_once_found_again_and_detached_without_a_trace() {
 
 #[tokio::test]
 #[ignore = "changes the NVMe target of this machine: for the lab"]
-async fn whoever_uses_a_volume_is_seen_and_keeps_it() {
+async fn a_volume_in_use_is_detected_and_kept() {
     let _target = Target::new();
     let node = Node::new();
     let nothing = MountTable::from_text("");
@@ -386,7 +386,7 @@ async fn writing_survives_a_silent_cut_of_two_minutes() {
         tokio::time::sleep(Duration::from_secs(130)).await;
         node.join().await;
     };
-    let late = write_meanwhile(&node, &attached, Duration::from_secs(130), back).await;
+    let late = write_during_outage(&node, &attached, Duration::from_secs(130), back).await;
     eprintln!("written {late:?} after the cut");
     node.detach(1).await.expect("detached");
 }
@@ -423,13 +423,13 @@ async fn writing_survives_a_target_that_starts_again() {
         tokio::time::sleep(Duration::from_secs(20)).await;
         target.open(true);
     };
-    let late = write_meanwhile(&node, &attached, Duration::from_secs(20), back).await;
+    let late = write_during_outage(&node, &attached, Duration::from_secs(20), back).await;
     eprintln!("written {late:?} after the target was back");
     node.detach(1).await.expect("detached");
 }
 
 /// Writes past the cache while the target is away, until it is `back`.
-async fn write_meanwhile(
+async fn write_during_outage(
     node: &Node,
     attached: &Attached,
     away: Duration,

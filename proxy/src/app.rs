@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use driver_core::config::{ConfigError, Document, NodeCapability};
+use driver_core::config::{ConfigError, Document, NodeCapability, Unusable};
 use driver_core::{Capabilities, Driver, Expansion, NodeId};
 use driver_node_manual::NodeManual;
 use node_utils::Tools;
@@ -17,7 +17,7 @@ use crate::csi::node::service::NodeService;
 use crate::csi::plugin::Modes;
 use crate::csi::spec_version::CsiVersion;
 use crate::process;
-use crate::routing::connection::{Connection, ConnectionContext, PROXY, SECTIONS};
+use crate::routing::connection::{Connection, ConnectionContext, PROXY, SECTIONS, like};
 use crate::routing::connections::{ConnectionName, Connections};
 use crate::routing::folder::{Folder, ProxySettings, States};
 use crate::routing::topology::matching::TopologyKeys;
@@ -42,6 +42,8 @@ pub struct InvalidConfig {
     pub document: Arc<Document>,
     /// Why.
     pub error: ConfigError,
+    /// What it makes without what is wrong.
+    pub rest: Option<Box<App>>,
 }
 
 /// What one configuration file makes of this process.
@@ -94,13 +96,20 @@ impl App {
         at: &Environment,
     ) -> Result<(Arc<Document>, Self), InvalidConfig> {
         let document = Arc::new(document);
-        let opened = match document.driver() {
-            Ok(PROXY) => Self::of_folder(&document, at),
-            _ => Self::of_one(&document, at),
-        };
+        let opened = document.read_whole(
+            || like(&document),
+            |document| match document.driver() {
+                Ok(PROXY) => Self::of_folder(document, at),
+                _ => Self::of_one(document, at),
+            },
+        );
         match opened {
             Ok(app) => Ok((document, app)),
-            Err(error) => Err(InvalidConfig { document, error }),
+            Err(Unusable { error, rest }) => Err(InvalidConfig {
+                document,
+                error,
+                rest,
+            }),
         }
     }
 
@@ -270,7 +279,9 @@ mod tests {
             place: None,
             threads: ThreadPool::new(8),
         };
-        let texts = built().into_iter().map(|kind| (kind, least(kind)));
+        let texts = built()
+            .into_iter()
+            .map(|kind| (kind, least(kind).expect(kind)));
         let letting_in = LETTING_IN.map(|(kind, text)| (kind, text.to_owned()));
         let root = "{driver: proxy, proxy: {configFolder: /none}}";
         let root = Document::parse(root, &NoEnvironment).expect("yaml");

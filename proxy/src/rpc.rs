@@ -1,8 +1,8 @@
-//! How a call is run: detached from its client, guarded, bounded in time, logged and measured.
+//! How a call runs: detached from its client, guarded, with a deadline, logged and measured.
 //!
-//! tonic drops a handler when its client leaves; work on storage must not be dropped half-way, so
-//! a handler that is dropped hands its work over to a task (`carried`). What the call does is
-//! not known here. compat: "Calls in progress".
+//! tonic drops a handler when its client leaves. Work on storage must not be dropped half-way, so a
+//! dropped handler hands its work over to a task (`detach`). The work itself is not known here.
+//! compat: "Calls in progress".
 
 mod concurrency_limit;
 mod detach;
@@ -32,7 +32,7 @@ use tonic::{Code, Response, Status};
 use tracing::{Instrument, Span, debug, error, error_span, field, info, warn};
 
 use crate::process;
-use crate::routing::connections::{may_have_begun, opened};
+use crate::routing::connections::{opened, with_possible_effect};
 use crate::rpc::in_flight::{Guard, InFlight, Keys};
 use crate::rpc::status::{RpcGroup, code_name, printable};
 use crate::telemetry::metrics::{Metrics, RpcInFlight};
@@ -43,7 +43,7 @@ use doubt::Doubts;
 pub use methods::{Deadlines, Rpc};
 pub(crate) use task::Task;
 
-/// How much longer than its deadline work may take to say itself why it gave up.
+/// How long after its deadline work may still return its own error.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Runs calls. Clones share everything.
@@ -59,10 +59,10 @@ pub struct Runner {
     node: Threads,
 }
 
-/// A call that may run: what it holds until it has ended.
+/// An admitted call, with everything that it holds until its end.
 type Admitted<T> = (Job<T>, Arc<Guard>, Option<Permit>);
 
-/// A decoded call: what it is about, what it must not share, and its work.
+/// A decoded call: its subject, its keys, and its work.
 pub(crate) struct Job<T> {
     subject: Subject,
     keys: Keys,
@@ -71,7 +71,7 @@ pub(crate) struct Job<T> {
 
 type Work<T> = Box<dyn FnOnce(Task) -> BoxFuture<'static, Result<T, Error>> + Send>;
 
-/// What a call is about, for logs and metrics: these fields and no others.
+/// The subject of a call, for logs and metrics: only these fields.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Subject {
     /// The connection; empty for the only one.
@@ -86,15 +86,15 @@ pub(crate) struct Subject {
     pub(crate) size: Option<u64>,
     /// The namespace and the name of the claim, where the provisioner tells them.
     pub(crate) claim: Option<String>,
-    /// Where on the node.
+    /// The path on the node.
     pub(crate) path: Option<String>,
 }
 
-/// A call that has begun, until it is answered.
+/// A running call, until it is answered.
 #[derive(Debug)]
 struct Entry {
     rpc: Rpc,
-    begun: Instant,
+    start: Instant,
 }
 
 // === impl Runner ===
@@ -147,8 +147,8 @@ impl Runner {
         entry.reply(result)
     }
 
-    /// Runs what `prepare` makes of the request to its end, whatever becomes of the client, and
-    /// answers with its outcome. It is done again if a connection has to be opened for it.
+    /// Runs the job that `prepare` makes of the request to its end, also if the client leaves, and
+    /// answers with its result. `prepare` runs again if a connection must be opened first.
     pub(crate) async fn detached<T: Send + 'static>(
         &self,
         rpc: Rpc,
@@ -196,11 +196,11 @@ impl Runner {
         debug!("{} started", rpc.name());
         let patience = self.deadlines.of(rpc) / 2;
         let unopened = match rpc {
-            Rpc::CreateVolume => may_have_begun,
+            Rpc::CreateVolume => with_possible_effect,
             _ => std::convert::identity::<Error>,
         };
         let prepared = opened(patience, unopened, || caught(rpc, &mut prepare)).await;
-        // With it goes the request, which may have secrets.
+        // Drops the request, which may have secrets.
         drop(prepare);
         let (job, guard, _member) = match prepared.and_then(|job| self.admit(rpc, job)) {
             Ok(admitted) => admitted,
@@ -233,11 +233,11 @@ impl Runner {
             let result = ended.unwrap_or_else(|_| Err(defect(rpc)));
             let result = weighed(result, &call);
             let result = if answer.is_closed() {
-                trace.settle_untold(result)
+                trace.settle_abandoned(result)
             } else {
                 trace.settle(result)
             };
-            // Before the answer: whoever has read it may come back at once.
+            // Before the answer: its reader may send the next call at once.
             drop(guard);
             self.finish(&entry, answer, result, Some(measured));
         } else {
@@ -247,7 +247,7 @@ impl Runner {
             let result = trace.settle(Err(error));
             self.finish(&entry, answer, result, None);
             let result = work.await.unwrap_or_else(|_| Err(defect(rpc)));
-            let result = trace.settle_untold(weighed(result, &call));
+            let result = trace.settle_abandoned(weighed(result, &call));
             entry.log_late(&result);
             drop(guard);
             measured.ended(Code::DeadlineExceeded);
@@ -295,7 +295,7 @@ fn caught<T>(rpc: Rpc, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Err
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(defect(rpc)))
 }
 
-/// What is said about a panic. Its own text may hold anything, and is shown to nobody.
+/// The error of a panic. The text of the panic may contain anything and is not disclosed.
 fn defect(rpc: Rpc) -> Error {
     Error::new(
         Kind::Internal,
@@ -304,8 +304,8 @@ fn defect(rpc: Rpc) -> Error {
     .advise("please report it with the log lines around it")
 }
 
-/// Lays what the call knows over what the error says: trouble after the first change is never
-/// reported as if nothing had happened, even where the driver forgot to say so.
+/// Combines the change record of the call with the error: a failure after the first change never
+/// counts as "nothing was done", even if the driver says so.
 fn weighed<T>(result: Result<T, Error>, call: &Call) -> Result<T, Error> {
     result.map_err(|error| {
         if doubt::is_passing(error.kind()) && call.effect() == Effect::Possible {
@@ -339,7 +339,7 @@ impl<T> Job<T> {
 // === impl Subject ===
 
 impl Subject {
-    /// Puts what is known into every later line of the call.
+    /// Adds the known fields to every later log line of the call.
     pub(crate) fn record(&self) {
         let span = Span::current();
         if !self.connection.is_empty() {
@@ -369,7 +369,7 @@ impl Entry {
     fn new(rpc: Rpc) -> Self {
         Self {
             rpc,
-            begun: Instant::now(),
+            start: Instant::now(),
         }
     }
 
@@ -380,10 +380,10 @@ impl Entry {
     }
 
     fn milliseconds(&self) -> f64 {
-        (self.begun.elapsed().as_secs_f64() * 1e6).round() / 1e3
+        (self.start.elapsed().as_secs_f64() * 1e6).round() / 1e3
     }
 
-    /// Calls that change something are logged at info, questions at debug: those come many times a minute.
+    /// Calls that change something are logged at info, queries at debug: they come many times a minute.
     fn log_success(&self) -> Code {
         let (rpc, duration_ms) = (self.rpc.name(), self.milliseconds());
         let code = code_name(Code::Ok);

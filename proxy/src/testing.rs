@@ -8,7 +8,7 @@ pub(crate) mod keeper;
 pub(crate) mod log;
 mod multi_connection;
 
-pub(crate) use gate::{Gate, standstill};
+pub(crate) use gate::{Gate, hold_paused_clock};
 pub(crate) use multi_connection::{among, multi_connection, multi_of, multi_on, multi_under};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,11 +45,11 @@ use crate::telemetry::metrics::Metrics;
 /// What the next verb does instead of working.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// It waits until it is told to go on.
+    /// It waits until the test releases it.
     Wait,
     /// It panics, before or after its first change.
     Panic(Effect),
-    /// It panics where nobody expects it: while naming.
+    /// It panics at an unexpected place: while naming.
     PanicInName,
     /// It fails, and marks the error so.
     Fail(Kind, Effect),
@@ -64,7 +64,7 @@ struct State {
     volumes: BTreeMap<VolumeId, Volume>,
     snapshots: BTreeMap<SnapshotId, Snapshot>,
     /// Volumes of which the storage has a part.
-    begun: BTreeSet<VolumeId>,
+    partial: BTreeSet<VolumeId>,
     trouble: Option<Trouble>,
     nodes: Vec<String>,
     /// The one mutable parameter of volumes.
@@ -82,7 +82,7 @@ pub(crate) struct Memory {
     pub(crate) room: AtomicU64,
     /// Whether a volume that is to be made turns out not to fit.
     pub(crate) full: AtomicBool,
-    /// Whether the next creation goes on without anybody hearing of it.
+    /// Whether the next creation continues after its caller got an error.
     pub(crate) cut: AtomicBool,
     /// Shut while verbs are to hang in a thread.
     pub(crate) gate: Arc<Gate>,
@@ -192,7 +192,7 @@ impl Memory {
             .any(|known| known.as_str() == id)
     }
 
-    /// Adds volumes behind everybody's back.
+    /// Adds volumes without a call.
     pub(crate) fn fill(&self, ids: impl IntoIterator<Item = String>, path: &str) {
         let mut state = self.state();
         for id in ids {
@@ -202,10 +202,10 @@ impl Memory {
         }
     }
 
-    /// Begins a volume behind everybody's back.
+    /// Makes a part of a volume without a call.
     pub(crate) fn begin(&self, id: &str) {
         let id = VolumeId::parse(id).expect("id");
-        self.state().begun.insert(id);
+        self.state().partial.insert(id);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -348,7 +348,7 @@ impl Driver for Memory {
         };
         let made = volume(&request.id, &path, request.source.clone());
         let mut state = self.state();
-        state.begun.remove(&request.id);
+        state.partial.remove(&request.id);
         state.volumes.insert(request.id.clone(), made.clone());
         Ok(made)
     }
@@ -364,7 +364,7 @@ impl Driver for Memory {
             return Err(self.unsupported("get volume"));
         }
         match self.get_volume(call, id).await {
-            Err(error) if error.kind() == Kind::NotFound && self.state().begun.contains(id) => {
+            Err(error) if error.kind() == Kind::NotFound && self.state().partial.contains(id) => {
                 Ok(Found::Begun)
             }
             found => found.map(|_| Found::Whole),

@@ -101,14 +101,14 @@ start_qemu() {
   port=$(free_port)
   echo "$port" >"$folder/port"
   kvm_works && accel=kvm cpu=host
-  # Without a pair the second card has a network of nobody: a card that nothing empties makes the kernel warn.
+  # Without a pair the second card has an empty network: a card whose queue nothing reads makes the kernel warn.
   local link=("-netdev" "user,id=between,restrict=on,net=10.78.0.0/24")
   if paired; then
     link=("-netdev" "socket,id=between,$([ "$machine" = storage ] && echo listen || echo connect)=127.0.0.1:$(cat "$(pair_file)")")
   fi
   local kernel="root=/dev/vda rw console=ttyS0 quiet net.ifnames=0 mitigations=off"
   # At random addresses an emulator translates a program anew at each start of it, which is more than half
-  # of its work; and it writes slowly the zeroes that nobody reads.
+  # of its work; and it writes slowly the zeroes that no program reads.
   kvm_works || kernel+=" norandmaps init_on_alloc=0"
   rm -f "$folder/monitor"
   setsid qemu-system-x86_64 -accel "$accel" -cpu "$cpu" -smp 2 -m "$memory" -M q35 -display none \
@@ -227,7 +227,7 @@ lab_down() {
   local machine
   for machine in storage node; do
     stop "$machine"
-    # The logs stay, for whoever wonders.
+    # The logs stay, for a later inspection.
     rm -f "$(machine_folder "$machine")"/*.qcow2 "$(machine_folder "$machine")/mail.raw"
   done
 }

@@ -15,6 +15,7 @@ mod node_options;
 mod notes;
 mod read;
 pub mod scalar;
+mod whole;
 mod yaml;
 
 pub use common::{
@@ -29,6 +30,7 @@ pub use error::ConfigError;
 pub use expand::{Environment, NoEnvironment, ProcessEnvironment};
 pub use finding::{Finding, Severity};
 pub use node_options::{NodeOptions, NodeSettings};
+pub use whole::Unusable;
 
 /// Parses YAML that is no configuration, within the same budgets and with nothing expanded.
 pub fn plain_yaml(text: &str) -> Result<serde_json::Value, ConfigError> {

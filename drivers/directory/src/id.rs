@@ -217,7 +217,7 @@ impl SnapshotDir {
 
 /// Stands between the readable part and the digest of a shortened name.
 const SHORTENED: &str = "-x";
-/// So many bytes of the digest make a collision no concern.
+/// Bytes of the digest. With this many a collision is no concern.
 const DIGEST_BYTES: usize = 16;
 
 /// Reads `application/x-www-form-urlencoded` text.
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_directory_whose_handle_nobody_could_read_is_known_by_its_plain_name() {
+    fn a_foreign_directory_whose_handle_would_be_unreadable_has_its_plain_name() {
         let dir = SnapshotDir::new(&format!("v-{}", ":".repeat(250))).expect("dir");
         assert_eq!(dir.id().as_str(), dir.as_str());
         assert_eq!(SnapshotDir::parse(&dir.id()).expect("own"), dir);

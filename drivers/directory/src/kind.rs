@@ -1,4 +1,4 @@
-//! The kinds of this family: what tells them apart besides their configuration.
+//! The kinds of this family, and the differences between them that are not configuration.
 
 use csi_types::attachment::{Hostpath, NetworkShare, Server, Share};
 use csi_types::{AbsolutePath, Attachment};

@@ -1,9 +1,9 @@
 //! Volumes that live and die with a pod: `zfs-local-ephemeral-inline` and
 //! `containerd-oci-ephemeral-inline`.
 //!
-//! A pod describes such a volume in its own text, and the kubelet asks the node alone to publish it. So
-//! there is no controller half, and nothing that the author of a pod wrote is trusted. What exists is
-//! known from the node itself. compat: "Inline volumes".
+//! A pod describes such a volume in its manifest, and the kubelet asks only the node to publish it. So
+//! there is no controller half, and no text of a pod is trusted. The state is read from the node itself.
+//! compat: "Inline volumes".
 
 #![forbid(unsafe_code)]
 

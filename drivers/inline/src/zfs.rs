@@ -1,7 +1,7 @@
 //! `zfs-local-ephemeral-inline`: each volume is a dataset of the node.
 //!
-//! It is made by one step, with all its properties, and destroyed by one plan: whatever a killed process
-//! leaves is a whole volume or none. Which pod it is of is written on the dataset.
+//! One step makes it with all its properties, and one plan destroys it: a killed process leaves a whole
+//! volume or none. The dataset stores the pod that it belongs to.
 
 mod settings;
 
@@ -29,9 +29,9 @@ use crate::open::unsupported;
 
 /// Where the pod of a volume sees it.
 const TARGET: &str = "omnibus-csi:target_path";
-/// How often a verb is planned again because the pool has changed in between.
+/// How often a verb is planned again after a concurrent change of the pool.
 const ROUNDS: usize = 8;
-/// The first pause before what is in use is tried again; each is twice as long as the one before.
+/// The first pause before a retry of a dataset in use; each is twice as long as the one before.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How many datasets are asked for in one exchange.
 const PAGE: usize = 200;
@@ -113,7 +113,7 @@ impl<B: Backend> ZfsInline<B> {
         Ok(all)
     }
 
-    /// What has to be done for a volume to be there; nothing if it is.
+    /// The plan that makes a volume; `None` if it exists.
     fn creation(
         &self,
         dataset: &DatasetName,
@@ -146,7 +146,7 @@ impl<B: Backend> ZfsInline<B> {
         Ok(Some(plan))
     }
 
-    /// What has to be done for a volume to be gone; nothing if it is.
+    /// The plan that removes a volume; `None` if it is gone.
     fn removal(
         &self,
         dataset: &DatasetName,
@@ -174,7 +174,7 @@ impl<B: Backend> ZfsInline<B> {
         }
         let mut plan = Plan::about(dataset.clone());
         plan.guard(dataset.clone(), found.guid);
-        // Something that takes snapshots of everything has taken them: they go with the pod.
+        // Snapshots of a scheduled tool: they are removed with the volume.
         for snapshot in seen.snapshots_of(dataset) {
             if snapshot.is_stood_on() {
                 return Err(busy(format!("a clone stands on `{}`", snapshot.name)));
@@ -201,8 +201,8 @@ impl<B: Backend> ZfsInline<B> {
         for _ in 0..ROUNDS {
             call.check("work on an inline volume")?;
             let seen = self.observe(call, vec![query()]).await?;
-            let told = |error: Error| error.with_effect(call.effect());
-            let Some(plan) = plan(&seen).map_err(told)? else {
+            let with_effect = |error: Error| error.with_effect(call.effect());
+            let Some(plan) = plan(&seen).map_err(with_effect)? else {
                 return Ok(());
             };
             match self.backend.apply(call, &plan, &Request::of([])).await {

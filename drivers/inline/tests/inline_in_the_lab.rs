@@ -33,10 +33,10 @@ fn zfs(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The datasets of the test, gone with the value.
-struct Ground;
+/// The datasets of the test. They are destroyed on drop.
+struct TestDatasets;
 
-impl Drop for Ground {
+impl Drop for TestDatasets {
     fn drop(&mut self) {
         let _ = Command::new("zfs")
             .args(["destroy", "-R", "-f", PARENT])
@@ -116,7 +116,7 @@ async fn unpublish(id: &VolumeId, target: &AbsolutePath) -> Result<(), Error> {
 #[tokio::test]
 #[ignore = "it changes the pool `tank`: for the lab"]
 async fn a_dataset_lives_and_dies_with_a_pod() {
-    let _ground = Ground;
+    let _datasets = TestDatasets;
     let folder = tempfile::tempdir().unwrap();
     let volume = folder.path().join("pods/u-1/volumes/kubernetes.io~csi/s");
     std::fs::create_dir_all(&volume).unwrap();

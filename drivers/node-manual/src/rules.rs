@@ -1,7 +1,7 @@
-//! How a volume may be used, by the way in which it reaches the node.
+//! The access modes and filesystems of a volume, by its attachment.
 //!
-//! compat: "node-manual". A share or a directory can be used by everybody at once; of a disk there
-//! is one writer, unless a workload that knows what it does gets it as a raw device.
+//! compat: "node-manual". Any number of nodes can use a share or a directory at once. A disk has
+//! one writer, except as a raw device, whose workload coordinates its own access.
 
 use csi_types::{AccessMode, Attachment};
 use driver_core::AccessRules;

@@ -105,8 +105,8 @@ impl Config {
         Ok(store.to_owned())
     }
 
-    /// What nodes are told of this environment: all that is no secret, and that they take from a volume.
-    /// compat: "ObjectiveFS".
+    /// The part of this environment that nodes get in the volume context: everything that is not a
+    /// secret and that a node accepts from a volume. compat: "ObjectiveFS".
     pub(crate) fn for_nodes(&self) -> BTreeMap<Variable, Hidden> {
         let open = self.env.iter();
         let open = open.filter(|(name, _)| !is_secret(name) && !name.is_of_the_host());
@@ -144,9 +144,9 @@ mod tests {
                    AWS_SECURITY_TOKEN: e, http_proxy: 'http://joe:pw@x', UNSET: null, \
                    HOME: /var/lib/objectivefs";
         let config = read(&format!("pool: csi, env: {{{env}}}")).expect("a configuration");
-        let told: Vec<_> = config.for_nodes().into_keys().collect();
-        let told: Vec<_> = told.iter().map(Variable::as_str).collect();
-        assert_eq!(told, ["CACHESIZE", "ENDPOINT", "OBJECTSTORE"]);
+        let names: Vec<_> = config.for_nodes().into_keys().collect();
+        let names: Vec<_> = names.iter().map(Variable::as_str).collect();
+        assert_eq!(names, ["CACHESIZE", "ENDPOINT", "OBJECTSTORE"]);
         assert_eq!(config.env.len(), 10, "what is empty is not set");
         let shown = format!("{config:?}");
         assert!(!shown.contains("joe"), "{shown}");

@@ -128,7 +128,7 @@ fn of_class(parameters: &Parameters) -> Result<BTreeMap<Variable, Hidden>, Error
         let name = Variable::parse_foreign(name).map_err(|error| refused().because(error))?;
         if is_secret(&name) {
             return Err(refused()
-                .because("everybody who may look at volumes would see it")
+                .because("every user who may read volumes would see it")
                 .advise(format!(
                     "put `{key}` into the node-stage secret of the class"
                 )));

@@ -8,7 +8,7 @@ use driver_core::{Error, Parameters, VolumeId, VolumeName};
 /// The longest id: ObjectiveFS refuses names of 63 bytes and more.
 pub(crate) const MAX_ID: usize = 62;
 
-/// Letters that would be the same as others in lower case, and what the ids of snapshots have besides.
+/// Upper-case letters, which would collide in lower case, and the separators of snapshot ids.
 const BANNED: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ:.+";
 
 /// The bucket, or the folder of one, that all volumes of a connection lie in.

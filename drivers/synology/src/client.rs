@@ -1,4 +1,4 @@
-//! One NAS: what it offers, the session, and one call after the other.
+//! The client of one NAS: its APIs, the session, and the calls.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -17,16 +17,16 @@ use tokio::time::Instant;
 use crate::config::{Connection, Protocol};
 use crate::error::{Code, Failure};
 
-/// So long may one answer take. compat: "Synology": as democratic-csi.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// So long may a connection take.
-const CONNECTING: Duration = Duration::from_secs(10);
-/// So many calls run at once without `serialize`.
+/// The time limit of one answer. compat: "Synology": as democratic-csi.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
+/// The time limit of a connection attempt.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How many calls run at once without `serialize`.
 const PARALLEL: usize = 4;
 /// The largest answer that is read.
 const LARGEST: usize = 64 << 20;
-/// After a refused login nothing is asked for so long: DSM blocks an address after a few refusals, by
-/// default 10 in 5 minutes, and some administrators allow 3.
+/// The pause after a refused login: DSM blocks an address after a few refusals, by default 10 in 5
+/// minutes, and some administrators allow 3.
 const AFTER_REFUSAL: Duration = Duration::from_mins(3);
 
 const AUTH: &str = "SYNO.API.Auth";
@@ -50,21 +50,21 @@ pub(crate) struct Client {
     state: Mutex<State>,
 }
 
-/// What lasts from call to call, and changes no answer.
+/// State that is kept between calls and changes no answer.
 #[derive(Default)]
 struct State {
     session: Option<Arc<Session>>,
     refused: Option<(Instant, Code)>,
 }
 
-/// A session, and what the NAS offered when it began.
+/// A session, and the APIs of the NAS at its start.
 struct Session {
     sid: SecretString,
     token: Option<SecretString>,
     apis: BTreeMap<String, Api>,
 }
 
-/// What the NAS says of an API.
+/// An API of the NAS.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Api {
@@ -159,7 +159,7 @@ impl Client {
             .tls_backend_preconfigured(tls)
             .redirect(reqwest::redirect::Policy::none())
             .user_agent("omnibus-csi")
-            .connect_timeout(CONNECTING)
+            .connect_timeout(CONNECT_TIMEOUT)
             // DSM closes idle connections; a call on one that is just being closed would be cut.
             .pool_idle_timeout(Duration::from_secs(4))
             .build()
@@ -184,8 +184,8 @@ impl Client {
         self.connection.address()
     }
 
-    /// Asks, and logs in first if that is needed. A session that has ended is replaced once: DSM refuses
-    /// such a call before it does anything.
+    /// Sends a call, and logs in first if necessary. A session that has ended is replaced once: DSM
+    /// refuses such a call before it does anything.
     pub(crate) async fn send(&self, call: &Call, request: &Request) -> Result<Value, Failure> {
         let permit = tokio::time::timeout_at(call.deadline(), self.permits.acquire()).await;
         let _permit = permit
@@ -238,7 +238,7 @@ impl Client {
         Ok(session)
     }
 
-    /// Asks what the NAS offers, and logs in.
+    /// Queries the APIs, and logs in.
     async fn log_in(&self, call: &Call) -> Result<Session, Failure> {
         let names: Vec<&str> = APIS.iter().map(|(name, _)| *name).collect();
         let info = Api {
@@ -314,7 +314,7 @@ impl Client {
         let mut request = self
             .http
             .post(url)
-            .timeout(left.min(PATIENCE))
+            .timeout(left.min(ANSWER_TIMEOUT))
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(form);
         if let Some(session) = session {
@@ -323,7 +323,7 @@ impl Client {
                 request = request.header("X-SYNO-TOKEN", secret_header("", token)?);
             }
         }
-        let late = left <= PATIENCE;
+        let late = left <= ANSWER_TIMEOUT;
         let failed = |error: reqwest::Error| self.failed(&error, late);
         let mut response = request.send().await.map_err(failed)?;
         let status = response.status();
@@ -366,7 +366,7 @@ impl Client {
             return if late {
                 Failure::NoTime
             } else {
-                Failure::Late(self.address(), PATIENCE.as_secs())
+                Failure::Late(self.address(), ANSWER_TIMEOUT.as_secs())
             };
         }
         let mut why = String::new();

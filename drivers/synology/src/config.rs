@@ -1,4 +1,4 @@
-//! The sections `httpConnection`, `synology` and `iscsi`, as democratic-csi has them, and what is ours.
+//! The sections `httpConnection`, `synology` and `iscsi` of democratic-csi, with our additions.
 
 use std::fmt;
 use std::net::IpAddr;

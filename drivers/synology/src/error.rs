@@ -1,4 +1,4 @@
-//! What DSM refuses and why, and what it means to a caller.
+//! Errors of DSM, and their meaning for a caller.
 //!
 //! The codes are those of Synology's login guide, of its CSI driver and of democratic-csi; the
 //! simulator (`integration/synology-sim/src/failure.rs`) names the source of each.
@@ -213,8 +213,7 @@ impl Failure {
         }
     }
 
-    /// As an error of `call` about what DSM has just listed: that it is not there is then no answer to
-    /// rely on.
+    /// As an error of `call` about an object that DSM has just listed. Then "not found" is not reliable.
     pub(crate) fn of_listed(self, call: &Call, doing: &str) -> Error {
         if self.kind() != Kind::NotFound {
             return self.while_doing(call, doing);

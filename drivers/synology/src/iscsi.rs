@@ -1,8 +1,8 @@
 //! Volumes that are iSCSI LUNs.
 //!
-//! A volume is a LUN of its name and a target that shows it. Every verb looks first, changes what is
-//! missing, and looks again: what DSM answers to a change is not proof. A refused creation may have made
-//! the LUN, and a deletion goes on after its answer.
+//! A volume is a LUN of its name and a target that shows it. Every verb observes, changes what is
+//! missing, and observes again: the answer of DSM to a change is no proof. A refused creation may have
+//! made the LUN, and a deletion continues after its answer.
 
 mod create;
 mod delete;
@@ -35,8 +35,9 @@ use crate::source::Origin;
 const BLOCK: u64 = 512;
 /// The filesystems that can be made on a LUN.
 const FS_TYPES: &[&str] = &["btrfs", "ext3", "ext4", "ext4dev", "xfs"];
-/// Between two looks at work of DSM, at first and at most.
-pub(crate) const LOOKS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+/// The first and the longest pause between two polls of a task of DSM.
+pub(crate) const POLL_PAUSES: (Duration, Duration) =
+    (Duration::from_millis(20), Duration::from_secs(2));
 
 /// The driver `synology-iscsi`.
 #[derive(Debug)]
@@ -50,8 +51,8 @@ pub(crate) struct Luns {
     description: Option<Handlebars>,
 }
 
-/// All that the NAS has at one moment.
-struct Look {
+/// The LUNs and targets of the NAS at one moment.
+struct NasState {
     luns: Vec<Lun>,
     targets: Vec<Target>,
 }
@@ -63,9 +64,9 @@ struct Shown<'a> {
     number: i64,
 }
 
-// === impl Look ===
+// === impl NasState ===
 
-impl Look {
+impl NasState {
     fn lun(&self, name: &LunName) -> Option<&Lun> {
         self.luns.iter().find(|lun| lun.name == name.as_str())
     }
@@ -102,9 +103,9 @@ impl Luns {
         }
     }
 
-    async fn look(&self, call: &Call, doing: &str) -> Result<Look, Error> {
+    async fn observe(&self, call: &Call, doing: &str) -> Result<NasState, Error> {
         let failed = |failure: Failure| failure.while_doing(call, doing);
-        Ok(Look {
+        Ok(NasState {
             luns: self.client.luns(call).await.map_err(failed)?,
             targets: self.client.targets(call).await.map_err(failed)?,
         })
@@ -143,25 +144,25 @@ impl Luns {
     async fn whole(&self, call: &Call, id: &VolumeId, doing: &str) -> Result<(Lun, Volume), Error> {
         let missing = || Error::not_found(doing).because(format!("there is no volume `{id}`"));
         let name = self.names.lun(id).ok_or_else(missing)?;
-        let look = self.look(call, doing).await?;
-        let lun = look
+        let state = self.observe(call, doing).await?;
+        let lun = state
             .lun(&name)
-            .filter(|lun| !lun.is_action_locked || look.is_mapped(lun));
+            .filter(|lun| !lun.is_action_locked || state.is_mapped(lun));
         let lun = lun.ok_or_else(missing)?;
-        let shown = self.shown(lun, &name, &look.targets).ok_or_else(missing)?;
+        let shown = self.shown(lun, &name, &state.targets).ok_or_else(missing)?;
         let volume = self.volume(id.clone(), lun, shown)?;
         Ok((lun.clone(), volume))
     }
 }
 
-impl Look {
+impl NasState {
     fn is_mapped(&self, lun: &Lun) -> bool {
         let mut targets = self.targets.iter();
         targets.any(|target| target.number_of(&lun.uuid).is_some())
     }
 }
 
-/// What the kernel of a node calls the disk. The rule is none of Synology's: it was measured on DSM 7.1
+/// The identifier of the disk on a node. The rule is not documented; it was measured on DSM 7.1
 /// (jasoncheng7115/jt-pve-storage-synology, docs/TESTING.md): the identifier of Linux-IO, then the uuid
 /// with `d` for each dash, 25 characters of it.
 fn device_id(uuid: &str) -> Result<DeviceId, csi_types::attachment::FieldError> {
@@ -169,11 +170,11 @@ fn device_id(uuid: &str) -> Result<DeviceId, csi_types::attachment::FieldError> 
     DeviceId::parse(&format!("naa.6001405{}", digits.to_ascii_lowercase()))
 }
 
-/// Waits before the next look. The time grows, and ends with the call.
+/// Waits before the next poll. The pause grows, and ends at the deadline of the call.
 pub(crate) async fn pause(call: &Call, wait: &mut Duration) {
     let until = (tokio::time::Instant::now() + *wait).min(call.deadline());
     tokio::time::sleep_until(until).await;
-    *wait = (*wait * 2).min(LOOKS.1);
+    *wait = (*wait * 2).min(POLL_PAUSES.1);
 }
 
 #[async_trait]
@@ -222,8 +223,8 @@ impl Driver for Luns {
             Ok(Some(_)) => {}
         }
         // Whether SAN Manager answers.
-        let looked = self.look(call, &doing).await;
-        looked.err().into_iter().collect()
+        let observed = self.observe(call, &doing).await;
+        observed.err().into_iter().collect()
     }
 
     async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error> {
@@ -238,9 +239,9 @@ impl Driver for Luns {
         let doing = format!("find volume `{id}`");
         let missing = || Error::not_found(doing.clone());
         let name = self.names.lun(id).ok_or_else(missing)?;
-        let look = self.look(call, &doing).await?;
-        let lun = look.lun(&name).ok_or_else(missing)?;
-        Ok(match self.shown(lun, &name, &look.targets) {
+        let state = self.observe(call, &doing).await?;
+        let lun = state.lun(&name).ok_or_else(missing)?;
+        Ok(match self.shown(lun, &name, &state.targets) {
             Some(_) => Found::Whole,
             None => Found::Begun,
         })
@@ -286,16 +287,16 @@ impl Lister for Luns {
         call: &Call,
         request: &PageRequest,
     ) -> Result<Page<Volume>, Error> {
-        let look = self.look(call, "list volumes").await?;
+        let state = self.observe(call, "list volumes").await?;
         let mut volumes = Vec::new();
-        for lun in &look.luns {
+        for lun in &state.luns {
             let Some(id) = self.names.id(&lun.name) else {
                 continue;
             };
             let Some(name) = self.names.lun(&id) else {
                 continue;
             };
-            if let Some(shown) = self.shown(lun, &name, &look.targets) {
+            if let Some(shown) = self.shown(lun, &name, &state.targets) {
                 volumes.push(self.volume(id, lun, shown)?);
             }
         }

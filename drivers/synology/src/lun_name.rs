@@ -1,7 +1,7 @@
-//! Ids of volumes, and how DSM calls what belongs to them.
+//! Ids of volumes, and the names of their LUNs and targets.
 //!
-//! compat: "Synology": the LUN and its target are called prefix, id and suffix in small letters, and the
-//! target's IQN is `baseiqn` and that name.
+//! compat: "Synology": the name of a LUN and its target is prefix, id and suffix in lower case; the IQN
+//! of the target is `baseiqn` and that name.
 
 use csi_types::attachment::Iqn;
 use driver_core::config::{CommonConfig, ConfigError};
@@ -18,7 +18,7 @@ const LONGEST_IQN: usize = 223;
 /// small letters.
 const BANNED: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_:.+";
 
-/// How volumes are called.
+/// The naming rules of volumes.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     naming: VolumeNaming,

@@ -1,5 +1,5 @@
-//! Pages of what DSM lists whole: sorted by id, so that none of what exists all the while is lost or
-//! repeated. A token says where the last page ended.
+//! Pages of lists that DSM returns as a whole: sorted by id, so that objects that exist during the whole
+//! listing are neither lost nor repeated. A token says where the last page ended.
 
 use driver_core::paging::{MAX_KEY, MAX_PAGE, key};
 use driver_core::{Error, Kind, Page, PageRequest, PageToken};

@@ -1,8 +1,8 @@
 //! Volumes that are shared folders, over NFS or SMB.
 //!
 //! A volume is a shared folder with a quota. It is made without one, opened to its clients, and gets its
-//! quota last: one without a quota is not finished. A copy may have the quota of its source at once; it is
-//! grown then, and opened last. The calls are those of Synology's CSI driver.
+//! quota last: a folder without a quota is unfinished. A copy may have the quota of its source at once; it
+//! grows first and is opened last. The calls are those of Synology's CSI driver.
 
 mod api;
 mod name;
@@ -27,7 +27,7 @@ use self::name::{Note, ShareNames};
 use crate::client::Client;
 use crate::config::{Connection, location};
 use crate::error::{Code, Failure};
-use crate::iscsi::{LOOKS, pause};
+use crate::iscsi::{POLL_PAUSES, pause};
 use crate::page::page;
 
 /// Quotas are whole mebibytes.
@@ -195,7 +195,7 @@ impl Shares {
         })
     }
 
-    /// Makes the shared folder, which is not there.
+    /// Makes the missing shared folder.
     async fn make(&self, call: &Call, request: &CreateVolume, doing: &str) -> Result<Share, Error> {
         let id = &request.id;
         let name = self.names.share(id).ok_or_else(|| {
@@ -249,7 +249,7 @@ impl Shares {
         }
     }
 
-    /// Whether the clients are let in.
+    /// Whether the clients have access.
     async fn is_open(&self, call: &Call, share: &Share) -> Result<bool, Failure> {
         let (client, name) = (&self.client, share.name.as_str());
         Ok(match &self.access {
@@ -269,7 +269,7 @@ impl Shares {
         })
     }
 
-    /// Lets the clients in, unless they are.
+    /// Gives the clients access, unless they have it.
     async fn open(&self, call: &Call, share: &Share, doing: &str) -> Result<(), Error> {
         call.check(doing)?;
         let (client, name) = (&self.client, share.name.as_str());
@@ -298,7 +298,7 @@ impl Shares {
         })
     }
 
-    /// Gives a shared folder its quota, and looks whether it has it.
+    /// Sets the quota of a shared folder, and checks the result.
     async fn limit(
         &self,
         call: &Call,
@@ -336,7 +336,7 @@ fn rule(client: &str, is_async: bool) -> Value {
     })
 }
 
-/// The error of a change to a folder that was just there: if it is gone, another call has deleted it.
+/// The error of a change to a folder that was just listed: if it is gone, another call has deleted it.
 fn lost(call: &Call, failure: Failure, doing: &str) -> Error {
     match failure.code() {
         Some(Code::NO_SHARE) => changed(call, doing),
@@ -415,7 +415,7 @@ impl Driver for Shares {
         if !is_copy {
             return self.volume(id.clone(), &share);
         }
-        // It may have the quota of its source, and have been cut before it was grown or opened.
+        // It may have the quota of its source, and the call may have ended before it grew or was opened.
         let share = if fits {
             share
         } else {
@@ -434,7 +434,7 @@ impl Driver for Shares {
         self.refuse_snapshots(call, &share, &doing).await?;
         call.check(&doing)?;
         let deleted = self.client.delete_share(call, &share.name).await;
-        let mut wait: Duration = LOOKS.0;
+        let mut wait: Duration = POLL_PAUSES.0;
         while self.find(call, id, &doing).await?.is_some() {
             if let Err(failure) = deleted {
                 return Err(failure.while_doing(call, doing));

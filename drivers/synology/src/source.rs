@@ -1,7 +1,7 @@
-//! What a volume was made of, as its LUN's description says: DSM has no other field for it.
+//! The source of a volume, as a note in the description of its LUN: DSM has no other field for it.
 //!
 //! A LUN without such a note (made by democratic-csi, or by a DSM that drops the description of a copy)
-//! may be of anything: a repeated request is believed.
+//! may have any source, so a repeated request is accepted.
 
 use driver_core::{SnapshotId, Source, VolumeId};
 

@@ -276,14 +276,14 @@ impl Backend for Api {
         let dialect = self.dialect(call).await?;
         let since = self.seen.now();
         let wanted = Wanted::of(&request.queries, &request.properties, |_| true);
-        // By now it may have its marks, and a moment ago it had none.
-        let made = self.seen.made_now();
         let (mut picture, export) = tokio::try_join!(
             self.picture(call, &dialect, &wanted),
             self.answers(call, &dialect, &request.export),
         )?;
-        picture.copying.extend(made);
-        picture.copying.extend(self.seen.made_now());
+        // By now it may have its marks, and a moment ago it had none.
+        let mut made = self.seen.made_since(since);
+        made.retain(|name| picture.may_be_a_part(name));
+        picture.copying.extend(made.iter().map(ToString::to_string));
         let pool = picture.state(&request.queries)?;
         self.seen.note(&pool, since);
         Ok(Observed { pool, export })

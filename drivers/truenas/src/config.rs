@@ -47,9 +47,7 @@ pub(crate) fn connection(document: &Document) -> Result<Settings, ConfigError> {
              and 25.10 only by a method that is going away",
         );
     }
-    let settings = config
-        .check()
-        .map_err(|error| ConfigError::at("httpConnection", error.message().to_owned()))?;
+    let settings = config.check()?;
     if settings.endpoint.protocol == Protocol::Http && !settings.endpoint.is_loopback() {
         doubtful(
             "protocol",

@@ -4,12 +4,11 @@ use std::fmt;
 use std::net::IpAddr;
 
 use aws_lc_rs::digest::{Context, SHA256};
+use driver_core::config::ConfigError;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer};
 
 pub use driver_tls::{Fingerprint, TlsOptions};
-
-use crate::{Error, Kind};
 
 /// The block as it stands in a configuration file of democratic-csi, with the TLS options that are
 /// ours.
@@ -105,7 +104,7 @@ pub(crate) enum Credentials {
 
 impl HttpConnection {
     /// Checks the block.
-    pub fn check(self) -> Result<Settings, Error> {
+    pub fn check(self) -> Result<Settings, ConfigError> {
         let endpoint = Endpoint::new(self.protocol, &self.host, self.port)?;
         let credentials = Credentials::new(self.api_key, self.username, self.password)?;
         if self.api_version.is_some_and(|version| version == 1) {
@@ -190,14 +189,14 @@ impl fmt::Debug for Settings {
 // === impl Endpoint ===
 
 impl Endpoint {
-    fn new(protocol: Option<Protocol>, host: &str, port: Option<u16>) -> Result<Self, Error> {
+    fn new(protocol: Option<Protocol>, host: &str, port: Option<u16>) -> Result<Self, ConfigError> {
         let host = host.trim().trim_start_matches('[').trim_end_matches(']');
         let name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
         let valid = host.parse::<IpAddr>().is_ok() || (!host.is_empty() && host.chars().all(name));
         if !valid {
-            return Err(Error::new(
-                Kind::Config,
-                "httpConnection.host is neither a host name nor an address",
+            return Err(ConfigError::at(
+                "httpConnection.host",
+                "is neither the name of a host nor an address",
             ));
         }
         // As democratic-csi: a port that contains "80" means http, one that contains "443" https, else http.
@@ -257,7 +256,7 @@ impl Credentials {
         key: Option<SecretString>,
         username: Option<String>,
         password: Option<SecretString>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, ConfigError> {
         let given = |secret: &SecretString| !secret.expose_secret().is_empty();
         let username = username.filter(|name| !name.is_empty());
         if let Some(key) = key.filter(given) {
@@ -265,9 +264,9 @@ impl Credentials {
         }
         match (username, password.filter(given)) {
             (Some(username), Some(password)) => Ok(Self::Password { username, password }),
-            _ => Err(Error::new(
-                Kind::Config,
-                "httpConnection needs an apiKey, or a username and a password",
+            _ => Err(ConfigError::at(
+                "httpConnection",
+                "needs an apiKey, or a username and a password",
             )),
         }
     }
@@ -306,7 +305,7 @@ mod tests {
 
     use super::*;
 
-    fn settings(block: serde_json::Value) -> Result<Settings, Error> {
+    fn settings(block: serde_json::Value) -> Result<Settings, ConfigError> {
         serde_json::from_value::<HttpConnection>(block)
             .expect("a block")
             .check()
@@ -343,7 +342,10 @@ mod tests {
             json!({"host": "nas", "apiKey": "", "username": "u"}),
             json!({"host": "nas", "password": "p"}),
         ] {
-            assert_eq!(settings(block).expect_err("refused").kind(), Kind::Config);
+            assert_eq!(
+                settings(block).expect_err("refused").path(),
+                Some("httpConnection")
+            );
         }
     }
 
@@ -358,7 +360,8 @@ mod tests {
             "http://nas",
         ] {
             let block = json!({"host": host, "apiKey": "1-x"});
-            assert_eq!(settings(block).expect_err("refused").kind(), Kind::Config);
+            let error = settings(block).expect_err("refused");
+            assert_eq!(error.path(), Some("httpConnection.host"));
         }
     }
 

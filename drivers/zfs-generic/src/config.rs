@@ -1,7 +1,7 @@
 //! Words of the sections `nfs`, `smb`, `iscsi` and `nvmeof` that end up in scripts, checked once.
 //!
-//! The sections themselves are read where they are understood. What is a word of a tool here holds
-//! no blank, no quote and nothing that a tool or a tree of files could misread.
+//! The modules of the protocols read their sections. A word here has no blank, no quote and nothing else
+//! that a tool or a tree of files could misread.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use serde_json::Value;
 /// The longest name of a user or a secret that LIO keeps.
 const MAX_CHAP: usize = 255;
 
-/// What the names of targets begin with: `iqn.2003-01.org.linux-iscsi.host:csi`.
+/// The prefix of the names of targets: `iqn.2003-01.org.linux-iscsi.host:csi`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Basename(String);
 
@@ -40,16 +40,16 @@ pub struct SecretScalar(SecretString);
 #[derive(Debug, Clone, Default)]
 pub struct Chap(Vec<(ChapKey, SecretString)>);
 
-/// What one line of CHAP is.
+/// The kind of one line of CHAP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChapKey {
-    /// Who the node says it is.
+    /// The name of the node.
     User,
-    /// How it proves that.
+    /// The secret of the node.
     Password,
-    /// Who the target says it is.
+    /// The name of the target.
     MutualUser,
-    /// How it proves that.
+    /// The secret of the target.
     MutualPassword,
 }
 

@@ -1,7 +1,7 @@
 //! Zvols as disks of a target: what iSCSI and NVMe-oF have in common, whichever tool makes them.
 //!
-//! One volume is one target with one disk, named after the volume. What there is on the host is
-//! asked of the stack's script; what is remembered in the dataset is its name, and who gets in.
+//! One volume is one target with one disk, named after the volume. The script of the stack observes the
+//! host; the dataset remembers the name and the access list.
 //! compat: "Exports of a ZFS host".
 
 mod revocation;
@@ -36,56 +36,56 @@ const FS_TYPES: &[&str] = &[
 pub struct DiskExport {
     naming: ExportNaming,
     basename: Basename,
-    way: Way,
+    protocol: Protocol,
     stack: Box<dyn Stack>,
-    /// What nodes are called, if it tells them apart.
+    /// The names of nodes, if access is per node.
     nodes: Option<Nodes>,
 }
 
-/// How nodes get there.
+/// The protocol that nodes use.
 #[derive(Debug, Clone)]
-pub(crate) enum Way {
-    /// By iSCSI.
+pub(crate) enum Protocol {
+    /// iSCSI.
     Iscsi(Listed<Portal>, Option<Interface>),
-    /// By NVMe over fabrics.
+    /// NVMe over fabrics.
     Nvmeof(Listed<Transport>),
 }
 
 /// One target stack of a host, by one tool.
 pub(crate) trait Stack: Debug + Send + Sync {
-    /// Why it can never make this disk.
+    /// The reason why it can never make this disk.
     fn refuses(&self, _disk: &Disk<'_>) -> Option<&'static str> {
         None
     }
 
-    /// Looks, and prints what [`Facts`] read.
-    fn look(&self, disk: &Disk<'_>) -> Command;
+    /// Observes the disk and prints lines that [`Facts`] parses.
+    fn observe(&self, disk: &Disk<'_>) -> Command;
 
-    /// Makes what is missing, and saves it for the next start of the host, unless `save` does.
+    /// Makes the missing parts, and saves them for the next start of the host, unless `save` does.
     fn make(&self, disk: &Disk<'_>, facts: &Facts) -> Command;
 
-    /// Removes what is present, also from what is saved, unless `save` does.
+    /// Removes the existing parts, also from the saved configuration, unless `save` does.
     fn remove(&self, disk: &Disk<'_>, facts: &Facts) -> Command;
 
-    /// Saves what was changed, with what was changed of other disks and waits for that; `None` where
-    /// whoever changes something saves it.
+    /// Saves this change together with those of other disks, and waits for it. `None` if each change
+    /// saves itself.
     fn save(&self) -> Option<Command> {
         None
     }
 
-    /// Lets in the nodes of the disk and nobody else, into a target that is there; `None` where the
-    /// stack does not tell nodes apart.
-    fn let_in(&self, _disk: &Disk<'_>) -> Option<Command> {
+    /// Sets the access list of an existing target to the nodes of the disk. `None` if the stack has
+    /// no access per node.
+    fn set_access(&self, _disk: &Disk<'_>) -> Option<Command> {
         None
     }
 
-    /// Waits until those that have to be out are; `None` where letting in has done so. Apart from that,
-    /// since all disks of a host have their turn at that one after the other.
-    fn await_out(&self, _disk: &Disk<'_>) -> Option<Command> {
+    /// Waits until the revoked nodes are disconnected. `None` if `set_access` waits. It is a separate
+    /// command because `set_access` runs for one disk of a host at a time.
+    fn wait_for_disconnect(&self, _disk: &Disk<'_>) -> Option<Command> {
         None
     }
 
-    /// Tells the target that the disk has grown, where it does not see that by itself.
+    /// Makes the target notice that the disk has grown, if it does not do so by itself.
     fn resize(&self, _disk: &Disk<'_>) -> Option<Command> {
         None
     }
@@ -94,24 +94,24 @@ pub(crate) trait Stack: Debug + Send + Sync {
 /// A disk, as a stack needs to know it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Disk<'a> {
-    /// What it is called.
+    /// Its name.
     pub(crate) export_name: &'a ExportName,
-    /// What its target or subsystem is called.
+    /// The name of its target or subsystem.
     pub(crate) target: &'a str,
-    /// Where the host shows the zvol.
+    /// The device of the zvol on the host.
     pub(crate) device: &'a str,
-    /// What nodes know it by, the same whenever it is made again.
+    /// Its identifier on nodes. It stays the same when the disk is exported again.
     pub(crate) uuid: &'a str,
-    /// Who gets in; `None` where everybody does. A look does not depend on it.
+    /// The nodes with access; `None` if all nodes have it. An observation does not depend on it.
     pub(crate) nodes: Option<&'a [NodeName]>,
-    /// Who has to be out, whatever the host says of them. Nobody of these is in `nodes`.
+    /// The nodes that must lose access, whatever the host shows. None of them is in `nodes`.
     pub(crate) out: &'a [NodeName],
 }
 
 // === impl Disk ===
 
 impl Disk<'_> {
-    /// Who gets in, as words of a script.
+    /// The nodes with access, as words of a script.
     pub(crate) fn node_words(&self) -> impl Iterator<Item = String> {
         let listed = self.nodes.map(|_| "nodes=listed".to_owned());
         let nodes = self.nodes.unwrap_or_default().iter();
@@ -120,7 +120,7 @@ impl Disk<'_> {
             .chain(nodes.map(|node| format!("node={}", node.as_str())))
     }
 
-    /// Who has to be out, as words of a script.
+    /// The revoked nodes, as words of a script.
     pub(crate) fn out_words(&self) -> impl Iterator<Item = String> {
         self.out.iter().map(|node| format!("out={}", node.as_str()))
     }
@@ -132,32 +132,32 @@ impl DiskExport {
     pub(crate) fn new(
         naming: ExportNaming,
         basename: Basename,
-        way: Way,
+        protocol: Protocol,
         stack: impl Stack + 'static,
     ) -> Self {
         Self {
             naming,
             basename,
-            way,
+            protocol,
             stack: Box::new(stack),
             nodes: None,
         }
     }
 
-    /// Lets in only the nodes that a volume is published to, if they have names.
+    /// Gives access only to the nodes that a volume is published to, if they have names.
     pub(crate) fn for_nodes(mut self, nodes: Option<Nodes>) -> Self {
         self.nodes = nodes;
         self
     }
 
     fn property(&self) -> PropertyName {
-        match self.way {
-            Way::Iscsi(..) => PropertyName::ISCSI_ASSETS,
-            Way::Nvmeof(_) => PropertyName::NVMEOF_ASSETS,
+        match self.protocol {
+            Protocol::Iscsi(..) => PropertyName::ISCSI_ASSETS,
+            Protocol::Nvmeof(_) => PropertyName::NVMEOF_ASSETS,
         }
     }
 
-    /// What its target is called.
+    /// The name of its target.
     fn target(&self, export_name: &ExportName) -> String {
         format!("{}:{export_name}", self.basename)
     }
@@ -186,7 +186,7 @@ impl DiskExport {
             .map(Act::Do)
     }
 
-    /// Makes what is missing, with these nodes let in.
+    /// Makes the missing parts, with access for these nodes.
     fn make(
         &self,
         subject: &Subject<'_>,
@@ -199,7 +199,7 @@ impl DiskExport {
         }))
     }
 
-    /// Removes what is present; these nodes have to be out.
+    /// Removes the existing parts and revokes these nodes.
     fn remove(
         &self,
         subject: &Subject<'_>,
@@ -212,8 +212,8 @@ impl DiskExport {
         }))
     }
 
-    /// Lets in these `access_list` and nobody else, least of all those that have to be out.
-    fn let_in(
+    /// Sets the access to exactly `access_list`, and revokes the nodes in `out`.
+    fn set_access(
         &self,
         subject: &Subject<'_>,
         export_name: &ExportName,
@@ -228,15 +228,17 @@ impl DiskExport {
                 out,
                 ..*disk
             };
-            let wait = (!out.is_empty()).then(|| stack.await_out(&disk)).flatten();
-            let changes = stack.let_in(&disk).into_iter();
+            let wait = (!out.is_empty())
+                .then(|| stack.wait_for_disconnect(&disk))
+                .flatten();
+            let changes = stack.set_access(&disk).into_iter();
             let saved = changes.flat_map(|change| self.change(change));
             saved.chain(wait.map(Act::Do)).collect()
         };
         self.with(subject, export_name, ask)
     }
 
-    /// Who gets in, as the dataset remembers it; `None` where everybody does.
+    /// The nodes with access, as the dataset remembers them; `None` if all nodes have it.
     fn listed(&self, subject: &Subject<'_>) -> Result<Option<Vec<NodeName>>, Error> {
         let names = |nodes: &Nodes| {
             nodes
@@ -248,15 +250,15 @@ impl DiskExport {
 
     fn attach(&self, export_name: &ExportName) -> Result<Attachment, FieldError> {
         let target = self.target(export_name);
-        Ok(match &self.way {
-            Way::Iscsi(portals, interface) => Attachment::Iscsi(Iscsi {
+        Ok(match &self.protocol {
+            Protocol::Iscsi(portals, interface) => Attachment::Iscsi(Iscsi {
                 iqn: Iqn::parse(&target)?,
                 lun: Lun::parse("0")?,
                 portals: portals.clone(),
                 interface: interface.clone(),
                 device_id: None,
             }),
-            Way::Nvmeof(transports) => Attachment::Nvmeof(Nvmeof {
+            Protocol::Nvmeof(transports) => Attachment::Nvmeof(Nvmeof {
                 nqn: Nqn::parse(&target)?,
                 nsid: Nsid::parse("1")?,
                 transports: transports.clone(),
@@ -305,7 +307,7 @@ impl Export for DiskExport {
     }
 
     fn observe(&self, subject: &Subject<'_>, export_name: &ExportName) -> Vec<Command> {
-        vec![self.with(subject, export_name, |stack, disk| stack.look(disk))]
+        vec![self.with(subject, export_name, |stack, disk| stack.observe(disk))]
     }
 
     fn facts(
@@ -338,7 +340,9 @@ impl Export for DiskExport {
             acts.push(Act::Remember(Property::new(property, value)));
         }
         let listed = self.listed(subject)?;
-        let as_listed = listed.as_ref().is_none_or(|nodes| facts.lets_in(nodes));
+        let as_listed = listed
+            .as_ref()
+            .is_none_or(|nodes| facts.allows_exactly(nodes));
         if !facts.missing.is_empty() || !as_listed {
             acts.extend(self.make(subject, export_name, facts, listed.as_deref()));
         }
@@ -368,8 +372,8 @@ impl Export for DiskExport {
         if facts.is_some_and(|facts| facts.present.is_empty()) {
             return Ok(Vec::new());
         }
-        let told = self.with(subject, export_name, |stack, disk| stack.resize(disk));
-        Ok(told.map(Act::Do).into_iter().collect())
+        let resize = self.with(subject, export_name, |stack, disk| stack.resize(disk));
+        Ok(resize.map(Act::Do).into_iter().collect())
     }
 
     fn is_per_node(&self) -> bool {
@@ -392,11 +396,11 @@ impl Export for DiskExport {
         nodes.admit(&mut access_list, node, &name);
         let mut acts = Vec::new();
         if access_list != before {
-            // Before it gets in, so that it can be put out again.
+            // Before it gets access, so that a later call can revoke it.
             acts.push(Nodes::remember_new(&access_list)?);
         }
         if !facts.allowed.iter().any(|allowed| allowed == name.as_str()) {
-            acts.extend(self.let_in(subject, export_name, &access_list, &[]));
+            acts.extend(self.set_access(subject, export_name, &access_list, &[]));
         }
         Ok(acts)
     }
@@ -419,7 +423,7 @@ impl Export for DiskExport {
             && (is_there || is_saved)
             && subject.volume.is_some()
         {
-            // Before it is put out: whoever is cut from here on leaves nobody behind who lets it in again.
+            // Before the revocation: after an interruption no other call gives it access again.
             acts.push(Nodes::remember(marked)?);
         }
         if revocation.was_in && is_saved {
@@ -427,14 +431,14 @@ impl Export for DiskExport {
             acts.extend(self.remove(subject, export_name, facts, &[]));
         }
         if is_there && revocation.is_in {
-            acts.extend(self.let_in(subject, export_name, &revocation.left, &revocation.out));
+            acts.extend(self.set_access(subject, export_name, &revocation.left, &revocation.out));
         }
         if revocation.was_in && subject.volume.is_some() {
-            // After it is out: whoever is cut before that has to know whom to put out.
+            // After the revocation: after an interruption the next call still knows the node.
             acts.push(Nodes::remember(&revocation.left)?);
         }
-        // What those that stay need, whoever took it away. Where it cannot be made they have to wait for
-        // somebody who puts that right, and whoever leaves has not.
+        // Restores what the remaining nodes need. If the host must be corrected first, they wait for
+        // that, and the revocation does not.
         let can_be_made = !facts.missing.is_empty() && facts.blocked.is_empty();
         if !revocation.left.is_empty() && subject.volume.is_some() && can_be_made {
             let names = revocation.left.names();

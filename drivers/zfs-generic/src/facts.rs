@@ -1,39 +1,39 @@
-//! What the look of a script has shown: lines of a word and a name each.
+//! The parsed output of an observing script: lines of a word and a name.
 
 use driver_core::{Error, Kind};
 use driver_zfs_cli::exec::Output;
 
 use crate::nodes::NodeName;
 
-/// How things stand with an export on its host.
+/// The state of an export on its host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// What is missing until all is as it is wanted.
+    /// The parts that are missing.
     pub missing: Vec<String>,
-    /// What of that nobody can make before somebody has put the host right.
+    /// The missing parts that cannot be made until an administrator corrects the host.
     pub blocked: Vec<String>,
-    /// What of it is there.
+    /// The parts that exist.
     pub present: Vec<String>,
-    /// What has its name and is of something else.
+    /// Objects that have its name and belong to something else.
     pub foreign: Vec<String>,
     /// Attributes that are configured and that the kernel of the host does not have.
     pub unknown: Vec<String>,
-    /// The nodes that are let in by name.
+    /// The nodes on the access list of the host.
     pub allowed: Vec<String>,
-    /// The nodes that are half let in: somebody was cut.
+    /// The nodes with an incomplete access entry: an earlier change was interrupted.
     pub partial: Vec<String>,
-    /// The nodes that are connected, once for each connection; nobody where the kernel does not show it.
+    /// The connected nodes, once for each connection. Empty if the kernel does not show connections.
     pub sessions: Vec<String>,
 }
 
 // === impl Facts ===
 
 impl Facts {
-    /// Reads the output of a look.
+    /// Parses the output of an observing script.
     pub(crate) fn read(answers: &[Output]) -> Result<Self, Error> {
-        let strange = |why: String| Error::new(Kind::Internal, "look at an export").because(why);
+        let strange = |why: String| Error::new(Kind::Internal, "observe an export").because(why);
         let [answer] = answers else {
-            return Err(strange(format!("{} answers to one look", answers.len())));
+            return Err(strange(format!("{} answers to one command", answers.len())));
         };
         let mut facts = Self::default();
         for line in answer.text().lines().filter(|line| !line.is_empty()) {
@@ -54,26 +54,26 @@ impl Facts {
         Ok(facts)
     }
 
-    /// Whether this part of it is there.
+    /// Whether this part of it exists.
     pub(crate) fn is_present(&self, what: &str) -> bool {
         self.present.iter().any(|name| name == what)
     }
 
-    /// Whoever is in, or half in, or still connected.
+    /// All nodes that have access, an incomplete access entry, or a connection.
     pub(crate) fn inside(&self) -> impl Iterator<Item = &String> {
         let named = self.allowed.iter().chain(&self.partial);
         named.chain(&self.sessions)
     }
 
-    /// Whether these nodes get in, each wholly, and nobody else.
-    pub(crate) fn lets_in(&self, nodes: &[NodeName]) -> bool {
+    /// Whether exactly these nodes have access, each with a complete entry.
+    pub(crate) fn allows_exactly(&self, nodes: &[NodeName]) -> bool {
         let is_listed = |name: &String| nodes.iter().any(|node| node.as_str() == name);
         self.partial.is_empty()
             && self.allowed.len() == nodes.len()
             && self.allowed.iter().all(is_listed)
     }
 
-    /// Refuses to go on where something of somebody else has the name.
+    /// Fails if an object that belongs to something else has the name.
     pub(crate) fn refuse_foreign(&self, name: &str) -> Result<(), Error> {
         match self.foreign.first() {
             None => Ok(()),

@@ -1,8 +1,8 @@
 //! The section `iscsi`: targets of LIO, by `targetcli` or by its configfs.
 //!
-//! Both ways make the same objects and look at them in the same way; a volume that one of them has
-//! made is found by the other. The truth is in the kernel's `target_core_configfs.c` and
-//! `iscsi_target_configfs.c`, and in rtslib for what is saved. compat: "Exports of a ZFS host".
+//! Both strategies make and observe the same objects in the same way, and each finds the volumes of
+//! the other. Sources: the kernel's `target_core_configfs.c` and `iscsi_target_configfs.c`, and rtslib
+//! for the saved configuration. compat: "Exports of a ZFS host".
 
 mod lio;
 mod targetcli;
@@ -16,7 +16,7 @@ use driver_zfs::export::ExportNaming;
 use serde::Deserialize;
 
 use crate::config::{Attributes, Basename, Chap, Scalar, SecretScalar};
-use crate::disk::{DiskExport, Way};
+use crate::disk::{DiskExport, Protocol};
 use crate::nodes::{Form, Nodes, NodesConfig};
 use crate::scripts::HostPaths;
 use lio::Lio;
@@ -24,14 +24,14 @@ use targetcli::TargetCli;
 
 const SECTION: &str = "iscsi";
 
-/// What a target lets anyone do: it knows no nodes. The same as in the examples of democratic-csi.
+/// The attributes of a target that is open to all nodes, as in the examples of democratic-csi.
 const OPEN: [(&str, &str); 3] = [
     ("generate_node_acls", "1"),
     ("cache_dynamic_acls", "1"),
     ("demo_mode_write_protect", "0"),
 ];
 
-/// What a target lets nobody do who is not named.
+/// The attributes of a target with access per node.
 const CLOSED: [(&str, &str); 3] = [
     ("generate_node_acls", "0"),
     ("cache_dynamic_acls", "0"),
@@ -67,13 +67,13 @@ struct StrategyConfig {
     tpg: TpgConfig,
     #[serde(default)]
     block: BlockConfig,
-    /// Where the targets listen; everywhere unless given. Only for `lio`.
+    /// The addresses at which the targets listen; by default all. Only for `lio`.
     #[serde(default)]
     listen: Option<Vec<String>>,
-    /// What is restored when the host starts. Only for `lio`.
+    /// The file that the host restores at its start. Only for `lio`.
     #[serde(default, deserialize_with = "unless_falsy")]
     config_path: Option<String>,
-    /// What nodes are called, if only those get in that a volume is published to. Only for `lio`.
+    /// The names of nodes, for access only by the nodes that a volume is published to. Only for `lio`.
     #[serde(default)]
     nodes: Option<NodesConfig>,
 }
@@ -92,9 +92,9 @@ struct BlockConfig {
     attributes: Option<BTreeMap<String, Scalar>>,
 }
 
-/// What every target of a connection has.
+/// The settings of every target of a connection.
 #[derive(Debug, Clone)]
-struct Wishes {
+struct TargetSettings {
     tpg: Attributes,
     block: Attributes,
     chap: Chap,
@@ -105,7 +105,7 @@ pub fn export(document: &Document, places: HostPaths) -> Result<DiskExport, Conf
     let naming: ExportNaming = document.section(SECTION)?;
     naming.check(SECTION)?;
     let config: IscsiConfig = document.section(SECTION)?;
-    let way = Way::Iscsi(config.portals()?, config.interface()?);
+    let protocol = Protocol::Iscsi(config.portals()?, config.interface()?);
     let (key, strategy) = match config.share_strategy.as_deref() {
         Some("targetCli") => (
             "iscsi.shareStrategyTargetCli",
@@ -122,7 +122,7 @@ pub fn export(document: &Document, places: HostPaths) -> Result<DiskExport, Conf
         .ok_or_else(|| ConfigError::at(key, "is missing"))?;
     let forms = ["iqn.", "eui.", "naa."];
     let basename = Basename::parse(&strategy.basename, &forms, &format!("{key}.basename"))?;
-    let wishes = strategy.wishes(key)?;
+    let settings = strategy.settings(key)?;
     let stack: DiskExport = if key.ends_with("TargetCli") {
         let unused = [
             ("listen", &strategy.listen.is_some()),
@@ -134,18 +134,18 @@ pub fn export(document: &Document, places: HostPaths) -> Result<DiskExport, Conf
                 "is of the strategy `lio`; targetcli listens, saves and lets in as it is set up";
             return Err(ConfigError::at(format!("{key}.{name}"), problem));
         }
-        let stack = TargetCli::new(wishes, strategy.sudo_enabled, places, key)?;
-        DiskExport::new(naming, basename, way, stack)
+        let stack = TargetCli::new(settings, strategy.sudo_enabled, places, key)?;
+        DiskExport::new(naming, basename, protocol, stack)
     } else {
         let listen = strategy.listen(key)?;
         let save = crate::config::file(
             strategy.config_path.as_deref(),
             &format!("{key}.configPath"),
         )?;
-        let nodes = strategy.nodes(&wishes, key)?;
-        let wishes = wishes.or(if nodes.is_some() { &CLOSED } else { &OPEN });
-        let stack = Lio::new(wishes, listen, save, strategy.sudo_enabled, places);
-        DiskExport::new(naming, basename, way, stack).for_nodes(nodes)
+        let nodes = strategy.nodes(&settings, key)?;
+        let settings = settings.or(if nodes.is_some() { &CLOSED } else { &OPEN });
+        let stack = Lio::new(settings, listen, save, strategy.sudo_enabled, places);
+        DiskExport::new(naming, basename, protocol, stack).for_nodes(nodes)
     };
     Ok(stack)
 }
@@ -181,24 +181,24 @@ impl IscsiConfig {
 // === impl StrategyConfig ===
 
 impl StrategyConfig {
-    fn wishes(&self, key: &str) -> Result<Wishes, ConfigError> {
+    fn settings(&self, key: &str) -> Result<TargetSettings, ConfigError> {
         let none = BTreeMap::new();
         let tpg = self.tpg.attributes.as_ref().unwrap_or(&none);
         let block = self.block.attributes.as_ref().unwrap_or(&none);
         let no_auth = BTreeMap::new();
         let auth = self.tpg.auth.as_ref().unwrap_or(&no_auth);
-        Ok(Wishes {
+        Ok(TargetSettings {
             tpg: Attributes::parse(tpg, &format!("{key}.tpg.attributes"))?,
             block: Attributes::parse(block, &format!("{key}.block.attributes"))?,
             chap: Chap::parse(auth, &format!("{key}.tpg.auth"))?,
         })
     }
 
-    fn nodes(&self, wishes: &Wishes, key: &str) -> Result<Option<Nodes>, ConfigError> {
+    fn nodes(&self, settings: &TargetSettings, key: &str) -> Result<Option<Nodes>, ConfigError> {
         let Some(config) = &self.nodes else {
             return Ok(None);
         };
-        if wishes
+        if settings
             .tpg
             .get("generate_node_acls")
             .is_some_and(|text| text != "0")

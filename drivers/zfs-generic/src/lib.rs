@@ -1,8 +1,8 @@
 //! Volumes of any host with ZFS, on Linux or FreeBSD, here or over SSH, and how it exports them.
 //!
-//! What is specific to a target stack is one script that is given its wishes as arguments and finds
-//! out by itself what is missing; a look and a change are the same script. Nothing here knows how
-//! datasets are made: that is `driver-zfs`. compat: "Exports of a ZFS host".
+//! Each target stack has one script. Its arguments are the wanted state, and it finds out by itself
+//! what is missing; observing and changing are the same script. Nothing here knows how datasets are
+//! made: that is `driver-zfs`. compat: "Exports of a ZFS host".
 
 #![forbid(unsafe_code)]
 

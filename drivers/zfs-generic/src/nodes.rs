@@ -1,8 +1,8 @@
-//! Who gets in: exports that keep out every node to which a volume was not published.
+//! Access per node: exports that only the nodes can reach to which a volume is published.
 //!
-//! A target knows a node by a name of its own: an initiator, a host NQN, an address. Which one that
-//! is says the configuration, by a template or one by one; who gets in is remembered in the dataset,
-//! so that it outlives the host's own memory. compat: "Exports of a ZFS host".
+//! A target knows a node by its own kind of name: an initiator, a host NQN, an address. The configuration
+//! gives these names, by a template or one by one. The dataset remembers the access list, so that it
+//! survives the loss of the host's configuration. compat: "Exports of a ZFS host".
 
 mod access_list;
 
@@ -17,15 +17,15 @@ use driver_zfs::export::{Act, Subject};
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 use serde::{Deserialize, Serialize};
 
-use access_list::GuestId;
+use access_list::NodeDigest;
 pub(crate) use access_list::{AccessList, RevokedNode};
 
-/// Where a dataset remembers who gets in.
+/// The property in which a dataset remembers its access list.
 const PROPERTY: &str = "omnibus-csi:nodes";
-/// A node that there is not: what a template makes of it, it makes of each one.
+/// A node that does not exist: a template that gives it the name of a node gives all nodes that name.
 const ANY_NODE: &str = "no-node-is-called-so";
 
-/// What nodes are called by one export.
+/// The names of nodes for one export.
 #[derive(Debug, Clone)]
 pub(crate) struct Nodes {
     form: Form,
@@ -40,16 +40,16 @@ pub(crate) struct NodesConfig {
     /// Makes the name from `node`, the id of the node.
     #[serde(default, deserialize_with = "unless_falsy")]
     name_template: Option<Template>,
-    /// Those that the template does not give.
+    /// Names that the template does not give.
     #[serde(default)]
     names: Option<BTreeMap<String, String>>,
 }
 
-/// What a target knows a node by: one word of letters, digits and `-.:_[]`.
+/// The name of a node for a target: one word of letters, digits and `-.:_[]`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NodeName(String);
 
-/// Which kind of name that is.
+/// The kind of the names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// The name of an initiator.
@@ -90,7 +90,7 @@ impl Nodes {
         })
     }
 
-    /// What a node is called.
+    /// The name of a node.
     pub(crate) fn name(&self, node: &NodeId) -> Result<NodeName, Error> {
         let refused = || {
             Error::invalid(format!("name the node `{node}`"))
@@ -110,21 +110,22 @@ impl Nodes {
         name.ok_or_else(|| refused().because(format!("its name {}", self.form.rule())))
     }
 
-    /// Lets in a node, which is called so.
+    /// Adds a node with this name.
     pub(crate) fn admit(&self, access_list: &mut AccessList, node: &NodeId, name: &NodeName) {
         access_list.admit(node, name, &|id| self.calls(id, name));
     }
 
-    /// What becomes of `access_list` when a node goes, or all of them. A node that is called nothing any more
-    /// is known by its id; that it was never let in cannot be told where there are names without one.
-    pub(crate) fn parting<T>(
+    /// Calls `plan` with the revoked node, or with `None` for all nodes. A node that has no name any
+    /// more is found by its id. Fails for such a node if the list has names without an id: one of them
+    /// may be this node.
+    pub(crate) fn with_revoked<T>(
         &self,
         access_list: &AccessList,
         node: Option<&NodeId>,
-        tell: impl FnOnce(Option<RevokedNode<'_>>) -> T,
+        plan: impl FnOnce(Option<RevokedNode<'_>>) -> T,
     ) -> Result<T, Error> {
         let Some(node) = node else {
-            return Ok(tell(None));
+            return Ok(plan(None));
         };
         let name = match self.name(node) {
             Ok(name) => Some(name),
@@ -133,19 +134,19 @@ impl Nodes {
             }
             Err(_) => None,
         };
-        let shares = |id: &GuestId| name.as_ref().is_some_and(|name| self.calls(id, name));
-        Ok(tell(Some(RevokedNode {
+        let shares = |id: &NodeDigest| name.as_ref().is_some_and(|name| self.calls(id, name));
+        Ok(plan(Some(RevokedNode {
             node,
             name: name.as_ref(),
             shares: &shares,
         })))
     }
 
-    /// Whether the node of this id is called so today: it is listed so, or the template calls each node
-    /// so.
-    fn calls(&self, id: &GuestId, name: &NodeName) -> bool {
+    /// Whether the node of this id has this name by the present configuration: in the list, or by a
+    /// template that gives it to all nodes.
+    fn calls(&self, id: &NodeDigest, name: &NodeName) -> bool {
         let mut names = self.names.iter();
-        if let Some((_, listed)) = names.find(|(node, _)| GuestId::of(node) == *id) {
+        if let Some((_, listed)) = names.find(|(node, _)| NodeDigest::of(node) == *id) {
             return listed == name;
         }
         let any = |template: &Template| template.render(&NameData { node: ANY_NODE });
@@ -153,8 +154,8 @@ impl Nodes {
         matches!(text, Some(Ok(text)) if text == name.as_str())
     }
 
-    /// One of the names that a target shows. A host may call itself what is no name of a host, and has
-    /// to be put out by that.
+    /// One of the names that a target shows. A host may use a name that is not a valid host name, and
+    /// its access must be revoked by that name.
     pub(crate) fn shown(&self, text: &str) -> Option<NodeName> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-.:_".contains(c);
         let is_word = !text.is_empty() && text.chars().all(plain);
@@ -162,7 +163,7 @@ impl Nodes {
         self.form.parse(text).or_else(word)
     }
 
-    /// The names on lines of their own, without those that are none.
+    /// The valid names in a text, one per line.
     pub(crate) fn names(&self, text: &str) -> Vec<NodeName> {
         let mut names: Vec<NodeName> = Vec::new();
         for name in text.lines().filter_map(|text| self.form.parse(text)) {
@@ -173,21 +174,21 @@ impl Nodes {
         names
     }
 
-    /// Where a dataset remembers who gets in.
+    /// The property in which a dataset remembers its access list.
     pub(crate) fn property() -> Result<PropertyName, Error> {
         PropertyName::parse(PROPERTY)
             .map_err(|error| Error::new(Kind::Internal, "remember nodes").because(error))
     }
 
-    /// Who gets in, as the dataset remembers it.
+    /// The access list that the dataset remembers.
     pub(crate) fn remembered(&self, subject: &Subject<'_>) -> Result<AccessList, Error> {
         let property = Self::property()?;
         let text = subject.remembered(&property).unwrap_or_default();
         Ok(AccessList::read(self.form, text))
     }
 
-    /// Remembers who gets in with one who is new. There has to be room for all that follows: whoever got
-    /// in must not be kept from going.
+    /// Remembers an access list with a new node. Fails if the property has no space for the changes of
+    /// later revocations: a revocation must always be possible.
     pub(crate) fn remember_new<R>(access_list: &AccessList) -> Result<Act<R>, Error> {
         if access_list.fit() {
             Self::remember(access_list)
@@ -196,7 +197,7 @@ impl Nodes {
         }
     }
 
-    /// Remembers who gets in.
+    /// Remembers an access list.
     pub(crate) fn remember<R>(access_list: &AccessList) -> Result<Act<R>, Error> {
         if access_list.is_empty() {
             return Ok(Act::Forget(Self::property()?));
@@ -207,7 +208,7 @@ impl Nodes {
     }
 }
 
-/// One volume has been published to so many nodes that one of its lists is full.
+/// The error of a volume that is published to so many nodes that one of its lists is full.
 pub(crate) fn no_room(count: usize, whose: &str) -> Error {
     Error::new(Kind::OutOfSpace, "let a node reach a volume")
         .because(format!(

@@ -1,7 +1,7 @@
 //! The section `nvmeof`: subsystems of nvmet, by `nvmetcli` or by its configfs, and of SPDK.
 //!
-//! Both ways to nvmet make the same objects and look at them in the same way. The truth is in the
-//! kernel's `drivers/nvme/target/configfs.c`, and in nvmetcli for what is saved.
+//! Both strategies for nvmet make and observe the same objects in the same way. Sources: the kernel's
+//! `drivers/nvme/target/configfs.c`, and nvmetcli for the saved configuration.
 //! compat: "Exports of a ZFS host".
 
 mod nvmet;
@@ -17,7 +17,7 @@ use driver_zfs::export::ExportNaming;
 use serde::Deserialize;
 
 use crate::config::{Attributes, Basename, Scalar, Word, WordError};
-use crate::disk::{DiskExport, Way};
+use crate::disk::{DiskExport, Protocol};
 use crate::nodes::{Form, Nodes, NodesConfig};
 use crate::scripts::HostPaths;
 use nvmet::Nvmet;
@@ -26,7 +26,7 @@ use spdk::{Spdk, SpdkConfig};
 
 const SECTION: &str = "nvmeof";
 
-/// Where nvmetcli saves unless it is told otherwise.
+/// The file that nvmetcli saves to by default.
 const SAVED: &str = "/etc/nvmet/config.json";
 
 /// The section `nvmeof` for a host with ZFS.
@@ -64,12 +64,12 @@ struct NvmetConfig {
     ports: Vec<PortConfig>,
     #[serde(default)]
     subsystem: SubsystemConfig,
-    /// What nodes are called, if only those get in that a volume is published to. Only for `nvmet`.
+    /// The names of nodes, for access only by the nodes that a volume is published to. Only for `nvmet`.
     #[serde(default)]
     nodes: Option<NodesConfig>,
 }
 
-/// A port: the number of one that is there, or one that is made where it is missing.
+/// A port: the number of an existing one, or the settings of one that is made if it is missing.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 enum PortConfig {
@@ -108,7 +108,7 @@ pub fn export(document: &Document, places: HostPaths) -> Result<DiskExport, Conf
     let naming: ExportNaming = document.section(SECTION)?;
     naming.check(SECTION)?;
     let config: NvmeofConfig = document.section(SECTION)?;
-    let way = Way::Nvmeof(config.transports()?);
+    let protocol = Protocol::Nvmeof(config.transports()?);
     let missing = |key: &str| ConfigError::at(key, "is missing");
     match config.share_strategy.as_deref() {
         Some("nvmetCli") => {
@@ -119,7 +119,7 @@ pub fn export(document: &Document, places: HostPaths) -> Result<DiskExport, Conf
                 strategy.basename(key)?,
                 NvmetCli::new(&strategy, places, key)?,
             );
-            Ok(DiskExport::new(naming, basename, way, stack))
+            Ok(DiskExport::new(naming, basename, protocol, stack))
         }
         Some("nvmet") => {
             let key = "nvmeof.shareStrategyNvmet";
@@ -127,7 +127,7 @@ pub fn export(document: &Document, places: HostPaths) -> Result<DiskExport, Conf
             let strategy = strategy.ok_or_else(|| missing(key))?;
             let (basename, stack) = (strategy.basename(key)?, Nvmet::new(&strategy, places, key)?);
             let nodes = strategy.nodes(key)?;
-            Ok(DiskExport::new(naming, basename, way, stack).for_nodes(nodes))
+            Ok(DiskExport::new(naming, basename, protocol, stack).for_nodes(nodes))
         }
         Some("spdkCli") => {
             let key = "nvmeof.shareStrategySpdkCli";
@@ -135,7 +135,7 @@ pub fn export(document: &Document, places: HostPaths) -> Result<DiskExport, Conf
             let strategy = strategy.ok_or_else(|| missing(key))?;
             let basename = basename(&strategy.basename, key)?;
             let stack = Spdk::new(&strategy, places, key)?;
-            Ok(DiskExport::new(naming, basename, way, stack))
+            Ok(DiskExport::new(naming, basename, protocol, stack))
         }
         _ => {
             let problem = "has to say how subsystems are made: nvmetCli, nvmet or spdkCli";

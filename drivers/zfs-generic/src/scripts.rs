@@ -1,8 +1,8 @@
 //! Scripts as commands of the host: as root where that is configured, one at a time where they
 //! change what volumes share.
 //!
-//! A script is a constant; what differs from call to call is an argument. What is secret comes with
-//! the script, on standard input. compat: "Exports of a ZFS host".
+//! A script is a constant, and its input are arguments. Secrets come with the script, on standard input.
+//! compat: "Exports of a ZFS host".
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ const SCRIPT: Duration = Duration::from_mins(2);
 /// How long a script may wait for the lock that it takes by itself: `patience` in `lio_saved.sh`.
 const TURN: Duration = Duration::from_secs(30);
 
-/// Tells a tool that is a shell of its own what to do; see there.
+/// Runs a tool that has its own command language; see there.
 const TOOL: &str = include_str!("script/tool.sh");
-/// How often a tool is told again that has read a file that was being written.
+/// How often a tool is run again that read a file during a write.
 pub(crate) const TRIES: &str = "3";
 
-/// Where a host keeps what the target stacks share.
+/// The paths of a host that the target stacks share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPaths {
     /// Where configfs is mounted.
@@ -62,8 +62,8 @@ impl Default for HostPaths {
 /// have a line that begins with a blank or a number sign.
 pub(crate) fn bare(script: &str) -> String {
     let lines = script.lines().map(str::trim_start);
-    let told = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-    told.flat_map(|line| [line, "\n"]).collect()
+    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 /// A text as a word of the shell.
@@ -90,14 +90,14 @@ impl Scripts {
         }
     }
 
-    /// Where things are.
+    /// The paths of the host.
     pub(crate) fn places(&self) -> &HostPaths {
         &self.places
     }
 
-    /// The script with these arguments, for a look. `secrets` are lines that it finds in a variable
-    /// of that name.
-    pub(crate) fn look(&self, arguments: Vec<String>, secrets: &str) -> Command {
+    /// The script with these arguments, without a lock. `secrets` are lines that it finds in a
+    /// variable of that name.
+    pub(crate) fn unlocked(&self, arguments: Vec<String>, secrets: &str) -> Command {
         if self.sudo || !secrets.is_empty() {
             return self.on_stdin(secrets, arguments);
         }
@@ -123,9 +123,9 @@ impl Scripts {
         self.alone(&self.change_by_itself(arguments, ""))
     }
 
-    /// Tells a tool what to do, alone on its stack, then looks; see `tool.sh`. `tool` is what comes
-    /// before the arguments of the look, `secrets` what that finds.
-    pub(crate) fn tell(
+    /// Runs the commands of a tool, alone on its stack, then observes; see `tool.sh`. `tool` comes
+    /// before the arguments of the observation, which finds `secrets`.
+    pub(crate) fn run_tool(
         &self,
         tool: [&str; 4],
         commands: &str,
@@ -148,8 +148,8 @@ impl Scripts {
             return self.run(&self.text(secrets), arguments);
         }
         let secrets = format!("secrets={}\n", quoted(secrets));
-        let told = Command::script_with_prelude(&secrets, self.text);
-        told.args(arguments).within(SCRIPT)
+        let command = Command::script_with_prelude(&secrets, self.text);
+        command.args(arguments).within(SCRIPT)
     }
 
     fn run(&self, text: &str, arguments: Vec<String>) -> Command {

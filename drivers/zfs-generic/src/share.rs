@@ -1,8 +1,8 @@
 //! Filesystems as shares by ZFS itself: `sharenfs` and `sharesmb`.
 //!
-//! The dataset has the property from its first moment, and ZFS shares it when it is mounted and
-//! takes the share back when it is destroyed. What a look adds is whether the host really shares
-//! it: somebody may have unshared it by hand. compat: "Exports of a ZFS host".
+//! The dataset has the property from its creation. ZFS shares it when it is mounted and unshares it
+//! when it is destroyed. An observation shows whether the host really shares it: an administrator may
+//! have unshared it by hand. compat: "Exports of a ZFS host".
 
 mod access;
 
@@ -31,7 +31,7 @@ use access::Access;
 
 static SCRIPT: LazyLock<String> = LazyLock::new(|| bare(include_str!("script/share.sh")));
 
-/// The two ways.
+/// The protocol of a share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// The section `nfs`.
@@ -47,7 +47,7 @@ pub struct ShareExport {
     server: Server,
     properties: Vec<Property>,
     tools: ZfsTools,
-    /// Who gets in, if it tells nodes apart.
+    /// The access list, if access is per node.
     access: Option<Access>,
 }
 
@@ -66,7 +66,7 @@ struct ShareConfig {
 struct SetDatasetProperties {
     #[serde(default)]
     properties: BTreeMap<String, Scalar>,
-    /// What nodes are called, if only those get in that a volume is published to. Only for NFS.
+    /// The names of nodes, for access only by the nodes that a volume is published to. Only for NFS.
     #[serde(default)]
     nodes: Option<NodesConfig>,
 }
@@ -81,7 +81,7 @@ impl Protocol {
         }
     }
 
-    /// The property that shares a dataset, besides `share`.
+    /// The property that shares a dataset, in addition to `share`.
     fn property(self) -> PropertyName {
         match self {
             Self::Nfs => PropertyName::SHARENFS,
@@ -138,8 +138,8 @@ impl ShareExport {
                     return Err(ConfigError::at(key, problem));
                 }
                 let access = Access::read(nodes, &properties, &key)?;
-                // Until somebody is let in.
-                properties = vec![access.to_nobody()];
+                // Until a node gets access.
+                properties = vec![access.closed()];
                 Some(access)
             }
         };
@@ -152,14 +152,14 @@ impl ShareExport {
         })
     }
 
-    /// Whether the host is told to share it.
+    /// Whether the host should share it.
     fn is_shared(&self) -> bool {
         let off = |property: &Property| property.value.as_str() == "off";
-        // With whom is seen in the property, and whether ZFS has done so in the look.
+        // The property says which nodes, and the observation whether ZFS has shared it.
         self.access.is_some() || self.properties.iter().any(|property| !off(property))
     }
 
-    /// What ZFS calls it over SMB. compat: "Exports of a ZFS host".
+    /// Its name in SMB, as ZFS gives it. compat: "Exports of a ZFS host".
     fn share_name(dataset: &DatasetName) -> String {
         dataset.as_str().replace(['/', '-'], "_")
     }
@@ -269,7 +269,7 @@ impl Export for ShareExport {
         facts.blocked.is_empty()
     }
 
-    /// ZFS takes the share back when it destroys the dataset.
+    /// ZFS unshares the dataset when it destroys it.
     fn remove(
         &self,
         _subject: &Subject<'_>,
@@ -303,7 +303,7 @@ impl Export for ShareExport {
         _facts: &Facts,
         node: Option<&NodeId>,
     ) -> Result<Vec<Act<Command>>, Error> {
-        // A dataset that is gone is shared with nobody.
+        // A dataset that is gone has no share.
         match (&self.access, subject.volume) {
             (Some(access), Some(_)) => access.revoke(subject, node),
             _ => Ok(Vec::new()),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::by_hand;
 use super::calls::Node;
-use super::supply::{Access, Way};
+use super::fixture::{Access, ExportKind};
 use crate::server::{Launch, log_of};
 
 /// How often each is measured; the median counts.
@@ -26,14 +26,14 @@ const AGAIN: Duration = Duration::from_millis(5);
 ///
 /// # Panics
 /// If a volume is not staged, or a second stage starts a process.
-pub async fn stages(kinds: impl IntoIterator<Item = (&'static str, Way, Access)>) {
-    for (name, way, access) in kinds {
-        processes(name, way, access).await;
-        times(name, way, access).await;
+pub async fn stages(kinds: impl IntoIterator<Item = (&'static str, ExportKind, Access)>) {
+    for (name, export_kind, access) in kinds {
+        processes(name, export_kind, access).await;
+        times(name, export_kind, access).await;
     }
 }
 
-async fn times(name: &str, way: Way, access: Access) {
+async fn times(name: &str, export_kind: ExportKind, access: Access) {
     let launch = Launch::new("driver: node-manual\n")
         .set("--csi-mode", "node")
         .set("--log-level", "info");
@@ -42,28 +42,28 @@ async fn times(name: &str, way: Way, access: Access) {
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     let (mut again, mut empty) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        let supply = way.supply(&format!("bare-{name}-{round}"), access);
+        let fixture = export_kind.fixture(&format!("bare-{name}-{round}"), access);
         let began = Instant::now();
-        let pod = by_hand::attach(&supply, folder.path());
+        let pod = by_hand::attach(&fixture, folder.path());
         bare.push(began.elapsed());
-        by_hand::detach(&supply, &pod);
-        supply.withdraw();
+        by_hand::detach(&fixture, &pod);
+        fixture.remove();
 
-        let supply = way.supply(&format!("ours-{name}-{round}"), access);
-        node.staging(&supply);
+        let fixture = export_kind.fixture(&format!("ours-{name}-{round}"), access);
+        node.staging(&fixture);
         let began = Instant::now();
-        node.stage(&supply).await.expect("staged");
+        node.stage(&fixture).await.expect("staged");
         ours.push(began.elapsed());
         for _ in 0..ROUNDS {
             let began = Instant::now();
-            node.stage(&supply).await.expect("staged already");
+            node.stage(&fixture).await.expect("staged already");
             again.push(began.elapsed());
             let began = Instant::now();
             node.probe().await.expect("an answer");
             empty.push(began.elapsed());
         }
-        node.take_away(&supply, &[]).await;
-        supply.withdraw();
+        node.take_away(&fixture, &[]).await;
+        fixture.remove();
     }
     node.end().await;
     let (ours, bare) = (median(ours), median(bare));
@@ -80,21 +80,21 @@ async fn times(name: &str, way: Way, access: Access) {
     );
 }
 
-async fn processes(name: &str, way: Way, access: Access) {
+async fn processes(name: &str, export_kind: ExportKind, access: Access) {
     let node = Node::start().await;
-    let supply = way.supply(&format!("counted-{name}"), access);
-    node.stage(&supply).await.expect("staged");
+    let fixture = export_kind.fixture(&format!("counted-{name}"), access);
+    node.stage(&fixture).await.expect("staged");
     let first = commands(&node);
-    node.stage(&supply).await.expect("staged already");
+    node.stage(&fixture).await.expect("staged already");
     let second = commands(&node).len() - first.len();
     assert_eq!(second, 0, "a stage of what is staged started processes");
     eprintln!("{name}: {} processes of a stage", first.len());
     for command in first {
         eprintln!("    {command}");
     }
-    node.take_away(&supply, &[]).await;
+    node.take_away(&fixture, &[]).await;
     node.end().await;
-    supply.withdraw();
+    fixture.remove();
 }
 
 /// Every command that the program ran so far, and how long it took.

@@ -1,7 +1,7 @@
 //! The lab itself: every kind of volume attached with the bare commands and no program of ours.
 //!
 //! If this fails, the storage side or the readings of the kernel are wrong, not the program. It
-//! also proves that [`Remains`] sees what an unstage could leave behind.
+//! also proves that [`Leftovers`] sees what an unstage could leave behind.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::command::run;
 use super::content;
+use super::fixture::{Access, Export, ExportKind, Fixture};
+use super::leftovers::Leftovers;
 use super::life;
-use super::remains::Remains;
 use super::storage::configfs::names;
-use super::supply::{Access, Export, Supply, Way};
 
 /// How long udev and multipathd may take. Minutes, not seconds: on an emulated machine that others slow
 /// down each of udev's workers takes seconds, and what is waited for is the test's own preparation.
@@ -24,39 +24,39 @@ const UDEV: &str = "--timeout=120";
 ///
 /// # Panics
 /// If one of them does not work as the other cells expect it to.
-pub async fn every_way(volumes: impl IntoIterator<Item = (&'static str, Way, Access)>) {
+pub async fn every_way(volumes: impl IntoIterator<Item = (&'static str, ExportKind, Access)>) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    for (name, way, access) in volumes {
+    for (name, export_kind, access) in volumes {
         life::step(name);
-        let supply = way.supply(name, access);
-        let before = Remains::read();
-        let pod = attach(&supply, folder.path());
-        life::write(&supply, &pod, &content::bytes(7, life::LENGTH));
-        let left = Remains::read().beyond(&before);
+        let fixture = export_kind.fixture(name, access);
+        let before = Leftovers::read();
+        let pod = attach(&fixture, folder.path());
+        life::write(&fixture, &pod, &content::bytes(7, life::LENGTH));
+        let left = Leftovers::read().beyond(&before);
         assert!(
             !left.is_empty() || access == Access::Block,
             "{name}: nothing is seen of it"
         );
-        for word in seen_of(&supply) {
+        for word in seen_of(&fixture) {
             assert!(
                 left.iter().any(|line| line.starts_with(word)),
                 "{name}: no {word} in {left:#?}"
             );
         }
-        detach(&supply, &pod);
-        Remains::back_to(&before, name).await;
-        supply.withdraw();
+        detach(&fixture, &pod);
+        Leftovers::back_to(&before, name).await;
+        fixture.remove();
         content::same(
             &content::bytes(7, life::LENGTH),
-            &life::stored(&supply),
+            &life::stored(&fixture),
             name,
         );
     }
 }
 
-/// With which words [`Remains`] has to speak of an attached volume.
-fn seen_of(supply: &Supply) -> &'static [&'static str] {
-    match supply.export {
+/// With which words [`Leftovers`] has to speak of an attached volume.
+fn seen_of(fixture: &Fixture) -> &'static [&'static str] {
+    match fixture.export {
         Export::None => &[],
         Export::Nfs(_) => &["mount", "nfs server", "nfs volume"],
         Export::Smb(_) => &["mount", "smb"],
@@ -73,13 +73,13 @@ fn seen_of(supply: &Supply) -> &'static [&'static str] {
 }
 
 /// Attaches with the bare commands; where a pod would use it.
-pub(super) fn attach(supply: &Supply, folder: &Path) -> PathBuf {
-    let context = &supply.volume.volume_context;
+pub(super) fn attach(fixture: &Fixture, folder: &Path) -> PathBuf {
+    let context = &fixture.volume.volume_context;
     let get = |key: &str| context.get(key).cloned().unwrap_or_default();
-    let device = match (&supply.export, get("node_attach_driver").as_str()) {
+    let device = match (&fixture.export, get("node_attach_driver").as_str()) {
         (Export::Iscsi(target, lun), _) => {
             for portal in &target.portals {
-                log_in(supply, &target.iqn, portal);
+                log_in(fixture, &target.iqn, portal);
             }
             let (address, port) = target.portals[0].rsplit_once(':').expect("a port");
             let address = address.trim_matches(['[', ']']);
@@ -100,32 +100,32 @@ pub(super) fn attach(supply: &Supply, folder: &Path) -> PathBuf {
         (_, "hostpath") => get("path"),
         (_, "nfs") => format!("{}:{}", get("server"), get("share")),
         (_, "smb") => format!("//{}/{}", get("server"), get("share")),
-        _ if supply.is_device() => supply.zvol().device().display().to_string(),
+        _ if fixture.is_device() => fixture.zvol().device().display().to_string(),
         _ => get("zfs_asset_name"),
     };
     if device.starts_with("/dev/") {
         run(&["udevadm", "wait", UDEV, &device]);
     }
-    let Access::Mount(kind) = supply.access else {
+    let Access::Mount(kind) = fixture.access else {
         return PathBuf::from(device);
     };
-    let pod = folder.join(&supply.volume.volume_id);
+    let pod = folder.join(&fixture.volume.volume_id);
     fs::create_dir(&pod).expect("a folder in a new folder");
     let point = pod.display().to_string();
-    let several = matches!(&supply.export, Export::Iscsi(target, _) if target.portals.len() > 1);
+    let several = matches!(&fixture.export, Export::Iscsi(target, _) if target.portals.len() > 1);
     // A disk that a map is over is the map's.
     let device = if several { map_over(&device) } else { device };
-    if supply.is_device() {
+    if fixture.is_device() {
         run(&[&format!("mkfs.{kind}"), "-q", &device]);
     }
     match get("node_attach_driver").as_str() {
         "hostpath" => run(&["mount", "--bind", &device, &point]),
         "smb" => {
-            let flags = supply.secrets.get("mount_flags");
+            let flags = fixture.secrets.get("mount_flags");
             let flags = flags.map_or("guest", String::as_str);
             run(&["mount", "-t", "cifs", "-o", flags, &device, &point])
         }
-        "zfs-local" if !supply.is_device() => {
+        "zfs-local" if !fixture.is_device() => {
             run(&["zfs", "set", "mountpoint=legacy", &device]);
             run(&["mount", "-t", "zfs", &device, &point])
         }
@@ -134,14 +134,14 @@ pub(super) fn attach(supply: &Supply, folder: &Path) -> PathBuf {
     pod
 }
 
-fn log_in(supply: &Supply, iqn: &str, portal: &str) {
+fn log_in(fixture: &Fixture, iqn: &str, portal: &str) {
     let node = ["iscsiadm", "-m", "node", "-T", iqn, "-p", portal];
     let with = |rest: &[&str]| {
         let words: Vec<_> = node.iter().copied().chain(rest.iter().copied()).collect();
         run(&words);
     };
     with(&["-o", "new"]);
-    for (key, value) in &supply.secrets {
+    for (key, value) in &fixture.secrets {
         let setting = key.trim_start_matches("node-db.");
         with(&["-o", "update", "--name", setting, "--value", value]);
     }
@@ -149,11 +149,11 @@ fn log_in(supply: &Supply, iqn: &str, portal: &str) {
 }
 
 /// Detaches with the bare commands.
-pub(super) fn detach(supply: &Supply, pod: &Path) {
-    if matches!(supply.access, Access::Mount(_)) {
+pub(super) fn detach(fixture: &Fixture, pod: &Path) {
+    if matches!(fixture.access, Access::Mount(_)) {
         run(&["umount", &pod.display().to_string()]);
     }
-    match &supply.export {
+    match &fixture.export {
         Export::Iscsi(target, _) => {
             if target.portals.len() > 1 {
                 run(&["multipath", "-F"]);

@@ -8,8 +8,8 @@ use csi_proto::v1 as csi;
 use tokio::time::timeout;
 use tonic::{Code, Response, Status};
 
+use super::fixture::Fixture;
 use super::pair::Far;
-use super::supply::Supply;
 use crate::place::Place;
 use crate::server::{Launch, Server, log_of};
 use crate::volume;
@@ -74,17 +74,17 @@ impl Node {
     }
 
     /// The staging path of a volume, made by the orchestrator.
-    pub fn staging(&self, supply: &Supply) -> PathBuf {
+    pub fn staging(&self, fixture: &Fixture) -> PathBuf {
         let path = self.place.node().join(format!(
             "staging-{}",
-            supply.volume.volume_id.replace('/', "_")
+            fixture.volume.volume_id.replace('/', "_")
         ));
         if let Some(far) = &self.far {
             far.run(&["mkdir", "-p", &path.display().to_string()]);
             return path;
         }
         std::fs::create_dir_all(self.place.node()).expect("a folder of the tests");
-        // Not even looked at if it is there: what is mounted there may not answer.
+        // Without a check whether it exists: a filesystem that is mounted there may not answer.
         match std::fs::create_dir(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
                 panic!("{}: {error}", path.display())
@@ -99,19 +99,19 @@ impl Node {
     }
 
     /// A request to stage.
-    pub fn stage_request(&self, supply: &Supply) -> csi::NodeStageVolumeRequest {
+    pub fn stage_request(&self, fixture: &Fixture) -> csi::NodeStageVolumeRequest {
         csi::NodeStageVolumeRequest {
-            volume_capability: Some(supply.capability.clone()),
-            secrets: supply.secrets.clone(),
-            ..volume::stage(&supply.volume, &self.staging(supply))
+            volume_capability: Some(fixture.capability.clone()),
+            secrets: fixture.secrets.clone(),
+            ..volume::stage(&fixture.volume, &self.staging(fixture))
         }
     }
 
     /// A request to publish.
-    pub fn publish_request(&self, supply: &Supply, pod: &Path) -> csi::NodePublishVolumeRequest {
+    pub fn publish_request(&self, fixture: &Fixture, pod: &Path) -> csi::NodePublishVolumeRequest {
         csi::NodePublishVolumeRequest {
-            volume_capability: Some(supply.capability.clone()),
-            ..volume::publish(&supply.volume, &self.staging(supply), pod)
+            volume_capability: Some(fixture.capability.clone()),
+            ..volume::publish(&fixture.volume, &self.staging(fixture), pod)
         }
     }
 
@@ -124,8 +124,8 @@ impl Node {
     }
 
     /// Stages.
-    pub async fn stage(&self, supply: &Supply) -> Result<(), Status> {
-        let request = self.stage_request(supply);
+    pub async fn stage(&self, fixture: &Fixture) -> Result<(), Status> {
+        let request = self.stage_request(fixture);
         let mut node = self.server.client().node;
         within("stage", node.node_stage_volume(request))
             .await
@@ -133,8 +133,8 @@ impl Node {
     }
 
     /// Unstages.
-    pub async fn unstage(&self, supply: &Supply) -> Result<(), Status> {
-        let request = volume::unstage(&supply.volume, &self.staging(supply));
+    pub async fn unstage(&self, fixture: &Fixture) -> Result<(), Status> {
+        let request = volume::unstage(&fixture.volume, &self.staging(fixture));
         let mut node = self.server.client().node;
         within("unstage", node.node_unstage_volume(request))
             .await
@@ -142,8 +142,8 @@ impl Node {
     }
 
     /// Publishes at the path of a pod.
-    pub async fn publish(&self, supply: &Supply, pod: &Path) -> Result<(), Status> {
-        self.publish_as(self.publish_request(supply, pod)).await
+    pub async fn publish(&self, fixture: &Fixture, pod: &Path) -> Result<(), Status> {
+        self.publish_as(self.publish_request(fixture, pod)).await
     }
 
     /// Publishes what the request says.
@@ -155,8 +155,8 @@ impl Node {
     }
 
     /// Unpublishes from the path of a pod.
-    pub async fn unpublish(&self, supply: &Supply, pod: &Path) -> Result<(), Status> {
-        let request = volume::unpublish(&supply.volume, pod);
+    pub async fn unpublish(&self, fixture: &Fixture, pod: &Path) -> Result<(), Status> {
+        let request = volume::unpublish(&fixture.volume, pod);
         let mut node = self.server.client().node;
         within("unpublish", node.node_unpublish_volume(request))
             .await
@@ -166,13 +166,13 @@ impl Node {
     /// What is used at a path.
     pub async fn stats(
         &self,
-        supply: &Supply,
+        fixture: &Fixture,
         path: &Path,
     ) -> Result<csi::NodeGetVolumeStatsResponse, Status> {
         let request = csi::NodeGetVolumeStatsRequest {
-            volume_id: supply.volume.volume_id.clone(),
+            volume_id: fixture.volume.volume_id.clone(),
             volume_path: path.display().to_string(),
-            staging_target_path: self.staging(supply).display().to_string(),
+            staging_target_path: self.staging(fixture).display().to_string(),
         };
         let mut node = self.server.client().node;
         within("stats", node.node_get_volume_stats(request))
@@ -181,13 +181,13 @@ impl Node {
     }
 
     /// Grows what is at a path to what the storage now has.
-    pub async fn expand(&self, supply: &Supply, path: &Path, bytes: u64) -> Result<(), Status> {
+    pub async fn expand(&self, fixture: &Fixture, path: &Path, bytes: u64) -> Result<(), Status> {
         let request = csi::NodeExpandVolumeRequest {
-            volume_id: supply.volume.volume_id.clone(),
+            volume_id: fixture.volume.volume_id.clone(),
             volume_path: path.display().to_string(),
-            staging_target_path: self.staging(supply).display().to_string(),
+            staging_target_path: self.staging(fixture).display().to_string(),
             capacity_range: volume::at_least(i64::try_from(bytes).expect("a size")),
-            volume_capability: Some(supply.capability.clone()),
+            volume_capability: Some(fixture.capability.clone()),
             ..csi::NodeExpandVolumeRequest::default()
         };
         let mut node = self.server.client().node;
@@ -200,11 +200,11 @@ impl Node {
     ///
     /// # Panics
     /// If it does not go.
-    pub async fn take_away(&self, supply: &Supply, pods: &[&Path]) {
+    pub async fn take_away(&self, fixture: &Fixture, pods: &[&Path]) {
         for pod in pods {
-            until_done("unpublish", || self.unpublish(supply, pod)).await;
+            until_done("unpublish", || self.unpublish(fixture, pod)).await;
         }
-        until_done("unstage", || self.unstage(supply)).await;
+        until_done("unstage", || self.unstage(fixture)).await;
     }
 
     /// The end: it lives, never panicked, left no process, and stops when it is asked to.

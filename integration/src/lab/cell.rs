@@ -7,15 +7,15 @@ use super::bench;
 use super::by_hand;
 use super::crash;
 use super::faults::absence::Fault;
-use super::faults::{KINDS, outage, parting};
+use super::faults::{KINDS, disconnect, outage};
+use super::fixture::{Access, ExportKind};
 use super::life;
+use super::migration;
 use super::never::{busy, dead, foreign, hung, modes, reuse, sharing};
 use super::reboot;
-use super::served::cuts::deed::Part;
+use super::served::cuts::operation::Part;
 use super::served::{self, Served};
 use super::storage::fabric::Fabric;
-use super::supply::{Access, Way};
-use super::taken;
 use super::two_nodes;
 
 /// The work of a cell.
@@ -45,7 +45,7 @@ pub enum When {
     Never,
 }
 
-/// The machines of a cell. What is to be looked at is on the first.
+/// The machines of a cell. The state to inspect is on the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Machines {
     /// One, storage host and node at once.
@@ -93,12 +93,12 @@ pub fn due(day: u64) -> Vec<Cell> {
     let mut chosen = Vec::new();
     for protocol in TURNS {
         let all = all().into_iter();
-        let theirs: Vec<_> = all
+        let names: Vec<_> = all
             .filter(|cell| cell.when == When::InTurn && cell.name.contains(protocol))
             .map(|cell| cell.name)
             .collect();
-        let turn = usize::try_from(day % theirs.len() as u64).unwrap_or_default();
-        chosen.push(theirs[turn].clone());
+        let turn = usize::try_from(day % names.len() as u64).unwrap_or_default();
+        chosen.push(names[turn].clone());
     }
     let mut cells = all();
     cells.retain(|cell| cell.when == When::Always || chosen.contains(&cell.name));
@@ -113,16 +113,16 @@ pub fn all() -> Vec<Cell> {
         ..cell("lab-by-hand", || by_hand::every_way(VOLUMES))
     }];
     cells.extend(lives());
-    for (name, way, access) in [
-        ("iscsi", Way::Iscsi, EXT4),
-        ("zfs-local", Way::Dataset, Access::Mount("zfs")),
+    for (name, export_kind, access) in [
+        ("iscsi", ExportKind::Iscsi, EXT4),
+        ("zfs-local", ExportKind::Dataset, Access::Mount("zfs")),
     ] {
         cells.push(cell(&format!("{name}-life-in-a-container"), move || {
-            life::whole_in_a_container(way, access)
+            life::whole_in_a_container(export_kind, access)
         }));
     }
     cells.extend(served());
-    cells.extend(taken());
+    cells.extend(migrations());
     cells.extend(served::proxied::connections().map(|served| Cell {
         limit: Duration::from_hours(1),
         when: When::Never,
@@ -139,8 +139,8 @@ pub fn all() -> Vec<Cell> {
     }));
     cells.extend(stopped());
     cells.extend(nevers());
-    for (name, way, access) in PROTOCOLS {
-        cells.extend(replays(name, way, access));
+    for (name, export_kind, access) in PROTOCOLS {
+        cells.extend(replays(name, export_kind, access));
     }
     cells.extend(faults());
     cells.push(Cell {
@@ -155,7 +155,7 @@ pub fn all() -> Vec<Cell> {
 
 /// What `make bench` measures.
 fn benches() -> impl Iterator<Item = Cell> {
-    let zvols = ("zfs-local-zvol", Way::Zvol, EXT4);
+    let zvols = ("zfs-local-zvol", ExportKind::Zvol, EXT4);
     let all = [
         cell("bench-node", move || {
             bench::stages(PROTOCOLS.into_iter().chain([zvols]))
@@ -176,33 +176,43 @@ pub fn find(name: &str) -> Option<Cell> {
 }
 
 /// What is attached, how, and what a cell of it is called.
-const VOLUMES: [(&str, Way, Access); 16] = [
-    ("hostpath", Way::Hostpath, Access::Mount("")),
-    ("nfs", Way::Nfs, Access::Mount("nfs")),
-    ("smb", Way::Smb, Access::Mount("cifs")),
-    ("smb-guest", Way::SmbGuest, Access::Mount("")),
-    ("iscsi-ext4", Way::Iscsi, Access::Mount("ext4")),
-    ("iscsi-xfs", Way::Iscsi, Access::Mount("xfs")),
-    ("iscsi-btrfs", Way::Iscsi, Access::Mount("btrfs")),
-    ("iscsi-block", Way::Iscsi, Access::Block),
-    ("iscsi-chap", Way::IscsiChap, Access::Mount("ext4")),
-    ("iscsi-portals", Way::IscsiPortals, Access::Mount("ext4")),
-    ("iscsi-ipv6", Way::IscsiIpv6, Access::Mount("ext4")),
-    ("nvmeof-ext4", Way::Nvmeof, Access::Mount("ext4")),
-    ("nvmeof-block", Way::Nvmeof, Access::Block),
+const VOLUMES: [(&str, ExportKind, Access); 16] = [
+    ("hostpath", ExportKind::Hostpath, Access::Mount("")),
+    ("nfs", ExportKind::Nfs, Access::Mount("nfs")),
+    ("smb", ExportKind::Smb, Access::Mount("cifs")),
+    ("smb-guest", ExportKind::SmbGuest, Access::Mount("")),
+    ("iscsi-ext4", ExportKind::Iscsi, Access::Mount("ext4")),
+    ("iscsi-xfs", ExportKind::Iscsi, Access::Mount("xfs")),
+    ("iscsi-btrfs", ExportKind::Iscsi, Access::Mount("btrfs")),
+    ("iscsi-block", ExportKind::Iscsi, Access::Block),
+    ("iscsi-chap", ExportKind::IscsiChap, Access::Mount("ext4")),
     (
-        "nvmeof-transports",
-        Way::NvmeofTransports,
+        "iscsi-portals",
+        ExportKind::IscsiPortals,
         Access::Mount("ext4"),
     ),
-    ("zfs-local-dataset", Way::Dataset, Access::Mount("zfs")),
-    ("zfs-local-zvol", Way::Zvol, Access::Mount("ext4")),
+    ("iscsi-ipv6", ExportKind::IscsiIpv6, Access::Mount("ext4")),
+    ("nvmeof-ext4", ExportKind::Nvmeof, Access::Mount("ext4")),
+    ("nvmeof-block", ExportKind::Nvmeof, Access::Block),
+    (
+        "nvmeof-transports",
+        ExportKind::NvmeofTransports,
+        Access::Mount("ext4"),
+    ),
+    (
+        "zfs-local-dataset",
+        ExportKind::Dataset,
+        Access::Mount("zfs"),
+    ),
+    ("zfs-local-zvol", ExportKind::Zvol, Access::Mount("ext4")),
 ];
 
 fn lives() -> impl Iterator<Item = Cell> {
-    VOLUMES
-        .into_iter()
-        .map(|(name, way, access)| cell(&format!("{name}-life"), move || life::whole(way, access)))
+    VOLUMES.into_iter().map(|(name, export_kind, access)| {
+        cell(&format!("{name}-life"), move || {
+            life::whole(export_kind, access)
+        })
+    })
 }
 
 /// Drivers that make their volumes themselves.
@@ -253,12 +263,13 @@ fn served() -> Vec<Cell> {
 }
 
 /// What democratic-csi made.
-fn taken() -> impl Iterator<Item = Cell> {
-    taken::ALL.into_iter().map(|taken| Cell {
+fn migrations() -> impl Iterator<Item = Cell> {
+    migration::ALL.into_iter().map(|migration| Cell {
         limit: Duration::from_mins(20),
-        ..seldom(cell(&format!("taken-over-{}", taken.name()), move || {
-            taken::whole(taken)
-        }))
+        ..seldom(cell(
+            &format!("taken-over-{}", migration.name()),
+            move || migration::whole(migration),
+        ))
     })
 }
 
@@ -325,29 +336,29 @@ fn parts(served: Served) -> Vec<Part> {
 }
 
 /// One kind of volume for each protocol.
-const PROTOCOLS: [(&str, Way, Access); 5] = [
-    ("nfs", Way::Nfs, Access::Mount("nfs")),
-    ("smb", Way::Smb, Access::Mount("cifs")),
-    ("iscsi", Way::Iscsi, EXT4),
-    ("nvmeof", Way::Nvmeof, EXT4),
-    ("zfs-local", Way::Dataset, Access::Mount("zfs")),
+const PROTOCOLS: [(&str, ExportKind, Access); 5] = [
+    ("nfs", ExportKind::Nfs, Access::Mount("nfs")),
+    ("smb", ExportKind::Smb, Access::Mount("cifs")),
+    ("iscsi", ExportKind::Iscsi, EXT4),
+    ("nvmeof", ExportKind::Nvmeof, EXT4),
+    ("zfs-local", ExportKind::Dataset, Access::Mount("zfs")),
 ];
 
 /// What a crash, a start of the node and faults of storage must not cost.
-fn replays(name: &str, way: Way, access: Access) -> Vec<Cell> {
+fn replays(name: &str, export_kind: ExportKind, access: Access) -> Vec<Cell> {
     vec![
         cell(&format!("crash-{name}"), move || {
-            crash::cycles(way, access, 4)
+            crash::cycles(export_kind, access, 4)
         }),
         Cell {
             limit: Duration::from_hours(2),
             when: When::Never,
             ..cell(&format!("crash-200-{name}"), move || {
-                crash::cycles(way, access, 200)
+                crash::cycles(export_kind, access, 200)
             })
         },
         cell(&format!("reboot-{name}"), move || {
-            reboot::the_replay_brings_it_back_or_away(way, access)
+            reboot::the_replay_brings_it_back_or_away(export_kind, access)
         }),
     ]
 }
@@ -373,7 +384,7 @@ fn faults() -> Vec<Cell> {
         }
         let name = format!("fault-parting-{}", kind.name);
         cells.push(slow(cell(&name, move || {
-            parting::a_volume_is_taken_away_meanwhile(kind)
+            disconnect::a_volume_is_removed_during_an_outage(kind)
         })));
     }
     cells.push(slow(cell("fault-slow-reboot-iscsi", || {
@@ -387,7 +398,7 @@ const EXT4: Access = Access::Mount("ext4");
 /// What must never happen, on every kind of volume that it could happen to.
 fn nevers() -> Vec<Cell> {
     let mut cells = vec![
-        cell("never-hung", hung::silence_holds_up_nobody_else),
+        cell("never-hung", hung::a_silent_server_delays_no_other_volume),
         cell(
             "never-drop-switches-zfs-local",
             modes::the_switches_of_a_dataset_hold,
@@ -412,38 +423,38 @@ fn nevers() -> Vec<Cell> {
             }),
         ]);
     }
-    for (name, way, access) in [
-        ("nfs", Way::Nfs, Access::Mount("nfs")),
-        ("smb", Way::Smb, Access::Mount("cifs")),
-        ("iscsi", Way::Iscsi, EXT4),
-        ("nvmeof", Way::Nvmeof, EXT4),
+    for (name, export_kind, access) in [
+        ("nfs", ExportKind::Nfs, Access::Mount("nfs")),
+        ("smb", ExportKind::Smb, Access::Mount("cifs")),
+        ("iscsi", ExportKind::Iscsi, EXT4),
+        ("nvmeof", ExportKind::Nvmeof, EXT4),
     ] {
         cells.extend([
             cell(&format!("never-keep-dead-{name}"), move || {
-                dead::what_is_dead_can_be_taken_away(way, access)
+                dead::what_is_dead_can_be_taken_away(export_kind, access)
             }),
             cell(&format!("never-stage-dead-{name}"), move || {
-                dead::a_dead_volume_is_staged_anew(way, access)
+                dead::a_dead_volume_is_staged_anew(export_kind, access)
             }),
             cell(&format!("never-take-busy-{name}"), move || {
-                busy::a_busy_volume_is_not_taken_away(way, access)
+                busy::a_busy_volume_is_not_taken_away(export_kind, access)
             }),
         ]);
     }
-    for (name, way, access) in [
-        ("nfs", Way::Nfs, Access::Mount("nfs")),
-        ("smb", Way::Smb, Access::Mount("cifs")),
-        ("iscsi", Way::Iscsi, EXT4),
-        ("iscsi-block", Way::Iscsi, Access::Block),
-        ("nvmeof-block", Way::Nvmeof, Access::Block),
-        ("zfs-local", Way::Dataset, Access::Mount("zfs")),
+    for (name, export_kind, access) in [
+        ("nfs", ExportKind::Nfs, Access::Mount("nfs")),
+        ("smb", ExportKind::Smb, Access::Mount("cifs")),
+        ("iscsi", ExportKind::Iscsi, EXT4),
+        ("iscsi-block", ExportKind::Iscsi, Access::Block),
+        ("nvmeof-block", ExportKind::Nvmeof, Access::Block),
+        ("zfs-local", ExportKind::Dataset, Access::Mount("zfs")),
     ] {
         cells.extend([
             cell(&format!("never-two-writers-{name}"), move || {
-                modes::a_single_writer_stays_single(way, access)
+                modes::a_single_writer_stays_single(export_kind, access)
             }),
             cell(&format!("never-write-read-only-{name}"), move || {
-                modes::a_reader_cannot_write(way, access)
+                modes::a_reader_cannot_write(export_kind, access)
             }),
         ]);
     }

@@ -1,4 +1,4 @@
-//! Bytes that nobody has by chance: the same for the same seed, different at every place.
+//! Test content: the same for the same seed, different at every offset.
 
 /// `length` bytes that follow from `seed`.
 pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
@@ -30,13 +30,13 @@ pub fn same(expected: &[u8], found: &[u8], what: &str) {
     assert_eq!(differs, None, "{what}: the first byte that is wrong");
 }
 
-/// A stream of numbers that follow from a seed, for what shall be random and repeatable.
+/// A repeatable stream of random numbers from a seed.
 #[derive(Debug, Clone)]
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-// === impl Dice ===
+// === impl Rng ===
 
-impl Dice {
+impl Rng {
     /// From a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)

@@ -8,12 +8,12 @@ use tokio::time::{Instant, sleep};
 use tonic::Status;
 
 use super::calls::{Node, until_done};
-use super::content::{self, Dice};
+use super::content::{self, Rng};
+use super::fixture::{Access, ExportKind, Fixture};
+use super::leftovers::Leftovers;
 use super::life::{LENGTH, read, step, stored, write};
-use super::remains::Remains;
-use super::supply::{Access, Supply, Way};
 
-/// So many cycles a volume lives, so that kills meet blank devices as well.
+/// The cycles of one volume. A new volume then starts, so that kills meet blank devices as well.
 const A_VOLUME: u64 = 8;
 
 /// The calls of a cycle, in their order.
@@ -30,11 +30,11 @@ const CALLS: [Call; 4] = [Call::Stage, Call::Publish, Call::Unpublish, Call::Uns
 /// One volume through its cycles.
 struct Cycles {
     node: Node,
-    supply: Supply,
+    fixture: Fixture,
     pod: PathBuf,
-    /// What each call took when nobody disturbed it.
+    /// How long each call took without a kill.
     takes: [Duration; 4],
-    dice: Dice,
+    rng: Rng,
 }
 
 /// Cycles of stage, publish, write, read, unpublish and unstage. In each of them one call, in turn,
@@ -42,46 +42,46 @@ struct Cycles {
 ///
 /// # Panics
 /// If a replay does not succeed, a byte is lost or something is left behind.
-pub async fn cycles(way: Way, access: Access, count: u64) {
-    let mut dice = Dice::new(seed());
-    let (mut done, mut takes) = (0, learn(way, access).await);
+pub async fn cycles(export_kind: ExportKind, access: Access, count: u64) {
+    let mut rng = Rng::new(seed());
+    let (mut done, mut takes) = (0, learn(export_kind, access).await);
     while done < count {
-        let supply = way.supply(&format!("crash-{done}"), access);
-        let before = Remains::read();
+        let fixture = export_kind.fixture(&format!("crash-{done}"), access);
+        let before = Leftovers::read();
         let node = Node::start().await;
         let mut cycles = Cycles {
             pod: node.pod("crash"),
             node,
-            supply,
+            fixture,
             takes,
-            dice,
+            rng,
         };
         let these = A_VOLUME.min(count - done);
         for cycle in 0..these {
             cycles.one(cycle).await;
             let what = format!("cycle {} of {count}", done + cycle + 1);
-            Remains::back_to(&before, &what).await;
+            Leftovers::back_to(&before, &what).await;
         }
         cycles.node.end().await;
-        cycles.supply.withdraw();
+        cycles.fixture.remove();
         let last = content::bytes(these, LENGTH);
-        content::same(&last, &stored(&cycles.supply), "the storage side");
-        (dice, takes) = (cycles.dice, cycles.takes);
+        content::same(&last, &stored(&cycles.fixture), "the storage side");
+        (rng, takes) = (cycles.rng, cycles.takes);
         done += these;
         step(&format!("{done} of {count} cycles"));
     }
 }
 
 /// What the calls take undisturbed, with a volume that is made for it.
-async fn learn(way: Way, access: Access) -> [Duration; 4] {
-    let supply = way.supply("crash-not", access);
+async fn learn(export_kind: ExportKind, access: Access) -> [Duration; 4] {
+    let fixture = export_kind.fixture("crash-not", access);
     let node = Node::start().await;
     let mut undisturbed = Cycles {
         pod: node.pod("crash"),
         node,
-        supply,
+        fixture,
         takes: [Duration::ZERO; 4],
-        dice: Dice::new(0),
+        rng: Rng::new(0),
     };
     for call in CALLS {
         undisturbed.call(call).await;
@@ -107,16 +107,16 @@ impl Cycles {
         for call in CALLS {
             if call == Call::Unpublish {
                 if cycle > 0 {
-                    let found = read(&self.supply, &self.pod);
+                    let found = read(&self.fixture, &self.pod);
                     content::same(&content::bytes(cycle, LENGTH), &found, "of before");
                 }
-                write(&self.supply, &self.pod, &content::bytes(cycle + 1, LENGTH));
+                write(&self.fixture, &self.pod, &content::bytes(cycle + 1, LENGTH));
             }
             if call == killed {
                 self.kill_in(call).await;
                 // Sometimes the orchestrator no longer wants it, and wants it again afterwards.
-                if call == Call::Stage && self.dice.below(3) == 0 {
-                    until_done("unstage", || self.node.unstage(&self.supply)).await;
+                if call == Call::Stage && self.rng.below(3) == 0 {
+                    until_done("unstage", || self.node.unstage(&self.fixture)).await;
                 }
             }
             self.call(call).await;
@@ -130,11 +130,11 @@ impl Cycles {
         self.takes[call as usize] = began.elapsed();
     }
 
-    /// Makes a call, kills the program meanwhile, and starts it again.
+    /// Makes a call, kills the program during it, and starts it again.
     async fn kill_in(&mut self, call: Call) {
         let takes = self.takes[call as usize].max(Duration::from_millis(20));
         // A little longer than it takes, so that the moment after the answer is met as well.
-        let permille = u32::try_from(self.dice.below(1100)).unwrap_or_default();
+        let permille = u32::try_from(self.rng.below(1100)).unwrap_or_default();
         let moment = takes * permille / 1000;
         // Nothing outside shows how far the program is: the moment itself is what is tested.
         tokio::select! {
@@ -147,10 +147,10 @@ impl Cycles {
 
     async fn make(&self, call: Call) -> Result<(), Status> {
         match call {
-            Call::Stage => self.node.stage(&self.supply).await,
-            Call::Publish => self.node.publish(&self.supply, &self.pod).await,
-            Call::Unpublish => self.node.unpublish(&self.supply, &self.pod).await,
-            Call::Unstage => self.node.unstage(&self.supply).await,
+            Call::Stage => self.node.stage(&self.fixture).await,
+            Call::Publish => self.node.publish(&self.fixture, &self.pod).await,
+            Call::Unpublish => self.node.unpublish(&self.fixture, &self.pod).await,
+            Call::Unstage => self.node.unstage(&self.fixture).await,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What is kept of a cell that failed: the program's log, the kernel's, and all that was attached.
 //!
 //! A failing cell stops where it is: nothing is unmounted and the program goes on, so that the
-//! state of the machine can be kept and looked at. Only one that is a long list of checks goes on.
+//! state of the machine can be kept and inspected. Only one that is a long list of checks goes on.
 #![expect(
     clippy::print_stderr,
     reason = "a failed cell says so where the outer half reads"
@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use futures_util::FutureExt as _;
 
 use super::command;
-use super::remains::Remains;
+use super::leftovers::Leftovers;
 
 /// Where it is left inside the machine.
 pub const FOLDER: &str = "/root/evidence";
 
-/// So many lines of the program's log are shown at once.
+/// How many lines of the program's log are shown at once.
 const SHOWN: usize = 15;
 
 /// How a cell that failed ends.
@@ -44,9 +44,9 @@ pub fn at_any_panic() {
     }));
 }
 
-/// Runs one of several checks that take an hour together, and says whether it passed: nothing panicked
-/// meanwhile, in it or in a task that nobody waits for. One run tells more than the first thing that is
-/// wrong; outside of this a panic ends the process as ever.
+/// Runs one of several checks that take an hour together, and returns whether it passed: nothing
+/// panicked during it, also not in a detached task. So one run reports all failures; outside of this
+/// function a panic ends the process.
 pub async fn passes(check: impl Future<Output = ()>) -> bool {
     let before = PANICS.load(Ordering::Relaxed);
     GOES_ON.store(true, Ordering::Relaxed);
@@ -57,7 +57,7 @@ pub async fn passes(check: impl Future<Output = ()>) -> bool {
 
 #[expect(
     clippy::exit,
-    reason = "unwinding would unmount and kill what shall be looked at"
+    reason = "unwinding would unmount and kill what has to be inspected"
 )]
 fn leave() {
     std::process::exit(FAILED);
@@ -71,8 +71,8 @@ fn collect(message: &str) {
         let _ = fs::write(folder.join(name), text);
     };
     save("panic", message.as_bytes());
-    let remains: Vec<_> = Remains::read().0.into_iter().collect();
-    save("remains", remains.join("\n").as_bytes());
+    let leftovers: Vec<_> = Leftovers::read().0.into_iter().collect();
+    save("leftovers", leftovers.join("\n").as_bytes());
     for (name, file) in [
         ("mountinfo", "/proc/self/mountinfo"),
         ("partitions", "/proc/partitions"),

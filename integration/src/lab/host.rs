@@ -31,7 +31,7 @@ const BUILD: Duration = Duration::from_mins(80);
 const SHORT: Duration = Duration::from_mins(5);
 /// The state with the program in it.
 const ARMED: &str = "armed";
-/// So many states of failed cells are kept; each takes some hundred MiB.
+/// How many states of failed cells are kept; each takes some hundred MiB.
 const KEPT: usize = 3;
 
 /// The lab's machine or pair, up and with the program in it.
@@ -216,7 +216,7 @@ impl Lab {
     pub async fn down(self, look: bool) -> Result<()> {
         if look && !self.kept.is_empty() {
             let lab = format!("OMNIBUS_LAB_INSTANCE={} vagrant/lab", self.instance);
-            eprintln!("\nThe lab's machine is left up to be looked at:");
+            eprintln!("\nThe machine of the lab stays up for an inspection:");
             for state in &self.kept {
                 eprintln!("  {lab} reset {state} && {lab} ssh");
             }

@@ -10,8 +10,8 @@ use csi_proto::v1::volume_usage::Unit;
 use super::calls::Node;
 use super::command::run;
 use super::content;
-use super::remains::Remains;
-use super::supply::{Access, LARGER, SIZE, Supply, Way};
+use super::fixture::{Access, ExportKind, Fixture, LARGER, SIZE};
+use super::leftovers::Leftovers;
 
 /// What the file in a volume is called.
 pub const FILE: &str = "content";
@@ -24,58 +24,58 @@ const OFFSET: u64 = 17 << 20;
 ///
 /// # Panics
 /// At whatever is wrong in it.
-pub async fn whole(way: Way, access: Access) {
-    let supply = way.supply("life", access);
-    let before = Remains::read();
+pub async fn whole(export_kind: ExportKind, access: Access) {
+    let fixture = export_kind.fixture("life", access);
+    let before = Leftovers::read();
     let node = Node::start().await;
     let (first, second) = (node.pod("first"), node.pod("second"));
     let seed = 42;
 
     step("stage");
-    node.stage(&supply).await.expect("staged");
-    let staged = Remains::read();
-    node.stage(&supply).await.expect("staged again");
+    node.stage(&fixture).await.expect("staged");
+    let staged = Leftovers::read();
+    node.stage(&fixture).await.expect("staged again");
     assert_eq!(
-        Remains::read(),
+        Leftovers::read(),
         staged,
         "what is staged is not staged twice"
     );
 
     step("publish");
     for pod in [&first, &second, &first] {
-        node.publish(&supply, pod).await.expect("published");
+        node.publish(&fixture, pod).await.expect("published");
     }
 
     step("write");
-    write(&supply, &first, &content::bytes(seed, LENGTH));
-    let read = read(&supply, &second);
+    write(&fixture, &first, &content::bytes(seed, LENGTH));
+    let read = read(&fixture, &second);
     content::same(&content::bytes(seed, LENGTH), &read, "the second pod");
 
     step("statistics");
-    statistics(&node, &supply, &first).await;
-    if supply.is_device() {
+    statistics(&node, &fixture, &first).await;
+    if fixture.is_device() {
         step("grow");
-        grow(&node, &supply, &first).await;
-        let read = self::read(&supply, &first);
+        grow(&node, &fixture, &first).await;
+        let read = self::read(&fixture, &first);
         content::same(&content::bytes(seed, LENGTH), &read, "after growing");
     }
 
     step("take away");
     for pod in [&first, &second, &second] {
-        node.unpublish(&supply, pod).await.expect("unpublished");
+        node.unpublish(&fixture, pod).await.expect("unpublished");
         assert!(!pod.exists(), "an unpublished target is gone");
     }
     for _ in 0..2 {
-        node.unstage(&supply).await.expect("unstaged");
+        node.unstage(&fixture).await.expect("unstaged");
     }
-    Remains::back_to(&before, "the whole life").await;
+    Leftovers::back_to(&before, "the whole life").await;
     node.end().await;
 
     step("look at the storage side");
-    supply.withdraw();
+    fixture.remove();
     content::same(
         &content::bytes(seed, LENGTH),
-        &stored(&supply),
+        &stored(&fixture),
         "the storage side",
     );
 }
@@ -85,10 +85,10 @@ pub async fn whole(way: Way, access: Access) {
 ///
 /// # Panics
 /// At whatever is wrong in it.
-pub async fn whole_in_a_container(way: Way, access: Access) {
+pub async fn whole_in_a_container(export_kind: ExportKind, access: Access) {
     fs::create_dir("/host").expect("no host's root yet");
     run(&["mount", "--rbind", "/", "/host"]);
-    whole(way, access).await;
+    whole(export_kind, access).await;
 }
 
 /// Says how far a cell is.
@@ -101,8 +101,8 @@ pub fn step(what: &str) {
 ///
 /// # Panics
 /// If it cannot be written.
-pub fn write(supply: &Supply, pod: &Path, bytes: &[u8]) {
-    let mut file = match supply.access {
+pub fn write(fixture: &Fixture, pod: &Path, bytes: &[u8]) {
+    let mut file = match fixture.access {
         Access::Mount(_) => File::create(pod.join(FILE)).expect("a file can be made"),
         Access::Block => {
             let mut device = OpenOptions::new()
@@ -121,8 +121,8 @@ pub fn write(supply: &Supply, pod: &Path, bytes: &[u8]) {
 ///
 /// # Panics
 /// If it cannot be read.
-pub fn read(supply: &Supply, pod: &Path) -> Vec<u8> {
-    match supply.access {
+pub fn read(fixture: &Fixture, pod: &Path) -> Vec<u8> {
+    match fixture.access {
         Access::Mount(_) => fs::read(pod.join(FILE)).expect("the file is there"),
         Access::Block => {
             let mut device = File::open(pod).expect("the device can be read");
@@ -138,10 +138,10 @@ pub fn read(supply: &Supply, pod: &Path) -> Vec<u8> {
 ///
 /// # Panics
 /// If it cannot be read.
-pub fn stored(supply: &Supply) -> Vec<u8> {
-    match supply.access {
-        Access::Mount(_) => supply.stored(FILE),
-        Access::Block => supply.zvol().raw(OFFSET, LENGTH),
+pub fn stored(fixture: &Fixture) -> Vec<u8> {
+    match fixture.access {
+        Access::Mount(_) => fixture.stored(FILE),
+        Access::Block => fixture.zvol().raw(OFFSET, LENGTH),
     }
 }
 
@@ -149,8 +149,8 @@ pub fn stored(supply: &Supply) -> Vec<u8> {
 ///
 /// # Panics
 /// If it cannot be seen.
-pub fn size(supply: &Supply, pod: &Path) -> u64 {
-    match supply.access {
+pub fn size(fixture: &Fixture, pod: &Path) -> u64 {
+    match fixture.access {
         Access::Mount(_) => {
             let counts = rustix::fs::statvfs(pod).expect("a filesystem");
             counts.f_blocks * counts.f_frsize
@@ -162,19 +162,19 @@ pub fn size(supply: &Supply, pod: &Path) -> u64 {
     }
 }
 
-async fn statistics(node: &Node, supply: &Supply, pod: &Path) {
-    let reply = node.stats(supply, pod).await.expect("statistics");
+async fn statistics(node: &Node, fixture: &Fixture, pod: &Path) {
+    let reply = node.stats(fixture, pod).await.expect("statistics");
     let bytes = reply
         .usage
         .iter()
         .find(|usage| usage.unit() == Unit::Bytes)
         .expect("bytes are counted");
     let total = u64::try_from(bytes.total).expect("a size");
-    let seen = size(supply, pod);
-    match supply.access {
+    let seen = size(fixture, pod);
+    match fixture.access {
         Access::Block => assert_eq!((total, seen), (SIZE, SIZE), "the size of the zvol"),
         // A dataset is as large as what it holds and what the pool has left, which changes.
-        Access::Mount(_) if !supply.is_device() => {
+        Access::Mount(_) if !fixture.is_device() => {
             assert!(
                 total.abs_diff(seen) < seen / 50,
                 "{total} bytes, not {seen}"
@@ -189,12 +189,12 @@ async fn statistics(node: &Node, supply: &Supply, pod: &Path) {
     }
 }
 
-async fn grow(node: &Node, supply: &Supply, pod: &Path) {
-    let small = size(supply, pod);
-    supply.grow(LARGER);
-    node.expand(supply, pod, LARGER).await.expect("expanded");
-    let large = size(supply, pod);
-    match supply.access {
+async fn grow(node: &Node, fixture: &Fixture, pod: &Path) {
+    let small = size(fixture, pod);
+    fixture.grow(LARGER);
+    node.expand(fixture, pod, LARGER).await.expect("expanded");
+    let large = size(fixture, pod);
+    match fixture.access {
         Access::Block => assert_eq!(large, LARGER),
         // What a filesystem keeps for itself does not grow with it.
         Access::Mount(_) => assert!(

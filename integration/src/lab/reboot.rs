@@ -5,47 +5,47 @@ use std::path::Path;
 use super::calls::Node;
 use super::command::{attempt, run};
 use super::content;
+use super::fixture::{Access, Export, ExportKind, Fixture};
+use super::leftovers::Leftovers;
 use super::life::{LENGTH, read, step, stored, write};
-use super::remains::Remains;
 use super::storage::configfs::names;
-use super::supply::{Access, Export, Supply, Way};
 
 /// Twice the node starts again under a published volume: once the orchestrator brings it back, and
 /// once it takes it away.
 ///
 /// # Panics
 /// If the volume does not come back with its content, or something of it stays.
-pub async fn the_replay_brings_it_back_or_away(way: Way, access: Access) {
-    let supply = way.supply("reboot", access);
-    let before = Remains::read();
+pub async fn the_replay_brings_it_back_or_away(export_kind: ExportKind, access: Access) {
+    let fixture = export_kind.fixture("reboot", access);
+    let before = Leftovers::read();
     let mut node = Node::start().await;
     let (old, new) = (node.pod("old"), node.pod("new"));
-    node.stage(&supply).await.expect("staged");
-    node.publish(&supply, &old).await.expect("published");
-    write(&supply, &old, &content::bytes(1, LENGTH));
+    node.stage(&fixture).await.expect("staged");
+    node.publish(&fixture, &old).await.expect("published");
+    write(&fixture, &old, &content::bytes(1, LENGTH));
 
     step("the node starts again, and the volume is wanted");
-    start_again(&mut node, &supply).await;
-    node.unpublish(&supply, &old).await.expect("unpublished");
-    node.stage(&supply).await.expect("staged");
-    node.publish(&supply, &new).await.expect("published");
-    let found = read(&supply, &new);
+    start_again(&mut node, &fixture).await;
+    node.unpublish(&fixture, &old).await.expect("unpublished");
+    node.stage(&fixture).await.expect("staged");
+    node.publish(&fixture, &new).await.expect("published");
+    let found = read(&fixture, &new);
     content::same(&content::bytes(1, LENGTH), &found, "after the start");
-    write(&supply, &new, &content::bytes(2, LENGTH));
+    write(&fixture, &new, &content::bytes(2, LENGTH));
 
     step("the node starts again, and the volume is not wanted");
-    start_again(&mut node, &supply).await;
-    node.unpublish(&supply, &new).await.expect("unpublished");
-    node.unstage(&supply).await.expect("unstaged");
-    Remains::back_to(&before, "the node that started again").await;
+    start_again(&mut node, &fixture).await;
+    node.unpublish(&fixture, &new).await.expect("unpublished");
+    node.unstage(&fixture).await.expect("unstaged");
+    Leftovers::back_to(&before, "the node that started again").await;
     node.end().await;
-    supply.withdraw();
-    content::same(&content::bytes(2, LENGTH), &stored(&supply), "the storage");
+    fixture.remove();
+    content::same(&content::bytes(2, LENGTH), &stored(&fixture), "the storage");
 }
 
 /// What a start of the machine does to everything but files: iscsid's records and the folders of the
 /// orchestrator stay.
-async fn start_again(node: &mut Node, supply: &Supply) {
+async fn start_again(node: &mut Node, fixture: &Fixture) {
     node.server.kill().await;
     let below = node.place.node();
     while let Some(point) = last_mount(&below) {
@@ -56,7 +56,7 @@ async fn start_again(node: &mut Node, supply: &Supply) {
             let _ = attempt(&["losetup", "-d", &format!("/dev/{name}")]);
         }
     }
-    match &supply.export {
+    match &fixture.export {
         Export::Iscsi(target, _) => {
             let _ = attempt(&["multipath", "-F"]);
             run(&["iscsiadm", "-m", "node", "-T", &target.iqn, "--logout"]);

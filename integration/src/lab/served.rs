@@ -25,9 +25,9 @@ use tokio::time::timeout;
 
 use super::calls::{KUBELET, Node};
 use super::command::run;
+use super::fixture::{Access, Backing, Export, Fixture, capability};
 use super::storage::shares::SMB_USER;
 use super::storage::zfs::Dataset;
-use super::supply::{Access, Backing, Export, Supply, capability};
 use crate::place::Place;
 use crate::server::Launch;
 use crate::tools;
@@ -212,7 +212,7 @@ impl Served {
         self.kind.starts_with("zfs-local")
     }
 
-    /// Makes the datasets that the driver is told of, and says how to start it.
+    /// Makes the datasets of the configuration, and returns how to start the driver.
     ///
     /// # Panics
     /// If the machine is no storage host.
@@ -291,10 +291,10 @@ impl Served {
         Some(Self { section, ..self })
     }
 
-    /// A volume of this driver, as a node is told of it.
-    pub fn supply(&self, volume: Volume) -> Supply {
+    /// A volume of this driver, as a node gets it.
+    pub fn fixture(&self, volume: Volume) -> Fixture {
         let secrets = self.secrets().into_iter();
-        Supply {
+        Fixture {
             secrets: secrets
                 .map(|(key, value)| (key.to_owned(), value))
                 .collect(),
@@ -308,7 +308,7 @@ impl Served {
         }
     }
 
-    /// What a stage has to be told.
+    /// The secrets of a stage.
     pub fn secrets(&self) -> Vec<(&'static str, String)> {
         let (user, password) = SMB_USER;
         let flags = format!("username={user},password={password}");
@@ -357,7 +357,7 @@ pub fn storage() -> Vec<String> {
     for port in within("nvmet/ports") {
         exports.extend(folders(&port.join("subsystems")));
     }
-    // These are there as soon as LIO is, whoever uses it.
+    // These exist as soon as LIO is loaded.
     exports.retain(|path| !path.ends_with("discovery_auth") && !path.ends_with("lu_gps"));
     all.extend(exports.iter().map(|path| path.display().to_string()));
     let shares = fs::read_dir("/var/lib/samba/usershares").into_iter();

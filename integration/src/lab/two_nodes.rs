@@ -17,12 +17,12 @@ use tonic::{Code, Status};
 use super::calls::{Node, refused, until_done, within};
 use super::command::run;
 use super::content;
+use super::fixture::Fixture;
+use super::leftovers::Leftovers;
 use super::life::step;
 use super::pair::{Far, digest};
-use super::remains::Remains;
 use super::served;
 use super::storage::cut::Cut;
-use super::supply::Supply;
 use crate::server::{Launch, log_of};
 use crate::volume;
 use class::{Class, DISKS, FILES, NAMESPACES, OTHER_FILES, SHARES, ZONED_DISKS};
@@ -36,10 +36,10 @@ const ZONE: &str = "org.democratic-csi.topology/zone";
 const SIZE: i64 = 512 << 20;
 /// Enough that a copy of it takes a while between emulated machines.
 const MUCH: usize = 96 << 20;
-/// Of so much somebody may say that the copy has begun.
-const BEGUN: u64 = 8 << 20;
+/// With this many bytes at the destination the copy has started.
+const STARTED: u64 = 8 << 20;
 
-/// Nodes say besides what they log in as: some of the storage lets in by that, one by one.
+/// Nodes also report their names as initiators: some of the storage gives access by them.
 const MAIN: &str = "driver: proxy
 proxy:
   configFolder: /mnt/connections/
@@ -73,7 +73,7 @@ struct Cluster {
 pub async fn the_proxy_grows_from_nothing() {
     let other = Far::reached();
     prepare(&other);
-    let before = (Remains::read(), served::storage(), there(&other));
+    let before = (Leftovers::read(), served::storage(), there(&other));
     let mut cluster = Cluster::start(other).await;
 
     step("an empty folder makes nothing");
@@ -90,12 +90,12 @@ pub async fn the_proxy_grows_from_nothing() {
     ] {
         step(&format!("add the connection {}", class.connection));
         cluster.add(class);
-        let supply = cluster.made(class, "first", None).await;
-        cluster.used_by_both(&supply, writer_is_near).await;
-        cluster.deleted(&supply).await;
+        let fixture = cluster.made(class, "first", None).await;
+        cluster.used_by_both(&fixture, writer_is_near).await;
+        cluster.deleted(&fixture).await;
     }
 
-    step("copy from one host to the other, and kill the controller meanwhile");
+    step("copy from one host to the other, and kill the controller during the copy");
     cluster.add(OTHER_FILES);
     cluster.copied_between_hosts().await;
 
@@ -105,7 +105,7 @@ pub async fn the_proxy_grows_from_nothing() {
 
     step("take all away");
     assert!(cluster.listed().await.is_empty(), "nothing is left");
-    Remains::back_to(&before.0, "the node here").await;
+    Leftovers::back_to(&before.0, "the node here").await;
     assert_eq!(served::storage(), before.1, "the storage here is as before");
     assert_eq!(there(&cluster.other), before.2, "the other machine");
     cluster.controller.end().await;
@@ -200,7 +200,7 @@ impl Cluster {
         class: Class,
         name: &str,
         source: Option<csi::VolumeContentSource>,
-    ) -> Supply {
+    ) -> Fixture {
         let made = std::cell::OnceCell::new();
         until_done("create", || async {
             let volume = self.create(class, name, source.clone(), None).await?;
@@ -208,14 +208,14 @@ impl Cluster {
             Ok(())
         })
         .await;
-        class.supply(made.into_inner().expect("it was made"))
+        class.fixture(made.into_inner().expect("it was made"))
     }
 
-    async fn deleted(&self, supply: &Supply) {
+    async fn deleted(&self, fixture: &Fixture) {
         let controller = self.controller.server.client().controller;
         until_done("delete", || {
             let mut controller = controller.clone();
-            let request = volume::delete(&supply.volume.volume_id);
+            let request = volume::delete(&fixture.volume.volume_id);
             async move {
                 within("delete", controller.delete_volume(request))
                     .await
@@ -236,11 +236,11 @@ impl Cluster {
     }
 
     /// Written on one node and read on the other.
-    async fn used_by_both(&self, supply: &Supply, writer_is_near: bool) {
+    async fn used_by_both(&self, fixture: &Fixture, writer_is_near: bool) {
         let bytes = content::bytes(7, 3 << 20);
         let mut seen = Vec::new();
         for near in [writer_is_near, !writer_is_near] {
-            let (node, pod) = self.used(supply, near).await;
+            let (node, pod) = self.used(fixture, near).await;
             let file = pod.join(FILE);
             match (seen.is_empty(), near) {
                 (true, true) => fs::write(&file, &bytes).expect("it can be written"),
@@ -248,40 +248,40 @@ impl Cluster {
                 _ => {}
             }
             seen.push(self.digest(near, &file));
-            self.taken_from(node, supply, &pod).await;
+            self.taken_from(node, fixture, &pod).await;
         }
         assert_eq!(seen[0], seen[1], "both nodes see the same bytes");
         assert_eq!(seen[0], digest_of(&bytes), "and those that were written");
     }
 
-    async fn used(&self, supply: &Supply, near: bool) -> (&Node, PathBuf) {
+    async fn used(&self, fixture: &Fixture, near: bool) -> (&Node, PathBuf) {
         let node = if near { &self.near } else { &self.far };
         let pod = node.pod("first");
-        self.attached(supply, node).await;
-        node.stage(supply).await.expect("staged");
-        node.publish(supply, &pod).await.expect("published");
+        self.attached(fixture, node).await;
+        node.stage(fixture).await.expect("staged");
+        node.publish(fixture, &pod).await.expect("published");
         (node, pod)
     }
 
-    async fn taken_from(&self, node: &Node, supply: &Supply, pod: &Path) {
-        node.take_away(supply, &[pod]).await;
+    async fn taken_from(&self, node: &Node, fixture: &Fixture, pod: &Path) {
+        node.take_away(fixture, &[pod]).await;
         let request = csi::ControllerUnpublishVolumeRequest {
-            volume_id: supply.volume.volume_id.clone(),
+            volume_id: fixture.volume.volume_id.clone(),
             node_id: id_of(node).await,
             ..csi::ControllerUnpublishVolumeRequest::default()
         };
         let mut controller = self.controller.server.client().controller;
         let call = controller.controller_unpublish_volume(request);
-        within("unpublish", call).await.expect("nobody is in it");
+        within("unpublish", call).await.expect("no node uses it");
     }
 
     /// As an attacher does, whatever the connection.
-    async fn attached(&self, supply: &Supply, node: &Node) {
+    async fn attached(&self, fixture: &Fixture, node: &Node) {
         let request = csi::ControllerPublishVolumeRequest {
-            volume_id: supply.volume.volume_id.clone(),
+            volume_id: fixture.volume.volume_id.clone(),
             node_id: id_of(node).await,
-            volume_capability: Some(supply.capability.clone()),
-            volume_context: supply.volume.volume_context.clone(),
+            volume_capability: Some(fixture.capability.clone()),
+            volume_context: fixture.volume.volume_context.clone(),
             ..csi::ControllerPublishVolumeRequest::default()
         };
         let mut controller = self.controller.server.client().controller;
@@ -334,7 +334,7 @@ impl Cluster {
         let used = || self.other.run(&words).trim().parse::<u64>();
         let before = used().expect("a number");
         let deadline = tokio::time::Instant::now() + Duration::from_mins(3);
-        while used().expect("a number") < before + BEGUN {
+        while used().expect("a number") < before + STARTED {
             assert!(
                 tokio::time::Instant::now() < deadline,
                 "nothing arrives on the other machine"
@@ -348,8 +348,8 @@ impl Cluster {
         for (node, zone) in [(&self.near, "zone1"), (&self.far, "zone2")] {
             let mut client = node.server.client().node;
             let info = within("info", client.node_get_info(csi::NodeGetInfoRequest {})).await;
-            let told = info.expect("an answer").into_inner().accessible_topology;
-            assert_eq!(told, Some(in_zone(zone)));
+            let topology = info.expect("an answer").into_inner().accessible_topology;
+            assert_eq!(topology, Some(in_zone(zone)));
         }
         // Until the connection is served.
         let early = self.made(ZONED_DISKS, "early", None).await;
@@ -370,16 +370,16 @@ impl Cluster {
         assert_eq!(place.segments[ZONE], "zone2");
         assert_eq!(place.segments["custom.prefix/custom.name"], "custom.value");
 
-        let supply = ZONED_DISKS.supply(volume);
+        let fixture = ZONED_DISKS.fixture(volume);
         let cut = Cut::ports(&[3260]);
-        let (node, pod) = self.used(&supply, false).await;
+        let (node, pod) = self.used(&fixture, false).await;
         self.other.write(&pod.join(FILE), b"written in its zone");
-        self.taken_from(node, &supply, &pod).await;
-        let outcome = self.near.stage(&supply).await;
+        self.taken_from(node, &fixture, &pod).await;
+        let outcome = self.near.stage(&fixture).await;
         outcome.expect_err("this node does not reach it");
         cut.mend();
-        self.near.take_away(&supply, &[]).await;
-        self.deleted(&supply).await;
+        self.near.take_away(&fixture, &[]).await;
+        self.deleted(&fixture).await;
     }
 }
 

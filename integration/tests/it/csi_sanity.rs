@@ -64,9 +64,9 @@ async fn csi_sanity_passes_and_skips_only_what_is_not_advertised() {
     count(&specs);
 }
 
-/// Everything runs over one of two connections behind the proxy too, and `ControllerExpandVolume` and
-/// publishing besides: some connection may need them. In this one every node may reach the volumes,
-/// so that nobody asks whether there is such a volume or such a node: those two specs fail.
+/// Everything runs over one of two connections behind the proxy too. `ControllerExpandVolume` and
+/// publishing run as well: some connection may need them. In this one every node may reach the volumes,
+/// so that no call checks whether such a volume or such a node exists: those two specs fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn csi_sanity_passes_over_a_connection_behind_the_proxy() {
     const WHAT: &str = "csi-sanity over the proxy";
@@ -99,14 +99,14 @@ async fn csi_sanity_passes_over_a_connection_behind_the_proxy() {
     assert_eq!((ran, specs.len()), (RAN_BEHIND_THE_PROXY, SPECS));
 }
 
-/// So many pass there: three of `ControllerExpandVolume`, three of `ControllerPublishVolume`, one of
+/// How many pass there: three of `ControllerExpandVolume`, three of `ControllerPublishVolume`, one of
 /// `ControllerUnpublishVolume`, and two lives of a volume.
 const RAN_BEHIND_THE_PROXY: usize = RAN + 9;
 
 /// Volumes of node-manual are written by hand, which csi-sanity does not do: what makes one first
 /// cannot run. Everything else does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn csi_sanity_passes_over_node_manual_wherever_it_needs_no_controller() {
+async fn csi_sanity_passes_over_node_manual_where_it_needs_no_controller() {
     const WHAT: &str = "csi-sanity over node-manual";
     let Some(program) = requirement::tool_from(WHAT, "OMNIBUS_CSI_SANITY") else {
         return;
@@ -117,7 +117,7 @@ async fn csi_sanity_passes_over_node_manual_wherever_it_needs_no_controller() {
     let failed: Vec<_> = specs.iter().filter_map(Spec::failed).collect();
     let other: Vec<_> = failed
         .iter()
-        .filter(|(_, told)| !told.contains("volume is not supported by this driver"))
+        .filter(|(_, text)| !text.contains("volume is not supported by this driver"))
         .collect();
     assert!(other.is_empty(), "{other:#?}\n{}", log_of(&place));
     let passed = specs.iter().filter(|spec| spec.state == "passed");
@@ -155,5 +155,5 @@ fn count(specs: &[Spec]) {
     );
 }
 
-/// So many run.
+/// How many run.
 const RAN: usize = 68;

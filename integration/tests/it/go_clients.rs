@@ -53,8 +53,8 @@ async fn asks(client: &Path, style: &str, version: &str, place: &Place) {
     let arguments = [style.as_ref(), socket.as_os_str()];
     let output = tools::run(client, arguments, place.path()).await;
     let what = format!("grpc-go {version}, {style}");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{what}: {told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{what}: {stderr}");
     let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(answer["grpc"], version, "{what}");
     assert_eq!(answer["ready"], true, "{what}");

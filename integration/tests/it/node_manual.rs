@@ -80,9 +80,9 @@ impl Bench {
 
     async fn send(&self, request: csi::NodeStageVolumeRequest) -> Staged {
         self.machine.forget();
-        let begun = Instant::now();
+        let start = Instant::now();
         let answer = self.server.client().node.node_stage_volume(request).await;
-        let took = begun.elapsed();
+        let took = start.elapsed();
         let place = self.machine.place.path();
         let ran = self.machine.ran();
         Staged {

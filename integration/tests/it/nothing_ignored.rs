@@ -16,7 +16,7 @@ use integration::{keys, requirement, tools};
 use omnibus_csi::cli::args::{Effect, VARIABLES};
 use settings::{Change, SETTINGS, Setting, apply};
 
-/// What `--help` and `version --environment` have besides settings.
+/// Flags in `--help` and `version --environment` that are not settings.
 const NO_SETTINGS: [&str; 2] = ["--help", "--version"];
 
 /// What only shows where a program is run: `node_manual` tests it.

@@ -2,7 +2,7 @@
 //!
 //! A command does not say *where* it runs; the runner does. `Display` and `Debug` mask secrets, so a command may
 //! be logged. Every user of a machine can read the arguments of its processes, so pass a secret on standard input
-//! wherever the tool accepts it there.
+//! if the tool accepts it there.
 
 mod argument;
 mod mask;

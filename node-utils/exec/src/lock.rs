@@ -59,13 +59,13 @@ exit
 fi
 command -v lockf >/dev/null 2>&1 || { echo 'neither flock nor lockf is installed' >&2; exit 69; }
 hold() { lockf -k -s -t \"$wait\" \"$file\" \"$@\"; }
-told() {
+print_input() {
 for name in $omnibus_routines; do printf '%s() {\\n' \"$name\"; eval \"printf '%s\\n}\\n' \\\"\\$$name\\\"\"; done
 printf '%s\\n' \"$omnibus_list\"
 }
 if [ -n \"$omnibus_list\" ]; then
 for name in $omnibus_routines; do export \"$name\"; done
-told | hold \"$@\"
+print_input | hold \"$@\"
 else hold \"$@\"; fi
 code=$?
 [ $code -ne 75 ] || late
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_folder_nothing_is_begun_and_that_is_said() {
+    async fn without_a_folder_no_command_runs_and_the_error_says_so() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         std::fs::write(&file, "").unwrap();

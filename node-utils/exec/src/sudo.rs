@@ -25,7 +25,7 @@ pub struct Sudo<R> {
 // === impl Sudo ===
 
 impl<R: Runner> Sudo<R> {
-    /// Runs commands as root wherever `inner` runs them.
+    /// Runs commands as root in the place where `inner` runs them.
     pub fn new(inner: R) -> Self {
         Self { inner }
     }

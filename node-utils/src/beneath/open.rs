@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_somebody_has_a_lease_on_is_waited_for_without_burning_time() {
+    fn waiting_for_a_file_with_a_lease_uses_no_processor_time() {
         let dir = tempfile::tempdir().expect("dir");
         std::fs::write(dir.path().join("f"), "content").expect("file");
         let holder = std::fs::File::options();
@@ -182,21 +182,21 @@ mod tests {
             .open(dir.path().join("f"))
             .expect("open");
         crate::sys::set_lease(&holder, libc::F_WRLCK).expect("lease");
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let fd = std::fs::File::open(dir.path()).expect("open");
         let opener = std::thread::spawn(move || {
-            tell.send(rustix::thread::gettid()).expect("tell");
+            sender.send(rustix::thread::gettid()).expect("send");
             open_beneath(&fd, "f", OFlags::RDONLY | OFlags::NONBLOCK, Mounts::Refuse)
         });
-        let thread = told.recv().expect("thread").as_raw_nonzero();
+        let thread = receiver.recv().expect("thread").as_raw_nonzero();
         let sleeps = || {
             let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
             stat.is_ok_and(|stat| stat.contains(") S "))
         };
-        let begun = std::time::Instant::now();
+        let start = std::time::Instant::now();
         while crate::sys::lease(&holder) == libc::F_WRLCK || !sleeps() {
             assert!(
-                begun.elapsed() < std::time::Duration::from_secs(10),
+                start.elapsed() < std::time::Duration::from_secs(10),
                 "it never waited"
             );
             std::thread::yield_now();

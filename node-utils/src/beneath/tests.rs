@@ -76,8 +76,8 @@ fn ordinary_users_can_remove_their_locked_directories_too() {
     let path = dir.path().to_owned();
     std::thread::spawn(move || {
         if rustix::process::geteuid().is_root() {
-            let nobody = rustix::fs::Uid::from_raw(65534);
-            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("become nobody");
+            let user = rustix::fs::Uid::from_raw(65534);
+            rustix::thread::set_thread_res_uid(user, user, user).expect("become unprivileged");
         }
         let tree = path.join("v");
         fs::create_dir_all(tree.join("locked/in")).expect("dir");
@@ -189,10 +189,10 @@ fn a_directory_that_is_moved_away_while_it_is_emptied_does_not_take_the_walk_alo
         fs::create_dir_all(outside.join(name)).expect("dir");
         fs::write(outside.join(name).join("canary"), "alive").expect("file");
     }
-    let begun =
+    let is_half_removed =
         |name: &&str| fs::read_dir(parent.join(name)).is_ok_and(|entries| entries.count() == 1);
     let move_away = || {
-        if names.iter().any(begun) {
+        if names.iter().any(is_half_removed) {
             for name in names {
                 fs::rename(parent.join(name), outside.join(format!("moved-{name}"))).expect("move");
             }

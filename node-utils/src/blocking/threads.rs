@@ -19,15 +19,15 @@ use csi_types::error::{Error, Kind};
 use pool::{Held, Party, Pool};
 
 tokio::task_local! {
-    /// On whose account the work of this task is done.
+    /// The account of this task.
     static ACCOUNT: Threads;
 }
 
-/// Threads beside the others, that do nothing but ask how a party is.
+/// Additional threads that run only probes of parties.
 const PROBES: usize = 64;
 
-/// How long one waits for a thread, unless the caller says so.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a caller waits for a thread by default.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A number of threads for several parties. Clones share it.
 #[derive(Debug, Clone)]
@@ -36,24 +36,24 @@ pub struct ThreadPool {
     probes: Pool,
 }
 
-/// What one party may keep of them. Clones are the same party.
+/// The share of one party. Clones are the same party.
 #[derive(Debug, Clone)]
 pub struct Threads {
     pool: Pool,
     party: Party,
-    patience: Duration,
+    wait_timeout: Duration,
 }
 
-/// There is no thread.
+/// No thread is available.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Full {
-    /// The party has as many as it may.
+    /// The party uses its whole share.
     #[error("{0} threads wait for it already")]
     Own(usize),
-    /// The same, and none of them has come back for long.
+    /// The same, and none of them has returned for long.
     #[error("{0} threads wait for it already, and have for long")]
     Away(usize),
-    /// All are in use, and not by this party.
+    /// Other parties use all of them.
     #[error("no thread was free for {0:?}")]
     Others(Duration),
 }
@@ -61,7 +61,7 @@ pub(super) enum Full {
 // === impl ThreadPool ===
 
 impl ThreadPool {
-    /// So many threads, besides those that ask how parties are.
+    /// A pool of `threads` threads for calls. Threads for probes are added to them.
     pub fn new(threads: usize) -> Self {
         Self {
             calls: Pool::shared(threads),
@@ -69,18 +69,18 @@ impl ThreadPool {
         }
     }
 
-    /// How many threads there are in the end.
+    /// The total number of threads.
     pub const fn in_all(threads: usize) -> usize {
         threads + PROBES
     }
 
-    /// A new party. What others of the same name keep is not its own, so that what has hung does not
-    /// stop what comes in its place; but all of one name together may not keep much more than one.
+    /// A new party. It does not count the threads of older parties of its name, so that threads that
+    /// hang do not block their successor. All parties of one name together have a limit as well.
     pub fn party(&self, name: impl Into<Arc<str>>) -> Threads {
         Threads::of(&self.calls, name.into(), usize::MAX)
     }
 
-    /// A thread that asks how that party is. One that has not come back is not sent again.
+    /// A thread for a probe of that party. At most one is in use.
     pub fn probe(&self, name: impl Into<Arc<str>>) -> Threads {
         Threads::of(&self.probes, name.into(), 1)
     }
@@ -98,15 +98,15 @@ impl Threads {
         Self {
             party: pool.party(name, most),
             pool: pool.clone(),
-            patience: PATIENCE,
+            wait_timeout: WAIT_TIMEOUT,
         }
     }
 
     /// The same, waiting for a thread for no longer than this.
     #[must_use]
-    pub fn within(&self, patience: Duration) -> Self {
+    pub fn within(&self, wait_timeout: Duration) -> Self {
         Self {
-            patience: self.patience.min(patience),
+            wait_timeout: self.wait_timeout.min(wait_timeout),
             ..self.clone()
         }
     }
@@ -116,25 +116,25 @@ impl Threads {
         self.pool.are_away(&self.party)
     }
 
-    /// Does `work`; the threads that it needs are this party's.
+    /// Runs `work` on the account of this party.
     pub async fn on_account<F: Future>(&self, work: F) -> F::Output {
         ACCOUNT.scope(self.clone(), work).await
     }
 
-    /// A thread, as soon as there is one.
+    /// A thread, as soon as one is free.
     async fn take(&self) -> Result<Held, Full> {
         let waiting: oneshot::Receiver<Held> = match self.pool.take(&self.party)? {
             Ok(held) => return Ok(held),
             Err(waiting) => waiting,
         };
-        match tokio::time::timeout(self.patience, waiting).await {
+        match tokio::time::timeout(self.wait_timeout, waiting).await {
             Ok(Ok(held)) => Ok(held),
-            Ok(Err(_)) | Err(_) => Err(self.pool.why_none(&self.party, self.patience)),
+            Ok(Err(_)) | Err(_) => Err(self.pool.why_none(&self.party, self.wait_timeout)),
         }
     }
 }
 
-/// A thread on the account of this task; none is needed without accounts.
+/// A thread on the account of this task. Without accounts none is needed.
 pub(super) async fn take() -> Result<Option<Held>, Full> {
     match ACCOUNT.try_with(Clone::clone) {
         Ok(threads) => threads.take().await.map(Some),

@@ -1,8 +1,8 @@
-//! Which volume a device shows, as its storage says: the world-wide identifier.
+//! The world-wide identifier of a device: which volume it shows.
 //!
-//! The name of a device and its place on a target can pass on to another volume; this cannot. It
-//! is read from what the kernel has asked the device last: see `device/rescan` of a SCSI disk,
-//! which makes it ask again. The truth is in the SCSI page 0x83 and the NVMe identifiers.
+//! The name of a device and its number on a target may later belong to another volume; the identifier
+//! never does. It is the last answer that the kernel has cached: see `device/rescan` of a SCSI disk,
+//! which refreshes it. The sources are the SCSI page 0x83 and the NVMe identifiers.
 
 use std::fmt;
 

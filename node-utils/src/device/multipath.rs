@@ -30,8 +30,8 @@ const UDEV: Duration = Duration::from_secs(3);
 /// volume is attached at once after a reboot, many.
 const MAP: Duration = Duration::from_secs(30);
 
-/// How long an unused map may be held open: udev reads a device after each unmount.
-const GLANCE: Duration = Duration::from_secs(5);
+/// How long to retry while a map is held open: udev reads a device after each unmount.
+const RETRY_PERIOD: Duration = Duration::from_secs(5);
 
 /// The map over these disks, if there is one. Disks in two maps are two volumes, and an error.
 pub fn map_over(kernel: &Kernel, paths: &[BlockDevice]) -> Result<Option<BlockDevice>, Error> {
@@ -178,7 +178,7 @@ pub async fn resize(
         let (kernel, map) = (kernel.clone(), map.clone());
         move || Ok(fits_now(&kernel, &map)?.then_some(()))
     };
-    until(deadline.min(Instant::now() + GLANCE), &doing, follows)
+    until(deadline.min(Instant::now() + RETRY_PERIOD), &doing, follows)
         .await?
         .ok_or_else(|| {
             Error::new(Kind::Unreachable, doing)
@@ -207,9 +207,9 @@ fn fits_now(kernel: &Kernel, map: &BlockDevice) -> Result<bool, Error> {
     Ok(smallest.is_none_or(|size| map.size(kernel).is_ok_and(|now| now == size)))
 }
 
-/// Removes a map and what it still has to write with it; gone already is done, in use is an error.
-/// Has to be done before the last path is taken away: a map without paths may block its writes, and
-/// the processes that wait for them, forever.
+/// Flushes and removes a map. A missing map is a success, a map in use is an error.
+/// It must run before the last path is removed: a map without paths may block its writes, and the
+/// processes that wait for them, forever.
 pub async fn remove(
     host: &dyn Runner,
     kernel: &Kernel,
@@ -217,7 +217,7 @@ pub async fn remove(
     deadline: Instant,
 ) -> Result<(), Error> {
     let doing = format!("remove the multipath map {map}");
-    let patience = deadline.min(Instant::now() + GLANCE);
+    let last_try = deadline.min(Instant::now() + RETRY_PERIOD);
     let mut pace = Pace::of_processes();
     loop {
         let (of, kernel_of) = (map.clone(), kernel.clone());
@@ -236,7 +236,7 @@ pub async fn remove(
             Some(Some(usage)) => usage.to_string(),
         };
         let next = Instant::now() + pace.pause();
-        if next >= patience {
+        if next >= last_try {
             return Err(Error::new(Kind::Busy, doing)
                 .with_effect(Effect::Possible)
                 .advise(format!("the kernel still shows it: {said}")));

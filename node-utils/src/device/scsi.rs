@@ -1,8 +1,8 @@
-//! One SCSI disk: asking it anew what it is, and taking it away.
+//! One SCSI disk: refreshing its identity and size, and removing it.
 //!
-//! The kernel asks a disk for its identity and size when it is found and later only on request, so
-//! a number on a target that was given to another volume looks like the old one until it is asked.
-//! Nothing here knows how the disk is reached. The truth is in the kernel's `scsi_sysfs`.
+//! The kernel reads the identity and size of a disk when it is found and later only on request. So a
+//! number on a target that now belongs to another volume shows the old one until a refresh. Nothing
+//! here depends on the transport. The source is the kernel's `scsi_sysfs`.
 
 use tokio::time::Instant;
 
@@ -10,7 +10,7 @@ use super::{BlockDevice, Identity, look, set, unreadable};
 use crate::kernel::{self, Kernel};
 use csi_types::error::{Effect, Error, Kind};
 
-/// What a disk has said about itself.
+/// The identity that a disk has reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprint {
     /// Its identifier as the kernel understood it.
@@ -19,12 +19,12 @@ pub struct Fingerprint {
     page: Option<Vec<u8>>,
 }
 
-/// Whether a disk still shows the volume that it showed before it was asked anew.
+/// Whether a disk shows the same volume after a refresh.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
-    /// It does, or it has never said what it shows.
+    /// It does, or it never had an identity.
     Same(Option<Identity>),
-    /// It shows another one: whatever is known about its content is about the old one.
+    /// It shows another one: everything known about its content is stale.
     Changed {
         /// What it showed.
         before: Option<Identity>,
@@ -33,7 +33,7 @@ pub enum Asked {
     },
 }
 
-/// What the kernel knows about the disk, without asking it.
+/// What the kernel has cached about the disk.
 pub fn fingerprint(kernel: &Kernel, disk: &BlockDevice) -> Result<Fingerprint, Error> {
     let path = disk.directory(kernel).join("device/vpd_pg83");
     let page = match kernel::read_bytes(&path) {
@@ -45,7 +45,7 @@ pub fn fingerprint(kernel: &Kernel, disk: &BlockDevice) -> Result<Fingerprint, E
     Ok(Fingerprint { identity, page })
 }
 
-/// Has the kernel ask the disk what it is and how large. Blocks while the disk does not answer.
+/// Makes the kernel refresh the identity and size of the disk. Blocks while the disk does not answer.
 pub async fn rescan(kernel: &Kernel, disk: &BlockDevice, deadline: Instant) -> Result<(), Error> {
     let path = disk.directory(kernel).join("device/rescan");
     if set(path, "1", deadline).await? {
@@ -55,7 +55,7 @@ pub async fn rescan(kernel: &Kernel, disk: &BlockDevice, deadline: Instant) -> R
     }
 }
 
-/// Asks the disk anew, and says whether it is still the same volume.
+/// Refreshes the disk, and returns whether it is still the same volume.
 pub async fn ask(kernel: &Kernel, disk: &BlockDevice, deadline: Instant) -> Result<Asked, Error> {
     let print = || {
         let (kernel, disk) = (kernel.clone(), disk.clone());
@@ -74,8 +74,8 @@ pub async fn ask(kernel: &Kernel, disk: &BlockDevice, deadline: Instant) -> Resu
     })
 }
 
-/// Removes the disk from the kernel; one that is gone is done. The caller has made sure that it is not in use: the
-/// kernel does not check.
+/// Removes the disk from the kernel; a missing disk is a success. The caller must have checked that it
+/// is not in use: the kernel does not.
 pub async fn remove(kernel: &Kernel, disk: &BlockDevice, deadline: Instant) -> Result<(), Error> {
     let there = {
         let (kernel, disk) = (kernel.clone(), disk.clone());

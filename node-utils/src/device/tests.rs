@@ -267,7 +267,7 @@ async fn a_node_is_waited_for_until_the_deadline_and_no_longer() {
     let waits = device.wait_for_node(&kernel, deadline);
     let comes = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        // First the node of somebody else, then ours.
+        // First the node of another device, then ours.
         std::fs::write(&node, "8:16\n").expect("write");
         tokio::time::sleep(Duration::from_secs(1)).await;
         std::fs::write(&node, "8:0\n").expect("write");

@@ -113,7 +113,7 @@ impl BlockDevice {
         }
         match &*entry.fs_type() {
             "devtmpfs" => true,
-            // A `/dev` that a container runtime made. A look at it cannot block.
+            // A `/dev` that a container runtime made. Reading it cannot block.
             "tmpfs" => {
                 let number = kernel.device_number(&entry.point());
                 number.is_ok_and(|number| number == Some(self.number))

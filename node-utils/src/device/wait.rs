@@ -1,7 +1,7 @@
-//! Waiting for the kernel: a look that is repeated with a growing pause until the deadline.
+//! Polls the kernel with a growing pause until the deadline.
 //!
-//! sysfs sends no event that a container would reliably get, and udev may not run in it, so we
-//! look. The first looks come fast, because most devices are there within milliseconds.
+//! sysfs sends no event that reaches a container reliably, and udev may not run in it. The first
+//! polls follow each other fast, because most devices appear within milliseconds.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub struct Pace {
 // === impl Pace ===
 
 impl Pace {
-    /// For what is usually there at once and is cheap to look at.
+    /// For state that usually exists at once and is cheap to read.
     pub fn quick() -> Self {
         Self {
             next: Duration::from_millis(5),
@@ -30,7 +30,7 @@ impl Pace {
         }
     }
 
-    /// For what takes a process to ask.
+    /// For state that needs a process to read.
     pub fn of_processes() -> Self {
         Self {
             longest: Duration::from_millis(250),
@@ -38,7 +38,7 @@ impl Pace {
         }
     }
 
-    /// The pause before the next look, half as long again as the one before.
+    /// The pause before the next poll, 1.5 times the one before.
     pub fn pause(&mut self) -> Duration {
         let now = self.next;
         self.next = (now * 3 / 2).min(self.longest);
@@ -46,8 +46,8 @@ impl Pace {
     }
 }
 
-/// Looks until `look` finds something, or the deadline; `None` if it never did. Each look runs on a
-/// thread that may block; an error of one ends the wait.
+/// Polls with `look` until it finds something, or the deadline; `None` if it never did. Each poll runs
+/// on a thread that may block; an error of one ends the wait.
 pub async fn until<T: Send + 'static>(
     deadline: Instant,
     doing: &str,
@@ -58,7 +58,7 @@ pub async fn until<T: Send + 'static>(
         let limits = Limits::until(deadline);
         let found = blocking::run(limits, Doing::reading(doing.to_owned()), look.clone()).await;
         let found = match found {
-            // The wait ended during a look.
+            // The deadline passed during a poll.
             Err(error) if error.kind() == Kind::Timeout && Instant::now() >= deadline => {
                 return Ok(None);
             }

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-/// The beginning that is looked at: the labels of partition tables, filesystems, volume managers
+/// The part at the start that is read: the labels of partition tables, filesystems, volume managers
 /// and encryption, and the first two of ZFS. The farthest that is known is the second header of LUKS 2,
 /// 4 MiB from the start, which `blkid -p` passes over.
 const HEAD: u64 = 5 << 20;

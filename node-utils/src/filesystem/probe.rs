@@ -60,10 +60,10 @@ impl fmt::Display for Content {
     }
 }
 
-/// Looks at a device; changes nothing but a mark that has become meaningless.
+/// Finds out what is on a device. It changes nothing except a stale mark.
 ///
-/// Whatever leaves a doubt is an error: a device that cannot be read, that holds signatures of
-/// several things, or unknown bytes.
+/// Every doubt is an error: a device that cannot be read, with signatures of several formats, or
+/// with unknown bytes.
 pub async fn probe(
     tools: &Tools,
     kernel: &Kernel,
@@ -75,8 +75,8 @@ pub async fn probe(
     if are_zeros {
         if is_zoned(kernel, device, deadline).await? {
             return Err(Error::new(Kind::Busy, doing()).advise(
-                "it is written zone by zone, and a filesystem may have its label where nobody \
-                 looks; it is not formatted. Make the filesystem by hand",
+                "it is a zoned device, and a filesystem on it may have its label at a place that is \
+                 not checked; it is not formatted. Make the filesystem by hand",
             ));
         }
         // Where every label would stand: a program could not say more.
@@ -249,7 +249,7 @@ mod tests {
     use crate::kernel::testing::Tree;
 
     #[test]
-    fn the_lines_of_blkid_are_told_apart() {
+    fn the_lines_of_blkid_are_distinguished() {
         // Captured from blkid of util-linux 2.38.1.
         let ext4 = "DEVNAME=/dev/loop0\nUUID=8e4e\nBLOCK_SIZE=4096\nTYPE=ext4\nUSAGE=filesystem\n";
         let kind = FilesystemKind::Ext4;

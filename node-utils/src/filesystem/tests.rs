@@ -146,7 +146,7 @@ fn tool(program: &str, options: &[&str], path: &Path) {
     assert!(done.status.success(), "{program}: {done:?}");
 }
 
-/// What somebody else may have left, and how to leave it.
+/// What another program may have left on a device, and how to write it.
 type Left<'a> = (&'a str, Box<dyn Fn() + 'a>);
 
 /// Whether this process has `CAP_SYS_RESOURCE`.
@@ -172,9 +172,9 @@ fn a_filesystem_is_made_once_and_never_over_another() {
         let Some(disk) = Disk::new(room(kind)) else {
             return;
         };
-        assert_eq!(disk.probe().expect("a look"), Content::Blank, "{kind}");
+        assert_eq!(disk.probe().expect("probed"), Content::Blank, "{kind}");
         disk.make(kind);
-        let found = disk.probe().expect("a look");
+        let found = disk.probe().expect("probed");
         assert!(
             matches!(&found, Content::Filesystem { kind: found, uuid: Some(_) } if *found == kind),
             "{kind}: {found:?}"
@@ -230,7 +230,7 @@ fn what_others_left_is_never_taken_for_nothing() {
     ];
     for (what, leave) in left {
         clean();
-        assert_eq!(disk.probe().expect("a look"), Content::Blank);
+        assert_eq!(disk.probe().expect("probed"), Content::Blank);
         leave();
         disk.refresh();
         let before = disk.digest();
@@ -262,7 +262,7 @@ fn a_making_that_was_killed_is_taken_up_again() {
         marker::set(&image, size).expect("marked");
         image.write_all_at(&[7; 4096], 9 << 12).expect("written");
         disk.refresh();
-        assert_eq!(disk.probe().expect("a look"), Content::Unfinished);
+        assert_eq!(disk.probe().expect("probed"), Content::Unfinished);
         disk.make(kind);
         assert!(matches!(disk.probe(), Ok(Content::Filesystem { .. })));
 
@@ -271,7 +271,7 @@ fn a_making_that_was_killed_is_taken_up_again() {
         marker::set(&disk.image(), size).expect("marked");
         disk.refresh();
         if kind == FilesystemKind::Ext4 {
-            assert_eq!(disk.probe().expect("a look"), Content::Unfinished);
+            assert_eq!(disk.probe().expect("probed"), Content::Unfinished);
             disk.make(kind);
             disk.refresh();
             // The time of a mount, as the kernel notes it.
@@ -281,9 +281,9 @@ fn a_making_that_was_killed_is_taken_up_again() {
             disk.refresh();
         }
         // In all else there may be something: the mark goes when it is seen.
-        let before = disk.probe().expect("a look");
+        let before = disk.probe().expect("probed");
         assert!(matches!(before, Content::Filesystem { .. }));
-        assert_eq!(disk.probe().expect("a look"), before);
+        assert_eq!(disk.probe().expect("probed"), before);
         disk.refresh();
         assert!(!marker::is_set(&disk.image(), size).expect("read"));
     }
@@ -300,7 +300,7 @@ fn the_mark_outlives_all_that_the_making_does() {
     ] {
         let size = room(kind);
         let Some(disk) = Disk::new(size) else { return };
-        // The first command is the making: it is done, and nobody sees its end.
+        // The first command makes the filesystem. It completes, but its result is lost.
         let lost = Flaky::new(Arc::new(Local::new()), 0, Fault::After);
         let tools = Tools::all_through(Arc::new(lost));
         let (kernel, device) = (Kernel::here(), disk.device());
@@ -316,7 +316,7 @@ fn the_mark_outlives_all_that_the_making_does() {
         }
         image.write_all_at(&[7; 4096], 9 << 12).expect("written");
         disk.refresh();
-        assert_eq!(disk.probe().expect("a look"), Content::Unfinished, "{kind}");
+        assert_eq!(disk.probe().expect("probed"), Content::Unfinished, "{kind}");
         disk.make(kind);
         disk.refresh();
         assert!(!marker::is_set(&disk.image(), size).expect("read"));
@@ -340,7 +340,7 @@ fn a_making_that_never_began_leaves_no_mark() {
     assert!(error.chain().contains("exfatprogs"), "{}", error.chain());
     disk.refresh();
     assert!(!marker::is_set(&disk.image(), 64 * MIB).expect("read"));
-    assert_eq!(disk.probe().expect("a look"), Content::Blank);
+    assert_eq!(disk.probe().expect("probed"), Content::Blank);
 }
 
 #[test]
@@ -353,9 +353,9 @@ fn an_xfs_that_was_never_finished_is_made_again() {
     // What mkfs.xfs writes first and clears last; read in its source.
     disk.image().write_all_at(&[1], 126).expect("written");
     disk.refresh();
-    assert_eq!(disk.probe().expect("a look"), Content::Unfinished);
+    assert_eq!(disk.probe().expect("probed"), Content::Unfinished);
     disk.make(FilesystemKind::Xfs);
-    let found = disk.probe().expect("a look");
+    let found = disk.probe().expect("probed");
     assert!(matches!(found, Content::Filesystem { .. }), "{found:?}");
 }
 
@@ -410,9 +410,9 @@ fn a_mounted_filesystem_grows_once_and_then_costs_no_program() {
             let before = blocks();
             disk.resize(size * 2);
             if let Err(error) = grow(&tools()) {
-                // Some containers lack what ext4 asks for; then that is what has to be said.
-                let told = error.advice().unwrap_or_default();
-                assert!(told.contains("SYS_RESOURCE"), "{kind}: {}", error.chain());
+                // Some containers lack the capability that ext4 needs; the error must say so.
+                let advice = error.advice().unwrap_or_default();
+                assert!(advice.contains("SYS_RESOURCE"), "{kind}: {}", error.chain());
                 assert!(
                     kind == FilesystemKind::Ext4 && !may_resize(),
                     "{}",
@@ -438,11 +438,11 @@ fn a_tool_that_is_missing_is_named_with_its_package() {
     };
     let nowhere = Tools::all_through(Arc::new(Local::searching(["/nonexistent"])));
     let (kernel, device) = (Kernel::here(), disk.device());
-    // Nothing to find: nobody is asked.
+    // Nothing to find: no program runs.
     let found = disk
         .runtime
         .block_on(probe(&nowhere, &kernel, &device, soon()));
-    assert_eq!(found.expect("a look"), Content::Blank);
+    assert_eq!(found.expect("probed"), Content::Blank);
     assert!(
         disk.runtime
             .block_on(async {
@@ -459,7 +459,7 @@ fn a_tool_that_is_missing_is_named_with_its_package() {
             })
             .is_err()
     );
-    assert_eq!(disk.probe().expect("a look"), Content::Blank);
+    assert_eq!(disk.probe().expect("probed"), Content::Blank);
     disk.image().write_all_at(&[1], 512).expect("written");
     disk.refresh();
     let found = disk

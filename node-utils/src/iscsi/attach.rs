@@ -1,5 +1,5 @@
-//! Attaching: the sessions that are there are used, those that are missing are opened, and the disk
-//! that they show is made sure to be the volume.
+//! Attaching: reuses existing sessions, opens the missing ones, and verifies that the disk is the
+//! volume.
 
 use std::time::Duration;
 
@@ -25,12 +25,12 @@ use csi_types::secrets::StageSecrets;
 /// fraction of a second.
 const OTHERS: Duration = Duration::from_secs(5);
 
-/// Makes the volume a device of this machine. Sessions that are there are used, by whomever they
-/// were opened, without any command; portals without one are logged in to, all at once. One that
-/// works is enough: the others are warnings, and are tried again the next time.
+/// Makes the volume a device of this machine. Existing sessions are reused without any command,
+/// even if another program opened them. Portals without a session are logged in to concurrently.
+/// One working portal is enough: the others are warnings and are retried by the next call.
 ///
-/// What a failed call has opened stays for the caller to give up: another volume of the target may
-/// be about to be mounted through it, and only who keeps the order among them can tell.
+/// A failed call keeps the sessions that it opened, and the caller closes them: another volume of
+/// the target may be about to be mounted through them, and only the caller knows that order.
 pub async fn attach(
     tools: &Tools,
     kernel: &Kernel,
@@ -38,12 +38,12 @@ pub async fn attach(
     secrets: &StageSecrets,
     deadline: Instant,
 ) -> Result<Attached, Error> {
-    let wanted = &Wanted {
+    let request = &Request {
         facts: IscsiFacts::of(volume),
         identity: volume.device_id.clone(),
         settings: Settings::of(secrets)?,
     };
-    let facts = &wanted.facts;
+    let facts = &request.facts;
     if facts.portals().is_empty() {
         return Err(Error::invalid(format!("attach {facts}")).advise("the volume names no portal"));
     }
@@ -51,7 +51,7 @@ pub async fn attach(
     let attaching = Attaching {
         tools,
         kernel,
-        wanted,
+        request,
         deadline,
     };
     let Opened {
@@ -69,9 +69,9 @@ pub async fn attach(
     })
 }
 
-/// The volume that is wanted.
+/// The requested volume.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct Request {
     /// The target, its portals and the number of the volume there.
     pub(super) facts: IscsiFacts,
     /// The identifier that the disk must have.
@@ -84,7 +84,7 @@ pub(super) struct Wanted {
 struct Attaching<'a> {
     tools: &'a Tools,
     kernel: &'a Kernel,
-    wanted: &'a Wanted,
+    request: &'a Request,
     deadline: Instant,
 }
 
@@ -102,9 +102,9 @@ struct Opened {
 // === impl Attaching ===
 
 impl Attaching<'_> {
-    /// Sees to it that each portal has a session, as far as it can be had.
+    /// Opens the missing session of each portal, as far as possible.
     async fn open(&self) -> Result<Opened, Error> {
-        let facts = &self.wanted.facts;
+        let facts = &self.request.facts;
         // Locked only here: waiting for the disk does not block attaching another one.
         let _lock = lock_target(facts.iqn().as_str(), self.deadline).await?;
         let before = sessions(self.kernel, facts, self.deadline).await?;
@@ -142,18 +142,18 @@ impl Attaching<'_> {
 
     /// Logs in to these portals, and returns what went wrong.
     async fn connect(&self, portals: &[&Portal], enough: bool) -> Result<Vec<Error>, Error> {
-        let daemon = if self.wanted.facts.portals().len() > 1 {
+        let daemon = if self.request.facts.portals().len() > 1 {
             let kernel = self.kernel.clone();
             let doing = "look for the multipath daemon";
             Some(look(self.deadline, doing, move || Daemon::find(&kernel)).await?)
         } else {
             None
         };
-        let settings = self.wanted.settings.complete(daemon.as_ref());
+        let settings = self.request.settings.complete(daemon.as_ref());
         let connector = Connector {
             tools: self.tools,
             kernel: self.kernel,
-            wanted: self.wanted,
+            request: self.request,
             settings: &settings,
             deadline: self.deadline,
         };
@@ -165,14 +165,14 @@ impl Attaching<'_> {
 
     fn mention(&self, left: usize) {
         if left > 0 {
-            warn!(volume = %self.wanted.facts, portals = left, "portals that do not answer; the volume goes without them");
+            warn!(volume = %self.request.facts, portals = left, "portals that do not answer; the volume goes without them");
         }
     }
 
     /// The sessions that go through portals of the volume, in the order of the portals.
     async fn ours(&self, all: Vec<Session>) -> Vec<Session> {
         let mut ours: Vec<Session> = Vec::new();
-        for portal in self.wanted.facts.portals() {
+        for portal in self.request.facts.portals() {
             let place = Place::among(portal, &all, self.deadline).await;
             for session in &all {
                 if session.is_through(&place) && !ours.contains(session) {
@@ -190,7 +190,7 @@ impl Attaching<'_> {
         new: &[u32],
         mut problems: Vec<Error>,
     ) -> Result<Attached, Error> {
-        let facts = &self.wanted.facts;
+        let facts = &self.request.facts;
         let seeker = Seeker {
             tools: self.tools,
             kernel: self.kernel,
@@ -226,9 +226,9 @@ impl Attaching<'_> {
         self.finish(paths).await
     }
 
-    /// Makes sure that all paths lead to what is wanted, and chooses the device.
+    /// Verifies that all paths lead to the requested volume, and chooses the device.
     async fn finish(&self, paths: Vec<BlockDevice>) -> Result<Attached, Error> {
-        let facts = &self.wanted.facts;
+        let facts = &self.request.facts;
         let doing = format!("find the device of {facts}");
         let identity = {
             let (kernel, paths) = (self.kernel.clone(), paths.clone());
@@ -237,7 +237,7 @@ impl Attaching<'_> {
             })
             .await?
         };
-        if let Some(expected) = &self.wanted.identity
+        if let Some(expected) = &self.request.identity
             && !identity
                 .as_ref()
                 .is_some_and(|identity| identity.is(expected.as_str()))
@@ -246,7 +246,7 @@ impl Attaching<'_> {
             return Err(Error::new(Kind::Internal, doing)
                 .with_effect(Effect::Possible)
                 .advise(format!(
-                    "its identifier is {found}, but {} is wanted: another volume has its \
+                    "its identifier is {found}, but {} is request: another volume has its \
                      place",
                     expected.as_str()
                 )));
@@ -262,7 +262,7 @@ impl Attaching<'_> {
     }
 }
 
-/// The problem to report when nothing works: one that a retry does not mend says most.
+/// The problem to report when nothing works: preferably one that a retry does not solve.
 fn worst(mut problems: Vec<Error>) -> Option<Error> {
     let mends = |error: &Error| matches!(error.kind(), Kind::Unreachable | Kind::Timeout);
     let worst = problems.iter().position(|error| !mends(error)).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! One portal: the record, the login, and a look at what the kernel made of it.
+//! One portal: the record, the login, and the session and disk that the kernel made.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use super::attach::Wanted;
+use super::attach::Request;
 use super::lookup::Place;
 use super::record;
 use super::session::{Session, State, sessions};
@@ -17,8 +17,8 @@ use crate::tools::Tools;
 use csi_types::attachment::Portal;
 use csi_types::error::{Effect, Error, Kind};
 
-/// How long a portal is tried: a new or restarting target takes a while to accept logins.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// How long a login is retried: a new or restarting target takes a while to accept logins.
+const LOGIN_PERIOD: Duration = Duration::from_mins(1);
 
 /// The pauses between two tries.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -29,7 +29,7 @@ const SHOWN: Duration = Duration::from_secs(20);
 
 const NOT_KNOWN: &str = "this version of iscsiadm does not know a setting, or not its value";
 
-/// What is kept of the time for a last look and for cleaning up.
+/// The time that is reserved for a last check and for the cleanup.
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// How a portal is connected.
@@ -37,7 +37,7 @@ const MARGIN: Duration = Duration::from_secs(2);
 pub(super) struct Connector<'a> {
     pub(super) tools: &'a Tools,
     pub(super) kernel: &'a Kernel,
-    pub(super) wanted: &'a Wanted,
+    pub(super) request: &'a Request,
     /// The settings of a record.
     pub(super) settings: &'a [(String, SecretString)],
     pub(super) deadline: Instant,
@@ -48,13 +48,13 @@ pub(super) struct Connector<'a> {
 impl Connector<'_> {
     /// Opens the session of a portal that has none, and leaves no record behind if it cannot.
     pub(super) async fn connect(&self, portal: &Portal) -> Result<(), Error> {
-        let until = self.last_try().min(Instant::now() + PATIENCE);
+        let until = self.last_try().min(Instant::now() + LOGIN_PERIOD);
         let mut pause = FIRST_PAUSE;
         let mut last: Option<Error> = None;
         let error = loop {
             let error = match self.try_once(portal).await {
                 Ok(()) => return Ok(()),
-                // A try that our own deadline has cut short says less than the one before.
+                // The error of the attempt before says more than that of one cut by our own deadline.
                 Err(error) => match last.take() {
                     Some(before) if error.kind() == Kind::Timeout => before,
                     _ => error,
@@ -72,7 +72,7 @@ impl Connector<'_> {
         };
         // Without a session the record is useless, and may hold a password. The answer shows if a session was
         // opened in the last moment.
-        let tool = Tool::new(self.tools, &self.wanted.facts, self.deadline);
+        let tool = Tool::new(self.tools, &self.request.facts, self.deadline);
         if let Err(error) = tool.forget(portal).await {
             debug!(%portal, error = %error.chain(), "a record of no use stays");
         }
@@ -80,7 +80,7 @@ impl Connector<'_> {
     }
 
     fn tool(&self) -> Tool<'_> {
-        Tool::new(self.tools, &self.wanted.facts, self.last_try())
+        Tool::new(self.tools, &self.request.facts, self.last_try())
     }
 
     fn last_try(&self) -> Instant {
@@ -90,17 +90,17 @@ impl Connector<'_> {
     }
 
     async fn try_once(&self, portal: &Portal) -> Result<(), Error> {
-        let facts = &self.wanted.facts;
+        let facts = &self.request.facts;
         let tool = self.tool();
         tool.make(portal).await?;
         self.configure(portal).await?;
         info!(target = %facts.iqn(), %portal, "logging in");
         let answer = tool.login(portal).await;
         let shown = match &answer {
-            // Opened by another process, or by an earlier attempt that was given up.
+            // Opened by another process, or by an earlier attempt that timed out.
             Ok(true) => SHOWN,
             Ok(false) => SHOWN / 4,
-            // Whatever was said, the kernel may have it.
+            // Whatever the command returned, the kernel may have the session.
             Err(_) => Duration::ZERO,
         };
         if self.is_shown(portal, shown).await? {
@@ -114,11 +114,11 @@ impl Connector<'_> {
         }))
     }
 
-    /// Tells the record what it has to know; secrets never as an argument.
+    /// Writes the settings into the record. Secrets are never arguments.
     async fn configure(&self, portal: &Portal) -> Result<(), Error> {
         let tool = self.tool();
-        let facts = &self.wanted.facts;
-        if self.wanted.settings.is_empty() {
+        let facts = &self.request.facts;
+        if self.request.settings.is_empty() {
             let plain = self.settings.iter();
             let plain: Vec<_> = plain
                 .map(|(name, value)| (name.clone(), value.expose_secret().to_owned()))
@@ -153,7 +153,7 @@ impl Connector<'_> {
         let until = self.deadline.min(Instant::now() + wait);
         let mut pace = Pace::quick();
         loop {
-            let sessions = sessions(self.kernel, &self.wanted.facts, self.deadline).await?;
+            let sessions = sessions(self.kernel, &self.request.facts, self.deadline).await?;
             let place = Place::among(portal, &sessions, self.deadline).await;
             let works = |session: &Session| session.state == State::LoggedIn;
             if sessions

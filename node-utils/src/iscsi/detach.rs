@@ -1,4 +1,4 @@
-//! Detaching: a session is given up with the last of its disks, a disk with its volume.
+//! Detaching: removes the disk of the volume, and closes a session with its last disk.
 
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -14,7 +14,7 @@ use crate::tools::Tools;
 use csi_types::attachment::Portal;
 use csi_types::error::{Effect, Error, Kind};
 
-/// A session of ours, and what has to be known before it is given up.
+/// A session of the volume, and the facts that decide whether it is closed.
 #[derive(Debug)]
 struct Seen {
     session: Session,
@@ -26,9 +26,9 @@ struct Seen {
     other: Option<String>,
 }
 
-/// Gives up the sessions of a volume, or only its disks while other volumes of the target are in
-/// use, and the records of what is given up. In use itself is an error; gone already is done. Done
-/// is when the kernel shows neither session nor disk.
+/// Closes the sessions of a volume and removes their records; while other volumes of the target are in
+/// use it removes only the disks. A volume in use is an error, a detached one a success. It is done
+/// when the kernel shows neither session nor disk.
 pub async fn detach(
     tools: &Tools,
     kernel: &Kernel,
@@ -39,8 +39,8 @@ pub async fn detach(
     let _lock = lock_target(facts.iqn().as_str(), deadline).await?;
     let (seen, map) = look_around(kernel, facts, &doing, deadline).await?;
     if let Some(map) = map {
-        // Done before the last path goes: the map would keep its writes, and block the processes that wait for
-        // them.
+        // Before the last path is removed: otherwise the map would keep its writes, and block the processes that
+        // wait for them.
         multipath::remove(tools.host(), kernel, &map, deadline).await?;
     }
     let tool = Tool::new(tools, facts, deadline);
@@ -62,14 +62,14 @@ pub async fn detach(
     Ok(())
 }
 
-/// What was given up.
+/// What was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Given {
     Session,
     Disk,
 }
 
-/// Looks at the sessions of the volume; an error if it is in use. With the map over its disks.
+/// The sessions of the volume and the multipath map over its disks. An error if it is in use.
 async fn look_around(
     kernel: &Kernel,
     facts: &IscsiFacts,
@@ -172,7 +172,7 @@ impl Seen {
         Ok(Given::Session)
     }
 
-    /// Whatever was said about a logout: what counts is whether the kernel still has the session.
+    /// Whatever a logout returned, the session is closed when the kernel does not have it any more.
     async fn is_gone(
         &self,
         kernel: &Kernel,

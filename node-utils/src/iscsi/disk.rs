@@ -1,8 +1,8 @@
-//! The disk of a volume in one session: waiting for it, and making sure that it is not another one.
+//! The disk of a volume in one session: waits for it and verifies its identity.
 //!
-//! The kernel looks for disks when a session begins and later only on request, and it asks a disk
-//! what it is only once. So a number that a target has given to another volume since still shows
-//! the old one, and one that it has taken away still shows a disk, of no size.
+//! The kernel scans for disks at the start of a session and later only on request, and it reads the
+//! identity of a disk only once. So a number that the target has reassigned to another volume still
+//! shows the old one, and a number without a volume still shows a disk, of size zero.
 
 use std::time::Duration;
 
@@ -21,18 +21,18 @@ use crate::tools::Tools;
 use csi_types::attachment::{Iqn, Lun};
 use csi_types::error::{Effect, Error, Kind};
 
-/// How long a disk may take to appear once its session works: as long as the target takes to export
-/// what was just made.
+/// How long a disk may take to appear once its session works: a target needs this long to export a new
+/// volume.
 const APPEAR: Duration = Duration::from_secs(30);
 
 /// When the kernel scans for the disk of a new session: iscsid starts a scan first, and two scans at once wait for
 /// each other. If `node.session.scan` is `manual`, only this scan happens.
 const OWN_SCAN: Duration = Duration::from_secs(1);
-/// The pauses between two such looks.
+/// The pauses between two such scans.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// A volume, as one session is to show it.
+/// A volume, as one session must show it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seeker<'a> {
     pub(super) tools: &'a Tools,
@@ -41,14 +41,14 @@ pub(super) struct Seeker<'a> {
     pub(super) deadline: Instant,
 }
 
-/// What a disk turned out to be.
+/// The result of the identification of a disk.
 #[derive(Debug, PartialEq, Eq)]
 enum Shows {
-    /// What it showed before.
+    /// The same volume as before.
     TheSame,
     /// Nothing, or something that cannot be identified.
     Nothing,
-    /// Surely something else.
+    /// Certainly another volume.
     Another,
 }
 
@@ -82,7 +82,7 @@ impl Seeker<'_> {
                     },
                     None if Instant::now() >= next_scan => {
                         self.scan(&session).await?;
-                        // What is found now was not there before.
+                        // A disk that is found now did not exist before.
                         asked = true;
                         next_scan = Instant::now() + pause;
                         pause = (2 * pause).min(LONGEST_PAUSE);
@@ -128,7 +128,7 @@ impl Seeker<'_> {
         .await
     }
 
-    /// Has the kernel look for this disk only, in this session only.
+    /// Makes the kernel scan for this disk only, in this session only.
     async fn scan(&self, session: &Session) -> Result<(), Error> {
         let (path, words) = session.scan(self.kernel, self.facts.lun());
         let doing = self.doing(session.sid);
@@ -166,7 +166,7 @@ impl Seeker<'_> {
         Ok(shows)
     }
 
-    /// Removes a disk that shows what is no longer there, unless it is in use.
+    /// Removes a stale disk, unless it is in use.
     async fn discard(&self, disk: &BlockDevice, shows: &Shows) -> Result<(), Error> {
         let doing = format!("take away the old {disk} of {}", self.facts);
         let of = disk.clone();
@@ -192,9 +192,9 @@ impl Seeker<'_> {
     }
 }
 
-/// What a disk shows that was asked anew.
+/// What a refreshed disk shows.
 fn shows(kernel: &Kernel, disk: &BlockDevice, asked: &Asked) -> Result<Shows, Error> {
-    // What a target takes away keeps its identifier, but not its size.
+    // A removed volume keeps its identifier, but has the size zero.
     if disk.size(kernel)? == 0 {
         return Ok(Shows::Nothing);
     }
@@ -252,8 +252,8 @@ pub(super) fn mounts(kernel: &Kernel) -> Result<MountTable, Error> {
     MountTable::read().map_err(|error| unreadable(&kernel.proc("self/mountinfo"), error))
 }
 
-/// The map over a disk, and who uses the disk or its map. A map alone is no use: the daemon makes
-/// one of whatever it finds.
+/// The map over a disk, and the usage of the disk or its map. A map alone is not a usage: the daemon
+/// makes one for every disk that it finds.
 pub(super) fn user(
     kernel: &Kernel,
     mounts: &MountTable,
@@ -297,7 +297,7 @@ pub fn facts_of(kernel: &Kernel, device: &BlockDevice) -> Result<Option<IscsiFac
     Ok(iqn.map(|iqn| IscsiFacts::new(iqn, lun, portals)))
 }
 
-/// Has the kernel notice that a disk has grown, on each of its paths and in its map.
+/// Makes the kernel notice that a disk has grown, on each of its paths and in its map.
 ///
 /// A path that does not answer is no error as long as another one does, unless there is a map,
 /// which cannot be larger than any of them.
@@ -338,7 +338,7 @@ pub async fn rescan(
     }
 }
 
-/// Asks one path for its size, which tells at the same time whether it still is the same disk.
+/// Refreshes the size of one path, and verifies that it is still the same disk.
 async fn grown(kernel: &Kernel, path: &BlockDevice, deadline: Instant) -> Result<(), Error> {
     let asked = scsi::ask(kernel, path, deadline).await?;
     let doing = format!("ask {path} for its size");

@@ -1,10 +1,10 @@
-//! What detaching has to know: the target, the portals, the number of the disk.
+//! The facts that a detach needs: the target, the portals, the number of the disk.
 
 use std::fmt;
 
 use csi_types::attachment::{Host, Iqn, Iscsi, Lun, Portal};
 
-/// What detaching has to know, and what a record of a staged volume keeps: one line of text.
+/// The facts that a detach needs, as the record of a staged volume keeps them: one line of text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct IscsiFacts {
     iqn: Iqn,

@@ -1,24 +1,24 @@
-//! Several things that are tried at once, of which one is enough: the others may take a moment
-//! longer, but no caller waits for their timeouts.
+//! Runs several attempts concurrently, of which one success is enough: the others get a short grace
+//! period, so that no caller waits for their timeouts.
 
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
 use tokio::time::Instant;
 
-/// How many are tried at once: each may be a process.
+/// How many run at once: each may be a process.
 const AT_ONCE: usize = 8;
 
-/// What became of things that were tried.
+/// The results of the attempts.
 #[derive(Debug)]
 pub(super) struct Gathered<T, E> {
     pub(super) done: Vec<T>,
     pub(super) failed: Vec<E>,
-    /// How many were given up because enough had been done.
+    /// How many were abandoned after the grace period.
     pub(super) left: usize,
 }
 
-/// Tries all. Once one is done, or if `enough` has been done before, the others have `grace` left.
+/// Runs all. After one success, or at once if `enough`, the others have `grace` left.
 pub(super) async fn gather<T, E, F: Future<Output = Result<T, E>>>(
     attempts: Vec<F>,
     enough: bool,

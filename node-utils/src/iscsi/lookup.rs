@@ -1,5 +1,4 @@
-//! What a portal's host is called in sysfs, which shows names where it was given names, and
-//! addresses as well.
+//! Finds the host of a portal in sysfs, which shows addresses, and names if it got names.
 
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::time::Duration;
@@ -12,8 +11,8 @@ use super::session::Session;
 use crate::blocking;
 use csi_types::attachment::{Host, Portal};
 
-/// How long a name may take; a resolver that hangs must not hold a volume, which may not need it.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a name may take. A resolver that hangs must not block a volume, which may not need it.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A portal and the addresses of its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,10 +30,10 @@ impl Place {
         Self { portal, addresses }
     }
 
-    /// Looks the name up where that could tell more than the texts in sysfs: the portal has a name,
-    /// and there are sessions at its port that may be its own by another spelling.
+    /// Resolves the name if that can help: the portal has a name, and sessions at its port may belong to
+    /// it under another spelling.
     ///
-    /// A name that is not found here is no error: the host may know it.
+    /// An unknown name is not an error: the host may know it.
     pub(super) async fn among(portal: &Portal, sessions: &[Session], deadline: Instant) -> Self {
         let mut place = Self::unresolved(portal.clone());
         let known = sessions.iter().any(|session| session.is_through(&place));
@@ -61,7 +60,7 @@ impl Place {
 async fn resolve(name: &str, port: u16, deadline: Instant) -> Vec<IpAddr> {
     let host = (name.to_owned(), port);
     let lookup = blocking::spawn(move || host.to_socket_addrs());
-    let soon = deadline.min(Instant::now() + PATIENCE);
+    let soon = deadline.min(Instant::now() + LOOKUP_TIMEOUT);
     match tokio::time::timeout_at(soon, lookup).await {
         Ok(Ok(Ok(found))) => found.map(|address| address.ip()).collect(),
         Ok(Ok(Err(error))) => {

@@ -1,8 +1,8 @@
-//! The record of a session in the database of `iscsiadm`, which is a file, changed without it.
+//! Changes the record of a session in the database of `iscsiadm` directly in its file.
 //!
 //! `iscsiadm` takes a setting only as an argument, and every user of the host may read the arguments
 //! of a process. So a password goes into the file that `iscsiadm` has made, in its own format, and
-//! `iscsiadm` is then asked whether it reads what was meant. The truth is in open-iscsi's `idbm.c`.
+//! `iscsiadm` must then show the intended settings. The source is open-iscsi's `idbm.c`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

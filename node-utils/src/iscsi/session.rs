@@ -1,7 +1,7 @@
 //! Sessions, their connections and the disks behind them, as sysfs shows them now.
 //!
-//! Nothing here speaks to the daemon that keeps the sessions: what it thinks of them does not
-//! matter as long as the kernel shows them. The truth is in the kernel's `scsi_transport_iscsi`.
+//! Nothing here asks the daemon that owns the sessions: the state in the kernel decides. The source is
+//! the kernel's `scsi_transport_iscsi`.
 
 use std::path::{Path, PathBuf};
 
@@ -122,7 +122,7 @@ impl Session {
         self.places.first().cloned()
     }
 
-    /// Whether it goes to this port, wherever that is.
+    /// Whether it goes to this port of any address.
     pub(super) fn has_port(&self, port: u16) -> bool {
         self.places.iter().any(|place| place.port == port)
     }

@@ -120,15 +120,15 @@ mod tests {
         })
     }
 
-    fn told(settings: &Settings, multipath: Option<&Daemon>) -> Vec<(String, String)> {
+    fn complete(settings: &Settings, multipath: Option<&Daemon>) -> Vec<(String, String)> {
         let all = settings.complete(multipath).into_iter();
         all.map(|(name, value)| (name, value.expose_secret().to_owned()))
             .collect()
     }
 
-    fn value_of(told: &[(String, String)], name: &str) -> Option<String> {
-        let found: Vec<_> = told.iter().filter(|(known, _)| known == name).collect();
-        assert!(found.len() < 2, "{name} is told twice");
+    fn value_of(values: &[(String, String)], name: &str) -> Option<String> {
+        let found: Vec<_> = values.iter().filter(|(known, _)| known == name).collect();
+        assert!(found.len() < 2, "{name} is given twice");
         found.first().map(|(_, value)| value.clone())
     }
 
@@ -141,9 +141,9 @@ mod tests {
             (Some(&Daemon::Here), None),
             (Some(&Daemon::Elsewhere), None),
         ] {
-            let told = told(&nothing, multipath);
-            assert_eq!(value_of(&told, REPLACEMENT).as_deref(), expected);
-            assert_eq!(value_of(&told, STARTUP).as_deref(), Some("manual"));
+            let values = complete(&nothing, multipath);
+            assert_eq!(value_of(&values, REPLACEMENT).as_deref(), expected);
+            assert_eq!(value_of(&values, STARTUP).as_deref(), Some("manual"));
         }
     }
 
@@ -156,13 +156,13 @@ mod tests {
             ("node.session.auth.username", "a"),
             ("node.session.auth.username", "b"),
         ]);
-        let told = told(&own.expect("settings"), None);
-        assert_eq!(value_of(&told, REPLACEMENT).as_deref(), Some("20"));
-        assert_eq!(value_of(&told, LOGIN_TIMEOUT).as_deref(), Some("3"));
-        assert_eq!(value_of(&told, LOGIN_RETRIES).as_deref(), Some("1"));
-        assert_eq!(value_of(&told, STARTUP).as_deref(), Some("manual"));
+        let values = complete(&own.expect("settings"), None);
+        assert_eq!(value_of(&values, REPLACEMENT).as_deref(), Some("20"));
+        assert_eq!(value_of(&values, LOGIN_TIMEOUT).as_deref(), Some("3"));
+        assert_eq!(value_of(&values, LOGIN_RETRIES).as_deref(), Some("1"));
+        assert_eq!(value_of(&values, STARTUP).as_deref(), Some("manual"));
         assert_eq!(
-            value_of(&told, "node.session.auth.username").as_deref(),
+            value_of(&values, "node.session.auth.username").as_deref(),
             Some("b")
         );
     }

@@ -128,7 +128,7 @@ async fn a_disk_that_is_being_attached_is_in_use_although_nothing_shows_it() {
 #[tokio::test(start_paused = true)]
 async fn a_dead_portal_costs_seconds_and_is_logged_in_to_when_it_is_back() {
     let fake = Initiator::new(&[(0, "naa.1")]);
-    fake.answer(A, Login::Nobody);
+    fake.answer(A, Login::NoAnswer);
     let began = Instant::now();
     let attached = attach_to(&fake, 0, &[A, B]).await.expect("attached");
     assert!(
@@ -152,7 +152,7 @@ async fn a_dead_portal_costs_seconds_and_is_logged_in_to_when_it_is_back() {
 async fn a_login_that_fails_leaves_no_record_and_says_why() {
     for (login, kind, most) in [
         (Login::Denied, Kind::Denied, 1),
-        (Login::Nobody, Kind::Unreachable, 80),
+        (Login::NoAnswer, Kind::Unreachable, 80),
         (Login::Refused, Kind::Unreachable, 70),
     ] {
         let fake = Initiator::new(&[(0, "naa.1")]);
@@ -223,7 +223,7 @@ async fn a_number_that_was_given_to_another_volume_is_noticed_and_the_old_disk_r
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_still_uses_a_disk_that_became_another_cannot_write_into_it() {
+async fn a_process_with_a_disk_that_became_another_cannot_write_to_it() {
     let fake = Initiator::new(&[(0, "naa.1")]);
     let old = attach_to(&fake, 0, &[A]).await.expect("attached");
     fake.hold(&old.device, true);
@@ -264,7 +264,7 @@ async fn another_volume_than_the_one_wanted_is_refused_and_its_session_left_to_w
         (Kind::Internal, Effect::Possible)
     );
     assert!(error.advice().expect("advice").contains("naa.1"));
-    // Whoever uses the session too may be between its attach and its mount.
+    // Another user of the session may be between its attach and its mount.
     assert_eq!(fake.disks(), [0]);
     assert!(fake.commands().iter().all(|line| !line.ends_with("-u")));
     detach_from(&fake, 0, &[A]).await.expect("detached");

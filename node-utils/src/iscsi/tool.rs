@@ -1,8 +1,8 @@
 //! `iscsiadm`: its operations, and its exit codes by their meaning.
 //!
 //! What it prints is never parsed, except for the settings of a record, which it prints as it keeps
-//! them. Whether something was done is for sysfs to say. The truth is in open-iscsi's `iscsi_err.h`
-//! and `iscsiadm.c`; the codes have been the same since version 2.0-871.
+//! them. sysfs decides about success. Sources: open-iscsi's `iscsi_err.h` and `iscsiadm.c`; the codes
+//! have been the same since version 2.0-871.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! The kernel's list of mounts, `/proc/thread-self/mountinfo`, read line by line on demand.
 //!
-//! Lines are split when they are looked at and paths are decoded when they are compared: asking
+//! Lines are split on access and paths are decoded when they are compared: asking
 //! about one mount among thousands allocates nothing. A line that cannot be understood is skipped,
 //! because a newer kernel may know more than we do.
 
@@ -16,7 +16,7 @@ use super::place::Place;
 const SOURCE: &str = "/proc/thread-self/mountinfo";
 
 /// Room for some hundred mounts.
-const ROOM: usize = 64 * 1024;
+const INITIAL_CAPACITY: usize = 64 * 1024;
 
 /// Filesystems with a server somewhere else.
 const SERVERS: [&str; 8] = [
@@ -27,7 +27,7 @@ const SERVERS: [&str; 8] = [
 const DELETED: &[u8] = b"//deleted";
 
 /// A path as the mount table spells it, without links. Only its last component may be on a filesystem
-/// that does not answer, and that is not looked at.
+/// that does not answer, and that is not accessed.
 pub(crate) fn as_listed(path: &Path) -> PathBuf {
     match (path.parent().map(std::fs::canonicalize), path.file_name()) {
         (Some(Ok(parent)), Some(name)) => parent.join(name),
@@ -69,7 +69,7 @@ impl MountTable {
     /// Reads the table as it is now.
     pub fn read() -> io::Result<Self> {
         // Few large reads: what changes between two of them may be missed or seen twice.
-        let mut text = Vec::with_capacity(ROOM);
+        let mut text = Vec::with_capacity(INITIAL_CAPACITY);
         std::fs::File::open(SOURCE)?.read_to_end(&mut text)?;
         Ok(Self(text))
     }

@@ -18,13 +18,13 @@ fn both_ways_of_binding_show_the_source_with_the_flags_asked_for() {
         fs::create_dir(&source).expect("dir");
         fs::create_dir(&target).expect("dir");
         fs::write(source.join("f"), "x").expect("file");
-        for way in [Way::Whole, Way::TwoSteps] {
+        for method in [BindMethod::Atomic, BindMethod::TwoSteps] {
             let from = Place::open(&source).expect("open");
             let to = Place::open(&target).expect("open");
             let flags = attributes("ro,noexec,nosuid,nodev,noatime");
-            match way {
-                Way::Whole => bind_whole(&from, &to, flags),
-                Way::TwoSteps => bind_in_two_steps(&from, &to, flags),
+            match method {
+                BindMethod::Atomic => bind_whole(&from, &to, flags),
+                BindMethod::TwoSteps => bind_in_two_steps(&from, &to, flags),
             }
             .expect("bind");
             assert_eq!(fs::read(target.join("f")).expect("read"), b"x");
@@ -32,13 +32,13 @@ fn both_ways_of_binding_show_the_source_with_the_flags_asked_for() {
             assert_eq!(
                 error.kind(),
                 std::io::ErrorKind::ReadOnlyFilesystem,
-                "{way:?}"
+                "{method:?}"
             );
             let there = Place::open(&target).expect("open");
             assert!(there.is_mount_point() && !to.is_mount_point());
             assert!(
                 flags.beyond(there.attributes().expect("flags")).is_empty(),
-                "{way:?}"
+                "{method:?}"
             );
             fs::write(source.join("g"), "").expect("the source stays writable");
             // Even a descriptor that cannot be read keeps a mount busy.
@@ -56,8 +56,8 @@ fn flags_that_the_source_has_are_never_lost() {
         }
         let open = |name: &str| Place::open(&base.join(name)).expect("open");
         bind_whole(open("s"), open("m"), attributes("nosuid,nodev")).expect("bind");
-        for way in [bind_whole, bind_in_two_steps] {
-            way(open("m"), open("t"), attributes("noexec,relatime")).expect("bind");
+        for method in [bind_whole, bind_in_two_steps] {
+            method(open("m"), open("t"), attributes("noexec,relatime")).expect("bind");
             let flags = open("t").mount_flags().expect("flags");
             let all =
                 StatVfsMountFlags::NOSUID | StatVfsMountFlags::NODEV | StatVfsMountFlags::NOEXEC;

@@ -3,7 +3,7 @@
 use exec::{Command, Program, Runner, Variable};
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::Wanted;
+use super::MountRequest;
 use crate::tools::Tools;
 use csi_types::attachment::{Attachment, Objectivefs, Oneclient};
 use csi_types::capability::FsType;
@@ -48,25 +48,25 @@ struct Login {
     domain: Option<String>,
 }
 
-pub(super) fn plan<'a>(tools: &'a Tools, wanted: &Wanted<'_>) -> Result<Plan<'a>, Error> {
-    let asked = wanted.access.fs_type.as_ref().map(FsType::as_str);
-    match wanted.attachment {
+pub(super) fn plan<'a>(tools: &'a Tools, request: &MountRequest<'_>) -> Result<Plan<'a>, Error> {
+    let asked = request.access.fs_type.as_ref().map(FsType::as_str);
+    match request.attachment {
         Attachment::Nfs(share) => {
             let (fs_type, source) = (asked.unwrap_or("nfs"), share.colon_form());
-            Ok(share_of(tools, wanted, fs_type, source, &flags(wanted)?))
+            Ok(share_of(tools, request, fs_type, source, &flags(request)?))
         }
         Attachment::Lustre(share) => {
             let (fs_type, source) = (asked.unwrap_or("lustre"), share.colon_form());
-            Ok(share_of(tools, wanted, fs_type, source, &flags(wanted)?))
+            Ok(share_of(tools, request, fs_type, source, &flags(request)?))
         }
-        Attachment::Smb(share) => smb(tools, wanted, asked.unwrap_or("cifs"), share.unc_form()),
-        Attachment::Objectivefs(objectivefs) => objectivefs_of(tools, wanted, objectivefs),
-        Attachment::Oneclient(oneclient) => Ok(oneclient_of(tools, wanted, oneclient)),
+        Attachment::Smb(share) => smb(tools, request, asked.unwrap_or("cifs"), share.unc_form()),
+        Attachment::Objectivefs(objectivefs) => objectivefs_of(tools, request, objectivefs),
+        Attachment::Oneclient(oneclient) => Ok(oneclient_of(tools, request, oneclient)),
         Attachment::Hostpath(_)
         | Attachment::Iscsi(_)
         | Attachment::Nvmeof(_)
         | Attachment::ZfsLocal(_) => {
-            let kind = wanted.attachment.kind();
+            let kind = request.attachment.kind();
             Err(Error::invalid(format!(
                 "mount a volume of the kind `{kind}` with a program"
             )))
@@ -76,9 +76,9 @@ pub(super) fn plan<'a>(tools: &'a Tools, wanted: &Wanted<'_>) -> Result<Plan<'a>
 
 /// The options of the request, of the operator and of the secret; then `defaults`.
 /// compat: "Mount flags".
-fn flags(wanted: &Wanted<'_>) -> Result<Vec<String>, Error> {
+fn flags(request: &MountRequest<'_>) -> Result<Vec<String>, Error> {
     let mut flags = Vec::new();
-    for flag in wanted.access.flags.iter() {
+    for flag in request.access.flags.iter() {
         check(flag)?;
         flags.push(flag.to_owned());
     }
@@ -100,7 +100,7 @@ pub(crate) fn check(flag: &str) -> Result<(), Error> {
 
 fn share_of<'a>(
     tools: &'a Tools,
-    wanted: &Wanted<'_>,
+    request: &MountRequest<'_>,
     fs_type: &str,
     source: String,
     flags: &[String],
@@ -108,7 +108,7 @@ fn share_of<'a>(
     let command = Command::new(MOUNT).args(["-t", fs_type, "-o"]);
     let command = with_options(command, flags.join(","))
         .arg(source.as_str())
-        .arg(wanted.staging.as_str());
+        .arg(request.staging.as_str());
     Plan {
         place: tools.mount(fs_type),
         command,
@@ -130,13 +130,13 @@ fn with_options(command: Command, options: String) -> Command {
 /// node.
 fn smb<'a>(
     tools: &'a Tools,
-    wanted: &Wanted<'_>,
+    request: &MountRequest<'_>,
     fs_type: &str,
     source: String,
 ) -> Result<Plan<'a>, Error> {
     let (mut login, mut rest) = (Login::default(), Vec::new());
     let mut named = false;
-    for flag in wanted.access.flags.iter() {
+    for flag in request.access.flags.iter() {
         named |= flag.eq_ignore_ascii_case("guest") || starts(flag, "credentials=");
         if !login.takes(flag) {
             check(flag)?;
@@ -149,11 +149,11 @@ fn smb<'a>(
         // Without it mount.cifs would ask for a password.
         rest.push("guest".to_owned());
     }
-    if let Some(group) = wanted.access.group {
+    if let Some(group) = request.access.group {
         rest.push(format!("gid={group}"));
         for (names, mode) in GROUP_MODES {
             let said = |flag| names.iter().any(|name| starts(flag, name));
-            if !wanted.access.flags.iter().any(said) {
+            if !request.access.flags.iter().any(said) {
                 rest.push(format!("{}{mode}", names[0]));
             }
         }
@@ -161,7 +161,7 @@ fn smb<'a>(
     if let Some(domain) = &login.domain {
         rest.push(format!("domain={domain}"));
     }
-    let mut plan = share_of(tools, wanted, fs_type, source, &rest);
+    let mut plan = share_of(tools, request, fs_type, source, &rest);
     if let Some(user) = login.user {
         plan.command = plan.command.env(USER, user);
     }
@@ -232,10 +232,10 @@ impl Login {
 /// The daemon gets its environment and nothing else; what the volume says goes before the secret.
 fn objectivefs_of<'a>(
     tools: &'a Tools,
-    wanted: &Wanted<'_>,
+    request: &MountRequest<'_>,
     volume: &Objectivefs,
 ) -> Result<Plan<'a>, Error> {
-    let mut env = wanted.secrets.env.clone();
+    let mut env = request.secrets.env.clone();
     for (name, value) in &volume.env {
         env.insert(name.clone(), value.secret().clone());
     }
@@ -258,7 +258,7 @@ fn objectivefs_of<'a>(
         ));
     }
     let mut command = Command::new(OBJECTIVEFS);
-    let flags: Vec<&str> = wanted.access.flags.iter().collect();
+    let flags: Vec<&str> = request.access.flags.iter().collect();
     for flag in &flags {
         check(flag)?;
     }
@@ -267,7 +267,7 @@ fn objectivefs_of<'a>(
     }
     command = command
         .arg(volume.filesystem.bare())
-        .arg(wanted.staging.as_str());
+        .arg(request.staging.as_str());
     for (name, value) in env {
         command = command.secret_env(name, value);
     }
@@ -278,11 +278,11 @@ fn objectivefs_of<'a>(
     })
 }
 
-fn oneclient_of<'a>(tools: &'a Tools, wanted: &Wanted<'_>, volume: &Oneclient) -> Plan<'a> {
+fn oneclient_of<'a>(tools: &'a Tools, request: &MountRequest<'_>, volume: &Oneclient) -> Plan<'a> {
     let mut command = Command::new(ONECLIENT)
         .arg("-H")
         .arg(volume.server.as_str());
-    for flag in wanted.access.flags.iter() {
+    for flag in request.access.flags.iter() {
         command = with_options(command, flag.to_owned());
     }
     for (option, spaces) in [
@@ -293,13 +293,13 @@ fn oneclient_of<'a>(tools: &'a Tools, wanted: &Wanted<'_>, volume: &Oneclient) -
             command = command.arg(option).arg(space.as_str());
         }
     }
-    command = command.arg(wanted.staging.as_str());
+    command = command.arg(request.staging.as_str());
     // compat: "Shares and daemons": the token of the secret wins, and neither is an argument.
     let of_volume = volume
         .token
         .as_ref()
         .map(csi_types::attachment::Hidden::secret);
-    if let Some(token) = wanted.secrets.token.as_ref().or(of_volume) {
+    if let Some(token) = request.secrets.token.as_ref().or(of_volume) {
         command = command.secret_env(TOKEN, token.clone());
     }
     Plan {

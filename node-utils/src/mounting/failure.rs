@@ -5,7 +5,7 @@
 
 use exec::RunError;
 
-use super::Wanted;
+use super::MountRequest;
 use csi_types::attachment::Attachment;
 use csi_types::error::{Effect, Error, Kind};
 
@@ -130,9 +130,9 @@ const ANY: &[Reason] = &[
 ];
 
 /// A failed command as an error about the volume.
-pub(super) fn told(wanted: &Wanted<'_>, source: &str, error: RunError) -> Error {
-    let doing = format!("mount `{}` at `{}`", source.escape_debug(), wanted.staging);
-    let (own, package) = match wanted.attachment {
+pub(super) fn to_error(request: &MountRequest<'_>, source: &str, error: RunError) -> Error {
+    let doing = format!("mount `{}` at `{}`", source.escape_debug(), request.staging);
+    let (own, package) = match request.attachment {
         Attachment::Nfs(_) => (NFS, "nfs-common"),
         Attachment::Smb(_) => (SMB, "cifs-utils"),
         Attachment::Objectivefs(_) => (OBJECTIVEFS, "objectivefs"),
@@ -146,7 +146,7 @@ pub(super) fn told(wanted: &Wanted<'_>, source: &str, error: RunError) -> Error 
     };
     let missing = matches!(error, RunError::NotFound { .. });
     let late = matches!(error, RunError::Deadline { .. });
-    let of_daemon = match (wanted.attachment, error.exit_code()) {
+    let of_daemon = match (request.attachment, error.exit_code()) {
         // Codes of mount.objectivefs, from its manual.
         (Attachment::Objectivefs(_), Some(64)) => {
             Some("the keys are not those of an administrator")

@@ -1,4 +1,4 @@
-//! The command line of every kind, and what its failures are told as.
+//! The command line of every kind, and the error of each failure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,13 +40,13 @@ fn planned(
     secrets: &StageSecrets,
 ) -> (String, Vec<String>) {
     let (tools, staging) = (nowhere(), staging());
-    let wanted = Wanted {
+    let request = MountRequest {
         attachment,
         access,
         secrets,
         staging: &staging,
     };
-    let plan = command::plan(&tools, &wanted).unwrap_or_else(|error| panic!("{}", error.chain()));
+    let plan = command::plan(&tools, &request).unwrap_or_else(|error| panic!("{}", error.chain()));
     let mut line = plan.command.program().as_str().to_owned();
     for argument in plan.command.arguments() {
         line += " ";
@@ -83,7 +83,7 @@ fn shares_are_mounted_with_the_flags_in_their_order() {
 }
 
 #[test]
-fn whoever_logs_in_to_an_smb_server_is_on_no_command_line() {
+fn the_user_of_an_smb_server_is_on_no_command_line() {
     let smb = attachment(&[
         ("node_attach_driver", "smb"),
         ("server", "nas"),
@@ -163,13 +163,13 @@ fn a_second_smb_password_is_refused_and_on_no_command_line() {
     let (tools, staging, secrets) = (nowhere(), staging(), StageSecrets::default());
     for flag in ["password2=c4n4ry", "Pass2=c4n4ry"] {
         let access = access(&["username=me", "password=secret", flag]);
-        let wanted = Wanted {
+        let request = MountRequest {
             attachment: &smb,
             access: &access,
             secrets: &secrets,
             staging: &staging,
         };
-        let plan = command::plan(&tools, &wanted).map(|plan| plan.source);
+        let plan = command::plan(&tools, &request).map(|plan| plan.source);
         let error = plan.expect_err("it would be seen");
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(!error.chain().contains("c4n4ry"), "{}", error.chain());
@@ -177,7 +177,7 @@ fn a_second_smb_password_is_refused_and_on_no_command_line() {
 }
 
 #[test]
-fn options_are_hidden_wherever_a_command_is_shown() {
+fn options_are_masked_in_every_text_of_a_command() {
     let none = StageSecrets::default();
     for pairs in [
         &[
@@ -193,13 +193,13 @@ fn options_are_hidden_wherever_a_command_is_shown() {
     ] {
         let (attachment, access) = (attachment(pairs), access(&["key=c4n4ry", "ro"]));
         let (tools, staging) = (nowhere(), staging());
-        let wanted = Wanted {
+        let request = MountRequest {
             attachment: &attachment,
             access: &access,
             secrets: &none,
             staging: &staging,
         };
-        let plan = command::plan(&tools, &wanted).unwrap_or_else(|error| panic!("{error:?}"));
+        let plan = command::plan(&tools, &request).unwrap_or_else(|error| panic!("{error:?}"));
         let shown = format!("{} {:?}", plan.command, plan.command);
         assert!(!shown.contains("c4n4ry"), "{shown}");
     }
@@ -218,13 +218,13 @@ fn an_option_that_would_become_several_is_refused() {
         (r#"context="u:r:t:s0:c1,c2""#, true),
     ] {
         let access = access(&[flag]);
-        let wanted = Wanted {
+        let request = MountRequest {
             attachment: &nfs,
             access: &access,
             secrets: &secrets,
             staging: &staging,
         };
-        assert_eq!(command::plan(&tools, &wanted).is_ok(), right, "{flag}");
+        assert_eq!(command::plan(&tools, &request).is_ok(), right, "{flag}");
     }
 }
 
@@ -304,7 +304,7 @@ fn a_mount_is_known_by_what_the_kernel_shows() {
             ("filesystem", filesystem),
         ])
     };
-    for (wanted, path, right) in [
+    for (request, path, right) in [
         (share("nfs", "localhost", "/tank/a/v/x/"), "/a", true),
         (share("nfs", "localhost", "/tank/a/v/y"), "/a", false),
         (share("smb", "localhost", "/tank/a/v/x"), "/a", false),
@@ -318,14 +318,14 @@ fn a_mount_is_known_by_what_the_kernel_shows() {
     ] {
         assert_eq!(
             is_mount_of(
-                &wanted,
+                &request,
                 &table
                     .layers(std::path::Path::new(path))
                     .last()
                     .expect("a mount")
             ),
             right,
-            "{wanted:?} at {path}"
+            "{request:?} at {path}"
         );
     }
 }
@@ -337,24 +337,24 @@ async fn fails(kind: &str, code: i32, said: &str) -> Error {
         ("share", "/a"),
     ]);
     let (access, secrets, staging) = (access(&[]), StageSecrets::default(), staging());
-    let wanted = Wanted {
+    let request = MountRequest {
         attachment: &volume,
         access: &access,
         secrets: &secrets,
         staging: &staging,
     };
     let plan_tools = nowhere();
-    let plan = command::plan(&plan_tools, &wanted).expect("a plan");
+    let plan = command::plan(&plan_tools, &request).expect("a plan");
     let runner = Scripted::new().expect(plan.command.masked().as_str(), Reply::exit(code, said));
     let error = runner
         .run_checked(&plan.command)
         .await
         .expect_err("it failed");
-    failure::told(&wanted, &plan.source, error)
+    failure::to_error(&request, &plan.source, error)
 }
 
 #[tokio::test]
-async fn what_a_server_refuses_is_told_with_what_to_do() {
+async fn an_error_of_a_server_says_what_to_do() {
     for (kind, said, expected, advice) in [
         (
             "nfs",
@@ -429,7 +429,7 @@ fn what_is_mounted_is_found_through_a_link_on_the_way() {
             ("server", "nas"),
             ("share", "/a"),
         ]);
-        let wanted = Wanted {
+        let request = MountRequest {
             attachment: &attachment,
             access: &access(&[]),
             secrets: &StageSecrets::default(),
@@ -443,7 +443,7 @@ fn what_is_mounted_is_found_through_a_link_on_the_way() {
         let soon = Instant::now() + Duration::from_mins(1);
         let tools = nowhere();
         let error = runtime
-            .block_on(mount(&tools, wanted, soon))
+            .block_on(mount(&tools, request, soon))
             .expect_err("something else is there");
         assert_eq!(error.kind(), Kind::Conflict, "{}", error.chain());
     });

@@ -49,14 +49,14 @@ pub async fn asset(tools: &Tools, name: &DatasetName, deadline: Instant) -> Resu
         .run_checked(&bounded(tools, command, deadline))
         .await;
     let output = output.map_err(|error| failed(doing(), error))?;
-    told(&output.text()).map_err(|kind| {
+    parse_properties(&output.text()).map_err(|kind| {
         let kind = kind.escape_debug();
         Error::invalid(doing()).advise(format!("it is {kind}; a volume is a dataset or a zvol"))
     })
 }
 
-/// What the lines of `zfs` say; or what else it is.
-fn told(text: &str) -> Result<Asset, &str> {
+/// Parses the output of `zfs get`. Fails with the type if it is neither a dataset nor a zvol.
+fn parse_properties(text: &str) -> Result<Asset, &str> {
     let value = |property: &str| {
         text.lines().find_map(|line| {
             let mut columns = line.split('\t');
@@ -155,7 +155,7 @@ mod tests {
     }
 
     fn options(changes: &[(&str, &str, &str)]) -> Vec<String> {
-        match told(&shown(changes)) {
+        match parse_properties(&shown(changes)) {
             Ok(Asset::Dataset { options, .. }) => options,
             other => panic!("{other:?}"),
         }

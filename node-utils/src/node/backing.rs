@@ -1,8 +1,8 @@
 //! What is behind a path where something is mounted: a device, a device that is gone, or none.
 //!
-//! A filesystem on a block device has the number of that device, but for btrfs, whose mount has to
-//! be asked for its source; a block volume is a device node, or that of the read-only device that
-//! we put on top. May block where the filesystem does not answer.
+//! A filesystem on a block device has the number of that device. btrfs is an exception: its device is
+//! the source of the mount. A block volume is a device node, or that of the read-only loop device on
+//! top. A call may block if the filesystem does not answer.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ const BTRFS: u64 = 0x9123_683E;
 pub(super) enum Backing {
     /// This block device.
     Device(BlockDevice),
-    /// A block device that is not there any more.
+    /// A block device that does not exist any more.
     Gone,
     /// No block device: a directory, a share, a process.
     Other,

@@ -1,8 +1,8 @@
-//! The seam between the verbs and the ways in which a device comes to this node and goes.
+//! The interface between the verbs and the protocols that attach a device to this node.
 //!
-//! The verbs know filesystems, mounts and records; who logs in, connects and scans is behind
-//! [`Devices`]. What a detach needs is a line of text, [`Facts`], which outlives the process in
-//! the staging record and can be read from sysfs as well.
+//! The verbs know filesystems, mounts and records; login, connect and scan are behind [`Devices`]. A
+//! detach needs a line of text, [`Facts`], which survives the process in the staging record and can be
+//! read from sysfs as well.
 
 mod real;
 
@@ -22,33 +22,31 @@ pub(super) use real::Attachers;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Facts(String);
 
-/// How devices come and go.
+/// Attaches and detaches devices.
 #[async_trait]
 pub(super) trait Devices: fmt::Debug + Send + Sync {
-    /// Whether the device of a zvol of this node is to be seen. May block.
+    /// Whether the device of a zvol of this node exists. May block.
     fn shows_zvol(&self, zvol: &ZfsLocal) -> Result<bool, Error>;
 
-    /// What a detach of this volume needs, known before it is attached; `None` for a kind that
-    /// leaves nothing to detach.
+    /// The facts that a detach of this volume needs, known before it is attached; `None` for a kind
+    /// without a detach.
     fn facts(&self, volume: &Attachment) -> Option<Facts>;
 
-    /// The same of a device that is there, from sysfs alone; `None` for one that no attachment
-    /// brought. May block.
+    /// The same for an existing device, from sysfs alone; `None` if no attachment made it. May block.
     fn facts_of(&self, device: &BlockDevice) -> Result<Option<Facts>, Error>;
 
-    /// Whether a device that is there is this volume, from sysfs alone. May block.
+    /// Whether an existing device is this volume, from sysfs alone. May block.
     fn is_volume(&self, device: &BlockDevice, volume: &Attachment) -> Result<bool, Error>;
 
-    /// Whether an attachment brought this device, so that what is on it is a volume. May block.
+    /// Whether an attachment made this device, so that its content is a volume. May block.
     fn brings(&self, device: &BlockDevice) -> Result<bool, Error> {
         Ok(self.facts_of(device)?.is_some())
     }
 
-    /// What attaching and detaching must not be done at the same time for: the volumes of one
-    /// target share its session.
+    /// The lock key of attaching and detaching: the volumes of one target share its session.
     fn target<'a>(&self, facts: &'a Facts) -> &'a str;
 
-    /// Brings the volume's device to this node. Idempotent.
+    /// Attaches the volume's device to this node. Idempotent.
     async fn attach(
         &self,
         volume: &Attachment,
@@ -56,12 +54,12 @@ pub(super) trait Devices: fmt::Debug + Send + Sync {
         deadline: Instant,
     ) -> Result<Attached, Error>;
 
-    /// Takes the device away, and the session unless others need it. What is gone is detached. An
-    /// error as long as the device is in use.
+    /// Removes the device, and closes the session unless others need it. Idempotent. An error while the
+    /// device is in use.
     async fn detach(&self, facts: &Facts, deadline: Instant) -> Result<(), Error>;
 
-    /// Lets the kernel see the size that the device has now, and waits for `at_least` if that was
-    /// promised; that it does not come is for the caller to judge.
+    /// Makes the kernel refresh the size of the device, and waits for `at_least` if given. The caller
+    /// checks the result.
     async fn rescan(
         &self,
         device: &BlockDevice,

@@ -1,8 +1,8 @@
-//! Letting a volume that was made larger be larger here: the device, its partition, its filesystem.
+//! The node part of an expansion: the device, its partition, its filesystem.
 //!
-//! The kernel is asked to look at the size again, and whether it sees what was asked for is waited
-//! for; what lies on top grows then. A directory and a share have no size of their own here, and
-//! nothing is to be done. May be called for the staged or the published path.
+//! The kernel refreshes the size of the device, and the call waits for the requested size. Then the
+//! partition and the filesystem grow. A directory and a share have no size on the node, so nothing is
+//! done. The path may be the staged or the published one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::backing::{Backing, backing, is_whole};
-use super::overdue::OverdueLooks;
+use super::overdue::OverdueReads;
 use super::request::ExpandRequest;
 use super::{Context, stats};
 use crate::blocking::{self, Doing, Limits};
@@ -21,11 +21,11 @@ use csi_types::error::{Effect, Error, Kind};
 /// How long a device may take to show a size that its storage has already.
 const LATENCY: Duration = Duration::from_secs(20);
 
-/// What there is to grow.
+/// What can grow.
 enum Found {
     /// Nothing: no device of ours.
     Nothing,
-    /// A device that a pod uses as it is.
+    /// A device that a pod uses as a raw device.
     Raw(BlockDevice),
     /// A mounted filesystem on a device.
     Filesystem(BlockDevice),
@@ -33,7 +33,7 @@ enum Found {
 
 pub(super) async fn expand(
     context: &Arc<Context>,
-    overdue: &OverdueLooks,
+    overdue: &OverdueReads,
     limits: Limits,
     request: ExpandRequest,
 ) -> Result<Option<u64>, Error> {
@@ -42,8 +42,8 @@ pub(super) async fn expand(
         let (context, request) = (Arc::clone(context), request.clone());
         move || find(&context, &request)
     };
-    let look = overdue.look(limits.clone(), doing.clone(), &request.path, find);
-    let found = look.await?;
+    let reading = overdue.read(limits.clone(), doing.clone(), &request.path, find);
+    let found = reading.await?;
     let (device, is_raw) = match found {
         Found::Nothing => return Ok(None),
         Found::Raw(device) => (device, true),
@@ -106,7 +106,7 @@ async fn wait(
     let Some(required) = request.required else {
         return Ok(());
     };
-    let look = {
+    let reading = {
         let (kernel, device) = (context.kernel.clone(), device.clone());
         move || {
             let size = device.disk(&kernel)?.size(&kernel)?;
@@ -115,12 +115,14 @@ async fn wait(
     };
     let doing = format!("wait until {device} has {required} bytes");
     let deadline = limits.deadline().min(Instant::now() + LATENCY);
-    device::until(deadline, &doing, look).await?.ok_or_else(|| {
-        Error::new(Kind::Timeout, doing).advise("its storage shows less to this node")
-    })
+    device::until(deadline, &doing, reading)
+        .await?
+        .ok_or_else(|| {
+            Error::new(Kind::Timeout, doing).advise("its storage shows less to this node")
+        })
 }
 
-/// Lets the read-only loop devices grow, too; returns the size of the device.
+/// Refreshes the read-only loop devices, too; returns the size of the device.
 fn refresh(context: &Context, device: &BlockDevice) -> Result<u64, Error> {
     for face in Loop::all_over(&context.kernel, device)? {
         face.refresh(&context.kernel)?;

@@ -1,9 +1,9 @@
-//! The filesystem of a device on its way to being mounted: found, or made where there is provably
-//! nothing, checked, and given the room that its device has.
+//! Prepares the filesystem of a device for its mount: finds it, or makes it on a provably blank device,
+//! checks it, and grows it to the size of its device.
 //!
 //! A disk with a partition table is used by its last partition, as democratic-csi does it. A device
-//! that holds anything but a filesystem that is known, or that cannot be read, is never written to:
-//! that is the promise of [`filesystem`], which this module only puts into an order.
+//! with anything but a known filesystem, or that cannot be read, is never written to: [`filesystem`]
+//! guarantees that, and this module only orders the steps.
 //! compat: "Filesystems".
 
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use csi_types::attachment::AbsolutePath;
 use csi_types::capability::FsType;
 use csi_types::error::{Effect, Error, Kind};
 
-/// Less than this behind the last partition is no room: what partition tables keep for themselves
-/// and lose to alignment.
+/// Less space than this behind the last partition is ignored: partition tables reserve some and lose
+/// some to alignment.
 const SLACK: u64 = 4 << 20;
 
 /// `growpart` has nothing to do.
@@ -31,7 +31,7 @@ const UNCHANGED: i32 = 1;
 pub(super) struct Ready {
     /// What to mount: the disk, or a partition of it.
     pub(super) device: BlockDevice,
-    /// What is on it, whatever was asked for.
+    /// Its filesystem, which may differ from the requested one.
     pub(super) kind: FilesystemKind,
 }
 
@@ -134,7 +134,7 @@ async fn ensure(
     filesystem::ensure(tools, kernel, device, wanted, settings, deadline).await
 }
 
-/// The filesystem, if that is what is there and it can be mounted.
+/// The filesystem, if the content is one that can be mounted.
 fn usable(device: &BlockDevice, content: &Content) -> Result<FilesystemKind, Error> {
     if let Content::Filesystem { kind, .. } = content {
         return Ok(*kind);
@@ -327,7 +327,7 @@ mod tests {
         let device = BlockDevice::by_name(&tree.kernel(), "sda").expect("look");
         let soon = Instant::now() + Duration::from_mins(1);
         let prepared = prepare(&node.context, &device.expect("disk"), None, soon).await;
-        let error = prepared.expect_err("it is somebody's");
+        let error = prepared.expect_err("another program uses it");
         assert_eq!(
             (error.kind(), error.effect()),
             (Kind::Busy, Effect::None),

@@ -1,7 +1,7 @@
 //! Volumes that are directories of this node.
 //!
-//! Staging is a plain bind mount; the flags are those of each publication, so that a volume which
-//! an older driver staged is as good as our own. compat: "local-hostpath".
+//! Staging is a plain bind mount. The flags are set by each publication, so that a volume staged by an
+//! older driver works like our own. compat: "local-hostpath".
 
 use super::mount_failed;
 use csi_types::error::{Error, Kind};

@@ -1,9 +1,9 @@
-//! The directory or file that a volume is shown at: opened, made if it is missing, freed of dead
+//! The directory or file that a volume is mounted at: opened, made if it is missing, freed of dead
 //! mounts.
 //!
-//! A mount whose directory or device is gone, or whose filesystem does not answer any more, is no
-//! volume: it is taken away, as `docs/compatibility.md`, "local-hostpath", says. A live mount is left for the verb
-//! to judge.
+//! A mount whose directory or device is gone, or whose filesystem does not answer any more, is not a
+//! volume: it is removed, see `docs/compatibility.md`, "local-hostpath". The verb decides about a live
+//! mount.
 
 use std::os::unix::fs::DirBuilderExt;
 
@@ -27,20 +27,20 @@ const MODE: u32 = 0o750;
 /// And to files, which only hold a place.
 const FILE_MODE: u32 = 0o640;
 
-/// An opened place for a volume.
+/// An opened mount target.
 #[derive(Debug)]
 pub(super) struct MountTarget<'a> {
     path: &'a AbsolutePath,
     pub(super) place: Place,
     shape: Shape,
     made: Made,
-    /// Whether this call took a dead mount away.
+    /// Whether this call removed a dead mount.
     freed: bool,
     /// Whether this call marked it as a mount point of this driver.
     marked: bool,
 }
 
-/// What the volume is going to be.
+/// The kind of the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     /// A mounted filesystem.
@@ -49,12 +49,12 @@ pub(super) enum Shape {
     File,
 }
 
-/// What a call made to open its place.
+/// What a call made to open its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Made {
     Nothing,
     Place,
-    /// The place and some directories above it, which stay: they may be others' by now.
+    /// The target and some parent directories. The parents stay: others may use them by now.
     Parents,
 }
 
@@ -189,7 +189,7 @@ fn is_gone(kernel: &Kernel, place: &Place) -> Result<bool, Error> {
 }
 
 /// Whether the mount table shows a device at `path` that is not there any more: a filesystem that
-/// has shut itself down for that does not let itself be looked at.
+/// has shut itself down for that cannot be read.
 fn has_lost_its_device(kernel: &Kernel, path: &AbsolutePath) -> Result<bool, Error> {
     Ok(backing::topmost(kernel, path)? == Some(Backing::Gone))
 }
@@ -250,7 +250,7 @@ fn misshapen(path: &AbsolutePath, shape: Shape, place: &Place) -> Error {
     Error::new(Kind::Busy, doing).advise("remove it if it is not wanted; it was not touched")
 }
 
-/// Takes one dead mount away.
+/// Removes one dead mount.
 fn free(path: &AbsolutePath, errno: Option<Errno>) -> Result<(), Error> {
     tracing::warn!(%path, error = ?errno, "the mount is dead: its directory is gone or does not answer; it is taken away");
     match mount::unmount_dead(path.as_path()) {

@@ -1,8 +1,8 @@
-//! Paths with a look that is overdue.
+//! Paths with an overdue read.
 //!
-//! Orchestrators ask for statistics every minute and retry growth again and again. Each look at a filesystem that does
-//! not respond blocks a thread, and threads are limited. So while one look at a path is overdue, the next is refused at
-//! once. Looks that returned are not remembered.
+//! Orchestrators ask for statistics every minute and retry an expansion again and again. Each read of a filesystem that
+//! does not respond blocks a thread, and threads are limited. So while one read of a path is overdue, the next is
+//! refused at once. Reads that returned are not remembered.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -11,19 +11,19 @@ use crate::blocking::{self, Doing, Limits};
 use csi_types::attachment::AbsolutePath;
 use csi_types::error::{Error, Kind};
 
-/// The looks that are overdue, by path.
+/// The overdue reads, by path.
 #[derive(Debug, Default)]
-pub(super) struct OverdueLooks(Mutex<HashMap<AbsolutePath, Weak<Look>>>);
+pub(super) struct OverdueReads(Mutex<HashMap<AbsolutePath, Weak<Read>>>);
 
-/// Alive as long as the thread that looks.
+/// Alive as long as the thread that reads.
 #[derive(Debug)]
-struct Look;
+struct Read;
 
-// === impl OverdueLooks ===
+// === impl OverdueReads ===
 
-impl OverdueLooks {
-    /// Runs `work`, which looks at `path`, unless an earlier look is overdue.
-    pub(super) async fn look<T: Send + 'static>(
+impl OverdueReads {
+    /// Runs `work`, which reads `path`, unless an earlier read is overdue.
+    pub(super) async fn read<T: Send + 'static>(
         &self,
         limits: Limits,
         doing: String,
@@ -31,32 +31,31 @@ impl OverdueLooks {
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         if self.is_overdue(path) {
-            return Err(Error::new(Kind::Timeout, doing).advise(
-                "an earlier look at it has not come back: its filesystem does not answer",
-            ));
+            return Err(Error::new(Kind::Timeout, doing)
+                .advise("an earlier read of it has not returned: its filesystem does not answer"));
         }
-        let look = Arc::new(Look);
-        let watch = Arc::downgrade(&look);
+        let read = Arc::new(Read);
+        let watch = Arc::downgrade(&read);
         let result = blocking::run(limits, Doing::reading(doing), move || {
             let result = work();
-            drop(look);
+            drop(read);
             result
         });
         let result = result.await;
         // Late and still under way; one that ends right now leaves a dead entry, which is none.
         if watch.strong_count() > 0 {
-            self.looks().insert(path.clone(), watch);
+            self.reads().insert(path.clone(), watch);
         }
         result
     }
 
     fn is_overdue(&self, path: &AbsolutePath) -> bool {
-        let mut looks = self.looks();
-        looks.retain(|_, look| look.strong_count() > 0);
-        looks.contains_key(path)
+        let mut reads = self.reads();
+        reads.retain(|_, read| read.strong_count() > 0);
+        reads.contains_key(path)
     }
 
-    fn looks(&self) -> std::sync::MutexGuard<'_, HashMap<AbsolutePath, Weak<Look>>> {
+    fn reads(&self) -> std::sync::MutexGuard<'_, HashMap<AbsolutePath, Weak<Read>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -76,29 +75,29 @@ mod tests {
 
     #[tokio::test]
     async fn a_path_that_does_not_answer_keeps_one_thread_and_others_are_looked_at() {
-        let overdue = OverdueLooks::default();
+        let overdue = OverdueReads::default();
         let [dead, sound] = ["/dead", "/sound"].map(|path| AbsolutePath::parse(path).unwrap());
         let (answer, hung) = mpsc::channel::<()>();
-        let look = overdue.look(within(20), "look".into(), &dead, move || {
+        let read = overdue.read(within(20), "read".into(), &dead, move || {
             let _ = hung.recv();
             Ok(())
         });
-        let late = look.await.expect_err("late");
+        let late = read.await.expect_err("late");
         assert_eq!(late.kind(), Kind::Timeout);
         for _ in 0..3 {
             let never = || -> Result<(), _> { panic!("another thread was spent") };
-            let look = overdue.look(within(60_000), "look".into(), &dead, never);
-            let error = look.await.expect_err("refused");
+            let read = overdue.read(within(60_000), "read".into(), &dead, never);
+            let error = read.await.expect_err("refused");
             assert_eq!(error.kind(), Kind::Timeout);
         }
-        let look = overdue.look(within(60_000), "look".into(), &sound, || Ok(7));
-        assert_eq!(look.await.expect("another path"), 7);
+        let read = overdue.read(within(60_000), "read".into(), &sound, || Ok(7));
+        assert_eq!(read.await.expect("another path"), 7);
         drop(answer);
         while overdue.is_overdue(&dead) {
             tokio::task::yield_now().await;
         }
-        let look = overdue.look(within(60_000), "look".into(), &dead, || Ok(7));
-        assert_eq!(look.await.expect("it answers again"), 7);
-        assert!(overdue.looks().is_empty(), "nothing is remembered");
+        let read = overdue.read(within(60_000), "read".into(), &dead, || Ok(7));
+        assert_eq!(read.await.expect("it answers again"), 7);
+        assert!(overdue.reads().is_empty(), "nothing is remembered");
     }
 }

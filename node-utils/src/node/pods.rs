@@ -72,6 +72,12 @@ pub fn is_gone(target: &AbsolutePath) -> Result<bool, Error> {
     Ok(false)
 }
 
+/// The uid of the pod that a target belongs to, if a kubelet has made it.
+pub fn uid(target: &AbsolutePath) -> Option<String> {
+    let uid = pod_of(target.as_path())?.file_name()?.to_owned();
+    uid.into_string().ok()
+}
+
 /// The folder of the pod of `…/pods/<uid>/volumes/kubernetes.io~csi/<name>/mount`.
 fn pod_of(target: &Path) -> Option<PathBuf> {
     let up = |path: &Path, name: &str| {
@@ -99,16 +105,16 @@ mod tests {
             let target = "volumes/kubernetes.io~csi/scratch/mount";
             path(&kubelet.path().join("pods").join(uid).join(target))
         };
-        assert!(!is_gone(&of("a")).expect("a look"), "there is no kubelet");
+        assert!(!is_gone(&of("a")).expect("checked"), "there is no kubelet");
         std::fs::create_dir_all(kubelet.path().join("pods")).expect("a folder");
-        assert!(!is_gone(&of("a")).expect("a look"), "there are no pods");
+        assert!(!is_gone(&of("a")).expect("checked"), "there are no pods");
         std::fs::create_dir_all(kubelet.path().join("pods/b")).expect("a folder");
-        assert!(is_gone(&of("a")).expect("a look"));
-        assert!(!is_gone(&of("b")).expect("a look"), "it is there");
+        assert!(is_gone(&of("a")).expect("checked"));
+        assert!(!is_gone(&of("b")).expect("checked"), "it is there");
         // Not built as the kubelet builds them.
         for other in ["pods/a/mount", "x/a/volumes/kubernetes.io~csi/s/mount", "a"] {
             let other = path(&kubelet.path().join(other));
-            assert!(!is_gone(&other).expect("a look"), "{other}");
+            assert!(!is_gone(&other).expect("checked"), "{other}");
         }
     }
 
@@ -118,7 +124,7 @@ mod tests {
         let target = path(&folder.path().join("mount"));
         make_target(&target).expect("made");
         make_target(&target).expect("there already");
-        assert!(!is_mounted(&target).expect("a look"));
+        assert!(!is_mounted(&target).expect("checked"));
         let link = path(&folder.path().join("link"));
         std::os::unix::fs::symlink("/etc", link.as_path()).expect("a link");
         assert_eq!(

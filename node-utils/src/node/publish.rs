@@ -1,8 +1,7 @@
-//! Showing a staged volume to a pod: one bind mount with the flags of the request.
+//! Publishing: shows a staged volume to a pod by one bind mount with the flags of the request.
 //!
-//! What is already published is read from the kernel: the target itself tells whether it holds this
-//! volume, and only the exclusive modes need the mount table. The rules are those of the
-//! specification, `NodePublishVolume`; for raw devices they are in `block`.
+//! The state of the target is read from the kernel; only the exclusive modes need the mount table. The
+//! rules are those of the specification, `NodePublishVolume`; for raw devices they are in `block`.
 
 mod block;
 
@@ -13,7 +12,7 @@ use super::hostpath;
 use super::mount_target::{MountTarget, Shape};
 use super::request::{PublishRequest, StagingPath};
 use super::{Context, mount_access, mount_failed, share};
-use crate::mount::{self, Attributes, MountOptions, Place, Way};
+use crate::mount::{self, Attributes, BindMethod, MountOptions, Place};
 use csi_types::attachment::{AbsolutePath, Attachment};
 use csi_types::capability::Access;
 use csi_types::error::{Effect, Error, Kind};
@@ -24,9 +23,9 @@ struct Plan<'a> {
     staged: Place,
     /// The directory of the volume, where it is one of this node.
     source: Option<Place>,
-    /// What the request asks for, on top of what staging has.
+    /// The options of the request, in addition to those of the stage.
     asked: Attributes,
-    /// What the operator adds.
+    /// The options of the operator.
     added: Attributes,
     exclusive: bool,
     group: Option<u32>,
@@ -45,7 +44,7 @@ pub(super) fn publish(context: &Context, request: &PublishRequest) -> Result<(),
     shown.map_err(|error| slot.undo(error))
 }
 
-/// Refuses a target in the volume itself, which would be made there.
+/// Refuses a target inside the volume, because it would be made there.
 fn check_target(request: &PublishRequest) -> Result<(), Error> {
     let (staging, target) = (request.staging.path(), request.target.path());
     if !target.as_path().starts_with(staging.as_path()) {
@@ -125,7 +124,7 @@ fn staged(staging: &StagingPath) -> Result<Place, Error> {
     }
 }
 
-/// The target holds a mount already: it has to be this volume, with these arguments.
+/// Checks an existing mount at the target: it must be this volume, with these arguments.
 fn compare(plan: &Plan<'_>, target: &Place) -> Result<(), Error> {
     let path = &plan.request.target;
     let conflict = |doing: String| Error::new(Kind::Conflict, doing);
@@ -143,7 +142,7 @@ fn compare(plan: &Plan<'_>, target: &Place) -> Result<(), Error> {
     if missing.is_empty() && extra.is_empty() {
         return Ok(());
     }
-    if extra.is_empty() && Way::best() == Way::TwoSteps {
+    if extra.is_empty() && BindMethod::best() == BindMethod::TwoSteps {
         // On such a kernel a killed publication looks the same as a weaker one.
         return mount::complete(path.path().as_path(), plan.added.and(plan.asked))
             .map_err(|error| mount_failed(format!("complete `{path}`"), error));

@@ -1,4 +1,4 @@
-//! The staging record: what has to be detached, kept on disk so that it survives a crash.
+//! The staging record: the facts for a detach, on disk so that they survive a crash.
 //!
 //! It is an extended attribute of the staging directory, written before anything is attached and covered once the
 //! volume is mounted. Unmounting uncovers it, and it is deleted with the directory. It is a hint: a volume that an
@@ -26,8 +26,8 @@ const UNFINISHED: [&str; 2] = [
 /// Says that this driver uses the directory or file as a mount point.
 const MARK: [&str; 2] = ["trusted.omnibus-csi.target", "user.omnibus-csi.target"];
 
-/// More than any record: a few lines.
-const ROOM: usize = 16 * 1024;
+/// The size of the read buffer. A record has a few lines and is always smaller.
+const BUFFER_SIZE: usize = 16 * 1024;
 
 /// Adds `facts` to the record of the opened directory, in one step. What is there already stays: an
 /// earlier call may have attached it. `false`: this filesystem keeps no records.
@@ -41,12 +41,12 @@ pub(super) fn add(directory: impl AsFd, facts: &Facts) -> Result<bool, Error> {
     write(&directory, lines.join("\n").as_bytes())
 }
 
-/// What is recorded for the opened directory.
+/// The record of the opened directory.
 pub(super) fn read(directory: impl AsFd) -> Result<Vec<Facts>, Error> {
     let path = link(&directory);
     let mut facts = Vec::new();
     for name in NAMES {
-        let mut text = vec![0; ROOM];
+        let mut text = vec![0; BUFFER_SIZE];
         match rustix::fs::getxattr(&path, name, &mut text) {
             Ok(length) => {
                 let text = String::from_utf8_lossy(&text[..length]).into_owned();
@@ -59,7 +59,7 @@ pub(super) fn read(directory: impl AsFd) -> Result<Vec<Facts>, Error> {
     Ok(facts)
 }
 
-/// Forgets what was recorded for the opened directory: it is detached.
+/// Removes the record of the opened directory, after the detach.
 pub(super) fn clear(directory: impl AsFd) -> Result<(), Error> {
     remove(UNFINISHED, &directory)?;
     remove(NAMES, directory)
@@ -119,7 +119,7 @@ pub(super) fn is_unfinished(path: &AbsolutePath) -> bool {
         .any(|name| rustix::fs::getxattr(&path, *name, &mut [0; 8]).is_ok())
 }
 
-/// Takes the mark away that what is mounted at `path` covers.
+/// Removes the mark below the mount at `path`.
 pub(super) fn finish(path: &AbsolutePath) -> Result<(), Error> {
     match mount::open_covered(path.as_path()) {
         Ok(covered) => remove(UNFINISHED, covered),

@@ -1,14 +1,14 @@
-//! What the node is asked and what it answers, in checked types.
+//! Requests and answers of the node, in checked types.
 //!
-//! The proxy decodes a gRPC request into these once; no verb looks at raw text again. Paths are
-//! checked for their form here, and for what is found there by the verbs.
+//! The proxy decodes a gRPC request into these once; no verb parses raw text again. Here only the
+//! form of a path is checked. The verbs check what is at the path.
 
 use crate::filesystem::FilesystemSettings;
 use csi_types::attachment::{AbsolutePath, Attachment, PathError};
 use csi_types::capability::{MountFlags, VolumeCapability};
 use csi_types::secrets::StageSecrets;
 
-/// What the operator decides about all volumes of a node.
+/// The operator's settings for all volumes of a node.
 #[derive(Debug, Clone, Default)]
 pub struct NodeConfig {
     /// Options for every volume: `node.mount.mount_flags`.
@@ -53,7 +53,7 @@ pub struct PublishRequest {
     pub readonly: bool,
 }
 
-/// Grows what the node keeps on top of a volume that was made larger.
+/// Grows the node part of a volume whose storage grew.
 #[derive(Debug, Clone)]
 pub struct ExpandRequest {
     /// Where the volume is mounted: published or staged.

@@ -12,7 +12,7 @@ pub(super) fn is_at(place: &Place, attachment: &Attachment) -> Result<bool, Erro
     Ok(entry.is_some_and(|entry| mounting::is_mount_of(attachment, &entry)))
 }
 
-/// Whether the topmost mount at a path is this volume, without a look at what is mounted.
+/// Whether the topmost mount at a path is this volume. It does not touch the mounted filesystem.
 pub(super) fn is_topmost(path: &AbsolutePath, attachment: &Attachment) -> Result<bool, Error> {
     let table = table()?;
     let point = as_listed(path.as_path());

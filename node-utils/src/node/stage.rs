@@ -1,9 +1,9 @@
 //! Making a volume ready at its staging path.
 //!
-//! A directory of the node is one hop without a child process, and so is a look that finds the
-//! volume staged already. For a device the steps are: record, attach, prepare, mount, verify; a share
-//! or a dataset is just mounted. Each finds in the kernel what an earlier, killed call has left; one that fails with a known outcome
-//! takes away what this call attached.
+//! A directory of the node needs no child process, and neither does a volume that is staged already.
+//! For a device the steps are: record, attach, prepare, mount, verify; a share or a dataset is only
+//! mounted. Each step finds in the kernel what an earlier, killed call left. A call that fails with a
+//! known outcome detaches what it attached.
 
 mod dataset;
 mod device;

@@ -1,6 +1,6 @@
 //! Space, files and health of a mounted volume.
 //!
-//! Everything is read from the filesystem of the path itself. No other mount is looked at, so a dead one affects no
+//! Everything is read from the filesystem of the path itself. No other mount is accessed, so a dead one affects no
 //! other volume. A filesystem that does not respond is an unhealthy volume, not a failed call.
 
 use rustix::fs::{StatVfs, StatVfsMountFlags};
@@ -47,7 +47,7 @@ pub(super) fn stats(kernel: &Kernel, path: &AbsolutePath) -> Result<VolumeStats,
     })
 }
 
-/// Why there is no mounted volume to look at.
+/// Why there is no mounted volume.
 pub(super) enum Failure {
     /// It is mounted, but does not answer.
     Dead(Errno),

@@ -31,7 +31,7 @@ impl TargetLocks {
             .map_err(|_| busy(target))
     }
 
-    /// For a detach: alone.
+    /// For a detach: exclusive.
     pub(super) async fn exclusive(
         &self,
         target: &str,

@@ -1,9 +1,9 @@
 //! Unmounting filesystems that may not respond.
 //!
-//! An unmount, or a look at a mount, can wait for a server forever. It gets a share of the time. After that, if the
+//! An unmount, or a read of a mount, can wait for a server forever. It gets a share of the time. After that, if the
 //! mount table shows a remote filesystem, processes that wait for it get an error, the mount is detached, and the work
 //! is tried again. The same is done if it is busy because of processes that will never return from it, such as our own
-//! looks. If the same filesystem is mounted elsewhere it is only detached, because others use it there. A filesystem on
+//! reads. If the same filesystem is mounted elsewhere it is only detached, because others use it there. A filesystem on
 //! a device always responds in the end and is never treated like this. Work on other volumes uses other threads.
 
 use std::time::Duration;

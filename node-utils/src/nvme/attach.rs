@@ -1,4 +1,4 @@
-//! Attaching: whatever leads to the namespace is used, and what is missing is added.
+//! Attaching: reuses existing connections to the namespace, and adds the missing ones.
 
 use std::time::Duration;
 
@@ -65,9 +65,9 @@ impl Seen {
     }
 }
 
-/// Makes the namespace a device of this machine. Connections that are there are used, by whomever
-/// they were made; routes without one are connected, all at once. One that works is enough: the
-/// others are warnings, and are tried again the next time.
+/// Makes the namespace a device of this machine. Existing connections are reused, even if another
+/// program made them. Routes without a connection are connected concurrently. One working route is
+/// enough: the others are warnings and are retried by the next call.
 pub async fn attach(
     tools: &Tools,
     kernel: &Kernel,
@@ -135,7 +135,7 @@ async fn resolve(volume: &Nvmeof, deadline: Instant) -> (Vec<Resolved>, Vec<Erro
     (routes, problems)
 }
 
-/// Waits for connections that are on their way out: the kernel would take them for what is wanted.
+/// Waits for connections that are being removed: the kernel would mistake them for the requested ones.
 async fn settle(kernel: &Kernel, facts: &NvmeFacts, deadline: Instant) -> Result<(), Error> {
     let doing = format!("wait until an old connection to {} is gone", facts.nqn());
     let (kernel, nqn) = (kernel.clone(), facts.nqn().clone());
@@ -213,7 +213,7 @@ async fn appear(kernel: &Kernel, facts: &NvmeFacts, deadline: Instant) -> Result
     })
 }
 
-/// Chooses the device, and makes sure that it is what is wanted.
+/// Chooses the device, and verifies that it is the requested volume.
 async fn finish(
     kernel: &Kernel,
     volume: &Nvmeof,

@@ -1,4 +1,4 @@
-//! `nvme connect`: one route, one command, and a look at what the kernel made of it.
+//! `nvme connect`: one route, one command, and the controller that the kernel made of it.
 
 use std::net::ToSocketAddrs as _;
 
@@ -181,8 +181,8 @@ fn is_secret(name: &str) -> bool {
         .any(|secret| secret.starts_with(&name) || name.starts_with(secret))
 }
 
-/// Makes sure that the kernel can connect at all. What a fabric needs besides, the kernel loads by
-/// itself when it is asked to connect by it.
+/// Makes sure that the kernel supports NVMe over fabrics. It loads the module of a transport itself
+/// on the first connect.
 pub(super) async fn ready(tools: &Tools, kernel: &Kernel, deadline: Instant) -> Result<(), Error> {
     let doing = "find the kernel's NVMe over fabrics";
     let node = kernel.dev("nvme-fabrics");

@@ -1,4 +1,4 @@
-//! Detaching: the connections of a subsystem are given up with the last of its volumes.
+//! Detaching: closes the connections of a subsystem with the last of its volumes.
 
 use futures_util::future::join_all;
 use tokio::time::Instant;
@@ -13,15 +13,15 @@ use crate::mount::MountTable;
 use crate::tools::Tools;
 use csi_types::error::{Effect, Error, Kind};
 
-/// What has to be known before anything is given up.
+/// The facts that decide about a disconnect.
 #[derive(Debug)]
 struct Seen {
     controllers: Vec<Controller>,
     /// Maps of the multipath daemon over the namespaces.
     maps: Vec<BlockDevice>,
-    /// Who uses our namespace.
+    /// The usage of our namespace.
     ours: Option<(BlockDevice, Usage)>,
-    /// Who uses another one of the subsystem.
+    /// The usage of another namespace of the subsystem.
     others: Option<(BlockDevice, Usage)>,
 }
 
@@ -56,9 +56,9 @@ impl Seen {
     }
 }
 
-/// Gives the connections of the volume's subsystem up. While another volume of it is in use they
-/// stay, which is no error: the last volume closes them. In use itself is an error; gone
-/// already is done. Done is when sysfs shows neither connection nor disk.
+/// Closes the connections of the volume's subsystem. While another volume of it is in use they stay,
+/// which is not an error: the last volume closes them. A volume in use is an error, a detached one a
+/// success. It is done when sysfs shows neither connection nor disk.
 pub async fn detach(
     tools: &Tools,
     kernel: &Kernel,
@@ -97,7 +97,7 @@ pub async fn detach(
         let (kernel, nqn) = (kernel.clone(), facts.nqn().clone());
         move || {
             let nothing = Controller::of(&kernel, &nqn)?.is_empty();
-            // A local disk of that name is none of our business, but has connections that are not.
+            // The namespaces of a local disk with this NQN stay, so they do not count.
             let local = Controller::all(&kernel)?
                 .iter()
                 .any(|one| one.is_local(&nqn));

@@ -232,8 +232,12 @@ mod tests {
         controller(&tree, "nqn.2026-11.lab:other", &shared, SHARED[1]);
         assert_eq!(choose(&tree, ""), derived);
         controller(&tree, NQN, &shared, SHARED[1]);
-        let told = HostIdentity::of_this_machine(&tree.kernel(), &MountTable::from_text(""));
-        assert_eq!(told.expect("identity"), derived, "as others will know it");
+        let identity = HostIdentity::of_this_machine(&tree.kernel(), &MountTable::from_text(""));
+        assert_eq!(
+            identity.expect("identity"),
+            derived,
+            "as others will know it"
+        );
         let kept = choose(&tree, "");
         assert_eq!((kept.nqn, kept.id), (shared, SHARED[1].to_owned()));
     }
@@ -247,7 +251,10 @@ mod tests {
         assert!(is_uuid(&first.id) && is_name(&first.nqn), "{first:?}");
         assert_eq!(first.nqn, format!("{PREFIX}{}", first.id));
         assert_eq!(&first.id[14..15], "8");
-        assert!(!first.id.contains("e0938eea"), "the machine id is not told");
+        assert!(
+            !first.id.contains("e0938eea"),
+            "the machine id is not disclosed"
+        );
         tree.file(
             "sys/class/dmi/id/product_uuid",
             "03000200-0400-0500-0006-000700080009\n",

@@ -1,4 +1,4 @@
-//! Namespaces: the disks of a subsystem, and asking for their size anew.
+//! Namespaces: the disks of a subsystem, and a refresh of their size.
 //!
 //! With native multipath the kernel joins the paths itself: the disk hangs below the subsystem, and
 //! the paths are hidden disks with a `c` in their name. Without it each controller has a disk of
@@ -108,7 +108,7 @@ pub fn facts_of(kernel: &Kernel, device: &BlockDevice) -> Result<Option<NvmeFact
     Ok(over_network.then_some(NvmeFacts { nqn, nsid }))
 }
 
-/// Has the kernel ask the target how large the volume is, and returns its size then. Waits for
+/// Makes the kernel refresh the size of the volume, and returns it. Waits for
 /// `at_least` if it was announced; the caller checks the result.
 pub async fn rescan(
     tools: &Tools,
@@ -155,8 +155,7 @@ pub async fn rescan(
     look(deadline, &doing, move || of.size(&kernel_of)).await
 }
 
-/// Has these controllers look at what their subsystem offers. One that is busy connecting looks by
-/// itself afterwards.
+/// Makes these controllers rescan their subsystem. One that is connecting rescans by itself afterwards.
 pub(super) async fn ask_all(
     kernel: &Kernel,
     controllers: &[Controller],

@@ -1,7 +1,7 @@
 //! The typed volume context: how a volume reaches a pod.
 //!
 //! An [`Attachment`] is the only definition of a volume context. Drivers make one, the orchestrator
-//! carries its text, the node reads it back; nobody else interprets these keys. The keys are those
+//! carries its text, the node reads it back. No other code interprets these keys. The keys are those
 //! that democratic-csi writes, see `docs/compatibility.md`, "Volume context".
 
 mod field;
@@ -174,8 +174,8 @@ impl Attachment {
         }
     }
 
-    /// Whether the volume can be given to a pod as a raw device. Of ZFS on the node only a look at
-    /// the dataset tells whether it is one.
+    /// Whether the volume can be given to a pod as a raw device. For ZFS on the node only the type
+    /// of the dataset decides, so this returns true.
     pub fn may_be_device(&self) -> bool {
         self.is_remote_disk() || matches!(self, Self::ZfsLocal(_))
     }

@@ -97,7 +97,7 @@ impl AccessMode {
         }
     }
 
-    /// Whether nobody may write in this mode.
+    /// Whether this mode allows no writer.
     pub fn is_read_only(self) -> bool {
         matches!(self, Self::SingleNodeReaderOnly | Self::MultiNodeReaderOnly)
     }

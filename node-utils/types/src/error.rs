@@ -34,7 +34,7 @@ pub enum Kind {
     Denied,
     /// This driver cannot do that.
     Unsupported,
-    /// A defect, or output that nobody understands.
+    /// A defect, or output that cannot be understood.
     Internal,
 }
 
@@ -46,7 +46,7 @@ pub enum Kind {
 pub enum Effect {
     /// Proved: nothing of this call was done, or all of it was undone.
     None,
-    /// Something may exist or have changed; only a retry or a look tells.
+    /// Something may exist or have changed. A retry or an observation tells.
     Possible,
 }
 

@@ -24,7 +24,7 @@ pub struct TopologyRequirement {
 // === impl Topology ===
 
 impl Topology {
-    /// Segments that were checked by whoever decoded them.
+    /// Segments that the decoder has checked.
     pub fn new(segments: BTreeMap<String, String>) -> Self {
         Self(segments)
     }

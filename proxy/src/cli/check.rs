@@ -4,14 +4,16 @@
 //! here is the place to be strict. Then, unless told otherwise, the storage, as far as looking
 //! goes. Each finding says what to do.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use driver_core::config::{ConfigError, Severity};
+use driver_core::config::{ConfigError, Document, Severity};
 use driver_core::{Call, Error, NodeId};
 use futures_util::future::join_all;
 use node_utils::Tools;
+use tokio::time::Instant;
 
 use crate::app::{App, Environment};
 use crate::cli::args::CheckFlags;
@@ -42,32 +44,8 @@ pub fn run(flags: &CheckFlags) -> ExitCode {
 
 fn check(flags: &CheckFlags) -> Report {
     let mut report = Report::new(&flags.driver_config_file);
-    // The version only gates what is advertised, and nothing is.
-    let file = &flags.driver_config_file;
-    let at = Environment {
-        node: node(),
-        version: CsiVersion::NEWEST,
-        // A check runs no program of the node.
-        tools: Tools::of_this_machine(),
-        modes: None,
-    };
-    let opened = config_file::read(file).map(|document| App::open(document, &at));
-    let (document, app) = match opened {
-        Ok(Ok(opened)) => opened,
-        Ok(Err(refused)) => {
-            let path = file.clone();
-            report.add(unusable(&ConfigFileError::Config(path, refused.error)));
-            report.all(refused.document.further_errors().iter().map(wrong));
-            // What else is odd may be the reason.
-            report.all(refused.document.findings_so_far().into_iter().map(odd));
-            report.unusable();
-            return report;
-        }
-        Err(error) => {
-            report.add(unusable(&error));
-            report.unusable();
-            return report;
-        }
+    let Some((document, app)) = opened(&flags.driver_config_file, &mut report) else {
+        return report;
     };
     let alone = app.folder.is_none();
     let odd_here = |finding| {
@@ -79,6 +57,10 @@ fn check(flags: &CheckFlags) -> Report {
     };
     report.all(document.findings().into_iter().map(odd_here));
     report.driver(&app.kind);
+    // Storage that an example names is not looked at.
+    if !report.is_usable() && (alone || report.is_about(FOLDER)) {
+        return report;
+    }
     let mut parts = Vec::new();
     let connections = match app.folder {
         None => {
@@ -105,6 +87,38 @@ fn check(flags: &CheckFlags) -> Report {
     }
     report.connections(parts);
     report
+}
+
+/// Where the files of connections are.
+const FOLDER: &str = "proxy.configFolder";
+
+/// What a file makes; if it cannot be used, what it would make without what is wrong.
+fn opened(file: &Path, report: &mut Report) -> Option<(Arc<Document>, App)> {
+    let at = Environment {
+        node: node(),
+        // It only gates what is advertised, and nothing is.
+        version: CsiVersion::NEWEST,
+        // A check runs no program of the node.
+        tools: Tools::of_this_machine(),
+        modes: None,
+    };
+    let refused = match config_file::read(file).map(|document| App::open(document, &at)) {
+        Ok(Ok(opened)) => return Some(opened),
+        Ok(Err(refused)) => refused,
+        Err(error) => {
+            report.all(unusable(&error));
+            report.unusable();
+            return None;
+        }
+    };
+    report.all(wrong(&refused.error));
+    report.unusable();
+    if let Some(app) = refused.rest {
+        return Some((refused.document, *app));
+    }
+    // What else is odd may be the reason.
+    report.all(refused.document.findings_so_far().into_iter().map(odd));
+    None
 }
 
 /// What only the process that serves can find out, because it knows where it runs.
@@ -136,7 +150,7 @@ fn of_connection(one: Surveyed) -> (Option<Arc<Connection>>, Report) {
             (Some(Arc::new(connection)), report)
         }
         Err(error) => {
-            report.add(unusable(&error));
+            report.all(unusable(&error));
             report.unusable();
             (None, report)
         }
@@ -163,7 +177,7 @@ fn ask(connections: &[Arc<Connection>], whole: &mut Report, parts: &mut [Report]
         .filter(|connection| connection.has_storage());
     let asked: Vec<_> = asked.collect();
     let looks = asked.iter().map(|connection| look(connection));
-    let found = runtime.block_on(with_progress(join_all(looks)));
+    let found = runtime.block_on(with_progress(join_all(looks), process::complain));
     for (connection, problems) in asked.into_iter().zip(found) {
         let part = parts.iter_mut().find(|part| part.is_of(connection.name()));
         let report = part.unwrap_or(whole);
@@ -177,14 +191,14 @@ fn ask(connections: &[Arc<Connection>], whole: &mut Report, parts: &mut [Report]
     runtime.shutdown_background();
 }
 
-/// Says now and then that an answer is waited for.
-async fn with_progress<T>(work: impl Future<Output = T>) -> T {
+/// Says now and then, by `say`, that an answer is waited for.
+async fn with_progress<T>(work: impl Future<Output = T>, say: impl Fn(&str)) -> T {
     let mut work = std::pin::pin!(work);
     let started = Instant::now();
     loop {
         match tokio::time::timeout(PROGRESS, &mut work).await {
             Ok(done) => return done,
-            Err(_) => process::complain(&format!(
+            Err(_) => say(&format!(
                 "omnibus-csi: waiting for an answer of the storage since {} s, for at most {} s",
                 started.elapsed().as_secs(),
                 PATIENCE.as_secs()
@@ -214,25 +228,29 @@ pub(crate) fn node() -> NodeId {
         .unwrap_or_else(|_| unreachable!("`localhost` is a name"))
 }
 
-fn unusable(error: &ConfigFileError) -> Finding {
+fn unusable(error: &ConfigFileError) -> Vec<Finding> {
     error.config().map_or_else(
-        || Finding {
-            weight: Weight::Error,
-            about: "file".to_owned(),
-            message: process::chain(error),
-            advice: Some("give the path of a YAML file that this user may read".to_owned()),
+        || {
+            vec![Finding {
+                weight: Weight::Error,
+                about: "file".to_owned(),
+                message: process::chain(error),
+                advice: Some("give the path of a YAML file that this user may read".to_owned()),
+            }]
         },
         wrong,
     )
 }
 
-fn wrong(config: &ConfigError) -> Finding {
-    Finding {
+fn wrong(config: &ConfigError) -> Vec<Finding> {
+    let all = std::iter::once(config).chain(config.further());
+    let found = all.map(|config| Finding {
         weight: Weight::Error,
         about: config.path().unwrap_or("file").to_owned(),
         message: config.problem().to_owned(),
         advice: config.advice().map(str::to_owned),
-    }
+    });
+    found.collect()
 }
 
 fn odd_folder(message: String) -> Finding {
@@ -352,6 +370,16 @@ mod tests {
             found,
             expected.map(|(about, weight)| (about.to_owned(), weight))
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_that_does_not_answer_is_waited_for_in_words() {
+        let said = std::cell::RefCell::new(Vec::new());
+        let silent = tokio::time::sleep(Duration::from_secs(12));
+        with_progress(silent, |text| said.borrow_mut().push(text.to_owned())).await;
+        let said = said.into_inner();
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(said[1].contains("since 10 s, for at most 60 s"), "{said:?}");
     }
 
     #[tokio::test]

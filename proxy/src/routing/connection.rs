@@ -1,8 +1,9 @@
 //! One backend with its configuration: its driver, and the rules for what it makes.
 //!
-//! Drivers are built here by name and nowhere else. No backend is touched: a connection exists
-//! before its storage can be reached. What a node does for its volumes is in `node_half`.
+//! Only this module builds drivers by name. It touches no backend: a connection exists before its
+//! storage can be reached.
 
+mod examples;
 pub(crate) mod inline;
 mod kinds;
 mod per_driver;
@@ -35,22 +36,25 @@ use crate::routing::topology::matching::{Accessibility, TopologyKeys};
 use inline::InlineRules;
 
 #[cfg(test)]
-pub(crate) use kinds::{LETTING_IN, built, least};
+pub(crate) use examples::least;
+pub(crate) use examples::like;
+#[cfg(test)]
+pub(crate) use kinds::{LETTING_IN, built};
 pub(crate) use kinds::{PROXY, SECTIONS};
 pub(crate) use per_driver::PerDriver;
 
-/// What all connections of a process stand on.
+/// The common environment of all connections of a process.
 #[derive(Debug, Clone)]
 pub struct ConnectionContext {
     /// The node that the process runs on.
     pub node: NodeId,
     /// The programs of that node.
     pub tools: Tools,
-    /// How topology is written and judged.
+    /// The rules of topology.
     pub keys: TopologyKeys,
     /// Why volumes of the node itself cannot be served here, if they cannot.
     pub no_local: Option<&'static str>,
-    /// All that this node tells about its place, for storage of its own.
+    /// The topology of this node, for local storage.
     pub place: Option<Topology>,
     /// Threads for the connections that have a name.
     pub threads: ThreadPool,
@@ -82,14 +86,14 @@ pub(crate) struct Account {
     probe: Threads,
 }
 
-/// What its threads do for a call.
+/// The kind of work that a thread does for a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkClass {
-    /// What ends soon, unless the storage hangs.
+    /// Short work, unless the storage hangs.
     Short,
-    /// It copies what may be large: nothing else waits for that.
+    /// A copy, which may be large and blocks no other work.
     Copy,
-    /// It deletes what may be large: nor for that.
+    /// A deletion, which may be large and blocks no other work.
     Deletion,
 }
 
@@ -97,7 +101,7 @@ pub(crate) enum WorkClass {
 const LOCAL: &str = "serve it from a process on every node, with `--csi-mode=controller` and \
                      `--csi-mode=node`, and with `node` in `proxy.nodeTopology.type`";
 
-/// What a connection's file may have brought along from a process of its own.
+/// Sections in the file of a connection that count only in a process with a single driver.
 const OF_THE_MAIN_FILE: [(&str, &str); 2] = [
     (
         "service",
@@ -169,7 +173,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// What no orchestrator could store is found out before there is a volume of it.
+    /// Checks texts that an orchestrator must store, before there is a volume.
     fn has_room_for_contexts(&self) -> Result<(), ConfigError> {
         let longest = self.driver.longest_attachment();
         let bytes = longest.map_or(0, |longest| map_size(&self.context(&longest)));
@@ -278,8 +282,8 @@ impl Connection {
         &self.name
     }
 
-    /// What two connections share if they are names of one storage: whoever works on an object of it
-    /// works on it under either name.
+    /// The lock scope. Two connections to the same storage share it, because an object there can be
+    /// reached under either name.
     pub(crate) fn scope(&self) -> &Arc<str> {
         &self.scope
     }
@@ -300,7 +304,7 @@ impl Connection {
         self.threads.clone()
     }
 
-    /// Does work of a call; threads that it needs are this connection's, and are waited for for so long.
+    /// Runs work of a call on threads of this connection, with a limit for the wait for a thread.
     pub(crate) async fn run_limited<F: Future>(
         &self,
         class: WorkClass,
@@ -318,7 +322,7 @@ impl Connection {
         }
     }
 
-    /// Asks how its storage is.
+    /// Probes its storage.
     pub(crate) async fn probe(&self, call: &Call) -> Vec<Error> {
         let probe = self.driver.probe(call);
         match &self.threads {
@@ -353,8 +357,8 @@ impl Connection {
         self.can().volumes || self.can().inline
     }
 
-    /// What is said about a verb that it lacks. Among others, which may have it, it is the request
-    /// that is wrong: a caller must not conclude that the whole plugin lacks it. compat: "The proxy".
+    /// The error of a verb that it does not support. With several connections the request is invalid: a
+    /// caller must not conclude that the whole plugin lacks the verb. compat: "The proxy".
     pub(crate) fn lacks(&self, verb: &'static str) -> Error {
         self.explain(self.driver.unsupported(verb))
     }
@@ -365,12 +369,12 @@ impl Connection {
             return error;
         }
         let advice = error.advice().map(str::to_owned);
-        let told = Error::invalid(format!("connection `{}`", self.name))
+        let explained = Error::invalid(format!("connection `{}`", self.name))
             .with_effect(error.effect())
             .because(error);
         match advice {
-            Some(advice) => told.advise(advice),
-            None => told,
+            Some(advice) => explained.advise(advice),
+            None => explained,
         }
     }
 
@@ -460,12 +464,12 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Sessions may have to be closed, which may take long: not where calls are run.
+    /// Closing sessions may take long, so it must not block a thread that runs calls.
     fn drop(&mut self) {
         if Arc::strong_count(&self.driver) == 1 && Handle::try_current().is_ok() {
             let nothing: Arc<dyn Driver> = Arc::new(NodeManual);
             let driver = std::mem::replace(&mut self.driver, nothing);
-            // Without a thread it goes here.
+            // Without a thread it is dropped here.
             drop(own_thread::spawn(move || drop(driver)));
         }
     }
@@ -474,8 +478,8 @@ impl Drop for Connection {
 // === impl Account ===
 
 impl Account {
-    /// Threads for what is built of one content of a file. What another content has left hanging is
-    /// not its own: to repair the file has to help.
+    /// Threads for one content of a file. It does not count the threads that hang because of an older
+    /// content: a corrected file must work.
     fn new(name: &ConnectionName, pool: &ThreadPool) -> Self {
         let name = name.text();
         Self {

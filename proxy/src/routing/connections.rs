@@ -1,8 +1,8 @@
 //! The connections of this process: from a handle, or the parameters of a class, to a driver.
 //!
 //! A process with a single driver has one connection without a name, and its handles are the ids of
-//! the driver. Each call holds the connection that it found: one that is changed or removed
-//! meanwhile goes when its last call has ended. Nothing here asks a backend.
+//! the driver. Each call holds the connection that it found: a connection that is changed or removed
+//! during calls is dropped after the last of them. Nothing here asks a backend.
 
 mod class;
 mod gone;
@@ -23,11 +23,11 @@ use crate::routing::connection::Connection;
 use gone::Gone;
 use handle::{HandleError, Reading};
 
-pub(crate) use class::may_have_begun;
+pub(crate) use class::with_possible_effect;
 pub(crate) use handle::{SnapshotHandle, VolumeHandle};
 pub(crate) use lazy::{Blueprint, LazyConnection, opened};
 pub use name::{ConnectionName, ConnectionNameError};
-pub(crate) use names::NOBODY;
+pub(crate) use names::NO_OWNER;
 pub use names::{Bare, Names};
 
 /// The connections of this process. Clones share them.
@@ -41,13 +41,13 @@ struct Inner {
     table: RwLock<Arc<Table>>,
     gone: Gone,
     naming: Naming,
-    /// Why others may exist that nobody knows.
+    /// Why there may be further, unknown connections.
     incomplete: Mutex<Option<String>>,
 }
 
 type Table = BTreeMap<ConnectionName, Arc<LazyConnection>>;
 
-/// How connections are named by others.
+/// How callers name connections.
 #[derive(Debug)]
 enum Naming {
     /// Not at all: there is one.
@@ -56,12 +56,12 @@ enum Naming {
     Named(Names),
 }
 
-/// What helps where nothing says whose a handle is.
+/// The advice for a handle whose connection is unknown.
 const WHOSE: &str = "set `proxy.legacyConnection` to the connection that made it";
-/// What helps where it may be nobody's.
-const WHOSE_OR_NOBODYS: &str = "set `proxy.legacyConnection` to the connection that made it, or to \
+/// The advice for such a handle that may have no connection.
+const WHOSE_OR_NONE: &str = "set `proxy.legacyConnection` to the connection that made it, or to \
                                 `none` if volumes made by hand alone have such handles";
-/// What helps where what is not known must not be forgotten either.
+/// The advice for such a handle whose object must not be forgotten.
 const WHOSE_OR_GONE: &str = "set `proxy.legacyConnection` to the connection that made it; if that \
                              is gone for good, delete the object of the orchestrator by hand";
 
@@ -107,7 +107,8 @@ impl Connections {
         self.table().values().cloned().collect()
     }
 
-    /// The same for whoever has to ask all of them, with a place for those that nobody knows, if such may exist.
+    /// The same for a call that must ask all of them. If there may be unknown connections, the list has
+    /// an entry that stands for them.
     pub(crate) fn listed(&self) -> Vec<Arc<LazyConnection>> {
         // First, because what becomes known is in the table before it is said that all are known.
         let unknown = self.incomplete().map(LazyConnection::unknown);
@@ -134,8 +135,8 @@ impl Connections {
         self.change(|table| drop(table.insert(lazy.name().clone(), Arc::new(lazy))));
     }
 
-    /// Says of those whose files were found, and that are served by nobody, that they are being read:
-    /// they exist from now on.
+    /// Adds the connections whose files were found and that are not served yet, as "being read". They
+    /// exist from now on.
     pub(crate) fn are_being_read<'a>(&self, names: impl Iterator<Item = &'a ConnectionName>) {
         let aliases = match &self.inner.naming {
             Naming::Named(names) => Some(&names.aliases),
@@ -157,9 +158,9 @@ impl Connections {
         });
     }
 
-    /// Serves the connection of that name no more. What is returned is whether every node was let in there.
+    /// Stops serving the connection of that name. Returns whether it had no access per node.
     pub(crate) fn remove(&self, name: &ConnectionName) -> bool {
-        // One whose file never could be used has nothing that could be missed.
+        // A connection whose file was never usable has no volumes.
         let lazy = self.table().get(name).cloned();
         if let Some(lazy) = lazy.filter(|lazy| lazy.kind().is_some()) {
             self.inner.gone.add(name, lazy.publishes());
@@ -173,13 +174,13 @@ impl Connections {
         self.change(|table| drop(table.remove(name)));
     }
 
-    /// Says why others may exist that nobody knows, if so.
+    /// Sets why there may be further, unknown connections.
     pub(crate) fn set_incomplete(&self, why: Option<String>) {
         let incomplete = self.inner.incomplete.lock();
         *incomplete.unwrap_or_else(PoisonError::into_inner) = why;
     }
 
-    /// Why others may exist that nobody knows, as an error about all of them.
+    /// Why there may be further, unknown connections, as an error about all of them.
     pub(crate) fn unknown(&self) -> Option<Error> {
         let why = self.incomplete()?;
         Some(Error::new(Kind::Busy, "know all connections").because(why))
@@ -207,7 +208,7 @@ impl Connections {
         self.table().get(name).and_then(|lazy| lazy.kind().cloned())
     }
 
-    /// Where a volume is, and what it is called there.
+    /// The connection of a volume, and its id there.
     pub(crate) fn of_volume(
         &self,
         handle: &VolumeHandle,
@@ -220,7 +221,7 @@ impl Connections {
         self.resolve(reading, &doing)
     }
 
-    /// Where a snapshot is, and what it is called there.
+    /// The connection of a snapshot, and its id there.
     pub(crate) fn of_snapshot(
         &self,
         handle: &SnapshotHandle,
@@ -252,8 +253,8 @@ impl Connections {
         }
     }
 
-    /// Whether the connection of a volume is gone, and every node was let in there: nobody has to be
-    /// asked to let one in, or to shut it out.
+    /// Whether the connection of a volume is gone and had no access per node. Then publishing and
+    /// unpublishing need no backend.
     pub(crate) fn is_of_one_that_was_open(&self, handle: &VolumeHandle) -> bool {
         let Some(name) = self.meant_by(handle) else {
             return false;
@@ -261,14 +262,14 @@ impl Connections {
         self.inner.gone.was_open(&name) && !self.table().contains_key(&name)
     }
 
-    /// Where a volume is that is to be deleted or changed. One of which nothing says where it is may
-    /// exist: nobody is told that it does not. compat: "The proxy".
+    /// The connection of a volume that is to be deleted or changed. If nothing says where it is, it may
+    /// exist: the error is not "not found". compat: "The proxy".
     pub(crate) fn owner_of_volume(
         &self,
         handle: &VolumeHandle,
     ) -> Result<(Arc<Connection>, VolumeId), Error> {
         if self.is_stray_volume(handle) {
-            return Err(nobodys(format!("volume `{}`", handle.as_str())));
+            return Err(unowned(format!("volume `{}`", handle.as_str())));
         }
         self.of_volume(handle)
     }
@@ -279,12 +280,12 @@ impl Connections {
         handle: &SnapshotHandle,
     ) -> Result<(Arc<Connection>, SnapshotId), Error> {
         if self.is_stray_snapshot(handle) {
-            return Err(nobodys(format!("snapshot `{}`", handle.as_str())));
+            return Err(unowned(format!("snapshot `{}`", handle.as_str())));
         }
         self.of_snapshot(handle)
     }
 
-    /// Whether a handle names no connection, whosever such handles are.
+    /// Whether a handle names no connection, whether or not such handles have an owner.
     pub(crate) fn is_bare_volume(&self, handle: &VolumeHandle) -> bool {
         matches!(self.inner.naming, Naming::Named(_))
             && matches!(handle.read(), Ok(Reading::Bare(_)))
@@ -305,7 +306,7 @@ impl Connections {
         bare && matches!(&self.inner.naming, Naming::Named(names) if names.bare.owner().is_none())
     }
 
-    /// Whose handles are that name no connection.
+    /// The owner of the handles that name no connection.
     pub(crate) fn bare(&self) -> Bare {
         match &self.inner.naming {
             Naming::Named(names) => names.bare.clone(),
@@ -313,14 +314,14 @@ impl Connections {
         }
     }
 
-    /// What is said to whoever wants nodes shut out of a volume of which nothing says where it is.
+    /// The error of an unpublish of a volume whose connection is unknown.
     pub(crate) fn cannot_shut_out(handle: &VolumeHandle, of_its_name: &[ConnectionName]) -> Error {
         let doing = format!("unpublish volume `{}`", handle.as_str());
         let error = Error::new(Kind::Busy, doing);
         match of_its_name {
             [] => error
                 .because("its handle names no connection")
-                .advise(WHOSE_OR_NOBODYS),
+                .advise(WHOSE_OR_NONE),
             [name, ..] => error
                 .because(format!(
                     "its handle names no connection, and connection `{name}` has something of that name"
@@ -367,15 +368,15 @@ impl Connections {
         }
     }
 
-    /// The connection of that name. One that does not exist is never "done": what it would have had
-    /// to do may still have to be done.
+    /// The connection of that name. A missing one is never a success: its work may still have to be
+    /// done.
     fn open(&self, name: &ConnectionName) -> Result<Arc<Connection>, Error> {
         let unknown = self.unknown();
         let lazy = self.table().get(name).cloned();
         lazy.ok_or_else(|| missing_one(name, unknown))?.open()
     }
 
-    /// All of them as they are now, shared: for whoever only looks at them.
+    /// All of them as they are now, shared, for readers.
     pub(crate) fn table(&self) -> Arc<Table> {
         let table = self.inner.table.read();
         Arc::clone(&table.unwrap_or_else(PoisonError::into_inner))
@@ -390,27 +391,27 @@ impl Connections {
         let mut table = current.as_ref().clone();
         change(&mut table);
         let before = std::mem::replace(&mut *current, Arc::new(table));
-        // Whatever goes with it goes without the lock.
+        // Removed connections are dropped without the lock.
         drop(current);
         drop(before);
     }
 }
 
-/// Nothing says where such a thing is, so that nothing can be done about it.
-fn nobodys(doing: String) -> Error {
+/// The error of an object whose connection is unknown.
+fn unowned(doing: String) -> Error {
     Error::new(Kind::Busy, doing)
         .because("its handle names no connection")
         .advise(WHOSE_OR_GONE)
 }
 
-/// Nothing is known about what such a connection holds.
+/// The error of a connection that does not exist. Its content is unknown.
 fn gone(name: &impl Display) -> Error {
     Error::new(Kind::Busy, format!("connection `{name}`"))
         .because("it does not exist")
         .advise("put its file back; if it was renamed, name the old one in `proxy.aliases`")
 }
 
-/// One that nobody serves: it may exist all the same.
+/// The error about a connection that is not served. It may exist all the same.
 fn missing_one(name: &ConnectionName, unknown: Option<Error>) -> Error {
     match unknown {
         None => gone(name),
@@ -418,20 +419,20 @@ fn missing_one(name: &ConnectionName, unknown: Option<Error>) -> Error {
     }
 }
 
-/// It may exist.
+/// The error of a connection that may exist in an unreadable folder.
 fn unread(name: &impl Display, why: Error) -> Error {
     Error::new(Kind::Busy, format!("connection `{name}`"))
         .because(why)
         .advise("mount the folder that `proxy.configFolder` names where this process can read it")
 }
 
-/// An error, told about what was to be worked on.
+/// The error with the object of the call as its context.
 fn about(doing: String, error: Error) -> Error {
     let (kind, effect) = (error.kind(), error.effect());
     let advice = error.advice().map(str::to_owned);
-    let told = Error::new(kind, doing).with_effect(effect).because(error);
+    let outer = Error::new(kind, doing).with_effect(effect).because(error);
     match advice {
-        Some(advice) => told.advise(advice),
-        None => told,
+        Some(advice) => outer.advise(advice),
+        None => outer,
     }
 }

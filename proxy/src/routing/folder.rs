@@ -1,8 +1,8 @@
-//! The connections of a folder, kept as its files are.
+//! The connections of a folder, kept in step with its files.
 //!
-//! A file that changed is read, and its connection built, before anything is swapped: one that
-//! cannot be used leaves the last good one at work, and why is told in the log, in the metrics and
-//! by `check`. Nothing is shared between connections but this process.
+//! A changed file is read and its connection built before the old one is replaced. A file that
+//! cannot be used leaves the last good one in service, and the log, the metrics and `check` say why.
+//! Connections share nothing but this process.
 
 mod health;
 mod loader;
@@ -53,9 +53,9 @@ pub struct Folder {
 #[derive(Debug)]
 pub(crate) struct Survey {
     pub(crate) all: Vec<Surveyed>,
-    /// What is no connection, and should be.
+    /// Files that should be connections and are not.
     pub(crate) odd: Vec<String>,
-    /// What the main file names, by its key, and no file is called; nothing if a folder cannot be read.
+    /// Names in the main file without a file, by their keys; empty if a folder cannot be read.
     pub(crate) missing: Vec<(String, ConnectionName)>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Survey {
 pub(crate) struct Surveyed {
     pub(crate) name: ConnectionName,
     pub(crate) path: PathBuf,
-    pub(crate) opened: Result<(Document, Connection), ConfigFileError>,
+    pub(crate) opened: Result<(Arc<Document>, Connection), ConfigFileError>,
 }
 
 // === impl Folder ===
@@ -86,8 +86,8 @@ impl Folder {
 
     /// Reads everything once, and serves nothing.
     pub(crate) fn survey(&mut self) -> Survey {
-        let look = self.folders.look_here(Instant::now());
-        let all = look.changed.into_iter().map(|changed| {
+        let scan = self.folders.scan_blocking(Instant::now());
+        let all = scan.changed.into_iter().map(|changed| {
             let (name, path) = (changed.name, changed.path);
             let opened = self.loader.read(&name, path.clone(), changed.text);
             Surveyed { name, path, opened }
@@ -97,13 +97,13 @@ impl Folder {
             .loader
             .missing(|name| all.iter().any(|one| one.name == *name));
         Survey {
-            missing: if look.unread == 0 {
+            missing: if scan.unread == 0 {
                 missing
             } else {
                 Vec::new()
             },
             all,
-            odd: look.odd,
+            odd: scan.odd,
         }
     }
 }

@@ -14,7 +14,7 @@ pub(crate) fn spawn<T: Send + 'static>(
     let (done, outcome) = oneshot::channel();
     let thread = std::thread::Builder::new().name("own_thread".to_owned());
     thread.spawn(move || {
-        // Whoever waited may have gone.
+        // The receiver may be gone.
         let _ = done.send(work());
     })?;
     Ok(outcome)

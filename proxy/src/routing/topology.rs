@@ -1,4 +1,4 @@
-//! Where volumes can be reached, and where this node is.
+//! Topology: where volumes can be reached, and where this node is.
 
 pub(crate) mod matching;
 pub(crate) mod node;

@@ -25,7 +25,7 @@ pub(super) struct Permit {
 // === impl ConcurrencyLimit ===
 
 impl ConcurrencyLimit {
-    /// Lets one more call in, unless there are too many.
+    /// Admits one more call, unless there are too many.
     pub(super) fn enter(&self, connection: &Arc<str>) -> Result<Option<Permit>, Error> {
         if connection.is_empty() {
             return Ok(None);

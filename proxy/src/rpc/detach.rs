@@ -1,7 +1,7 @@
-//! Work in the hands of a handler, which goes on in a task of its own if the handler is dropped.
+//! Work of a handler that continues in its own task if the handler is dropped.
 //!
-//! While the client waits, its handler drives the work itself: a task for each call would cost a
-//! change of threads twice. That the work is never dropped half-way holds all the same.
+//! While the client waits, its handler drives the work itself: a task for each call would cost two
+//! thread switches. The work is never dropped half-way in either case.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -35,7 +35,7 @@ impl Future for DetachOnDrop {
 
 impl Drop for DetachOnDrop {
     fn drop(&mut self) {
-        // Without a runtime the process is at its end, and so is the work.
+        // Without a runtime the process is ending, and the work ends with it.
         if let (Some(work), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
             runtime.spawn(work);
         }

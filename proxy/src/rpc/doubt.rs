@@ -1,8 +1,8 @@
-//! Objects of which an earlier call of this process left it unknown whether they exist.
+//! Objects that may or may not exist after an earlier call of this process.
 //!
-//! "Nothing of this call was done" is no proof that nothing of the one before was: as long as an
-//! object is in doubt, no passing trouble is reported with a final code. The memory only makes
-//! answers more careful; losing it with the process loses no state.
+//! "Nothing of this call was done" does not prove that the call before did nothing. While an object is
+//! in doubt, no transient error gets a final code. This memory only makes answers more careful; losing
+//! it with the process loses no state.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::rpc::in_flight::{Key, Keys};
 
 /// How many objects are remembered; with more, everything is in doubt.
 const LIMIT: usize = 65_536;
-/// After so long nobody comes back for an object.
+/// After this time no caller retries for an object.
 const FORGOTTEN: Duration = Duration::from_hours(24);
 
 /// The objects in doubt. Clones share them.
@@ -24,12 +24,12 @@ pub(super) struct Doubts {
     keys: Arc<Mutex<HashMap<Key, Instant>>>,
 }
 
-/// What one call may leave in doubt. Clones share it.
+/// The objects that one call may leave in doubt. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Trace {
     doubts: Doubts,
     held: Arc<Keys>,
-    /// What it changes of that, if it has said so.
+    /// The objects that it really changes, if declared.
     changed: Arc<Mutex<Option<Keys>>>,
 }
 
@@ -59,7 +59,7 @@ fn is_known(known: &HashMap<Key, Instant>, keys: &Keys) -> bool {
 // === impl Trace ===
 
 impl Trace {
-    /// Of all that the call holds it changes nothing but this.
+    /// Declares that the call changes only these of its keys.
     pub(super) fn changes_only(&self, keys: &Keys) {
         *self.changed() = Some(keys.clone());
     }
@@ -70,9 +70,9 @@ impl Trace {
         known.len() >= LIMIT || is_known(&known, keys)
     }
 
-    /// The same for a call whose caller waits no longer: that it went well is told to nobody, who would
-    /// ask again and must not hear then that there is nothing.
-    pub(super) fn settle_untold<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+    /// The same for a call whose caller does not wait any more. The caller does not get a success, and
+    /// its retry must not get "there is nothing".
+    pub(super) fn settle_abandoned<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         if result.is_ok() {
             self.remember(&mut self.doubts.lock());
         }
@@ -94,8 +94,8 @@ impl Trace {
         }
     }
 
-    /// Judges how the call ended: an error that would be final only for lack of memory comes back with
-    /// a possible effect.
+    /// Processes the result of the call: an error about an object in doubt is returned with a possible
+    /// effect.
     pub(super) fn settle<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         if self.held.in_doubt().next().is_none() {
             return result;
@@ -131,7 +131,7 @@ fn leaves_doubt(error: &Error) -> bool {
     error.effect() == Effect::Possible || error.kind() == Kind::Timeout
 }
 
-/// Trouble of the surroundings, which says nothing about the request.
+/// A transient error of the environment, which says nothing about the request.
 pub(super) fn is_passing(kind: Kind) -> bool {
     match kind {
         Kind::Unreachable | Kind::Timeout | Kind::Denied | Kind::Internal => true,
@@ -214,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn a_success_that_nobody_heard_of_leaves_in_doubt_what_was_changed_and_ends_nothing() {
+    fn a_success_without_a_caller_leaves_changed_objects_in_doubt_and_settles_none() {
         let doubts = Doubts::default();
         let trace = doubts.trace(keys(&["a", "b"]));
         trace.changes_only(&keys(&["b"]));
-        assert!(trace.settle_untold(Ok(())).is_ok());
+        assert!(trace.settle_abandoned(Ok(())).is_ok());
         assert!(trace.is_in_doubt(&keys(&["b"])) && !trace.is_in_doubt(&keys(&["a"])));
-        assert!(doubts.trace(keys(&["b"])).settle_untold(Ok(())).is_ok());
+        assert!(doubts.trace(keys(&["b"])).settle_abandoned(Ok(())).is_ok());
         assert_eq!(effect(&doubts, "b", Kind::Unreachable), Effect::Possible);
         assert!(ends(&doubts, &["b"], Ok(())).is_ok());
         assert_eq!(effect(&doubts, "b", Kind::Unreachable), Effect::None);

@@ -1,7 +1,7 @@
-//! Who works on what: one table of names and ids, so that two calls never change one object.
+//! The keys of running calls: one table of names and ids, so that two calls never change one object.
 //!
-//! A call takes all its keys at once or none, never waits, and gives them back by dropping its
-//! guard. Two processes share nothing here: between those the backend itself decides.
+//! A call takes all its keys at once or none, never waits, and returns them by dropping its guard.
+//! Processes do not share the table: between them the backend decides.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,7 +20,7 @@ pub(crate) struct Key {
     object: Object,
 }
 
-/// One thing that can be worked on.
+/// An object that a call can lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Object {
     /// The name under which a volume is being made.
@@ -40,9 +40,9 @@ pub(crate) enum Object {
 /// How a key is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// Beside others who only need it to stay as it is.
+    /// Shared with other calls that do not change it.
     Shared,
-    /// Alone.
+    /// Exclusive.
     Exclusive,
 }
 
@@ -128,7 +128,7 @@ impl Keys {
 // === impl InFlight ===
 
 impl InFlight {
-    /// Takes all `keys` for `rpc`, or none of them: `Pending`, naming who is at work.
+    /// Takes all `keys` for `rpc`, or none: then `Pending`, with the name of the running call.
     pub(crate) fn take(&self, rpc: Rpc, keys: Keys) -> Result<Guard, Error> {
         let mut table = self.lock();
         for (key, hold) in &keys.0 {
@@ -159,8 +159,7 @@ impl InFlight {
         })
     }
 
-    /// A thread that panicked here left the table as it found it: nothing below can panic between
-    /// two changes that belong together.
+    /// After a panic the table is still consistent: nothing below can panic between two related changes.
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_call_for_the_same_object_is_pending_at_once_and_told_who_works() {
+    fn a_second_call_for_the_same_object_is_pending_at_once_and_its_error_names_the_first() {
         let table = InFlight::default();
         let guard = table
             .take(Rpc::CreateVolume, keys(&[("a", Hold::Exclusive)]))
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn under_stress_nobody_is_inside_beside_an_exclusive_holder() {
+    fn under_stress_no_other_holder_is_inside_with_an_exclusive_one() {
         let table = InFlight::default();
         // Negative: one exclusive holder inside; positive: so many shared ones.
         let inside: Vec<AtomicI64> = (0..4).map(|_| AtomicI64::new(0)).collect();

@@ -44,12 +44,12 @@ pub enum Rpc {
 /// How long work may take before it has to give up by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
-    /// Work that may copy a whole volume. A copy that is cut begins anew, so that a short deadline
-    /// would make large volumes impossible.
+    /// Work that may copy a whole volume. An interrupted copy starts again from the beginning, so a short
+    /// deadline would make large volumes impossible.
     pub copying: Duration,
     /// Other work that changes the backend.
     pub changing: Duration,
-    /// Questions.
+    /// Queries.
     pub reading: Duration,
     /// Work on a node that mounts and unmounts.
     pub node: Duration,
@@ -166,8 +166,7 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// Those of a node whose programs may take so long: no call is cut before the longest program
-    /// in it had its time.
+    /// The deadlines of a node with these timeouts of programs: no call ends before its longest program.
     pub fn for_programs(timeouts: Timeouts) -> Self {
         let minutes = |n: u64| Duration::from_secs(60 * n);
         // More than one mount, one unmount, or one portal that does not answer.

@@ -1,7 +1,7 @@
 //! Listening: sockets, limits, and the services that belong to any gRPC server.
 //!
-//! What is served is handed in; signals and configuration are not known here. A socket is removed
-//! last, when nothing is in progress any more.
+//! The caller passes the services; signals and configuration are not known here. A socket is removed
+//! last, after all calls have ended.
 
 use std::future::Future;
 use std::io;
@@ -30,7 +30,7 @@ const MAX_HEADER_LIST: u32 = 16 * 1024;
 const MAX_STREAMS: u32 = 256;
 /// Streams that a client opened and reset before we took them; more is an attack.
 const MAX_PENDING_RESETS: usize = 64;
-/// How long a silent connection may be silent before it is asked whether it lives.
+/// How long a connection may be idle before a keepalive ping.
 const KEEPALIVE: Duration = Duration::from_mins(1);
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(20);
 /// How long to wait after a connection that could not be accepted: while descriptors are short, each

@@ -87,7 +87,7 @@ pub(crate) fn code(kind: Kind, effect: Effect, group: RpcGroup) -> Code {
 /// A backend that could not be reached before anything was asked of it.
 ///
 /// The provisioner goes on with a claim in the background after a code that is not final, also
-/// when the claim is long deleted; nothing was made, so it may forget. Everybody else only retries.
+/// when the claim is long deleted; nothing was made, so it may forget. All other callers only retry.
 fn unreachable(group: RpcGroup) -> Code {
     match group {
         RpcGroup::Provision => Code::Internal,
@@ -106,9 +106,9 @@ pub(crate) fn status(error: &Error, group: RpcGroup) -> Status {
     Status::new(code, message(error))
 }
 
-/// What callers and logs are told about an error: its chain in one printable line.
+/// The text of an error for callers and logs: its chain in one printable line.
 ///
-/// The text of a panic is left out wherever it hides in the chain: it may hold anything.
+/// The text of a panic anywhere in the chain is left out: it may contain anything.
 pub(crate) fn message(error: &Error) -> String {
     let mut line = causes(error);
     if let Some(advice) = error.advice() {
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(code_name(Code::InvalidArgument), "INVALID_ARGUMENT");
     }
 
-    /// Whether the callers of a group take `code` as the end of the matter.
+    /// Whether `code` is final for the callers of a group.
     fn is_final(code: Code, group: RpcGroup) -> bool {
         let open = [
             Code::Cancelled,
@@ -222,7 +222,7 @@ mod tests {
     }
 
     /// Written out from docs/grpc-codes.md: without effect for the provisioner, without effect for
-    /// the others, with a possible effect for everybody.
+    /// the others, with a possible effect for all.
     const TABLE: [(Kind, Code, Code, Code); 12] = [
         (
             Kind::Invalid,
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_provisioner_is_told_finally_what_is_proved_not_done() {
+    fn the_provisioner_gets_a_final_code_for_what_is_proved_not_done() {
         for kind in Kind::ALL {
             let code = code(kind, Effect::None, RpcGroup::Provision);
             let open = matches!(kind, Kind::Pending | Kind::Timeout);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_text_of_a_panic_is_told_to_nobody() {
+    async fn the_text_of_a_panic_is_not_disclosed() {
         let join = tokio::spawn(async { panic!("hunter2") }).await.unwrap_err();
         let error = Error::new(Kind::Internal, "create volume `a`").because(join);
         assert!(error.chain().contains("hunter2"), "what is to be kept out");

@@ -1,4 +1,4 @@
-//! The circumstances of running work: how it asks drivers, and what it holds.
+//! The context of running work: how it calls drivers, and what it holds.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -15,11 +15,11 @@ use crate::rpc::in_flight::{Guard, Keys};
 use crate::telemetry::metrics::{Metrics, Outcome};
 
 /// How long one connection of several may take to answer.
-const PATIENCE: Duration = Duration::from_secs(15);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a call waits for a thread.
-const THREAD_PATIENCE: Duration = Duration::from_secs(10);
+const THREAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The circumstances of running work.
+/// The context of running work.
 #[derive(Debug)]
 pub(crate) struct Task {
     /// Its deadline, and whether it has changed anything.
@@ -41,23 +41,23 @@ impl Task {
         }
     }
 
-    /// Says that of all that this call holds it changes nothing but this.
+    /// Declares that the call changes only these of its keys.
     pub(crate) fn changes_only(&self, keys: &Keys) {
         self.trace.changes_only(keys);
     }
 
-    /// Whether an earlier call left it unknown what became of any of these.
+    /// Whether an earlier call left any of these in doubt.
     pub(crate) fn is_in_doubt(&self, keys: &Keys) -> bool {
         self.trace.is_in_doubt(keys)
     }
 
-    /// What has to be kept by work that may outlive this task, such as a thread in a system call:
-    /// as long as a clone exists, nobody else works on the same object.
+    /// The guard to keep in work that may outlive this task, such as a thread in a system call:
+    /// as long as a clone exists, no other call works on the same object.
     pub(crate) fn guard(&self) -> Arc<Guard> {
         self.guard.clone()
     }
 
-    /// Asks the driver of a connection, and counts how that ended.
+    /// Calls the driver of a connection, and counts the result.
     pub(crate) async fn ask<T>(
         &self,
         connection: &Connection,
@@ -68,7 +68,7 @@ impl Task {
             .await
     }
 
-    /// The same for what may copy much.
+    /// The same for a large copy.
     pub(crate) async fn ask_for_copy<T>(
         &self,
         connection: &Connection,
@@ -79,7 +79,7 @@ impl Task {
             .await
     }
 
-    /// The same for what may delete much.
+    /// The same for a large deletion.
     pub(crate) async fn ask_for_deletion<T>(
         &self,
         connection: &Connection,
@@ -97,10 +97,10 @@ impl Task {
         verb: &'static str,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        let begun = Instant::now();
-        // That there is no thread is told before one of several is taken to be silent.
-        let patience = THREAD_PATIENCE.min(self.call.remaining() / 3);
-        let result = connection.run_limited(class, patience, work).await;
+        let start = Instant::now();
+        // A lack of threads is reported before one of several connections counts as unresponsive.
+        let timeout = THREAD_TIMEOUT.min(self.call.remaining() / 3);
+        let result = connection.run_limited(class, timeout, work).await;
         let outcome = match &result {
             Ok(_) => Outcome::Done,
             Err(error) if error.effect() == Effect::Possible => Outcome::Unknown,
@@ -109,7 +109,7 @@ impl Task {
         };
         let name = connection.name().text();
         self.metrics
-            .backend_call(name, verb, outcome, begun.elapsed());
+            .backend_call(name, verb, outcome, start.elapsed());
         result.map_err(|error| connection.explain(error))
     }
 
@@ -123,10 +123,10 @@ impl Task {
         if !connection.name().is_named() {
             return self.ask(connection, verb, work).await;
         }
-        let patience = PATIENCE.min(self.call.remaining() / 2);
+        let timeout = ANSWER_TIMEOUT.min(self.call.remaining() / 2);
         let silent = || {
             Error::new(Kind::Timeout, format!("connection `{}`", connection.name()))
-                .because(format!("no answer within {patience:?}"))
+                .because(format!("no answer within {timeout:?}"))
         };
         let broken = || {
             Error::new(
@@ -137,9 +137,9 @@ impl Task {
             .advise("please report it with the log lines around it")
         };
         let patient = async {
-            // One with a defect must not take the answers of the others with it.
+            // A panic in one must not lose the answers of the others.
             let work = AssertUnwindSafe(work).catch_unwind();
-            match tokio::time::timeout(patience, work).await {
+            match tokio::time::timeout(timeout, work).await {
                 Ok(answer) => answer.unwrap_or_else(|_| Err(broken())),
                 Err(_) => Err(silent()),
             }

@@ -57,7 +57,7 @@ async fn work_whose_client_left_is_done_to_its_end_and_counted() {
     driver.trouble(Trouble::Wait);
     {
         let call = std::pin::pin!(service.create_volume(create("a")));
-        // The client leaves as soon as the work has begun.
+        // The client leaves as soon as the work has started.
         tokio::select! {
             _ = call => panic!("the work waits"),
             () = driver.entered.notified() => {}
@@ -116,10 +116,10 @@ async fn work_that_overruns_is_answered_and_keeps_its_object_until_it_ends() {
     let driver = Memory::new();
     let service = service(&driver);
     driver.trouble(Trouble::Wait);
-    let begun = Instant::now();
+    let start = Instant::now();
     let status = service.delete_volume(delete("a")).await.expect_err("late");
     assert_eq!(status.code(), Code::DeadlineExceeded);
-    assert_eq!(begun.elapsed(), Deadlines::default().changing + GRACE);
+    assert_eq!(start.elapsed(), Deadlines::default().changing + GRACE);
     let retry = service
         .delete_volume(delete("a"))
         .await
@@ -173,7 +173,7 @@ async fn a_panic_costs_one_call_and_is_final_only_if_nothing_was_changed() {
         let next = service
             .create_volume(create(name))
             .await
-            .expect_err("told to");
+            .expect_err("it must fail");
         assert_eq!(next.code(), next_code, "after {trouble:?}, and not locked");
     }
 }
@@ -187,7 +187,7 @@ async fn a_driver_that_forgets_its_first_change_is_not_believed() {
         let status = service
             .create_volume(create("a"))
             .await
-            .expect_err("told to");
+            .expect_err("it must fail");
         assert_eq!(status.code(), Code::Unavailable, "{kind:?}");
     }
     for (name, code) in [
@@ -199,7 +199,7 @@ async fn a_driver_that_forgets_its_first_change_is_not_believed() {
         let status = service
             .create_volume(create(name))
             .await
-            .expect_err("told to");
+            .expect_err("it must fail");
         assert_eq!(
             status.code(),
             code,
@@ -218,7 +218,7 @@ async fn a_volume_in_doubt_is_not_given_up_until_it_is_made_or_deleted() {
         service
             .create_volume(create("a"))
             .await
-            .expect_err("told to")
+            .expect_err("it must fail")
             .code()
     };
     assert_eq!(attempt().await, Code::Internal);
@@ -230,7 +230,7 @@ async fn a_volume_in_doubt_is_not_given_up_until_it_is_made_or_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_has_read_an_answer_finds_the_object_free() {
+async fn an_object_is_free_as_soon_as_the_answer_was_read() {
     let driver = Memory::new();
     let service = service(&driver);
     for _ in 0..2_000 {

@@ -75,7 +75,7 @@ impl Admin {
                 Ok((stream, _)) => {
                     let admin = self.clone();
                     tokio::spawn(async move {
-                        // Who is slow or gone gets no answer; there is nobody to tell.
+                        // A client that is slow or gone gets no answer, and no error.
                         let _ = timeout(EXCHANGE, admin.exchange(stream)).await;
                         drop(place);
                     });

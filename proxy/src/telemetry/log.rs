@@ -80,7 +80,7 @@ enum Style {
     Coloured,
 }
 
-/// Begins to log to standard error, for the life of the process.
+/// Starts to log to standard error, for the life of the process.
 ///
 /// A process that logs already keeps its log: tests run in one.
 pub fn start(verbosity: Option<Verbosity>, format: LogFormat) -> LogControl {
@@ -90,7 +90,7 @@ pub fn start(verbosity: Option<Verbosity>, format: LogFormat) -> LogControl {
         (LogFormat::Text, false) => Style::Plain,
         (LogFormat::Text | LogFormat::Auto, true) => Style::Coloured,
     };
-    // compat: "Command line": verbose by default where a person looks on.
+    // compat: "Command line": verbose by default on a terminal.
     let by_default = if style == Style::Coloured {
         Verbosity::Verbose
     } else {
@@ -306,7 +306,7 @@ where
             Style::Plain => line.text(false),
             Style::Coloured => line.text(true),
         };
-        // A log that nobody reads any more is no reason to stop serving.
+        // A log without a reader is no reason to stop serving.
         let _ = (self.writer)().write_all(text.as_bytes());
     }
 }

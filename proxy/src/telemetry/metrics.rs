@@ -1,4 +1,4 @@
-//! What is counted, and how it is written down for Prometheus.
+//! The metrics of this process, in the text format of Prometheus.
 //!
 //! Labels come from closed sets (names of RPCs, codes, tools) and from the configuration
 //! (connections), never from a request: a client cannot make the number of series grow. Serving
@@ -64,7 +64,7 @@ struct Seen {
 #[derive(Debug, Default)]
 struct Pairs(Mutex<BTreeSet<(&'static str, &'static str)>>);
 
-/// One RPC that has begun. It counts as in flight until it is dropped.
+/// A running RPC. It counts as in flight until it is dropped.
 ///
 /// One that is dropped without [`RpcInFlight::ended`] is counted with the code `Unknown`: no RPC
 /// ends uncounted, whatever became of its future.
@@ -74,7 +74,7 @@ pub struct RpcInFlight {
     metrics: Metrics,
     rpc: &'static str,
     connection: Arc<str>,
-    begun: Instant,
+    start: Instant,
     code: Code,
 }
 
@@ -85,7 +85,7 @@ pub enum Outcome {
     Done,
     /// With an error that was seen.
     Failed,
-    /// Nobody knows: the deadline passed or the line was cut.
+    /// The outcome is unknown: the deadline passed or the connection broke.
     Unknown,
 }
 
@@ -150,7 +150,7 @@ impl Metrics {
         }
     }
 
-    /// An RPC has begun, by its name in the specification (`CreateVolume`).
+    /// Counts the start of an RPC, by its name in the specification (`CreateVolume`).
     pub fn rpc(&self, rpc: &'static str) -> RpcInFlight {
         self.inner
             .rpcs_in_flight
@@ -160,7 +160,7 @@ impl Metrics {
             metrics: self.clone(),
             rpc,
             connection: Arc::default(),
-            begun: Instant::now(),
+            start: Instant::now(),
             code: Code::Unknown,
         }
     }
@@ -342,7 +342,7 @@ impl RpcInFlight {
 
     /// The time since it began.
     pub fn elapsed(&self) -> Duration {
-        self.begun.elapsed()
+        self.start.elapsed()
     }
 
     /// The work of the RPC has ended, and this is its answer.
@@ -357,7 +357,7 @@ impl Drop for RpcInFlight {
             metrics,
             rpc,
             connection,
-            begun,
+            start,
             code,
         } = self;
         let inner = &metrics.inner;
@@ -370,7 +370,7 @@ impl Drop for RpcInFlight {
         inner
             .rpc_durations
             .get_or_create(&of)
-            .observe(begun.elapsed().as_secs_f64());
+            .observe(start.elapsed().as_secs_f64());
         let ended = RpcEnded {
             rpc,
             code: code_name(*code),

@@ -16,13 +16,13 @@ pub(crate) struct Shut(Arc<Gate>);
 // === impl Gate ===
 
 impl Gate {
-    /// From now on whoever comes waits.
+    /// From now on every caller of `pass` waits.
     pub(crate) fn shut(self: &Arc<Self>) -> Shut {
         self.set(true);
         Shut(Arc::clone(self))
     }
 
-    /// Whether nobody has to wait.
+    /// Whether `pass` does not wait.
     pub(crate) fn is_open(&self) -> bool {
         !*self.shut.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -45,9 +45,9 @@ impl Drop for Shut {
     }
 }
 
-/// As long as this is kept, a clock that is paused goes on only if somebody moves it: threads that the
-/// runtime does not know are at work.
-pub(crate) fn standstill() -> Option<mpsc::Sender<()>> {
+/// While this is kept, a paused clock does not advance by itself: threads that the runtime does not know
+/// are working.
+pub(crate) fn hold_paused_clock() -> Option<mpsc::Sender<()>> {
     let runtime = tokio::runtime::Handle::try_current().ok()?;
     let (end, ended) = mpsc::channel::<()>();
     runtime.spawn_blocking(move || ended.recv().is_ok());

@@ -22,7 +22,7 @@ pub(crate) struct Held {
     pub(crate) volumes: Vec<&'static str>,
     /// Volumes that are not exported.
     pub(crate) lost: BTreeSet<&'static str>,
-    /// What cannot be looked at, or removed.
+    /// What cannot be read, or removed.
     pub(crate) stuck: BTreeSet<&'static str>,
     /// What the host does not answer about.
     pub(crate) silent: BTreeSet<&'static str>,
@@ -32,7 +32,7 @@ pub(crate) struct Held {
     pub(crate) gone: BTreeSet<&'static str>,
     /// The list fails after this many pages.
     pub(crate) pages: Option<usize>,
-    /// How many volumes were looked at in one moment, and how many at most.
+    /// How many volumes are read at this moment, and how many at most.
     pub(crate) busy: (usize, usize),
 }
 

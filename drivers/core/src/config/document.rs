@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fmt::Write as _;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -22,10 +22,10 @@ pub struct Document {
     /// What stands in the file itself, if `root` has more.
     own: Option<Value>,
     id_room: IdRoom,
-    notes: Mutex<Notes>,
+    notes: Arc<Mutex<Notes>>,
     findings: Mutex<Vec<Finding>>,
-    /// What else is wrong in the section that could not be read.
-    further: Mutex<Vec<ConfigError>>,
+    /// Entries of lists that count as absent.
+    hidden: Vec<String>,
 }
 
 // === impl Document ===
@@ -43,9 +43,9 @@ impl Document {
             root,
             own: None,
             id_room: IdRoom::default(),
-            notes: Mutex::default(),
+            notes: Arc::default(),
             findings: Mutex::new(findings),
-            further: Mutex::default(),
+            hidden: Vec::new(),
         })
     }
 
@@ -65,6 +65,19 @@ impl Document {
     pub fn with_ids_behind(mut self, taken: usize) -> Self {
         self.id_room = IdRoom::behind(taken);
         self
+    }
+
+    /// The same file with other values, and without the `hidden` entries of lists. Which keys are
+    /// known is noted for both; what is odd about such values is not.
+    pub(super) fn with_root(&self, root: Value, hidden: Vec<String>) -> Self {
+        Self {
+            root,
+            own: Some(self.own().clone()),
+            id_room: self.id_room,
+            notes: Arc::clone(&self.notes),
+            findings: Mutex::default(),
+            hidden,
+        }
     }
 
     /// What stands in the file itself, without the defaults of another.
@@ -107,7 +120,6 @@ impl Document {
         let path = Path::Key(&Path::Root, name);
         let section = self.read(value, path);
         section.map_err(|error| {
-            self.look_further::<T>(value, path, &error);
             if !value.is_null() || error.advice().is_some() {
                 return error;
             }
@@ -198,57 +210,12 @@ impl Document {
         findings
     }
 
-    /// What else is wrong in the section that could not be read, besides the error that was returned.
-    pub fn further_errors(&self) -> Vec<ConfigError> {
-        let further = self.further.lock().unwrap_or_else(PoisonError::into_inner);
-        further.clone()
-    }
-
-    /// Reads a section again and again, each time without what is wrong in it, and keeps the errors.
-    fn look_further<T: DeserializeOwned>(
-        &self,
-        value: &Value,
-        path: Path<'_>,
-        first: &ConfigError,
-    ) {
-        let mut hidden: Vec<String> = first.path().map(str::to_owned).into_iter().collect();
-        let mut errors = Vec::new();
-        while hidden.len() < MOST_ERRORS
-            && let Err(error) = self.read_without::<T>(value, path, &hidden)
-            && let Some(at) = error.path()
-        {
-            // About a key that was told already, or about what lacks one: hidden as a whole.
-            let told = hidden.iter().any(|key| is_within(key, at));
-            let mut next = Some(at);
-            while let Some(key) = next.filter(|key| hidden.iter().any(|one| one == key)) {
-                next = key.rfind(['.', '[']).map(|end| &key[..end]);
-            }
-            let Some(next) = next.map(str::to_owned) else {
-                break;
-            };
-            if !told {
-                errors.push(error);
-            }
-            hidden.push(next);
-        }
-        *self.further.lock().unwrap_or_else(PoisonError::into_inner) = errors;
-    }
-
     fn read<T: DeserializeOwned>(&self, value: &Value, path: Path<'_>) -> Result<T, ConfigError> {
-        self.read_without(value, path, &[])
-    }
-
-    fn read_without<T: DeserializeOwned>(
-        &self,
-        value: &Value,
-        path: Path<'_>,
-        hidden: &[String],
-    ) -> Result<T, ConfigError> {
         let reader = Reader {
             value,
             path,
             notes: &self.notes,
-            hidden,
+            hidden: &self.hidden,
         };
         T::deserialize(reader).map_err(ConfigError::from)
     }
@@ -256,15 +223,6 @@ impl Document {
     fn note<R>(&self, note: impl FnOnce(&mut Notes) -> R) -> R {
         note(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
-
-/// How often a section that cannot be read is read.
-const MOST_ERRORS: usize = 64;
-
-/// Whether a key is this one, or below it.
-fn is_within(key: &str, outer: &str) -> bool {
-    let rest = key.strip_prefix(outer);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 /// What stands in the example files of democratic-csi and of this project where a value belongs.

@@ -11,6 +11,7 @@ pub struct ConfigError {
     path: Option<String>,
     problem: String,
     advice: Option<String>,
+    further: Vec<Self>,
 }
 
 // === impl ConfigError ===
@@ -22,6 +23,7 @@ impl ConfigError {
             path: None,
             problem: problem.into(),
             advice: None,
+            further: Vec::new(),
         }
     }
 
@@ -38,6 +40,18 @@ impl ConfigError {
     pub fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
         self
+    }
+
+    /// Adds what else is wrong in the same file.
+    #[must_use]
+    pub(super) fn with_further(mut self, further: Vec<Self>) -> Self {
+        self.further = further;
+        self
+    }
+
+    /// What else is wrong in the same file.
+    pub fn further(&self) -> &[Self] {
+        &self.further
     }
 
     /// The path of the key, if one key is to blame.
@@ -62,9 +76,11 @@ impl fmt::Display for ConfigError {
             write!(f, "{path}: ")?;
         }
         f.write_str(&self.problem)?;
-        match &self.advice {
-            Some(advice) => write!(f, " ({advice})"),
-            None => Ok(()),
+        if let Some(advice) = &self.advice {
+            write!(f, " ({advice})")?;
         }
+        self.further
+            .iter()
+            .try_for_each(|also| write!(f, "; {also}"))
     }
 }

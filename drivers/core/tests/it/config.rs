@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use driver_core::config::{
     CommonConfig, ConfigError, DeleteStrategy, Document, Finding, IdHash, NoEnvironment,
-    NodeCapability, Severity,
+    NodeCapability, Severity, Unusable, plain_yaml,
 };
 use proptest::prelude::*;
 use secrecy::{ExposeSecret, SecretString};
@@ -375,14 +376,55 @@ fn after_an_error_nothing_is_said_of_sections_that_were_not_reached() {
     assert_eq!(document.findings_so_far(), []);
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Export {
+    #[serde(default)]
+    strategy: Option<String>,
+    #[serde(default)]
+    strategy_one: Option<Strategy>,
+    portal: String,
+    mask: u8,
+}
+
+#[derive(Debug, Deserialize)]
+struct Strategy {
+    name: String,
+}
+
+/// As drivers do: section by section, each with its own rules.
+fn driver(document: &Document) -> Result<(), ConfigError> {
+    document.common()?;
+    let zfs: Zfs = document.section("zfs")?;
+    if zfs.dataset_parent_name.starts_with('/') {
+        return Err(ConfigError::at("zfs.datasetParentName", "is a path"));
+    }
+    let export: Export = document.section("export")?;
+    if export.strategy.as_deref() != Some("one") {
+        return Err(ConfigError::at("export.strategy", "is needed"));
+    }
+    let missing = || ConfigError::at("export.strategyOne", "is missing");
+    let one = export.strategy_one.ok_or_else(missing)?;
+    if one.name == export.portal && export.mask > 0 {
+        return Err(ConfigError::new("two names of one thing"));
+    }
+    Ok(())
+}
+
+const EXAMPLE: &str = "{driver: z, zfs: {datasetParentName: a}, \
+     export: {portal: h, mask: 1, strategy: one, strategyOne: {name: x}}}";
+
 #[test]
-fn everything_that_is_wrong_in_a_section_is_kept_and_nothing_that_only_follows_from_it() {
-    for (body, first, further) in [
+fn everything_that_is_wrong_is_in_one_error_and_nothing_that_only_follows_from_it() {
+    let good = "export: {portal: h, mask: 1, strategy: one, strategyOne: {name: x}}";
+    for (text, wrong) in [
         (
-            "{enableQuotas: maybe, hosts: [{port: ssh}, {port: 1}, {}], retries: 300, \
-             properties: [a]}",
-            "zfs.enableQuotas",
+            format!(
+                "zfs: {{enableQuotas: maybe, hosts: [{{port: ssh}}, {{port: 1}}, {{}}], \
+                 retries: 300, properties: [a]}}\n{good}"
+            ),
             &[
+                "zfs.enableQuotas",
                 "zfs.hosts[0].port",
                 "zfs.hosts[2].port",
                 "zfs.properties",
@@ -390,16 +432,62 @@ fn everything_that_is_wrong_in_a_section_is_kept_and_nothing_that_only_follows_f
                 "zfs.datasetParentName",
             ][..],
         ),
-        ("{datasetParentName: [a]}", "zfs.datasetParentName", &[]),
-        ("{datasetParentName: a, hosts: {}}", "zfs.hosts", &[]),
-        ("[a]", "zfs", &[]),
+        (
+            format!("zfs: {{datasetParentName: [a]}}\n{good}"),
+            &["zfs.datasetParentName"],
+        ),
+        (
+            format!("zfs: {{datasetParentName: /a, hosts: {{}}}}\n{good}"),
+            &["zfs.hosts", "zfs.datasetParentName"],
+        ),
+        (
+            format!("zfs: [a]\n{good}\nnode: {{mount: 5}}"),
+            &["node.mount", "zfs"],
+        ),
+        (
+            String::new(),
+            &[
+                "zfs.datasetParentName",
+                "export.portal",
+                "export.mask",
+                "export.strategy",
+            ],
+        ),
+        (
+            "zfs: {datasetParentName: /a}\nexport: {mask: 300, strategy: two, strategyOne: {}}"
+                .to_owned(),
+            &[
+                "zfs.datasetParentName",
+                "export.mask",
+                "export.strategyOne.name",
+                "export.portal",
+                "export.strategy",
+            ],
+        ),
+        (
+            "zfs: {datasetParentName: [a]}\nexport: {portal: x, mask: 1, strategy: one}".to_owned(),
+            &["zfs.datasetParentName", "export.strategyOne", ""],
+        ),
     ] {
-        let document = parse(&format!("driver: z\nzfs: {body}\n")).unwrap();
-        let error = document.section::<Zfs>("zfs").expect_err("it is wrong");
-        let also = document.further_errors();
-        let also: Vec<_> = also.iter().filter_map(ConfigError::path).collect();
-        assert_eq!((error.path(), &*also), (Some(first), further), "{body}");
+        let document = Arc::new(parse(&format!("driver: z\n{text}\n")).unwrap());
+        let example = || plain_yaml(EXAMPLE).ok();
+        let read = document.read_whole(example, |document| driver(document));
+        let Unusable { error, rest } = read.expect_err(&text);
+        let all = std::iter::once(&error).chain(error.further());
+        let all: Vec<_> = all.map(|error| error.path().unwrap_or_default()).collect();
+        assert_eq!(all, wrong, "{text}");
+        // Where a key is to blame the rest can be read.
+        assert_eq!(rest.is_some(), !wrong.contains(&""), "{text}");
+        let keys = wrong.iter().all(|key| error.to_string().contains(key));
+        assert!(keys, "{error}");
     }
+    let sound = Arc::new(parse(EXAMPLE).unwrap());
+    sound
+        .read_whole(
+            || panic!("a sound file needs no example"),
+            |document| driver(document),
+        )
+        .expect("it is sound");
 }
 
 fn common(text: &str) -> Result<CommonConfig, ConfigError> {

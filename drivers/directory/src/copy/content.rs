@@ -14,10 +14,10 @@ use rustix::io::Errno;
 use super::Copier;
 use crate::crash_points;
 
-/// So much at a time, between two looks at the deadline.
+/// Bytes per step. The deadline is checked between two steps.
 const CHUNK: usize = 16 << 20;
 
-/// The ways that have not failed yet.
+/// The methods that have not failed yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CopyMethods {
     reflink: bool,

@@ -1,6 +1,6 @@
 //! The entries of one directory but its directories: files, links, pipes, sockets, devices.
 //!
-//! Each is held by a descriptor that opens nothing before it is looked at, so that a pod can put
+//! Each is held by a descriptor that opens nothing before it is examined, so that a pod can put
 //! nothing in its place: opening a device would do whatever that device does.
 
 use std::ffi::CStr;

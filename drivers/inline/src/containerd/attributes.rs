@@ -1,4 +1,4 @@
-//! What a pod says of the image that it wants: checked, because each of it becomes a word of a command.
+//! The attributes of a pod's image volume, checked, because each becomes a word of a command.
 //!
 //! The attributes are those of democratic-csi. compat: "Inline volumes".
 
@@ -16,18 +16,18 @@ const MAX_LABEL: usize = 4096;
 /// The registry of images that name none.
 const DOCKER: &str = "docker.io";
 
-/// Which image, whole: with its registry, and with a tag or a digest.
+/// The full reference of an image: with its registry, and with a tag or a digest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reference(String);
 
-/// When an image is asked for at its registry.
+/// When an image is pulled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PullPolicy {
-    /// Each time.
+    /// Always.
     Always,
-    /// Unless it is there.
+    /// If it is missing.
     IfNotPresent,
-    /// Not at all.
+    /// Never.
     Never,
 }
 

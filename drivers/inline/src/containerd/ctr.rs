@@ -1,4 +1,4 @@
-//! `ctr` of containerd: what is asked, and what it complains about.
+//! `ctr` of containerd: its commands and its errors.
 //!
 //! Every command names the socket and the namespace of containerd. Registry credentials reach it in a file
 //! of a folder that only root reads, and that goes with the command.
@@ -14,9 +14,9 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::attributes::Reference;
 
-/// How long a command may take that copies nothing.
+/// The time limit of a command without a copy.
 const SHORT: Duration = Duration::from_secs(30);
-/// How long an image may take to come.
+/// The time limit of a pull.
 const PULL: Duration = Duration::from_hours(1);
 /// The part of that in which a pull that took too long removes what it was given.
 const CLEANING: Duration = Duration::from_secs(10);
@@ -44,10 +44,10 @@ set -- \"$@\" --hosts-dir \"$folder\"
 fi
 timeout -k 5 \"$seconds\" \"$@\" \"$image\" >/dev/null";
 
-/// What it says of what is not there.
+/// Its message for a missing object.
 const ABSENT: &str = "not found";
 
-/// What it says, and what that means.
+/// Its messages and their meaning.
 const REASONS: &[(&str, Kind, &str)] = &[
     (
         "failed to dial",
@@ -111,7 +111,7 @@ pub(super) struct Ctr {
     snapshotter: Option<String>,
 }
 
-/// What a registry is shown.
+/// The credentials for a registry.
 #[derive(Debug)]
 pub(super) enum Credentials {
     /// A user and a password.
@@ -329,7 +329,7 @@ impl Ctr {
 
     async fn run(&self, command: &Command, doing: &str, effect: Effect) -> Result<Output, Error> {
         let ran = self.tools.host().run_checked(command).await;
-        ran.map_err(|error| told(error, doing.to_owned(), effect))
+        ran.map_err(|error| to_error(error, doing.to_owned(), effect))
     }
 
     async fn unless_absent(
@@ -353,7 +353,7 @@ impl Ctr {
         let strict = command.clone().accepting(Accept::Success);
         match output.check(&strict) {
             Ok(output) => Ok(Some(output)),
-            Err(error) => Err(told(error, doing.to_owned(), effect)),
+            Err(error) => Err(to_error(error, doing.to_owned(), effect)),
         }
     }
 }
@@ -364,7 +364,7 @@ fn bounded(call: &Call, within: Duration, command: Command) -> Command {
         .with_call_start(call.began())
 }
 
-fn told(error: RunError, doing: String, effect: Effect) -> Error {
+fn to_error(error: RunError, doing: String, effect: Effect) -> Error {
     let said = error.stderr();
     let reason = REASONS.iter().find(|(words, ..)| said.contains(words));
     let (kind, advice) = match (&error, reason) {

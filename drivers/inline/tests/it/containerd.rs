@@ -293,7 +293,7 @@ async fn a_crash_at_any_step_leaves_what_a_retry_or_a_removal_finishes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_had_is_told_and_leaves_nothing() {
+async fn an_unavailable_image_is_an_error_and_leaves_nothing() {
     let Some(mut containerd) = containerd() else {
         return;
     };

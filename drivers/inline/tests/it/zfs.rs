@@ -382,7 +382,7 @@ async fn a_pool_that_is_not_there_is_never_empty() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dataset_in_use_is_waited_for_and_then_told() {
+async fn a_dataset_in_use_is_retried_and_then_an_error() {
     let driver = driver();
     make(&driver, &[]).await.expect("made");
     driver.backend().state().pool.occupy(&dataset('a'), true);

@@ -11,7 +11,7 @@ use crate::stand_in::{PASSPHRASE, SECRET_KEY, StandIn, call, request};
 
 #[tokio::test]
 async fn each_exit_code_is_an_error_of_its_kind_and_a_retry_converges() {
-    for (code, kind, told) in [
+    for (code, kind, text) in [
         (64, Kind::Denied, "administrator"),
         (65, Kind::Denied, "passphrase is wrong"),
         (68, Kind::NotFound, "no such filesystem"),
@@ -28,7 +28,7 @@ async fn each_exit_code_is_an_error_of_its_kind_and_a_retry_converges() {
         let error = made.expect_err("the tool failed");
         assert_eq!(error.kind(), kind, "{}", error.chain());
         assert_eq!(error.effect(), Effect::Possible, "it may have done a part");
-        assert!(error.chain().contains(told), "{}", error.chain());
+        assert!(error.chain().contains(text), "{}", error.chain());
         assert!(error.chain().contains("csi/pvc-1"), "{}", error.chain());
         assert!(error.advice().is_some());
         let removed = driver.delete_volume(&call(), &wanted.id).await;
@@ -56,11 +56,11 @@ async fn what_the_tool_says_itself_is_in_the_error_without_secrets() {
         &format!("cannot reach the store as {SECRET_KEY} with {PASSPHRASE}"),
     );
     let made = driver.create_volume(&call(), &request(&driver, "a")).await;
-    let told = made.expect_err("it failed").chain();
-    assert!(told.contains("cannot reach the store"), "{told}");
+    let chain = made.expect_err("it failed").chain();
+    assert!(chain.contains("cannot reach the store"), "{chain}");
     assert!(
-        !told.contains(SECRET_KEY) && !told.contains(PASSPHRASE),
-        "{told}"
+        !chain.contains(SECRET_KEY) && !chain.contains(PASSPHRASE),
+        "{chain}"
     );
 }
 
@@ -86,7 +86,7 @@ async fn a_filesystem_that_is_listed_and_not_found_to_be_destroyed_is_not_said_t
 }
 
 #[tokio::test]
-async fn a_tool_that_hangs_or_is_missing_is_told_so() {
+async fn a_tool_that_hangs_or_is_missing_is_an_error_that_says_so() {
     let tool = StandIn::new();
     let driver = tool.driver();
     assert!(driver.probe(&call()).await.is_empty());

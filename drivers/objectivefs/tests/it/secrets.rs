@@ -88,7 +88,7 @@ async fn secrets_are_no_arguments_and_in_no_context() {
 }
 
 #[tokio::test]
-async fn a_class_that_would_show_a_secret_to_everybody_is_refused_before_anything_is_made() {
+async fn a_class_that_would_disclose_a_secret_is_refused_before_any_change() {
     let tool = StandIn::new();
     let driver = tool.driver();
     for key in [

@@ -58,7 +58,7 @@ list)
 esac
 "#;
 
-/// Runs what follows `--` with the variables that it is told to keep, as sudo does.
+/// Runs what follows `--` with the variables that its options keep, as sudo does.
 const SUDO: &str = r#"#!/bin/sh
 echo "$0 $*" >>"STATE/argv"
 [ "$1" = -n ] || exit 1

@@ -89,7 +89,7 @@ mod tests {
         let began = Instant::now();
         let silent = |_| std::future::pending::<io::Result<()>>();
         let failed = first(&all, began + WITHIN, silent).await;
-        let failed = failed.expect_err("nobody answers").to_string();
+        let failed = failed.expect_err("no address answers").to_string();
         assert!(
             failed.starts_with("no answer from 192.0.2.1:22"),
             "{failed}"
@@ -105,7 +105,7 @@ mod tests {
             ))
         };
         let failed = first(&all[..2], began + WITHIN, refuses).await;
-        let failed = failed.expect_err("nobody answers").to_string();
+        let failed = failed.expect_err("no address answers").to_string();
         assert_eq!(failed, "no connection to [2001:db8::2]:22");
     }
 }

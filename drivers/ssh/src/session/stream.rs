@@ -129,14 +129,14 @@ impl Streams {
         let session = Session::open(&self.settings).await;
         let session = session.map_err(|why| unreachable(command, NotOpened::Connect(why)))?;
         let refused = || unreachable(command, NotOpened::Session(place.clone()));
-        let begun = async {
+        let started = async {
             let channel = session.handle.channel_open_session().await.ok()?;
             let ShellChannel { reader, stdin, .. } = ShellChannel::of(channel);
             let writer = stdin.0.as_ref()?;
             writer.exec(true, REMOTE_STREAM).await.ok()?;
             Some((reader, stdin))
         };
-        let Ok(Some((reader, stdin))) = timeout_at(deadline, begun).await else {
+        let Ok(Some((reader, stdin))) = timeout_at(deadline, started).await else {
             return Err(refused());
         };
         // From here on it may run.

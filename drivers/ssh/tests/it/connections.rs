@@ -22,40 +22,40 @@ const SH: Program = Program::constant("sh");
 
 /// More than anything here takes.
 const LONG: Duration = Duration::from_mins(10);
-/// What no test waits for unless it fails.
-const REFUSALS_BEFORE_RECONNECT: Duration = Duration::from_mins(1);
+/// A test that waits longer than this has failed.
+const TEST_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What becomes of those whom a door does not let in.
+/// What happens to the connections beyond the limit of a [`LimitedProxy`].
 #[derive(Clone, Copy)]
 enum Others {
-    AreSentAway,
-    /// They stand before it, and hear nothing.
+    AreClosed,
+    /// They stay open without an answer.
     Wait,
 }
 
-/// A door to a server, which lets in the first few.
-struct Door {
+/// A TCP proxy to a server that accepts only the first few connections.
+struct LimitedProxy {
     port: u16,
-    knocks: Arc<AtomicUsize>,
+    attempts: Arc<AtomicUsize>,
 }
 
-impl Door {
-    async fn new(server: u16, lets_in: usize, others: Others) -> Self {
+impl LimitedProxy {
+    async fn new(server: u16, limit: usize, others: Others) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .await
             .expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let knocks = Arc::<AtomicUsize>::default();
-        let door = Self {
+        let attempts = Arc::<AtomicUsize>::default();
+        let proxy = Self {
             port,
-            knocks: Arc::clone(&knocks),
+            attempts: Arc::clone(&attempts),
         };
         tokio::spawn(async move {
             let mut waiting = Vec::new();
             while let Ok((mut near, _)) = listener.accept().await {
-                if knocks.fetch_add(1, Ordering::SeqCst) >= lets_in {
+                if attempts.fetch_add(1, Ordering::SeqCst) >= limit {
                     match others {
-                        Others::AreSentAway => drop(near),
+                        Others::AreClosed => drop(near),
                         Others::Wait => waiting.push(near),
                     }
                     continue;
@@ -66,11 +66,11 @@ impl Door {
                 });
             }
         });
-        door
+        proxy
     }
 
-    fn knocks(&self) -> usize {
-        self.knocks.load(Ordering::SeqCst)
+    fn attempts(&self) -> usize {
+        self.attempts.load(Ordering::SeqCst)
     }
 
     /// Settings that lead to a server through it.
@@ -99,12 +99,12 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 
 #[tokio::test]
 async fn a_server_that_admits_no_further_connection_serves_all_calls_over_the_first() {
-    for others in [Others::AreSentAway, Others::Wait] {
+    for others in [Others::AreClosed, Others::Wait] {
         let Some(server) = Sshd::start("") else {
             return;
         };
-        let door = Door::new(server.port, 1, others).await;
-        let mut settings = door.to(&server);
+        let proxy = LimitedProxy::new(server.port, 1, others).await;
+        let mut settings = proxy.to(&server);
         settings.sessions = 2;
         let ssh = Ssh::new(settings);
         let calls = async |seconds: f64, count: u32| {
@@ -114,16 +114,19 @@ async fn a_server_that_admits_no_further_connection_serves_all_calls_over_the_fi
                 let ssh = &ssh;
                 async move { assert_eq!(says(ssh, &command).await, n.to_string()) }
             });
-            let all = tokio::time::timeout(REFUSALS_BEFORE_RECONNECT, join_all(calls)).await;
-            all.expect("nobody waits for more than a turn");
+            let all = tokio::time::timeout(TEST_TIMEOUT, join_all(calls)).await;
+            all.expect("no call waits for more than one turn");
         };
         let began = Instant::now();
         calls(0.1, 12).await;
-        // Whatever is over within a second has let nobody wait for one.
+        // If all commands end within a second, no call waited for a second.
         let in_time = began.elapsed() < Duration::from_secs(1);
-        assert!(!in_time || door.knocks() == 1, "permits come often enough");
+        assert!(
+            !in_time || proxy.attempts() == 1,
+            "permits come often enough"
+        );
         calls(1.3, 5).await;
-        assert!(door.knocks() > 1, "no further connection was tried");
+        assert!(proxy.attempts() > 1, "no further connection was tried");
     }
 }
 
@@ -136,8 +139,8 @@ async fn why_there_is_no_further_connection_is_said_with_its_causes() {
     // While there is one alone, a line that another test writes first, on its own thread, is never heard here.
     let _second = tracing::Dispatch::new(Log::default());
     let _logs = tracing::subscriber::set_default(log.clone());
-    let door = Door::new(server.port, 1, Others::AreSentAway).await;
-    let mut settings = door.to(&server);
+    let proxy = LimitedProxy::new(server.port, 1, Others::AreClosed).await;
+    let mut settings = proxy.to(&server);
     settings.sessions = 1;
     let ssh = Ssh::new(settings);
     assert_eq!(says(&ssh, &echo("first")).await, "first");
@@ -145,30 +148,30 @@ async fn why_there_is_no_further_connection_is_said_with_its_causes() {
     let (slow, waits) = (slow.within(LONG), echo("waits"));
     tokio::join!(says(&ssh, &slow), says(&ssh, &waits));
     let lines = log.lines();
-    let told = lines.iter().find(|line| line.contains("have to do"));
-    let cause = format!("connect to 127.0.0.1:{}: no agreement", door.port);
-    assert!(told.is_some_and(|told| told.contains(&cause)), "{lines:?}");
+    let line = lines.iter().find(|line| line.contains("have to do"));
+    let cause = format!("connect to 127.0.0.1:{}: no agreement", proxy.port);
+    assert!(line.is_some_and(|line| line.contains(&cause)), "{lines:?}");
 }
 
 #[tokio::test]
-async fn everybody_who_waited_for_an_attempt_hears_why_it_failed() {
-    let door = Door::new(0, 0, Others::AreSentAway).await;
+async fn all_calls_that_waited_for_an_attempt_get_its_error() {
+    let proxy = LimitedProxy::new(0, 0, Others::AreClosed).await;
     let mut settings = Settings::new("127.0.0.1", "csi");
-    settings.port = door.port;
+    settings.port = proxy.port;
     settings.password = Some(SecretString::from("none"));
     settings.connect_within = LONG;
     let ssh = Ssh::new(settings);
-    let command = echo("nobody");
+    let command = echo("unreachable");
     for attempts in 1..3 {
         let calls = join_all((0..20).map(|_| ssh.run(&command)));
         for failed in calls.await {
-            let error = failed.expect_err("nobody is there");
+            let error = failed.expect_err("there is no server");
             assert_eq!(error.effect(), Effect::None);
-            let told = chain(&error);
-            let cause = format!("connect to 127.0.0.1:{}: no agreement", door.port);
-            assert!(told.contains(&cause), "{told}");
+            let text = chain(&error);
+            let cause = format!("connect to 127.0.0.1:{}: no agreement", proxy.port);
+            assert!(text.contains(&cause), "{text}");
         }
-        assert_eq!(door.knocks(), attempts);
+        assert_eq!(proxy.attempts(), attempts);
     }
 }
 
@@ -177,31 +180,31 @@ async fn an_attempt_whose_caller_is_gone_serves_the_others() {
     let Some(server) = Sshd::start("") else {
         return;
     };
-    let door = Door::new(server.port, 1, Others::AreSentAway).await;
-    let ssh = Ssh::new(door.to(&server));
+    let proxy = LimitedProxy::new(server.port, 1, Others::AreClosed).await;
+    let ssh = Ssh::new(proxy.to(&server));
     let (gone, waits) = (echo("gone"), echo("waits"));
     let mut first = ssh.run(&gone);
     assert!((&mut first).now_or_never().is_none(), "it has to connect");
     let mut second = ssh.run(&waits);
     assert!((&mut second).now_or_never().is_none(), "it is connected");
     drop(first);
-    let second = tokio::time::timeout(REFUSALS_BEFORE_RECONNECT, second).await;
+    let second = tokio::time::timeout(TEST_TIMEOUT, second).await;
     let output = second.expect("served").expect("an answer");
     assert_eq!(output.text().trim(), "waits");
     assert_eq!(says(&ssh, &echo("later")).await, "later");
-    assert_eq!(door.knocks(), 1);
+    assert_eq!(proxy.attempts(), 1);
 }
 
 #[tokio::test]
-async fn an_attempt_that_nobody_waits_for_serves_those_who_come_later() {
+async fn an_abandoned_attempt_serves_later_calls() {
     let Some(server) = Sshd::start("") else {
         return;
     };
-    let door = Door::new(server.port, 1, Others::AreSentAway).await;
-    let ssh = Ssh::new(door.to(&server));
+    let proxy = LimitedProxy::new(server.port, 1, Others::AreClosed).await;
+    let ssh = Ssh::new(proxy.to(&server));
     assert!(ssh.run(&echo("gone")).now_or_never().is_none());
     assert_eq!(says(&ssh, &echo("later")).await, "later");
-    assert_eq!(door.knocks(), 1);
+    assert_eq!(proxy.attempts(), 1);
 }
 
 #[tokio::test]

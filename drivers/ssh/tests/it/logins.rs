@@ -185,15 +185,15 @@ async fn the_password_is_given_where_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_tried_once_in_each_way_and_never_told() {
+async fn a_wrong_password_is_tried_once_per_method_and_never_shown() {
     let server = Server::new("another", Does::RefusesToRun);
     let attempts = Arc::clone(&server.attempts);
     let methods = [MethodKind::Password, MethodKind::KeyboardInteractive];
     let error = fails(server.serve(&methods).await).await;
-    let told = chain(&error);
-    assert!(told.contains("log in as `csi`"), "{told}");
-    assert!(told.contains("the password and the dialogue"), "{told}");
-    assert!(!format!("{error:?}{told}").contains("right"), "{told}");
+    let text = chain(&error);
+    assert!(text.contains("log in as `csi`"), "{text}");
+    assert!(text.contains("the password and the dialogue"), "{text}");
+    assert!(!format!("{error:?}{text}").contains("right"), "{text}");
     assert!(attempts.load(Ordering::SeqCst) <= 2);
 }
 
@@ -207,12 +207,12 @@ async fn without_a_word_about_the_end_nothing_counts_as_done() {
 }
 
 #[tokio::test]
-async fn without_key_and_password_nobody_is_asked() {
+async fn without_key_and_password_no_login_is_tried() {
     let server = Server::new("right", Does::RefusesToRun);
     let attempts = Arc::clone(&server.attempts);
     let mut settings = server.serve(&[MethodKind::Password]).await;
     settings.password = None;
-    let told = chain(&fails(settings).await);
-    assert!(told.contains("neither a key nor a password"), "{told}");
+    let text = chain(&fails(settings).await);
+    assert!(text.contains("neither a key nor a password"), "{text}");
     assert_eq!(attempts.load(Ordering::SeqCst), 0);
 }

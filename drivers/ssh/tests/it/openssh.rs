@@ -24,7 +24,7 @@ async fn says(ssh: &Ssh, word: &str) -> String {
     output.expect("an answer").text().trim().to_owned()
 }
 
-/// Waits for the file that a command makes once it has begun.
+/// Waits for the file that a command makes at its start.
 async fn appears(began: &Path) {
     let deadline = Instant::now() + Duration::from_mins(1);
     while !began.exists() {
@@ -169,8 +169,8 @@ async fn a_machine_that_is_not_the_one_that_was_meant_is_not_logged_in_to() {
             .await
             .expect_err("another machine");
         assert_eq!(error.effect(), Effect::None);
-        let told = chain(&error);
-        assert!(told.contains(why), "{told}");
+        let text = chain(&error);
+        assert!(text.contains(why), "{text}");
     }
 }
 
@@ -191,12 +191,12 @@ async fn the_first_key_is_believed_and_another_one_later_is_not() {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         let error = ssh.run(&Command::new(TRUE)).await.expect_err("another key");
-        let told = chain(&error);
-        if told.contains("but showed SHA256:") {
+        let text = chain(&error);
+        if text.contains("but showed SHA256:") {
             break;
         }
         // The end of the old connection may be noticed by this very call.
-        assert!(Instant::now() < deadline, "{told}");
+        assert!(Instant::now() < deadline, "{text}");
     }
 }
 
@@ -247,7 +247,7 @@ async fn one_shell_runs_all_scripts_and_one_that_has_ended_is_replaced() {
     assert_eq!(first.lines().count(), 1, "{first}");
     kill(first.trim());
     let deadline = Instant::now() + Duration::from_secs(30);
-    // A script may meet the shell's end before that was heard of. Then nobody knows what became of it.
+    // A script may be sent before the end of the shell is noticed. Then its outcome is unknown.
     while let Err(error) = ssh.run(&Command::new(TRUE)).await {
         assert!(!error.outcome_known(), "{error:?}");
         assert!(Instant::now() < deadline, "{error:?}");
@@ -257,7 +257,7 @@ async fn one_shell_runs_all_scripts_and_one_that_has_ended_is_replaced() {
     assert_eq!(wire.connections.load(Ordering::SeqCst), 1);
 }
 
-/// More than the channel of a shell that waits can hold is read by nobody, unless somebody listens.
+/// Output of a background process is larger than the window of an idle shell's channel.
 #[tokio::test]
 async fn what_a_script_leaves_behind_speaks_into_no_answer_and_stops_no_connection() {
     let Some(server) = Sshd::start("") else {
@@ -274,7 +274,7 @@ async fn what_a_script_leaves_behind_speaks_into_no_answer_and_stops_no_connecti
         );
         let both = async { tokio::join!(ssh.run(&other), ssh.run(&left)) };
         let both = tokio::time::timeout(Duration::from_secs(20), both).await;
-        let (other, left) = both.expect("nobody waits for what is printed");
+        let (other, left) = both.expect("no call waits for the printed output");
         assert_eq!(other.expect("the other one").stdout, b"other\n");
         assert!(left.expect("its own end is seen").stdout.is_empty());
         assert_eq!(says(&ssh, &n.to_string()).await, n.to_string());

@@ -15,7 +15,7 @@ fn shell(script: &str) -> Command {
     Command::new(SH).args(["-c", script])
 }
 
-/// So many pieces, and then the end or a cut.
+/// This many pieces, and then the end or a cut.
 struct Pieces(usize, bool);
 
 #[async_trait]
@@ -108,7 +108,7 @@ async fn a_stream_whose_connection_is_cut_is_no_end_and_one_that_stalls_is_given
 }
 
 #[tokio::test]
-async fn a_stream_that_nobody_reads_keeps_no_script_waiting() {
+async fn an_unread_stream_blocks_no_script() {
     let Some(server) = Sshd::start("MaxSessions 2") else {
         return;
     };

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::export::changed;
 use super::snapshots::is_ours;
-use super::{BLOCK, LOOKS, Luns, pause};
+use super::{BLOCK, Luns, POLL_PAUSES, pause};
 use crate::api::{Lun, LunSnapshot};
 use crate::config::TargetMode;
 use crate::error::Failure;
@@ -41,8 +41,8 @@ enum Filling {
     },
 }
 
-/// What a request asks for, read before anything is changed.
-struct Wanted {
+/// The decoded request, complete before anything is changed.
+struct LunRequest {
     lun: Template,
     target: Template,
     description: String,
@@ -63,15 +63,15 @@ impl Luns {
         let name = self.names.lun(id).ok_or_else(|| {
             refused().because("it is not an id that this driver gives to a volume")
         })?;
-        let wanted = self.wanted(request, &doing)?;
+        let wanted = self.lun_request(request, &doing)?;
         call.check(&doing)?;
-        let look = self.look(call, &doing).await?;
-        let found = look.lun(&name).cloned();
+        let state = self.observe(call, &doing).await?;
+        let found = state.lun(&name).cloned();
         if let Some(lun) = &found {
-            let is_whole = self.shown(lun, &name, &look.targets).is_some();
+            let is_whole = self.shown(lun, &name, &state.targets).is_some();
             same_request(lun, request, is_whole, &doing)?;
         }
-        // It may be in the making, or on its way out.
+        // It may be in creation or in deletion.
         let found = match found {
             Some(lun) if lun.is_action_locked => self.settled(call, &name, &doing).await?,
             found => found,
@@ -81,14 +81,14 @@ impl Luns {
             None => self.make(call, request, &name, &wanted, &doing).await?,
         };
         let lun = self.filled(call, request, lun, &wanted, &doing).await?;
-        let look = self.look(call, &doing).await?;
-        let look = self.show(call, &lun, &name, &wanted.target, look).await?;
-        let lun = look.lun(&name).ok_or_else(|| changed(call, &doing))?;
-        let shown = self.shown(lun, &name, &look.targets);
+        let state = self.observe(call, &doing).await?;
+        let state = self.show(call, &lun, &name, &wanted.target, state).await?;
+        let lun = state.lun(&name).ok_or_else(|| changed(call, &doing))?;
+        let shown = self.shown(lun, &name, &state.targets);
         self.volume(id.clone(), lun, shown.ok_or_else(|| changed(call, &doing))?)
     }
 
-    fn wanted(&self, request: &CreateVolume, doing: &str) -> Result<Wanted, Error> {
+    fn lun_request(&self, request: &CreateVolume, doing: &str) -> Result<LunRequest, Error> {
         let (scope, settings) = (self.scope(), &self.settings);
         let (parameters, secrets) = (&request.parameters, &request.secrets);
         let mut lun = settings
@@ -110,7 +110,7 @@ impl Luns {
         lun.set("description", description.as_str());
         let size = request.size.choose(BLOCK);
         let size = size.map_err(|why| Error::new(Kind::OutOfRange, doing).because(why))?;
-        Ok(Wanted {
+        Ok(LunRequest {
             lun,
             target,
             description,
@@ -164,13 +164,13 @@ impl Luns {
         Ok(noted(&text, request.source.as_ref()))
     }
 
-    /// Makes the LUN, which is not there.
+    /// Makes the missing LUN.
     async fn make(
         &self,
         call: &Call,
         request: &CreateVolume,
         name: &LunName,
-        wanted: &Wanted,
+        wanted: &LunRequest,
         doing: &str,
     ) -> Result<Lun, Error> {
         let filling = self.filling(call, request.source.as_ref(), doing).await?;
@@ -204,7 +204,7 @@ impl Luns {
                     .await
             }
         };
-        // Whatever was answered: what counts is what is there.
+        // Whatever was answered, the observed state counts.
         match (self.settled(call, name, doing).await?, made) {
             (Some(lun), _) => Ok(lun),
             (None, Ok(())) => Err(changed(call, doing)),
@@ -260,7 +260,7 @@ impl Luns {
         name: &LunName,
         doing: &str,
     ) -> Result<Option<Lun>, Error> {
-        let mut wait = LOOKS.0;
+        let mut wait = POLL_PAUSES.0;
         loop {
             let luns = self.client.luns(call).await;
             let luns = luns.map_err(|failure| failure.while_doing(call, doing))?;
@@ -273,13 +273,13 @@ impl Luns {
         }
     }
 
-    /// What is missing of a copy: its size, and the note about its source.
+    /// Completes a copy: its size, and the note about its source.
     async fn filled(
         &self,
         call: &Call,
         request: &CreateVolume,
         mut lun: Lun,
-        wanted: &Wanted,
+        wanted: &LunRequest,
         doing: &str,
     ) -> Result<Lun, Error> {
         if request.source.is_none() {
@@ -301,7 +301,7 @@ impl Luns {
         Ok(lun)
     }
 
-    /// Grows a LUN and looks whether it has.
+    /// Grows a LUN and checks the result.
     pub(super) async fn grow(
         &self,
         call: &Call,
@@ -374,8 +374,8 @@ impl Luns {
     }
 }
 
-/// Refuses a request that asks for another volume than the one that is there. A copy that was not brought
-/// to its end may still have the size of its source.
+/// Refuses a request that does not match the existing volume. An unfinished copy may still have the size
+/// of its source.
 fn same_request(
     lun: &Lun,
     request: &CreateVolume,

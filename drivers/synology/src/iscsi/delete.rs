@@ -1,10 +1,10 @@
-//! Deleting volumes. DSM deletes a LUN whatever depends on it, and its snapshots with it; what must not
-//! happen is found out before.
+//! Deletes volumes. DSM deletes a LUN whatever depends on it, together with its snapshots, so the checks
+//! run before.
 
 use driver_core::{Call, Error, Kind, VolumeId};
 
 use super::snapshots::{is_ours, keeps_volume};
-use super::{LOOKS, Look, Luns, pause};
+use super::{Luns, NasState, POLL_PAUSES, pause};
 use crate::api::{Lun, Target};
 use crate::lun_name::LunName;
 
@@ -13,17 +13,17 @@ use crate::lun_name::LunName;
 impl Luns {
     pub(super) async fn delete(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
         let doing = format!("delete volume `{id}`");
-        // An id that was never given is that of no volume.
+        // An id that this driver never gives belongs to no volume.
         let Some(name) = self.names.lun(id) else {
             return Ok(());
         };
         call.check(&doing)?;
-        let look = self.look(call, &doing).await?;
-        let lun = look.lun(&name).cloned();
+        let state = self.observe(call, &doing).await?;
+        let lun = state.lun(&name).cloned();
         if let Some(lun) = &lun {
             self.refuse_snapshots(call, lun, &doing).await?;
         }
-        self.hide(call, &name, lun.as_ref(), look, &doing).await?;
+        self.hide(call, &name, lun.as_ref(), state, &doing).await?;
         match lun {
             Some(lun) => self.remove(call, &lun, &doing).await,
             None => Ok(()),
@@ -53,17 +53,17 @@ impl Luns {
             .advise("delete the snapshots first; DSM would delete them with the LUN"))
     }
 
-    /// Takes the LUN from its targets, and its own target away.
+    /// Removes the LUN from its targets, and deletes its own target.
     async fn hide(
         &self,
         call: &Call,
         name: &LunName,
         lun: Option<&Lun>,
-        look: Look,
+        state: NasState,
         doing: &str,
     ) -> Result<(), Error> {
         let uuid = lun.map(|lun| lun.uuid.as_str());
-        let own = self.own(name, &look.targets).cloned();
+        let own = self.own(name, &state.targets).cloned();
         if let Some(own) = &own {
             let mut mapped = own.mapped_luns.iter();
             let is_other = mapped.any(|mapped| Some(mapped.lun_uuid.as_str()) != uuid);
@@ -75,7 +75,7 @@ impl Luns {
             }
             call.check(doing)?;
             let deleted = self.client.delete_target(call, own.id).await;
-            let left = self.look(call, doing).await?;
+            let left = self.observe(call, doing).await?;
             let is_left = |target: &Target| target.id == own.id;
             if left.targets.iter().any(is_left) {
                 return Err(match deleted {
@@ -86,14 +86,14 @@ impl Luns {
         }
         let Some(uuid) = uuid else { return Ok(()) };
         let shared: Vec<u64> = self
-            .shared(&look.targets)
+            .shared(&state.targets)
             .filter(|target| target.number_of(uuid).is_some())
             .map(|target| target.id)
             .collect();
         for target in shared {
             call.check(doing)?;
             let unmapped = self.client.unmap(call, uuid, target).await;
-            let left = self.look(call, doing).await?;
+            let left = self.observe(call, doing).await?;
             let is_left = |known: &Target| known.id == target && known.number_of(uuid).is_some();
             if left.targets.iter().any(is_left) {
                 return Err(match unmapped {
@@ -109,7 +109,7 @@ impl Luns {
     async fn remove(&self, call: &Call, lun: &Lun, doing: &str) -> Result<(), Error> {
         call.check(doing)?;
         let deleted = self.client.delete_lun(call, &lun.uuid).await;
-        let mut wait = LOOKS.0;
+        let mut wait = POLL_PAUSES.0;
         loop {
             let luns = self.client.luns(call).await;
             let luns = luns.map_err(|failure| failure.while_doing(call, doing))?;

@@ -1,11 +1,11 @@
 //! Which target shows a LUN: one of its own, or one that many share.
 //!
-//! Both are found whatever the configuration says now; it decides only for new volumes. DSM gives the
-//! numbers, and gives a free one again.
+//! Both are found under any present configuration, which decides only for new volumes. DSM assigns the
+//! LUN numbers and reuses free ones.
 
 use driver_core::{Call, Error, Kind};
 
-use super::{Look, Luns, Shown};
+use super::{Luns, NasState, Shown};
 use crate::api::{Lun, Target};
 use crate::config::TargetMode;
 use crate::lun_name::LunName;
@@ -54,47 +54,47 @@ impl Luns {
         })
     }
 
-    /// Has a target show the LUN.
+    /// Maps the LUN to a target.
     pub(super) async fn show(
         &self,
         call: &Call,
         lun: &Lun,
         name: &LunName,
         template: &Template,
-        mut look: Look,
-    ) -> Result<Look, Error> {
+        mut state: NasState,
+    ) -> Result<NasState, Error> {
         let doing = format!("show LUN `{}` by a target", name.as_str());
-        if self.shown(lun, name, &look.targets).is_some() {
-            return Ok(look);
+        if self.shown(lun, name, &state.targets).is_some() {
+            return Ok(state);
         }
-        let chosen = self.choose(name, &look.targets, &doing)?;
+        let chosen = self.choose(name, &state.targets, &doing)?;
         if !chosen.exists {
             call.check(&doing)?;
             let made = self
                 .client
                 .create_target(call, template, &chosen.name, &chosen.iqn)
                 .await;
-            look = self.look(call, &doing).await?;
+            state = self.observe(call, &doing).await?;
             let exists = |target: &Target| target.iqn == chosen.iqn;
-            if !look.targets.iter().any(exists) {
-                return Err(no_target(call, &chosen, &look.targets, made, &doing));
+            if !state.targets.iter().any(exists) {
+                return Err(no_target(call, &chosen, &state.targets, made, &doing));
             }
         }
-        let find = |look: &Look| {
-            let mut targets = look.targets.iter();
+        let find = |state: &NasState| {
+            let mut targets = state.targets.iter();
             targets.find(|target| target.iqn == chosen.iqn).cloned()
         };
-        let target = find(&look).ok_or_else(|| changed(call, &doing))?;
+        let target = find(&state).ok_or_else(|| changed(call, &doing))?;
         if target.number_of(&lun.uuid).is_none() {
             call.check(&doing)?;
             let mapped = self.client.map(call, &lun.uuid, target.id).await;
-            look = self.look(call, &doing).await?;
-            if find(&look)
+            state = self.observe(call, &doing).await?;
+            if find(&state)
                 .and_then(|target| target.number_of(&lun.uuid))
                 .is_none()
             {
                 return Err(match mapped {
-                    // What was there is gone: a deletion has come in between.
+                    // The LUN is gone: another call deleted it.
                     Err(failure) => {
                         let error = failure.while_doing(call, doing.clone());
                         if error.kind() == Kind::NotFound {
@@ -108,13 +108,13 @@ impl Luns {
             }
         }
         // Two calls at once may have chosen two targets: the first in order counts.
-        let first = self.shown(lun, name, &look.targets);
+        let first = self.shown(lun, name, &state.targets);
         if first.is_some_and(|first| first.target.iqn != chosen.iqn) {
             let unmapped = self.client.unmap(call, &lun.uuid, target.id).await;
             unmapped.map_err(|failure| failure.while_doing(call, doing.clone()))?;
-            look = self.look(call, &doing).await?;
+            state = self.observe(call, &doing).await?;
         }
-        Ok(look)
+        Ok(state)
     }
 
     fn choose(&self, name: &LunName, targets: &[Target], doing: &str) -> Result<Chosen, Error> {
@@ -186,7 +186,7 @@ fn no_target(
     }
 }
 
-/// What was made is not there any more, or not yet.
+/// The error of an object that was made and is missing.
 pub(super) fn changed(call: &Call, doing: &str) -> Error {
     Error::new(Kind::Pending, doing)
         .with_effect(call.effect())

@@ -227,7 +227,7 @@ async fn a_snapshot_whose_uuid_is_answered_in_another_form_stays() {
 }
 
 #[tokio::test]
-async fn a_lun_whose_snapshots_are_not_told_is_not_deleted() {
+async fn a_lun_whose_snapshots_cannot_be_listed_is_not_deleted() {
     let nas = Nas::start(Version::V7_2, "").await;
     let volume = nas.create("pvc-1", None).await;
     nas.snapshot(&volume.id, "s").await;

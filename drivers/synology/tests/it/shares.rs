@@ -220,7 +220,7 @@ async fn a_volume_of_the_nas_without_quotas_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_folder_whose_snapshots_are_not_told_is_not_deleted() {
+async fn a_folder_whose_snapshots_cannot_be_listed_is_not_deleted() {
     let nas = Nas::of_shares(Version::V7_2, "nfs").await;
     let volume = nas.create("pvc-1", None).await;
     nas.snapshot(&volume.id, "s").await;

@@ -27,6 +27,8 @@ struct Inner {
     seen: HashMap<Object, Sight>,
     /// What is made at this moment: it may lack its marks for a while.
     making: BTreeSet<DatasetName>,
+    /// What was made, and at which count that ended.
+    made: HashMap<DatasetName, u64>,
 }
 
 /// Ends the making of a dataset.
@@ -37,7 +39,14 @@ pub(super) struct Making<'a> {
 
 impl Drop for Making<'_> {
     fn drop(&mut self) {
-        self.seen.inner().making.remove(&self.name);
+        let mut inner = self.seen.inner();
+        inner.now += 1;
+        let now = inner.now;
+        if inner.made.len() > MOST {
+            inner.made.clear();
+        }
+        inner.making.remove(&self.name);
+        inner.made.insert(self.name.clone(), now);
     }
 }
 
@@ -89,10 +98,13 @@ impl Seen {
         }
     }
 
-    /// What is made at this moment.
-    pub(super) fn made_now(&self) -> BTreeSet<String> {
+    /// What was in the making at any time since that count: a look that began then may have seen it without
+    /// its marks.
+    pub(super) fn made_since(&self, since: u64) -> Vec<DatasetName> {
         let inner = self.inner();
-        inner.making.iter().map(ToString::to_string).collect()
+        let ended = inner.made.iter().filter(|(_, end)| **end > since);
+        let ended = ended.map(|(name, _)| name);
+        inner.making.iter().chain(ended).cloned().collect()
     }
 
     /// The count, for what a look that begins now will see.
@@ -139,5 +151,22 @@ impl Seen {
         inner.seen.get(object).is_some_and(|sight| {
             sight.guid == guid && sight.since >= touched && sight.at.elapsed() < FRESH
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_made_within_a_look_is_known_after_it() {
+        let seen = Seen::default();
+        let name = DatasetName::parse("tank/v").expect("a name");
+        let before = seen.now();
+        let making = seen.making(&name);
+        assert_eq!(seen.made_since(seen.now()), vec![name.clone()]);
+        drop(making);
+        assert_eq!(seen.made_since(before), [name]);
+        assert!(seen.made_since(seen.now()).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Who goes and who stays when a node has to reach a disk no more.
+//! What to change when the access of a node to a disk is revoked.
 
 use driver_core::{Error, NodeId};
 use driver_zfs::export::Subject;
@@ -6,25 +6,25 @@ use driver_zfs::export::Subject;
 use crate::facts::Facts;
 use crate::nodes::{AccessList, NodeName, Nodes};
 
-/// What becomes of everybody when one node goes, or all of them.
+/// The revocation of one node, or of all nodes.
 #[derive(Debug)]
 pub(super) struct Revocation {
-    /// Those that stay.
+    /// The access list without the revoked nodes.
     pub(super) left: AccessList,
-    /// Everybody, with a mark at those that go, where it is not there yet.
+    /// The access list with a mark at the revoked nodes; `None` if they have it already.
     pub(super) marked: Option<AccessList>,
-    /// What those are called that go, without names that somebody has who stays.
+    /// The names of the revoked nodes, without names that a remaining node shares.
     pub(super) out: Vec<NodeName>,
-    /// Whether somebody goes who is remembered.
+    /// Whether the dataset remembers a revoked node.
     pub(super) was_in: bool,
-    /// Whether the host may have to do something: somebody goes who is remembered or seen there.
+    /// Whether the host may need a change: a revoked node is remembered or seen there.
     pub(super) is_in: bool,
 }
 
 // === impl Revocation ===
 
 impl Revocation {
-    /// What has to become of them; without a node all of them go.
+    /// Plans the revocation of `node`, or of all nodes if it is `None`.
     pub(super) fn plan(
         nodes: &Nodes,
         subject: &Subject<'_>,
@@ -32,7 +32,7 @@ impl Revocation {
         node: Option<&NodeId>,
     ) -> Result<Self, Error> {
         let access_list = nodes.remembered(subject)?;
-        nodes.parting(&access_list, node, |revoked| {
+        nodes.with_revoked(&access_list, node, |revoked| {
             let left = access_list.without(revoked);
             let stay = left.names();
             let goes = |text: &str| {
@@ -50,7 +50,7 @@ impl Revocation {
             let marked = access_list.clone().marked(revoked);
             Self {
                 was_in: left != access_list,
-                // What has a name that nobody could have configured is put out as well.
+                // A node whose name could not have been configured is revoked as well.
                 is_in: !out.is_empty() || facts.inside().any(|text| goes(text)),
                 marked: (marked != access_list).then_some(marked),
                 left,

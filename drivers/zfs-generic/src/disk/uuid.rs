@@ -1,12 +1,12 @@
-//! What nodes know a disk by, made of the identity of its dataset.
+//! The identifier of a disk on nodes, derived from the identity of its dataset.
 
 use std::fmt;
 
 use driver_zfs::export::Subject;
 use sha2::{Digest, Sha256};
 
-/// What tells disks apart on a node: made of the identity of the dataset, so that it is the same
-/// after the target was lost, and another one when the name is used again.
+/// The identifier of a disk on a node. It is derived from the identity of the dataset, so that it is the
+/// same after the target was lost, and different when the name is used again.
 pub(super) struct Uuid([u8; 16]);
 
 // === impl Uuid ===
@@ -17,7 +17,7 @@ impl Uuid {
         let digest = Sha256::digest(format!("omnibus-csi disk {guid}").as_bytes());
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);
-        // Version 8: made in a way of one's own.
+        // Version 8: a vendor-specific method.
         bytes[6] = (bytes[6] & 0x0f) | 0x80;
         bytes[8] = (bytes[8] & 0x3f) | 0x80;
         Self(bytes)

@@ -6,7 +6,7 @@ use csi_types::attachment::Portal;
 use driver_zfs_cli::exec::Command;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::Wishes;
+use super::TargetSettings;
 use crate::disk::{Disk, Stack};
 use crate::facts::Facts;
 use crate::scripts::{HostPaths, Scripts, bare};
@@ -23,13 +23,13 @@ pub(super) static SCRIPT: LazyLock<String> = LazyLock::new(|| {
     ))
 });
 
-/// The file of whatever `targetcli` the host has.
-pub(super) const WHEREVER: &str = "auto";
+/// The file of the `targetcli` that the host has.
+pub(super) const AUTO: &str = "auto";
 
 #[derive(Debug)]
 pub(super) struct Lio {
     scripts: Scripts,
-    wishes: Wishes,
+    settings: TargetSettings,
     listen: Vec<Portal>,
     save: String,
 }
@@ -38,7 +38,7 @@ pub(super) struct Lio {
 
 impl Lio {
     pub(super) fn new(
-        wishes: Wishes,
+        settings: TargetSettings,
         listen: Vec<Portal>,
         save: Option<String>,
         sudo: bool,
@@ -46,25 +46,25 @@ impl Lio {
     ) -> Self {
         Self {
             scripts: Scripts::new(&SCRIPT, "lio", sudo, places),
-            wishes,
+            settings,
             listen,
-            save: save.unwrap_or_else(|| WHEREVER.to_owned()),
+            save: save.unwrap_or_else(|| AUTO.to_owned()),
         }
     }
 
     fn arguments(&self, mode: &str, disk: &Disk<'_>) -> Vec<String> {
         let listen = self.listen.iter().map(|portal| format!("portal={portal}"));
-        let words = listen.chain(self.wishes.words()).chain(disk.node_words());
+        let words = listen.chain(self.settings.words()).chain(disk.node_words());
         arguments(mode, &self.scripts, &self.save, disk, words)
     }
 
     /// A change that sets the secrets of CHAP.
     fn change(&self, mode: &str, disk: &Disk<'_>) -> Command {
-        let (arguments, secrets) = (self.arguments(mode, disk), self.wishes.secrets());
+        let (arguments, secrets) = (self.arguments(mode, disk), self.settings.secrets());
         let change = self
             .scripts
             .change_by_itself(arguments, secrets.expose_secret());
-        self.wishes.hiding(change)
+        self.settings.hiding(change)
     }
 }
 
@@ -90,12 +90,12 @@ pub(super) fn arguments(
     fixed.map(str::to_owned).into_iter().chain(words).collect()
 }
 
-// === impl Wishes ===
+// === impl TargetSettings ===
 
-impl Wishes {
+impl TargetSettings {
     /// With these attributes of a portal group, where they are not set.
     pub(super) fn or(mut self, defaults: &[(&'static str, &'static str)]) -> Self {
-        // The kernel's own default lets nobody in without a name and a password.
+        // The default of the kernel requires a name and a password.
         let authentication = if self.chap.is_empty() { "0" } else { "1" };
         self.tpg = self
             .tpg
@@ -124,11 +124,11 @@ impl Wishes {
 }
 
 impl Stack for Lio {
-    fn look(&self, disk: &Disk<'_>) -> Command {
+    fn observe(&self, disk: &Disk<'_>) -> Command {
         let arguments = self.arguments("look", disk);
-        let secrets = self.wishes.secrets();
-        let look = self.scripts.look(arguments, secrets.expose_secret());
-        self.wishes.hiding(look)
+        let secrets = self.settings.secrets();
+        let observe = self.scripts.unlocked(arguments, secrets.expose_secret());
+        self.settings.hiding(observe)
     }
 
     fn make(&self, disk: &Disk<'_>, _facts: &Facts) -> Command {
@@ -142,15 +142,15 @@ impl Stack for Lio {
 
     fn save(&self) -> Option<Command> {
         let places = self.scripts.places();
-        let of_nobody = ["save", &places.configfs, &self.save, &places.targetcli_lock];
-        let arguments = of_nobody.into_iter().chain([""; 4]).map(str::to_owned);
-        // Alone among those that save: one of them at a time stands among those that change something.
+        let of_no_disk = ["save", &places.configfs, &self.save, &places.targetcli_lock];
+        let arguments = of_no_disk.into_iter().chain([""; 4]).map(str::to_owned);
+        // Exclusive among the saves: at most one of them waits among the changes.
         let save = self.scripts.save_by_itself(arguments.collect());
-        // What is of other volumes is in it, too.
-        Some(self.wishes.hiding(save))
+        // It also contains the objects of other volumes.
+        Some(self.settings.hiding(save))
     }
 
-    fn let_in(&self, disk: &Disk<'_>) -> Option<Command> {
+    fn set_access(&self, disk: &Disk<'_>) -> Option<Command> {
         Some(self.change("nodes", disk))
     }
 }

@@ -1,39 +1,39 @@
-//! Targets of LIO by `targetcli`: what is there is seen in configfs, what is missing is told to the
-//! tool, and it saves.
+//! Targets of LIO by `targetcli`. The state is read from configfs; the tool makes what is missing, and
+//! saves.
 //!
-//! The tool exits with 0 whatever happens, so only the look after it says what it has done. The
-//! truth is in targetcli-fb (`ui_target.py`, `ui_backstore.py`) and in the grammar of configshell-fb.
+//! The tool always exits with 0, so only an observation after it shows what it has done. Sources:
+//! targetcli-fb (`ui_target.py`, `ui_backstore.py`) and the grammar of configshell-fb.
 
 use driver_core::config::ConfigError;
 use driver_zfs_cli::exec::Command;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::Wishes;
+use super::TargetSettings;
 use super::lio::{SCRIPT, arguments};
 use crate::config::ChapKey;
 use crate::disk::{Disk, Stack};
 use crate::facts::Facts;
 use crate::scripts::{HostPaths, Scripts, TRIES};
 
-/// The file that the tool writes; what it says of an object is its own affair.
+/// The file that the tool writes. Its content is not checked.
 const NAMED: &str = "named";
 
 #[derive(Debug)]
 pub(super) struct TargetCli {
     scripts: Scripts,
-    wishes: Wishes,
+    settings: TargetSettings,
 }
 
 // === impl TargetCli ===
 
 impl TargetCli {
     pub(super) fn new(
-        wishes: Wishes,
+        settings: TargetSettings,
         sudo: bool,
         places: HostPaths,
         key: &str,
     ) -> Result<Self, ConfigError> {
-        for (name, secret) in wishes.chap.lines() {
+        for (name, secret) in settings.chap.lines() {
             if !secret.expose_secret().chars().all(takes) {
                 let problem = "holds a character that targetcli does not take";
                 return Err(
@@ -44,31 +44,31 @@ impl TargetCli {
         }
         Ok(Self {
             scripts: Scripts::new(&SCRIPT, "lio", sudo, places),
-            wishes,
+            settings,
         })
     }
 
     fn arguments(&self, disk: &Disk<'_>) -> Vec<String> {
-        let words = std::iter::once("portal=any".to_owned()).chain(self.wishes.words());
+        let words = std::iter::once("portal=any".to_owned()).chain(self.settings.words());
         let saved = self.scripts.places().targetcli_saved.as_ref();
         let saved = saved.map_or_else(|| NAMED.to_owned(), |file| format!("{NAMED}:{file}"));
         arguments("look", &self.scripts, &saved, disk, words)
     }
 
-    /// Tells the tool these lines, after which a look must not print this word any more.
-    fn tell(&self, disk: &Disk<'_>, lines: &[String], word: &str) -> Command {
+    /// Runs the tool with these lines. The observation after it must not print `word`.
+    fn run_tool(&self, disk: &Disk<'_>, lines: &[String], word: &str) -> Command {
         let text = format!("{}\nexit\n", lines.join("\n"));
         let tool = [TRIES, word, "targetcli", "-"];
         let arguments = self.arguments(disk);
-        let secrets = self.wishes.secrets();
-        let told = self
+        let secrets = self.settings.secrets();
+        let command = self
             .scripts
-            .tell(tool, &text, arguments, secrets.expose_secret());
-        self.wishes.hiding(told)
+            .run_tool(tool, &text, arguments, secrets.expose_secret());
+        self.settings.hiding(command)
     }
 
-    /// What makes all of it, without what is there already. Each line has its whole path: after one
-    /// that failed the tool goes on with the next.
+    /// The commands that make the missing parts. Each line has its full path: after a failed line the tool
+    /// continues with the next.
     fn making(&self, disk: &Disk<'_>, facts: &Facts) -> Vec<String> {
         let (export_name, target, device, uuid) =
             (disk.export_name, disk.target, disk.device, disk.uuid);
@@ -81,14 +81,14 @@ impl TargetCli {
         } else if is_missing("/tpgt_1") {
             lines.push(format!("/iscsi/{target} create 1"));
         }
-        let tpg: Vec<String> = self.wishes.tpg.words("").collect();
+        let tpg: Vec<String> = self.settings.tpg.words("").collect();
         if !tpg.is_empty() {
             lines.push(format!("{group} set attribute {}", tpg.join(" ")));
         }
         let auth = |(key, secret): (ChapKey, &SecretString)| {
             format!("{}={}", key.name(), secret.expose_secret())
         };
-        let chap: Vec<String> = self.wishes.chap.lines().map(auth).collect();
+        let chap: Vec<String> = self.settings.chap.lines().map(auth).collect();
         if !chap.is_empty() {
             lines.push(format!("{group} set auth {}", chap.join(" ")));
         }
@@ -103,7 +103,7 @@ impl TargetCli {
                 "/backstores/block create name={export_name} dev={device} wwn={uuid}"
             ));
         }
-        let block: Vec<String> = self.wishes.block.words("").collect();
+        let block: Vec<String> = self.settings.block.words("").collect();
         if !block.is_empty() {
             let words = block.join(" ");
             lines.push(format!(
@@ -137,15 +137,15 @@ impl Stack for TargetCli {
         (!good).then_some("targetcli takes no dataset with a blank in its name")
     }
 
-    fn look(&self, disk: &Disk<'_>) -> Command {
-        let secrets = self.wishes.secrets();
+    fn observe(&self, disk: &Disk<'_>) -> Command {
+        let secrets = self.settings.secrets();
         let arguments = self.arguments(disk);
-        self.wishes
-            .hiding(self.scripts.look(arguments, secrets.expose_secret()))
+        self.settings
+            .hiding(self.scripts.unlocked(arguments, secrets.expose_secret()))
     }
 
     fn make(&self, disk: &Disk<'_>, facts: &Facts) -> Command {
-        self.tell(disk, &self.making(disk, facts), "missing")
+        self.run_tool(disk, &self.making(disk, facts), "missing")
     }
 
     fn remove(&self, disk: &Disk<'_>, facts: &Facts) -> Command {
@@ -158,6 +158,6 @@ impl Stack for TargetCli {
             lines.push(format!("/backstores/block delete {}", disk.export_name));
         }
         lines.push("/ saveconfig".to_owned());
-        self.tell(disk, &lines, "present")
+        self.run_tool(disk, &lines, "present")
     }
 }

@@ -1,10 +1,9 @@
-//! Who was let in, as a dataset remembers it: pairs of a name and what tells the id of the node that was
-//! called so from others.
+//! The access list that a dataset remembers: pairs of the name of a node and a digest of its id.
 //!
-//! The id is what a node is found by when it has to go: what it is called may have been configured anew
-//! since, and its target still knows it by the old name. One pair is `name#digits`, with a comma between
-//! pairs, and `!` before it while its node is being put out; a name alone is of a node whose id nobody
-//! knows, and `~digits` is of a node that was put out as far as anybody could tell.
+//! A revocation finds the node by its id: its configured name may have changed since, and its target
+//! still knows it by the old name. One pair is `name#digits`; commas separate pairs. A `!` before a
+//! pair marks a node whose revocation is in progress. A name alone belongs to a node with an unknown
+//! id. `~digits` is a node without a name whose revocation found no entry.
 
 use std::fmt::Write as _;
 
@@ -14,46 +13,46 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Form, NodeName};
 
-/// The bytes of a hash that tell the nodes of one volume apart: a property holds hundreds of them.
+/// The bytes of the digest of an id: enough for the nodes of one volume, and a property holds hundreds.
 const BYTES: usize = 5;
-/// How many of those that are gone are remembered.
+/// How many nodes of [`AccessList::gone`] are remembered.
 const MOST_GONE: usize = 8;
 
-/// Everybody who was let in.
+/// All nodes that have access.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct AccessList {
-    access_list: Vec<Guest>,
-    /// Nodes that nobody has a name for any more, put out while there were names without an id: to
-    /// ask for it again is no error.
-    gone: Vec<GuestId>,
+    entries: Vec<Entry>,
+    /// Nodes without a name that were revoked while the list had names without an id. Revoking them
+    /// again is not an error.
+    gone: Vec<NodeDigest>,
 }
 
-/// One of them, by one of its names.
+/// A node with one of its names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Guest {
+struct Entry {
     name: NodeName,
-    id: Option<GuestId>,
-    /// It is being put out, so nobody lets it in any more.
-    leaves: bool,
+    id: Option<NodeDigest>,
+    /// Its revocation is in progress; no call gives it access.
+    is_revoked: bool,
 }
 
-/// What tells the id of a node from others.
+/// A digest of the id of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct GuestId(String);
+pub(super) struct NodeDigest(String);
 
-/// A node that goes.
+/// A node whose access is revoked.
 #[derive(Clone, Copy)]
 pub(crate) struct RevokedNode<'a> {
     pub(super) node: &'a NodeId,
-    /// What it is called today, if anything.
+    /// Its present name, if any.
     pub(super) name: Option<&'a NodeName>,
-    /// Whether another id is called so today, too.
-    pub(super) shares: &'a dyn Fn(&GuestId) -> bool,
+    /// Whether another id has this name now, too.
+    pub(super) shares: &'a dyn Fn(&NodeDigest) -> bool,
 }
 
-// === impl GuestId ===
+// === impl NodeDigest ===
 
-impl GuestId {
+impl NodeDigest {
     pub(super) fn of(node: &str) -> Self {
         Self::hash(node.as_bytes())
     }
@@ -86,17 +85,17 @@ impl GuestId {
 // === impl RevokedNode ===
 
 impl RevokedNode<'_> {
-    /// Whether that is what it is called today.
+    /// Whether that is its present name.
     pub(crate) fn is_called(&self, text: &str) -> bool {
         self.name.is_some_and(|name| name.as_str() == text)
     }
 
-    /// Whether this guest goes with it. One of the same name and another id is what the node was before
+    /// Whether this entry goes with it. One of the same name and another id is what the node was before
     /// it got the id that it has: a target cannot tell the two apart.
-    fn takes(&self, guest: &Guest) -> bool {
-        let so_called = self.name == Some(&guest.name);
-        match &guest.id {
-            Some(id) if *id == GuestId::of(self.node.as_str()) => true,
+    fn takes(&self, entry: &Entry) -> bool {
+        let so_called = self.name == Some(&entry.name);
+        match &entry.id {
+            Some(id) if *id == NodeDigest::of(self.node.as_str()) => true,
             Some(id) => so_called && !(self.shares)(id),
             None => so_called,
         }
@@ -106,169 +105,171 @@ impl RevokedNode<'_> {
 // === impl AccessList ===
 
 impl AccessList {
-    /// Those in a text, without names that are none.
+    /// Parses a text, and skips invalid names.
     pub(super) fn read(form: Form, text: &str) -> Self {
-        let mut access_list = Self::default();
+        let mut list = Self::default();
         for entry in text.split(',') {
             if let Some(id) = entry.strip_prefix('~') {
-                access_list.gone.push(GuestId(id.to_owned()));
+                list.gone.push(NodeDigest(id.to_owned()));
                 continue;
             }
             let pair = entry.strip_prefix('!').unwrap_or(entry);
             let (name, id) = if let Some((name, id)) = pair.split_once('#') {
-                (name, Some(GuestId(id.to_owned())))
+                (name, Some(NodeDigest(id.to_owned())))
             } else if let Some((name, id)) = pair.split_once('=') {
-                (name, Some(GuestId::spelt(id)))
+                (name, Some(NodeDigest::spelt(id)))
             } else {
                 (pair, None)
             };
             if let Some(name) = form.parse(name) {
-                let leaves = pair.len() < entry.len();
-                access_list.push(Guest { name, id, leaves });
+                let is_revoked = pair.len() < entry.len();
+                list.push(Entry {
+                    name,
+                    id,
+                    is_revoked,
+                });
             }
         }
-        access_list
+        list
     }
 
     /// The text.
     pub(super) fn text(&self) -> String {
-        let one = |guest: &Guest| {
-            let mark = if guest.leaves { "!" } else { "" };
-            let name = guest.name.as_str();
-            match &guest.id {
+        let one = |entry: &Entry| {
+            let mark = if entry.is_revoked { "!" } else { "" };
+            let name = entry.name.as_str();
+            match &entry.id {
                 Some(id) => format!("{mark}{name}#{}", id.0),
                 None => format!("{mark}{name}"),
             }
         };
         let gone = self.gone.iter().map(|id| format!("~{}", id.0));
-        let all = self.access_list.iter().map(one).chain(gone);
+        let all = self.entries.iter().map(one).chain(gone);
         all.collect::<Vec<_>>().join(",")
     }
 
-    fn push(&mut self, guest: Guest) {
-        if !self.access_list.contains(&guest) {
-            self.access_list.push(guest);
+    fn push(&mut self, entry: Entry) {
+        if !self.entries.contains(&entry) {
+            self.entries.push(entry);
         }
     }
 
-    /// Whether a property holds them, also with all that putting them out will add.
+    /// Whether the list fits into a property, with everything that later revocations add.
     pub(super) fn fit(&self) -> bool {
         let gone = MOST_GONE * (2 * BYTES + 2);
-        self.text().len() + self.access_list.len() + gone <= MAX_VALUE
+        self.text().len() + self.entries.len() + gone <= MAX_VALUE
     }
 
     /// How many there are.
     pub(super) fn count(&self) -> usize {
-        self.access_list.len()
+        self.entries.len()
     }
 
-    /// With these names, too, whoever they are of.
+    /// With these names added, of nodes with unknown ids.
     pub(crate) fn and(mut self, names: &[NodeName]) -> Self {
         for name in names {
-            if !self.access_list.iter().any(|guest| guest.name == *name) {
-                self.push(Guest {
+            if !self.entries.iter().any(|entry| entry.name == *name) {
+                self.push(Entry {
                     name: name.clone(),
                     id: None,
-                    leaves: false,
+                    is_revoked: false,
                 });
             }
         }
         self
     }
 
-    /// Without those whose id nobody knows.
+    /// Without the entries with an unknown id.
     pub(crate) fn known(mut self) -> Self {
-        self.access_list.retain(|guest| guest.id.is_some());
+        self.entries.retain(|entry| entry.id.is_some());
         self
     }
 
-    /// Lets in a node. One that is called otherwise now keeps its other name until it goes: it may be
-    /// connected by that. Whoever was called so before, and is not today, was this node.
+    /// Adds a node. A node with a new name keeps its old name until it is revoked: it may be connected
+    /// by that name. Other entries with this name are replaced, unless their nodes still have it.
     pub(super) fn admit(
         &mut self,
         node: &NodeId,
         name: &NodeName,
-        shares: &dyn Fn(&GuestId) -> bool,
+        shares: &dyn Fn(&NodeDigest) -> bool,
     ) {
-        let own = GuestId::of(node.as_str());
+        let own = NodeDigest::of(node.as_str());
         self.gone.retain(|id| *id != own);
-        self.access_list.retain(|guest| match &guest.id {
-            _ if guest.name != *name => true,
-            Some(id) if *id == own => !guest.leaves,
+        self.entries.retain(|entry| match &entry.id {
+            _ if entry.name != *name => true,
+            Some(id) if *id == own => !entry.is_revoked,
             Some(id) => shares(id),
             None => false,
         });
-        self.push(Guest {
+        self.push(Entry {
             name: name.clone(),
             id: Some(own),
-            leaves: false,
+            is_revoked: false,
         });
     }
 
-    /// The same, with a mark at those that go; without a node all of them do.
+    /// The list with a mark at the revoked node; `None` marks all nodes.
     pub(crate) fn marked(mut self, revoked: Option<RevokedNode<'_>>) -> Self {
-        for guest in &mut self.access_list {
-            guest.leaves |= revoked.is_none_or(|revoked| revoked.takes(guest));
+        for entry in &mut self.entries {
+            entry.is_revoked |= revoked.is_none_or(|revoked| revoked.takes(entry));
         }
         self
     }
 
-    /// Those that stay when a node goes; without a node nobody stays.
+    /// The list without the revoked node; empty for `None`.
     pub(crate) fn without(&self, revoked: Option<RevokedNode<'_>>) -> Self {
         let Some(revoked) = revoked else {
             return Self::default();
         };
         let mut left = self.clone();
-        left.access_list.retain(|guest| !revoked.takes(guest));
+        left.entries.retain(|entry| !revoked.takes(entry));
         if !left.has_strangers() {
             left.gone.clear();
-        } else if revoked.name.is_none() && !left.gone.contains(&GuestId::of(revoked.node.as_str()))
+        } else if revoked.name.is_none()
+            && !left.gone.contains(&NodeDigest::of(revoked.node.as_str()))
         {
-            left.gone.push(GuestId::of(revoked.node.as_str()));
+            left.gone.push(NodeDigest::of(revoked.node.as_str()));
             let most = left.gone.len().saturating_sub(MOST_GONE);
             left.gone.drain(..most);
         }
         left
     }
 
-    /// Whether any of them can only be told by its name.
+    /// Whether an entry has only a name.
     pub(super) fn has_strangers(&self) -> bool {
-        self.access_list.iter().any(|guest| guest.id.is_none())
+        self.entries.iter().any(|entry| entry.id.is_none())
     }
 
     /// Whether a node is, or was, known by its id.
     pub(super) fn knows(&self, node: &NodeId) -> bool {
-        let id = GuestId::of(node.as_str());
-        let access_list = self
-            .access_list
-            .iter()
-            .filter_map(|guest| guest.id.as_ref());
-        access_list.chain(&self.gone).any(|known| *known == id)
+        let id = NodeDigest::of(node.as_str());
+        let ids = self.entries.iter().filter_map(|entry| entry.id.as_ref());
+        ids.chain(&self.gone).any(|known| *known == id)
     }
 
-    /// What they are called that get in, each name once.
+    /// The names of the nodes with access, each once.
     pub(crate) fn names(&self) -> Vec<NodeName> {
-        self.called(|guest| !guest.leaves)
+        self.called(|entry| !entry.is_revoked)
     }
 
-    /// What they are called that go, each name once.
+    /// The names of the revoked node, or of all nodes, each once.
     pub(crate) fn names_of(&self, revoked: Option<RevokedNode<'_>>) -> Vec<NodeName> {
-        self.called(|guest| revoked.is_none_or(|revoked| revoked.takes(guest)))
+        self.called(|entry| revoked.is_none_or(|revoked| revoked.takes(entry)))
     }
 
-    fn called(&self, which: impl Fn(&Guest) -> bool) -> Vec<NodeName> {
+    fn called(&self, which: impl Fn(&Entry) -> bool) -> Vec<NodeName> {
         let mut names = Vec::new();
-        for guest in self.access_list.iter().filter(|guest| which(guest)) {
-            if !names.contains(&guest.name) {
-                names.push(guest.name.clone());
+        for entry in self.entries.iter().filter(|entry| which(entry)) {
+            if !names.contains(&entry.name) {
+                names.push(entry.name.clone());
             }
         }
         names
     }
 
-    /// Whether there are none, and nothing to remember of those that were.
+    /// Whether there is nothing to remember.
     pub(crate) fn is_empty(&self) -> bool {
-        self.access_list.is_empty() && self.gone.is_empty()
+        self.entries.is_empty() && self.gone.is_empty()
     }
 }
 

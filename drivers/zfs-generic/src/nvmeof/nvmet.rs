@@ -23,10 +23,10 @@ pub(super) static SCRIPT: LazyLock<String> = LazyLock::new(|| {
     ))
 });
 
-/// It knows no nodes. The same as in the examples of democratic-csi.
+/// All nodes have access, as in the examples of democratic-csi.
 const OPEN: [(&str, &str); 1] = [("allow_any_host", "1")];
 
-/// It lets in nobody who is not named.
+/// Only named nodes have access.
 const CLOSED: [(&str, &str); 1] = [("allow_any_host", "0")];
 
 #[derive(Debug)]
@@ -126,8 +126,8 @@ pub(super) fn arguments(
 }
 
 impl Stack for Nvmet {
-    fn look(&self, disk: &Disk<'_>) -> Command {
-        self.scripts.look(self.arguments("look", disk), "")
+    fn observe(&self, disk: &Disk<'_>) -> Command {
+        self.scripts.unlocked(self.arguments("look", disk), "")
     }
 
     fn make(&self, disk: &Disk<'_>, _facts: &Facts) -> Command {
@@ -138,16 +138,16 @@ impl Stack for Nvmet {
         self.scripts.change(self.arguments("remove", disk), "")
     }
 
-    fn let_in(&self, disk: &Disk<'_>) -> Option<Command> {
+    fn set_access(&self, disk: &Disk<'_>) -> Option<Command> {
         Some(self.scripts.change(self.arguments("nodes", disk), ""))
     }
 
-    fn await_out(&self, disk: &Disk<'_>) -> Option<Command> {
-        // A look: it keeps nobody waiting.
-        Some(self.scripts.look(self.arguments("gone", disk), ""))
+    fn wait_for_disconnect(&self, disk: &Disk<'_>) -> Option<Command> {
+        // It changes nothing, so it needs no lock and blocks no other command.
+        Some(self.scripts.unlocked(self.arguments("gone", disk), ""))
     }
 
     fn resize(&self, disk: &Disk<'_>) -> Option<Command> {
-        Some(self.scripts.look(self.arguments("resize", disk), ""))
+        Some(self.scripts.unlocked(self.arguments("resize", disk), ""))
     }
 }

@@ -1,8 +1,8 @@
-//! Subsystems of nvmet by `nvmetcli`: what is there is seen in configfs, what is missing is told to
-//! the tool, and it saves.
+//! Subsystems of nvmet by `nvmetcli`. The state is read from configfs; the tool makes what is missing,
+//! and saves.
 //!
-//! The tool exits with 0 whatever happens, so only the look after it says what it has done. The
-//! truth is in nvmetcli itself and in the grammar of configshell-fb.
+//! The tool always exits with 0, so only an observation after it shows what it has done. Sources:
+//! nvmetcli itself and the grammar of configshell-fb.
 
 use driver_core::config::ConfigError;
 use driver_zfs_cli::exec::{Command, Program};
@@ -64,7 +64,7 @@ impl NvmetCli {
         arguments(mode, &self.scripts, &save, disk, words)
     }
 
-    fn tell(&self, disk: &Disk<'_>, mut lines: Vec<String>, word: &str) -> Command {
+    fn run_tool(&self, disk: &Disk<'_>, mut lines: Vec<String>, word: &str) -> Command {
         lines.push(match &self.save {
             Some(path) => format!("/ saveconfig savefile={path}"),
             None => "/ saveconfig".to_owned(),
@@ -73,11 +73,12 @@ impl NvmetCli {
         let imported = self.imported.as_deref().unwrap_or("-");
         let tool = [TRIES, word, self.tool.as_str(), imported];
         let arguments = self.arguments("look", disk);
-        self.scripts.tell(tool, &lines.join("\n"), arguments, "")
+        self.scripts
+            .run_tool(tool, &lines.join("\n"), arguments, "")
     }
 
-    /// What makes all of it, without what is there already. Each line has its whole path: after one
-    /// that failed the tool goes on with the next.
+    /// The commands that make the missing parts. Each line has its full path: after a failed line the tool
+    /// continues with the next.
     fn making(&self, disk: &Disk<'_>, facts: &Facts) -> Vec<String> {
         let (target, device, uuid) = (disk.target, disk.device, disk.uuid);
         let subsystem = format!("/subsystems/{target}");
@@ -117,12 +118,12 @@ impl Stack for NvmetCli {
         blank.then_some("nvmetcli takes no dataset with a blank in its name")
     }
 
-    fn look(&self, disk: &Disk<'_>) -> Command {
-        self.scripts.look(self.arguments("look", disk), "")
+    fn observe(&self, disk: &Disk<'_>) -> Command {
+        self.scripts.unlocked(self.arguments("look", disk), "")
     }
 
     fn make(&self, disk: &Disk<'_>, facts: &Facts) -> Command {
-        self.tell(disk, self.making(disk, facts), "missing")
+        self.run_tool(disk, self.making(disk, facts), "missing")
     }
 
     fn remove(&self, disk: &Disk<'_>, facts: &Facts) -> Command {
@@ -136,10 +137,10 @@ impl Stack for NvmetCli {
         } else if facts.present.iter().any(|name| name == "namespace") {
             lines.push(format!("/subsystems/{target}/namespaces delete 1"));
         }
-        self.tell(disk, lines, "present")
+        self.run_tool(disk, lines, "present")
     }
 
     fn resize(&self, disk: &Disk<'_>) -> Option<Command> {
-        Some(self.scripts.look(self.arguments("resize", disk), ""))
+        Some(self.scripts.unlocked(self.arguments("resize", disk), ""))
     }
 }

@@ -1,8 +1,8 @@
-//! Subsystems of SPDK by `spdkcli`, as far as it shows what there is.
+//! Subsystems of SPDK by `spdkcli`, as far as it shows their state.
 //!
-//! A block device and a subsystem have the same name; which zvol is behind the device cannot be
-//! seen in the tool's list, so the name alone says whose they are. The truth is in SPDK's
-//! `scripts/spdkcli` (`ui_node.py`, `ui_node_nvmf.py`).
+//! A block device and a subsystem have the same name. The list of the tool does not show the zvol behind
+//! a device, so only the name identifies them. The source is SPDK's `scripts/spdkcli` (`ui_node.py`,
+//! `ui_node_nvmf.py`).
 
 use std::collections::BTreeMap;
 
@@ -113,14 +113,15 @@ impl Spdk {
         fixed.map(str::to_owned).to_vec()
     }
 
-    fn tell(&self, disk: &Disk<'_>, mut lines: Vec<String>, word: &str) -> Command {
+    fn run_tool(&self, disk: &Disk<'_>, mut lines: Vec<String>, word: &str) -> Command {
         if let Some(path) = &self.save {
             lines.push(format!("/ save_config filename={path}"));
         }
         lines.push("exit\n".to_owned());
         let tool = [TRIES, word, self.tool.as_str(), "-"];
         let arguments = self.arguments(disk);
-        self.scripts.tell(tool, &lines.join("\n"), arguments, "")
+        self.scripts
+            .run_tool(tool, &lines.join("\n"), arguments, "")
     }
 
     /// `line` and attributes after it, each after a blank.
@@ -135,8 +136,8 @@ impl Stack for Spdk {
         blank.then_some("spdkcli takes no dataset with a blank in its name")
     }
 
-    fn look(&self, disk: &Disk<'_>) -> Command {
-        self.scripts.look(self.arguments(disk), "")
+    fn observe(&self, disk: &Disk<'_>) -> Command {
+        self.scripts.unlocked(self.arguments(disk), "")
     }
 
     fn make(&self, disk: &Disk<'_>, facts: &Facts) -> Command {
@@ -164,7 +165,7 @@ impl Stack for Spdk {
                 lines.push(Self::with(line, listener));
             }
         }
-        self.tell(disk, lines, "missing")
+        self.run_tool(disk, lines, "missing")
     }
 
     fn remove(&self, disk: &Disk<'_>, facts: &Facts) -> Command {
@@ -177,6 +178,6 @@ impl Stack for Spdk {
         if is_present("bdev") {
             lines.push(format!("/bdevs/{kind} delete name={nqn}"));
         }
-        self.tell(disk, lines, "present")
+        self.run_tool(disk, lines, "present")
     }
 }

@@ -1,8 +1,8 @@
 //! The list of nodes in `sharenfs`, as ZFS on Linux takes it: `rw=` and names with colons between.
 //!
-//! The property is what is remembered and what is done, in one: ZFS exports anew when it is set, and
-//! the kernel asks for each request anew whether its export is still there. Only which node is called
-//! so is remembered elsewhere, since a name may be configured anew.
+//! The property is both the memory and the action: ZFS exports again when it is set, and the kernel checks
+//! for each request whether its export still exists. Only the ids of the nodes are remembered elsewhere,
+//! because a configured name may change.
 
 use driver_core::config::ConfigError;
 use driver_core::{Error, Kind, NodeId};
@@ -14,26 +14,26 @@ use crate::nodes::{Form, NodeName, Nodes, NodesConfig, joined, no_room};
 /// The longest list that any ZFS keeps in a property of its own; since 2.3 it would be twice as long.
 const MAX_LIST: usize = 4095;
 
-/// Who gets in, and what they get.
+/// The access of nodes, and the options of their export.
 #[derive(Debug)]
 pub(super) struct Access {
     nodes: Nodes,
     options: Vec<String>,
-    /// What a dataset has that nobody has been let into.
-    nobody: Property,
+    /// The property of a dataset that no node may reach.
+    closed: Property,
 }
 
-/// Who gets in, as a dataset says it.
+/// The nodes with access, as the property of a dataset lists them.
 pub(super) struct Listed {
     pub(super) names: Vec<NodeName>,
-    /// Whether it says so in the words of now.
+    /// Whether the property has exactly the value of the current configuration.
     pub(super) is_so: bool,
 }
 
 // === impl Access ===
 
 impl Access {
-    /// Checks the section at `key`, and the options in the property that would let in everybody.
+    /// Checks the section at `key`, and the options of the property, which must not open it to all nodes.
     pub(super) fn read(
         config: &NodesConfig,
         properties: &[Property],
@@ -46,11 +46,11 @@ impl Access {
         Ok(Self {
             nodes,
             options,
-            nobody: Property::new(PropertyName::SHARENFS, off),
+            closed: Property::new(PropertyName::SHARENFS, off),
         })
     }
 
-    /// What lets in a node, besides those that are in.
+    /// Gives a node access, in addition to the present ones.
     pub(super) fn allow<R>(
         &self,
         subject: &Subject<'_>,
@@ -63,7 +63,7 @@ impl Access {
         self.nodes.admit(&mut access_list, node, &name);
         let mut acts = Vec::new();
         if access_list != before {
-            // Before it gets in, so that it can be put out again.
+            // Before it gets access, so that a later call can revoke it.
             acts.push(Nodes::remember_new(&access_list)?);
         }
         if !names.contains(&name) {
@@ -76,7 +76,7 @@ impl Access {
         Ok(acts)
     }
 
-    /// What puts out a node, or all of them.
+    /// Revokes a node, or all nodes.
     pub(super) fn revoke<R>(
         &self,
         subject: &Subject<'_>,
@@ -87,7 +87,7 @@ impl Access {
         let access_list = before.clone().and(&listed.names);
         let left = self
             .nodes
-            .parting(&access_list, node, |revoked| access_list.without(revoked))?;
+            .with_revoked(&access_list, node, |revoked| access_list.without(revoked))?;
         let stay = left.names();
         let mut names = listed.names.clone();
         names.retain(|name| stay.contains(name));
@@ -102,15 +102,15 @@ impl Access {
         Ok(acts)
     }
 
-    /// The property of a dataset that nobody has been let into.
-    pub(super) fn to_nobody(&self) -> Property {
-        self.nobody.clone()
+    /// The property of a dataset that no node may reach.
+    pub(super) fn closed(&self) -> Property {
+        self.closed.clone()
     }
 
-    /// The property that lets in these nodes.
+    /// The property that gives access to these nodes.
     pub(super) fn to(&self, names: &[NodeName]) -> Result<Property, Error> {
         if names.is_empty() {
-            return Ok(self.to_nobody());
+            return Ok(self.closed());
         }
         let value = PropertyValue::parse(self.text(names))
             .map_err(|error| Error::new(Kind::Invalid, "share with nodes").because(error))?;
@@ -125,14 +125,14 @@ impl Access {
         all.join(",")
     }
 
-    /// Who gets in now. What lets in everybody names nobody.
+    /// The nodes that the property lists. A property that is open to all nodes lists none.
     pub(super) fn listed(&self, subject: &Subject<'_>) -> Listed {
         let own = subject.remembered(&PropertyName::SHARENFS);
         let mut list = own.unwrap_or_default().split(',');
         let list = list.find_map(|option| option.strip_prefix("rw="));
         let names = self.nodes.names(&lines(list.unwrap_or_default()));
         let wanted = if names.is_empty() {
-            self.nobody.value.as_str().to_owned()
+            self.closed.value.as_str().to_owned()
         } else {
             self.text(&names)
         };
@@ -141,7 +141,7 @@ impl Access {
     }
 }
 
-/// Each name of a list on a line of its own; the colons of an address in brackets are its own.
+/// The names of a list, one per line. Colons inside brackets belong to an address.
 fn lines(list: &str) -> String {
     let mut inside = false;
     let split = list.chars().map(|c| {
@@ -151,7 +151,7 @@ fn lines(list: &str) -> String {
     split.collect()
 }
 
-/// What each node gets.
+/// The export options of each node.
 fn options(properties: &[Property]) -> Result<Vec<String>, &'static str> {
     let none = "needs the options of nodes in `sharenfs`, and no `share`";
     let [property] = properties else {

@@ -1,8 +1,8 @@
 //! How storage goes away, and comes back as it was.
 //!
-//! A cut loses every packet and tells nobody. A reboot ends the services first, as an orderly
-//! shutdown does, so that the node is told; then the machine is silent, and everything is set up
-//! again from the same dataset or zvol, under the same identity, before the network is back.
+//! A cut loses every packet without any notice. A reboot ends the services first, as an orderly
+//! shutdown does, so that the node gets a notice. Then the machine is silent, and everything is set
+//! up again from the same dataset or zvol, under the same identity, before the network is back.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::lab::command::{attempt, run};
+use crate::lab::fixture::{Backing, Export, Fixture};
 use crate::lab::life::step;
 use crate::lab::storage::configfs;
 use crate::lab::storage::cut::Cut;
 use crate::lab::storage::lio::Target;
 use crate::lab::storage::nvmet::Subsystem;
-use crate::lab::supply::{Backing, Export, Supply};
 use crate::wait::until;
 
-/// So long its port is closed while a storage host shuts down.
+/// How long the port is closed while a storage host shuts down.
 const CLOSED: Duration = Duration::from_secs(5);
-/// So long it is silent until it has started again, at the least.
+/// How long the host is silent until it has started again, at least.
 const STARTING: Duration = Duration::from_secs(25);
 /// How much later than another target a target appears at the same port.
 const LATER: Duration = Duration::from_secs(10);
@@ -47,18 +47,18 @@ enum Kept {
 
 impl Fault {
     /// Lets it happen; when the storage's port answers again, with the volume behind it.
-    pub async fn happen(self, supply: &Supply) -> Instant {
-        let port = port(supply);
+    pub async fn happen(self, fixture: &Fixture) -> Instant {
+        let port = port(fixture);
         match self {
             Self::Cut(duration) => {
                 let cut = Cut::ports(&[port]);
                 pass(duration).await;
                 cut.mend();
             }
-            Self::Reboot => reboot(supply).await.mend(),
+            Self::Reboot => reboot(fixture).await.mend(),
             Self::SlowReboot => {
-                let other = format!("{}-first", supply.volume.volume_id);
-                stop_and_start_late(supply, &other).await;
+                let other = format!("{}-first", fixture.volume.volume_id);
+                stop_and_start_late(fixture, &other).await;
             }
         }
         until("the port to answer", || answers(port).then(Instant::now)).await
@@ -74,8 +74,8 @@ pub async fn pass(duration: Duration) {
 ///
 /// # Panics
 /// If it is none of the network.
-pub fn port(supply: &Supply) -> u16 {
-    match &supply.export {
+pub fn port(fixture: &Fixture) -> u16 {
+    match &fixture.export {
         Export::Iscsi(..) => 3260,
         Export::Nvmeof(..) => 4420,
         Export::Nfs(_) => 2049,
@@ -89,22 +89,22 @@ fn answers(port: u16) -> bool {
 }
 
 /// Everything ends, and is there again behind a network that is still cut.
-async fn reboot(supply: &Supply) -> Cut {
+async fn reboot(fixture: &Fixture) -> Cut {
     step("the storage host shuts down");
-    let kept = stop(supply).await;
+    let kept = stop(fixture).await;
     pass(CLOSED).await;
-    let cut = Cut::ports(&[port(supply)]);
+    let cut = Cut::ports(&[port(fixture)]);
     step("the storage host is away");
     pass(STARTING).await;
-    start(supply, &kept);
+    start(fixture, &kept);
     cut
 }
 
-async fn stop_and_start_late(supply: &Supply, other: &str) {
-    let kept = stop(supply).await;
-    let cut = Cut::ports(&[port(supply)]);
+async fn stop_and_start_late(fixture: &Fixture, other: &str) {
+    let kept = stop(fixture).await;
+    let cut = Cut::ports(&[port(fixture)]);
     pass(STARTING).await;
-    let Export::Iscsi(target, _) = &supply.export else {
+    let Export::Iscsi(target, _) = &fixture.export else {
         panic!("only targets are known to be waited for");
     };
     let portals: Vec<_> = target.portals.iter().map(String::as_str).collect();
@@ -112,18 +112,18 @@ async fn stop_and_start_late(supply: &Supply, other: &str) {
     cut.mend();
     step("the storage host answers, without the volume");
     pass(LATER).await;
-    // Whole before anybody sees it, as storage hosts do it.
-    let cut = Cut::ports(&[port(supply)]);
-    start(supply, &kept);
+    // Complete before it is reachable, as on real storage hosts.
+    let cut = Cut::ports(&[port(fixture)]);
+    start(fixture, &kept);
     cut.mend();
 }
 
-async fn stop(supply: &Supply) -> Kept {
-    match &supply.export {
+async fn stop(fixture: &Fixture) -> Kept {
+    match &fixture.export {
         Export::Iscsi(target, lun) => {
             // Sessions first: a number that is taken away under them is an error, not an absence.
             target.enable(false);
-            target.detach(*lun, supply.zvol());
+            target.detach(*lun, fixture.zvol());
             target.remove();
             Kept::Iscsi
         }
@@ -133,9 +133,9 @@ async fn stop(supply: &Supply) -> Kept {
             Kept::Nvmeof { serial }
         }
         Export::Nfs(_) => {
-            supply.export_at_start();
+            fixture.export_at_start();
             run(&["systemctl", "stop", "nfs-server"]);
-            let dataset = dataset(supply);
+            let dataset = dataset(fixture);
             until("the dataset to be free", || {
                 attempt(&["zfs", "unmount", &dataset]).ok()
             })
@@ -146,12 +146,12 @@ async fn stop(supply: &Supply) -> Kept {
     }
 }
 
-fn start(supply: &Supply, kept: &Kept) {
-    let name = &supply.volume.volume_id;
-    match (&supply.export, kept) {
+fn start(fixture: &Fixture, kept: &Kept) {
+    let name = &fixture.volume.volume_id;
+    match (&fixture.export, kept) {
         (Export::Iscsi(target, lun), Kept::Iscsi) => {
             let portals: Vec<_> = target.portals.iter().map(String::as_str).collect();
-            Target::create(name, &portals, None).attach(*lun, supply.zvol());
+            Target::create(name, &portals, None).attach(*lun, fixture.zvol());
         }
         (Export::Nvmeof(subsystem, nsid), Kept::Nvmeof { serial }) => {
             let ports: Vec<_> = subsystem
@@ -166,10 +166,10 @@ fn start(supply: &Supply, kept: &Kept) {
                 "attr_serial",
                 serial.trim(),
             );
-            made.attach(*nsid, supply.zvol());
+            made.attach(*nsid, fixture.zvol());
         }
         (Export::Nfs(_), Kept::Nfs) => {
-            run(&["zfs", "mount", &dataset(supply)]);
+            run(&["zfs", "mount", &dataset(fixture)]);
             // The shortest time for clients to reclaim what they had that the kernel lets one set.
             fs::write("/etc/nfs.conf.d/reboot.conf", "[nfsd]\ngrace-time=10\n").expect("a setting");
             run(&["systemctl", "start", "nfs-server"]);
@@ -184,8 +184,8 @@ fn serial_of(subsystem: &Subsystem) -> PathBuf {
         .join("attr_serial")
 }
 
-fn dataset(supply: &Supply) -> String {
-    match &supply.backing {
+fn dataset(fixture: &Fixture) -> String {
+    match &fixture.backing {
         Backing::Dataset(dataset) => dataset.name.clone(),
         Backing::Zvol(zvol) => zvol.name.clone(),
     }

@@ -14,46 +14,50 @@ use super::absence::{Fault, pass};
 use super::writer::{Writer, Written};
 use crate::lab::calls::Node;
 use crate::lab::command::run;
+use crate::lab::fixture::Fixture;
+use crate::lab::leftovers::Leftovers;
 use crate::lab::life::step;
-use crate::lab::remains::Remains;
-use crate::lab::supply::Supply;
 
-/// So long it is waited for, so that a failure says how long it really takes.
-const PATIENCE: Duration = Duration::from_mins(5);
+/// How long to wait, so that a failure shows how long it really takes.
+const TIMEOUT: Duration = Duration::from_mins(5);
 /// What was under way when storage went away may still have been acknowledged.
 const UNDER_WAY: Duration = Duration::from_secs(3);
 /// How often an orchestrator asks.
 const ASKING: Duration = Duration::from_secs(5);
-/// So many batches are written before and after.
+/// How many batches are written before and after.
 const BATCHES: usize = 20;
 
 /// A pod writes; storage goes away and comes back; the pod goes on.
 ///
 /// # Panics
-/// If a byte is wrong, the pod is told of an error, it takes too long, or something is left.
+/// If a byte is wrong, the pod gets an error, it takes too long, or something is left.
 pub async fn a_writer_goes_on(kind: Kind, fault: Fault) {
-    let supply = Arc::new(kind.supply("outage"));
-    let before = Remains::read();
+    let fixture = Arc::new(kind.fixture("outage"));
+    let before = Leftovers::read();
     let node = Arc::new(Node::start().await);
     let pod = node.pod("writer");
-    node.stage(&supply).await.expect("staged");
-    node.publish(&supply, &pod).await.expect("published");
+    node.stage(&fixture).await.expect("staged");
+    node.publish(&fixture, &pod).await.expect("published");
     let writer = Writer::start(&pod, 11);
-    let begun = writer.goes_on(Instant::now(), BATCHES, PATIENCE).await;
-    begun.expect("the writer writes");
+    let first = writer.goes_on(Instant::now(), BATCHES, TIMEOUT).await;
+    first.expect("the writer writes");
 
     step(&format!("storage goes away: {fault:?}"));
     let away = Instant::now();
     let is_over = Arc::new(AtomicBool::new(false));
-    let asking = ask_again(Arc::clone(&node), Arc::clone(&supply), Arc::clone(&is_over));
+    let asking = ask_again(
+        Arc::clone(&node),
+        Arc::clone(&fixture),
+        Arc::clone(&is_over),
+    );
     let asking = tokio::spawn(asking);
-    let back = fault.happen(&supply).await;
-    let writable = writer.goes_on(back, 1, PATIENCE).await;
+    let back = fault.happen(&fixture).await;
+    let writable = writer.goes_on(back, 1, TIMEOUT).await;
     let writable = writable.unwrap_or_else(|| {
         let failed = writer.has_failed();
-        panic!("the pod did not go on; was it told of an error? {failed}")
+        panic!("the pod did not go on; did it get an error? {failed}")
     });
-    let on = writer.goes_on(writable, BATCHES, PATIENCE).await;
+    let on = writer.goes_on(writable, BATCHES, TIMEOUT).await;
     on.expect("the writer goes on");
     is_over.store(true, Ordering::Relaxed);
     asking.await.expect("every call ended");
@@ -65,25 +69,25 @@ pub async fn a_writer_goes_on(kind: Kind, fault: Fault) {
     // What the node remembers is no proof.
     fs::write("/proc/sys/vm/drop_caches", "3").expect("caches can be dropped");
     written.verify("the pod", |part| read(&pod.join(part)));
-    node.take_away(&supply, &[&pod]).await;
-    Remains::back_to(&before, "the outage").await;
-    let node = Arc::into_inner(node).expect("nobody else has it");
+    node.take_away(&fixture, &[&pod]).await;
+    Leftovers::back_to(&before, "the outage").await;
+    let node = Arc::into_inner(node).expect("the only owner");
     node.end().await;
-    supply.withdraw();
-    verify_stored(&written, &supply);
+    fixture.remove();
+    verify_stored(&written, &fixture);
 }
 
-/// What an orchestrator does that was started again meanwhile: it asks for all that it has, and
-/// goes on asking. What that says does not matter; that it ends, and destroys nothing, does.
-async fn ask_again(node: Arc<Node>, supply: Arc<Supply>, is_over: Arc<AtomicBool>) {
+/// What an orchestrator does that was restarted during the outage: it repeats all calls for its
+/// volumes. Their results do not matter, but they must end and destroy nothing.
+async fn ask_again(node: Arc<Node>, fixture: Arc<Fixture>, is_over: Arc<AtomicBool>) {
     let pod = node.pod("writer");
     let mut outcomes = BTreeMap::<_, u32>::new();
     let mut longest = Duration::ZERO;
     while !is_over.load(Ordering::Relaxed) {
         let asked = Instant::now();
-        let staged = node.stage(&supply).await;
-        let published = node.publish(&supply, &pod).await;
-        let counted = node.stats(&supply, &pod).await.map(drop);
+        let staged = node.stage(&fixture).await;
+        let published = node.publish(&fixture, &pod).await;
+        let counted = node.stats(&fixture, &pod).await.map(drop);
         longest = longest.max(asked.elapsed());
         for (call, outcome) in [
             ("stage", staged),
@@ -97,7 +101,7 @@ async fn ask_again(node: Arc<Node>, supply: Arc<Supply>, is_over: Arc<AtomicBool
     }
     let longest = longest.as_secs_f64();
     step(&format!(
-        "MEASURED asked again meanwhile, at most {longest:.1} s for all three: {outcomes:?}"
+        "MEASURED asked again during the outage, at most {longest:.1} s for all three: {outcomes:?}"
     ));
 }
 
@@ -160,17 +164,17 @@ pub fn read(path: &Path) -> Vec<u8> {
 }
 
 /// Compares with what the storage side has, when no node has the volume.
-pub fn verify_stored(written: &Written, supply: &Supply) {
+pub fn verify_stored(written: &Written, fixture: &Fixture) {
     step(&format!("{} blocks on the storage side", written.blocks()));
-    if supply.is_device() {
+    if fixture.is_device() {
         let folder = tempfile::tempdir().expect("a folder");
         let point = folder.path().display().to_string();
-        let device = supply.zvol().device().display().to_string();
+        let device = fixture.zvol().device().display().to_string();
         run(&["mount", "-t", "ext4", "-o", "ro", &device, &point]);
         written.verify("the storage side", |part| read(&folder.path().join(part)));
         run(&["umount", &point]);
         run(&["fsck.ext4", "-f", "-n", &device]);
     } else {
-        written.verify("the storage side", |part| supply.stored(part));
+        written.verify("the storage side", |part| fixture.stored(part));
     }
 }

@@ -2,11 +2,11 @@
 //! afterwards what must be there.
 //!
 //! A block holds its number and bytes that follow from the seed and the number, so that a block
-//! that is wrong, old or at the wrong place is told apart. No place is written twice. Every part is
+//! that is wrong, stale or at the wrong place is recognized. No place is written twice. Every part is
 //! a file of its own, so that names, too, are made while storage is away.
 //!
-//! It is a process of its own, as a pod's is: whoever starts a program while one of its files waits
-//! for NFS waits with it.
+//! It is a separate process, like that of a pod: a process that starts a program while one of its files
+//! waits for NFS waits as well.
 #![expect(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -25,13 +25,13 @@ use std::time::{Duration, Instant};
 use crate::lab::content;
 use crate::wait::until;
 
-/// The word by which the `lab` binary is told to be one.
+/// The command of the `lab` binary that runs a writer.
 pub const COMMAND: &str = "write";
 
 const BLOCK: usize = 4096;
-/// So many blocks reach the storage at once.
+/// How many blocks reach the storage at once.
 const BATCH: u64 = 4;
-/// So many blocks are a file.
+/// The blocks of a file.
 const PART: u64 = 1024;
 /// Between two batches: what it writes in five minutes has to fit into a small volume.
 const PACE: Duration = Duration::from_millis(100);
@@ -165,7 +165,7 @@ impl Writer {
     /// Ends it.
     ///
     /// # Panics
-    /// If it was told of an error, or hangs.
+    /// If it got an error, or hangs.
     pub async fn end(mut self) -> Written {
         let blocks = Arc::clone(&self.progress);
         drop(self.stop);
@@ -173,7 +173,7 @@ impl Writer {
         let status = until("the writer to end", || child.try_wait().ok().flatten()).await;
         let heard = self.listener.join().expect("the listener has not panicked");
         heard.expect("the writer says numbers");
-        assert!(status.success(), "the pod was told of an error");
+        assert!(status.success(), "the pod got an error");
         let blocks = blocks.lock().unwrap_or_else(PoisonError::into_inner).blocks;
         let seed = self.seed;
         Written { seed, blocks }
@@ -246,7 +246,7 @@ mod tests {
 
     use super::*;
 
-    /// So many batches in a folder.
+    /// Writes this many batches into a folder.
     fn written(folder: &Path, batches: u64) -> Written {
         let (mut left, mut blocks) = (batches, 0);
         let goes_on = || {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_is_told_of_an_error_ends() {
+    fn a_writer_ends_after_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join(name(0)), "in the way").expect("a file");
         let mut said = 0;

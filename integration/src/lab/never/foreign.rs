@@ -7,11 +7,11 @@ use tonic::Code;
 use crate::lab::calls::{Node, refused};
 use crate::lab::command::run;
 use crate::lab::content;
+use crate::lab::fixture::{Access, SIZE};
+use crate::lab::leftovers::Leftovers;
 use crate::lab::life::step;
-use crate::lab::remains::Remains;
 use crate::lab::storage::fabric::{Exporter, Fabric};
 use crate::lab::storage::zfs::Zvol;
-use crate::lab::supply::{Access, SIZE};
 
 const MIB: u64 = 1 << 20;
 
@@ -67,30 +67,30 @@ pub async fn nothing_foreign_is_formatted(fabric: Fabric) {
         exporter.give(number, &zvol);
         zvols.push((held, number, zvol));
     }
-    let before = Remains::read();
+    let before = Leftovers::read();
     let node = Node::start().await;
     for (held, number, zvol) in &zvols {
         step(&format!("{held:?}"));
         let seen = look(zvol);
         let name = format!("foreign-{number}");
-        let supply = exporter.supply(&name, *number, zvol, Access::Mount("ext4"));
-        let answer = node.stage(&supply).await;
+        let fixture = exporter.fixture(&name, *number, zvol, Access::Mount("ext4"));
+        let answer = node.stage(&fixture).await;
         refused(answer, &[Code::FailedPrecondition], &format!("{held:?}"));
         assert!(look(zvol) == seen, "{held:?}: the device was changed");
-        node.unstage(&supply).await.expect("taken away");
-        Remains::back_to(&before, &format!("{held:?}")).await;
+        node.unstage(&fixture).await.expect("taken away");
+        Leftovers::back_to(&before, &format!("{held:?}")).await;
     }
     step("a filesystem that was not asked for is mounted as it is");
     let zvol = Zvol::create("foreign-xfs", SIZE);
     run(&["mkfs.xfs", "-q", &zvol.device().display().to_string()]);
     exporter.give(20, &zvol);
-    let supply = exporter.supply("foreign-xfs", 20, &zvol, Access::Mount("ext4"));
-    let before = Remains::read();
-    node.stage(&supply).await.expect("staged");
-    let point = node.staging(&supply).display().to_string();
+    let fixture = exporter.fixture("foreign-xfs", 20, &zvol, Access::Mount("ext4"));
+    let before = Leftovers::read();
+    node.stage(&fixture).await.expect("staged");
+    let point = node.staging(&fixture).display().to_string();
     assert_eq!(run(&["findmnt", "-no", "FSTYPE", &point]).trim(), "xfs");
-    node.take_away(&supply, &[]).await;
-    Remains::back_to(&before, "the other filesystem").await;
+    node.take_away(&fixture, &[]).await;
+    Leftovers::back_to(&before, "the other filesystem").await;
     node.end().await;
 }
 
@@ -109,14 +109,14 @@ pub async fn nothing_unreadable_is_formatted(fabric: Fabric) {
         zvol.put(from, &content::bytes(5, 4096));
         let seen = look(&zvol);
         give_broken(&exporter, number, &zvol, from, to);
-        let before = Remains::read();
-        let supply = exporter.supply(&name, number, &zvol, Access::Mount("ext4"));
-        let answer = node.stage(&supply).await;
+        let before = Leftovers::read();
+        let fixture = exporter.fixture(&name, number, &zvol, Access::Mount("ext4"));
+        let answer = node.stage(&fixture).await;
         let codes = [Code::Internal, Code::FailedPrecondition, Code::Unavailable];
         refused(answer, &codes, "what cannot be read");
         assert!(look(&zvol) == seen, "the device was changed");
-        node.unstage(&supply).await.expect("taken away");
-        Remains::back_to(&before, &name).await;
+        node.unstage(&fixture).await.expect("taken away");
+        Leftovers::back_to(&before, &name).await;
     }
     node.end().await;
 }

@@ -1,4 +1,4 @@
-//! A server that is silent holds up nobody but those who ask for it.
+//! A server that does not answer delays only the calls for its own volumes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,26 +8,26 @@ use tokio::time::{Instant, timeout};
 
 use crate::lab::calls::{Node, until_done};
 use crate::lab::content;
+use crate::lab::fixture::{Access, ExportKind};
+use crate::lab::leftovers::Leftovers;
 use crate::lab::life::{LENGTH, read, step, write};
-use crate::lab::remains::Remains;
 use crate::lab::storage::cut::Cut;
-use crate::lab::supply::{Access, Way};
 
-/// What a volume of another kind may take from stage to unstage meanwhile; alone it takes a few
-/// seconds on the lab's machine.
+/// The time limit of a volume of another kind from stage to unstage during the hang. Alone it takes a
+/// few seconds on the machine of the lab.
 const OTHERS: Duration = Duration::from_mins(2);
 /// What an answer to a probe may take on a busy machine whose processor is emulated.
 const PROBE: Duration = Duration::from_secs(5);
 
 /// An NFS server falls silent; statistics, unpublish and unstage of its volume hang, and a volume
-/// over iSCSI lives its whole life meanwhile.
+/// over iSCSI lives its whole life during that.
 ///
 /// # Panics
 /// If the other volume or a probe has to wait, or the silent one never goes.
-pub async fn silence_holds_up_nobody_else() {
-    let silent = Way::Nfs.supply("silent", Access::Mount("nfs"));
-    let other = Way::Iscsi.supply("other", Access::Mount("ext4"));
-    let before = Remains::read();
+pub async fn a_silent_server_delays_no_other_volume() {
+    let silent = ExportKind::Nfs.fixture("silent", Access::Mount("nfs"));
+    let other = ExportKind::Iscsi.fixture("other", Access::Mount("ext4"));
+    let before = Leftovers::read();
     let node = Arc::new(Node::start().await);
     let (hung, pod) = (node.pod("hung"), node.pod("other"));
     node.stage(&silent).await.expect("staged");
@@ -50,7 +50,7 @@ pub async fn silence_holds_up_nobody_else() {
         })
         .collect();
 
-    step("another volume lives meanwhile");
+    step("another volume lives during the hang");
     let life = async {
         node.stage(&other).await.expect("staged");
         node.publish(&other, &pod).await.expect("published");
@@ -79,7 +79,7 @@ pub async fn silence_holds_up_nobody_else() {
     cut.mend();
     until_done("unpublish", || node.unpublish(&silent, &hung)).await;
     until_done("unstage", || node.unstage(&silent)).await;
-    Remains::back_to(&before, "the silent server").await;
-    let node = Arc::into_inner(node).expect("nobody else has it");
+    Leftovers::back_to(&before, "the silent server").await;
+    let node = Arc::into_inner(node).expect("the only owner");
     node.end().await;
 }

@@ -12,40 +12,40 @@ use tonic::Code;
 use crate::lab::calls::{Node, refused};
 use crate::lab::command::run;
 use crate::lab::content;
+use crate::lab::fixture::{Access, ExportKind, Fixture};
+use crate::lab::leftovers::Leftovers;
 use crate::lab::life::{LENGTH, read, step, write};
-use crate::lab::remains::Remains;
-use crate::lab::supply::{Access, Supply, Way};
 
 /// A volume for a single writer is published to two pods, before and after a crash.
 ///
 /// # Panics
 /// If the second has it, or the first has lost it.
-pub async fn a_single_writer_stays_single(way: Way, access: Access) {
-    let supply = way
-        .supply("single", access)
+pub async fn a_single_writer_stays_single(export_kind: ExportKind, access: Access) {
+    let fixture = export_kind
+        .fixture("single", access)
         .in_mode(Mode::SingleNodeSingleWriter);
-    let before = Remains::read();
+    let before = Leftovers::read();
     let mut node = Node::start().await;
     let (first, second) = (node.pod("first"), node.pod("second"));
-    node.stage(&supply).await.expect("staged");
-    node.publish(&supply, &first).await.expect("published");
+    node.stage(&fixture).await.expect("staged");
+    node.publish(&fixture, &first).await.expect("published");
     for round in ["at once", "after a crash"] {
         step(round);
-        let answer = node.publish(&supply, &second).await;
+        let answer = node.publish(&fixture, &second).await;
         refused(answer, &[Code::FailedPrecondition], "a second writer");
-        node.publish(&supply, &first)
+        node.publish(&fixture, &first)
             .await
             .expect("published already");
-        write(&supply, &first, &content::bytes(1, LENGTH));
+        write(&fixture, &first, &content::bytes(1, LENGTH));
         node.crash().await;
     }
     step("the second may have it when the first has gone");
-    node.unpublish(&supply, &first).await.expect("unpublished");
-    node.publish(&supply, &second).await.expect("published");
-    let found = read(&supply, &second);
+    node.unpublish(&fixture, &first).await.expect("unpublished");
+    node.publish(&fixture, &second).await.expect("published");
+    let found = read(&fixture, &second);
     content::same(&content::bytes(1, LENGTH), &found, "the second pod");
-    node.take_away(&supply, &[&second]).await;
-    Remains::back_to(&before, "a single writer").await;
+    node.take_away(&fixture, &[&second]).await;
+    Leftovers::back_to(&before, "a single writer").await;
     node.end().await;
 }
 
@@ -53,26 +53,26 @@ pub async fn a_single_writer_stays_single(way: Way, access: Access) {
 ///
 /// # Panics
 /// If the reader can write.
-pub async fn a_reader_cannot_write(way: Way, access: Access) {
-    let supply = way.supply("reader", access);
-    let before = Remains::read();
+pub async fn a_reader_cannot_write(export_kind: ExportKind, access: Access) {
+    let fixture = export_kind.fixture("reader", access);
+    let before = Leftovers::read();
     let node = Node::start().await;
     let (writer, reader) = (node.pod("writer"), node.pod("reader"));
-    node.stage(&supply).await.expect("staged");
-    node.publish(&supply, &writer).await.expect("published");
-    write(&supply, &writer, &content::bytes(1, LENGTH));
+    node.stage(&fixture).await.expect("staged");
+    node.publish(&fixture, &writer).await.expect("published");
+    write(&fixture, &writer, &content::bytes(1, LENGTH));
     let readonly = NodePublishVolumeRequest {
         readonly: true,
-        ..node.publish_request(&supply, &reader)
+        ..node.publish_request(&fixture, &reader)
     };
     node.publish_as(readonly).await.expect("published");
     step("the reader tries to write");
-    try_to_write(&supply, &reader);
-    let found = read(&supply, &reader);
+    try_to_write(&fixture, &reader);
+    let found = read(&fixture, &reader);
     content::same(&content::bytes(1, LENGTH), &found, "the reader");
-    write(&supply, &writer, &content::bytes(2, LENGTH));
-    node.take_away(&supply, &[&reader, &writer]).await;
-    Remains::back_to(&before, "a reader").await;
+    write(&fixture, &writer, &content::bytes(2, LENGTH));
+    node.take_away(&fixture, &[&reader, &writer]).await;
+    Leftovers::back_to(&before, "a reader").await;
     node.end().await;
 }
 
@@ -82,9 +82,9 @@ pub async fn a_reader_cannot_write(way: Way, access: Access) {
 /// # Panics
 /// If a mount of it does not say so, too.
 pub async fn the_switches_of_a_dataset_hold() {
-    let supply = Way::Dataset.supply("switches", Access::Mount("zfs"));
-    let name = &supply.volume.volume_context["zfs_asset_name"];
-    let before = Remains::read();
+    let fixture = ExportKind::Dataset.fixture("switches", Access::Mount("zfs"));
+    let name = &fixture.volume.volume_context["zfs_asset_name"];
+    let before = Leftovers::read();
     let node = Node::start().await;
     let restrictions = Flags::NOSUID | Flags::NOEXEC | Flags::NODEV | Flags::NOATIME;
     for (switches, held) in [
@@ -102,18 +102,18 @@ pub async fn the_switches_of_a_dataset_hold() {
         for switch in switches {
             run(&["zfs", "set", switch, name]);
         }
-        node.stage(&supply).await.expect("staged");
-        let shown = rustix::fs::statvfs(node.staging(&supply)).expect("statistics");
+        node.stage(&fixture).await.expect("staged");
+        let shown = rustix::fs::statvfs(node.staging(&fixture)).expect("statistics");
         let all = restrictions | Flags::RDONLY;
         assert_eq!(shown.f_flag & all, held, "{switches:?}");
-        node.unstage(&supply).await.expect("unstaged");
+        node.unstage(&fixture).await.expect("unstaged");
     }
-    Remains::back_to(&before, "a dataset with switches").await;
+    Leftovers::back_to(&before, "a dataset with switches").await;
     node.end().await;
 }
 
-fn try_to_write(supply: &Supply, pod: &Path) {
-    match supply.access {
+fn try_to_write(fixture: &Fixture, pod: &Path) {
+    match fixture.access {
         Access::Mount(_) => {
             let made = File::create(pod.join("new")).map(drop);
             let errno = made.expect_err("a reader makes no file").raw_os_error();

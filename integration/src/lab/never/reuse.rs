@@ -7,11 +7,11 @@ use tonic::Code;
 use crate::lab::calls::{Node, refused};
 use crate::lab::command::run;
 use crate::lab::content;
+use crate::lab::fixture::{Access, Fixture, SIZE};
+use crate::lab::leftovers::Leftovers;
 use crate::lab::life::{LENGTH, read, step, stored, write};
-use crate::lab::remains::Remains;
 use crate::lab::storage::fabric::Fabric;
 use crate::lab::storage::zfs::Zvol;
-use crate::lab::supply::{Access, SIZE, Supply};
 
 const EXT4: Access = Access::Mount("ext4");
 
@@ -26,13 +26,13 @@ pub async fn a_reused_number_is_another_volume(fabric: Fabric) {
         ["first", "second", "other"].map(|name| Zvol::create(&format!("reuse-{name}"), SIZE));
     exporter.give(1, &first);
     exporter.give(2, &other);
-    let before = Remains::read();
+    let before = Leftovers::read();
     let mut node = Node::start().await;
-    let kept = exporter.supply("other", 2, &other, EXT4);
+    let kept = exporter.fixture("other", 2, &other, EXT4);
     node.stage(&kept).await.expect("the other is staged");
     let (one, two) = (
-        exporter.supply("first", 1, &first, EXT4),
-        exporter.supply("second", 1, &second, EXT4),
+        exporter.fixture("first", 1, &first, EXT4),
+        exporter.fixture("second", 1, &second, EXT4),
     );
     use_it(&node, &one, 1).await;
 
@@ -60,7 +60,7 @@ pub async fn a_reused_number_is_another_volume(fabric: Fabric) {
     node.take_away(&one, &[&pod]).await;
     node.take_away(&two, &[]).await;
     node.take_away(&kept, &[]).await;
-    Remains::back_to(&before, "reused numbers").await;
+    Leftovers::back_to(&before, "reused numbers").await;
     node.end().await;
 
     step("look at the storage side");
@@ -79,9 +79,9 @@ pub async fn what_lost_its_number_is_not_grown(fabric: Fabric) {
     let [first, second] =
         ["first", "second"].map(|name| Zvol::create(&format!("lost-{name}"), SIZE));
     exporter.give(1, &first);
-    let before = Remains::read();
+    let before = Leftovers::read();
     let node = Node::start().await;
-    let one = exporter.supply("first", 1, &first, EXT4);
+    let one = exporter.fixture("first", 1, &first, EXT4);
     node.stage(&one).await.expect("staged");
     let staging = node.staging(&one);
     run(&["sync", "-f", &staging.display().to_string()]);
@@ -93,23 +93,23 @@ pub async fn what_lost_its_number_is_not_grown(fabric: Fabric) {
     let status = grown.expect_err("what is no longer there cannot grow");
     step(&format!("refused: {}", status.message()));
     node.take_away(&one, &[]).await;
-    Remains::back_to(&before, "the lost number").await;
+    Leftovers::back_to(&before, "the lost number").await;
     node.end().await;
 }
 
-async fn use_it(node: &Node, supply: &Supply, seed: u64) {
-    let pod = node.pod(&supply.volume.volume_id);
-    node.stage(supply).await.expect("staged");
-    node.publish(supply, &pod).await.expect("published");
-    write(supply, &pod, &content::bytes(seed, LENGTH));
+async fn use_it(node: &Node, fixture: &Fixture, seed: u64) {
+    let pod = node.pod(&fixture.volume.volume_id);
+    node.stage(fixture).await.expect("staged");
+    node.publish(fixture, &pod).await.expect("published");
+    write(fixture, &pod, &content::bytes(seed, LENGTH));
     let pods: [&Path; 1] = [&pod];
-    node.take_away(supply, &pods).await;
+    node.take_away(fixture, &pods).await;
 }
 
-async fn refuse(node: &Node, supply: &Supply, what: &str) {
+async fn refuse(node: &Node, fixture: &Fixture, what: &str) {
     // The session may stand already, which is an effect.
     let codes = [Code::FailedPrecondition, Code::NotFound, Code::Unavailable];
-    let why = refused(node.stage(supply).await, &codes, what);
+    let why = refused(node.stage(fixture).await, &codes, what);
     step(&format!("refused: {why}"));
-    node.unstage(supply).await.expect("taken away");
+    node.unstage(fixture).await.expect("taken away");
 }

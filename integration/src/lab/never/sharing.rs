@@ -1,4 +1,4 @@
-//! A session or controller that somebody still needs is never ended.
+//! A session or controller that is still in use is never ended.
 
 use std::fs;
 use std::path::Path;
@@ -8,17 +8,17 @@ use tonic::Code;
 use crate::lab::calls::{Node, refused, until_done};
 use crate::lab::command::run;
 use crate::lab::content;
+use crate::lab::fixture::{Access, SIZE};
+use crate::lab::leftovers::Leftovers;
 use crate::lab::life::{LENGTH, read, step, write};
-use crate::lab::remains::Remains;
 use crate::lab::storage::configfs::names;
 use crate::lab::storage::fabric::Fabric;
 use crate::lab::storage::zfs::Zvol;
-use crate::lab::supply::{Access, SIZE};
 
 const EXT4: Access = Access::Mount("ext4");
 
-/// Two volumes of one target: the one goes, the other does not notice. Then a volume of which
-/// somebody else has mounted the device.
+/// Two volumes of one target: one is removed, and the other is not affected. Then a volume whose device
+/// is mounted elsewhere, too.
 ///
 /// # Panics
 /// If the connection ends too early, or stays in the end.
@@ -28,15 +28,15 @@ pub async fn others_keep_their_session(fabric: Fabric) {
     let supplies = [1_u32, 2].map(|number| {
         let zvol = &zvols[usize::try_from(number - 1).expect("small")];
         exporter.give(number, zvol);
-        exporter.supply(&format!("shared-{number}"), number, zvol, EXT4)
+        exporter.fixture(&format!("shared-{number}"), number, zvol, EXT4)
     });
-    let before = Remains::read();
+    let before = Leftovers::read();
     let node = Node::start().await;
     let [one, two] = &supplies;
     let (pod, elsewhere) = (node.pod("two"), node.place.node().join("elsewhere"));
     fs::create_dir(&elsewhere).expect("a new folder");
-    for supply in &supplies {
-        node.stage(supply).await.expect("staged");
+    for fixture in &supplies {
+        node.stage(fixture).await.expect("staged");
     }
     node.publish(two, &pod).await.expect("published");
     let connections = || names(&Path::new("/sys/class").join(fabric.class())).len();
@@ -61,7 +61,7 @@ pub async fn others_keep_their_session(fabric: Fabric) {
     let codes = [Code::FailedPrecondition, Code::Unavailable];
     let why = refused(node.unstage(one).await, &codes, "a device in use");
     step(&format!("refused: {why}"));
-    assert_eq!(connections(), 1, "somebody has it mounted");
+    assert_eq!(connections(), 1, "it is mounted elsewhere");
     write(one, &elsewhere, &content::bytes(1, LENGTH));
     let found = read(one, &elsewhere);
     content::same(
@@ -71,6 +71,6 @@ pub async fn others_keep_their_session(fabric: Fabric) {
     );
     run(&["umount", &point]);
     until_done("unstage", || node.unstage(one)).await;
-    Remains::back_to(&before, "the shared target").await;
+    Leftovers::back_to(&before, "the shared target").await;
     node.end().await;
 }

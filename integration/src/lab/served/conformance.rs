@@ -12,22 +12,22 @@ use super::{ROOT, Served, storage};
 use crate::conformance::{Holds, Target};
 use crate::lab::command::run;
 use crate::lab::evidence;
+use crate::lab::leftovers::Leftovers;
 use crate::lab::life::step;
-use crate::lab::remains::Remains;
 use crate::place::Place;
 use crate::server::Launch;
 use crate::suite;
 use crate::tree::{Entry, Tree};
 
 /// A program that makes a real volume for each hostile name would be at it for hours. What becomes of each
-/// of them in a command is looked at by cells of their own.
+/// of them in a command is tested by separate cells.
 const ONE_STRING_OF: usize = 250;
 
 /// Each is made, listed a dozen times and deleted, in some seconds.
 const IN_PAGES: usize = 12;
 
 /// Until all connections have logged in, which takes an emulated processor a second each.
-const PATIENCE: Duration = Duration::from_mins(3);
+const CALL_TIMEOUT: Duration = Duration::from_mins(3);
 
 impl Target for Served {
     fn name(&self) -> &'static str {
@@ -45,7 +45,7 @@ impl Target for Served {
         self.launch_with(place, more).set("--log-level", "silly")
     }
 
-    /// What there is, and every property that somebody set.
+    /// The datasets and snapshots, and every property that is set.
     fn backend(&self, _place: &Place) -> Tree {
         let mut tree = Tree::default();
         let words = ["zfs", "get", "-Hpr", "-s", "local,received"];
@@ -112,7 +112,7 @@ impl Target for Served {
     }
 
     fn patience(&self) -> Duration {
-        PATIENCE
+        CALL_TIMEOUT
     }
 
     fn elsewhere(&self) -> Option<BTreeMap<String, String>> {
@@ -139,9 +139,9 @@ fn entry(text: &str) -> Entry {
 /// # Panics
 /// If one fails, or the machine is not as before.
 pub async fn is_whole<T: Target>(target: &T) {
-    // The first start makes the datasets that the driver is told of.
+    // The first start makes the datasets of the configuration.
     drop(target.launch(&Place::new()));
-    let before = (Remains::read(), storage());
+    let before = (Leftovers::read(), storage());
     let mut failed = Vec::new();
     for (name, check) in suite!(@every @list target) {
         let began = Instant::now();
@@ -156,6 +156,6 @@ pub async fn is_whole<T: Target>(target: &T) {
     }
     let why = "those after the first may come of what it left behind";
     assert!(failed.is_empty(), "failed: {failed:?}; {why}");
-    Remains::back_to(&before.0, "the conformance suite").await;
+    Leftovers::back_to(&before.0, "the conformance suite").await;
     assert_eq!(storage(), before.1, "the storage is as before");
 }

@@ -25,9 +25,9 @@ use super::login::Road;
 use crate::client::Client;
 use crate::lab::calls::{Node, within};
 use crate::lab::command::{attempt, run};
+use crate::lab::fixture::capability;
 use crate::lab::storage::lio::Target;
 use crate::lab::storage::zfs::{Zvol, tell_udev_again};
-use crate::lab::supply::capability;
 use crate::place::Place;
 use crate::relay::Relay;
 use crate::volume;
@@ -37,7 +37,7 @@ use crate::wait::until_blocking;
 const FAR: Duration = Duration::from_secs(2);
 /// How often each call is made over each way; the least time counts, because nothing makes it shorter.
 const ROUNDS: usize = 2;
-/// So many volumes are made at once.
+/// How many volumes are made at once.
 const AT_ONCE: usize = 64;
 /// A zvol that is not there by then is one that udev has given up.
 const LATE: Duration = Duration::from_secs(5);
@@ -45,7 +45,7 @@ const LATE: Duration = Duration::from_secs(5);
 const RATIO: f64 = 0.8;
 const SIZE: i64 = 64 << 20;
 /// What one of many may take on a slow machine.
-const PATIENCE: Duration = Duration::from_mins(20);
+const CALL_TIMEOUT: Duration = Duration::from_mins(20);
 
 /// A call, and the most round trips that it may take, if that is said.
 const CALLS: [(&str, Option<u32>); 8] = [
@@ -181,13 +181,13 @@ async fn create(
         ..volume::create(name, &[].into())
     };
     let mut controller = client.controller.clone();
-    let made = timeout(PATIENCE, controller.create_volume(request)).await;
-    made.unwrap_or_else(|_| panic!("{name} is not made within {PATIENCE:?}"))
+    let made = timeout(CALL_TIMEOUT, controller.create_volume(request)).await;
+    made.unwrap_or_else(|_| panic!("{name} is not made within {CALL_TIMEOUT:?}"))
         .map(drop)
 }
 
 /// Makes many volumes of a kind at once, and the same with the bare commands of ZFS that one of them
-/// came to: what an export has besides is not in them. What is a disk is compared with these and a target, too.
+/// came to, without those of its export. A disk is compared with these and a target, too.
 ///
 /// # Panics
 /// If one is not made.
@@ -223,7 +223,7 @@ async fn many(served: Served) {
     let commands: Vec<_> = steps.into_iter().filter(Step::is_of_zfs).collect();
     assert!(commands.iter().any(Step::changes), "{commands:?}");
 
-    // Those that count are in nobody's way from here on.
+    // From here on nothing counts commands.
     let place = Place::new();
     let node = Node::start_with(served.start_on(&place)).await;
     let client = node.server.client();
@@ -330,15 +330,15 @@ async fn bare_commands(commands: &[Step], counted: &str, exported: bool) -> Dura
     }
     for number in 0..AT_ONCE {
         let name = zvol(number).name;
-        // A zvol is busy for as long as udev looks at it.
+        // A zvol is busy while udev reads it.
         let destroyed = (0..20).any(|_| attempt(&["zfs", "destroy", "-r", &name]).is_ok());
         assert!(destroyed, "{name} does not go");
     }
     took
 }
 
-/// A target of the zvol, made by the kernel alone, without a process. Everybody has a turn at it: ZFS lets a zvol
-/// be opened for the first time while it makes no other, so that is waited for before.
+/// A target of the zvol, made by the kernel alone, without a process. One at a time: ZFS allows the first open of
+/// a zvol only while it makes no other, so this waits for that before.
 fn target(volume: &str, zvol: &Zvol, turn: &Mutex<()>) -> Target {
     let device = zvol.device();
     let _opened = until_blocking("a zvol that can be opened", |waited| {
@@ -348,7 +348,7 @@ fn target(volume: &str, zvol: &Zvol, turn: &Mutex<()>) -> Target {
         }
         opened
     });
-    let _turn = turn.lock().expect("nobody panicked");
+    let _turn = turn.lock().expect("no holder panicked");
     let target = Target::create(volume, &["0.0.0.0:3260"], None);
     target.attach(0, zvol);
     target

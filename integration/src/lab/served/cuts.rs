@@ -1,13 +1,13 @@
 //! Calls that are stopped at each of their commands on the storage host, and made again.
 //!
-//! The commands are counted in a run that nobody disturbs. Then, at each of them, the program is
+//! The commands are counted in an undisturbed run. Then, at each of them, the program is
 //! killed while the rest goes on and meets the retry, or the connection is cut before the command,
 //! during it or after it. Whatever happened, the retry leads to the storage that the undisturbed call
 //! left, and taking it back leads to the storage of before: nothing is left, nothing is there twice.
 
-pub mod deed;
 pub mod host;
-pub mod picture;
+pub mod operation;
+pub mod state;
 
 use std::fs;
 use std::path::Path;
@@ -22,9 +22,9 @@ use crate::lab::life::step;
 use crate::lab::storage::zfs::Zvol;
 use crate::place::Place;
 
-use deed::{Deed, OBJECT, Part, Scene};
 use host::{Host, Step, Stop};
-use picture::{difference, picture};
+use operation::{OBJECT, Operation, Part, Scene};
+use state::{difference, state};
 
 /// What is written to the source, and looked for in what is made of it.
 const LENGTH: usize = 1 << 16;
@@ -99,7 +99,7 @@ pub async fn severed(served: Served, part: Part) {
 /// As above.
 pub async fn a_few(served: Served) {
     let mut trial = Trial::start(served).await;
-    let undisturbed = trial.undisturbed(Deed::Create).await;
+    let undisturbed = trial.undisturbed(Operation::Create).await;
     let changes: Vec<_> = undisturbed
         .steps
         .iter()
@@ -113,33 +113,36 @@ pub async fn a_few(served: Served) {
         (changes[changes.len() - 1], Stop::During),
         (last, Stop::Killed),
     ] {
-        trial.stopped(Deed::Create, step, stop, &undisturbed).await;
+        trial
+            .stopped(Operation::Create, step, stop, &undisturbed)
+            .await;
     }
     trial.end().await;
 }
 
 async fn everywhere(served: Served, part: Part, choose: impl Fn(&[Step]) -> Vec<(Step, Stop)>) {
-    let (served, deeds) = match served.for_nodes() {
-        Some(for_nodes) if part.has_nodes() => {
-            (for_nodes, [part.deeds(), &Deed::OF_NODES].concat())
-        }
-        _ => (served, part.deeds().to_vec()),
+    let (served, operations) = match served.for_nodes() {
+        Some(for_nodes) if part.has_nodes() => (
+            for_nodes,
+            [part.operations(), &Operation::OF_NODES].concat(),
+        ),
+        _ => (served, part.operations().to_vec()),
     };
     let mut trial = Trial::start(served).await;
-    for &deed in &deeds {
-        let undisturbed = trial.undisturbed(deed).await;
+    for &operation in &operations {
+        let undisturbed = trial.undisturbed(operation).await;
         let mut stops = choose(&undisturbed.steps);
         assert!(
             undisturbed.steps.iter().any(Step::changes),
-            "{deed:?} changes nothing: {:?}",
+            "{operation:?} changes nothing: {:?}",
             undisturbed.steps
         );
-        if part == Part::Making && deed != deeds[0] {
+        if part == Part::Making && operation != operations[0] {
             stops.retain(|(step, _)| !repeated(step, &undisturbed.steps));
         }
-        step(&format!("{deed:?}: stopped in {} ways", stops.len()));
+        step(&format!("{operation:?}: stopped in {} ways", stops.len()));
         for (at, stop) in stops {
-            trial.stopped(deed, &at, stop, &undisturbed).await;
+            trial.stopped(operation, &at, stop, &undisturbed).await;
         }
     }
     trial.end().await;
@@ -163,7 +166,7 @@ impl Trial {
         };
         let launch = served.launch_by(&place, &by);
         if !served.is_remote() {
-            host.for_everybody();
+            host.install_globally();
         }
         let node = Node::start_with(launch).await;
         let fill = |id: &str| write(served, id, &content::bytes(1, LENGTH));
@@ -173,49 +176,60 @@ impl Trial {
             host,
             scene,
             node,
-            before: picture(),
+            before: state(),
             _place: place,
         }
     }
 
-    async fn undisturbed(&self, deed: Deed) -> Undisturbed {
-        self.scene.prepare(deed).await;
+    async fn undisturbed(&self, operation: Operation) -> Undisturbed {
+        self.scene.prepare(operation).await;
         self.host.count();
-        let outcome = self.scene.act(deed).await;
-        outcome.unwrap_or_else(|status| panic!("{deed:?}, undisturbed: {status:?}"));
+        let outcome = self.scene.act(operation).await;
+        outcome.unwrap_or_else(|status| panic!("{operation:?}, undisturbed: {status:?}"));
         let steps = self.host.steps();
-        let end = picture();
-        self.has_its_content(deed, "undisturbed");
-        self.take_back(deed, "undisturbed").await;
+        let end = state();
+        self.has_its_content(operation, "undisturbed");
+        self.take_back(operation, "undisturbed").await;
         Undisturbed { steps, end }
     }
 
-    async fn stopped(&mut self, deed: Deed, at: &Step, stop: Stop, undisturbed: &Undisturbed) {
+    async fn stopped(
+        &mut self,
+        operation: Operation,
+        at: &Step,
+        stop: Stop,
+        undisturbed: &Undisturbed,
+    ) {
         let Step { number, words } = at;
-        let what = format!("{deed:?}, {stop:?} {number} `{words}`");
-        if !self.is_stopped(deed, at, stop, undisturbed, &what).await {
+        let what = format!("{operation:?}, {stop:?} {number} `{words}`");
+        if !self
+            .is_stopped(operation, at, stop, undisturbed, &what)
+            .await
+        {
             // What was left of the last time, as an empty adapter of LIO, spared it a command.
-            self.undisturbed(deed).await;
-            let stopped = self.is_stopped(deed, at, stop, undisturbed, &what).await;
+            self.undisturbed(operation).await;
+            let stopped = self
+                .is_stopped(operation, at, stop, undisturbed, &what)
+                .await;
             assert!(stopped, "{what}: it was not called");
         }
     }
 
     async fn is_stopped(
         &mut self,
-        deed: Deed,
+        operation: Operation,
         at: &Step,
         stop: Stop,
         undisturbed: &Undisturbed,
         what: &str,
     ) -> bool {
-        self.scene.prepare(deed).await;
+        self.scene.prepare(operation).await;
         let server = self.node.server.process();
         self.host.stop_at(at.number, stop, server);
-        let outcome = self.scene.act(deed).await;
+        let outcome = self.scene.act(operation).await;
         if !self.host.has_stopped() {
             self.host.count();
-            self.take_back(deed, what).await;
+            self.take_back(operation, what).await;
             return false;
         }
         if stop == Stop::Killed {
@@ -226,11 +240,11 @@ impl Trial {
         } else {
             self.is_no_false_end(outcome, undisturbed, what).await;
         }
-        self.scene.insist(deed).await;
+        self.scene.insist(operation).await;
         self.host.orphan_is_over().await;
         same(&undisturbed.end, what);
-        self.has_its_content(deed, what);
-        self.take_back(deed, what).await;
+        self.has_its_content(operation, what);
+        self.take_back(operation, what).await;
         true
     }
 
@@ -244,19 +258,19 @@ impl Trial {
         match outcome {
             Ok(()) => {
                 self.host.orphan_is_over().await;
-                same(&undisturbed.end, &format!("{what}: success was told"));
+                same(&undisturbed.end, &format!("{what}: the call succeeded"));
             }
             Err(status) => assert!(UNSEEN.contains(&status.code()), "{what}: {status:?}"),
         }
     }
 
-    async fn take_back(&self, deed: Deed, what: &str) {
-        self.scene.take_back(deed).await;
+    async fn take_back(&self, operation: Operation, what: &str) {
+        self.scene.take_back(operation).await;
         same(&self.before, &format!("{what}: taken back"));
     }
 
-    fn has_its_content(&self, deed: Deed, what: &str) {
-        if deed.copies() {
+    fn has_its_content(&self, operation: Operation, what: &str) {
+        if operation.copies() {
             let found = read(self.served, &self.scene.id(OBJECT));
             content::same(&content::bytes(1, LENGTH), &found, what);
         }
@@ -269,7 +283,7 @@ impl Trial {
 }
 
 fn same(expected: &[String], what: &str) {
-    let difference = difference(expected, &picture());
+    let difference = difference(expected, &state());
     assert!(difference.is_empty(), "{what}: {difference:#?}");
 }
 

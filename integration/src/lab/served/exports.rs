@@ -10,10 +10,10 @@ use super::{ROOT, Served, folders, life, say, storage};
 use crate::lab::calls::{Node, within};
 use crate::lab::command::run;
 use crate::lab::content;
+use crate::lab::fixture::{Fixture, LARGER, SIZE};
+use crate::lab::leftovers::Leftovers;
 use crate::lab::life::{LENGTH, step, write};
-use crate::lab::remains::Remains;
 use crate::lab::storage::configfs::{names, remove, set, unlink};
-use crate::lab::supply::{LARGER, SIZE, Supply};
 use crate::place::Place;
 use crate::volume;
 
@@ -24,25 +24,25 @@ use crate::volume;
 pub async fn come_back(served: Served) {
     let place = Place::new();
     let node = Node::start_with(served.start_on(&place)).await;
-    let before = (Remains::read(), storage());
+    let before = (Leftovers::read(), storage());
     let mut all = Vec::new();
     for (seed, name) in (1..).zip(["again", "grown", "left"]) {
-        let supply = life::make(&node, served, name, SIZE, None).await;
-        let pod = life::used(&node, &supply).await;
-        write(&supply, &pod, &content::bytes(seed, LENGTH));
-        node.take_away(&supply, &[&pod]).await;
-        all.push(supply);
+        let fixture = life::make(&node, served, name, SIZE, None).await;
+        let pod = life::used(&node, &fixture).await;
+        write(&fixture, &pod, &content::bytes(seed, LENGTH));
+        node.take_away(&fixture, &[&pod]).await;
+        all.push(fixture);
     }
     let grown = &all[1].volume.volume_id;
-    told(&node, &[], &[], "before anything is lost").await;
+    expect_report(&node, &[], &[], "before anything is lost").await;
 
     step("lose all, ask for one again");
     lose(served);
-    let missing = |supply: &Supply| (supply.volume.volume_id.clone(), "missing");
+    let missing = |fixture: &Fixture| (fixture.volume.volume_id.clone(), "missing");
     let lost: Vec<_> = all.iter().map(missing).collect();
-    told(&node, &[], &lost, "after all is lost").await;
+    expect_report(&node, &[], &lost, "after all is lost").await;
     life::make(&node, served, "again", SIZE, None).await;
-    told(&node, &[], &lost[1..], "after one was asked for again").await;
+    expect_report(&node, &[], &lost[1..], "after one was asked for again").await;
 
     step("grow another one");
     let larger = i64::try_from(LARGER).expect("a size");
@@ -51,28 +51,28 @@ pub async fn come_back(served: Served) {
     within("grow", controller.controller_expand_volume(request))
         .await
         .expect("grown");
-    told(&node, &[], &lost[2..], "after one was grown").await;
+    expect_report(&node, &[], &lost[2..], "after one was grown").await;
 
     step("lose all, put all back");
     lose(served);
-    let repaired = all.iter().map(|supply| &supply.volume.volume_id);
+    let repaired = all.iter().map(|fixture| &fixture.volume.volume_id);
     let repaired: Vec<_> = repaired.map(|id| (id.clone(), "repaired")).collect();
-    told(&node, &["--repair"], &repaired, "the repair").await;
-    told(&node, &[], &[], "after the repair").await;
+    expect_report(&node, &["--repair"], &repaired, "the repair").await;
+    expect_report(&node, &[], &[], "after the repair").await;
 
     step("read what was written");
-    for (seed, supply) in (1..).zip(&all) {
+    for (seed, fixture) in (1..).zip(&all) {
         let bytes = content::bytes(seed, LENGTH);
-        life::same(&node, supply, &bytes, &supply.volume.volume_id).await;
-        life::delete(&node, supply).await;
+        life::same(&node, fixture, &bytes, &fixture.volume.volume_id).await;
+        life::delete(&node, fixture).await;
     }
-    Remains::back_to(&before.0, "what came back").await;
+    Leftovers::back_to(&before.0, "what came back").await;
     assert_eq!(storage(), before.1, "the storage is as before");
     node.end().await;
 }
 
 /// Runs `omnibus-csi exports` beside the server and asserts which volumes it names, and how.
-async fn told(node: &Node, flags: &[&str], expected: &[(String, &str)], what: &str) {
+async fn expect_report(node: &Node, flags: &[&str], expected: &[(String, &str)], what: &str) {
     let (ended, report) = say(node, "exports", flags).await;
     let rows = report["exports"].as_array().cloned().unwrap_or_default();
     let mut named: Vec<_> = rows
@@ -141,7 +141,7 @@ fn lose_targets() {
     }
     for adapter in folders(&root.join("core")) {
         for store in folders(&adapter) {
-            // What is there from the start is no folder of somebody's.
+            // Folders without this file exist from the start and are not removed.
             if store.join("udev_path").is_file() {
                 remove(&store);
             }

@@ -8,12 +8,12 @@ use csi_proto::v1::volume_capability::access_mode::Mode;
 use serde_json::Value;
 use tonic::{Code, Status};
 
-use super::cuts::picture::{difference, picture};
+use super::cuts::state::{difference, state};
 use super::{ROOT, Served};
 use crate::lab::calls::{Node, within};
 use crate::lab::command::{attempt, run};
+use crate::lab::fixture::capability;
 use crate::lab::life::step;
-use crate::lab::supply::capability;
 use crate::place::Place;
 use crate::server::Launch;
 use crate::tree::Tree;
@@ -69,7 +69,7 @@ pub async fn nothing_is_run(served: Served) {
         canary: Tree::read(&place.canary()),
         tank: others(),
         place,
-        before: picture(),
+        before: state(),
     };
     let canary = trial.place.canary().join("run").display().to_string();
     for text in TEXTS {
@@ -95,7 +95,7 @@ fn carrying(mut launch: Launch) -> Launch {
     launch
 }
 
-/// What of the pool is nobody's here.
+/// The datasets of the pool that do not belong to this test.
 fn others() -> String {
     let list = run(&[
         "zfs",
@@ -210,9 +210,9 @@ impl Trial {
     }
 
     fn is_as_before(&self, what: &str) {
-        let difference = difference(&self.before, &picture());
+        let difference = difference(&self.before, &state());
         assert!(difference.is_empty(), "{what}: {difference:#?}");
-        assert_eq!(others(), self.tank, "{what}: what is nobody's");
+        assert_eq!(others(), self.tank, "{what}: the datasets of others");
     }
 }
 

@@ -11,9 +11,9 @@ use super::settings::{dataset, shown};
 use super::{Served, storage};
 use crate::lab::calls::{Node, within};
 use crate::lab::content;
+use crate::lab::fixture::{Access, Fixture, LARGER, SIZE, capability};
+use crate::lab::leftovers::Leftovers;
 use crate::lab::life::{LENGTH, read, size, step, write};
-use crate::lab::remains::Remains;
-use crate::lab::supply::{Access, LARGER, SIZE, Supply, capability};
 use crate::place::Place;
 use crate::volume;
 
@@ -27,20 +27,20 @@ type Source = Option<csi::VolumeContentSource>;
 pub async fn whole(served: Served) {
     let place = Place::new();
     let node = Node::start_with(served.start_on(&place)).await;
-    let before = (Remains::read(), storage());
+    let before = (Leftovers::read(), storage());
 
     step("make");
     let first = make(&node, served, "first", SIZE, None).await;
     lived(&node, served, &first).await;
     copied(&node, served).await;
     // Node and storage host are one machine: its own mounts and zvols go with the volumes.
-    Remains::back_to(&before.0, "the whole life").await;
+    Leftovers::back_to(&before.0, "the whole life").await;
     assert_eq!(storage(), before.1, "the storage is as before");
     node.end().await;
 }
 
 /// What happens to a volume that is there, until it is deleted.
-pub(in crate::lab) async fn lived(node: &Node, served: Served, first: &Supply) {
+pub(in crate::lab) async fn lived(node: &Node, served: Served, first: &Fixture) {
     let (old, new) = (content::bytes(1, LENGTH), content::bytes(2, LENGTH));
 
     step("stage, write");
@@ -67,8 +67,8 @@ pub(in crate::lab) async fn lived(node: &Node, served: Served, first: &Supply) {
 
     step("take away");
     node.take_away(first, &[&pod]).await;
-    for supply in [&cloned, &restored] {
-        delete(node, supply).await;
+    for fixture in [&cloned, &restored] {
+        delete(node, fixture).await;
     }
     remove_snapshot(node, &cut).await;
     delete(node, first).await;
@@ -108,7 +108,7 @@ pub(in crate::lab) async fn make(
     name: &str,
     bytes: u64,
     source: Source,
-) -> Supply {
+) -> Fixture {
     make_as(node, served, name, bytes, source, &[]).await
 }
 
@@ -120,7 +120,7 @@ pub(super) async fn make_as(
     bytes: u64,
     source: Source,
     parameters: &[(&str, &str)],
-) -> Supply {
+) -> Fixture {
     let access = served.access;
     let request = csi::CreateVolumeRequest {
         capacity_range: volume::at_least(i64::try_from(bytes).expect("a size")),
@@ -137,29 +137,29 @@ pub(super) async fn make_as(
     }
     let volume = made.remove(0);
     assert_eq!(made, std::slice::from_ref(&volume), "what was made is made");
-    served.supply(volume)
+    served.fixture(volume)
 }
 
 /// Staged, and published to a pod.
-pub(in crate::lab) async fn used(node: &Node, supply: &Supply) -> PathBuf {
-    let pod = node.pod(&supply.volume.volume_id);
-    node.stage(supply).await.expect("staged");
-    node.publish(supply, &pod).await.expect("published");
+pub(in crate::lab) async fn used(node: &Node, fixture: &Fixture) -> PathBuf {
+    let pod = node.pod(&fixture.volume.volume_id);
+    node.stage(fixture).await.expect("staged");
+    node.publish(fixture, &pod).await.expect("published");
     pod
 }
 
 /// Whether it holds what it should, seen by a pod.
-pub(in crate::lab) async fn same(node: &Node, supply: &Supply, expected: &[u8], what: &str) {
-    let pod = used(node, supply).await;
-    content::same(expected, &read(supply, &pod), what);
-    node.take_away(supply, &[&pod]).await;
+pub(in crate::lab) async fn same(node: &Node, fixture: &Fixture, expected: &[u8], what: &str) {
+    let pod = used(node, fixture).await;
+    content::same(expected, &read(fixture, &pod), what);
+    node.take_away(fixture, &[&pod]).await;
 }
 
 /// A snapshot of a class with these parameters.
-pub(super) async fn cut(node: &Node, supply: &Supply, parameters: &[(&str, &str)]) -> String {
+pub(super) async fn cut(node: &Node, fixture: &Fixture, parameters: &[(&str, &str)]) -> String {
     let request = csi::CreateSnapshotRequest {
         parameters: volume::parameters(parameters),
-        ..volume::snapshot("cut", &supply.volume.volume_id)
+        ..volume::snapshot("cut", &fixture.volume.volume_id)
     };
     let mut controller = node.server.client().controller;
     let reply = within("cut", controller.create_snapshot(request)).await;
@@ -169,22 +169,22 @@ pub(super) async fn cut(node: &Node, supply: &Supply, parameters: &[(&str, &str)
     snapshot.snapshot_id
 }
 
-async fn grow(node: &Node, supply: &Supply, pod: &std::path::Path) {
-    let small = size(supply, pod);
+async fn grow(node: &Node, fixture: &Fixture, pod: &std::path::Path) {
+    let small = size(fixture, pod);
     let bytes = i64::try_from(LARGER).expect("a size");
     let request = csi::ControllerExpandVolumeRequest {
-        volume_capability: Some(supply.capability.clone()),
-        ..volume::expand(&supply.volume.volume_id, bytes)
+        volume_capability: Some(fixture.capability.clone()),
+        ..volume::expand(&fixture.volume.volume_id, bytes)
     };
     let mut controller = node.server.client().controller;
     let reply = within("grow", controller.controller_expand_volume(request)).await;
     let reply = reply.expect("grown").into_inner();
     assert_eq!(reply.capacity_bytes, bytes);
     if reply.node_expansion_required {
-        node.expand(supply, pod, LARGER).await.expect("grown");
+        node.expand(fixture, pod, LARGER).await.expect("grown");
     }
-    let large = size(supply, pod);
-    match supply.access {
+    let large = size(fixture, pod);
+    match fixture.access {
         Access::Block => assert_eq!(large, LARGER),
         // What a filesystem keeps for itself does not grow with it.
         Access::Mount(_) => assert!(
@@ -195,10 +195,10 @@ async fn grow(node: &Node, supply: &Supply, pod: &std::path::Path) {
 }
 
 /// As often as an orchestrator would try; the last time it is gone already.
-pub(in crate::lab) async fn delete(node: &Node, supply: &Supply) {
+pub(in crate::lab) async fn delete(node: &Node, fixture: &Fixture) {
     let mut controller = node.server.client().controller;
     for _ in 0..2 {
-        let request = volume::delete(&supply.volume.volume_id);
+        let request = volume::delete(&fixture.volume.volume_id);
         let reply: Result<_, Status> = within("delete", controller.delete_volume(request)).await;
         reply.expect("deleted");
     }

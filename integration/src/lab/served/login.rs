@@ -17,11 +17,11 @@ const READY: u32 = 120_000;
 pub enum Login {
     /// root.
     Root,
-    /// Somebody else, whose commands are run by sudo.
+    /// Another user, whose commands run by sudo.
     Sudo,
-    /// Somebody else, whom ZFS allows to change zvols; sudo is for the target stack.
+    /// Another user, with `zfs allow` for zvols; sudo is for the target stack.
     AllowedZvols,
-    /// Somebody else, whom ZFS allows to change filesystems; sudo is for what Linux lets only root do.
+    /// Another user, with `zfs allow` for filesystems; sudo is for operations that need root on Linux.
     AllowedFilesystems,
 }
 

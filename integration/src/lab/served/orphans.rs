@@ -1,5 +1,5 @@
-//! What calls leave behind whose script dies on the storage host and that nobody makes again:
-//! `omnibus-csi orphans` finds all of it, nothing else, and removes it.
+//! The orphans of calls whose script dies on the storage host and that are not retried: `omnibus-csi
+//! orphans` finds all of them, nothing else, and removes them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,15 +13,15 @@ use tonic::Status;
 
 use super::{Served, life, say, storage};
 use crate::lab::calls::{Node, within};
+use crate::lab::fixture::{SIZE, capability};
+use crate::lab::leftovers::Leftovers;
 use crate::lab::life::step;
-use crate::lab::remains::Remains;
-use crate::lab::supply::{SIZE, capability};
 use crate::place::Place;
 use crate::volume;
 
 /// What is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Deed {
+enum Operation {
     Create,
     Clone,
     Detach,
@@ -39,15 +39,15 @@ pub async fn are_found_and_removed(served: Served) {
         cutter.program().display()
     );
     let node = Node::start_with(served.launch_with(&place, &cli)).await;
-    let before = (Remains::read(), storage());
+    let before = (Leftovers::read(), storage());
     let source = life::make(&node, served, "source", SIZE, None).await;
     let (mut whole, mut cuts) = (Vec::new(), 0);
-    for deed in [Deed::Create, Deed::Clone, Deed::Detach] {
-        step(&format!("cut {deed:?}"));
+    for operation in [Operation::Create, Operation::Clone, Operation::Detach] {
+        step(&format!("cut {operation:?}"));
         for number in 1.. {
-            let name = format!("{deed:?}-{number}").to_lowercase();
+            let name = format!("{operation:?}-{number}").to_lowercase();
             cutter.at(number);
-            let made = make(&node, served, deed, &name, &source.volume.volume_id).await;
+            let made = make(&node, served, operation, &name, &source.volume.volume_id).await;
             let cut = cutter.is_done();
             cutter.at(0);
             whole.extend(made.ok());
@@ -85,7 +85,7 @@ pub async fn are_found_and_removed(served: Served) {
     assert!(clean, "{report}, then {again}");
 
     step("delete what is whole");
-    // One that was cut after its last change is whole, too, although nobody heard of it.
+    // A call that was cut after its last change made a whole volume, although its answer was lost.
     let listed = listed(&node).await;
     assert!(
         whole.iter().all(|made| listed.contains(made)),
@@ -100,7 +100,7 @@ pub async fn are_found_and_removed(served: Served) {
             .unwrap_or_else(|status| panic!("{made:?}: {status:?}"));
     }
     life::delete(&node, &source).await;
-    Remains::back_to(&before.0, "what nobody owned").await;
+    Leftovers::back_to(&before.0, "the orphans").await;
     assert_eq!(storage(), before.1, "the storage is as before");
     node.end().await;
 }
@@ -115,12 +115,12 @@ enum Made {
 async fn make(
     node: &Node,
     served: Served,
-    deed: Deed,
+    operation: Operation,
     name: &str,
     source: &str,
 ) -> Result<Made, Status> {
     let mut controller = node.server.client().controller;
-    if deed == Deed::Detach {
+    if operation == Operation::Detach {
         let request = csi::CreateSnapshotRequest {
             parameters: volume::parameters(&[("detachedSnapshots", "true")]),
             ..volume::snapshot(name, source)
@@ -132,7 +132,7 @@ async fn make(
     let request = csi::CreateVolumeRequest {
         capacity_range: volume::at_least(i64::try_from(SIZE).expect("a size")),
         volume_capabilities: vec![capability(served.access, Mode::SingleNodeMultiWriter)],
-        volume_content_source: (deed == Deed::Clone)
+        volume_content_source: (operation == Operation::Clone)
             .then(|| volume::from_volume(source))
             .flatten(),
         ..volume::create(name, &[].into())

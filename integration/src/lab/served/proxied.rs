@@ -12,8 +12,8 @@ use crate::client::Client;
 use crate::conformance::proxied::Proxied;
 use crate::lab::calls::{until_done, within};
 use crate::lab::command::run;
-use crate::lab::remains::Remains;
-use crate::lab::supply::{Access, capability};
+use crate::lab::fixture::{Access, capability};
+use crate::lab::leftovers::Leftovers;
 use crate::place::Place;
 use crate::requirement;
 use crate::sanity::{NOBODY_ASKED, Questions, ask};
@@ -41,7 +41,7 @@ pub async fn nothing_fails(served: Served) {
     let place = Place::new();
     let homes: Vec<_> = connections().map(|_| Place::new()).collect();
     let launch = all_of_them(served, &place, &homes);
-    let before = (Remains::read(), storage());
+    let before = (Leftovers::read(), storage());
     let mut server = launch.start(&place).await;
 
     let others = connections().filter(|other| other.name != served.name);
@@ -64,7 +64,7 @@ pub async fn nothing_fails(served: Served) {
 
     assert!(place.mounts().is_empty(), "mounts are left");
     assert!(server.terminate().await.success());
-    Remains::back_to(&before.0, "csi-sanity").await;
+    Leftovers::back_to(&before.0, "csi-sanity").await;
     assert_eq!(storage(), before.1, "the storage is as before");
 }
 
@@ -170,7 +170,7 @@ impl Neighbours {
     }
 }
 
-/// What is made is made again, looked at, and its room asked for.
+/// Repeats each creation, queries the result, and asks for the capacity.
 async fn round(client: &Client, request: &csi::CreateVolumeRequest) {
     let id = made(client, request).await;
     let mut controller = client.controller.clone();

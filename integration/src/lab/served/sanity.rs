@@ -3,8 +3,8 @@
 use std::process::Output;
 
 use super::{Served, storage};
-use crate::lab::remains::Remains;
-use crate::lab::supply::Access;
+use crate::lab::fixture::Access;
+use crate::lab::leftovers::Leftovers;
 use crate::place::Place;
 use crate::requirement;
 use crate::sanity::{self, PENDING, Questions, SPECS, Spec, ended};
@@ -26,10 +26,10 @@ const SKIPPED: [(&str, &str); 6] = [
     ("volume lifecycle", "the one without ControllerPublish runs"),
 ];
 
-/// What is skipped besides where nothing is done on the node to grow a volume.
+/// What is also skipped where a volume grows without the node.
 const SKIPPED_OF_SHARES: &str = "NodeExpandVolume";
 
-/// So many run, and so many more where a node grows its filesystems.
+/// How many run, and how many more where a node grows its filesystems.
 const RAN: usize = 67;
 const RAN_OF_EXPANSION: usize = 4;
 
@@ -42,18 +42,18 @@ pub async fn nothing_fails(served: Served) {
         .expect("the lab is given csi-sanity");
     let place = Place::new();
     let launch = served.start_on(&place);
-    let before = (Remains::read(), storage());
+    let before = (Leftovers::read(), storage());
     let secrets = secrets(served);
-    let told = sanity::run(
+    let report = sanity::run(
         &program,
         &launch,
         &place,
         &questions(served, secrets.as_ref()),
     )
     .await;
-    let passed = judge(served, &told.0, &told.1, &place, &[]);
+    let passed = judge(served, &report.0, &report.1, &place, &[]);
     assert_eq!(passed, due(served), "as many as its capabilities call for");
-    Remains::back_to(&before.0, "csi-sanity").await;
+    Leftovers::back_to(&before.0, "csi-sanity").await;
     assert_eq!(storage(), before.1, "the storage is as before");
 }
 
@@ -75,7 +75,7 @@ pub(super) fn secrets(served: Served) -> Option<String> {
     (!lines.is_empty()).then(|| format!("NodeStageVolumeSecret:\n{}\n", lines.join("\n")))
 }
 
-/// What the suite is told of a kind of volumes.
+/// The settings of the suite for a kind of volumes.
 pub(super) fn questions(served: Served, secrets: Option<&String>) -> Questions<'_> {
     Questions {
         secrets: secrets.map(String::as_str),

@@ -4,9 +4,9 @@ use super::life::{cut, delete, make, make_as, remove_snapshot};
 use super::{ROOT, Served, storage};
 use crate::lab::calls::Node;
 use crate::lab::command::run;
+use crate::lab::fixture::{Fixture, SIZE};
+use crate::lab::leftovers::Leftovers;
 use crate::lab::life::step;
-use crate::lab::remains::Remains;
-use crate::lab::supply::{SIZE, Supply};
 use crate::place::Place;
 use crate::volume;
 
@@ -37,7 +37,7 @@ pub async fn are_kept(served: Served) {
     let of_kind = if served.is_device() { ZVOL } else { FILESYSTEM };
     let place = Place::new();
     let node = Node::start_with(served.launch_with(&place, &format!("{ALL}{of_kind}"))).await;
-    let before = (Remains::read(), storage());
+    let before = (Leftovers::read(), storage());
 
     step("make, cut, clone, copy");
     let first = make_as(&node, served, "first", SIZE, None, &[TEAM]).await;
@@ -62,8 +62,8 @@ pub async fn are_kept(served: Served) {
         assert_eq!(shown("volblocksize", &dataset(&other)), "65536");
         let next = make(&node, served, "next", SIZE, None).await;
         assert_eq!(shown("volblocksize", &dataset(&next)), "32768");
-        for supply in [&other, &next] {
-            delete(&node, supply).await;
+        for fixture in [&other, &next] {
+            delete(&node, fixture).await;
         }
     }
 
@@ -73,13 +73,13 @@ pub async fn are_kept(served: Served) {
     }
     remove_snapshot(&node, &cut).await;
     delete(&node, &first).await;
-    Remains::back_to(&before.0, "the settings").await;
+    Leftovers::back_to(&before.0, "the settings").await;
     assert_eq!(storage(), before.1, "the storage is as before");
     node.end().await;
 }
 
-fn as_configured(served: Served, supply: &Supply) {
-    let dataset = dataset(supply);
+fn as_configured(served: Served, fixture: &Fixture) {
+    let dataset = dataset(fixture);
     // As democratic-csi's templates do it, for HTML.
     assert_eq!(shown("org.example:of", &dataset), "for a &amp; b");
     let size = SIZE.to_string();
@@ -102,13 +102,13 @@ fn as_configured(served: Served, supply: &Supply) {
         ] {
             assert_eq!(shown(property, &dataset), value, "{property}");
         }
-        permitted(supply);
+        permitted(fixture);
     }
 }
 
 /// Owner, mode and lists of a volume's directory.
-fn permitted(supply: &Supply) {
-    let path = shown("mountpoint", &dataset(supply));
+fn permitted(fixture: &Fixture) {
+    let path = shown("mountpoint", &dataset(fixture));
     assert_eq!(
         run(&["stat", "-c", "%u:%g %a", &path]).trim(),
         "1234:1235 777"
@@ -119,8 +119,8 @@ fn permitted(supply: &Supply) {
     }
 }
 
-pub(super) fn dataset(supply: &Supply) -> String {
-    format!("{ROOT}/v/{}", supply.volume.volume_id)
+pub(super) fn dataset(fixture: &Fixture) -> String {
+    format!("{ROOT}/v/{}", fixture.volume.volume_id)
 }
 
 /// A property, as `zfs get` shows it.

@@ -11,7 +11,7 @@ use crate::lab::command;
 /// Loads a module of the kernel, if this process has not done so.
 pub fn module(name: &'static str) {
     static LOADED: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
-    let mut loaded = LOADED.lock().expect("nobody panicked");
+    let mut loaded = LOADED.lock().expect("no holder panicked");
     if loaded.insert(name) {
         command::run(&["modprobe", name]);
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::lio::Target;
 use super::nvmet::Subsystem;
 use super::zfs::Zvol;
-use crate::lab::supply::{self, Access, Backing, Export, Supply};
+use crate::lab::fixture::{self, Access, Backing, Export, Fixture};
 
 /// A network for block devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,20 +80,20 @@ impl Exporter {
     }
 
     /// A volume as an administrator writes it down, who also writes down what it is called for good.
-    pub fn supply(&self, name: &str, number: u32, zvol: &Zvol, access: Access) -> Supply {
+    pub fn fixture(&self, name: &str, number: u32, zvol: &Zvol, access: Access) -> Fixture {
         let (context, identity, export) = match self {
             Self::Iscsi(target) => (
-                supply::iscsi_context(target, number - 1),
+                fixture::iscsi_context(target, number - 1),
                 Target::identity(zvol),
                 Export::Iscsi(target.clone(), number - 1),
             ),
             Self::Nvmeof(subsystem) => (
-                supply::nvmeof_context(&subsystem.nqn, &[NVME_PORT], number),
+                fixture::nvmeof_context(&subsystem.nqn, &[NVME_PORT], number),
                 Subsystem::identity(zvol),
                 Export::Nvmeof(subsystem.clone(), number),
             ),
         };
-        let mut made = Supply::new(name, context, access, Backing::Zvol(zvol.clone()), export);
+        let mut made = Fixture::new(name, context, access, Backing::Zvol(zvol.clone()), export);
         let context = &mut made.volume.volume_context;
         context.insert("device_id".to_owned(), identity);
         made

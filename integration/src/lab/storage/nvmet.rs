@@ -103,7 +103,7 @@ fn uuid(zvol: &Zvol) -> String {
     parts.join("-")
 }
 
-/// The port of an address, made if nobody made it yet; its number is its service.
+/// The port of an address, made if it does not exist; its number is its service.
 fn port(address: &str, service: u16) -> PathBuf {
     let number = u32::from(service) + if address.contains(':') { 10_000 } else { 0 };
     let folder = Path::new(ROOT).join("ports").join(number.to_string());

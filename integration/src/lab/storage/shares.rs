@@ -17,7 +17,7 @@ pub fn nfs(folder: &Path, number: u32, client: &str) {
     command::run(&["exportfs", "-o", &nfs_options(number), &export]);
 }
 
-/// Lets the next start of the server export a directory before it answers anybody.
+/// Makes the next start of the server export a directory before it answers any client.
 ///
 /// # Panics
 /// If the file cannot be written.
@@ -40,7 +40,7 @@ pub fn no_nfs(folder: &Path, client: &str) {
 /// take a second of its own for that, also before that second has come, and forgets nothing until then.
 ///
 /// # Panics
-/// If nobody may see what nfsd does.
+/// If the state of nfsd cannot be read.
 pub fn nfsd_lets_go() {
     until_blocking("the second in which nfsd forgets", |_| {
         let clock = fs::read_to_string("/proc/net/rpc/nfsd.export/flush").expect("nfsd runs");

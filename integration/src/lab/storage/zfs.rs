@@ -49,7 +49,7 @@ impl Dataset {
         Path::new("/").join(&self.name)
     }
 
-    /// A file in it, read through a mount of our own, wherever the dataset itself is mounted.
+    /// A file in it, read through a private mount.
     pub fn read(&self, file: &str) -> Vec<u8> {
         with_mount(&["-t", "zfs", "-o", "ro", &self.name], |folder| {
             fs::read(folder.join(file)).expect("the file is on the storage side")
@@ -75,7 +75,7 @@ impl Zvol {
         Path::new("/dev/zvol").join(&self.name)
     }
 
-    /// 32 digits that follow from its name, so that it is the same volume wherever it is exported.
+    /// 32 digits that follow from its name, so that every export of it shows the same volume.
     pub fn serial(&self) -> String {
         let digest = Sha256::digest(self.name.as_bytes());
         let half = digest.first_chunk().expect("a digest has 32 bytes");
@@ -92,7 +92,7 @@ impl Zvol {
         command::run(&["zfs", "destroy", "-r", &self.name]);
     }
 
-    /// So many bytes of the device itself, from `offset` on.
+    /// `length` bytes of the device itself, from `offset` on.
     ///
     /// # Panics
     /// If they cannot be read.
@@ -115,7 +115,7 @@ impl Zvol {
         device.sync_all().expect("it reaches the pool");
     }
 
-    /// A file of the filesystem on it, while nobody else has it open.
+    /// A file of the filesystem on it, while no other process has it open.
     pub fn read(&self, kind: &str, file: &str) -> Vec<u8> {
         let device = self.device().display().to_string();
         with_mount(&["-t", kind, "-o", "ro", &device], |folder| {

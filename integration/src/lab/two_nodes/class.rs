@@ -8,13 +8,13 @@ use csi_proto::v1::volume_capability::access_mode::Mode;
 
 use super::{ROOT, SIZE};
 use crate::lab::command::run;
+use crate::lab::fixture::{Access, Backing, Export, Fixture, capability};
 use crate::lab::pair::{HERE, KEY, THERE};
 use crate::lab::storage::shares::SMB_USER;
 use crate::lab::storage::zfs::Dataset;
-use crate::lab::supply::{Access, Backing, Export, Supply, capability};
 use crate::volume;
 
-/// One way to a volume: the connection, what a class of it says, and what a stage is told.
+/// A storage class: the connection, the parameters, and the secrets of a stage.
 #[derive(Clone, Copy)]
 pub(super) struct Class {
     pub(super) connection: &'static str,
@@ -155,9 +155,9 @@ impl Class {
         }
     }
 
-    /// A volume of it, as nodes are told of it.
-    pub(super) fn supply(self, volume: csi::Volume) -> Supply {
-        Supply {
+    /// A volume of it, as nodes get it.
+    pub(super) fn fixture(self, volume: csi::Volume) -> Fixture {
+        Fixture {
             secrets: self.secrets(),
             capability: self.capability(),
             access: Access::Mount(self.filesystem),

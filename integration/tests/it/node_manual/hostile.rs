@@ -84,8 +84,8 @@ async fn no_secret_of_a_volume_reaches_a_log_a_message_a_metric_or_an_argument()
                 // What is no password of SMB is an option like any other, and is an argument.
                 let is_option = place == "flags" || kind != KINDS[1];
                 let staged = bench.send(request).await;
-                let told = format!("{:?}", staged.answer);
-                assert!(!told.contains(CANARY), "{kind}, {place}: {told}");
+                let answer = format!("{:?}", staged.answer);
+                assert!(!answer.contains(CANARY), "{kind}, {place}: {answer}");
                 ran += staged.lines.len();
                 let shown = staged.lines.iter().find(|line| line.contains(CANARY));
                 let by_flags = place == "flags" || place == "secret";

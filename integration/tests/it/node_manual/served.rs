@@ -16,7 +16,7 @@ use super::Bench;
 const WHAT: &str = "the services of node-manual";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn there_is_no_controller_and_whoever_asks_for_one_is_told_what_to_do() {
+async fn there_is_no_controller_and_its_calls_fail_with_an_advice() {
     let Some(bench) = Bench::new(WHAT, "", &[]).await else {
         return;
     };

@@ -68,10 +68,13 @@ async fn files_of_the_page_pass_a_check_to_the_last_key() {
         fs::write(place.config(), text).expect("a file");
         let config = format!("--driver-config-file={}", place.config().display());
         let checked = tools::omnibus(&["check", "--offline", &config], &[]).await;
-        let told = String::from_utf8_lossy(&checked.stdout).into_owned();
-        assert!(checked.status.success(), "{main}\n{told}");
-        assert!(!told.contains("WARNING"), "{main}\n{told}");
-        assert!(told.contains(&format!("{written} connections")), "{told}");
+        let report = String::from_utf8_lossy(&checked.stdout).into_owned();
+        assert!(checked.status.success(), "{main}\n{report}");
+        assert!(!report.contains("WARNING"), "{main}\n{report}");
+        assert!(
+            report.contains(&format!("{written} connections")),
+            "{report}"
+        );
     }
 }
 

@@ -194,7 +194,7 @@ async fn handles_of_a_deployment_without_a_proxy_live_on_behind_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn how_connections_are_is_listed_checked_and_told_beside_a_probe() {
+async fn the_health_of_connections_is_listed_checked_and_part_of_a_probe() {
     let place = Place::new();
     fs::create_dir(connections(&place)).expect("a folder");
     connection(&place, "good", &place.base());
@@ -203,20 +203,20 @@ async fn how_connections_are_is_listed_checked_and_told_beside_a_probe() {
     put(&place, "typo", "driver: local-hostpaht\n");
     let mut server = main_file(&place, "").start(&place).await;
     let mut client = server.client();
-    let is_told = async || {
+    let is_reported = async || {
         let reply = client.identity.probe(ProbeRequest {}).await;
         let reply = reply.expect("an answer");
         assert_eq!(reply.get_ref().ready, Some(true));
-        let told = |key: &str| {
+        let value = |key: &str| {
             let text = reply
                 .metadata()
                 .get(format!("omnibus-csi-connections-{key}"));
             text.and_then(|text| text.to_str().ok().map(str::to_owned))
         };
-        let both = (told("healthy")?, told("unhealthy")?);
+        let both = (value("healthy")?, value("unhealthy")?);
         (both == ("1 of 3".to_owned(), "sick,typo".to_owned())).then_some(())
     };
-    wait::until_answered("the health of all", is_told).await;
+    wait::until_answered("the health of all", is_reported).await;
     assert!(server.terminate().await.success());
 
     let config = format!("--driver-config-file={}", place.config().display());
@@ -317,7 +317,7 @@ async fn nothing_is_said_not_to_exist_while_a_folder_could_never_be_read() {
     let rest = rest.await.expect_err("it does not end well");
     assert_eq!(rest.code(), Code::Unavailable);
     let gone = client.controller.delete_volume(volume::delete("v:two/x"));
-    let gone = gone.await.expect_err("nobody knows");
+    let gone = gone.await.expect_err("it is unknown");
     assert!(
         gone.message().contains("cannot be read"),
         "{}",

@@ -116,7 +116,7 @@ async fn classes_with_other_names_than_their_connections_get_volumes_from_a_swap
     };
     secret(&connections(&place), "..1", &files("iscsi"));
     for name in ["example-nfs", "example-iscsi"] {
-        told(&place, "\"added\"", name).await;
+        wait_for_log(&place, "\"added\"", name).await;
     }
     let of_nfs = volume::parameters(&[("connection", "example-nfs"), ("fsType", "nfs")]);
     let of_iscsi = volume::parameters(&[("connection", "example-iscsi"), ("fsType", "ext4")]);
@@ -127,7 +127,7 @@ async fn classes_with_other_names_than_their_connections_get_volumes_from_a_swap
     assert!(at("nfs").join("v/pvc-1").is_dir() && at("iscsi").join("v/pvc-2").is_dir());
     // The Secret is made again, with all files and a change to one.
     secret(&connections(&place), "..2", &files("moved"));
-    told(&place, "\"changed\"", "example-iscsi").await;
+    wait_for_log(&place, "\"changed\"", "example-iscsi").await;
     let third = made(&client, volume::create("pvc-3", &of_iscsi)).await;
     third.expect("made");
     assert!(at("moved").join("v/pvc-3").is_dir());
@@ -135,7 +135,7 @@ async fn classes_with_other_names_than_their_connections_get_volumes_from_a_swap
 }
 
 /// Waits until the log says so about a connection.
-async fn told(place: &Place, words: &str, name: &str) {
+async fn wait_for_log(place: &Place, words: &str, name: &str) {
     wait::until(words, || {
         let log = log_of(place);
         let found = log
@@ -157,7 +157,9 @@ async fn files_of_volumes_made_by_hand_are_a_connection_too() {
     let mut server = Launch::new(main).start(&place).await;
     let client = server.client();
     let request = volume::create("pvc-1", &volume::parameters(&[("connection", "by-hand")]));
-    let refused = made(&client, request).await.expect_err("nobody makes them");
+    let refused = made(&client, request)
+        .await
+        .expect_err("there is no controller");
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(
         refused.message().contains("by-hand"),
@@ -228,9 +230,9 @@ async fn storage_of_one_zone_is_made_for_its_nodes_and_refused_for_others() {
         ("zone", "zone1"),
     ]);
     let info = client.node.node_get_info(NodeGetInfoRequest {}).await;
-    let told = info.expect("an answer").into_inner().accessible_topology;
+    let topology = info.expect("an answer").into_inner().accessible_topology;
     assert_eq!(
-        told.as_ref(),
+        topology.as_ref(),
         Some(&here),
         "a rule that does not match is left out"
     );
@@ -265,9 +267,9 @@ async fn storage_of_one_zone_is_made_for_its_nodes_and_refused_for_others() {
 
     let config = format!("--driver-config-file={}", place.config().display());
     let checked = tools::omnibus(&["check", &config], &[]).await;
-    let told = String::from_utf8_lossy(&checked.stdout).into_owned();
+    let report = String::from_utf8_lossy(&checked.stdout).into_owned();
     assert!(
-        checked.status.success() && !told.contains("WARNING"),
-        "{told}"
+        checked.status.success() && !report.contains("WARNING"),
+        "{report}"
     );
 }

@@ -12,7 +12,7 @@ use csi_types::Variable;
 /// One argument, or the value of one environment variable.
 #[derive(Clone)]
 pub enum Argument {
-    /// May be shown to anyone.
+    /// Not a secret.
     Plain(String),
     /// Shown as `****`.
     Secret(SecretString),

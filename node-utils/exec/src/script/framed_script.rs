@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_is_killed_is_not_told_to_anybody() {
+    fn a_killed_script_writes_nothing_to_the_output() {
         for mut shell in Shell::all() {
             let secret = "tell() { printf 'pa\\055ss'; }\nsh -c 'kill -9 $PPID'\necho on\n";
             let (status, stdout, stderr) = shell.run(secret);

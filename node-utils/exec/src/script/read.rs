@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_told_apart_and_had_no_effect() {
+    fn a_missing_program_is_recognized_and_had_no_effect() {
         let commands = three();
         let script = Script::of(&commands).unwrap();
         let m = &script.marker.0;

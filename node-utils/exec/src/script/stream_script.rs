@@ -210,9 +210,9 @@ mod tests {
                 continue;
             };
             shells += 1;
-            let begun = command.start_detector().push(&output.stdout);
+            let state = command.start_detector().push(&output.stdout);
             assert_eq!(
-                begun,
+                state,
                 StartState::Running(expected.clone().into_bytes()),
                 "{shell}"
             );
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_and_noise_before_it_are_told() {
+    fn a_missing_program_and_noise_before_it_are_reported() {
         let gone = streamed(&Command::new(Program::constant("omnibus-is-not-there")));
         let output = remote("sh", &gone, b"x").expect("a shell");
         assert_eq!(

@@ -14,9 +14,9 @@ fn sh(script: &str) -> Command {
 }
 
 #[derive(Debug, Default)]
-struct Heard(Mutex<Vec<(usize, RunOutcome)>>);
+struct Recorder(Mutex<Vec<(usize, RunOutcome)>>);
 
-impl Observer for Heard {
+impl Observer for Recorder {
     fn observe(&self, observation: &Observation<'_>) {
         self.0
             .lock()
@@ -27,8 +27,8 @@ impl Observer for Heard {
 
 #[tokio::test]
 async fn an_observer_hears_of_every_exchange_and_how_it_ended() {
-    let heard = Arc::new(Heard::default());
-    let runner = Observed::new(Local::new(), Arc::clone(&heard));
+    let recorder = Arc::new(Recorder::default());
+    let runner = Observed::new(Local::new(), Arc::clone(&recorder));
     runner.perform(&sh("exit 0")).await.unwrap();
     runner.perform(&sh("exit 1")).await.unwrap_err();
     runner
@@ -38,7 +38,7 @@ async fn an_observer_hears_of_every_exchange_and_how_it_ended() {
     let hangs = sh("exec sleep 100").within(Duration::from_millis(50));
     runner.perform(&hangs).await.unwrap_err();
     let _ = runner.run_all(&[sh("exit 0"), hangs]).await;
-    let heard = heard.0.lock().unwrap().clone();
+    let recorder = recorder.0.lock().unwrap().clone();
     let expected = [
         (1, RunOutcome::Done),
         (1, RunOutcome::Failed),
@@ -46,7 +46,7 @@ async fn an_observer_hears_of_every_exchange_and_how_it_ended() {
         (1, RunOutcome::Unknown),
         (2, RunOutcome::Unknown),
     ];
-    assert_eq!(heard, expected);
+    assert_eq!(recorder, expected);
 }
 
 #[tokio::test]

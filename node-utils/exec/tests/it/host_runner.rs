@@ -165,7 +165,7 @@ async fn a_command_may_bring_its_own_path() {
     );
 }
 
-/// chroot(2) and setns(2) need root; as anyone else the real tools must refuse, and say so.
+/// chroot(2) and setns(2) need root; as any other user the real tools must refuse, and say so.
 #[tokio::test]
 async fn the_real_chroot_runs_the_program_or_says_that_it_may_not() {
     let id = Command::new(Program::constant("id")).arg("-u");

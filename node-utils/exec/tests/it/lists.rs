@@ -1,4 +1,4 @@
-//! The same rules for lists of commands, wherever they run: one by one, or as one script.
+//! The same rules for lists of commands, whether they run one by one or as one script.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -150,7 +150,7 @@ async fn a_script_finds_the_lines_before_it_alone_and_below_a_lock() {
         let lock = Lock::object(&format!("nested {lock}"))
             .waiting(Duration::from_secs(2))
             .within_folder(env!("CARGO_TARGET_TMPDIR"));
-        // Whoever holds one of an object may take that of a stack.
+        // A holder of an object lock may take the lock of a stack.
         let stack = Lock::stack("lists").within_folder(env!("CARGO_TARGET_TMPDIR"));
         let say = |word: &str| {
             let lines = format!("word={}\n", exec::quote(word).unwrap());
@@ -248,7 +248,7 @@ async fn a_list_goes_on_after_an_accepted_exit_code() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_missing_in_a_list_is_told_apart_from_a_failure() {
+async fn a_missing_program_in_a_list_is_distinguished_from_a_failure() {
     for runner in runners() {
         let commands = [
             sh("exit 0"),

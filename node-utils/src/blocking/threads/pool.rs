@@ -1,4 +1,4 @@
-//! Who keeps how many threads, and who waits for one.
+//! The accounting of threads: how many each party uses, and which calls wait for one.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,17 +9,17 @@ use tokio::time::Instant;
 
 use super::Full;
 
-/// A party may take another thread while it keeps less than this part of those that are reserved for
-/// no account. What hangs does not come back, so that the part has to be small.
+/// A party may take another thread while it uses less than this part of the unreserved ones. Threads
+/// that hang do not return, so the part must be small.
 const SHARE: usize = 6;
-/// All of one name may keep as much as so many of them.
+/// The limit of all parties of one name, in shares of one party.
 const SHARES_OF_A_NAME: usize = 2;
-/// So many of one name may keep threads. Each stands for one repair of what hung before.
+/// How many parties of one name may keep threads. Each stands for one repair after a hang.
 const OF_A_NAME: usize = 8;
-/// It is no use to wait for a thread of one whose own have been away for so long.
+/// After this time without a return, threads of a party count as hung, and calls do not wait for them.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Threads, and who keeps them. Clones share them.
+/// Threads, and the parties that use them. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Pool {
     state: Arc<Mutex<State>>,
@@ -30,11 +30,11 @@ struct State {
     free: usize,
     sharing: Option<Sharing>,
     kept: HashMap<Arc<str>, BTreeMap<u64, Kept>>,
-    /// Those that wait, by the number of their party: many may wait for one that hangs, and a returned
-    /// thread is offered to the first of each only.
+    /// The waiting calls, by the number of their party. A returned thread is offered only to the first
+    /// of each party, because many calls may wait for a party that hangs.
     waiting: BTreeMap<u64, Queue>,
     next: u64,
-    /// How many were looked at for a thread that was given back.
+    /// How many were checked for a returned thread.
     #[cfg(test)]
     looks: usize,
 }
@@ -42,16 +42,16 @@ struct State {
 /// How several parties share threads.
 #[derive(Debug, Clone, Copy)]
 struct Sharing {
-    /// What is left for those that keep none.
+    /// Reserved for parties without a thread.
     promised: usize,
-    /// What one keeps if there is no other.
+    /// The share of a single party.
     alone: usize,
 }
 
-/// The threads of one party and since when it keeps them, the oldest first.
+/// The threads of one party and when it took them, the oldest first.
 type Kept = BTreeMap<u64, Instant>;
 
-/// Who takes threads.
+/// The owner of an account.
 #[derive(Debug, Clone)]
 pub(super) struct Party {
     name: Arc<str>,
@@ -59,14 +59,14 @@ pub(super) struct Party {
     most: usize,
 }
 
-/// Those of one party that wait for a thread, the first come first.
+/// The calls of one party that wait for a thread, in order of arrival.
 #[derive(Debug)]
 struct Queue {
     party: Party,
     waiting: VecDeque<Waiting>,
 }
 
-/// Who waits for one.
+/// A waiting call.
 #[derive(Debug)]
 struct Waiting {
     number: u64,
@@ -84,7 +84,7 @@ pub(in crate::blocking) struct Held {
 // === impl Pool ===
 
 impl Pool {
-    /// So many threads, for several parties.
+    /// A pool of this many threads for several parties.
     pub(super) fn shared(threads: usize) -> Self {
         let promised = threads / 2;
         let sharing = Sharing {
@@ -94,7 +94,7 @@ impl Pool {
         Self::with(threads, Some(sharing))
     }
 
-    /// So many threads, for one.
+    /// A pool of this many threads for one party.
     pub(super) fn whole(threads: usize) -> Self {
         Self::with(threads, None)
     }
@@ -114,13 +114,13 @@ impl Pool {
         }
     }
 
-    /// A new party that never keeps more than `most`.
+    /// A new party that never uses more than `most`.
     pub(super) fn party(&self, name: Arc<str>, most: usize) -> Party {
         let number = self.lock().number();
         Party { name, number, most }
     }
 
-    /// A thread, or something that waits for one where that is of use.
+    /// A thread, or a waiter for one, unless waiting is useless.
     pub(super) fn take(
         &self,
         party: &Party,
@@ -138,12 +138,12 @@ impl Pool {
         Ok(Err(waiting))
     }
 
-    /// Whether the threads that `party` keeps have not come back for long.
+    /// Whether the threads of `party` have not returned for long.
     pub(super) fn are_away(&self, party: &Party) -> bool {
         self.lock().in_vain(party).is_some()
     }
 
-    /// Why `party` has got none for so long.
+    /// Why `party` got no thread in time.
     pub(super) fn why_none(&self, party: &Party, waited: Duration) -> Full {
         let state = self.lock();
         let (own, all) = state.kept_by(party);
@@ -159,7 +159,7 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many threads are free, and how many parties keep some.
+    /// How many threads are free, and how many parties use some.
     #[cfg(test)]
     pub(super) fn quiet(&self) -> (usize, usize, usize) {
         let state = self.lock();
@@ -167,7 +167,7 @@ impl Pool {
         (state.free, state.kept.len(), waiting.sum())
     }
 
-    /// How many were looked at so far for threads that were given back.
+    /// How many were checked so far for returned threads.
     #[cfg(test)]
     pub(super) fn looks(&self) -> usize {
         self.lock().looks
@@ -182,7 +182,7 @@ impl State {
         self.next
     }
 
-    /// How many threads a party keeps, and all of its name.
+    /// How many threads a party uses, and how many all parties of its name.
     fn kept_by(&self, party: &Party) -> (usize, usize) {
         let of_name = self.kept.get(&party.name);
         let own = of_name.and_then(|of_name| of_name.get(&party.number));
@@ -206,14 +206,14 @@ impl State {
         own < share && all < share * SHARES_OF_A_NAME
     }
 
-    /// Whether too many others of its name keep threads.
+    /// Whether too many other parties of its name use threads.
     fn is_crowded(&self, party: &Party) -> bool {
         let of_name = self.kept.get(&party.name);
         of_name.is_some_and(|of_name| of_name.len() >= OF_A_NAME)
     }
 
-    /// Why it is no use to wait: nothing that the party keeps has come back for long. One that is at long
-    /// work is no sign of it while others come and go.
+    /// Why waiting is useless: no thread of the party has returned for long. One thread with long work
+    /// does not count while other threads return.
     fn in_vain(&self, party: &Party) -> Option<Full> {
         let of_name = self.kept.get(&party.name)?;
         let own = of_name.get(&party.number);
@@ -261,7 +261,7 @@ impl State {
         }
     }
 
-    /// Threads for those that wait and may have one now, the first come first.
+    /// Gives threads to the waiting calls that may have one now, in order of arrival.
     fn serve(&mut self, pool: &Pool) -> Vec<(oneshot::Sender<Held>, Held)> {
         let mut served = Vec::new();
         while let Some((party, answer)) = self.first() {
@@ -270,7 +270,7 @@ impl State {
         served
     }
 
-    /// The first of those that wait and may have a thread now.
+    /// The first waiting call that may have a thread now.
     fn first(&mut self) -> Option<(Party, oneshot::Sender<Held>)> {
         if self.free == 0 {
             return None;
@@ -321,7 +321,7 @@ impl Drop for Held {
         let served = state.serve(&self.pool);
         drop(state);
         for (answer, held) in served {
-            // Not under the lock: the thread of one that has just gone comes back to here.
+            // Not under the lock: dropping an abandoned call's thread returns to this function.
             drop(answer.send(held));
         }
     }

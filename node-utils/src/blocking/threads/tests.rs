@@ -61,12 +61,12 @@ fn what_comes_in_place_of_what_hangs_has_threads_of_its_own_but_not_without_end(
 async fn who_finds_no_thread_waits_for_the_next_that_comes_back_in_the_order_of_asking() {
     let threads = Threads::alone("node", 1);
     let held = threads.take().await.expect("free");
-    let (told, mut order) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut order) = tokio::sync::mpsc::unbounded_channel();
     for number in 0..3 {
-        let (threads, told) = (threads.clone(), told.clone());
+        let (threads, sender) = (threads.clone(), sender.clone());
         tokio::spawn(async move {
             let held = threads.take().await;
-            told.send(number).expect("somebody reads");
+            sender.send(number).expect("the receiver exists");
             drop(held.expect("a thread"));
         });
     }
@@ -96,25 +96,25 @@ async fn who_has_gone_while_it_waited_takes_no_thread_along() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_a_thread_of_one_whose_own_have_long_been_away() {
+async fn a_party_whose_threads_hang_for_long_is_refused_at_once() {
     let pool = ThreadPool::new(384);
     let threads = pool.party("nas");
     let _held = all(&threads);
-    let begun = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     let full = threads.take().await.expect_err("none comes back");
-    assert_eq!((full, begun.elapsed()), (Full::Own(27), PATIENCE));
+    assert_eq!((full, start.elapsed()), (Full::Own(27), WAIT_TIMEOUT));
     assert!(!threads.are_away());
     tokio::time::advance(Duration::from_secs(20)).await;
-    let begun = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     let full = threads.take().await.expect_err("they hang");
-    assert_eq!((full, begun.elapsed()), (Full::Away(27), Duration::ZERO));
+    assert_eq!((full, start.elapsed()), (Full::Away(27), Duration::ZERO));
     assert!(threads.are_away());
     let next = pool.party("nas");
     assert!(next.take().await.is_ok() && !next.are_away());
 }
 
 #[test]
-fn whoever_gives_a_thread_back_looks_at_one_of_each_party_however_many_wait() {
+fn returning_a_thread_checks_one_waiter_of_each_party_however_many_wait() {
     let pool = ThreadPool::new(384);
     let hung: Vec<_> = (0..20).map(|n| pool.party(n.to_string())).collect();
     let held: Vec<_> = hung.iter().flat_map(all).collect();
@@ -147,7 +147,7 @@ async fn one_long_work_among_short_ones_is_no_sign_that_storage_hangs() {
     let _long = try_take(&threads).expect("a thread");
     tokio::time::advance(Duration::from_mins(1)).await;
     let mut short = all(&threads);
-    assert!(!threads.are_away(), "the others have only begun");
+    assert!(!threads.are_away(), "the others started only now");
     let waits = tokio::spawn({
         let threads = threads.clone();
         async move { threads.take().await }
@@ -158,7 +158,7 @@ async fn one_long_work_among_short_ones_is_no_sign_that_storage_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_blamed_if_the_threads_are_with_others() {
+async fn a_party_is_not_blamed_if_others_use_the_threads() {
     let pool = ThreadPool::new(8);
     let parties = (0..8).map(|n| pool.party(n.to_string()));
     let held: Vec<_> = parties.filter_map(|party| try_take(&party)).collect();

@@ -142,7 +142,7 @@ Num       RefCount Protocol Flags    Type St Inode Path
 ";
 
     #[test]
-    fn a_daemon_is_found_wherever_it_listens() {
+    fn a_daemon_is_found_at_each_of_its_sockets() {
         let cases = [
             (None, Daemon::Absent),
             (Some(("proc/net/unix", LISTENING)), Daemon::Here),
@@ -204,7 +204,7 @@ Num       RefCount Protocol Flags    Type St Inode Path
     }
 
     #[test]
-    fn nobody_can_be_asked_where_nobody_listens() {
+    fn a_socket_without_a_listener_is_an_error() {
         let tree = Tree::new();
         let deadline = Instant::now() + Duration::from_secs(10);
         for daemon in [

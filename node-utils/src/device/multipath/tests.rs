@@ -88,7 +88,7 @@ fn paths_that_lead_to_two_volumes_are_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_daemon_one_path_is_used_and_nobody_waits() {
+async fn without_a_daemon_one_path_is_used_without_a_wait() {
     let tree = tree();
     let began = Instant::now();
     let used = assemble(&tree.kernel(), &paths(&tree), soon()).await;
@@ -149,8 +149,8 @@ async fn a_map_is_resized_by_the_daemon_and_only_if_its_paths_have_grown() {
     tree.map("dm-0", "253:0", "mpath-1", &["sda", "sdb"])
         .file("sys/class/block/dm-0/size", "4096\n");
     let map = device(&tree, "dm-0");
-    let nobody = Scripted::new();
-    resize(&nobody, &tree.kernel(), &map, soon())
+    let runner = Scripted::new();
+    resize(&runner, &tree.kernel(), &map, soon())
         .await
         .expect("fits already");
     for disk in ["sda", "sdb"] {
@@ -160,7 +160,7 @@ async fn a_map_is_resized_by_the_daemon_and_only_if_its_paths_have_grown() {
         assert_eq!(order, "resize map dm-0");
         tree.file("sys/class/block/dm-0/size", "8192\n");
     });
-    resize(&nobody, &tree.kernel(), &map, soon())
+    resize(&runner, &tree.kernel(), &map, soon())
         .await
         .expect("resized");
     assert_eq!(map.size(&tree.kernel()).expect("size"), 8192 * 512);
@@ -184,17 +184,17 @@ async fn a_map_is_removed_when_sysfs_no_longer_shows_it() {
     let map = device(&tree, "dm-0");
     daemon(&tree, |tree, order| {
         assert_eq!(order, "remove map dm-0");
-        // The first time udev looks at it: "ok", and it is still there.
+        // The first answer is "ok" while udev still holds the map open.
         if tree.path("asked").exists() {
             tree.remove("sys/class/block/dm-0");
         }
         tree.file("asked", "");
     });
-    let nobody = Scripted::new();
-    remove(&nobody, &tree.kernel(), &map, soon())
+    let runner = Scripted::new();
+    remove(&runner, &tree.kernel(), &map, soon())
         .await
         .expect("removed");
-    remove(&nobody, &tree.kernel(), &map, soon())
+    remove(&runner, &tree.kernel(), &map, soon())
         .await
         .expect("gone already");
 }
@@ -204,8 +204,8 @@ async fn a_map_in_use_is_not_touched() {
     let tree = tree();
     tree.map("dm-0", "253:0", "mpath-1", &["sda", "sdb"]);
     tree.map("dm-1", "253:1", "LVM-x", &["dm-0"]);
-    let nobody = Scripted::new();
-    let error = remove(&nobody, &tree.kernel(), &device(&tree, "dm-0"), soon()).await;
+    let runner = Scripted::new();
+    let error = remove(&runner, &tree.kernel(), &device(&tree, "dm-0"), soon()).await;
     let error = error.expect_err("held");
     assert_eq!(error.kind(), Kind::Busy);
     assert!(error.chain().contains("held by dm-1"), "{}", error.chain());

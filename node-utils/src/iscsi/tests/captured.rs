@@ -100,7 +100,7 @@ async fn a_portal_by_name_is_the_session_by_name_or_by_its_address() {
         sessions[0].is_through(&place(FIRST)),
         "its address is shown too"
     );
-    // One that nobody has asked by name: whoever has the name looks it up.
+    // A session whose portal was not given by name: the name is resolved.
     let portal = Portal::parse("localhost:3272", Portal::ISCSI).expect("portal");
     let localhost = Place::among(&portal, &sessions, soon()).await;
     assert!(sessions[1].is_through(&localhost));

@@ -25,7 +25,7 @@ pub(super) enum Login {
     Password(&'static str),
     Denied,
     Refused,
-    Nobody,
+    NoAnswer,
 }
 
 /// The target and whatever is between it and us.
@@ -150,7 +150,7 @@ impl Initiator {
         disks.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Has somebody lie on a disk: a holder that is no map of the multipath daemon.
+    /// Puts a holder on a disk that is not a map of the multipath daemon.
     pub(super) fn hold(&self, disk: &BlockDevice, held: bool) {
         let minor = disk.number().minor;
         let name = format!("dm-{minor}");
@@ -396,7 +396,7 @@ impl Initiator {
                     .unwrap_or(Login::Welcome);
                 let text = std::fs::read_to_string(record).expect("read");
                 match answer {
-                    Login::Nobody => (8, String::new(), 17),
+                    Login::NoAnswer => (8, String::new(), 17),
                     Login::Refused => (19, String::new(), 0),
                     Login::Denied => (24, String::new(), 0),
                     Login::Password(password) if !text.contains(password) => (24, String::new(), 0),

@@ -281,7 +281,7 @@ mod tests {
         let fifo = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, &attribute, fifo, mode, 0).expect("fifo");
         let (attachers, disk) = (attachers(&tree), disk(&tree, "nvme0n1"));
-        let (done, told) = mpsc::channel();
+        let (done, outcome) = mpsc::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -293,12 +293,12 @@ mod tests {
             // A wait in the kernel keeps its thread.
             runtime.shutdown_background();
         });
-        let told = told.recv_timeout(Duration::from_secs(20));
+        let outcome = outcome.recv_timeout(Duration::from_secs(20));
         // Releases waiting threads.
         let _ = std::fs::File::options()
             .read(true)
             .write(true)
             .open(&attribute);
-        assert_eq!(told, Ok(Kind::Timeout));
+        assert_eq!(outcome, Ok(Kind::Timeout));
     }
 }

@@ -142,7 +142,7 @@ fn show_read_only(
         });
     shown.inspect_err(|_| {
         if let Err(error) = face.remove(kernel) {
-            tracing::warn!(error = %error.chain(), "a read-only device that nobody uses is left until the volume is unpublished");
+            tracing::warn!(error = %error.chain(), "cannot remove an unused read-only loop device; unpublishing the volume removes it");
         }
     })
 }

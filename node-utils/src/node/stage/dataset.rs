@@ -153,9 +153,9 @@ fn overrule(of_dataset: &[String], options: &mut MountOptions) {
             && !wanted.beyond(options.attributes).is_empty()
     };
     let words = [("ro", "rw"), ("noatime", "atime")];
-    let told = words.into_iter().filter(|(word, _)| lacks(word));
-    let told: Vec<String> = told.map(|(_, opposite)| opposite.to_owned()).collect();
-    options.data.extend(told);
+    let missing = words.into_iter().filter(|(word, _)| lacks(word));
+    let opposites: Vec<String> = missing.map(|(_, opposite)| opposite.to_owned()).collect();
+    options.data.extend(opposites);
 }
 
 async fn mount(
@@ -182,7 +182,7 @@ async fn mount(
     })
 }
 
-/// Mounts, and looks at what came of it.
+/// Mounts, and checks the result.
 fn mount_at(
     context: &Context,
     zfs: &ZfsLocal,
@@ -197,10 +197,10 @@ fn mount_at(
             return Ok(());
         }
         let error = Error::new(Kind::Conflict, doing());
-        return Err(error.advise("something was mounted there meanwhile"));
+        return Err(error.advise("something else was mounted there at the same time"));
     }
     mount::mount_filesystem(zfs.asset.as_str().as_ref(), ZFS, options, &slot.place)
-        .map_err(|error| slot.undo(told(doing(), error)))?;
+        .map_err(|error| slot.undo(to_error(doing(), error)))?;
     drop(slot);
     context.changed("mounted");
     let place = Place::open(staging.as_path())
@@ -212,9 +212,9 @@ fn mount_at(
     Err(error.advise("the kernel says that it did, and shows something else there"))
 }
 
-/// What the kernel answers for a dataset, read in the source of OpenZFS 2.3 (`zpl_super.c`,
+/// The error of a failed mount of a dataset, from the source of OpenZFS 2.3 (`zpl_super.c`,
 /// `zfs_vfsops.c`, `dmu_objset.c`).
-fn told(doing: String, error: MountError) -> Error {
+fn to_error(doing: String, error: MountError) -> Error {
     let (kind, advice) = match error.errno() {
         Errno::NOENT => (
             Kind::NotFound,
@@ -246,7 +246,7 @@ fn told(doing: String, error: MountError) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{Errno, sorted, told};
+    use super::{Errno, sorted, to_error};
     use crate::mount::{Attributes, MountError, MountOptions};
     use csi_types::attachment::{AbsolutePath, DatasetName, ZfsLocal};
     use csi_types::capability::{FsType, MountAccess, MountFlags};
@@ -326,7 +326,7 @@ mod tests {
             (Errno::IO, Kind::Internal, "zpool status"),
             (Errno::PERM, Kind::Internal, "SYS_ADMIN"),
         ] {
-            let error = told("mount it".to_owned(), MountError::new("mount", errno));
+            let error = to_error("mount it".to_owned(), MountError::new("mount", errno));
             assert_eq!(error.kind(), kind, "{errno}");
             let said = error.advice().is_some_and(|text| text.contains(advice));
             assert!(said, "{errno}: {error:?}");

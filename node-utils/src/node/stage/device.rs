@@ -30,14 +30,14 @@ enum Found {
     /// This very volume, which has not grown to the size of its device yet.
     Unfinished(BlockDevice),
     /// This volume, with a filesystem that turned read-only after an error and is not used elsewhere.
-    GaveUp(Begun),
+    GaveUp(Created),
     /// A place for it.
-    Empty(Begun),
+    Empty(Created),
 }
 
 /// What a call has made so far.
 #[derive(Debug, Clone, Copy)]
-struct Begun {
+struct Created {
     directory: bool,
 }
 
@@ -52,13 +52,13 @@ pub(super) async fn stage(
         move || look(&context, &request)
     };
     let found = blocking::run(limits.clone(), Doing::changing(doing), look).await?;
-    let begun = match found {
+    let created = match found {
         Found::Staged => return Ok(()),
         Found::Unfinished(device) => {
             local::finish(context, &limits, request.staging.path(), &device).await;
             return Ok(());
         }
-        Found::Empty(begun) | Found::GaveUp(begun) => begun,
+        Found::Empty(created) | Found::GaveUp(created) => created,
     };
     let facts = context.devices.facts(&request.attachment);
     let beside = match &facts {
@@ -76,7 +76,7 @@ pub(super) async fn stage(
         Ok(()) => Ok(()),
         // The outcome is unknown: the record is for the next call.
         Err(error) if error.kind() == Kind::Timeout => Err(error.with_effect(Effect::Possible)),
-        Err(error) => Err(take_back(context, &limits, &request, facts, begun, error).await),
+        Err(error) => Err(take_back(context, &limits, &request, facts, created, error).await),
     }
 }
 
@@ -117,7 +117,7 @@ async fn bring(
     }
 }
 
-/// Looks at the staging path, frees it of what is dead, and writes the record.
+/// Checks the staging path, removes dead mounts from it, and writes the record.
 fn look(context: &Context, request: &StageRequest) -> Result<Found, Error> {
     let staging = request.staging.path();
     let slot = MountTarget::open(&context.kernel, staging, Shape::Directory)?;
@@ -125,11 +125,11 @@ fn look(context: &Context, request: &StageRequest) -> Result<Found, Error> {
     let found = look_at(context, request, &slot).map_err(|error| slot.undo(error))?;
     match found {
         Found::Staged | Found::Unfinished(_) => Ok(found),
-        Found::Empty(begun) => {
+        Found::Empty(created) => {
             keep_record(context, request).map_err(|error| slot.undo(error))?;
-            Ok(Found::Empty(begun))
+            Ok(Found::Empty(created))
         }
-        Found::GaveUp(begun) => {
+        Found::GaveUp(created) => {
             // As long as it is open it cannot be unmounted.
             drop(slot);
             tracing::warn!(path = %staging, "the filesystem turned read-only after an error; it is mounted anew");
@@ -137,7 +137,7 @@ fn look(context: &Context, request: &StageRequest) -> Result<Found, Error> {
                 .map_err(|error| mount_failed(format!("unmount `{staging}`"), error))
                 .and_then(|_| keep_record(context, request))
                 .map_err(|error| error.with_effect(Effect::Possible))?;
-            Ok(Found::Empty(begun))
+            Ok(Found::Empty(created))
         }
     }
 }
@@ -169,12 +169,12 @@ fn look_at(
 ) -> Result<Found, Error> {
     let staging = request.staging.path();
     let wants_device = request.capability.access == Access::Block;
-    let begun = Begun {
+    let created = Created {
         directory: slot.is_new(),
     };
     if slot.place.is_mount_point() {
         return match volume(context, request, &slot.place)? {
-            Some(device) if !wants_device => mounted(request, slot, begun, device),
+            Some(device) if !wants_device => mounted(request, slot, created, device),
             _ => Err(conflict(request)),
         };
     }
@@ -184,16 +184,16 @@ fn look_at(
         return if shown {
             Err(conflict(request))
         } else {
-            Ok(Found::Empty(begun))
+            Ok(Found::Empty(created))
         };
     }
     // Made only when there is something to show; what is there is freed of dead layers now.
     if Place::open(block.as_path()).is_err() {
-        return Ok(Found::Empty(begun));
+        return Ok(Found::Empty(created));
     }
     let file = MountTarget::open(&context.kernel, &block, Shape::File)?;
     if !file.place.is_mount_point() {
-        return Ok(Found::Empty(begun));
+        return Ok(Found::Empty(created));
     }
     match volume(context, request, &file.place)? {
         Some(_) => Ok(Found::Staged),
@@ -206,7 +206,7 @@ fn look_at(
 fn mounted(
     request: &StageRequest,
     slot: &MountTarget<'_>,
-    begun: Begun,
+    created: Created,
     device: BlockDevice,
 ) -> Result<Found, Error> {
     let staging = request.staging.path();
@@ -227,7 +227,7 @@ fn mounted(
              it can be checked and mounted anew",
         ));
     }
-    Ok(Found::GaveUp(begun))
+    Ok(Found::GaveUp(created))
 }
 
 /// Whether the filesystem of a mount is mounted somewhere else, too.
@@ -300,7 +300,7 @@ async fn take_back(
     limits: &Limits,
     request: &Arc<StageRequest>,
     facts: Option<Facts>,
-    begun: Begun,
+    created: Created,
     error: Error,
 ) -> Error {
     let limits = limits.at_least_until(Instant::now() + UNDOING);
@@ -320,7 +320,7 @@ async fn take_back(
     let doing = Doing::changing(format!("clean up `{}`", request.staging));
     let path = request.staging.path().clone();
     let cleaned = blocking::run(limits, doing, move || {
-        unstage::clean_up(&path, begun.directory)
+        unstage::clean_up(&path, created.directory)
     });
     match cleaned.await {
         Ok(()) => error,

@@ -1,4 +1,4 @@
-//! The filesystem of a device: looked at, made if there is nothing, mounted by a system call.
+//! The filesystem of a device: probed, made if the device is blank, mounted by a system call.
 //!
 //! What is on the device decides how it is mounted, not what the request calls it. In a mode in
 //! which several nodes read, nothing is written to the device by us. compat: "Filesystems".
@@ -101,7 +101,7 @@ fn options(access: &MountAccess, ready: &Ready, only_read: bool) -> Result<Mount
     Ok(options)
 }
 
-/// Mounts, and looks at what came of it; whether it is read-only.
+/// Mounts, and checks the result. Returns whether it is read-only.
 fn mount(
     context: &Context,
     staging: &AbsolutePath,
@@ -113,9 +113,8 @@ fn mount(
     let slot = MountTarget::open(kernel, staging, Shape::Directory)?;
     if slot.place.is_mount_point() {
         let doing = format!("mount {device} at `{staging}`");
-        return Err(
-            Error::new(Kind::Conflict, doing).advise("something was mounted there meanwhile")
-        );
+        return Err(Error::new(Kind::Conflict, doing)
+            .advise("something else was mounted there at the same time"));
     }
     if !device.exists(kernel)? {
         return Err(slot.undo(device.is_gone("mount")));

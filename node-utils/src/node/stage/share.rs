@@ -15,7 +15,7 @@ use super::super::{Context, mount_access, mount_failed};
 use super::UNDOING;
 use crate::blocking::{self, Doing, Limits};
 use crate::mount;
-use crate::mounting::{self, Wanted};
+use crate::mounting::{self, MountRequest};
 use crate::node::StageRequest;
 use csi_types::attachment::Attachment;
 use csi_types::error::{Effect, Error, Kind};
@@ -40,7 +40,7 @@ pub(super) async fn stage(
     let Found::Empty { made } = look(context, &limits, &request).await? else {
         return Ok(());
     };
-    let wanted = Wanted {
+    let wanted = MountRequest {
         attachment: &request.attachment,
         access,
         secrets: &request.secrets,

@@ -1,8 +1,8 @@
 //! Killed after every change: the same call completes the work, and the opposite call removes it.
 //!
-//! A kill unwinds the whole call without anybody taking it for an error; the node is then thrown
-//! away, and another one goes on from what the kernel shows. That a process is killed in the middle
-//! of a system call is tested on the whole program.
+//! A kill unwinds the whole call, and no code treats it as an error. The node is then dropped, and
+//! another one continues from the state of the kernel. A process that is killed in the middle of a
+//! system call is tested on the whole program.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
@@ -32,7 +32,7 @@ enum Use {
 
 /// What is killed.
 #[derive(Debug, Clone, Copy)]
-enum Deed {
+enum Operation {
     Stage,
     Publish,
     Unpublish,
@@ -70,23 +70,23 @@ impl Bench {
         self.run(node.publish(soon(), request))
     }
 
-    fn act(&self, node: &Node, usage: Use, deed: Deed) -> Result<(), Error> {
-        match deed {
-            Deed::Stage => self.stage_as(node, usage),
-            Deed::Publish => self.publish_as(node, usage),
-            Deed::Unpublish => self.run(node.unpublish(soon(), self.target("t"))),
-            Deed::Unstage => self.run(node.unstage(soon(), self.staging("s"))),
+    fn act(&self, node: &Node, usage: Use, operation: Operation) -> Result<(), Error> {
+        match operation {
+            Operation::Stage => self.stage_as(node, usage),
+            Operation::Publish => self.publish_as(node, usage),
+            Operation::Unpublish => self.run(node.unpublish(soon(), self.target("t"))),
+            Operation::Unstage => self.run(node.unstage(soon(), self.staging("s"))),
         }
     }
 
-    /// Does the deed with a node that is killed after `after` changes; what it had changed, or
+    /// Does the operation with a node that is killed after `after` changes; what it had changed, or
     /// `None` if it came to its end before.
-    fn kill(&self, usage: Use, deed: Deed, after: usize) -> Option<Vec<&'static str>> {
+    fn kill(&self, usage: Use, operation: Operation, after: usize) -> Option<Vec<&'static str>> {
         let doomed = node(NodeConfig::default(), &self.storage, &self.children);
         doomed.context.stops.0.lock().expect("lock").after = Some(after);
-        match catch_unwind(AssertUnwindSafe(|| self.act(&doomed, usage, deed))) {
+        match catch_unwind(AssertUnwindSafe(|| self.act(&doomed, usage, operation))) {
             Ok(done) => {
-                done.expect("nobody killed it");
+                done.expect("it was not killed");
                 None
             }
             Err(panic) if panic.is::<Killed>() => {
@@ -99,17 +99,17 @@ impl Bench {
     /// Takes everything away as an orchestrator does, and looks whether it is gone.
     #[track_caller]
     fn take_away(&self, before: usize, when: &str) {
-        for deed in [Deed::Unpublish, Deed::Unstage] {
-            let done = self.act(&self.node, Use::Raw, deed);
-            done.unwrap_or_else(|error| panic!("{deed:?} {when}: {}", error.chain()));
+        for operation in [Operation::Unpublish, Operation::Unstage] {
+            let done = self.act(&self.node, Use::Raw, operation);
+            done.unwrap_or_else(|error| panic!("{operation:?} {when}: {}", error.chain()));
         }
         self.nothing_is_left(before);
     }
 }
 
-/// Kills a deed after each of its changes and then does it again, or its opposite; at least
+/// Kills an operation after each of its changes and then does it again, or its opposite; at least
 /// `expected` changes are known.
-fn at_every_change(usage: Use, deed: Deed, expected: usize) {
+fn at_every_change(usage: Use, operation: Operation, expected: usize) {
     bench(move |bench| {
         let before = mounts();
         bench.storage.put("one", 64 * MIB);
@@ -117,28 +117,30 @@ fn at_every_change(usage: Use, deed: Deed, expected: usize) {
         loop {
             let mut reached = false;
             for again in [true, false] {
-                let earlier: &[Deed] = match deed {
-                    Deed::Stage => &[],
-                    Deed::Publish => &[Deed::Stage],
-                    Deed::Unpublish | Deed::Unstage => &[Deed::Stage, Deed::Publish],
+                let earlier: &[Operation] = match operation {
+                    Operation::Stage => &[],
+                    Operation::Publish => &[Operation::Stage],
+                    Operation::Unpublish | Operation::Unstage => {
+                        &[Operation::Stage, Operation::Publish]
+                    }
                 };
                 for earlier in earlier {
                     bench.act(&bench.node, usage, *earlier).expect("before");
                 }
-                if matches!(deed, Deed::Unstage) {
+                if matches!(operation, Operation::Unstage) {
                     bench
-                        .act(&bench.node, usage, Deed::Unpublish)
+                        .act(&bench.node, usage, Operation::Unpublish)
                         .expect("before");
                 }
-                let passed = bench.kill(usage, deed, after);
+                let passed = bench.kill(usage, operation, after);
                 reached |= passed.is_some();
-                let when = format!("{usage:?} {deed:?} killed after {passed:?}");
+                let when = format!("{usage:?} {operation:?} killed after {passed:?}");
                 if again {
-                    let done = bench.act(&bench.node, usage, deed);
+                    let done = bench.act(&bench.node, usage, operation);
                     done.unwrap_or_else(|error| panic!("again, {when}: {}", error.chain()));
-                    if matches!(deed, Deed::Stage) {
+                    if matches!(operation, Operation::Stage) {
                         bench
-                            .act(&bench.node, usage, Deed::Publish)
+                            .act(&bench.node, usage, Operation::Publish)
                             .expect("publish");
                     }
                 }
@@ -155,24 +157,24 @@ fn at_every_change(usage: Use, deed: Deed, expected: usize) {
 
 #[test]
 fn a_stage_killed_after_any_change_is_completed_or_removed() {
-    at_every_change(Use::Filesystem, Deed::Stage, 6);
-    at_every_change(Use::Raw, Deed::Stage, 5);
+    at_every_change(Use::Filesystem, Operation::Stage, 6);
+    at_every_change(Use::Raw, Operation::Stage, 5);
 }
 
 #[test]
 fn a_publication_killed_after_any_change_is_completed_or_removed() {
-    at_every_change(Use::Raw, Deed::Publish, 1);
-    at_every_change(Use::RawReadOnly, Deed::Publish, 2);
+    at_every_change(Use::Raw, Operation::Publish, 1);
+    at_every_change(Use::RawReadOnly, Operation::Publish, 2);
 }
 
 #[test]
 fn an_unpublication_killed_after_any_change_is_completed() {
-    at_every_change(Use::Raw, Deed::Unpublish, 2);
-    at_every_change(Use::RawReadOnly, Deed::Unpublish, 2);
+    at_every_change(Use::Raw, Operation::Unpublish, 2);
+    at_every_change(Use::RawReadOnly, Operation::Unpublish, 2);
 }
 
 #[test]
 fn an_unstage_killed_after_any_change_is_completed() {
-    at_every_change(Use::Filesystem, Deed::Unstage, 3);
-    at_every_change(Use::Raw, Deed::Unstage, 4);
+    at_every_change(Use::Filesystem, Operation::Unstage, 3);
+    at_every_change(Use::Raw, Operation::Unstage, 4);
 }

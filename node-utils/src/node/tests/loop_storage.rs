@@ -2,7 +2,7 @@
 //!
 //! A volume is a file on the storage; attaching it puts a loop device on it. As with the real ones,
 //! everything is found in sysfs again, what is attached twice is one device, and what is in use is
-//! not detached. It also does what storage does at its worst, when it is told to.
+//! not detached. A test can make it fail in the ways that real storage fails.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -95,7 +95,7 @@ impl LoopStorage {
             .1
     }
 
-    /// Takes a device away under whoever uses it, as far as a loop device can be.
+    /// Removes a device while it is in use, as far as a loop device allows that.
     pub(super) fn clear(&self, device: &BlockDevice) {
         let fd = rustix::fs::open(
             device.node(&self.kernel),

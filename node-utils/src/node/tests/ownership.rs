@@ -59,7 +59,7 @@ fn what_this_driver_did_not_mount_stays_outside_of_the_orchestrators_folder() {
 }
 
 #[test]
-fn what_this_driver_published_is_unpublished_wherever_it_is() {
+fn what_this_driver_published_is_unpublished_at_every_path() {
     bench(|bench| {
         bench.stage("one", "s").expect("stage");
         fs::create_dir_all(bench.path("x/there")).expect("dir");
@@ -76,7 +76,7 @@ fn what_this_driver_published_is_unpublished_wherever_it_is() {
 }
 
 #[test]
-fn what_this_driver_staged_is_unstaged_wherever_it_is() {
+fn what_this_driver_staged_is_unstaged_at_every_path() {
     bench(|bench| {
         let staging = StagingPath::new(bench.outside("s")).expect("path");
         let request = StageRequest {

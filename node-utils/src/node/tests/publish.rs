@@ -15,7 +15,7 @@ fn mode(bench: &Bench, target: &str, mode: AccessMode) -> PublishRequest {
 }
 
 #[test]
-fn read_only_is_read_only_for_whoever_asks_for_it() {
+fn read_only_is_read_only_for_each_pod_that_asks_for_it() {
     bench(|bench| {
         bench.stage("one", "s").expect("stage");
         let read_only = PublishRequest {
@@ -102,7 +102,7 @@ fn the_same_target_with_other_arguments_is_a_conflict_and_stays() {
 }
 
 #[test]
-fn a_single_writer_has_one_target_and_is_told_which() {
+fn a_single_writer_has_one_target_and_the_error_names_it() {
     bench(|bench| {
         let only = |target: &str| mode(bench, target, AccessMode::SingleNodeSingleWriter);
         bench.stage("one", "s").expect("stage");

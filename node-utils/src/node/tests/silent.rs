@@ -1,9 +1,8 @@
-//! Filesystems that depend on somebody who does not answer: FUSE without a daemon stands in for a
-//! dead server.
+//! Filesystems whose server does not answer: FUSE without a daemon stands in for a dead server.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "mounts as others make them, and only where nobody else sees them"
+    reason = "mounts as other programs make them, in a private mount namespace"
 )]
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -76,7 +75,7 @@ fn a_filesystem_that_does_not_answer_is_taken_away_in_time() {
 }
 
 #[test]
-fn what_others_wait_for_is_not_told_that_it_failed() {
+fn other_waiting_processes_do_not_get_an_error() {
     bench(|bench| {
         let before = mounts();
         for name in ["t", "u"] {
@@ -90,12 +89,12 @@ fn what_others_wait_for_is_not_told_that_it_failed() {
             let path = AbsolutePath::parse(&bench.text(relative)).expect("path");
             refused(bench.run(bench.node.stats(within(50), path)), Kind::Timeout);
         };
-        // Whoever looks at it keeps it in use.
+        // A pending read keeps it in use.
         look("k/t");
         let unpublish = |name| bench.run(bench.node.unpublish(within(ENOUGH), bench.target(name)));
         unpublish("t").expect("unpublish");
         assert!(!bench.path("k/t").exists());
-        // One that was told would not wait.
+        // Known to be unresponsive: the call does not wait again.
         look("k/u");
         unpublish("u").expect("unpublish");
         bench.nothing_is_left(before);
@@ -103,7 +102,7 @@ fn what_others_wait_for_is_not_told_that_it_failed() {
 }
 
 #[test]
-fn a_look_that_hangs_keeps_nobody_from_taking_the_volume_away() {
+fn a_read_that_hangs_does_not_block_an_unpublish() {
     bench(|bench| {
         let before = mounts();
         for name in ["s", "t"] {
@@ -168,7 +167,7 @@ fn a_filesystem_whose_daemon_died_is_taken_away_by_every_verb() {
 }
 
 #[test]
-fn nobody_waits_for_a_volume_that_does_not_answer() {
+fn no_call_waits_for_a_volume_that_does_not_answer() {
     bench(|bench| {
         fs::create_dir(bench.path("k/dead")).expect("dir");
         let Some(_silent) = fuse(&bench.path("k/dead")) else {

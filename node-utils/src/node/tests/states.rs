@@ -53,10 +53,10 @@ impl Verb {
     ];
 }
 
-/// How long a verb has that waits for what does not answer and gives up.
-const PATIENCE: Duration = Duration::from_millis(1500);
+/// The deadline of a verb that gives up on a filesystem that does not answer.
+const SHORT_DEADLINE: Duration = Duration::from_millis(1500);
 
-/// And one that takes it away: half of it passes before that.
+/// The deadline of a verb that removes such a filesystem: half of it passes before the removal.
 const ENOUGH: Duration = Duration::from_secs(6);
 
 const INTRODUCTION: &str = "\
@@ -72,7 +72,7 @@ fn limits(state: &State, verb: Verb) -> Limits {
     let time = match verb {
         _ if !state.name.contains("does not answer") => return soon(),
         Verb::Unpublish | Verb::Unstage => ENOUGH,
-        _ => PATIENCE,
+        _ => SHORT_DEADLINE,
     };
     Limits::until(Instant::now() + time)
 }

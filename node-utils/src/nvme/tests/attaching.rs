@@ -105,7 +105,7 @@ impl Target {
         );
     }
 
-    /// Namespace 1 and, as somebody else's, namespace 2.
+    /// Namespace 1 and, of another volume, namespace 2.
     fn namespaces(&self) {
         if self.tree.path(&format!("sys{VOLUME}")).exists() {
             return;
@@ -182,7 +182,7 @@ impl Runner for Target {
             let at = arguments.iter().position(|argument| *argument == option);
             arguments[at.expect("option") + 1].to_owned()
         };
-        // The kernel takes its time, also to find out that nobody answers.
+        // The kernel needs time, also to detect that there is no answer.
         tokio::time::sleep(Duration::from_millis(500)).await;
         let address = value("--traddr");
         let ends = |code, stderr: &str| Output {
@@ -304,7 +304,7 @@ async fn a_dead_route_costs_seconds_and_is_added_when_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_nobody_knows_any_more_is_no_matter_while_the_volume_is_connected() {
+async fn a_name_that_no_longer_resolves_does_not_matter_while_the_volume_is_connected() {
     let target = Target::new(true);
     let error = attach_by(&target, &["nas.invalid"]).await;
     let error = error.expect_err("no such host");
@@ -471,7 +471,7 @@ async fn growth_is_asked_for_and_awaited() {
         grows
     );
     assert_eq!(size.expect("grown"), 2 << 20);
-    // More than there is: the caller is told what there is.
+    // More than there is: the result is the real size.
     let size = rescan(&tools, &kernel, &device, Some(3 << 20), soon())
         .await
         .expect("asked");

@@ -46,7 +46,7 @@ impl Iscsi {
             portals: Listed::read(keys, "portal", "portals", |text| {
                 Portal::parse(text, Portal::ISCSI)
             })?,
-            // What nobody uses need not be right.
+            // An interface is only used if it is valid; a wrong one is ignored.
             interface: keys
                 .optional("interface")
                 .and_then(|text| Interface::parse(text).ok()),

@@ -47,7 +47,7 @@ pub struct Transport {
     pub address: String,
     /// Its port, on networks that have ports.
     pub port: Option<u16>,
-    /// What `nvme connect` is told besides.
+    /// Further options of `nvme connect`.
     pub options: Vec<ConnectOption>,
 }
 

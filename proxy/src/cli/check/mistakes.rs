@@ -3,7 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use driver_core::config::plain_yaml;
+use serde_json::{Value, json};
+
 use super::*;
+use crate::routing::connection::{built, least};
 
 const NFS: &str = "
 driver: zfs-generic-nfs
@@ -39,6 +43,20 @@ local-hostpath:
   controllerBasePath: /srv/csi
 ";
 
+const TRUENAS: &str = "
+driver: freenas-api-iscsi
+httpConnection: {protocol: https, host: nas.example, username: csi, apiKey: 1-x}
+zfs: {datasetParentName: tank/v}
+iscsi:
+  targetPortal: nas.example:3260
+  targetGroups: [{targetGroupPortalGroup: 1, targetGroupInitiatorGroup: 1}]
+";
+const SYNOLOGY: &str = "
+driver: synology-nfs
+httpConnection: {protocol: https, host: nas.example, username: csi, password: x}
+nfs: {shareHost: nas.example, clients: [node-1]}
+";
+
 /// What is changed in a good file, and what is said about it.
 struct Mistake {
     good: &'static str,
@@ -70,7 +88,7 @@ const fn changed(
     }
 }
 
-const MISTAKES: [Mistake; 42] = [
+const MISTAKES: &[Mistake] = &[
     // The file as a whole.
     whole("", "driver: is required and missing"),
     whole(
@@ -285,10 +303,82 @@ const MISTAKES: [Mistake; 42] = [
         "ports: []",
         "nvmeof.shareStrategyNvmet.ports: is needed: no node could reach a volume",
     ),
+    changed(
+        NFS,
+        "{sharenfs: rw}",
+        "{sharenf: rw}",
+        "nfs.shareStrategySetDatasetProperties.properties: may hold `share` and `sharenfs` alone",
+    ),
+    // Appliances.
+    changed(
+        TRUENAS,
+        "host: nas.example",
+        "host: https://nas.example/api",
+        "httpConnection.host: is neither the name of a host nor an address",
+    ),
+    changed(
+        TRUENAS,
+        "protocol: https",
+        "protocol: htps",
+        "httpConnection.protocol: `htps` is none of ",
+    ),
+    changed(
+        TRUENAS,
+        "targetGroupPortalGroup: 1",
+        "targetGroupPortalGroup: one",
+        "iscsi.targetGroups[0].targetGroupPortalGroup: expected ",
+    ),
+    changed(
+        SYNOLOGY,
+        "host: nas.example",
+        "host: https://nas.example:5001",
+        "httpConnection.host: is neither the name of a host nor an address",
+    ),
+    changed(
+        SYNOLOGY,
+        "password: x",
+        "passwort: x",
+        "is `passwort` a misspelling of it?",
+    ),
+    // What all drivers have.
+    changed(
+        DIRECTORY,
+        "local-hostpath:\n",
+        "_private: {csi: {volume: {deleteStrategy: retian}}}\nlocal-hostpath:\n",
+        "_private.csi.volume.deleteStrategy: `retian` is none of ",
+    ),
+    changed(
+        DIRECTORY,
+        "local-hostpath:\n",
+        "csi: {access_modes: [SINGLE_NODE_WRITTER]}\nlocal-hostpath:\n",
+        "is `SINGLE_NODE_WRITER` meant?",
+    ),
+    changed(
+        DIRECTORY,
+        "local-hostpath:\n",
+        "instanceid: one\nlocal-hostpath:\n",
+        "instanceid: nothing reads this key (is `instance_id` meant?",
+    ),
+    changed(
+        DIRECTORY,
+        "  controllerBasePath: ",
+        "  dirPermissionsMode: 0o777\n  controllerBasePath: ",
+        "local-hostpath.dirPermissionsMode: ",
+    ),
+    // Volumes of pods.
+    whole(
+        "driver: zfs-local-ephemeral-inline\nzfs: {datasetParentName: tank/v}\n\
+         inline: {namespaces: [Build]}",
+        "inline.namespaces: `Build` is not the name of a namespace",
+    ),
     // The proxy.
     whole(
         "driver: proxy",
         "proxy.configFolder: is required and missing",
+    ),
+    whole(
+        "driver: proxy\nproxy: {configFolder: connections}",
+        "proxy.configFolder: is not absolute",
     ),
 ];
 
@@ -302,6 +392,7 @@ fn flags(file: &Path) -> CheckFlags {
 
 #[test]
 fn each_typical_mistake_is_told_in_words_that_help() {
+    assert!(MISTAKES.len() >= 40, "{}", MISTAKES.len());
     let file = tempfile::NamedTempFile::new().expect("a file");
     let mut wrong = Vec::new();
     for Mistake {
@@ -312,7 +403,7 @@ fn each_typical_mistake_is_told_in_words_that_help() {
     } in MISTAKES
     {
         let text = if good.is_empty() {
-            to.to_owned()
+            (*to).to_owned()
         } else {
             assert!(good.contains(from), "{from}");
             good.replacen(from, to, 1)
@@ -325,8 +416,220 @@ fn each_typical_mistake_is_told_in_words_that_help() {
             wrong.push(format!("--- {to}\nwanted: {said}\n{table}"));
         }
         assert!(!table.contains("struct "), "{table}");
+        assert!(!names_itself(&table), "{table}");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Whether a name is called a misspelling of itself.
+fn names_itself(text: &str) -> bool {
+    text.split("is `").skip(1).any(|rest| {
+        let (name, rest) = rest.split_once('`').unwrap_or_default();
+        rest.strip_prefix(" a misspelling of `")
+            .is_some_and(|rest| rest.starts_with(&format!("{name}`")))
+    })
+}
+
+/// What a check of this text finds wrong, and what it says of it.
+fn errors(text: &str) -> (Vec<String>, String) {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    fs::write(file.path(), text).expect("a file");
+    let report = check(&flags(file.path()));
+    let table = report.table();
+    let wrong = |finding: &Finding| finding.weight == Weight::Error;
+    let found = report.findings.into_iter().filter(wrong);
+    let mut about: Vec<_> = found.map(|found| found.about).collect();
+    about.sort_unstable();
+    (about, table)
+}
+
+/// What each kind of driver needs, where nothing is given; those of `FreeNAS` and TrueNAS are the same.
+const REQUIRED: &[(&str, &[&str])] = &[
+    (
+        "local-hostpath",
+        &[
+            "local-hostpath.controllerBasePath",
+            "local-hostpath.shareBasePath",
+        ],
+    ),
+    (
+        "nfs-client",
+        &[
+            "nfs.controllerBasePath",
+            "nfs.shareBasePath",
+            "nfs.shareHost",
+        ],
+    ),
+    (
+        "smb-client",
+        &[
+            "smb.controllerBasePath",
+            "smb.shareBasePath",
+            "smb.shareHost",
+        ],
+    ),
+    (
+        "lustre-client",
+        &[
+            "lustre.controllerBasePath",
+            "lustre.shareBasePath",
+            "lustre.shareHost",
+        ],
+    ),
+    ("node-manual", &[]),
+    (
+        "zfs-generic-nfs",
+        &["nfs.shareHost", "nfs.shareStrategy", ZFS],
+    ),
+    (
+        "zfs-generic-smb",
+        &["smb.shareHost", "smb.shareStrategy", ZFS],
+    ),
+    (
+        "zfs-generic-iscsi",
+        &["iscsi.shareStrategy", "iscsi.targetPortal", ZFS],
+    ),
+    (
+        "zfs-generic-nvmeof",
+        &["nvmeof.shareStrategy", "nvmeof.transport", ZFS],
+    ),
+    ("zfs-local-dataset", &[ZFS]),
+    ("zfs-local-zvol", &[ZFS]),
+    ("truenas-nfs", &[HTTP, HTTP_HOST, "nfs.shareHost", SSH, ZFS]),
+    ("truenas-smb", &[HTTP, HTTP_HOST, "smb.shareHost", SSH, ZFS]),
+    (
+        "truenas-iscsi",
+        &[
+            HTTP,
+            HTTP_HOST,
+            "iscsi.targetGroups",
+            "iscsi.targetPortal",
+            SSH,
+            ZFS,
+        ],
+    ),
+    (
+        "truenas-nvmeof",
+        &[
+            HTTP,
+            HTTP_HOST,
+            "nvmeof.ports",
+            "nvmeof.transports",
+            SSH,
+            ZFS,
+        ],
+    ),
+    ("truenas-api-nfs", &[HTTP, HTTP_HOST, "nfs.shareHost", ZFS]),
+    ("truenas-api-smb", &[HTTP, HTTP_HOST, "smb.shareHost", ZFS]),
+    (
+        "truenas-api-iscsi",
+        &[
+            HTTP,
+            HTTP_HOST,
+            "iscsi.targetGroups",
+            "iscsi.targetPortal",
+            ZFS,
+        ],
+    ),
+    (
+        "truenas-api-nvmeof",
+        &[HTTP, HTTP_HOST, "nvmeof.ports", "nvmeof.transports", ZFS],
+    ),
+    (
+        "synology-iscsi",
+        &[
+            HTTP_HOST,
+            HTTP_PASSWORD,
+            HTTP_PROTOCOL,
+            HTTP_USER,
+            "iscsi.baseiqn",
+            "iscsi.targetPortal",
+        ],
+    ),
+    (
+        "synology-nfs",
+        &[
+            HTTP_HOST,
+            HTTP_PASSWORD,
+            HTTP_PROTOCOL,
+            HTTP_USER,
+            "nfs.clients",
+            "nfs.shareHost",
+        ],
+    ),
+    (
+        "synology-smb",
+        &[
+            HTTP_HOST,
+            HTTP_PASSWORD,
+            HTTP_PROTOCOL,
+            HTTP_USER,
+            "smb.shareHost",
+            "smb.users",
+        ],
+    ),
+    (
+        "objectivefs",
+        &["objectivefs.env.OBJECTSTORE", "objectivefs.pool"],
+    ),
+    ("zfs-local-ephemeral-inline", &[ZFS]),
+    ("containerd-oci-ephemeral-inline", &[]),
+];
+const ZFS: &str = "zfs.datasetParentName";
+const SSH: &str = "sshConnection";
+const HTTP: &str = "httpConnection";
+const HTTP_HOST: &str = "httpConnection.host";
+const HTTP_PROTOCOL: &str = "httpConnection.protocol";
+const HTTP_USER: &str = "httpConnection.username";
+const HTTP_PASSWORD: &str = "httpConnection.password";
+
+#[test]
+fn what_is_required_is_named_at_once_for_every_kind_of_driver() {
+    for kind in built() {
+        let like = kind.replace("freenas", "truenas");
+        let required = REQUIRED.iter().find(|(kind, _)| *kind == like);
+        let (_, required) = required.expect(kind);
+        let (about, table) = errors(&format!("driver: {kind}"));
+        assert_eq!(about, *required, "{table}");
+    }
+}
+
+/// The paths of the values at the leaves, each of which becomes one that nothing can use.
+fn spoil(value: &mut Value, path: &str, leaves: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map.iter_mut().filter(|(key, _)| *key != "driver") {
+                let path = format!("{path}.{key}");
+                spoil(value, path.trim_start_matches('.'), leaves);
+            }
+        }
+        Value::Array(list) => {
+            for (index, value) in list.iter_mut().enumerate() {
+                spoil(value, &format!("{path}[{index}]"), leaves);
+            }
+        }
+        leaf => {
+            *leaf = json!([{}]);
+            leaves.push(path.to_owned());
+        }
+    }
+}
+
+#[test]
+fn each_value_that_is_wrong_is_named_at_once_and_no_other_for_every_kind_of_driver() {
+    for kind in built() {
+        let mut value = plain_yaml(&least(kind).expect(kind)).expect("an example");
+        let mut leaves = Vec::new();
+        spoil(&mut value, "", &mut leaves);
+        leaves.sort_unstable();
+        let (about, table) = errors(&value.to_string());
+        // Some lists are read as a whole.
+        let plain = |all: Vec<String>| -> Vec<_> {
+            let all = all.iter().map(|path| path.trim_end_matches("[0]"));
+            all.map(str::to_owned).collect()
+        };
+        assert_eq!(plain(about), plain(leaves), "{table}");
+    }
 }
 
 #[test]
@@ -359,9 +662,41 @@ local-hostpath:
 }
 
 #[test]
+fn what_is_wrong_in_the_file_of_a_proxy_and_in_each_of_its_connections_is_told_at_once() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (file, folder) = (dir.path().join("proxy.yaml"), dir.path().join("c"));
+    fs::create_dir(&folder).expect("a folder");
+    let yaml = format!(
+        "driver: proxy\nproxy: {{configFolder: {}, cacheTimeoutMinutes: soon, aliases: [a]}}\n\
+         node: {{mount: 5}}\nprxy: {{}}\n",
+        folder.display()
+    );
+    fs::write(&file, yaml).expect("a file");
+    fs::write(folder.join("disk.yaml"), "driver: local-hostpath\ncsi: 5\n").expect("a file");
+    fs::write(folder.join("nas.yaml"), NFS.replace("tank/v", "/tank/v")).expect("a file");
+    let report = check(&flags(&file));
+    let table = report.table();
+    for told in [
+        "proxy.cacheTimeoutMinutes: ",
+        "proxy.aliases: ",
+        "node.mount: ",
+        "prxy: nothing reads this key",
+        "csi: expected a section with keys",
+        "local-hostpath.shareBasePath: is required and missing",
+        "local-hostpath.controllerBasePath: is required and missing",
+        "driver: the volumes of `local-hostpath` belong to a node",
+        "zfs.datasetParentName: is a path",
+    ] {
+        assert_eq!(table.matches(told).count(), 1, "{told}\n{table}");
+    }
+    assert!(!report.is_usable(), "{table}");
+    assert!(table.contains("9 errors"), "{table}");
+}
+
+#[test]
 fn the_good_files_have_nothing_to_correct() {
     let file = tempfile::NamedTempFile::new().expect("a file");
-    for good in [NFS, ISCSI, NVME, DIRECTORY] {
+    for good in [NFS, ISCSI, NVME, DIRECTORY, TRUENAS, SYNOLOGY] {
         fs::write(file.path(), good).expect("a file");
         let table = check(&flags(file.path())).table();
         assert!(table.contains("nothing to correct"), "{good}\n{table}");

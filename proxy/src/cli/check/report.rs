@@ -105,6 +105,19 @@ impl Report {
         self.usable = false;
     }
 
+    /// Whether a server could start with it.
+    pub(super) fn is_usable(&self) -> bool {
+        self.usable
+    }
+
+    /// Whether something is wrong with this key, or below it.
+    pub(super) fn is_about(&self, key: &str) -> bool {
+        let wrong = |finding: &Finding| finding.weight == Weight::Error;
+        self.findings
+            .iter()
+            .any(|finding| wrong(finding) && finding.about.starts_with(key))
+    }
+
     pub(super) fn driver(&mut self, kind: &str) {
         self.driver = Some(kind.to_owned());
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use csi_proto::v1;
 use csi_types::{AbsolutePath, Access, VolumeCapability, VolumeContext};
 use driver_core::parameters::CONNECTION;
-use driver_core::{Call, Error, InlineMount, InlineVolume, VolumeId};
+use driver_core::{Call, Error, InlineMount, InlineVolume, Kind, VolumeId};
 use node_utils::node::{StagingPath, pods};
 use node_utils::{blocking, node};
 use tokio_util::task::AbortOnDropHandle;
@@ -85,7 +85,8 @@ pub(super) fn allow(
     id: &VolumeId,
     request: &PublishRequest,
 ) -> Result<(), Error> {
-    connection.inline_rules().allow(id, &request.context)?;
+    let rules = connection.inline_rules();
+    rules.allow(id, request.target.path(), &request.context)?;
     connection.allow(std::slice::from_ref(&request.capability))?;
     match &request.capability.access {
         Access::Mount(mount) if !mount.flags.is_empty() => Err(Error::invalid(format!(
@@ -148,39 +149,74 @@ fn plain(capability: &VolumeCapability) -> VolumeCapability {
     plain
 }
 
-/// The connections that may have a volume of this handle.
-pub(super) fn owners(plugin: &Plugin, id: &VolumeId) -> Result<Vec<Arc<LazyConnection>>, Error> {
-    let mut all = plugin.connections.all();
-    all.retain(|lazy| lazy.has_inline());
-    if plugin.connections.only().is_some() {
-        return Ok(all);
+/// The connections that may have a volume of a handle.
+#[derive(Debug, Default)]
+pub(super) struct Owners {
+    known: Vec<Arc<LazyConnection>>,
+    /// Why it cannot be said of another one whether it has the volume.
+    unknown: Option<Error>,
+}
+
+impl Owners {
+    /// Those of this process.
+    pub(super) fn of(plugin: &Plugin, id: &VolumeId) -> Result<Self, Error> {
+        let mut known = plugin.connections.all();
+        let unusable = known.iter().find_map(|lazy| lazy.usable().err());
+        known.retain(|lazy| lazy.has_inline());
+        if plugin.connections.only().is_some() {
+            let unknown = None;
+            return Ok(Self { known, unknown });
+        }
+        if !is_inline(id) {
+            return Ok(Self::default());
+        }
+        match plugin.connections.unknown() {
+            // One that is not known may have it.
+            Some(unknown) => Err(unknown),
+            None => Ok(Self {
+                known,
+                unknown: unusable,
+            }),
+        }
     }
-    if !is_inline(id) {
-        return Ok(Vec::new());
-    }
-    match plugin.connections.unknown() {
-        // One that is not known may have it.
-        Some(unknown) => Err(unknown),
-        None => Ok(all),
+
+    /// Whether no connection can have it.
+    pub(super) fn are_none(&self) -> bool {
+        self.known.is_empty() && self.unknown.is_none()
     }
 }
 
 /// Removes what is left of a volume when nothing is mounted at its target any more.
 pub(super) async fn remove(
     task: &Task,
-    owners: &[Arc<LazyConnection>],
+    owners: Owners,
     id: &VolumeId,
     target: &AbsolutePath,
 ) -> Result<(), Error> {
-    for lazy in owners {
+    let mut found = false;
+    for lazy in &owners.known {
         let connection = lazy.look().await?;
         if let Some(inline) = connection.driver().inline() {
+            // As a rule every connection can be used, and nothing has to be listed.
+            if owners.unknown.is_some() && !found {
+                let listed = inline.list_inline(&task.call);
+                let listed = task.ask(&connection, "list_inline", listed).await?;
+                found = listed.iter().any(|volume| volume.id == *id);
+            }
             let removal = inline.remove_inline(&task.call, id, target);
             task.ask_for_deletion(&connection, "remove_inline", removal)
                 .await?;
         }
     }
-    Ok(())
+    match owners.unknown {
+        Some(error) if !found => Err(match error.kind() {
+            Kind::Busy => error.advise(
+                "it may have the volume: repair its file, or remove it if it has none of any pod",
+            ),
+            _ => error,
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Unpublishes volumes whose pods are gone, now and then, until what is returned is dropped.

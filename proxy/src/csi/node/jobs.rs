@@ -14,7 +14,7 @@ use tracing::warn;
 
 use crate::csi::decode::{self, NodeExpandRequest, PublishRequest, StageRequest, UnpublishRequest};
 use crate::csi::encode;
-use crate::csi::node::inline;
+use crate::csi::node::inline::{self, Owners};
 use crate::csi::node::service::for_staging;
 use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
@@ -153,8 +153,8 @@ pub(super) fn unpublish(
 ) -> Result<Job<v1::NodeUnpublishVolumeResponse>, Error> {
     let request = UnpublishRequest::try_from(request)?;
     let (verbs, id) = (plugin.node.verbs().clone(), request.volume.on_node());
-    let owners = inline::owners(plugin, &id)?;
-    let hold = if owners.is_empty() {
+    let owners = Owners::of(plugin, &id)?;
+    let hold = if owners.are_none() {
         Hold::Shared
     } else {
         Hold::Exclusive
@@ -165,7 +165,7 @@ pub(super) fn unpublish(
         let target = request.target.path().clone();
         let removed = verbs.unpublish(limits(&task), request.target).await;
         removed.map_err(|error| told(&id, error))?;
-        let removed = inline::remove(&task, &owners, &id, &target).await;
+        let removed = inline::remove(&task, owners, &id, &target).await;
         removed.map_err(|error| told(&id, error.with_effect(Effect::Possible)))?;
         Ok(v1::NodeUnpublishVolumeResponse {})
     }))

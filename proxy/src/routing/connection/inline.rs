@@ -2,14 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use csi_types::VolumeContext;
+use csi_types::{AbsolutePath, VolumeContext};
 use driver_core::config::{ConfigError, Document};
 use driver_core::{Error, VolumeId};
+use node_utils::node::pods;
 use serde::Deserialize;
 
 /// What the kubelet says of a pod, where `podInfoOnMount` of the `CSIDriver` is set. It overwrites what the
 /// author of the pod wrote under this key.
 const NAMESPACE: &str = "csi.storage.k8s.io/pod.namespace";
+/// Likewise. Where that setting is missing, an author can claim a namespace, but not know the uid, which
+/// the kubelet has in the target.
+const UID: &str = "csi.storage.k8s.io/pod.uid";
 /// Stands for all namespaces.
 const ALL: &str = "*";
 
@@ -57,17 +61,31 @@ impl InlineRules {
     }
 
     /// Refuses a pod that may not have the volume.
-    pub(crate) fn allow(&self, id: &VolumeId, context: &VolumeContext) -> Result<(), Error> {
+    pub(crate) fn allow(
+        &self,
+        id: &VolumeId,
+        target: &AbsolutePath,
+        context: &VolumeContext,
+    ) -> Result<(), Error> {
+        let refused = || Error::invalid(format!("inline volume `{id}`"));
+        let (told, found) = (context.get(UID), pods::uid(target));
+        if told.is_some() && found.is_some() && told != found.as_ref() {
+            return Err(refused()
+                .because("its attributes are not those of the pod that its target belongs to")
+                .advise("set `podInfoOnMount: true` in the CSIDriver"));
+        }
         let Self::Of(names) = self else {
             return Ok(());
         };
-        let refused = || Error::invalid(format!("inline volume `{id}`"));
         if names.is_empty() {
             return Err(refused()
                 .because("this connection is not for pods")
                 .advise("list the namespaces in `inline.namespaces` of its file"));
         }
         match context.get(NAMESPACE) {
+            Some(_) if found.is_some() && told.is_none() => Err(refused()
+                .because("nothing proves of which namespace the pod is: its uid is missing")
+                .advise("set `podInfoOnMount: true` in the CSIDriver")),
             None => Err(refused()
                 .because("nothing says of which namespace the pod is")
                 .advise("set `podInfoOnMount: true` in the CSIDriver")),
@@ -95,8 +113,38 @@ mod tests {
 
     fn allows(rules: &InlineRules, namespace: Option<&str>) -> bool {
         let id = VolumeId::parse("csi-1").expect("an id");
+        let target = AbsolutePath::parse("/t").expect("a path");
         let pair = namespace.map(|name| (NAMESPACE.to_owned(), name.to_owned()));
-        rules.allow(&id, &pair.into_iter().collect()).is_ok()
+        rules
+            .allow(&id, &target, &pair.into_iter().collect())
+            .is_ok()
+    }
+
+    #[test]
+    fn a_pod_that_claims_a_namespace_has_to_be_the_one_whose_target_it_is() {
+        let some = read("inline: {namespaces: [build]}", true).expect("rules");
+        let all = read("", false).expect("rules");
+        let id = VolumeId::parse("csi-1").expect("an id");
+        let of_kubelet = "/k/pods/u-1/volumes/kubernetes.io~csi/s/mount";
+        for (target, uid, by_some, by_all) in [
+            (of_kubelet, Some("u-1"), true, true),
+            (of_kubelet, Some("u-2"), false, false),
+            (of_kubelet, Some(""), false, false),
+            (of_kubelet, None, false, true),
+            ("/elsewhere/mount", Some("u-2"), true, true),
+            ("/elsewhere/mount", None, true, true),
+        ] {
+            let target = AbsolutePath::parse(target).expect("a path");
+            let uid = uid.map(|uid| (UID.to_owned(), uid.to_owned()));
+            let namespace = (NAMESPACE.to_owned(), "build".to_owned());
+            let context = uid.into_iter().chain([namespace]).collect();
+            let allows = |rules: &InlineRules| rules.allow(&id, &target, &context).is_ok();
+            assert_eq!(
+                (allows(&some), allows(&all)),
+                (by_some, by_all),
+                "{target} {context:?}"
+            );
+        }
     }
 
     #[test]

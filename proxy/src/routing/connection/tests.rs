@@ -3,7 +3,8 @@
 use driver_core::config::NoEnvironment;
 use node_utils::blocking::spawn_on_account;
 
-use super::kinds::{NOT_YET, built, least};
+use super::examples::least;
+use super::kinds::{NOT_YET, built};
 use super::*;
 
 #[test]
@@ -93,7 +94,7 @@ fn nodes_learn_of_an_object_store_what_is_no_secret() {
 fn how_disks_are_formatted_is_checked_where_they_are_configured() {
     let text = format!(
         "{}node: {{format: {{ext4: {{customOptions: ['']}}}}}}",
-        least("zfs-generic-iscsi")
+        least("zfs-generic-iscsi").expect("an example")
     );
     let document = Document::parse(&text, &NoEnvironment).expect("yaml");
     let name = ConnectionName::parse("disks").expect("a name");
@@ -132,34 +133,34 @@ fn a_local_hostpath_connection_is_built_without_its_storage() {
 }
 
 #[test]
-fn an_unknown_driver_is_told_from_one_that_is_not_built_yet_and_from_a_misspelt_one() {
-    let told = |name: &str| {
+fn errors_distinguish_unknown_unbuilt_and_misspelt_drivers() {
+    let refusal = |name: &str| {
         open(&format!("driver: {name}"))
             .expect_err(name)
             .to_string()
     };
-    let misspelt = told("local-hostpaht");
+    let misspelt = refusal("local-hostpaht");
     assert!(
         misspelt.contains("misspelling of `local-hostpath`"),
         "{misspelt}"
     );
-    let misspelt = told("zfs-generic-isci");
+    let misspelt = refusal("zfs-generic-isci");
     assert!(
         misspelt.contains("misspelling of `zfs-generic-iscsi`"),
         "{misspelt}"
     );
-    let nested = told("proxy");
+    let nested = refusal("proxy");
     assert!(nested.contains("no proxy behind a proxy"), "{nested}");
-    let misspelt = told("porxy");
+    let misspelt = refusal("porxy");
     assert!(misspelt.contains("misspelling of `proxy`"), "{misspelt}");
-    let foreign = told("carrier-pigeon");
+    let foreign = refusal("carrier-pigeon");
     assert!(
         foreign.contains("there is no driver `carrier-pigeon`"),
         "{foreign}"
     );
     assert!(!foreign.contains("misspelling"), "{foreign}");
     for name in NOT_YET {
-        let later = told(name);
+        let later = refusal(name);
         assert!(later.contains("does not have the driver"), "{later}");
         assert!(
             later.contains("it has: local-hostpath, node-manual"),
@@ -195,32 +196,32 @@ fn what_one_of_several_lacks_is_a_wrong_request_and_as_uncertain_as_before() {
     let name = ConnectionName::parse("one").expect("a name");
     let connection = Connection::among(name, driver, &document, &ThreadPool::new(8));
     let error = Error::unsupported("copy").with_effect(driver_core::Effect::Possible);
-    let told = connection.explain(error);
+    let explained = connection.explain(error);
     assert_eq!(
-        (told.kind(), told.effect()),
+        (explained.kind(), explained.effect()),
         (Kind::Invalid, driver_core::Effect::Possible)
     );
 }
 
 #[test]
-fn what_a_file_brings_along_that_counts_in_the_main_file_only_is_told() {
+fn settings_that_count_in_the_main_file_only_are_findings_in_a_file_of_a_connection() {
     let yaml = "
         driver: local-hostpath
         local-hostpath: {shareBasePath: /a, controllerBasePath: /a}
         service: {controller: {capabilities: {rpc: []}}}
         _private: {volume_context: {pvc-1: {node_attach_driver: hostpath, path: /a}}}";
     let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
-    let told = |document: &Document| {
+    let findings = |document: &Document| {
         let findings = document.findings().into_iter().map(|found| found.path);
         let mut paths: Vec<_> = findings.collect();
         paths.sort();
         paths
     };
     Connection::open(ConnectionName::unnamed(), &document, &context()).expect("a connection");
-    assert_eq!(told(&document), [""; 0], "alone it counts");
+    assert_eq!(findings(&document), [""; 0], "alone it counts");
     let name = ConnectionName::parse("nas").expect("a name");
     Connection::open(name, &document, &context()).expect("a connection");
-    assert_eq!(told(&document), ["_private.volume_context", "service"]);
+    assert_eq!(findings(&document), ["_private.volume_context", "service"]);
 }
 
 fn nas(driver: Arc<dyn Driver>) -> Connection {
@@ -253,20 +254,20 @@ async fn copies_that_take_hours_leave_threads_to_questions() {
     first.await.expect("copied");
 }
 
-/// Tells where it was dropped.
+/// Reports the thread that dropped it.
 #[derive(Debug)]
-struct Told(std::sync::mpsc::Sender<std::thread::ThreadId>);
+struct DropReporter(std::sync::mpsc::Sender<std::thread::ThreadId>);
 
-impl Drop for Told {
+impl Drop for DropReporter {
     fn drop(&mut self) {
         let _ = self.0.send(std::thread::current().id());
     }
 }
 
 #[async_trait::async_trait]
-impl Driver for Told {
+impl Driver for DropReporter {
     fn kind(&self) -> &'static str {
-        "told"
+        "drop-reporter"
     }
 
     fn access_rules(&self) -> AccessRules {
@@ -274,7 +275,7 @@ impl Driver for Told {
     }
 
     fn backend_identity(&self) -> driver_core::BackendIdentity {
-        driver_core::BackendIdentity("told".to_owned())
+        driver_core::BackendIdentity("drop-reporter".to_owned())
     }
 
     fn name_volume(&self, _: &VolumeName, _: &Parameters) -> Result<VolumeId, Error> {
@@ -304,8 +305,8 @@ impl Driver for Told {
 
 #[tokio::test]
 async fn a_driver_whose_last_call_has_ended_goes_where_no_calls_are_run() {
-    let (told, dropped) = std::sync::mpsc::channel();
-    drop(nas(Arc::new(Told(told))));
+    let (sender, dropped) = std::sync::mpsc::channel();
+    drop(nas(Arc::new(DropReporter(sender))));
     let there = dropped.recv().expect("dropped");
     assert_ne!(there, std::thread::current().id());
 }

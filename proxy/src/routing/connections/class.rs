@@ -1,7 +1,7 @@
 //! The connections that a class names.
 //!
-//! One that this process never served is left out of several; one that it served, or that it is about to
-//! serve, may have begun the very volume, and is missed.
+//! If a class names several connections, one that this process never served is left out. One that was
+//! served or is about to be may hold a part of the volume, so without it the call fails.
 
 use std::sync::Arc;
 
@@ -20,16 +20,15 @@ const MAX_LISTED: usize = 10;
 // === impl Connections ===
 
 impl Connections {
-    /// Where a new volume of a class may be, of which there is at least one: those that make no new
-    /// volumes are among them. compat: "The proxy".
+    /// The connections where a new volume of a class may be; at least one. Those that make no new
+    /// volumes are included. compat: "The proxy".
     pub(crate) fn for_new(&self, parameters: &Parameters) -> Result<Vec<Arc<Connection>>, Error> {
         let connections = self.of_class(parameters)?;
-        let open = |lazy: &Arc<LazyConnection>| lazy.open().map_err(may_have_begun);
+        let open = |lazy: &Arc<LazyConnection>| lazy.open().map_err(with_possible_effect);
         connections.iter().map(open).collect()
     }
 
-    /// Where a question for room is asked: where a volume of the class would be made, and everywhere
-    /// if no class is named.
+    /// The connections of a capacity query: those of the class, or all if no class is named.
     pub(crate) fn for_room(
         &self,
         parameters: &Parameters,
@@ -43,7 +42,7 @@ impl Connections {
             let served = table.values().filter(|lazy| lazy.kind().is_some());
             return Ok(served.cloned().collect());
         }
-        // A question has begun nothing.
+        // A query changes nothing.
         let asked = self.of_class(parameters);
         asked.map_err(|error| error.with_effect(Effect::None))
     }
@@ -80,9 +79,9 @@ impl Connections {
                 Some(lazy) if found.iter().any(|known| known.name() == lazy.name()) => {}
                 Some(lazy) => found.push(Arc::clone(lazy)),
                 None if unknown_ones.is_some() => {
-                    return Err(may_have_begun(missing_one(name, unknown_ones)));
+                    return Err(with_possible_effect(missing_one(name, unknown_ones)));
                 }
-                // What was served may have begun the very volume.
+                // A connection that was served may hold a part of the volume.
                 None if self.inner.gone.has(name) => return Err(missed(text)),
                 None => drop(missing.get_or_insert_with(|| not_there(&table, text))),
             }
@@ -101,9 +100,9 @@ impl Connections {
     }
 }
 
-/// An error about a connection that cannot be asked: an earlier call may have begun the volume there,
-/// and whoever takes this one for final would forget it.
-pub(crate) fn may_have_begun(error: Error) -> Error {
+/// Marks an error about a connection that cannot be asked: an earlier call may have made a part of the
+/// volume there, and after a final error the caller would forget it.
+pub(crate) fn with_possible_effect(error: Error) -> Error {
     error.with_effect(Effect::Possible)
 }
 
@@ -112,10 +111,10 @@ fn unknown(text: &str) -> String {
     format!("connection `{}`", shown.escape_debug())
 }
 
-/// What is said to a class one of whose connections was removed.
+/// The error of a class of which a connection was removed.
 fn missed(text: &str) -> Error {
     Error::invalid(unknown(text))
-        .because("it does not exist any more, and may have begun the volume")
+        .because("it does not exist any more, and may hold a part of the volume")
         .with_effect(Effect::Possible)
         .advise(
             "put its file back, with `proxy.perDriver.newVolumes: false` if nothing is to be made \
@@ -123,7 +122,7 @@ fn missed(text: &str) -> Error {
         )
 }
 
-/// What is said to a class that names a connection which does not exist.
+/// The error of a class that names a connection which does not exist.
 fn not_there(table: &Table, text: &str) -> Error {
     let known: Vec<_> = table
         .keys()

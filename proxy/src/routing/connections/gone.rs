@@ -1,4 +1,4 @@
-//! What is remembered of connections that are served no more, as long as this process lives.
+//! Connections that are not served any more, remembered for the life of this process.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::name::ConnectionName;
 
-/// So many are remembered.
+/// How many are remembered.
 const MAX: usize = 10_000;
 
 /// Connections that were served once.
@@ -16,7 +16,7 @@ pub(super) struct Gone(Mutex<BTreeMap<ConnectionName, Memory>>);
 #[derive(Debug)]
 struct Memory {
     since: Instant,
-    /// Whether its last driver let nodes in one by one.
+    /// Whether its last driver had access per node.
     published: bool,
 }
 
@@ -40,7 +40,7 @@ impl Gone {
         self.lock().contains_key(name)
     }
 
-    /// Whether there was such a one, and it let every node in.
+    /// Whether there was such a one, without access per node.
     pub(super) fn was_open(&self, name: &ConnectionName) -> bool {
         self.lock()
             .get(name)

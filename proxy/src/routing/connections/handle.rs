@@ -1,8 +1,8 @@
 //! The grammar of handles: `v:<connection>/<id>` for volumes, `s:<connection>/<id>` for snapshots,
 //! `g:<connection>/<id>` for groups of snapshots.
 //!
-//! The id is the driver's own and may hold slashes. Whose a handle without a connection is, is not
-//! known here. compat: "The proxy".
+//! The id is that of the driver and may contain slashes. The owner of a handle without a connection is
+//! not decided here. compat: "The proxy".
 
 use driver_core::text::TextError;
 use driver_core::{SnapshotId, VolumeId};
@@ -90,8 +90,8 @@ macro_rules! handle {
 }
 
 impl VolumeHandle {
-    /// What a volume is called on its node: there handles are not taken apart, so that those of any
-    /// connection, and those that somebody thought of, are all served.
+    /// The id of a volume on its node: the whole handle. So the node serves handles of any connection,
+    /// and those of volumes made by hand.
     pub(crate) fn on_node(&self) -> VolumeId {
         self.0.clone()
     }

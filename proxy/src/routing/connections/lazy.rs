@@ -1,8 +1,8 @@
-//! The place of one connection: its configuration, and its driver while somebody uses it.
+//! One connection: its configuration, and its driver while it is in use.
 //!
-//! A driver that nobody used for a while is let go, with its sessions and its memory, and built
-//! again by the next call. Building touches no backend, but may read files that hang: it is done on a
-//! thread `own_thread`, once for all that wait, and nobody waits long.
+//! A driver that is idle for a while is dropped, with its sessions and its memory, and built again by
+//! the next call. Building touches no backend, but may read files that hang. So it runs on a thread of
+//! `own_thread`, once for all waiting calls, and each call waits for a limited time.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,21 +20,21 @@ use crate::process;
 use crate::routing::connection::Connection;
 use crate::routing::own_thread;
 
-/// How long a driver may take to be built. Who asks later is told at once.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long calls wait for a build, from its start. A later call fails at once.
+const BUILD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// So long a driver is kept that was built for a question to all of them: those come again and again.
+/// How long a driver is kept that was built for a query to all connections: such queries repeat.
 const KEPT: Duration = Duration::from_mins(5);
 
-/// Drivers that are built at once. One that takes longer than its turn leaves its place to the next.
-static ROOM: Semaphore = Semaphore::const_new(64);
+/// The permits of concurrent builds. A build that takes longer than [`TURN`] returns its permit.
+static BUILD_PERMITS: Semaphore = Semaphore::const_new(64);
 const TURN: Duration = Duration::from_secs(1);
-/// Those that hang besides: each keeps a thread, and no connection has more than one.
+/// The threads of all builds, also of those that hang. A connection has at most one.
 static THREADS: Semaphore = Semaphore::const_new(1024);
 
 tokio::task_local! {
-    /// The connections that work has asked for in vain because their drivers have to be built.
-    static WANTED: RefCell<Vec<Arc<LazyConnection>>>;
+    /// The connections that the current work needs and whose drivers must be built first.
+    static TO_BUILD: RefCell<Vec<Arc<LazyConnection>>>;
 }
 
 /// One connection.
@@ -45,18 +45,18 @@ pub(crate) struct LazyConnection {
     publishes: bool,
     inline: bool,
     exports: bool,
-    way: Way,
+    origin: Origin,
     built: Mutex<Built>,
 }
 
-/// How a connection comes to be there.
+/// Where the driver of a connection comes from.
 #[derive(Debug)]
-enum Way {
-    /// It is.
+enum Origin {
+    /// It always exists.
     Fixed,
-    /// It may be let go, and is built again.
-    Again(Blueprint),
-    /// It is not, for now, and this is why.
+    /// It may be dropped while idle, and is built again.
+    Rebuildable(Blueprint),
+    /// It does not exist for now, for this reason.
     Missing(Kind, String),
 }
 
@@ -88,20 +88,20 @@ type Outcome = Result<Arc<Connection>, Arc<str>>;
 
 const DEFECT: &str = "met a defect of this program";
 
-/// Does `work`, which opens connections. If drivers have to be built for it that is done first, and the
-/// work once more. `unopened` is what is made of the error of one that cannot be built.
+/// Runs `work`, which opens connections. If it needs drivers that must be built, they are built and
+/// the work runs again. `unopened` maps the error of a failed build.
 pub(crate) async fn opened<T>(
     patience: Duration,
     unopened: impl Fn(Error) -> Error,
     mut work: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
     let until = Instant::now() + patience;
-    // Kept until the work has found them: they might be let go again before.
+    // Kept until the work has found them: otherwise they might be dropped again before.
     let mut built = Vec::new();
     loop {
-        let (result, wanted) = WANTED.sync_scope(RefCell::default(), || {
+        let (result, wanted) = TO_BUILD.sync_scope(RefCell::default(), || {
             let result = work();
-            (result, WANTED.with(RefCell::take))
+            (result, TO_BUILD.with(RefCell::take))
         });
         if wanted.is_empty() {
             return result;
@@ -123,12 +123,12 @@ pub(crate) async fn opened<T>(
 impl LazyConnection {
     /// A connection that stays.
     pub(crate) fn fixed(connection: Connection) -> Self {
-        Self::with(connection, Way::Fixed)
+        Self::with(connection, Origin::Fixed)
     }
 
-    /// A connection that may be let go.
+    /// A connection whose driver is dropped while idle.
     pub(crate) fn new(connection: Connection, blueprint: Blueprint) -> Self {
-        Self::with(connection, Way::Again(blueprint))
+        Self::with(connection, Origin::Rebuildable(blueprint))
     }
 
     /// A connection whose file cannot be used, and never could.
@@ -137,12 +137,12 @@ impl LazyConnection {
         Self::missing(name, Kind::Busy, why)
     }
 
-    /// A connection whose file was found, and not read yet: whoever asks may ask again.
+    /// A connection whose file was found and is not read yet. A call can be retried.
     pub(crate) fn being_read(name: ConnectionName) -> Self {
         Self::missing(name, Kind::Pending, "its file is being read".to_owned())
     }
 
-    /// Connections that nobody knows, if there are such.
+    /// Stands for connections that may exist and are unknown.
     pub(crate) fn unknown(why: String) -> Self {
         Self::missing(ConnectionName::unnamed(), Kind::Busy, why)
     }
@@ -154,19 +154,19 @@ impl LazyConnection {
             publishes: false,
             inline: false,
             exports: false,
-            way: Way::Missing(kind, why),
+            origin: Origin::Missing(kind, why),
             built: Mutex::new(Built::new(None)),
         }
     }
 
-    fn with(connection: Connection, way: Way) -> Self {
+    fn with(connection: Connection, origin: Origin) -> Self {
         Self {
             name: connection.name().clone(),
             kind: Some(connection.driver().kind().into()),
             publishes: connection.can().publish,
             inline: connection.can().inline,
             exports: connection.can().exports && connection.can().list_volumes,
-            way,
+            origin,
             built: Mutex::new(Built::new(Some(connection))),
         }
     }
@@ -181,12 +181,12 @@ impl LazyConnection {
         self.kind.as_ref()
     }
 
-    /// Whether its driver lets nodes in one by one, also while that is let go.
+    /// Whether its driver has access per node. Known also while the driver is dropped.
     pub(crate) fn publishes(&self) -> bool {
         self.publishes
     }
 
-    /// Whether its driver makes volumes for pods, also while that is let go.
+    /// Whether its driver makes inline volumes. Known also while the driver is dropped.
     pub(crate) fn has_inline(&self) -> bool {
         self.inline
     }
@@ -196,8 +196,7 @@ impl LazyConnection {
         self.exports
     }
 
-    /// The connection, for a call. One whose driver has to be built is an error here; [`opened`] sees
-    /// to it.
+    /// The connection, for a call. Fails if its driver must be built first, which [`opened`] does.
     pub(crate) fn open(self: &Arc<Self>) -> Result<Arc<Connection>, Error> {
         self.usable()?;
         let mut built = self.lock();
@@ -207,13 +206,13 @@ impl LazyConnection {
             return Ok(connection);
         }
         drop(built);
-        // Nobody waits for it where nobody can.
-        let _ = WANTED.try_with(|wanted| wanted.borrow_mut().push(Arc::clone(self)));
+        // Outside of `opened` nothing builds it.
+        let _ = TO_BUILD.try_with(|wanted| wanted.borrow_mut().push(Arc::clone(self)));
         Err(self.late())
     }
 
-    /// The connection, for a question that goes to all of them: that is no use of it. It is built if it
-    /// has to be.
+    /// The connection, for a query to all connections. It is built if necessary. This does not count as
+    /// use: it does not keep the driver from being dropped.
     pub(crate) async fn look(self: &Arc<Self>) -> Result<Arc<Connection>, Error> {
         self.usable()?;
         if let Some(connection) = self.peek() {
@@ -223,22 +222,22 @@ impl LazyConnection {
         let building = if let Some(building) = under_way {
             building
         } else {
-            // Other tests of this process may keep the room, by clocks of their own.
+            // Other tests of this process may hold the permits, with their own clocks.
             #[cfg(test)]
-            let _still = crate::testing::standstill();
-            match timeout(PATIENCE, ROOM.acquire()).await {
-                Ok(Ok(room)) => self.build(room)?,
+            let _still = crate::testing::hold_paused_clock();
+            match timeout(BUILD_TIMEOUT, BUILD_PERMITS.acquire()).await {
+                Ok(Ok(permit)) => self.build(permit)?,
                 Ok(Err(_)) | Err(_) => return Err(self.late()),
             }
         };
-        match timeout_at(building.since + PATIENCE, building.outcome).await {
+        match timeout_at(building.since + BUILD_TIMEOUT, building.outcome).await {
             Ok(outcome) => outcome.map_err(|why| self.fail(Kind::Internal).because(&*why)),
             Err(_) => Err(self.late()),
         }
     }
 
-    /// Begins to build the driver, unless that is done already.
-    fn build(self: &Arc<Self>, room: SemaphorePermit<'static>) -> Result<Building, Error> {
+    /// Starts to build the driver, unless that is done already.
+    fn build(self: &Arc<Self>, permit: SemaphorePermit<'static>) -> Result<Building, Error> {
         let mut built = self.lock();
         if let Some(building) = &built.building {
             return Ok(building.clone());
@@ -248,11 +247,11 @@ impl LazyConnection {
             let outcome = std::future::ready(Ok(connection)).boxed().shared();
             return Ok(Building { since, outcome });
         }
-        // As many threads hang as there may be: this one is asked for again.
+        // The limit of threads is reached: the caller must retry.
         let thread = THREADS.try_acquire().map_err(|_| self.late())?;
         let lazy = Arc::clone(self);
         #[cfg(test)]
-        let still = crate::testing::standstill();
+        let still = crate::testing::hold_paused_clock();
         let work = move || {
             let outcome = lazy.made(since);
             drop(thread);
@@ -273,18 +272,20 @@ impl LazyConnection {
         drop(built);
         let turn = timeout(TURN, building.outcome.clone());
         tokio::spawn(async move {
-            // Whether it is built or hangs by then: its place is the next one's.
+            // Built or not by then: the permit goes to the next one.
             let _ = turn.await;
-            drop(room);
+            drop(permit);
         });
         Ok(building)
     }
 
     /// Builds the driver, and keeps it.
     fn made(&self, since: Instant) -> Outcome {
-        let made = catch_unwind(AssertUnwindSafe(|| match &self.way {
-            Way::Again(blueprint) => (blueprint.0)().map_err(|error| process::chain(&error)),
-            Way::Fixed | Way::Missing(..) => Err(DEFECT.to_owned()),
+        let made = catch_unwind(AssertUnwindSafe(|| match &self.origin {
+            Origin::Rebuildable(blueprint) => {
+                (blueprint.0)().map_err(|error| process::chain(&error))
+            }
+            Origin::Fixed | Origin::Missing(..) => Err(DEFECT.to_owned()),
         }));
         let made = made.unwrap_or_else(|_| Err(DEFECT.to_owned()));
         let outcome = made.map(Arc::new).map_err(Arc::from);
@@ -298,10 +299,10 @@ impl LazyConnection {
     }
 
     /// That its file can be used.
-    fn usable(&self) -> Result<(), Error> {
-        match &self.way {
-            Way::Missing(kind, why) => Err(self.fail(*kind).because(why.clone())),
-            Way::Fixed | Way::Again(_) => Ok(()),
+    pub(crate) fn usable(&self) -> Result<(), Error> {
+        match &self.origin {
+            Origin::Missing(kind, why) => Err(self.fail(*kind).because(why.clone())),
+            Origin::Fixed | Origin::Rebuildable(_) => Ok(()),
         }
     }
 
@@ -320,23 +321,23 @@ impl LazyConnection {
         Error::new(kind, doing)
     }
 
-    /// The connection, if its driver is there: looking at it is no use of it.
+    /// The connection, if its driver exists. This does not count as use.
     pub(crate) fn peek(&self) -> Option<Arc<Connection>> {
         self.lock().connection.clone()
     }
 
-    /// The same, unless it is only there because somebody looked at all of them.
+    /// The same, unless only a query to all connections has used it since it was built.
     pub(crate) fn peek_in_use(&self) -> Option<Arc<Connection>> {
         let built = self.lock();
         built.connection.clone().filter(|_| built.in_use)
     }
 
-    /// Lets the driver go if nobody has used it for so long as it was `now`, and says whether it did. One
-    /// that was built for a look is kept for the next ones.
+    /// Drops the driver if it was idle for `idle` at `now`, and returns whether it did. A driver that
+    /// was built for a query is kept for the next queries.
     pub(crate) fn let_go_at(&self, now: Instant, idle: Duration) -> bool {
         let mut built = self.lock();
         let unused = |connection: &Arc<Connection>| Arc::strong_count(connection) == 1;
-        if !matches!(self.way, Way::Again(_))
+        if !matches!(self.origin, Origin::Rebuildable(_))
             || now.duration_since(built.used) < idle
             || now.duration_since(built.since) < idle.min(KEPT)
             || !built.connection.as_ref().is_some_and(unused)

@@ -1,4 +1,4 @@
-//! Names of connections: what stands in a class, in a file's name and in every handle.
+//! Names of connections, as they appear in classes, in names of files and in handles.
 
 use std::fmt;
 use std::sync::Arc;

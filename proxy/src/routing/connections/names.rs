@@ -1,28 +1,28 @@
-//! What the names in handles mean, and those that name none.
+//! The meaning of names in handles, and the owner of handles without a name.
 
 use std::collections::BTreeMap;
 
 use super::name::ConnectionName;
 
-/// What `proxy.legacyConnection` says if such handles are nobody's.
-pub(crate) const NOBODY: &str = "none";
+/// The value of `proxy.legacyConnection` if such handles belong to no connection.
+pub(crate) const NO_OWNER: &str = "none";
 
-/// What the names in handles mean.
+/// The meaning of the names in handles.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
     /// Other names, from handles that were given out under them.
     pub aliases: BTreeMap<ConnectionName, ConnectionName>,
-    /// Whose the handles are that name none.
+    /// The owner of the handles that name none.
     pub bare: Bare,
 }
 
-/// Whose the handles are that name no connection.
+/// The owner of the handles that name no connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Bare {
-    /// Nobody has said: whatever has one may still be somewhere.
+    /// Not configured: an object with such a handle may exist anywhere.
     #[default]
     Unsaid,
-    /// Volumes made by hand have them, and no storage that lets nodes in one by one ever had one.
+    /// Only volumes made by hand have them, and no storage with access per node ever had one.
     Nobodys,
     /// That connection's.
     Of(ConnectionName),
@@ -43,12 +43,12 @@ impl Bare {
 // === impl Names ===
 
 impl Names {
-    /// The connection that is meant by a name.
+    /// The connection behind a name or alias.
     pub(super) fn meant<'a>(&'a self, name: &'a ConnectionName) -> &'a ConnectionName {
         self.aliases.get(name).unwrap_or(name)
     }
 
-    /// What is named, and is not there: each with its key.
+    /// Names without a connection, each with its key.
     pub(crate) fn missing(
         &self,
         is_there: impl Fn(&ConnectionName) -> bool,

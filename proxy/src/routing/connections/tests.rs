@@ -1,4 +1,4 @@
-//! Drivers that are let go, swapped, and held by the calls that found them.
+//! Drivers that are dropped, replaced, and held by the calls that found them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -33,7 +33,7 @@ async fn found(connections: &Connections) -> Result<Arc<Connection>, Error> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_is_let_go_when_nobody_used_it_for_a_while_and_is_built_again() {
+async fn an_idle_driver_is_dropped_and_built_again() {
     let built = Arc::new(AtomicUsize::new(0));
     let (driver, counter) = (Memory::new(), built.clone());
     let again = driver.clone();
@@ -76,14 +76,14 @@ async fn a_question_to_all_is_no_use_and_builds_what_was_let_go_only_once() {
     let idle = Duration::from_mins(1);
     tokio::time::advance(idle).await;
     drop(lazy.look().await.expect("it is there"));
-    assert!(lazy.let_go(idle), "nobody has used it");
+    assert!(lazy.let_go(idle), "it is idle");
     let looks = [lazy.look(), lazy.look(), lazy.look()];
     for look in futures_util::future::join_all(looks).await {
         drop(look.expect("built"));
     }
     assert_eq!(built.load(Ordering::Relaxed), 1);
     assert!(!lazy.let_go(idle), "the next question will come");
-    assert!(lazy.peek_in_use().is_none(), "nobody uses it");
+    assert!(lazy.peek_in_use().is_none(), "it is not in use");
     tokio::time::advance(idle).await;
     assert!(lazy.let_go(idle), "nor since");
     let refused = LazyConnection::refused(lazy.name().clone(), "why");
@@ -96,7 +96,7 @@ async fn a_question_to_all_is_no_use_and_builds_what_was_let_go_only_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_whose_building_hangs_keeps_nobody_waiting_for_long_and_one_thread() {
+async fn a_build_that_hangs_costs_each_call_a_limited_time_and_one_thread() {
     let built = Arc::new(AtomicUsize::new(0));
     let (driver, counter, gate) = (Memory::new(), built.clone(), Arc::<Gate>::default());
     let (again, wait) = (driver.clone(), gate.clone());
@@ -129,10 +129,10 @@ async fn a_driver_whose_building_hangs_keeps_nobody_waiting_for_long_and_one_thr
         let error = one.await.expect("no panic").expect_err("late");
         assert_eq!(error.kind(), Kind::Pending);
     }
-    let begun = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     found(&connections).await.expect_err("still late");
     lazy.look().await.expect_err("still late");
-    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(start.elapsed(), Duration::ZERO);
     drop(shut);
     while lazy.peek().is_none() {
         tokio::task::yield_now().await;
@@ -143,7 +143,7 @@ async fn a_driver_whose_building_hangs_keeps_nobody_waiting_for_long_and_one_thr
 
 #[tokio::test(start_paused = true)]
 async fn drivers_whose_building_hangs_keep_no_other_from_being_built() {
-    let (begun, gate) = (Arc::new(AtomicUsize::new(0)), Arc::<Gate>::default());
+    let (started, gate) = (Arc::new(AtomicUsize::new(0)), Arc::<Gate>::default());
     let let_go = |blueprint| {
         let lazy = Arc::new(LazyConnection::new(connection(&Memory::new()), blueprint));
         assert!(lazy.let_go(Duration::ZERO));
@@ -154,15 +154,15 @@ async fn drivers_whose_building_hangs_keep_no_other_from_being_built() {
     // As many as are built at once.
     let hung: Vec<_> = (0..64)
         .map(|_| {
-            let (begun, gate, driver) = (begun.clone(), gate.clone(), Memory::new());
+            let (started, gate, driver) = (started.clone(), gate.clone(), Memory::new());
             look(let_go(Blueprint::new(move || {
-                begun.fetch_add(1, Ordering::Relaxed);
+                started.fetch_add(1, Ordering::Relaxed);
                 gate.pass();
                 Ok(connection(&driver))
             })))
         })
         .collect();
-    while begun.load(Ordering::Relaxed) < hung.len() {
+    while started.load(Ordering::Relaxed) < hung.len() {
         tokio::task::yield_now().await;
     }
     let driver = Memory::new();

@@ -1,5 +1,5 @@
-//! How the backends are: asked now and then, each by itself, so that one that hangs keeps nobody
-//! waiting. What is found goes into the log when it changes, and into the metrics.
+//! The health of the backends: probed periodically and independently, so that one that hangs does not
+//! delay the others. The result goes into the metrics, and into the log when it changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,24 +18,24 @@ use crate::routing::connections::{ConnectionName, Connections, LazyConnection};
 use crate::rpc::status;
 use crate::telemetry::metrics::Metrics;
 
-/// How often a backend is asked.
+/// How often a backend is probed.
 const EVERY: Duration = Duration::from_mins(1);
-/// How long it may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// One that was not asked for so long is not as it was, but unknown.
+/// The timeout of a probe.
+pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
+/// After this time without a probe the health is unknown.
 const STALE: Duration = Duration::from_mins(5);
-/// How many are asked at once.
+/// How many are probed at once.
 const AT_ONCE: usize = 16;
 
-/// Whose turn it is.
+/// The schedule of probes.
 #[derive(Debug)]
 pub(super) struct Rounds {
-    room: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     last: Option<ConnectionName>,
     usage: Option<Schedule>,
 }
 
-/// Everything about asking one.
+/// One probe.
 #[derive(Debug)]
 struct Question {
     lazy: Arc<LazyConnection>,
@@ -46,7 +46,7 @@ struct Question {
     usage: Option<Schedule>,
 }
 
-/// Asks the connections of a process whose connections never change, until what is returned is dropped.
+/// Probes the connections of a process whose connections never change, until the result is dropped.
 pub(crate) fn watch_one(
     connections: &Connections,
     states: &States,
@@ -68,7 +68,7 @@ pub(crate) fn watch_one(
 impl Default for Rounds {
     fn default() -> Self {
         Self {
-            room: Arc::new(Semaphore::new(AT_ONCE)),
+            permits: Arc::new(Semaphore::new(AT_ONCE)),
             last: None,
             usage: None,
         }
@@ -76,14 +76,14 @@ impl Default for Rounds {
 }
 
 impl Rounds {
-    /// The same, which also measures what lies on the storage if that is wanted.
+    /// The same, which also measures the usage of the storage if `measure` is set.
     pub(super) fn measuring(mut self, measure: bool) -> Self {
         self.usage = measure.then(Schedule::default);
         self
     }
 
-    /// Asks those that are due, after the one that was asked last, and returns at once. Drivers that
-    /// nobody uses are left alone, and those that have not answered the question before.
+    /// Starts the probes that are due, after the connection that was probed last, and returns at once.
+    /// Idle drivers are skipped, and those whose previous probe has not ended.
     pub(super) fn ask(&mut self, connections: &Connections, states: &States, metrics: &Metrics) {
         let all = connections.all();
         let last = self.last.as_ref();
@@ -96,7 +96,7 @@ impl Rounds {
             if !states.is_due(lazy.name(), EVERY) {
                 continue;
             }
-            let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else {
+            let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
                 return;
             };
             let turn = states.asked(lazy.name());
@@ -120,8 +120,8 @@ impl Rounds {
 // === impl Question ===
 
 impl Question {
-    /// Asks, and tells what came out. The turn ends when the backend has really answered, however
-    /// late: one that hangs is not asked again and again.
+    /// Probes, and reports the result. The turn ends when the backend has really answered, however late:
+    /// a backend that hangs is not probed again.
     async fn put_by(self, turn: Turn) {
         let connection = Arc::clone(&self.connection);
         let asked = async move {
@@ -130,9 +130,9 @@ impl Question {
             health
         };
         let mut asked = tokio::spawn(asked);
-        let health = match tokio::time::timeout(PATIENCE, &mut asked).await {
+        let health = match tokio::time::timeout(PROBE_TIMEOUT, &mut asked).await {
             Ok(answered) => answered.unwrap_or_else(|_| Some(Health::Bad(DEFECT.to_owned()))),
-            Err(_) => Some(Health::Bad(format!("no answer within {PATIENCE:?}"))),
+            Err(_) => Some(Health::Bad(format!("no answer within {PROBE_TIMEOUT:?}"))),
         };
         match health {
             Some(health) => {
@@ -145,7 +145,7 @@ impl Question {
         }
     }
 
-    /// There was no thread to ask it: for a while it is as it was before.
+    /// No thread was available: for a while the health before counts.
     fn left_out(&self) {
         let name = self.lazy.name();
         if self.connections.serves(&self.lazy) && self.states.left_out(name, STALE) {
@@ -153,7 +153,7 @@ impl Question {
         }
     }
 
-    /// Says how it is, unless it is served no more.
+    /// Stores and logs the health, unless the connection is not served any more.
     fn tell(&self, health: &Health) {
         let name = self.lazy.name();
         let found = self.states.found(name, health.clone(), || {
@@ -170,9 +170,9 @@ impl Question {
     }
 }
 
-/// How the backend of one connection is. Nothing is known if there was no thread to ask it.
+/// The health of the backend of one connection; `None` if no thread was available.
 async fn of(connection: &Connection) -> Option<Health> {
-    let call = Call::within(PATIENCE);
+    let call = Call::within(PROBE_TIMEOUT);
     let probe = std::panic::AssertUnwindSafe(connection.probe(&call)).catch_unwind();
     Some(match probe.await.as_deref() {
         Ok([]) => Health::Good,

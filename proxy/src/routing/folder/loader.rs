@@ -12,9 +12,9 @@ use super::scan::Changed;
 use super::states::States;
 use crate::process;
 use crate::routing::config_file::ConfigFileError;
-use crate::routing::connection::{Connection, ConnectionContext};
+use crate::routing::connection::{Connection, ConnectionContext, like};
 use crate::routing::connections::{
-    Bare, Blueprint, ConnectionName, Connections, LazyConnection, NOBODY, Names,
+    Bare, Blueprint, ConnectionName, Connections, LazyConnection, NO_OWNER, Names,
 };
 use crate::telemetry::metrics::Metrics;
 
@@ -27,7 +27,7 @@ pub(crate) struct Loader {
     names: Arc<Names>,
 }
 
-/// What a file has made.
+/// The result of loading a file.
 pub(super) type Built = Result<LazyConnection, ConfigFileError>;
 
 const DEFECT: &str = "met a defect of this program";
@@ -53,7 +53,7 @@ impl Loader {
         &self.connections
     }
 
-    /// What the main file names, by its key, and is not there.
+    /// Names in the main file without a connection, by their keys.
     pub(super) fn missing(
         &self,
         is_there: impl Fn(&ConnectionName) -> bool,
@@ -61,7 +61,7 @@ impl Loader {
         self.names.missing(is_there)
     }
 
-    /// What a file makes. To be called where it may block for ever: nothing is served yet.
+    /// Builds the connection of a file. It may block forever, and serves nothing yet.
     pub(super) fn build(&self, changed: Changed) -> Built {
         let Changed {
             name, path, text, ..
@@ -77,7 +77,7 @@ impl Loader {
         Ok(LazyConnection::new(connection, again))
     }
 
-    /// Serves what a file has made; if it cannot be used, the last good one goes on.
+    /// Serves the result of a file. If the file cannot be used, the last good one stays in service.
     pub(crate) fn install(
         &self,
         name: &ConnectionName,
@@ -103,7 +103,7 @@ impl Loader {
         }
     }
 
-    /// Says that a file is being read for so long that it may never end.
+    /// Reports a file whose load takes so long that it may never end.
     pub(super) fn late(&self, name: &ConnectionName, metrics: &Metrics) {
         let why = "what it names cannot be read: no answer for 10 s";
         self.refuse(name, None, why, metrics);
@@ -118,15 +118,15 @@ impl Loader {
             "it is not served"
         };
         error!(connection = %name, key, error = text, "its file cannot be used: {so}");
-        // Who asks for it is told why, and a list says that it is not whole. A name that means
-        // another connection is asked for nowhere.
+        // Calls for it get the reason, and lists report that they are incomplete. An alias of another
+        // connection is never asked for.
         if !had && !self.names.aliases.contains_key(name) {
             self.connections
                 .put(LazyConnection::refused(name.clone(), text));
         }
     }
 
-    /// Serves a connection no more. Calls that have begun go on.
+    /// Stops serving a connection. Running calls continue.
     pub(crate) fn remove(&self, name: &ConnectionName, states: &States, metrics: &Metrics) {
         let kind = self.connections.kind_of(name).unwrap_or_default();
         let was_open = self.connections.remove(name);
@@ -146,28 +146,33 @@ impl Loader {
         name: &ConnectionName,
         path: PathBuf,
         text: io::Result<String>,
-    ) -> Result<(Document, Connection), ConfigFileError> {
+    ) -> Result<(Arc<Document>, Connection), ConfigFileError> {
         let text = match text {
             Ok(text) => text,
             Err(error) => return Err(ConfigFileError::Read(path, error)),
         };
-        // A defect of one kind of driver must not stop the files of all others from being read.
+        // A panic of one kind of driver must not stop the load of other files.
         let built = catch_unwind(AssertUnwindSafe(|| {
             self.check_name(name)?;
             let document = Document::parse(&text, &ProcessEnvironment)?
                 .over(&self.base)
                 .with_ids_behind(name.bytes_in_handle());
-            let connection = Connection::open(name.clone(), &document, &self.context)?;
+            let document = Arc::new(document);
+            let opened = document.read_whole(
+                || like(&document),
+                |document| Connection::open(name.clone(), document, &self.context),
+            );
+            let connection = opened.map_err(|unusable| unusable.error)?;
             Ok((document, connection))
         }));
         let built = built.unwrap_or_else(|_| Err(ConfigError::new(DEFECT)));
         built.map_err(|error| ConfigFileError::Config(path, error))
     }
 
-    /// A name that means another connection, or none, cannot be had as well.
+    /// Refuses a file whose name is an alias, or means "no connection".
     fn check_name(&self, name: &ConnectionName) -> Result<(), ConfigError> {
-        // Or else it would be believed that such handles are its own.
-        if self.names.bare == Bare::Nobodys && &**name.text() == NOBODY {
+        // Otherwise such handles would seem to belong to it.
+        if self.names.bare == Bare::Nobodys && &**name.text() == NO_OWNER {
             return Err(ConfigError::new(
                 "`proxy.legacyConnection: none` says that there is no such connection",
             )

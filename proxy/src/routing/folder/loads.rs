@@ -1,8 +1,8 @@
-//! Files that are being made into connections, each on a thread of its own.
+//! Loads files into connections, each on its own thread.
 //!
-//! Making one touches no storage, but may read files that the configuration names, and those may
-//! hang. A few are made at once; one that takes long gives its turn to the next, and what is newer of the
-//! same connection does not wait for it: only the newest is served.
+//! A load touches no storage, but may read files that the configuration names, and those may hang. A
+//! few run at once. A slow one gives its turn to the next, and a newer load of the same connection does
+//! not wait for it: only the newest is served.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -16,15 +16,15 @@ use super::scan::Changed;
 use crate::routing::connections::ConnectionName;
 use crate::routing::own_thread;
 
-/// So many are made at once.
+/// How many are made at once.
 const AT_ONCE: usize = 4;
 /// One that takes longer gives its turn to the next.
 const TURN: Duration = Duration::from_millis(500);
-/// One that takes longer is told.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// So many of one connection may hang.
+/// One that takes longer is reported as late.
+pub(super) const LATE_AFTER: Duration = Duration::from_secs(10);
+/// How many of one connection may hang.
 const EACH: usize = 3;
-/// So many may hang together: each keeps a thread.
+/// How many may hang in all: each keeps a thread.
 const MOST: usize = 256;
 
 /// Files that are being made into connections.
@@ -36,29 +36,29 @@ pub(super) struct Loads {
     last: Number,
 }
 
-/// Which load it is.
+/// The number of a load.
 type Number = u64;
 
-/// One that is being made.
+/// A running load.
 #[derive(Debug)]
 struct Load {
     name: ConnectionName,
     since: Instant,
     late: bool,
-    /// Nothing newer is known of its connection, and its file is there.
+    /// Whether it is the newest of its connection, and its file exists.
     wanted: bool,
 }
 
 // === impl Loads ===
 
 impl Loads {
-    /// Makes a connection of what has changed, and of nothing older of the same one.
+    /// Queues a changed file, and discards older loads of the same connection.
     pub(super) fn add(&mut self, changed: Changed) {
         self.drop(&changed.name);
         self.waiting.push_back(changed);
     }
 
-    /// Makes no connection of that name.
+    /// Discards the loads of that name.
     pub(super) fn drop(&mut self, name: &ConnectionName) {
         self.waiting.retain(|other| other.name != *name);
         for load in self.under_way.values_mut() {
@@ -66,8 +66,8 @@ impl Loads {
         }
     }
 
-    /// Begins with those whose turn it is. What is returned has to be told again: there was no
-    /// thread for it.
+    /// Starts those whose turn it is. The returned ones must be reported again: there was no thread
+    /// for them.
     pub(super) fn begin<B>(&mut self, build: &B, now: Instant) -> Vec<ConnectionName>
     where
         B: Fn(Changed) -> Built + Clone + Send + 'static,
@@ -94,7 +94,7 @@ impl Loads {
         lost
     }
 
-    /// The next one, if it may begin.
+    /// The next one, if it may start.
     fn next_turn(&mut self, now: Instant) -> Option<Changed> {
         let has_turn = |load: &&Load| now.duration_since(load.since) < TURN;
         let turns = self.under_way.values().filter(has_turn).count();
@@ -110,7 +110,7 @@ impl Loads {
         self.waiting.remove(at)
     }
 
-    /// The next one that has ended, if it is still wanted. To be asked while something is under way.
+    /// The next result, if it is still wanted. Only to be called while a load is running.
     pub(super) async fn next(&mut self) -> Option<(ConnectionName, Option<Built>)> {
         let (number, built) = self.made.next().await?;
         let load = self.under_way.remove(&number)?;
@@ -121,7 +121,7 @@ impl Loads {
     pub(super) fn late(&mut self, now: Instant) -> Vec<ConnectionName> {
         let mut late = Vec::new();
         for load in self.under_way.values_mut() {
-            if load.wanted && !load.late && now.duration_since(load.since) >= PATIENCE {
+            if load.wanted && !load.late && now.duration_since(load.since) >= LATE_AFTER {
                 load.late = true;
                 late.push(load.name.clone());
             }
@@ -129,12 +129,12 @@ impl Loads {
         late
     }
 
-    /// Whether nothing is under way.
+    /// Whether no load is running.
     pub(super) fn is_idle(&self) -> bool {
         self.under_way.is_empty()
     }
 
-    /// Whether something is under way that is wanted and not late.
+    /// Whether a wanted load is running or queued that is not late.
     pub(super) fn is_busy(&self) -> bool {
         let busy = |load: &Load| load.wanted && !load.late;
         !self.waiting.is_empty() || self.under_way.values().any(busy)
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    /// Makes nothing of `hang` until it is told to, and tells the text of everything else.
+    /// A build of `hang` blocks until the sender is used; all others end at once with their text.
     fn slow() -> (
         mpsc::Sender<()>,
         impl Fn(Changed) -> Built + Clone + Send + 'static,
@@ -175,7 +175,7 @@ mod tests {
                 .text
                 .unwrap_or_else(|error: io::Error| error.to_string());
             if text == "hang" {
-                // Nobody waits for those that were never told.
+                // A build that is never released blocks no test.
                 let _ = wait.lock().unwrap_or_else(PoisonError::into_inner).recv();
             }
             Ok(LazyConnection::refused(changed.name, &text))
@@ -205,13 +205,16 @@ mod tests {
         loads.begin(&build, now + TURN);
         assert_eq!(next(&mut loads).await, Some(made("f")));
         assert!(loads.is_busy() && loads.late(now + TURN).is_empty());
-        let late = loads.late(now + TURN + PATIENCE);
+        let late = loads.late(now + TURN + LATE_AFTER);
         assert_eq!(late.len(), 5);
-        assert!(loads.late(now + 2 * PATIENCE).is_empty(), "it is told once");
+        assert!(
+            loads.late(now + 2 * LATE_AFTER).is_empty(),
+            "it is reported once"
+        );
         assert!(!loads.is_busy() && !loads.is_idle());
         // A file that was repaired does not wait for what hangs, which is served no more.
         loads.add(changed("a", "text"));
-        loads.begin(&build, now + PATIENCE);
+        loads.begin(&build, now + LATE_AFTER);
         assert_eq!(next(&mut loads).await, Some(made("a")));
         for _ in 0..5 {
             go_on.send(()).expect("it hangs");
@@ -249,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_gone_before_it_is_made_makes_nothing_and_a_defect_is_told() {
+    async fn a_file_that_is_removed_during_its_build_is_not_served_and_a_panic_is_reported() {
         let (go_on, build) = slow();
         let (mut loads, now) = (Loads::default(), Instant::now());
         loads.add(changed("a", "hang"));

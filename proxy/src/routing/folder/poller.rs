@@ -1,8 +1,8 @@
-//! What lies in one folder, noticed by content.
+//! The files of one folder, compared by content.
 //!
-//! Every file is looked at several times a second, and read when the kernel says that it may be
-//! another one: swapped links, files replaced by a rename, edits that keep the time. A content is
-//! told when two looks have found the same: a file that is being written is not a file yet.
+//! Every file is polled several times a second, and read if its metadata differ: swapped links, files
+//! replaced by a rename, edits that keep the time. A content is reported when two polls have found the
+//! same, so that a half-written file is not reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
@@ -16,19 +16,19 @@ use super::scan::Changed;
 use crate::routing::config_file::read_regular;
 use crate::routing::connections::ConnectionName;
 
-/// How the name of a file ends.
+/// The ending of a file of a connection.
 const ENDING: &str = ".yaml";
-/// How the name of a file ends that somebody may take for one of a connection.
+/// The endings of files that look like one of a connection.
 const ALMOST: [&str; 2] = [".yml", ".json"];
 /// Clocks of filesystems are coarse: a file that was changed so shortly before it was read may have
 /// been changed again without a trace.
 const SETTLED: Duration = Duration::from_secs(2);
-/// So often every file is read, for filesystems that do not say when something changed.
+/// How often every file is read, for filesystems whose metadata show no changes.
 const ANYWAY: Duration = Duration::from_mins(1);
-/// One look reads at most this part of the files anyway, so that none takes long.
+/// One poll reads at most this part of the unchanged files, so that none takes long.
 const SLICE: usize = 100;
 
-/// One folder, and what was seen in it.
+/// Polls one folder, and remembers what it has seen there.
 #[derive(Debug)]
 pub(super) struct DirPoller {
     folder: PathBuf,
@@ -37,14 +37,14 @@ pub(super) struct DirPoller {
     opened: bool,
 }
 
-/// What one look found.
+/// The result of one poll.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     /// The connections that have a file, if the folder can be read.
     pub(super) there: io::Result<BTreeSet<ConnectionName>>,
     /// Files that are new or have another content.
     pub(super) changed: Vec<Changed>,
-    /// Files that are none of a connection, and look like it.
+    /// Files that look like one of a connection and are none.
     pub(super) odd: Vec<String>,
 }
 
@@ -65,22 +65,22 @@ struct Signature {
     changed: (i64, i64),
 }
 
-/// How a file is looked at.
+/// How a file is polled.
 #[derive(Debug, Clone, Copy)]
-struct Way {
+struct PollOptions {
     now: SystemTime,
-    /// Which of those that were not seen before are told at once.
+    /// Which new files are reported by their first poll.
     at_once: AtOnce,
-    /// Whatever the kernel says.
+    /// Read it even if its metadata are unchanged.
     anyway: bool,
 }
 
-/// Which files are told when they are seen for the first time.
+/// Which files are reported by their first poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AtOnce {
-    /// None: somebody may be writing them.
+    /// None: they may be half-written.
     None,
-    /// Those that nobody has changed for a while.
+    /// Those without a change for a while.
     Settled,
     /// All of them.
     All,
@@ -89,7 +89,7 @@ enum AtOnce {
 // === impl DirPoller ===
 
 impl DirPoller {
-    /// A folder that was not looked at yet.
+    /// A folder that was not polled yet.
     pub(super) fn new(folder: PathBuf) -> Self {
         Self {
             folder,
@@ -99,17 +99,17 @@ impl DirPoller {
         }
     }
 
-    /// The same, of whose files these contents were told already, as `hasher` knows them.
+    /// The same, if the contents in `reported`, hashed by `hasher`, were reported already.
     pub(super) fn knowing(
         folder: PathBuf,
         hasher: RandomState,
-        told: &BTreeMap<ConnectionName, u64>,
+        reported: &BTreeMap<ConnectionName, u64>,
     ) -> Self {
         let seen = |content: &u64| Seen {
             content: Some(*content),
             ..Seen::default()
         };
-        let files = told
+        let files = reported
             .iter()
             .map(|(name, content)| (name.clone(), seen(content)));
         Self {
@@ -119,17 +119,17 @@ impl DirPoller {
         }
     }
 
-    /// Looks at every file. To be called where it may block for ever.
-    pub(super) fn look(&mut self) -> Snapshot {
+    /// Polls every file. It may block forever.
+    pub(super) fn poll(&mut self) -> Snapshot {
         self.poll_at(SystemTime::now(), AtOnce::Settled)
     }
 
-    /// The same for whoever looks only once, and takes what is there.
+    /// A single poll that reports every file at once.
     pub(super) fn survey(&mut self) -> Snapshot {
         self.poll_at(SystemTime::now(), AtOnce::All)
     }
 
-    /// Looks as if it were `now`; `at_once` are told at the first look.
+    /// Polls as of `now`. The first poll reports the files in `at_once`.
     fn poll_at(&mut self, now: SystemTime, at_once: AtOnce) -> Snapshot {
         let mut snapshot = Snapshot {
             there: Ok(BTreeSet::new()),
@@ -143,10 +143,10 @@ impl DirPoller {
                 return snapshot;
             }
         };
-        // What is there at the first look was there before this process.
+        // Files of the first poll existed before this process.
         let first = !std::mem::replace(&mut self.opened, true);
         let at_once = if first { at_once } else { AtOnce::None };
-        // What was told is remembered until it is forgotten, for a file that comes back.
+        // Reported contents are kept until `forget`, for a file that comes back.
         self.files
             .retain(|name, seen| seen.content.is_some() || listed.contains(name));
         let mut slice = listed.len().div_ceil(SLICE);
@@ -155,12 +155,12 @@ impl DirPoller {
             let seen = self.files.entry(name.clone()).or_default();
             let anyway = slice > 0 && seen.is_old(now);
             slice -= usize::from(anyway);
-            let way = Way {
+            let options = PollOptions {
                 now,
                 at_once,
                 anyway,
             };
-            if let Some(text) = seen.read(&path, &self.hasher, way) {
+            if let Some(text) = seen.read(&path, &self.hasher, options) {
                 let (name, content) = (name.clone(), seen.content);
                 snapshot.changed.push(Changed {
                     name,
@@ -174,7 +174,7 @@ impl DirPoller {
         snapshot
     }
 
-    /// Tells a file again that was told before.
+    /// Reports a file again at the next poll.
     pub(super) fn forget(&mut self, name: &ConnectionName) {
         if self
             .files
@@ -194,17 +194,17 @@ impl DirPoller {
             if file.starts_with('.') {
                 continue;
             }
-            let told = |why: &str| format!("{}: {why}", self.folder.join(&file).display());
+            let problem = |why: &str| format!("{}: {why}", self.folder.join(&file).display());
             if let Some(stem) = file.strip_suffix(ENDING) {
                 match ConnectionName::parse(stem) {
                     Ok(name) => drop(names.insert(name)),
-                    Err(error) => odd.push(told(&error.to_string())),
+                    Err(error) => odd.push(problem(&error.to_string())),
                 }
                 continue;
             }
             let lower = file.to_ascii_lowercase();
             if lower.ends_with(ENDING) || ALMOST.iter().any(|ending| lower.ends_with(ending)) {
-                odd.push(told("the name of a connection's file ends with `.yaml`"));
+                odd.push(problem("the name of a connection's file ends with `.yaml`"));
             }
         }
         Ok(names)
@@ -220,11 +220,16 @@ impl Seen {
     }
 
     /// The text, if it is another than before and will stay.
-    fn read(&mut self, path: &Path, hasher: &RandomState, way: Way) -> Option<io::Result<String>> {
+    fn read(
+        &mut self,
+        path: &Path,
+        hasher: &RandomState,
+        options: PollOptions,
+    ) -> Option<io::Result<String>> {
         let before = Signature::of(path);
         if let Ok(signature) = before
             && self.signature == Some(signature)
-            && !way.anyway
+            && !options.anyway
         {
             return None;
         }
@@ -232,27 +237,27 @@ impl Seen {
             Ok(signature) => (Some(signature), read_regular(path)),
             Err(error) => (None, Err(error)),
         };
-        self.read = Some(way.now);
-        // What is wrong with reading it is content too: it is told once.
+        self.read = Some(options.now);
+        // A read error counts as content too: it is reported once.
         let content = match &text {
             Ok(text) => hasher.hash_one(text),
             Err(error) => hasher.hash_one(error.to_string()),
         };
         if Signature::of(path).ok() != signature {
-            // Somebody is writing.
+            // It is being written.
             self.candidate = None;
             return None;
         }
         let found = (signature, content);
-        let settled = signature.is_some_and(|signature| signature.is_settled(way.now));
-        let at_once = match way.at_once {
+        let settled = signature.is_some_and(|signature| signature.is_settled(options.now));
+        let at_once = match options.at_once {
             AtOnce::None => false,
             AtOnce::Settled => settled,
             AtOnce::All => true,
         };
         if self.content != Some(content) && !at_once && self.candidate != Some(found) {
             self.candidate = Some(found);
-            // To be read again, whatever the kernel says.
+            // Forces the next poll to read it.
             self.signature = None;
             return None;
         }
@@ -294,8 +299,8 @@ mod tests {
 
     use super::*;
 
-    fn look(poller: &mut DirPoller) -> Vec<(String, String)> {
-        texts(poller.look())
+    fn poll(poller: &mut DirPoller) -> Vec<(String, String)> {
+        texts(poller.poll())
     }
 
     fn texts(snapshot: Snapshot) -> Vec<(String, String)> {
@@ -314,53 +319,53 @@ mod tests {
     fn poller() -> (tempfile::TempDir, DirPoller) {
         let folder = tempfile::tempdir().expect("a folder");
         let mut poller = DirPoller::new(folder.path().to_owned());
-        assert_eq!(look(&mut poller), []);
+        assert_eq!(poll(&mut poller), []);
         (folder, poller)
     }
 
     #[test]
-    fn a_file_is_told_once_and_again_when_its_content_is_another_whatever_its_time() {
+    fn a_file_is_reported_once_per_content_whatever_its_time() {
         let (folder, mut poller) = poller();
         let file = folder.path().join("nas.yaml");
         fs::write(folder.path().join("notes.txt"), "x").expect("a file");
         fs::write(folder.path().join(".nas.yaml"), "x").expect("a file");
         fs::write(&file, "one").expect("a file");
-        assert_eq!(look(&mut poller), []);
-        assert_eq!(look(&mut poller), [pair("nas", "one")]);
-        assert_eq!(look(&mut poller), []);
+        assert_eq!(poll(&mut poller), []);
+        assert_eq!(poll(&mut poller), [pair("nas", "one")]);
+        assert_eq!(poll(&mut poller), []);
         let time = fs::metadata(&file).expect("there").modified();
         fs::write(&file, "two").expect("a file");
         let open = fs::File::options().write(true).open(&file).expect("open");
         open.set_modified(time.expect("a time")).expect("time");
-        assert_eq!(look(&mut poller), []);
-        assert_eq!(look(&mut poller), [pair("nas", "two")]);
+        assert_eq!(poll(&mut poller), []);
+        assert_eq!(poll(&mut poller), [pair("nas", "two")]);
         fs::write(&file, "two").expect("a file");
         for _ in 0..3 {
-            assert_eq!(look(&mut poller), [], "the same content again");
+            assert_eq!(poll(&mut poller), [], "the same content again");
         }
     }
 
     #[test]
-    fn a_file_that_is_being_written_is_told_when_it_is_whole() {
+    fn a_file_is_reported_when_it_is_completely_written() {
         let (folder, mut poller) = poller();
         let file = folder.path().join("nas.yaml");
         for part in ["shareBasePath: /srv/fast", "-volumes", "\nretain: true\n"] {
             let mut open = fs::File::options();
             let mut open = open.create(true).append(true).open(&file).expect("open");
             io::Write::write_all(&mut open, part.as_bytes()).expect("written");
-            assert_eq!(look(&mut poller), [], "after {part:?}");
+            assert_eq!(poll(&mut poller), [], "after {part:?}");
         }
         let whole = "shareBasePath: /srv/fast-volumes\nretain: true\n";
-        assert_eq!(look(&mut poller), [pair("nas", whole)]);
+        assert_eq!(poll(&mut poller), [pair("nas", whole)]);
     }
 
     #[test]
-    fn what_was_there_for_a_while_is_told_at_the_first_look_and_what_is_new_at_the_second() {
+    fn old_files_are_reported_by_the_first_poll_and_new_files_by_the_second() {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join("nas.yaml"), "one").expect("a file");
         let mut poller = DirPoller::new(folder.path().to_owned());
-        assert_eq!(look(&mut poller), [], "somebody may be writing it");
-        assert_eq!(look(&mut poller), [pair("nas", "one")]);
+        assert_eq!(poll(&mut poller), [], "it may be half-written");
+        assert_eq!(poll(&mut poller), [pair("nas", "one")]);
         let mut poller = DirPoller::new(folder.path().to_owned());
         let later = SystemTime::now() + 2 * SETTLED;
         let snapshot = poller.poll_at(later, AtOnce::Settled);
@@ -380,16 +385,16 @@ mod tests {
         symlink("..1", at("..data")).expect("a link");
         symlink("..data/nas.yaml", at("nas.yaml")).expect("a link");
         let mut poller = DirPoller::new(folder.path().to_owned());
-        assert_eq!(look(&mut poller), []);
-        assert_eq!(look(&mut poller), [pair("nas", "one")]);
+        assert_eq!(poll(&mut poller), []);
+        assert_eq!(poll(&mut poller), [pair("nas", "one")]);
         symlink("..2", at("..tmp")).expect("a link");
         fs::rename(at("..tmp"), at("..data")).expect("swapped");
-        assert_eq!(look(&mut poller), []);
-        assert_eq!(look(&mut poller), [pair("nas", "two")]);
+        assert_eq!(poll(&mut poller), []);
+        assert_eq!(poll(&mut poller), [pair("nas", "two")]);
     }
 
     #[test]
-    fn a_pipe_is_not_waited_for_and_files_that_are_almost_named_right_are_told() {
+    fn a_pipe_does_not_block_and_files_with_an_almost_right_name_are_reported() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
@@ -407,7 +412,7 @@ mod tests {
         let mut poller = DirPoller::new(folder.path().to_owned());
         let snapshot = poller.survey();
         assert_eq!(snapshot.odd.len(), 4, "{:?}", snapshot.odd);
-        let pipe = snapshot.changed.into_iter().next().expect("it is told");
+        let pipe = snapshot.changed.into_iter().next().expect("it is reported");
         let error = pipe.text.expect_err("a pipe").to_string();
         assert_eq!(error, "not a regular file");
     }

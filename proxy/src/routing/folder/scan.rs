@@ -1,7 +1,7 @@
-//! What lies in all folders together: which file is whose, what changed, and what is gone.
+//! The files of all folders together: which file is served, what changed, and what is gone.
 //!
-//! Each folder is looked at on a thread of its own, so that one that hangs keeps no other waiting.
-//! A folder that cannot be read, or does not answer, has lost no file. What changed is told once.
+//! Each folder is polled on its own thread, so that one that hangs delays no other. A folder that
+//! cannot be read, or does not answer, has lost no file. A change is reported once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::RandomState;
@@ -16,29 +16,29 @@ use super::poller::{DirPoller, Snapshot};
 use crate::routing::connections::ConnectionName;
 use crate::routing::own_thread;
 
-/// So long a file may be missing: an editor, or whoever makes it anew, is about to put it back.
+/// How long a file may be missing: an editor replaces a file by removing and writing it.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
-/// After so long a folder that does not answer is one that cannot be read.
+/// After this time a folder that does not answer counts as unreadable.
 const SILENT: Duration = Duration::from_secs(5);
-/// After so long it is looked at anew, the longer the more looks have not come back: what it stands on may
-/// have been mounted again, and whoever looked at it before may never come back.
+/// After this time a poll that hangs is abandoned and a new one starts, later with each abandoned poll:
+/// the filesystem may have been mounted again, and the old poll may never return.
 const LOST: [Duration; 4] = [
     Duration::from_mins(1),
     Duration::from_mins(10),
     Duration::from_hours(1),
     Duration::from_hours(24),
 ];
-/// So many looks at one folder may never come back.
+/// How many polls of one folder may be abandoned at the same time.
 const MOST_LOST: usize = 8;
 
-/// The folders, and whose file is served.
+/// The folders, and which folder's file is served.
 #[derive(Debug)]
 pub(crate) struct Folders {
     places: Vec<Place>,
     served: BTreeMap<ConnectionName, Served>,
-    /// Those that have a file which was not told yet.
+    /// Those with a file that was not reported yet.
     found: BTreeSet<ConnectionName>,
-    told: BTreeSet<String>,
+    reported: BTreeSet<String>,
 }
 
 /// One folder.
@@ -46,19 +46,18 @@ pub(crate) struct Folders {
 struct Place {
     path: PathBuf,
     poller: Arc<Mutex<DirPoller>>,
-    /// The look that has not ended, and since when.
+    /// The running poll, and when it started.
     out: Option<(oneshot::Receiver<Snapshot>, Instant)>,
-    /// Those that were given up, and may never end.
+    /// Abandoned polls, which may never end.
     lost: Vec<oneshot::Receiver<Snapshot>>,
     /// The files that it had when it could last be read.
     known: Option<BTreeSet<ConnectionName>>,
-    /// What has changed there, and was not served yet.
+    /// Changes that are not served yet.
     held: BTreeMap<ConnectionName, Changed>,
-    /// The contents that its looks have told, as `hasher` knows them: whoever looks next, with an poller of
-    /// its own, tells none of them again.
-    told: BTreeMap<ConnectionName, u64>,
+    /// The reported contents, hashed by `hasher`. A new poller gets them, so that it reports none again.
+    reported: BTreeMap<ConnectionName, u64>,
     hasher: RandomState,
-    /// What has to be told again.
+    /// What must be reported again.
     again: Vec<ConnectionName>,
     problem: Option<String>,
     odd: Vec<String>,
@@ -71,22 +70,22 @@ struct Served {
     missed: Option<Instant>,
 }
 
-/// What one look found.
+/// The result of one scan of all folders.
 #[derive(Debug, Default)]
-pub(crate) struct Look {
+pub(crate) struct Scan {
     /// Files that are new or have another content.
     pub(crate) changed: Vec<Changed>,
-    /// Connections that have a file which is not told yet.
+    /// Connections with a file that is not reported yet.
     pub(crate) found: BTreeSet<ConnectionName>,
-    /// Those whose file is gone before it was told.
+    /// Those whose file is gone before it was reported.
     pub(crate) never: Vec<ConnectionName>,
     /// Connections whose files are gone.
     pub(crate) gone: Vec<ConnectionName>,
-    /// What else is wrong, told once.
+    /// Other problems, reported once.
     pub(crate) odd: Vec<String>,
     /// Folders that cannot be read now.
     pub(crate) unread: usize,
-    /// Why nobody knows what is in a folder: it could not be read since this process began.
+    /// Why the content of a folder is unknown: it could not be read since this process started.
     pub(crate) unknown: Option<String>,
 }
 
@@ -96,25 +95,25 @@ pub(crate) struct Changed {
     pub(crate) name: ConnectionName,
     pub(crate) path: PathBuf,
     pub(crate) text: io::Result<String>,
-    /// By which the same content is known again.
+    /// The hash of the content.
     pub(super) content: Option<u64>,
 }
 
 // === impl Folders ===
 
 impl Folders {
-    /// Folders that were not looked at yet.
+    /// Folders that were not scanned yet.
     pub(crate) fn new(paths: Vec<PathBuf>) -> Self {
         Self {
             places: paths.into_iter().map(Place::new).collect(),
             served: BTreeMap::new(),
             found: BTreeSet::new(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
         }
     }
 
-    /// Looks at every folder here and now. To be called where it may block.
-    pub(crate) fn look_here(&mut self, now: Instant) -> Look {
+    /// Scans every folder in this thread. It may block.
+    pub(crate) fn scan_blocking(&mut self, now: Instant) -> Scan {
         for place in &mut self.places {
             place.prepare();
             let snapshot = poller(&place.poller).survey();
@@ -123,41 +122,41 @@ impl Folders {
         self.judge(now)
     }
 
-    /// Looks at every folder, and tells what those found that answer in time. The others tell it
-    /// when they answer.
-    pub(crate) async fn look(&mut self, now: Instant, patience: Duration) -> Look {
+    /// Scans every folder, and reports the results of those that answer within `timeout`. The results
+    /// of the others are reported by a later scan.
+    pub(crate) async fn scan(&mut self, now: Instant, timeout: Duration) -> Scan {
         for place in &mut self.places {
             place.begin(now);
         }
-        let until = tokio::time::Instant::now() + patience;
+        let until = tokio::time::Instant::now() + timeout;
         for place in &mut self.places {
             place.end(now, until).await;
         }
         self.judge(now)
     }
 
-    /// Tells a file again, as if it had changed.
-    pub(super) fn tell_again(&mut self, name: ConnectionName) {
+    /// Reports a file again, as if it had changed.
+    pub(super) fn report_again(&mut self, name: ConnectionName) {
         if let Some(served) = self.served.get(&name) {
             self.places[served.place].again.push(name);
         }
     }
 
-    /// What all folders together say. The first that has a name counts.
-    fn judge(&mut self, now: Instant) -> Look {
-        let (mut look, mut told) = (Look::default(), BTreeSet::new());
+    /// Merges the results of all folders. The first folder with a name counts.
+    fn judge(&mut self, now: Instant) -> Scan {
+        let (mut scan, mut problems) = (Scan::default(), BTreeSet::new());
         let mut first: BTreeMap<ConnectionName, usize> = BTreeMap::new();
         for (index, place) in self.places.iter().enumerate() {
-            look.unread += usize::from(place.problem.is_some());
+            scan.unread += usize::from(place.problem.is_some());
             if place.known.is_none() {
-                look.unknown = look.unknown.or_else(|| Some(place.excuse()));
+                scan.unknown = scan.unknown.or_else(|| Some(place.excuse()));
             }
-            told.extend(place.problem.iter().chain(&place.odd).cloned());
+            problems.extend(place.problem.iter().chain(&place.odd).cloned());
             for name in place.known.iter().flatten() {
                 if first.contains_key(name) {
                     let path = place.path.join(name.text().as_ref());
                     let path = path.display();
-                    told.insert(format!(
+                    problems.insert(format!(
                         "{path}.yaml: another folder has the connection `{name}` too"
                     ));
                 } else {
@@ -165,12 +164,12 @@ impl Folders {
                 }
             }
         }
-        look.gone = self.gone(now, &mut first);
+        scan.gone = self.gone(now, &mut first);
         for (name, index) in first {
             let before = self.served.get(&name).map(|served| served.place);
             let Some(changed) = self.places[index].held.remove(&name) else {
                 match before {
-                    None => drop(look.found.insert(name)),
+                    None => drop(scan.found.insert(name)),
                     Some(before) if before != index => self.places[index].again.push(name),
                     Some(_) => {}
                 }
@@ -181,19 +180,19 @@ impl Folders {
             }
             let (place, missed) = (index, None);
             self.served.insert(name, Served { place, missed });
-            look.changed.push(changed);
+            scan.changed.push(changed);
         }
-        let told_now = |name: &&ConnectionName| !self.served.contains_key(*name);
-        let never = self.found.difference(&look.found).filter(told_now);
-        look.never = never.cloned().collect();
-        self.found.clone_from(&look.found);
-        look.odd = told.difference(&self.told).cloned().collect();
-        self.told = told;
-        look
+        let reported_now = |name: &&ConnectionName| !self.served.contains_key(*name);
+        let never = self.found.difference(&scan.found).filter(reported_now);
+        scan.never = never.cloned().collect();
+        self.found.clone_from(&scan.found);
+        scan.odd = problems.difference(&self.reported).cloned().collect();
+        self.reported = problems;
+        scan
     }
 
-    /// Those that have no file any more. One whose file is missing for a moment has nobody else's
-    /// either.
+    /// Those that have no file any more. While a file is missing for a moment, the same name in another
+    /// folder does not replace it.
     fn gone(
         &mut self,
         now: Instant,
@@ -228,8 +227,8 @@ impl Folders {
 
 impl Place {
     fn new(path: PathBuf) -> Self {
-        let (hasher, told) = (RandomState::new(), BTreeMap::new());
-        let poller = DirPoller::knowing(path.clone(), hasher.clone(), &told);
+        let (hasher, reported) = (RandomState::new(), BTreeMap::new());
+        let poller = DirPoller::knowing(path.clone(), hasher.clone(), &reported);
         Self {
             poller: Arc::new(Mutex::new(poller)),
             path,
@@ -237,7 +236,7 @@ impl Place {
             lost: Vec::new(),
             known: None,
             held: BTreeMap::new(),
-            told,
+            reported,
             hasher,
             again: Vec::new(),
             problem: None,
@@ -251,7 +250,7 @@ impl Place {
             .is_some_and(|known| known.contains(name))
     }
 
-    /// Begins a look, unless one has not ended.
+    /// Starts a poll, unless one is running.
     fn begin(&mut self, now: Instant) {
         self.give_up(now);
         if self.out.is_some() {
@@ -259,26 +258,26 @@ impl Place {
         }
         self.prepare();
         let shared = Arc::clone(&self.poller);
-        match own_thread::spawn(move || poller(&shared).look()) {
+        match own_thread::spawn(move || poller(&shared).poll()) {
             Ok(outcome) => self.out = Some((outcome, now)),
             Err(error) => self.failed(&format!("no thread can be had: {error}")),
         }
     }
 
-    /// Waits no longer for a look that hangs. Its poller is its own for ever, and the next one knows no more
-    /// than what was told.
+    /// Abandons a poll that hangs. It keeps its poller forever; the next poller knows only the reported
+    /// contents.
     fn give_up(&mut self, now: Instant) {
-        let is_out = |look: &mut oneshot::Receiver<Snapshot>| {
-            matches!(look.try_recv(), Err(oneshot::error::TryRecvError::Empty))
+        let is_out = |poll: &mut oneshot::Receiver<Snapshot>| {
+            matches!(poll.try_recv(), Err(oneshot::error::TryRecvError::Empty))
         };
         self.lost.retain_mut(is_out);
-        let patience = LOST[self.lost.len().min(LOST.len() - 1)];
-        let hangs = |(_, since): &mut (_, Instant)| now.duration_since(*since) >= patience;
+        let timeout = LOST[self.lost.len().min(LOST.len() - 1)];
+        let hangs = |(_, since): &mut (_, Instant)| now.duration_since(*since) >= timeout;
         if self.lost.len() < MOST_LOST
-            && let Some((look, _)) = self.out.take_if(hangs)
+            && let Some((poll, _)) = self.out.take_if(hangs)
         {
-            self.lost.push(look);
-            let poller = DirPoller::knowing(self.path.clone(), self.hasher.clone(), &self.told);
+            self.lost.push(poll);
+            let poller = DirPoller::knowing(self.path.clone(), self.hasher.clone(), &self.reported);
             self.poller = Arc::new(Mutex::new(poller));
         }
     }
@@ -287,12 +286,12 @@ impl Place {
         let mut poller = poller(&self.poller);
         for name in self.again.drain(..) {
             poller.forget(&name);
-            self.told.remove(&name);
+            self.reported.remove(&name);
         }
     }
 
-    /// Takes what a look has found, if it ends in time. One that began earlier is not waited for; when
-    /// it has ended, the next one begins at once.
+    /// Takes the result of a poll that ends in time. It does not wait for one that started earlier; after
+    /// the end of such a poll the next one starts at once.
     async fn end(&mut self, now: Instant, until: tokio::time::Instant) {
         let Some((outcome, since)) = &mut self.out else {
             return;
@@ -313,7 +312,7 @@ impl Place {
             }
             Ok(Err(_)) => {
                 self.out = None;
-                self.failed("looking at it met a defect of this program");
+                self.failed("reading it met a defect of this program");
             }
             Err(_) if now.duration_since(since) >= SILENT => self.failed("it does not answer"),
             Err(_) => {}
@@ -328,7 +327,7 @@ impl Place {
         (self.problem, self.odd) = (None, snapshot.odd);
         for changed in snapshot.changed {
             if let Some(content) = changed.content {
-                self.told.insert(changed.name.clone(), content);
+                self.reported.insert(changed.name.clone(), content);
             }
             self.held.insert(changed.name.clone(), changed);
         }
@@ -354,7 +353,7 @@ impl Place {
     }
 }
 
-/// A defect leaves what was seen as it was.
+/// Locks the poller. After a panic its state is still valid.
 fn poller(shared: &Mutex<DirPoller>) -> MutexGuard<'_, DirPoller> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The section `proxy` of the main configuration: where connections lie and what their names mean.
+//! The section `proxy` of the main configuration: the folders of connections and the meaning of names.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::csi::node::identity::NodeIdConfig;
 use crate::routing::connection::PerDriver;
-use crate::routing::connections::{Bare, ConnectionName, NOBODY, Names};
+use crate::routing::connections::{Bare, ConnectionName, NO_OWNER, Names};
 use crate::routing::topology::matching::{Rule, TopologyKeys};
 use crate::routing::topology::node::{NodeTopology, NodeTopologyConfig};
 
@@ -47,17 +47,17 @@ struct Section {
 /// `proxy`, checked.
 #[derive(Debug)]
 pub(crate) struct ProxySettings {
-    /// Where connections lie.
+    /// The folders of connections.
     pub(crate) folders: Vec<PathBuf>,
     /// How long an idle driver is kept.
     pub(crate) keep: Keep,
-    /// What names in handles mean.
+    /// The meaning of names in handles.
     pub(crate) names: Names,
-    /// What nodes are called.
+    /// The names of nodes.
     pub(crate) node_id: NodeIdConfig,
-    /// What nodes tell about their place.
+    /// The topology that nodes report.
     pub(crate) topology: NodeTopology,
-    /// How topology is written and judged.
+    /// The rules of topology.
     pub(crate) keys: TopologyKeys,
     /// Whether nodes read the files of connections, for volumes that pods describe.
     pub(crate) inline_volumes: bool,
@@ -68,7 +68,7 @@ pub(crate) struct ProxySettings {
 pub(crate) enum Keep {
     /// As long as its file is there.
     Forever,
-    /// So long after its last call.
+    /// This long after its last call.
     For(Duration),
 }
 
@@ -84,7 +84,7 @@ impl ProxySettings {
             rule: section.topology_rule,
         };
         section.node_id.check()?;
-        // Each connection reads them as its own; here is the place to refuse them.
+        // Each connection reads them again; errors are reported here.
         section.per_driver.accessibility(&keys)?;
         section.per_driver.mapping()?;
         Ok(Self {
@@ -127,7 +127,7 @@ fn names(section: &Section) -> Result<Names, ConfigError> {
     }
     let bare = match section.legacy_connection.as_deref() {
         None => Bare::Unsaid,
-        Some(NOBODY) => Bare::Nobodys,
+        Some(NO_OWNER) => Bare::Nobodys,
         Some(text) => Bare::Of(name("proxy.legacyConnection".to_owned(), text)?),
     };
     Ok(Names { aliases, bare })

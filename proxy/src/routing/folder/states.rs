@@ -1,4 +1,4 @@
-//! What is known of each connection beside its driver: whether its file is good, and its backend.
+//! The state of each connection: whether its file is usable, and the health of its backend.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::routing::connections::{ConnectionName, Connections};
 
-/// What is known of all connections. Clones share it.
+/// The state of all connections. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct States {
     all: Arc<Mutex<BTreeMap<ConnectionName, State>>>,
@@ -17,31 +17,31 @@ pub struct States {
 #[derive(Debug, Default)]
 struct State {
     health: Health,
-    /// What was last found out, however long ago.
+    /// The last known health, however old.
     before: Health,
     asked: Option<Instant>,
-    /// Since when it was to be asked, and was not.
+    /// Since when its probe is due and could not run.
     unasked: Option<Instant>,
     turn: Weak<()>,
 }
 
-/// Somebody asks a backend how it is, until this is dropped.
+/// A running probe of a backend, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn(#[expect(dead_code, reason = "held")] Arc<()>);
 
-/// Whether a backend can be used, as far as it was asked.
+/// The health of a backend, as of its last probe.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Health {
-    /// It was not asked yet.
+    /// It was not probed yet.
     #[default]
     Unknown,
     /// Nothing is wrong.
     Good,
-    /// It cannot be used, and this is why.
+    /// It cannot be used, for this reason.
     Bad(String),
 }
 
-/// How many are well, and some of those that are not.
+/// How many are healthy, and some of those that are not.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Summary {
     pub(crate) all: usize,
@@ -57,23 +57,23 @@ impl States {
         self.lock().remove(name);
     }
 
-    /// Nobody asks its backend from now on: what was known is known no more, and remembered for the log.
+    /// Its backend is not probed from now on: its health is unknown. The last one is kept for the log.
     pub(crate) fn rest(&self, name: &ConnectionName) {
         if let Some(state) = self.lock().get_mut(name) {
             (state.health, state.asked) = (Health::Unknown, None);
         }
     }
 
-    /// Another one has its name from now on, which is asked soon. What was known of the one before
-    /// stands until then.
+    /// Another connection has its name from now on. The health of the one before counts until the next
+    /// probe.
     pub(crate) fn ask_anew(&self, name: &ConnectionName) {
         if let Some(state) = self.lock().get_mut(name) {
             (state.asked, state.turn) = (None, Weak::new());
         }
     }
 
-    /// Remembers how a backend is, if `still` says that it is the one that was asked; what was known
-    /// before comes back.
+    /// Stores the health of a backend if `still` confirms that it is the one that was probed. Returns the
+    /// health before.
     pub(crate) fn found(
         &self,
         name: &ConnectionName,
@@ -89,8 +89,8 @@ impl States {
         Some(std::mem::replace(&mut state.before, health))
     }
 
-    /// One that was to be asked was not. For a while it counts as it was, and after `long` as unknown:
-    /// whether that is so now.
+    /// Records that a due probe could not run. Returns whether this lasts for `long`: then the health
+    /// counts as unknown.
     pub(crate) fn left_out(&self, name: &ConnectionName, long: Duration) -> bool {
         let mut all = self.lock();
         let state = all.entry(name.clone()).or_default();
@@ -102,7 +102,7 @@ impl States {
         is_old
     }
 
-    /// Whether it is time to ask, and nobody does.
+    /// Whether a probe is due and none is running.
     pub(crate) fn is_due(&self, name: &ConnectionName, every: Duration) -> bool {
         self.lock().get(name).is_none_or(|state| {
             let recently = state.asked.is_some_and(|asked| asked.elapsed() < every);
@@ -110,7 +110,7 @@ impl States {
         })
     }
 
-    /// Somebody asks now.
+    /// Marks the start of a probe.
     pub(crate) fn asked(&self, name: &ConnectionName) -> Turn {
         let turn = Arc::new(());
         let mut all = self.lock();
@@ -120,10 +120,10 @@ impl States {
         Turn(turn)
     }
 
-    /// How many of `connections` are well, and at most `limit` of those that are not. Some may not
-    /// have been asked yet.
+    /// How many of `connections` are healthy, and at most `limit` of those that are not. Some may not
+    /// have been probed yet.
     pub(crate) fn summary(&self, connections: &Connections, limit: usize) -> Summary {
-        // Whoever is probed every few seconds copies nothing for each connection.
+        // `Probe` is called every few seconds, so nothing is copied per connection.
         let table = connections.table();
         let mut summary = Summary {
             all: table.len(),
@@ -132,7 +132,7 @@ impl States {
         let all = self.lock();
         for lazy in table.values() {
             let health = all.get(lazy.name()).map(|state| &state.health);
-            // One whose file cannot be used is not well either.
+            // A connection without a usable file is not healthy either.
             let bad = lazy.kind().is_none() || matches!(health, Some(Health::Bad(_)));
             if bad && summary.bad.len() < limit {
                 summary.bad.push(lazy.name().clone());

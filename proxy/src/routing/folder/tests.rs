@@ -19,8 +19,8 @@ use crate::routing::topology::matching::TopologyKeys;
 use crate::telemetry::metrics::Metrics;
 use crate::testing::log;
 
-/// More than any look takes here.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Longer than any scan takes here.
+const TEST_TIMEOUT: Duration = Duration::from_mins(1);
 
 struct Place {
     dir: tempfile::TempDir,
@@ -67,22 +67,22 @@ impl Place {
 
     async fn write(&mut self, name: &str, text: &str) {
         fs::write(self.dir.path().join(name), text).expect("a file");
-        self.looks().await;
+        self.scans().await;
     }
 
-    /// So many looks as a change needs.
-    async fn looks(&mut self) {
+    /// As many scans as a change needs.
+    async fn scans(&mut self) {
         for _ in 0..2 {
-            self.watch.look(self.now, PATIENCE).await;
+            self.watch.scan(self.now, TEST_TIMEOUT).await;
         }
-        self.watch.settle(PATIENCE).await;
+        self.watch.settle(TEST_TIMEOUT).await;
     }
 
-    /// So much time as a missing file has.
+    /// Lets the grace time of a missing file pass.
     async fn grace(&mut self) {
-        self.looks().await;
+        self.scans().await;
         self.now += scan::GRACE;
-        self.looks().await;
+        self.scans().await;
     }
 
     /// The base directory that a connection has now.
@@ -147,7 +147,7 @@ async fn a_zfs_host_stands_beside_directories_of_the_node_and_volumes_made_by_ha
 #[tokio::test]
 async fn files_are_served_swapped_and_gone_and_a_bad_one_keeps_the_last_good_one() {
     let mut place = Place::new(Names::default(), None);
-    place.looks().await;
+    place.scans().await;
     assert!(place.connections.is_empty(), "an empty folder works");
     place.write("a.yaml", &hostpath("/one")).await;
     place.write("b.yaml", &hostpath("/other")).await;
@@ -190,7 +190,7 @@ async fn files_are_served_swapped_and_gone_and_a_bad_one_keeps_the_last_good_one
         "a change to one rebuilds only that one"
     );
     fs::remove_file(place.dir.path().join("a.yaml")).expect("removed");
-    place.looks().await;
+    place.scans().await;
     assert!(place.base("a").is_some(), "an editor may put it back");
     place.grace().await;
     assert_eq!(place.base("a"), None);
@@ -223,7 +223,7 @@ async fn what_goes_on_without_a_connection_is_said_as_its_nodes_were_let_in() {
 }
 
 #[tokio::test]
-async fn a_file_takes_defaults_from_the_main_one_and_its_name_from_nobody_else() {
+async fn a_file_takes_defaults_from_the_main_one_and_its_name_from_its_own() {
     let renamed = Names {
         aliases: [("old", "a")]
             .map(|(old, new)| (parse(old), parse(new)))
@@ -247,7 +247,7 @@ async fn a_file_takes_defaults_from_the_main_one_and_its_name_from_nobody_else()
 }
 
 #[tokio::test]
-async fn where_none_means_nobody_no_connection_has_that_name() {
+async fn where_none_means_no_owner_no_connection_has_that_name() {
     for (bare, is_served) in [(Bare::Nobodys, false), (Bare::Unsaid, true)] {
         let names = Names {
             bare,
@@ -260,7 +260,7 @@ async fn where_none_means_nobody_no_connection_has_that_name() {
 }
 
 #[tokio::test]
-async fn who_asks_for_a_connection_whose_file_never_could_be_used_is_told_why() {
+async fn a_call_for_a_connection_whose_file_was_never_usable_gets_the_reason() {
     let mut place = Place::new(Names::default(), None);
     place.write("a.yaml", "driver: carrier-pigeon").await;
     let handle = VolumeHandle::parse("v:a/x").expect("a handle");
@@ -319,13 +319,13 @@ fn document(folder: &Path) -> Document {
 }
 
 #[tokio::test]
-async fn a_change_to_one_of_many_takes_two_looks_and_builds_only_that_one() {
+async fn a_change_to_one_of_many_takes_two_scans_and_builds_only_that_one() {
     let mut place = Place::new(Names::default(), None);
     for n in 0..100 {
         let file = place.dir.path().join(format!("nas-{n:04}.yaml"));
         fs::write(file, hostpath(&format!("/base/{n}"))).expect("a file");
     }
-    place.looks().await;
+    place.scans().await;
     let before = place.connections.all();
     assert_eq!(place.connections.len(), 100);
     place.write("nas-0050.yaml", &hostpath("/changed")).await;
@@ -354,8 +354,8 @@ async fn what_was_found_and_not_made_yet_is_neither_missing_nor_left_out() {
     }
     let class = [("connections".to_owned(), "a,b".to_owned())].into();
     let class = driver_core::Parameters::new(class);
-    for look in 0..2 {
-        place.watch.look(place.now, PATIENCE).await;
+    for scan in 0..2 {
+        place.watch.scan(place.now, TEST_TIMEOUT).await;
         let handle = VolumeHandle::parse("v:a/x").expect("a handle");
         for error in [
             place.connections.of_volume(&handle).expect_err("not yet"),
@@ -364,16 +364,16 @@ async fn what_was_found_and_not_made_yet_is_neither_missing_nor_left_out() {
                 .for_new(&class)
                 .expect_err("it may be a's"),
         ] {
-            let told = (error.kind(), error.chain());
-            assert_eq!(told.0, driver_core::Kind::Pending, "{told:?}");
-            assert!(told.1.contains("being read"), "{told:?}");
+            let found = (error.kind(), error.chain());
+            assert_eq!(found.0, driver_core::Kind::Pending, "{found:?}");
+            assert!(found.1.contains("being read"), "{found:?}");
         }
-        assert_eq!(place.connections.listed().len(), 3 - look, "lists miss it");
-        if look == 0 {
+        assert_eq!(place.connections.listed().len(), 3 - scan, "lists miss it");
+        if scan == 0 {
             fs::remove_file(place.dir.path().join("c.yaml")).expect("removed");
         }
     }
-    place.watch.settle(PATIENCE).await;
+    place.watch.settle(TEST_TIMEOUT).await;
     assert_eq!(place.connections.for_new(&class).expect("both").len(), 2);
     let handle = VolumeHandle::parse("v:c/x").expect("a handle");
     let error = place.connections.of_volume(&handle).expect_err("gone");
@@ -385,7 +385,7 @@ async fn what_was_found_and_not_made_yet_is_neither_missing_nor_left_out() {
 }
 
 #[tokio::test]
-async fn what_only_looks_have_built_is_let_go_after_a_while_and_not_asked_how_it_is() {
+async fn drivers_that_only_queries_have_built_are_dropped_after_a_while_and_not_probed() {
     let mut place = Place::new(Names::default(), None);
     place.write("a.yaml", &hostpath("/one")).await;
     let lazy = place.connections.all().remove(0);
@@ -402,7 +402,7 @@ async fn what_only_looks_have_built_is_let_go_after_a_while_and_not_asked_how_it
     for _ in 0..2 {
         drop(lazy.look().await.expect("built"));
         assert!(lazy.peek_in_use().is_none());
-        assert!(!lazy.let_go(Duration::from_hours(1)), "another look comes");
+        assert!(!lazy.let_go(Duration::from_hours(1)), "another scan comes");
         tokio::time::advance(Duration::from_mins(5)).await;
         is_let_go(&mut place).await;
     }
@@ -435,7 +435,9 @@ async fn a_change_to_one_of_a_thousand_is_served_while_the_watch_runs() {
         fs::write(dir.join("new.yaml"), hostpath("/new")).expect("a file");
         served("new", "/new").await;
     };
-    tokio::time::timeout(PATIENCE, all).await.expect("served");
+    tokio::time::timeout(TEST_TIMEOUT, all)
+        .await
+        .expect("served");
 }
 
 #[tokio::test]
@@ -445,16 +447,24 @@ async fn of_a_folder_that_could_never_be_read_nothing_is_said_not_to_exist() {
     fs::remove_dir(&dir).expect("removed");
     place.watch.first().await;
     assert!(place.counts("omnibus_csi_connection_folders_unread 1"));
-    let told = |place: &Place| {
+    let error_text = |place: &Place| {
         let handle = VolumeHandle::parse("v:a/x").expect("a handle");
         let error = place.connections.of_volume(&handle).expect_err("no file");
         error.chain()
     };
-    assert!(told(&place).contains("cannot be read"), "{}", told(&place));
+    assert!(
+        error_text(&place).contains("cannot be read"),
+        "{}",
+        error_text(&place)
+    );
     assert!(place.connections.unknown().is_some(), "lists say so too");
     fs::create_dir(&dir).expect("a folder");
-    place.looks().await;
-    assert!(told(&place).contains("does not exist"), "{}", told(&place));
+    place.scans().await;
+    assert!(
+        error_text(&place).contains("does not exist"),
+        "{}",
+        error_text(&place)
+    );
     assert!(place.connections.unknown().is_none());
     assert!(place.counts("omnibus_csi_connection_folders_unread 0"));
 }
@@ -477,7 +487,7 @@ async fn calls_go_on_while_files_are_swapped_under_them() {
                 let mut calls = 0_u32;
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                     let handle = VolumeHandle::parse("v:a/x").expect("a handle");
-                    let found = opened(PATIENCE, std::convert::identity, || {
+                    let found = opened(TEST_TIMEOUT, std::convert::identity, || {
                         connections.of_volume(&handle)
                     })
                     .await;

@@ -1,5 +1,5 @@
-//! What lies on the storage of a connection: free space, volumes, orphans. Measured now and then, for
-//! the metrics alone.
+//! The usage of the storage of a connection: free space, volumes, orphans. Measured periodically, only
+//! for the metrics.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -14,14 +14,14 @@ use crate::routing::connection::{Connection, WorkClass};
 use crate::rpc::status;
 use crate::telemetry::metrics::{Metrics, Usage};
 
-/// How often free space and volumes are asked for.
+/// How often free space and volumes are measured.
 const EVERY: Duration = Duration::from_mins(5);
 /// How often orphans are searched for.
 const ORPHANS_EVERY: Duration = Duration::from_hours(1);
-/// What is younger may belong to a call in progress.
+/// Younger objects may belong to a running call.
 const ORPHAN_AGE: Duration = Duration::from_hours(24);
-/// How long one question may take.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// The time limit of one query.
+const QUERY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// When each connection was measured. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -61,7 +61,7 @@ impl Schedule {
         self.change(name, |last| last.is_running = false);
     }
 
-    /// Whether orphans are to be searched for as well; nothing if it is not its turn.
+    /// Whether to search for orphans as well; `None` if no measurement is due.
     fn start(&self, name: &Arc<str>) -> Option<bool> {
         let now = Instant::now();
         let is_due = |last: Option<Instant>, every| last.is_none_or(|last| now - last >= every);
@@ -84,13 +84,13 @@ impl Schedule {
     }
 }
 
-/// Asks on the connection's own threads, within a time.
+/// Queries on threads of the connection, with a time limit.
 async fn within(
     connection: &Connection,
     question: impl Future<Output = Result<u64, Error>>,
 ) -> Result<u64, String> {
-    let question = connection.run_limited(WorkClass::Short, PATIENCE, question);
-    match tokio::time::timeout(2 * PATIENCE, question).await {
+    let question = connection.run_limited(WorkClass::Short, QUERY_TIMEOUT, question);
+    match tokio::time::timeout(2 * QUERY_TIMEOUT, question).await {
         Ok(answer) => answer.map_err(|error| status::message(&error)),
         Err(_) => Err("no answer in time".to_owned()),
     }
@@ -109,13 +109,13 @@ async fn available(connection: &Connection) -> Result<u64, Error> {
         parameters: Parameters::default(),
         topology: None,
     };
-    let call = Call::within(PATIENCE);
+    let call = Call::within(QUERY_TIMEOUT);
     let capacity = connection.driver().capacity(&call, &query).await?;
     Ok(capacity.available)
 }
 
 async fn volumes(connection: &Connection) -> Result<u64, Error> {
-    let call = Call::within(PATIENCE);
+    let call = Call::within(QUERY_TIMEOUT);
     let mut count = 0;
     let mut page = first_page();
     loop {
@@ -129,7 +129,7 @@ async fn volumes(connection: &Connection) -> Result<u64, Error> {
 }
 
 async fn orphans(connection: &Connection) -> Result<u64, Error> {
-    let call = Call::within(PATIENCE);
+    let call = Call::within(QUERY_TIMEOUT);
     let before = SystemTime::now() - ORPHAN_AGE;
     let mut count = 0;
     let mut page = first_page();

@@ -1,4 +1,4 @@
-//! The task that keeps connections as their files are.
+//! The task that keeps the connections in step with their files.
 
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
@@ -14,13 +14,13 @@ use super::states::States;
 use super::{Folder, own_thread};
 use crate::telemetry::metrics::Metrics;
 
-/// The time between two looks. A change has to be served within a second, and two looks have to find
-/// the same.
+/// The time between two scans. A change must be served within a second, and two scans must find the
+/// same content.
 const EVERY: Duration = Duration::from_millis(250);
-/// So many more looks are taken at the start while there is something new.
-const MORE_LOOKS: usize = 4;
-/// So long one look waits for a folder.
-const PATIENCE: Duration = Duration::from_millis(150);
+/// How many further scans run at the start while there is something new.
+const MORE_SCANS: usize = 4;
+/// How long a scan waits for a folder.
+const SCAN_TIMEOUT: Duration = Duration::from_millis(150);
 
 /// A folder that is served.
 #[derive(Debug)]
@@ -30,16 +30,16 @@ pub struct Watch {
     rounds: Rounds,
     states: States,
     metrics: Metrics,
-    /// Of what is being let go, until all is.
+    /// The running drop of idle drivers.
     letting_go: Option<tokio::sync::oneshot::Receiver<()>>,
-    /// Files were found that the next look will tell.
+    /// Files were found that the next scan will report.
     more: bool,
 }
 
 // === impl Watch ===
 
 impl Watch {
-    /// Watches `folder`; what is found out goes into `states` and `metrics`. Nothing is served yet.
+    /// Watches `folder`; the results go into `states` and `metrics`. Nothing is served yet.
     pub fn new(folder: Folder, states: &States, metrics: &Metrics) -> Self {
         Self {
             folder,
@@ -52,78 +52,78 @@ impl Watch {
         }
     }
 
-    /// The same, which also measures what lies on the storage of each connection if that is wanted.
+    /// The same, which also measures the usage of each storage if `measure` is set.
     #[must_use]
     pub fn measuring(mut self, measure: bool) -> Self {
         self.rounds = self.rounds.measuring(measure);
         self
     }
 
-    /// Serves what is there already. A folder, or a file, that hangs is waited for no longer than
-    /// this; whoever asks for what it has is told so.
+    /// Serves the existing files. It waits a limited time for a folder or a file that hangs; calls for
+    /// its connections then get an error that says so.
     pub async fn first(&mut self) {
-        self.look(Instant::now(), loads::PATIENCE).await;
-        // What was written just now may not be whole yet; what does not come to rest is served later.
-        for _ in 0..MORE_LOOKS {
+        self.scan(Instant::now(), loads::LATE_AFTER).await;
+        // A new file may be half-written; one that keeps changing is served later.
+        for _ in 0..MORE_SCANS {
             if !self.more {
                 break;
             }
             tokio::time::sleep(EVERY).await;
-            self.look(Instant::now(), loads::PATIENCE).await;
+            self.scan(Instant::now(), loads::LATE_AFTER).await;
         }
         self.say_what_is_missing();
-        self.settle(2 * loads::PATIENCE).await;
+        self.settle(2 * loads::LATE_AFTER).await;
     }
 
-    /// What is named and has no file may be misspelt; or its file comes later.
+    /// Logs names without a file: they may be misspelt, or the file comes later.
     fn say_what_is_missing(&self) {
         let loader = &self.folder.loader;
         let connections = loader.connections();
-        // Where not all are known it may be there.
+        // If not all connections are known, it may exist.
         if connections.unknown().is_some() {
             return;
         }
         let table = connections.table();
         let missing = loader.missing(|name| table.contains_key(name));
-        let told = missing.iter().map(|(key, name)| format!("{key}: {name}"));
-        let told: Vec<_> = told.collect();
-        if !told.is_empty() {
-            warn!(key = told.join(", "), "no file is called as these keys say");
+        let keys = missing.iter().map(|(key, name)| format!("{key}: {name}"));
+        let keys: Vec<_> = keys.collect();
+        if !keys.is_empty() {
+            warn!(key = keys.join(", "), "no file is called as these keys say");
         }
     }
 
-    /// Serves what has been found, as far as it is made in time.
-    pub(crate) async fn settle(&mut self, patience: Duration) {
-        let begun = Instant::now();
-        while self.loads.is_busy() && begun.elapsed() < patience {
+    /// Serves the found connections, as far as they load in time.
+    pub(crate) async fn settle(&mut self, timeout: Duration) {
+        let start = Instant::now();
+        while self.loads.is_busy() && start.elapsed() < timeout {
             // Woken now and then, to see which are late.
             drop(tokio::time::timeout(EVERY, self.install()).await);
             self.begin_loads(Instant::now());
         }
     }
 
-    /// Looks for what has changed, and begins to make connections of it.
-    pub(crate) async fn look(&mut self, now: Instant, patience: Duration) {
-        let look = self.folder.folders.look(now, patience).await;
-        for odd in &look.odd {
+    /// Scans the folders for changes, and starts to make connections of them.
+    pub(crate) async fn scan(&mut self, now: Instant, timeout: Duration) {
+        let scan = self.folder.folders.scan(now, timeout).await;
+        for odd in &scan.odd {
             warn!("the folder of connections: {odd}");
         }
         let loader = &self.folder.loader;
         let connections = loader.connections();
-        for name in &look.never {
+        for name in &scan.never {
             connections.forget(name);
         }
-        // Before anybody hears that all are known: those that are not served yet are known, too.
-        let changed = look.changed.iter().map(|changed| &changed.name);
-        connections.are_being_read(look.found.iter().chain(changed));
-        connections.set_incomplete(look.unknown);
-        self.more = !look.found.is_empty();
-        self.metrics.folders_unread(look.unread);
-        for name in look.gone {
+        // Before `set_incomplete`: connections that are not served yet must be known by then.
+        let changed = scan.changed.iter().map(|changed| &changed.name);
+        connections.are_being_read(scan.found.iter().chain(changed));
+        connections.set_incomplete(scan.unknown);
+        self.more = !scan.found.is_empty();
+        self.metrics.folders_unread(scan.unread);
+        for name in scan.gone {
             self.loads.drop(&name);
             loader.remove(&name, &self.states, &self.metrics);
         }
-        for changed in look.changed {
+        for changed in scan.changed {
             self.loads.add(changed);
         }
         self.begin_loads(now);
@@ -140,7 +140,7 @@ impl Watch {
         let maker = loader.clone();
         let build = move |changed| maker.build(changed);
         for name in self.loads.begin(&build, now) {
-            folders.tell_again(name);
+            folders.report_again(name);
         }
     }
 
@@ -172,7 +172,7 @@ impl Watch {
         loop {
             let turn = AssertUnwindSafe(self.turn(&mut next)).catch_unwind();
             if turn.await.is_err() {
-                error!("looking at the folder of connections met a defect of this program");
+                error!("scanning the folder of connections met a defect of this program");
                 next = tokio::time::Instant::now() + EVERY;
             }
         }
@@ -183,7 +183,7 @@ impl Watch {
         tokio::select! {
             () = self.install(), if !self.loads.is_idle() => {}
             () = tokio::time::sleep_until(*next) => {
-                self.look(Instant::now(), PATIENCE).await;
+                self.scan(Instant::now(), SCAN_TIMEOUT).await;
                 *next = tokio::time::Instant::now() + EVERY;
                 self.let_go();
                 let connections = self.folder.loader.connections();
@@ -192,7 +192,7 @@ impl Watch {
         }
     }
 
-    /// Lets drivers go that nobody uses: on a thread of its own, because sessions are closed.
+    /// Drops idle drivers, on its own thread because their sessions are closed.
     pub(super) fn let_go(&mut self) {
         let Keep::For(idle) = self.folder.keep else {
             return;
@@ -213,15 +213,15 @@ impl Watch {
                 metrics.connection_unasked(lazy.name().text());
             }
             if gone > 0 {
-                info!("let go {gone} drivers that nobody used");
+                info!("dropped {gone} idle drivers");
             }
         });
         self.letting_go = gone.ok();
     }
 }
 
-/// A change is found by the second look after the one that it came too late for.
+/// A change is found by the second scan after the one that it came too late for.
 const _: () = assert!(
-    3 * PATIENCE.as_millis() + 2 * EVERY.as_millis() < 1000,
+    3 * SCAN_TIMEOUT.as_millis() + 2 * EVERY.as_millis() < 1000,
     "it is served within a second"
 );

@@ -1,4 +1,4 @@
-//! Where the volumes of a connection can be reached, and whether that is where they are wanted.
+//! Where the volumes of a connection can be reached, and whether that fits a request.
 //!
 //! Keys are short in configurations and have a prefix on the wire. Matching is the specification's:
 //! some requisite term has to fit. The stricter rule of democratic-csi, all of them, can be chosen.
@@ -17,10 +17,10 @@ use crate::csi::decode;
 /// The prefix of topology keys unless another is configured.
 pub(crate) const DEFAULT_PREFIX: &str = "org.democratic-csi.topology";
 
-/// How topology is written and judged, by all connections of a process.
+/// The rules of topology for all connections of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopologyKeys {
-    /// What stands before the slash of every key.
+    /// The prefix before the slash of every key.
     pub prefix: String,
     /// How many of the requisite terms have to fit.
     pub rule: Rule,
@@ -41,17 +41,17 @@ pub enum Rule {
 #[derive(Debug, Clone)]
 pub(crate) struct Accessibility {
     keys: TopologyKeys,
-    ways: Vec<Way>,
-    /// All that the node tells about itself, if the storage is that node's own.
+    node_sets: Vec<NodeSet>,
+    /// The topology that the node reports, if the storage belongs to that node.
     here: Option<Topology>,
 }
 
 /// One set of nodes.
 #[derive(Debug, Clone)]
-struct Way {
-    /// What is compared.
+struct NodeSet {
+    /// The labels that are compared.
     required: Topology,
-    /// What volumes show: the same, and labels that only the scheduler looks at.
+    /// The labels of volumes: the same, and those that only the scheduler reads.
     shown: Topology,
 }
 
@@ -71,12 +71,12 @@ impl TopologyKeys {
         format!("{}/{short}", self.prefix)
     }
 
-    /// A place that a driver names, with this prefix. Drivers of local storage know one key.
+    /// A topology of a driver, with this prefix. Drivers of local storage know one key.
     pub(crate) fn outward(&self, place: &Topology) -> Topology {
         self.renamed(place, NODE_KEY, &self.key("node"))
     }
 
-    /// A place that a caller names, as drivers know it.
+    /// A topology of a caller, as drivers know it.
     pub(crate) fn inward(&self, place: &Topology) -> Topology {
         self.renamed(place, &self.key("node"), NODE_KEY)
     }
@@ -105,15 +105,15 @@ impl Default for TopologyKeys {
 // === impl Accessibility ===
 
 impl Accessibility {
-    /// What the file of a connection says.
+    /// From the file of a connection.
     pub(crate) fn of(entries: Vec<Entry>, keys: &TopologyKeys) -> Result<Self, ConfigError> {
         let way = |(index, entry): (usize, Entry)| {
             let at = format!("proxy.perDriver.topology[{index}]");
-            Way::of(&at, entry, keys)
+            NodeSet::of(&at, entry, keys)
         };
         Ok(Self {
             keys: keys.clone(),
-            ways: entries
+            node_sets: entries
                 .into_iter()
                 .enumerate()
                 .map(way)
@@ -126,17 +126,17 @@ impl Accessibility {
     pub(crate) fn everywhere() -> Self {
         Self {
             keys: TopologyKeys::default(),
-            ways: Vec::new(),
+            node_sets: Vec::new(),
             here: None,
         }
     }
 
-    /// The storage is that of a node: `own` is what its driver calls it, `told` is all that the node
-    /// tells about itself.
+    /// The storage belongs to a node: `own` is its name by the driver, `reported` the whole topology
+    /// that the node reports.
     #[must_use]
-    pub(crate) fn on_node(mut self, own: &Topology, told: Option<&Topology>) -> Self {
+    pub(crate) fn on_node(mut self, own: &Topology, reported: Option<&Topology>) -> Self {
         let mut here = self.keys.outward(own).segments().clone();
-        for (key, value) in told.iter().flat_map(|told| told.segments()) {
+        for (key, value) in reported.iter().flat_map(|reported| reported.segments()) {
             here.entry(key.clone()).or_insert_with(|| value.clone());
         }
         self.here = Some(Topology::new(here));
@@ -145,7 +145,7 @@ impl Accessibility {
 
     /// Refuses a place where the volumes of this connection cannot be reached.
     pub(crate) fn accept(&self, wanted: &TopologyRequirement) -> Result<(), Error> {
-        if self.ways.is_empty() || wanted.requisite.is_empty() {
+        if self.node_sets.is_empty() || wanted.requisite.is_empty() {
             return Ok(());
         }
         for term in &wanted.requisite {
@@ -169,7 +169,7 @@ impl Accessibility {
 
     /// Whether volumes can be reached from a place that has these segments.
     pub(crate) fn fits(&self, term: &Topology) -> bool {
-        self.ways.is_empty() || self.ways.iter().any(|way| way.fits(term))
+        self.node_sets.is_empty() || self.node_sets.iter().any(|way| way.fits(term))
     }
 
     /// The position of the first preferred term that fits; the lower, the better.
@@ -179,7 +179,7 @@ impl Accessibility {
         found.unwrap_or(preferred.len())
     }
 
-    /// What a driver has to respect of what is wanted.
+    /// The part of a requirement that a driver must respect.
     pub(crate) fn for_driver(&self, wanted: TopologyRequirement) -> TopologyRequirement {
         let inward = |terms: Vec<Topology>| {
             let terms = terms.iter();
@@ -191,8 +191,8 @@ impl Accessibility {
         }
     }
 
-    /// A place about which a driver is asked. One that names no node, such as the zone of a class, and
-    /// that this node is in, is this node for a driver that knows nothing but nodes.
+    /// The topology of a query to a driver. One without a node, such as the zone of a class, that contains
+    /// this node is this node for a driver that knows only nodes.
     pub(crate) fn place_for_driver(&self, place: &Topology) -> Topology {
         let mut segments = self.keys.inward(place).segments().clone();
         if let Some(here) = &self.here
@@ -205,19 +205,20 @@ impl Accessibility {
         Topology::new(segments)
     }
 
-    /// Where a volume is reached: as configured, and as its driver says.
+    /// Where a volume can be reached: by the configuration, and by its driver.
     pub(crate) fn of_volume(&self, driver: &[Topology]) -> Vec<Topology> {
         let driver = driver.iter().map(|place| self.keys.outward(place));
-        let ways = self.ways.iter().map(|way| way.shown.clone());
-        if self.ways.is_empty() {
+        let node_sets = self.node_sets.iter().map(|way| way.shown.clone());
+        if self.node_sets.is_empty() {
             return driver.collect();
         }
         let driver: Vec<_> = driver.collect();
         if driver.is_empty() {
-            return ways.collect();
+            return node_sets.collect();
         }
         // Storage of a node in a zone is on that node, and nowhere else in the zone.
-        ways.flat_map(|way| driver.iter().map(move |place| both(&way, place)))
+        node_sets
+            .flat_map(|way| driver.iter().map(move |place| both(&way, place)))
             .collect()
     }
 
@@ -245,7 +246,7 @@ fn agree(one: &Topology, other: &Topology) -> bool {
     segments.all(|(key, value)| said(key).is_none_or(|said| said == value))
 }
 
-/// What is in both; where they differ, `second` knows better.
+/// The union of both; where they differ, `second` wins.
 fn both(first: &Topology, second: &Topology) -> Topology {
     let mut segments = first.segments().clone();
     segments.extend(second.segments().clone());
@@ -263,9 +264,9 @@ fn shown(term: &Topology) -> String {
     format!("{{{}}}", pairs.join(", "))
 }
 
-// === impl Way ===
+// === impl NodeSet ===
 
-impl Way {
+impl NodeSet {
     fn of(at: &str, entry: Entry, keys: &TopologyKeys) -> Result<Self, ConfigError> {
         let Some(requirements) = entry.requirements else {
             return Err(ConfigError::at(

@@ -1,7 +1,7 @@
-//! What a node tells about its place: by rules, from its name, its host, its environment and files.
+//! The topology that a node reports: by rules, from its name, its host, its environment and files.
 //!
-//! A rule that does not fit is left out, so that there may be rules for some nodes only. One process
-//! may tell several kinds at once. compat: "Topology of the proxy".
+//! A rule that does not match is skipped, so that rules can be for some nodes only. One process can
+//! report several kinds at once. compat: "Topology of the proxy".
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,11 +44,11 @@ enum Kind {
     Cluster,
     /// Each is a place of its own.
     Node,
-    /// Rules say.
+    /// By rules.
     Zone,
 }
 
-/// What a node tells about its place.
+/// The topology that a node reports.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeTopology {
     kinds: Vec<Kind>,
@@ -56,7 +56,7 @@ pub(crate) struct NodeTopology {
     keys: TopologyKeys,
 }
 
-/// Where rules look.
+/// The sources of rules.
 pub(crate) struct Sources<'a> {
     pub(crate) node: &'a NodeId,
     pub(crate) hostname: &'a str,
@@ -68,7 +68,7 @@ pub(crate) struct Sources<'a> {
 // === impl NodeTopologyConfig ===
 
 impl NodeTopologyConfig {
-    /// What stands before the slash of every key.
+    /// The prefix before the slash of every key.
     pub(crate) fn prefix(&self) -> Result<String, ConfigError> {
         let prefix = self.prefix.as_deref().filter(|prefix| !prefix.is_empty());
         let prefix = prefix.unwrap_or(DEFAULT_PREFIX);
@@ -135,7 +135,7 @@ impl NodeTopology {
         self.kinds.contains(&Kind::Node)
     }
 
-    /// The files that rules look at.
+    /// The files that rules read.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         let rules = self
             .rules
@@ -144,7 +144,7 @@ impl NodeTopology {
         rules.filter_map(ZoneRule::file)
     }
 
-    /// The place of this node; `None` if nothing can be told.
+    /// The topology of this node; `None` if nothing is known.
     pub(crate) fn tell(&self, sources: &Sources<'_>) -> Option<Topology> {
         let mut segments = BTreeMap::new();
         for kind in &self.kinds {

@@ -1,7 +1,7 @@
 //! gRPC reflection (v1 and v1alpha) over the CSI descriptor.
 //!
-//! The descriptor is decoded when somebody asks for the first time, which most servers never see:
-//! it costs neither start-up time nor memory before that.
+//! The descriptor is decoded on the first request, which most servers never get. It costs neither
+//! start-up time nor memory before that.
 
 use std::convert::Infallible;
 use std::future::Future;

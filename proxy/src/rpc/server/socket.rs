@@ -1,7 +1,7 @@
-//! The sockets that are listened on: made without a moment of loose permissions, and removed only
-//! by who made them.
+//! The listening sockets: never open with loose permissions, and removed only by the process that made
+//! them.
 //!
-//! A path that is taken is never taken over from a living server, nor from what is no socket.
+//! The path of a running server, or of a file that is not a socket, is never taken over.
 //! compat: "Command line".
 
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::cli::args::{Tcp, UnixSocket};
 /// As many as the kernel will queue; it cuts the number down itself.
 const BACKLOG: i32 = 1024;
 
-/// Everything that is listened on.
+/// All listeners.
 #[derive(Debug)]
 pub struct Listeners {
     /// The unix socket.
@@ -46,33 +46,33 @@ pub struct Remains {
     inode: u64,
 }
 
-/// Why a socket cannot be had.
+/// Why a socket cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[error("listen on {place}")]
 pub struct ListenError {
     /// The path or the address.
     pub place: String,
-    /// What stands against it.
+    /// The reason.
     #[source]
     pub reason: ListenReason,
 }
 
-/// What stands against a socket.
+/// The reason why a socket cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenReason {
-    /// Somebody answers there.
+    /// Another server answers there.
     #[error("another server answers there; stop it first, or give each its own socket")]
     InUse,
     /// Another process listens there.
     #[error("another process listens there; stop it, or choose another port")]
     PortInUse,
-    /// Not ours to remove.
+    /// The path is not a socket, so it is not removed.
     #[error("what has that name is not a socket, so it is not removed; move it out of the way")]
     NotASocket,
     /// The folder is missing.
     #[error("there is no such folder; create it, or mount it into the container")]
     NoFolder,
-    /// Whether somebody answers there cannot be found out.
+    /// It is unknown whether another process listens there.
     #[error("a socket of that name is there and cannot be asked whether it is in use")]
     Unasked(#[source] io::Error),
     /// The system refuses.
@@ -99,7 +99,7 @@ impl ListenError {
 // === impl Bound ===
 
 impl Bound {
-    /// Makes a socket and listens on it. Nobody can connect before its permissions are right.
+    /// Makes a socket and listens on it. No client can connect before its permissions are set.
     pub fn listen(socket: &UnixSocket) -> Result<Self, ListenError> {
         let UnixSocket { path, mode } = socket;
         let because = |reason| ListenError {
@@ -111,7 +111,7 @@ impl Bound {
             let address = SocketAddrUnix::new(path.as_path()).map_err(io::Error::from)?;
             let fd = unix_socket()?;
             rustix::net::bind(&fd, &address).map_err(|error| refusal(error.into()))?;
-            // Between bind and listen nobody can connect: that is when permissions are set.
+            // Before `listen` no client can connect, so permissions are set here.
             fs::set_permissions(path, Permissions::from_mode(*mode))?;
             let meta = fs::symlink_metadata(path)?;
             rustix::net::listen(&fd, BACKLOG).map_err(io::Error::from)?;
@@ -140,7 +140,7 @@ impl Bound {
 // === impl Remains ===
 
 impl Remains {
-    /// Removes the socket's file, unless another has taken its name meanwhile.
+    /// Removes the file of the socket, unless another socket has its name now.
     pub fn remove(&self) -> io::Result<()> {
         match fs::symlink_metadata(&self.path) {
             Ok(meta) if (meta.dev(), meta.ino()) == (self.device, self.inode) => {
@@ -153,7 +153,7 @@ impl Remains {
     }
 }
 
-/// Removes the socket of a server that is no more.
+/// Removes the stale socket of a server that has ended.
 fn clear(path: &Path) -> Result<(), ListenReason> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
@@ -165,14 +165,14 @@ fn clear(path: &Path) -> Result<(), ListenReason> {
     }
     let address = SocketAddrUnix::new(path).map_err(io::Error::from)?;
     match rustix::net::connect(&unix_socket()?, &address) {
-        // A full queue is somebody's, too; to wait for a place in it may take for ever.
+        // A full queue means that a process listens; waiting for a place in it may take forever.
         Ok(()) | Err(Errno::AGAIN) => Err(ListenReason::InUse),
         Err(Errno::CONNREFUSED) => Ok(fs::remove_file(path)?),
         Err(errno) => Err(ListenReason::Unasked(errno.into())),
     }
 }
 
-/// A socket on which nothing ever waits.
+/// A non-blocking socket.
 fn unix_socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -195,7 +195,7 @@ pub async fn listen_tcp(tcp: &Tcp) -> Result<TcpListener, ListenError> {
         .map_err(|error| ListenError::on(format_args!("{}:{port}", host.escape_debug()), error))
 }
 
-/// Whether everybody who reaches the host reaches the listener.
+/// Whether the listener is reachable from other hosts.
 pub fn is_exposed(address: SocketAddr) -> bool {
     !address.ip().is_loopback()
 }
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_takes_no_connection_any_more_holds_nobody_up_and_keeps_its_socket() {
+    async fn a_server_that_accepts_no_connection_delays_no_start_and_keeps_its_socket() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("csi.sock");
         let stuck = unix_socket().unwrap();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_somebody_else_made_under_our_name_is_not_removed() {
+    async fn a_socket_of_another_process_under_our_name_is_not_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("csi.sock");
         let remains = Bound::listen(&socket(&path)).unwrap().remains();

@@ -113,11 +113,11 @@ async fn health_is_answered_and_reflection_knows_csi_in_both_versions() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_cannot_be_accepted_causes_no_busy_loop_and_does_not_end_the_server() {
-    let begun = Instant::now();
+    let start = Instant::now();
     let refused = || Err(io::Error::from_raw_os_error(24));
     let incoming = tokio_stream::iter([refused(), refused(), Ok(1), Ok(2)]);
     let taken: Vec<_> = accepted(incoming).collect().await;
-    assert_eq!(begun.elapsed(), 2 * PAUSE);
+    assert_eq!(start.elapsed(), 2 * PAUSE);
     assert!(
         matches!(taken[..], [Err(_), Err(_), Ok(1), Ok(2)]),
         "{taken:?}"

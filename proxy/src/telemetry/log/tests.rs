@@ -24,7 +24,7 @@ impl Write for Page {
     }
 }
 
-/// What is logged meanwhile.
+/// What is logged during `work`.
 fn logged(style: Style, verbosity: Verbosity, work: impl FnOnce(&LogControl)) -> String {
     let page = Page::default();
     let control = LogControl::new(verbosity);

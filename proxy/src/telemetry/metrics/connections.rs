@@ -26,7 +26,7 @@ pub(super) struct OfConnections {
     gone: Mutex<BTreeSet<Arc<str>>>,
 }
 
-/// So many names of connections that are gone are remembered.
+/// How many names of removed connections are remembered.
 const MAX_GONE: usize = 10_000;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -155,7 +155,7 @@ impl Load {
 // === impl Metrics ===
 
 impl Metrics {
-    /// So many connections are served.
+    /// Sets the number of served connections.
     pub(crate) fn connections(&self, count: usize) {
         let served = &self.inner.connections.served;
         served.set(i64::try_from(count).unwrap_or(i64::MAX));
@@ -198,7 +198,7 @@ impl Metrics {
             .set(i64::from(good));
     }
 
-    /// Nobody asks the storage of a connection any more.
+    /// The storage of a connection is not probed any more.
     pub(crate) fn connection_unasked(&self, connection: &Arc<str>) {
         let all = &self.inner.connections;
         for family in [&all.healthy, &all.available, &all.volumes, &all.orphans] {
@@ -225,7 +225,7 @@ impl Metrics {
         }
     }
 
-    /// So many folders cannot be read.
+    /// Sets the number of unreadable folders.
     pub(crate) fn folders_unread(&self, count: usize) {
         let unread = &self.inner.connections.folders_unread;
         unread.set(i64::try_from(count).unwrap_or(i64::MAX));

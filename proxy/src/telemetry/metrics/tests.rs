@@ -83,7 +83,7 @@ fn the_page_says_what_runs_and_how_large_it_is_and_ends_as_the_format_demands() 
 }
 
 #[test]
-fn of_a_connection_that_is_gone_nothing_is_told_any_more() {
+fn a_connection_that_is_gone_has_no_metrics() {
     let metrics = Metrics::new();
     let call = |name: &str| {
         let name = Arc::from(name);
@@ -170,7 +170,7 @@ fn in_the_text_format_each_sample_follows_the_type_of_its_name() {
 }
 
 #[test]
-fn what_was_measured_on_a_storage_is_told_until_it_cannot_be_measured() {
+fn a_measurement_of_a_storage_is_reported_until_it_cannot_be_measured() {
     let metrics = Metrics::new();
     let nas: Arc<str> = Arc::from("nas");
     let line = "omnibus_csi_connection_available_bytes{connection=\"nas\"} 7\n";

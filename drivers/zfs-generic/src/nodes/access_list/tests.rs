@@ -1,4 +1,4 @@
-//! What is remembered of nodes, and who goes.
+//! Admission and revocation of nodes.
 
 use super::*;
 
@@ -14,17 +14,17 @@ fn read(text: &str) -> AccessList {
     AccessList::read(Form::Initiator, text)
 }
 
-fn nobody(_: &GuestId) -> bool {
+fn not_shared(_: &NodeDigest) -> bool {
     false
 }
 
 fn admit(access_list: &mut AccessList, id: &str, called: &str) {
-    access_list.admit(&node(id), &name(called), &nobody);
+    access_list.admit(&node(id), &name(called), &not_shared);
 }
 
 /// Pairs of names and ids, as they are written.
 fn pairs(pairs: &[(&str, &str)]) -> String {
-    let one = |(name, id): &(&str, &str)| format!("{name}#{}", GuestId::of(id).0);
+    let one = |(name, id): &(&str, &str)| format!("{name}#{}", NodeDigest::of(id).0);
     pairs.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
@@ -33,7 +33,7 @@ fn without(access_list: &AccessList, id: &str, called: Option<&str>) -> AccessLi
     access_list.without(Some(RevokedNode {
         node: &node(id),
         name: called.as_ref(),
-        shares: &nobody,
+        shares: &not_shared,
     }))
 }
 
@@ -74,7 +74,7 @@ fn a_node_whose_id_has_changed_goes_by_the_name_that_it_still_has() {
 
 #[test]
 fn a_name_that_two_nodes_share_stays_with_the_other_one() {
-    let shares: &dyn Fn(&GuestId) -> bool = &|id| *id == GuestId::of("b");
+    let shares: &dyn Fn(&NodeDigest) -> bool = &|id| *id == NodeDigest::of("b");
     let mut access_list = AccessList::default();
     for id in ["a", "b"] {
         access_list.admit(&node(id), &name("iqn.x"), &|_| true);
@@ -88,7 +88,7 @@ fn a_name_that_two_nodes_share_stays_with_the_other_one() {
 }
 
 #[test]
-fn whoever_is_being_put_out_gets_in_no_more_until_it_is_let_in_again() {
+fn a_node_with_a_revocation_in_progress_has_no_access_until_it_is_admitted_again() {
     let mut access_list = AccessList::default();
     admit(&mut access_list, "a", "iqn.a");
     admit(&mut access_list, "b", "iqn.b");
@@ -96,7 +96,7 @@ fn whoever_is_being_put_out_gets_in_no_more_until_it_is_let_in_again() {
     let revoked = RevokedNode {
         node: &a,
         name: None,
-        shares: &nobody,
+        shares: &not_shared,
     };
     let mut marked = access_list.clone().marked(Some(revoked));
     assert_eq!(marked.names(), [name("iqn.b")]);
@@ -111,7 +111,7 @@ fn whoever_is_being_put_out_gets_in_no_more_until_it_is_let_in_again() {
 }
 
 #[test]
-fn whoever_was_remembered_by_name_alone_is_found_by_it() {
+fn a_node_that_is_remembered_by_name_alone_is_found_by_it() {
     let mut access_list = read("iqn.a,../x,iqn.b,iqn.a,");
     assert!(access_list.has_strangers());
     assert_eq!(access_list.text(), "iqn.a,iqn.b");
@@ -159,16 +159,16 @@ fn ids_that_were_written_out_are_those_of_the_same_nodes() {
 }
 
 #[test]
-fn three_hundred_nodes_fit_and_those_that_do_not_are_counted_before_they_are_let_in() {
+fn three_hundred_nodes_fit_and_a_full_list_is_detected_before_an_admission() {
     let mut access_list = AccessList::default();
     let mut count = 0;
     while access_list.fit() {
         let id = format!("n=worker-{count},i=iqn.1993-08.org.debian:01:{count:012x}");
         let called = Form::Address.parse(&format!("10.1.{}.{}", count / 256, count % 256));
-        access_list.admit(&node(&id), &called.unwrap(), &nobody);
+        access_list.admit(&node(&id), &called.unwrap(), &not_shared);
         count += 1;
     }
     assert!(count > 300, "{count}");
-    access_list.access_list.pop();
+    access_list.entries.pop();
     assert!(access_list.marked(None).text().len() <= MAX_VALUE);
 }

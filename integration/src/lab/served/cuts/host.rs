@@ -1,8 +1,8 @@
 //! A storage host whose commands can be stopped: each call of one is counted, and at the one that is
 //! asked for the program is killed, or its connection is cut.
 //!
-//! The commands stand in front of the real ones in the `PATH` of whoever logs in with the key of the
-//! test, and of nobody else. What `stop.sh` and this file say to each other are files in a folder.
+//! The commands precede the real ones in the `PATH` of a login with the key of the test, and of no
+//! other. `stop.sh` and this file communicate by files in a folder.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -35,7 +35,7 @@ pub enum Stop {
     Killed,
     /// The connection is cut, and what was running over it dies before the command.
     Before,
-    /// The connection is cut; the command runs meanwhile.
+    /// The connection is cut while the command runs.
     During,
     /// The connection is cut when the command has ended.
     After,
@@ -117,16 +117,16 @@ impl Host {
         host
     }
 
-    /// What is run for whoever logs in.
+    /// The program that a login runs.
     pub fn session(&self) -> PathBuf {
         self.folder.join("session")
     }
 
-    /// Has them called by everybody who looks where commands of this machine's own are first.
+    /// Installs them for every process whose `PATH` has the local commands of this machine first.
     ///
     /// # Panics
     /// If they cannot be put there.
-    pub fn for_everybody(&self) {
+    pub fn install_globally(&self) {
         for name in COMMANDS {
             let command = self.folder.join("bin").join(name);
             let text = format!("#!/bin/sh\nexec {} \"$@\"\n", command.display());
@@ -158,7 +158,7 @@ impl Host {
     pub fn stop_at(&self, number: usize, how: Stop, server: Process) {
         self.count();
         let text = format!("{number} {} {}\n", how.word(), server.0);
-        // At once, because somebody may read it.
+        // By a rename, so that no reader sees a part of it.
         self.write("arming", &text);
         fs::rename(self.folder.join("arming"), self.folder.join("armed")).expect("a file of ours");
     }
@@ -179,7 +179,7 @@ impl Host {
             .filter_map(|word| word.parse().ok())
             .map(Process)
             .collect();
-        assert!(!family.is_empty(), "nobody was stopped");
+        assert!(!family.is_empty(), "no process was stopped");
         wait::until("the orphan to end", || {
             let living = family.iter().any(|process| process.is_alive());
             (!living).then_some(())

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What the storage host runs for whoever logs in with the key of a test: what was asked for, with the
-# commands that stop in front of the others.
+# Run by the storage host for a login with the key of a test: the requested command, with the commands
+# that stop first in the PATH.
 OMNIBUS_SESSION=$PPID
 while read -r key value <"/proc/$OMNIBUS_SESSION/comm" && case $key in sshd*) false ;; esac; do
     while read -r key value; do

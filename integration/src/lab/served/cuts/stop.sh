@@ -43,7 +43,7 @@ done
 echo "$$ $family" >"$folder/orphan"
 exec 9>&-
 
-has_begun() {
+has_started() {
     read -r last <"$folder/last"
     read -r now <"$folder/count"
     if [ "$session" = none ]; then [ "$now" != $number ]; else [ "$last" != "$session" ]; fi
@@ -52,9 +52,9 @@ has_begun() {
 case $how in
 killed)
     kill -9 "$server"
-    # The rest goes on when the retry has begun: over a connection of its own, if there are any.
+    # The rest continues when the retry has started: over its own connection, if there are any.
     tries=0
-    until has_begun || [ $tries -ge 200 ]; do
+    until has_started || [ $tries -ge 200 ]; do
         sleep 0.1
         tries=$((tries + 1))
     done

@@ -336,6 +336,45 @@ async fn among_others_the_attributes_name_the_connection_and_its_file_lets_the_n
 }
 
 #[tokio::test]
+async fn a_connection_whose_file_cannot_be_read_may_have_the_volume() {
+    let driver = Arc::new(Pods::default());
+    let plugin = process(&[("scratch", &driver, "inline: {namespaces: [build]}")]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let target = folder.path().join("mount").display().to_string();
+    let request = publish_request(&id('a'), &target, &of_pod(&[("connection", "scratch")]));
+    published(&plugin, request).await.expect("published");
+    let name = ConnectionName::parse("broken").expect("a name");
+    let refused = LazyConnection::refused(name.clone(), "zfs: expected a section");
+    plugin.connections.put(refused);
+    let status = unpublished(&plugin, &id('b'), &target)
+        .await
+        .expect_err("it may be of the other connection");
+    assert_eq!(status.code(), Code::Unavailable, "{}", status.message());
+    for word in ["`broken`", "zfs: expected a section", "repair its file"] {
+        assert!(status.message().contains(word), "{}", status.message());
+    }
+    // What another connection has, and what no connection can have, does not wait for it.
+    unpublished(&plugin, &id('a'), &target)
+        .await
+        .expect("unpublished");
+    assert!(!driver.has(&id('a')));
+    unpublished(&plugin, "v:nas/pvc-1", &target)
+        .await
+        .expect("unpublished");
+    plugin
+        .connections
+        .put(LazyConnection::being_read(name.clone()));
+    let status = unpublished(&plugin, &id('b'), &target)
+        .await
+        .expect_err("its file is being read");
+    assert_eq!(status.code(), Code::Aborted, "{}", status.message());
+    plugin.connections.forget(&name);
+    unpublished(&plugin, &id('b'), &target)
+        .await
+        .expect("nothing can have it");
+}
+
+#[tokio::test]
 async fn a_volume_whose_pod_is_gone_is_unpublished_and_no_other_one() {
     let driver = Arc::new(Pods::default());
     let plugin = process(&[("scratch", &driver, "inline: {namespaces: ['*']}")]);
@@ -353,7 +392,10 @@ async fn a_volume_whose_pod_is_gone_is_unpublished_and_no_other_one() {
         let request = publish_request(
             &id(digit),
             &target(uid),
-            &of_pod(&[("connection", "scratch")]),
+            &of_pod(&[
+                ("connection", "scratch"),
+                ("csi.storage.k8s.io/pod.uid", uid),
+            ]),
         );
         published(&plugin, request).await.expect("published");
     }

@@ -15,7 +15,7 @@ use super::*;
 use crate::routing::connection::WorkClass;
 use crate::routing::connections::Names;
 
-/// Storage that answers when it is told to.
+/// Storage that answers when the test lets it.
 #[derive(Debug)]
 struct Slow {
     asked: mpsc::UnboundedSender<()>,
@@ -44,7 +44,7 @@ impl Driver for Slow {
     }
 
     async fn probe(&self, _: &Call) -> Vec<Error> {
-        self.asked.send(()).expect("somebody counts");
+        self.asked.send(()).expect("the test counts");
         self.answer.notified().await;
         if self.crowded.load(Ordering::Relaxed) {
             let none = Threads::alone("none", 0);
@@ -147,7 +147,7 @@ fn parse(name: &str) -> ConnectionName {
 }
 
 #[tokio::test]
-async fn the_answer_of_storage_that_was_swapped_meanwhile_counts_for_nothing() {
+async fn the_answer_of_a_storage_that_was_replaced_is_ignored() {
     let mut ward = Ward::new();
     let (old, mut asks) = ward.put("a", true);
     ward.ask();
@@ -196,8 +196,8 @@ async fn those_that_hang_are_asked_once_and_give_up_their_turns() {
         asks.recv().await.expect("asked");
     }
     ward.ask();
-    assert!(asks.try_recv().is_err(), "there is no room");
-    tokio::time::advance(PATIENCE).await;
+    assert!(asks.try_recv().is_err(), "there is no permit");
+    tokio::time::advance(PROBE_TIMEOUT).await;
     ward.known(0, AT_ONCE).await;
     // As many turns as there are have passed, and the last is asked although others are before it.
     while asks.try_recv().is_err() {
@@ -238,8 +238,8 @@ async fn one_that_was_not_asked_for_long_is_neither_good_nor_bad() {
     well.answer.notify_one();
     ward.known(1, 0).await;
     well.crowded.store(true, Ordering::Relaxed);
-    let begun = tokio::time::Instant::now();
-    while begun.elapsed() < STALE + 3 * EVERY {
+    let start = tokio::time::Instant::now();
+    while start.elapsed() < STALE + 3 * EVERY {
         ward.asks_in_vain(&well, &mut asks).await;
     }
     ward.known(0, 0).await;
@@ -266,7 +266,7 @@ async fn one_that_is_not_asked_because_others_have_all_threads_is_as_it_was() {
     let connection = ward.connections.all()[0].peek().expect("there");
     let hung = spawn_on_account("hang", move || gate.pass());
     let hung = connection
-        .run_limited(WorkClass::Short, PATIENCE, hung)
+        .run_limited(WorkClass::Short, PROBE_TIMEOUT, hung)
         .await;
     let _hung = hung.expect("a thread");
     ward.asks_in_vain(&well, &mut asks).await;

@@ -4,7 +4,7 @@ use super::*;
 use crate::testing::log::{heard, listen};
 
 #[tokio::test]
-async fn a_name_that_no_file_has_is_told_once_when_the_folder_was_looked_at() {
+async fn a_name_without_a_file_is_logged_once_after_the_first_scan() {
     let names = Names {
         aliases: [(parse("old"), parse("nas"))].into(),
         bare: Bare::Of(parse("disk")),
@@ -13,13 +13,13 @@ async fn a_name_that_no_file_has_is_told_once_when_the_folder_was_looked_at() {
     fs::write(place.dir.path().join("nas.yaml"), hostpath("/one")).expect("a file");
     listen();
     place.watch.first().await;
-    place.looks().await;
+    place.scans().await;
     let log = heard();
-    let told = log
+    let lines = log
         .lines()
         .filter(|line| line.contains("no file is called"));
-    let told: Vec<_> = told.collect();
-    assert_eq!(told.len(), 1, "{log}");
-    assert!(told[0].contains("proxy.legacyConnection: disk"), "{log}");
-    assert!(!told[0].contains("nas"), "{log}");
+    let lines: Vec<_> = lines.collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    assert!(lines[0].contains("proxy.legacyConnection: disk"), "{log}");
+    assert!(!lines[0].contains("nas"), "{log}");
 }

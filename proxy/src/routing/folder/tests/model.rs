@@ -15,7 +15,7 @@ enum Change {
     Bad(usize),
     /// A file goes, for a moment or for good.
     Remove(usize, bool),
-    /// Nobody uses anything for a while.
+    /// All drivers are idle for a while.
     LetGo,
 }
 
@@ -50,7 +50,7 @@ impl Model {
             Change::Bad(name) => drop(self.missing.remove(NAMES[name])),
             Change::Remove(name, good) => {
                 self.missing.insert(NAMES[name]);
-                // The time that passes is everybody's.
+                // The time that passes counts for all missing files.
                 for name in self.missing.iter().filter(|_| good) {
                     self.served.remove(name);
                 }
@@ -74,7 +74,7 @@ async fn apply(place: &mut Place, change: &Change) {
             if good {
                 place.grace().await;
             } else {
-                place.looks().await;
+                place.scans().await;
             }
         }
         Change::LetGo => {
@@ -102,7 +102,7 @@ proptest! {
         for change in &changes {
             runtime.block_on(apply(&mut place, change));
             model.change(change);
-            // What was let go is built again by whoever asks.
+            // A dropped driver is built again by the next query.
             for lazy in place.connections.all() {
                 drop(runtime.block_on(lazy.look()));
             }

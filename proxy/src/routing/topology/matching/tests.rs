@@ -74,7 +74,7 @@ fn storage_of_a_node_in_a_zone_stays_on_its_node() {
 
 #[test]
 fn a_place_without_a_node_is_this_node_if_this_node_is_in_it() {
-    let told = place(&[("node", "n1"), ("zone", "z1")]);
+    let reported = place(&[("node", "n1"), ("zone", "z1")]);
     for prefix in [DEFAULT_PREFIX, "example.org"] {
         let keys = TopologyKeys {
             prefix: prefix.to_owned(),
@@ -88,7 +88,7 @@ fn a_place_without_a_node_is_this_node_if_this_node_is_in_it() {
             Topology::new(place.segments().iter().map(rename).collect())
         };
         let accessibility = reach_with("driver: x", &keys).expect("a accessibility");
-        let accessibility = accessibility.on_node(&Topology::node("n1"), Some(&wire(&told)));
+        let accessibility = accessibility.on_node(&Topology::node("n1"), Some(&wire(&reported)));
         let asked = |zone| accessibility.place_for_driver(&wire(&place(&[("zone", zone)])));
         assert!(Topology::node("n1").reaches(&asked("z1")), "{prefix}");
         assert!(!Topology::node("n1").reaches(&asked("z2")), "{prefix}");
@@ -140,7 +140,7 @@ fn the_preferred_order_decides_among_several_and_refuses_nothing() {
 }
 
 #[test]
-fn keys_of_another_prefix_are_told_instead_of_matching_everything() {
+fn keys_of_another_prefix_are_an_error_instead_of_matching_everything() {
     let other = Topology::new([("zone".to_owned(), "zone1".to_owned())].into());
     let error = accessibility()
         .accept(&wanted(&[other]))

@@ -1,8 +1,7 @@
-//! The files of rules, which may lie in storage that hangs.
+//! The files of rules, which may be on a filesystem that hangs.
 //!
-//! Each is read on a thread of its own, and no other one is begun for a file while that one is under
-//! way. One that does not answer is not waited for, so that a node registers and its process starts all
-//! the same.
+//! Each file is read on its own thread, by at most one at a time. The wait is limited, so that the
+//! process starts and the node registers even if a file does not answer.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,10 +15,10 @@ use driver_core::config::MAX_BYTES;
 use crate::routing::config_file::read_regular;
 use crate::routing::own_thread;
 
-/// How long a file may take to be read. Who asks later for the same does not wait anew.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for a file, from the start of its read. A later caller does not wait again.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What every file says that was asked for, or why it says nothing.
+/// The text of each file, or why it cannot be read.
 pub(crate) type Texts = BTreeMap<PathBuf, Result<String, String>>;
 
 type Read = fn(&Path) -> io::Result<String>;
@@ -33,7 +32,7 @@ pub(crate) struct Files {
 #[derive(Debug)]
 struct Inner {
     read: Read,
-    patience: Duration,
+    timeout: Duration,
     /// Those that are being read.
     out: Mutex<BTreeMap<PathBuf, Arc<Reading>>>,
     ended: Condvar,
@@ -46,7 +45,7 @@ struct Reading {
     outcome: OnceLock<Result<String, String>>,
 }
 
-/// What ends a reading, whatever becomes of its thread.
+/// Ends a reading on drop, also after a panic of its thread.
 struct End {
     inner: Arc<Inner>,
     path: PathBuf,
@@ -57,13 +56,13 @@ struct End {
 
 impl Files {
     pub(crate) fn new() -> Self {
-        Self::with(read_regular, PATIENCE)
+        Self::with(read_regular, READ_TIMEOUT)
     }
 
-    fn with(read: Read, patience: Duration) -> Self {
+    fn with(read: Read, timeout: Duration) -> Self {
         let inner = Inner {
             read,
-            patience,
+            timeout,
             out: Mutex::default(),
             ended: Condvar::new(),
         };
@@ -82,7 +81,7 @@ impl Files {
         }
         self.wait(&readings);
         let text = |(path, reading): (PathBuf, Arc<Reading>)| {
-            let late = || format!("no answer within {:?}", self.inner.patience);
+            let late = || format!("no answer within {:?}", self.inner.timeout);
             let outcome = reading.outcome.get().cloned();
             let outcome = outcome.unwrap_or_else(|| Err(late()));
             let text = outcome.map_err(|why| format!("{} cannot be read: {why}", path.display()));
@@ -96,7 +95,7 @@ impl Files {
         let reading = match self.inner.out().entry(path.to_owned()) {
             Entry::Occupied(reading) => return Arc::clone(reading.get()),
             Entry::Vacant(entry) => Arc::clone(entry.insert(Arc::new(Reading {
-                until: Instant::now() + self.inner.patience,
+                until: Instant::now() + self.inner.timeout,
                 outcome: OnceLock::new(),
             }))),
         };
@@ -105,12 +104,12 @@ impl Files {
             path: path.to_owned(),
             reading: Arc::clone(&reading),
         };
-        let begun = own_thread::spawn(move || {
+        let outcome = own_thread::spawn(move || {
             let read = (end.inner.read)(&end.path);
             let _ = end.reading.outcome.set(checked(read));
         });
-        // Whoever needs it looks at the reading.
-        drop(begun);
+        // Callers get the outcome from the reading.
+        drop(outcome);
         reading
     }
 
@@ -152,7 +151,7 @@ impl Inner {
 
 impl Drop for End {
     fn drop(&mut self) {
-        // Without an outcome it met a defect, or there was no thread for it.
+        // Without an outcome the thread panicked, or there was no thread.
         let unread = || Err("nothing read it to its end".to_owned());
         let _ = self.reading.outcome.get_or_init(unread);
         self.inner.out().remove(&self.path);
@@ -196,9 +195,9 @@ mod tests {
     #[test]
     fn files_that_hang_take_the_time_of_one_and_no_second_thread() {
         static GATE: LazyLock<Arc<Gate>> = LazyLock::new(Arc::default);
-        static BEGUN: AtomicUsize = AtomicUsize::new(0);
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
         fn hangs(path: &Path) -> io::Result<String> {
-            BEGUN.fetch_add(1, Ordering::SeqCst);
+            STARTED.fetch_add(1, Ordering::SeqCst);
             if path.starts_with("/hung") {
                 GATE.pass();
             }
@@ -206,39 +205,43 @@ mod tests {
                 .then(|| "z".to_owned())
                 .ok_or_else(|| io::ErrorKind::NotFound.into())
         }
-        let patience = Duration::from_secs(2);
-        let files = Files::with(hangs, patience);
+        let timeout = Duration::from_secs(2);
+        let files = Files::with(hangs, timeout);
         let paths = ["/hung/a", "/hung/b", "/hung/a", "/well"].map(Path::new);
         let shut = GATE.shut();
         let began = Instant::now();
         let texts = files.read(paths);
-        assert!(began.elapsed() >= patience);
+        assert!(began.elapsed() >= timeout);
         assert_eq!(texts[paths[3]].as_deref(), Ok("z"));
         for hung in &paths[..3] {
             let problem = texts[*hung].as_ref().expect_err("it hangs");
             assert!(problem.contains("no answer within 2s"), "{problem}");
         }
-        assert_eq!(BEGUN.load(Ordering::SeqCst), 3, "one thread for each");
-        // Who asks again waits for none of them anew.
+        assert_eq!(STARTED.load(Ordering::SeqCst), 3, "one thread for each");
+        // A second call does not wait again.
         let out = files.inner.out().clone();
         for reading in out.values() {
             assert!(reading.until <= Instant::now());
         }
         assert_eq!(files.read(paths), texts);
-        assert_eq!(BEGUN.load(Ordering::SeqCst), 4, "only the one that answers");
+        assert_eq!(
+            STARTED.load(Ordering::SeqCst),
+            4,
+            "only the one that answers"
+        );
         drop(shut);
-        // What had been late is not what is told now.
+        // A late outcome is not reused.
         let mut left = files.inner.out();
         while !left.is_empty() {
             left = files.inner.ended.wait(left).expect("a lock");
         }
         drop(left);
         assert!(files.read(paths).values().all(Result::is_ok));
-        assert_eq!(BEGUN.load(Ordering::SeqCst), 7);
+        assert_eq!(STARTED.load(Ordering::SeqCst), 7);
     }
 
     #[test]
-    fn a_thread_that_met_a_defect_keeps_nobody_waiting_and_its_file_is_read_again() {
+    fn a_thread_that_panics_delays_no_caller_and_its_file_is_read_again() {
         fn defect(_: &Path) -> io::Result<String> {
             panic!("a defect, on purpose")
         }

@@ -1,4 +1,4 @@
-//! One rule: a source, what it has to look like, and what is made of it.
+//! One rule: a source, a pattern, and a template for the value.
 
 use std::path::{Path, PathBuf};
 
@@ -111,7 +111,7 @@ impl ZoneRule {
             return Err(ConfigError::at(at("template"), problem));
         }
         let key = keys.key(&config.topology_key);
-        if !can_be_told(&key, "a") {
+        if !is_valid_label(&key, "a") {
             return Err(ConfigError::at(at("topologyKey"), "is no name of a label"));
         }
         Ok(Self {
@@ -127,7 +127,7 @@ impl ZoneRule {
         &self.key
     }
 
-    /// The file that it looks at.
+    /// The file that it reads.
     pub(super) fn file(&self) -> Option<&Path> {
         match &self.source {
             Source::File(path) | Source::Label(path, _) => Some(path),
@@ -135,7 +135,7 @@ impl ZoneRule {
         }
     }
 
-    /// What this rule makes of this node, or why it makes nothing.
+    /// The value of this rule for this node, or why there is none.
     pub(super) fn tell(&self, sources: &Sources<'_>) -> Result<String, String> {
         let text = self.source.read(sources)?;
         let text = text.trim();
@@ -146,14 +146,14 @@ impl ZoneRule {
             .iter()
             .map(|piece| piece.write(&found))
             .collect();
-        if !can_be_told(&self.key, &value) {
+        if !is_valid_label(&self.key, &value) {
             return Err("what it makes could not be the value of a label".to_owned());
         }
         Ok(value)
     }
 }
 
-fn can_be_told(key: &str, value: &str) -> bool {
+fn is_valid_label(key: &str, value: &str) -> bool {
     let segment = (key.to_owned(), value.to_owned());
     decode::is_topology(&Topology::new([segment].into()))
 }
@@ -197,7 +197,7 @@ impl Piece {
     }
 }
 
-/// A template with `{match:N}`, also written `${match:N}`; what is put in is not looked at again.
+/// A template with `{match:N}`, also written `${match:N}`; the inserted text is not expanded again.
 fn pieces(template: &str) -> Result<Vec<Piece>, String> {
     const OPEN: &str = "{match:";
     let mut pieces = Vec::new();

@@ -4,7 +4,7 @@ use driver_core::config::{Document, NoEnvironment};
 
 use super::*;
 
-fn told(section: &str) -> Result<BTreeMap<String, String>, ConfigError> {
+fn topology_of(section: &str) -> Result<BTreeMap<String, String>, ConfigError> {
     let yaml = format!("nodeTopology: {{{section}}}");
     let document = Document::parse(&yaml, &NoEnvironment).expect("yaml");
     let config: NodeTopologyConfig = document.section("nodeTopology")?;
@@ -42,7 +42,11 @@ fn is(section: &str, expected: &[(&str, &str)]) {
     let pairs = expected
         .iter()
         .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-    assert_eq!(told(section).expect(section), pairs.collect(), "{section}");
+    assert_eq!(
+        topology_of(section).expect(section),
+        pairs.collect(),
+        "{section}"
+    );
 }
 
 #[test]
@@ -113,10 +117,10 @@ fn rules_that_could_never_fit_are_refused_with_their_key() {
         ),
         ("{topologyKey: 'a b', source: nodeName}", "topologyKey"),
     ] {
-        let error = told(&format!("type: zone, fromRegexp: [{rule}]")).expect_err(rule);
+        let error = topology_of(&format!("type: zone, fromRegexp: [{rule}]")).expect_err(rule);
         let path = format!("proxy.nodeTopology.fromRegexp[0].{key}");
         assert_eq!(error.path(), Some(path.as_str()), "{error}");
     }
-    assert!(told("type: zone").is_err());
-    assert!(told("type: [zone, planet]").is_err());
+    assert!(topology_of("type: zone").is_err());
+    assert!(topology_of("type: [zone, planet]").is_err());
 }

@@ -1,5 +1,5 @@
-//! What a storage host has, so that two moments can be compared: datasets and snapshots with what is
-//! set of them, and what is exported, by its names and to whom.
+//! The state of a storage host, so that two moments can be compared: datasets and snapshots with
+//! their properties, and the exports with their names and access lists.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::lab::served::{ROOT, storage};
 ///
 /// # Panics
 /// If the pool does not answer.
-pub fn picture() -> Vec<String> {
+pub fn state() -> Vec<String> {
     let mut all: Vec<_> = storage().into_iter().map(without_number).collect();
     all.extend(properties());
     let config = Path::new("/sys/kernel/config");
@@ -29,7 +29,7 @@ pub fn picture() -> Vec<String> {
     all
 }
 
-/// What is only in one of two pictures, or more often.
+/// What is only in one of two states, or more often.
 pub fn difference(expected: &[String], found: &[String]) -> Vec<String> {
     let mut extra = found.to_vec();
     let mut missing = expected.to_vec();

@@ -1,7 +1,7 @@
-//! Volumes made by hand on the storage side, with what a node has to be told about them.
+//! Volumes made by hand on the storage side, with everything that a node needs to use them.
 //!
-//! A [`Supply`] is what an administrator makes for node-manual: the thing on the storage host, its
-//! export, and the volume context, secrets and capability with which it is mounted.
+//! A [`Fixture`] is what an administrator makes for node-manual: the dataset or zvol on the storage
+//! host, its export, and the volume context, secrets and capability with which it is mounted.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,9 +24,9 @@ pub const LARGER: u64 = 768 << 20;
 
 const CHAP_PASSWORDS: (&str, &str) = ("lab-chap-password", "lab-mutual-password");
 
-/// How a volume reaches a node.
+/// The kind of export over which a volume reaches a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum ExportKind {
     /// A directory of the node itself.
     Hostpath,
     /// A directory over NFS.
@@ -64,10 +64,10 @@ pub enum Access {
 
 /// One volume, made and exported.
 #[derive(Debug)]
-pub struct Supply {
+pub struct Fixture {
     /// As the orchestrator knows it.
     pub volume: Volume,
-    /// What only staging is told.
+    /// The secrets of a stage.
     pub secrets: BTreeMap<String, String>,
     /// How it is used.
     pub capability: VolumeCapability,
@@ -103,9 +103,9 @@ pub enum Export {
     Nvmeof(Subsystem, u32),
 }
 
-// === impl Way ===
+// === impl ExportKind ===
 
-impl Way {
+impl ExportKind {
     /// Whether the node mounts a directory that the storage has, rather than a device.
     pub fn is_shared(self) -> bool {
         matches!(
@@ -115,15 +115,15 @@ impl Way {
     }
 
     /// Makes a volume of this name and exports it.
-    pub fn supply(self, name: &str, access: Access) -> Supply {
+    pub fn fixture(self, name: &str, access: Access) -> Fixture {
         let (backing, export, context, secrets) = if self.is_shared() {
             self.share(name)
         } else {
             self.device(name)
         };
-        Supply {
+        Fixture {
             secrets,
-            ..Supply::new(name, context, access, backing, export)
+            ..Fixture::new(name, context, access, backing, export)
         }
     }
 
@@ -269,9 +269,9 @@ pub fn capability(access: Access, mode: Mode) -> VolumeCapability {
     }
 }
 
-// === impl Supply ===
+// === impl Fixture ===
 
-impl Supply {
+impl Fixture {
     /// A volume that is there already.
     pub fn new(
         name: &str,
@@ -346,7 +346,7 @@ impl Supply {
     }
 
     /// Ends the export, so that only the bytes are left.
-    pub fn withdraw(&self) {
+    pub fn remove(&self) {
         match (&self.export, &self.backing) {
             (Export::Nfs(client), Backing::Dataset(dataset)) => {
                 shares::no_nfs(&dataset.folder(), client);

@@ -16,11 +16,11 @@ const SETTLING: Duration = Duration::from_secs(20);
 
 /// One thing a line: mounts, sessions, controllers, disks, maps, loops, records.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Remains(pub BTreeSet<String>);
+pub struct Leftovers(pub BTreeSet<String>);
 
-// === impl Remains ===
+// === impl Leftovers ===
 
-impl Remains {
+impl Leftovers {
     /// What is there now.
     pub fn read() -> Self {
         let mut all = BTreeSet::new();
@@ -89,7 +89,7 @@ fn mounts(all: &mut BTreeSet<String>) {
         let left: Vec<_> = left.split(' ').collect();
         let right: Vec<_> = right.split(' ').collect();
         if let ([_, _, _, root, point, ..], [kind, source, ..]) = (&left[..], &right[..])
-            // Mounted by systemd when somebody looks.
+            // Mounted by systemd on access.
             && *kind != "autofs"
             && !point.starts_with("/run/user")
             && *point != "/proc/sys/fs/binfmt_misc"
@@ -153,8 +153,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_added_and_what_was_taken_away_are_told_apart() {
-        let set = |words: &[&str]| Remains(words.iter().map(|&word| word.to_owned()).collect());
+    fn additions_and_removals_are_distinguished() {
+        let set = |words: &[&str]| Leftovers(words.iter().map(|&word| word.to_owned()).collect());
         let (before, now) = (set(&["disk vda", "disk sdb"]), set(&["disk vda", "map m"]));
         assert_eq!(now.beyond(&before), ["map m"]);
         assert_eq!(before.beyond(&now), ["disk sdb"]);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_mounts() {
-        let now = Remains::read();
+        let now = Leftovers::read();
         assert!(now.0.iter().any(|line| line.starts_with("mount / of ")));
     }
 }

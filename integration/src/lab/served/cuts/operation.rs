@@ -7,21 +7,21 @@ use tonic::{Response, Status};
 
 use crate::client::Client;
 use crate::lab::calls::{until_done, within};
-use crate::lab::supply::{Access, capability};
+use crate::lab::fixture::{Access, capability};
 use crate::volume;
 
 /// The name of the volume that others are made of; it stays.
 pub const SOURCE: &str = "pvc-source";
-/// That of the volume of a deed.
+/// That of the volume of an operation.
 pub const OBJECT: &str = "pvc-object";
-/// That of a clone that stands on the volume of a deed.
+/// That of a clone that stands on the volume of an operation.
 const STANDS_ON_IT: &str = "pvc-stands-on-it";
 const SIZE: i64 = 64 << 20;
 const NODE: &str = "node-a";
 
 /// One call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deed {
+pub enum Operation {
     /// Of nothing.
     Create,
     /// From a snapshot.
@@ -56,7 +56,7 @@ pub enum Deed {
     Unpublish,
 }
 
-/// Some of the deeds, which are tried one after another.
+/// Some of the operations, which are tried one after another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// What makes a volume.
@@ -69,7 +69,7 @@ pub enum Part {
     Exporting,
 }
 
-/// What each deed starts from.
+/// What each operation starts from.
 #[derive(Debug)]
 pub struct Scene {
     client: Client,
@@ -80,9 +80,9 @@ pub struct Scene {
     detached: String,
 }
 
-// === impl Deed ===
+// === impl Operation ===
 
-impl Deed {
+impl Operation {
     /// Those of a driver that lets in nodes by name.
     pub const OF_NODES: [Self; 2] = [Self::Publish, Self::Unpublish];
 
@@ -112,29 +112,34 @@ impl Part {
     }
 
     /// Those of it that every driver knows.
-    pub fn deeds(self) -> &'static [Deed] {
+    pub fn operations(self) -> &'static [Operation] {
         match self {
             Self::Making => &[
-                Deed::Create,
-                Deed::Restore,
-                Deed::RestoreDetached,
-                Deed::Clone,
-                Deed::CopySnapshot,
-                Deed::Copy,
+                Operation::Create,
+                Operation::Restore,
+                Operation::RestoreDetached,
+                Operation::Clone,
+                Operation::CopySnapshot,
+                Operation::Copy,
             ],
             Self::Snapshots => &[
-                Deed::Snapshot,
-                Deed::SnapshotDetached,
-                Deed::DeleteSnapshot,
-                Deed::DeleteDetached,
+                Operation::Snapshot,
+                Operation::SnapshotDetached,
+                Operation::DeleteSnapshot,
+                Operation::DeleteDetached,
             ],
             Self::Ending => &[
-                Deed::Delete,
-                Deed::DeleteClone,
-                Deed::DeleteBelowClone,
-                Deed::Expand,
+                Operation::Delete,
+                Operation::DeleteClone,
+                Operation::DeleteBelowClone,
+                Operation::Expand,
             ],
-            Self::Exporting => &[Deed::Create, Deed::Clone, Deed::Delete, Deed::Expand],
+            Self::Exporting => &[
+                Operation::Create,
+                Operation::Clone,
+                Operation::Delete,
+                Operation::Expand,
+            ],
         }
     }
 
@@ -179,68 +184,76 @@ impl Scene {
         volume::from_volume(&self.id(name))
     }
 
-    /// Makes what the deed needs.
-    pub async fn prepare(&self, deed: Deed) {
-        match deed {
-            Deed::Delete | Deed::DeleteBelowClone | Deed::Expand | Deed::Publish => {
+    /// Makes what the operation needs.
+    pub async fn prepare(&self, operation: Operation) {
+        match operation {
+            Operation::Delete
+            | Operation::DeleteBelowClone
+            | Operation::Expand
+            | Operation::Publish => {
                 self.make(OBJECT, None).await;
             }
-            Deed::Unpublish => {
+            Operation::Unpublish => {
                 self.make(OBJECT, None).await;
                 until_done("publish", || self.publish()).await;
             }
-            Deed::DeleteClone => self.make(OBJECT, self.of_volume(SOURCE)).await,
-            Deed::DeleteSnapshot => self.cut("second", false).await,
-            Deed::DeleteDetached => self.cut("second", true).await,
+            Operation::DeleteClone => self.make(OBJECT, self.of_volume(SOURCE)).await,
+            Operation::DeleteSnapshot => self.cut("second", false).await,
+            Operation::DeleteDetached => self.cut("second", true).await,
             _ => {}
         }
-        if deed == Deed::DeleteBelowClone {
+        if operation == Operation::DeleteBelowClone {
             self.make(STANDS_ON_IT, self.of_volume(OBJECT)).await;
         }
     }
 
     /// Makes the call.
-    pub async fn act(&self, deed: Deed) -> Result<(), Status> {
+    pub async fn act(&self, operation: Operation) -> Result<(), Status> {
         let from = |id: &str| volume::from_snapshot(id);
-        match deed {
-            Deed::Create => self.object(None, None).await,
-            Deed::Restore => self.object(from(&self.cut), None).await,
-            Deed::RestoreDetached => self.object(from(&self.detached), None).await,
-            Deed::Clone => self.object(self.of_volume(SOURCE), None).await,
-            Deed::CopySnapshot => {
+        match operation {
+            Operation::Create => self.object(None, None).await,
+            Operation::Restore => self.object(from(&self.cut), None).await,
+            Operation::RestoreDetached => self.object(from(&self.detached), None).await,
+            Operation::Clone => self.object(self.of_volume(SOURCE), None).await,
+            Operation::CopySnapshot => {
                 let how = Some("detachedVolumesFromSnapshots");
                 self.object(from(&self.cut), how).await
             }
-            Deed::Copy => {
+            Operation::Copy => {
                 let how = Some("detachedVolumesFromVolumes");
                 self.object(self.of_volume(SOURCE), how).await
             }
-            Deed::Snapshot => self.snapshot("second", false).await.map(drop),
-            Deed::SnapshotDetached => self.snapshot("second", true).await.map(drop),
-            Deed::Delete | Deed::DeleteClone | Deed::DeleteBelowClone => self.delete(OBJECT).await,
-            Deed::DeleteSnapshot => self.delete_snapshot(&self.second(false)).await,
-            Deed::DeleteDetached => self.delete_snapshot(&self.second(true)).await,
-            Deed::Expand => self.expand().await,
-            Deed::Publish => self.publish().await,
-            Deed::Unpublish => self.unpublish().await,
+            Operation::Snapshot => self.snapshot("second", false).await.map(drop),
+            Operation::SnapshotDetached => self.snapshot("second", true).await.map(drop),
+            Operation::Delete | Operation::DeleteClone | Operation::DeleteBelowClone => {
+                self.delete(OBJECT).await
+            }
+            Operation::DeleteSnapshot => self.delete_snapshot(&self.second(false)).await,
+            Operation::DeleteDetached => self.delete_snapshot(&self.second(true)).await,
+            Operation::Expand => self.expand().await,
+            Operation::Publish => self.publish().await,
+            Operation::Unpublish => self.unpublish().await,
         }
     }
 
     /// Makes it until it succeeds.
-    pub async fn insist(&self, deed: Deed) {
-        until_done(&format!("{deed:?}"), || self.act(deed)).await;
+    pub async fn insist(&self, operation: Operation) {
+        until_done(&format!("{operation:?}"), || self.act(operation)).await;
     }
 
-    /// Takes all back that the deed and its preparation made.
-    pub async fn take_back(&self, deed: Deed) {
-        match deed {
-            Deed::Snapshot | Deed::SnapshotDetached => {
-                let id = self.second(deed == Deed::SnapshotDetached);
+    /// Takes all back that the operation and its preparation made.
+    pub async fn take_back(&self, operation: Operation) {
+        match operation {
+            Operation::Snapshot | Operation::SnapshotDetached => {
+                let id = self.second(operation == Operation::SnapshotDetached);
                 until_done("take back", || self.delete_snapshot(&id)).await;
             }
-            Deed::Delete | Deed::DeleteClone | Deed::DeleteSnapshot | Deed::DeleteDetached => {}
-            Deed::DeleteBelowClone => self.remove(STANDS_ON_IT).await,
-            Deed::Publish => {
+            Operation::Delete
+            | Operation::DeleteClone
+            | Operation::DeleteSnapshot
+            | Operation::DeleteDetached => {}
+            Operation::DeleteBelowClone => self.remove(STANDS_ON_IT).await,
+            Operation::Publish => {
                 until_done("unpublish", || self.unpublish()).await;
                 self.remove(OBJECT).await;
             }
@@ -270,7 +283,7 @@ impl Scene {
         until_done("remove", || self.delete(name)).await;
     }
 
-    /// What the snapshot of a deed is called by its driver.
+    /// What the snapshot of an operation is called by its driver.
     fn second(&self, detached: bool) -> String {
         let like = if detached { &self.detached } else { &self.cut };
         let (volume, _) = like.split_at(self.id(SOURCE).len());

@@ -31,7 +31,7 @@ const MADE: [&str; 6] = [
     "/v/pvc-old@volume-source-for-volume-pvc-old-cloned",
     "/v/pvc-old-cloned",
 ];
-/// What is compared besides what is set.
+/// The native properties that are compared, in addition to the properties that are set.
 const FACTS: [&str; 5] = [
     "type",
     "origin",
@@ -230,7 +230,7 @@ fn device(name: &str) -> String {
     device
 }
 
-/// What targetcli is told.
+/// Makes a target by targetcli.
 fn target(asset: &str, device: &str) {
     let iqn = format!("iqn.2003-01.org.linux-iscsi.lab:{asset}");
     let lines = [
@@ -243,8 +243,8 @@ fn target(asset: &str, device: &str) {
         format!("/backstores/block/{asset} set attribute emulate_tpu=1"),
         format!("/iscsi/{iqn}/tpg1/luns create /backstores/block/{asset}"),
     ];
-    let told = format!("echo '{}' | targetcli", lines.join("\n"));
-    let said = run(&["sh", "-c", &told]);
+    let script = format!("echo '{}' | targetcli", lines.join("\n"));
+    let said = run(&["sh", "-c", &script]);
     assert!(said.contains("Created LUN 0"), "{said}");
 }
 

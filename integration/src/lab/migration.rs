@@ -1,26 +1,26 @@
 //! Volumes that democratic-csi made, in the hands of the program.
 //!
-//! What democratic-csi leaves was captured (`drivers/zfs/tests/democratic_csi`); `theirs` makes it
+//! What democratic-csi leaves was captured (`drivers/zfs/tests/democratic_csi`); `predecessor` makes it
 //! again with the same commands, without democratic-csi. The program then has it, with the same
 //! configuration: nothing may be lost, and nothing may stay.
 
-mod theirs;
+mod predecessor;
 
-use self::theirs::Left;
+use self::predecessor::Left;
 use super::calls::Node;
 use super::command::run;
 use super::content;
+use super::fixture::{Access, Fixture, SIZE};
+use super::leftovers::Leftovers;
 use super::life::{LENGTH, read, step, write};
-use super::remains::Remains;
 use super::served::life::{delete, lived, make, remove_snapshot, same, used};
 use super::served::{Served, configured, storage};
-use super::supply::{Access, SIZE, Supply};
 use crate::place::Place;
 use crate::volume;
 
 /// One kind, with what was captured of it.
 #[derive(Debug, Clone, Copy)]
-pub struct Taken {
+pub struct Migration {
     served: Served,
     left: Left,
 }
@@ -36,9 +36,9 @@ macro_rules! captured {
     };
 }
 
-macro_rules! taken {
+macro_rules! migration {
     ($kind:literal, $driver:literal, $access:literal, $config:expr) => {
-        Taken {
+        Migration {
             served: configured(
                 [$kind, $driver, concat!("tank/k8s/", $kind), $config],
                 Access::Mount($access),
@@ -51,18 +51,18 @@ macro_rules! taken {
         }
     };
     ($kind:literal, $driver:literal, $access:literal) => {
-        taken!($kind, $driver, $access, captured!($kind, "config.yaml"))
+        migration!($kind, $driver, $access, captured!($kind, "config.yaml"))
     };
 }
 
 /// Every kind that was captured.
-pub const ALL: [Taken; 6] = [
-    taken!("nfs", "zfs-generic-nfs", "nfs"),
-    taken!("smb", "zfs-generic-smb", "cifs"),
-    taken!("iscsi", "zfs-generic-iscsi", "ext4"),
-    taken!("nvmeof", "zfs-generic-nvmeof", "ext4", NVMET),
-    taken!("dataset", "zfs-local-dataset", "zfs"),
-    taken!("zvol", "zfs-local-zvol", "ext4"),
+pub const ALL: [Migration; 6] = [
+    migration!("nfs", "zfs-generic-nfs", "nfs"),
+    migration!("smb", "zfs-generic-smb", "cifs"),
+    migration!("iscsi", "zfs-generic-iscsi", "ext4"),
+    migration!("nvmeof", "zfs-generic-nvmeof", "ext4", NVMET),
+    migration!("dataset", "zfs-local-dataset", "zfs"),
+    migration!("zvol", "zfs-local-zvol", "ext4"),
 ];
 
 /// No distribution has nvmetcli, so what it made is gone on with by another strategy.
@@ -80,17 +80,17 @@ nvmeof:
     subsystem: {attributes: {allow_any_host: 1}}
 ";
 
-// === impl Taken ===
+// === impl Migration ===
 
-impl Taken {
+impl Migration {
     /// The kind.
     pub fn name(&self) -> &'static str {
         self.left.kind
     }
 
     /// A volume as an orchestrator knows it from democratic-csi.
-    fn supply(&self, id: &str) -> Supply {
-        self.served.supply(self.left.volume(id))
+    fn fixture(&self, id: &str) -> Fixture {
+        self.served.fixture(self.left.volume(id))
     }
 }
 
@@ -98,20 +98,20 @@ impl Taken {
 ///
 /// # Panics
 /// At whatever is wrong in it.
-pub async fn whole(taken: Taken) {
-    let Taken { served, left } = taken;
+pub async fn whole(migration: Migration) {
+    let Migration { served, left } = migration;
     let place = Place::new();
     let node = Node::start_with(served.start_on(&place)).await;
-    let before = (Remains::read(), storage());
-    let (theirs, ours) = (content::bytes(3, LENGTH), content::bytes(4, LENGTH));
+    let before = (Leftovers::read(), storage());
+    let (predecessor, ours) = (content::bytes(3, LENGTH), content::bytes(4, LENGTH));
 
     step("make what democratic-csi leaves");
-    left.make(&theirs);
+    left.make(&predecessor);
 
     step("use it as it is");
-    let old = taken.supply("pvc-old");
+    let old = migration.fixture("pvc-old");
     let pod = used(&node, &old).await;
-    content::same(&theirs, &read(&old, &pod), "what was written before");
+    content::same(&predecessor, &read(&old, &pod), "what was written before");
     write(&old, &pod, &ours);
     node.take_away(&old, &[&pod]).await;
 
@@ -121,7 +121,7 @@ pub async fn whole(taken: Taken) {
 
     step("what was made of it");
     for id in ["pvc-old-restored", "pvc-old-cloned"] {
-        same(&node, &taken.supply(id), &theirs, id).await;
+        same(&node, &migration.fixture(id), &predecessor, id).await;
     }
     for (snapshot, name) in [
         ("pvc-old@snapshot-old", "from-attached"),
@@ -129,13 +129,13 @@ pub async fn whole(taken: Taken) {
     ] {
         let source = volume::from_snapshot(snapshot);
         let made = make(&node, served, name, SIZE, source).await;
-        same(&node, &made, &theirs, snapshot).await;
+        same(&node, &made, &predecessor, snapshot).await;
         delete(&node, &made).await;
     }
 
     step("live on without what was made of it");
     for id in ["pvc-old-cloned", "pvc-old-restored"] {
-        delete(&node, &taken.supply(id)).await;
+        delete(&node, &migration.fixture(id)).await;
     }
     for snapshot in ["pvc-old/snapshot-old-detached", "pvc-old@snapshot-old"] {
         remove_snapshot(&node, snapshot).await;
@@ -143,9 +143,9 @@ pub async fn whole(taken: Taken) {
     lived(&node, served, &old).await;
 
     step("what stays");
-    // It bears no mark, so it may hold files of somebody. compat: "ZFS".
+    // It bears no mark, so it may hold files of a user. compat: "ZFS".
     run(&["zfs", "destroy", &format!("{}/s/pvc-old", served.root)]);
-    Remains::back_to(&before.0, "what was taken over").await;
+    Leftovers::back_to(&before.0, "what was taken over").await;
     assert_eq!(storage(), before.1, "the storage is as before");
     node.end().await;
 }
