@@ -124,6 +124,11 @@ impl Runner {
         &self.tracker
     }
 
+    /// Which objects calls work on.
+    pub(crate) fn in_flight(&self) -> &InFlight {
+        &self.in_flight
+    }
+
     /// Answers a call that only reads memory, in the handler itself.
     pub(crate) fn quick<T>(
         &self,

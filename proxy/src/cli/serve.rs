@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 
 use crate::app::{App, Environment};
 use crate::cli::args::{self, EX_USAGE, Serve};
+use crate::csi::controller::lost_exports;
 use crate::csi::decode;
 use crate::csi::node::inline;
 use crate::csi::plugin::Plugin;
@@ -52,6 +53,7 @@ struct Running {
     health: HealthReporter,
     _watch: AbortOnDropHandle<()>,
     _reaper: Option<AbortOnDropHandle<()>>,
+    _exports: Option<AbortOnDropHandle<()>>,
 }
 
 /// Everything bound.
@@ -238,6 +240,10 @@ impl Running {
         let plugin = plugin(serve, app, metrics);
         let runner = plugin.runner.clone();
         let reaper = plugin.modes.node.then(|| inline::reap(&plugin));
+        let exports = plugin
+            .modes
+            .controller
+            .then(|| lost_exports::watch(&plugin));
         let mut services = plugin.services();
         services.push(health_server::SERVICE_NAME);
         let routes = plugin.routes().add_service(health_service);
@@ -255,6 +261,7 @@ impl Running {
             health,
             _watch: watch,
             _reaper: reaper,
+            _exports: exports,
         }
     }
 

@@ -7,6 +7,7 @@ mod capacity;
 mod creation;
 pub(crate) mod decode;
 mod lists;
+pub(crate) mod lost_exports;
 #[cfg(test)]
 mod model;
 #[cfg(test)]

@@ -1,0 +1,179 @@
+//! Restores exports that a storage host has lost, without waiting for a call.
+//!
+//! Every few minutes one page of each connection's volumes is checked. If an export of that page was
+//! lost, the next page follows at once: a host that boots without its saved configuration has lost all.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use driver_core::{Call, Error, Kind, PageRequest, PageToken, VolumeId};
+use futures_util::{StreamExt, stream};
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{debug, field, warn};
+
+use crate::csi::plugin::Plugin;
+use crate::routing::connection::{Connection, WorkClass};
+use crate::routing::connections::{ConnectionName, LazyConnection};
+use crate::rpc::Rpc;
+use crate::rpc::in_flight::{Hold, InFlight, Keys, Object};
+
+/// How often.
+const EVERY: Duration = Duration::from_mins(10);
+/// How many volumes of a connection are checked each time.
+const PAGE: usize = 32;
+/// How many connections are checked at once.
+const AT_ONCE: usize = 4;
+/// How long one question to a backend may take.
+const QUESTION: Duration = Duration::from_mins(1);
+/// How long restoring one export may take.
+const CHANGE: Duration = Duration::from_mins(5);
+/// After this many failures the rest of a connection waits for the next time.
+const FAILURES: usize = 3;
+
+/// Where the next check of each connection starts.
+type Cursors = HashMap<ConnectionName, PageToken>;
+
+/// Checks the exports of all connections until what is returned is dropped.
+pub(crate) fn watch(plugin: &Arc<Plugin>) -> AbortOnDropHandle<()> {
+    let plugin = Arc::clone(plugin);
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let mut cursors = Cursors::new();
+        loop {
+            tokio::time::sleep(EVERY).await;
+            let mut exporting = plugin.connections.all();
+            exporting.retain(|lazy| lazy.can().exports && lazy.can().list_volumes);
+            let checks = exporting.into_iter().map(|lazy| {
+                let from = cursors.remove(lazy.name());
+                check(&plugin, lazy, from)
+            });
+            let next = stream::iter(checks.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
+            cursors = next.filter_map(std::future::ready).collect().await;
+        }
+    }))
+}
+
+/// Checks one connection from a cursor on, and returns where to start the next time.
+async fn check(
+    plugin: &Plugin,
+    lazy: Arc<LazyConnection>,
+    from: Option<PageToken>,
+) -> Option<(ConnectionName, PageToken)> {
+    let in_flight = plugin.runner.in_flight();
+    let checked = async {
+        let connection = lazy.look().await?;
+        restore_from(&connection, in_flight, from).await
+    };
+    match checked.await {
+        Ok(next) => next.map(|next| (lazy.name().clone(), next)),
+        Err(error) => {
+            // The periodic probe reports a backend that does not answer.
+            let (connection, error) = (lazy.name(), error.chain());
+            debug!(%connection, error, "could not check the exports");
+            None
+        }
+    }
+}
+
+/// Restores lost exports of one page, and of the pages after it as long as there are lost ones.
+async fn restore_from(
+    connection: &Connection,
+    in_flight: &InFlight,
+    from: Option<PageToken>,
+) -> Result<Option<PageToken>, Error> {
+    let mut page = PageRequest {
+        max: Some(PAGE),
+        after: from,
+    };
+    let mut failures = 0;
+    loop {
+        let listed = within(connection, QUESTION, "list volumes", async |call| {
+            connection.driver().list_volumes(call, &page).await
+        });
+        let listed = listed.await?;
+        let mut were_lost = false;
+        for volume in &listed.entries {
+            match restore(connection, in_flight, &volume.id).await {
+                Ok(was_lost) => were_lost |= was_lost,
+                Err(error) => {
+                    let named = connection.name().is_named();
+                    let name = named.then(|| field::display(connection.name()));
+                    warn!(
+                        connection = name,
+                        volume = volume.id.as_str(),
+                        error = error.chain(),
+                        "could not check the export of a volume, or restore it"
+                    );
+                    failures += 1;
+                }
+            }
+            if failures == FAILURES {
+                return Ok(listed.next);
+            }
+        }
+        if !were_lost || listed.next.is_none() {
+            return Ok(listed.next);
+        }
+        page.after = listed.next;
+    }
+}
+
+/// Restores the export of one volume if it is lost, and says whether it was. One that a call works on is
+/// left to that call.
+async fn restore(
+    connection: &Connection,
+    in_flight: &InFlight,
+    id: &VolumeId,
+) -> Result<bool, Error> {
+    let driver = connection.driver();
+    let found = within(connection, QUESTION, "check an export", async |call| {
+        driver.is_exported(call, id).await
+    });
+    match found.await {
+        Ok(true) => return Ok(false),
+        Ok(false) => {}
+        // It was deleted, or another connection exports it.
+        Err(error) if error.kind() == Kind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    }
+    let object = Object::Volume(id.clone());
+    let keys = Keys::none().and(connection.name().text(), object, Hold::Exclusive);
+    let Ok(_guard) = in_flight.take(Rpc::ControllerGetVolume, keys) else {
+        return Ok(false);
+    };
+    let restored = within(connection, CHANGE, "restore an export", async |call| {
+        driver.repair_export(call, id).await
+    });
+    match restored.await {
+        Ok(()) => {}
+        Err(error) if error.kind() == Kind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    }
+    let named = connection.name().is_named();
+    let name = named.then(|| field::display(connection.name()));
+    warn!(
+        connection = name,
+        volume = id.as_str(),
+        "the storage host had lost the export of a volume; it is exported again"
+    );
+    Ok(true)
+}
+
+/// Asks on the connection's own threads, within a time.
+async fn within<T>(
+    connection: &Connection,
+    patience: Duration,
+    doing: &'static str,
+    ask: impl AsyncFnOnce(&Call) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let call = Call::within(patience);
+    let asked = connection.run_limited(WorkClass::Short, patience, ask(&call));
+    match timeout(2 * patience, asked).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Error::new(Kind::Timeout, doing).with_effect(call.effect())),
+    }
+}

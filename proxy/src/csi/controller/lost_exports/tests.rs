@@ -1,0 +1,94 @@
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::testing::keeper::{Held, Keeper};
+
+/// Five volumes, two on a page.
+fn keeper(lost: &[&'static str]) -> Arc<Keeper> {
+    Keeper::of(Held {
+        volumes: vec!["a", "b", "c", "d", "e"],
+        lost: lost.iter().copied().collect(),
+        ..Held::default()
+    })
+}
+
+fn lost(keeper: &Keeper) -> Vec<&'static str> {
+    keeper.held().lost.iter().copied().collect()
+}
+
+#[tokio::test]
+async fn a_host_that_lost_all_exports_gets_all_back_in_one_round() {
+    let all = ["a", "b", "c", "d", "e"];
+    let keeper = keeper(&all);
+    let connection = keeper.connection("nas");
+    let next = restore_from(&connection, &InFlight::default(), None).await;
+    assert_eq!(next.expect("checked"), None);
+    assert!(lost(&keeper).is_empty());
+}
+
+#[tokio::test]
+async fn a_round_checks_one_page_and_the_next_goes_on_after_it() {
+    let keeper = keeper(&["d"]);
+    let (connection, in_flight) = (keeper.connection("nas"), InFlight::default());
+    let next = restore_from(&connection, &in_flight, None).await;
+    let next = next.expect("checked");
+    assert_eq!(lost(&keeper), ["d"], "it is on the second page");
+    assert!(next.is_some());
+    restore_from(&connection, &in_flight, next)
+        .await
+        .expect("checked");
+    assert!(lost(&keeper).is_empty());
+}
+
+#[tokio::test]
+async fn a_volume_that_a_call_works_on_is_left_to_that_call() {
+    let keeper = keeper(&["a", "b"]);
+    let (connection, in_flight) = (keeper.connection("nas"), InFlight::default());
+    let id = VolumeId::parse("a").expect("an id");
+    let keys = Keys::none().and(
+        connection.name().text(),
+        Object::Volume(id),
+        Hold::Exclusive,
+    );
+    let guard = in_flight.take(Rpc::DeleteVolume, keys).expect("free");
+    restore_from(&connection, &in_flight, None)
+        .await
+        .expect("checked");
+    assert_eq!(lost(&keeper), ["a"]);
+    drop(guard);
+    restore_from(&connection, &in_flight, None)
+        .await
+        .expect("checked");
+    assert!(lost(&keeper).is_empty());
+}
+
+#[tokio::test]
+async fn a_failure_stops_no_other_volume_but_three_end_the_round() {
+    let keeper = keeper(&["a", "b", "c", "d", "e"]);
+    keeper.held().stuck = BTreeSet::from(["a", "c", "d"]);
+    let connection = keeper.connection("nas");
+    restore_from(&connection, &InFlight::default(), None)
+        .await
+        .expect("checked");
+    assert_eq!(lost(&keeper), ["a", "c", "d", "e"]);
+}
+
+#[tokio::test]
+async fn a_volume_deleted_in_between_is_no_failure_and_no_loss() {
+    let keeper = keeper(&["a"]);
+    keeper.held().gone = BTreeSet::from(["a"]);
+    let next = restore_from(&keeper.connection("nas"), &InFlight::default(), None).await;
+    assert!(
+        next.expect("checked").is_some(),
+        "only the first page was checked"
+    );
+}
+
+#[tokio::test]
+async fn a_backend_that_cannot_list_is_an_error() {
+    let keeper = keeper(&["a"]);
+    keeper.held().pages = Some(0);
+    let checked = restore_from(&keeper.connection("nas"), &InFlight::default(), None).await;
+    assert_eq!(checked.expect_err("no list").kind(), Kind::Unreachable);
+    assert_eq!(lost(&keeper), ["a"]);
+}
