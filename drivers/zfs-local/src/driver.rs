@@ -72,8 +72,8 @@ impl<B: Backend> NodeZfs<B> {
         Ok(seen.pool)
     }
 
-    /// That nothing was found is an error of another sort for what lies on another node.
-    fn told<T>(&self, id: &VolumeId, outcome: Result<T, Error>) -> Result<T, Error> {
+    /// Replaces `NotFound` for a volume of another node, where it exists but cannot be reached.
+    fn or_elsewhere<T>(&self, id: &VolumeId, outcome: Result<T, Error>) -> Result<T, Error> {
         outcome.map_err(|error| {
             if error.kind() == Kind::NotFound && self.mark.is_foreign(id) {
                 elsewhere(format!("find volume `{id}`"))
@@ -225,7 +225,7 @@ impl<B: Backend> Driver for NodeZfs<B> {
         match self.without_mark(id).filter(|_| is_absent) {
             // Made as before ids had marks: a half of it is finished under that one, a whole one is it.
             Some(plain) => self.driver.find_volume(call, &plain).await,
-            None => self.told(id, found),
+            None => self.or_elsewhere(id, found),
         }
     }
 
@@ -280,7 +280,7 @@ impl<B: Backend> Driver for NodeZfs<B> {
 #[async_trait]
 impl<B: Backend> Lister for NodeZfs<B> {
     async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
-        self.told(id, self.driver.get_volume(call, id).await)
+        self.or_elsewhere(id, self.driver.get_volume(call, id).await)
     }
 
     async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {
@@ -304,7 +304,7 @@ impl<B: Backend> Expander for NodeZfs<B> {
         id: &VolumeId,
         size: SizeRange,
     ) -> Result<Expanded, Error> {
-        self.told(id, self.driver.expand_volume(call, id, size).await)
+        self.or_elsewhere(id, self.driver.expand_volume(call, id, size).await)
     }
 }
 
@@ -323,11 +323,11 @@ impl<B: Backend> Snapshots for NodeZfs<B> {
         request: &CreateSnapshot,
     ) -> Result<Snapshot, Error> {
         let taken = self.driver.create_snapshot(call, request).await;
-        self.told(&request.source, taken)
+        self.or_elsewhere(&request.source, taken)
     }
 
     async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
-        // An id that nobody gave is for the driver to judge.
+        // An id that no driver issued is left to the driver to reject.
         let place = self.layout.snapshot(id).ok();
         if let Some(place) = &place
             && self.mark.is_foreign(&place.volume)
@@ -355,7 +355,7 @@ impl<B: Backend> Snapshots for NodeZfs<B> {
 
     async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
         let volume = self.layout.snapshot(id)?.volume;
-        self.told(&volume, self.driver.get_snapshot(call, id).await)
+        self.or_elsewhere(&volume, self.driver.get_snapshot(call, id).await)
     }
 
     async fn list_snapshots(

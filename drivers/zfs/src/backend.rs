@@ -1,7 +1,8 @@
 //! Where datasets are looked at and changed: the `zfs` of a host, or the API of an appliance.
 //!
-//! A backend decides nothing. It answers questions and does plans, each in one exchange where it
-//! can, and turns what its tools say into kinds of errors; nobody above it reads their words.
+//! A backend makes no decisions. It answers queries and applies plans, each in one exchange where
+//! possible, and maps the output of its tools to error kinds. The layers above never parse that
+//! output.
 
 use std::fmt::Debug;
 

@@ -147,8 +147,8 @@ fn switch<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, 
     })
 }
 
-/// What `chown` is told. compat: "ZFS": a user alone brings the group of its login along, which a
-/// number has none of.
+/// The argument of `chown`. compat: "ZFS": a user without a group brings the group of its login
+/// along, which a numeric user does not have.
 fn owner_of(user: Option<&Owner>, group: Option<&Owner>) -> Option<String> {
     let user = user.map(Owner::to_string);
     match (user, group) {

@@ -1,8 +1,8 @@
 //! The driver: each verb of the contract is asked, planned and applied until it is done.
 //!
-//! Nothing is kept in the process. What is not seen as done is not done; see `converge` for what
-//! happens in between. Requests are read in `request`, what callers see is made in `results`, and what an
-//! earlier call has begun is looked for in `partial`.
+//! No state is kept in the process. A step counts as done only when it is observed; see `converge`.
+//! `request` reads requests, `results` builds responses, and `partial` finds what an earlier call
+//! left in progress.
 
 mod converge;
 mod orphans;
@@ -248,7 +248,7 @@ where
         self.check_place(request)?;
         let verb = self.creation(request, &dataset)?;
         let made = self.converge(call, &verb).await?;
-        // It is there, whoever made it.
+        // It exists, whichever call created it.
         self.volume(&made)
             .map_err(|error| error.with_effect(Effect::Possible))
     }
@@ -271,11 +271,11 @@ where
             None => self.dataset_in_turn(call, id).await?,
             found => found,
         };
-        // What another one made of that name is refused when it is asked for, whoever asks.
+        // A snapshot of that name from another owner is rejected when it is requested.
         let owner = self.settings.policy.owner();
         match found.filter(|found| !owner.is_another(found)) {
             Some(found) if is_complete(&found) => self.volume(&found).map(|_| Found::Whole),
-            // The host may still be at it: what was cut off goes on there.
+            // The host may still be working on it: an interrupted copy resumes there.
             Some(found) if found.is_managed() => Ok(Found::Begun),
             Some(_) | None => Err(Error::not_found(format!("volume `{id}`"))),
         }

@@ -50,11 +50,11 @@ use crate::property::{Property, PropertyName};
 ///   already (`exec::Lock`); whatever changes something that volumes share (the saved
 ///   configuration of a target stack, one `exports` file) has to hold that stack's lock on the host
 ///   itself, for as short as it can, by `exec::Lock::stack` and `exec::Lock::around`.
-/// - **A command that fails is told at once**, as `Internal`: nobody but its export understands the
-///   words of its tool. So one whose work is done already, or that only needs another look, has to
-///   end well by itself, and a script has to notice every part of it that fails or is killed: a
-///   pipe tells of its last part only. Only a lock of a stack whose turn did not come is understood:
-///   then the driver looks and plans once more, for as long as the call may take.
+/// - **A failed command is an error at once**, as `Internal`, because only the export can parse the
+///   output of its tool. So a command whose work is done already, or that only needs another
+///   observation, must exit with success, and a script must check every part of it that can fail or
+///   be killed: a pipe only reports its last part. The exception is a timeout while waiting for the
+///   lock of a stack: the driver then observes and plans again, until the deadline of the call.
 /// - **It survives a reboot of the host**: where the stack does not remember by itself, saving is
 ///   part of what `ensure`, `remove` and `resize` do, and `facts` says whether it is saved.
 /// - **Nothing is lost with the process**: what is needed to find the export again and is not in
@@ -101,7 +101,8 @@ pub trait Export: Send + Sync + Debug {
         Vec::new()
     }
 
-    /// What has to be looked at, besides the properties of the dataset, to know how things stand.
+    /// The queries, in addition to the properties of the dataset, that show the state of the
+    /// export.
     fn observe(&self, subject: &Subject<'_>, export_name: &Self::Name) -> Vec<Self::Command>;
 
     /// The same where it is only to be removed, if less will do.
@@ -113,8 +114,8 @@ pub trait Export: Send + Sync + Debug {
         self.observe(subject, export_name)
     }
 
-    /// What the looks have shown: one answer for each request, in order. `Internal` for answers
-    /// that nobody understands.
+    /// Interprets the answers: one for each query, in order. `Internal` for an answer that cannot
+    /// be parsed.
     fn facts(
         &self,
         subject: &Subject<'_>,
@@ -140,10 +141,10 @@ pub trait Export: Send + Sync + Debug {
         facts: &Self::Facts,
     ) -> Result<Vec<Act<Self::Command>>, Error>;
 
-    /// What the stack has to be told after the dataset has grown. Asked on every expansion, also
-    /// when the dataset is large enough already: the last one may have ended right before this. Without
-    /// `facts` it is not known what is there: then its acts are harmless also where nothing is, or what
-    /// is of another volume.
+    /// The acts that announce a grown dataset to the stack. Called on every expansion, even if the
+    /// dataset is large enough already: an earlier call may have ended just before this step.
+    /// Without `facts` the state of the export is unknown: then the acts must be harmless if there
+    /// is no export, or if it belongs to another volume.
     fn resize(
         &self,
         _subject: &Subject<'_>,
@@ -153,13 +154,15 @@ pub trait Export: Send + Sync + Debug {
         Ok(Vec::new())
     }
 
-    /// Whether it tells nodes apart. If so, nobody reaches a volume before [`Export::allow`].
+    /// Whether access is granted per node. If so, no node reaches a volume before
+    /// [`Export::allow`].
     fn is_per_node(&self) -> bool {
         false
     }
 
-    /// Whether what is missing can be made. `false` where somebody has to put the host right first, as where
-    /// the key of an encrypted dataset is not loaded: a volume grows without its export then.
+    /// Whether a missing export can be created. `false` if an administrator must repair the host
+    /// first, for example if the key of an encrypted dataset is not loaded: a volume then grows
+    /// without its export.
     fn can_be_restored(&self, _facts: &Self::Facts) -> bool {
         true
     }

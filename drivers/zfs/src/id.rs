@@ -157,7 +157,8 @@ impl Layout {
             // Those of one volume keep out of each other's way.
             return self.made_of(helper)?.parent();
         }
-        // One that was put aside, by whom does not show; or one of a copy that is made elsewhere.
+        // A dataset that was set aside (by which connection does not show), or a copy in progress
+        // elsewhere.
         let number = leaf
             .strip_prefix(FOR_COPY)
             .or_else(|| leaf.strip_prefix(HELPER))?;

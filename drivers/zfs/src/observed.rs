@@ -134,9 +134,9 @@ pub static OF_MEMBERS: [PropertyName; 9] = [
 pub struct Request<R> {
     /// Objects of the pool.
     pub queries: Vec<Query>,
-    /// The properties that are wanted of them besides [`ALWAYS`].
+    /// The properties to read in addition to [`ALWAYS`].
     pub properties: Vec<PropertyName>,
-    /// What the export wants to know besides.
+    /// Additional queries of the export.
     pub export: Vec<R>,
 }
 
@@ -208,8 +208,8 @@ impl Dataset {
         self.properties.number(&PropertyName::INCONSISTENT) > Some(0)
     }
 
-    /// From where a stream goes on that was cut while it was received here. Such a one may still be
-    /// running: ZFS does not tell, and refuses whoever comes second.
+    /// Where an interrupted receive can resume. It may still be running: ZFS does not show that,
+    /// and rejects a second receiver.
     pub fn resumes(&self) -> Option<Bookmark> {
         let token = self.properties.get(&PropertyName::RESUME_TOKEN)?;
         let whole = |token: &&str| !matches!(*token, "" | "-");

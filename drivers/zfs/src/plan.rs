@@ -49,8 +49,8 @@ pub trait Verb<R, A>: Send + Sync {
     /// Whether [`Verb::compensate`] may have something to do.
     const COMPENSATES: bool = false;
 
-    /// What there is of what this verb makes, where it found no room: what was seen while nobody else
-    /// changed it. What was made of nothing and is not there at all leaves room to others.
+    /// What exists of the verb's result after the pool ran out of space, as observed under the
+    /// lock. If nothing was created, the caller may use another connection.
     fn leftover(&self, _seen: &State) -> Leftover<R> {
         Leftover::Something
     }
@@ -87,7 +87,7 @@ pub enum Leftover<R> {
     Nothing,
     /// Nothing but what was made on the way, and how that goes.
     OnTheWay(Plan<R>),
-    /// It has been begun, now or earlier, or nobody can tell.
+    /// It was started, now or earlier, or this is unknown.
     Something,
 }
 
@@ -215,8 +215,8 @@ impl<E: Export> ExportRef<'_, E> {
     }
 }
 
-/// Whether a dataset is a volume that was made to its end: nobody else writes volume contexts.
-/// compat: "ZFS": not all volumes of democratic-csi bear its other marks.
+/// Whether a dataset is a completed volume: only this driver writes volume contexts. compat: "ZFS":
+/// not all volumes of democratic-csi bear its other marks.
 pub fn is_complete(dataset: &Dataset) -> bool {
     dataset.properties.own(&PropertyName::CONTEXT).is_some()
 }

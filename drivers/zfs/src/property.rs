@@ -60,7 +60,7 @@ pub enum Origin {
     Own,
     /// From a dataset above, or for a snapshot from its dataset.
     Inherited,
-    /// Nobody set it: a default, or a fact such as `used`.
+    /// Not set: a default, or a fact such as `used`.
     Default,
 }
 
@@ -196,7 +196,7 @@ impl PropertyName {
     }
 
     /// Checks a name: lower-case letters, digits and `:-._`; a native one without the colon. Those
-    /// of quotas end with whom they are of: `userquota@joe`.
+    /// of quotas end with the user or group: `userquota@joe`.
     pub fn parse(text: &str) -> Result<Self, PropertyError> {
         let allowed = |c: char| {
             c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, ':' | '-' | '.' | '_')
@@ -302,8 +302,7 @@ impl Properties {
         self.0.remove(name);
     }
 
-    /// The value, wherever it comes from. An empty one and `-` count as none, as with
-    /// democratic-csi.
+    /// The value, from any source. An empty one and `-` count as none, as with democratic-csi.
     pub fn get(&self, name: &PropertyName) -> Option<&str> {
         let value = self.0.get(name)?;
         (!matches!(value.text.as_str(), "" | "-")).then_some(value.text.as_str())

@@ -16,8 +16,7 @@ use crate::property::{Property, PropertyName};
 /// Steps in order. `R` is what an export asks of its backend.
 #[derive(Debug, Clone)]
 pub struct Plan<R> {
-    /// Whom this is about: plans for the same dataset never run at the same time, whichever
-    /// process made them.
+    /// The dataset to lock: plans for the same dataset never run concurrently, in any process.
     pub lock: DatasetName,
     /// What must still be true, once the lock is held. Otherwise nothing is done, and the world is
     /// observed again.
@@ -40,8 +39,8 @@ pub struct Guard {
 pub enum Still {
     /// It is the same one: this tells it from another one of its name.
     Itself(Guid),
-    /// It has this text of its own in a property, or none. What is written as a whole after it was
-    /// read has to be what was read, or what somebody else wrote in between is lost.
+    /// It has this local value in a property, or none. A property that is rewritten as a whole must
+    /// still have the value that was read; otherwise a concurrent write would be lost.
     Has(PropertyName, Option<String>),
 }
 
@@ -83,8 +82,8 @@ pub enum Step<R> {
         /// What it has from its first moment.
         properties: Vec<Property>,
     },
-    /// Goes on with a copy that was cut, from where it was; ends the part if that cannot be, because the
-    /// snapshot is gone or another one. What came to its end meanwhile is left as it is.
+    /// Resumes an interrupted copy; ends the part if that is impossible because the snapshot is
+    /// gone or replaced. A copy that was completed since is left as it is.
     GoOn {
         /// The snapshot.
         from: SnapshotRef,

@@ -35,16 +35,16 @@ const TURN: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub struct MemoryHost {
     state: Mutex<HostState>,
-    meanwhile: Mutex<Option<Meanwhile>>,
-    after: Mutex<Option<Meanwhile>>,
+    before: Mutex<Option<Intervention>>,
+    after: Mutex<Option<Intervention>>,
 }
 
-/// What others do to a host, once.
-struct Meanwhile(Box<dyn FnOnce(&mut HostState) + Send>);
+/// A single concurrent change of a host by others.
+struct Intervention(Box<dyn FnOnce(&mut HostState) + Send>);
 
-impl fmt::Debug for Meanwhile {
+impl fmt::Debug for Intervention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Meanwhile")
+        f.write_str("Intervention")
     }
 }
 
@@ -66,19 +66,19 @@ impl MemoryHost {
     pub fn from_state(state: HostState) -> Self {
         Self {
             state: Mutex::new(state),
-            meanwhile: Mutex::default(),
+            before: Mutex::default(),
             after: Mutex::default(),
         }
     }
 
     /// Does something to it before the first step of the next plan, when that was made already.
-    pub fn meanwhile(&self, change: impl FnOnce(&mut HostState) + Send + 'static) {
-        *lock(&self.meanwhile) = Some(Meanwhile(Box::new(change)));
+    pub fn before_next_plan(&self, change: impl FnOnce(&mut HostState) + Send + 'static) {
+        *lock(&self.before) = Some(Intervention(Box::new(change)));
     }
 
     /// Does something to it right after the next plan that fails.
     pub fn after_failing(&self, change: impl FnOnce(&mut HostState) + Send + 'static) {
-        *lock(&self.after) = Some(Meanwhile(Box::new(change)));
+        *lock(&self.after) = Some(Intervention(Box::new(change)));
     }
 
     fn apply_now(
@@ -88,13 +88,13 @@ impl MemoryHost {
     ) -> Result<Observed<MemoryOutput>, Failed> {
         let mut state = self.state();
         state.exchanges += 1;
-        if let Some(Meanwhile(change)) = lock(&self.meanwhile).take() {
+        if let Some(Intervention(change)) = lock(&self.before).take() {
             change(&mut state);
         }
         // Whatever runs still holds the lock.
         state.finish();
         if let Err(failed) = state.apply(plan) {
-            if let Some(Meanwhile(change)) = lock(&self.after).take() {
+            if let Some(Intervention(change)) = lock(&self.after).take() {
                 change(&mut state);
             }
             return Err(failed);

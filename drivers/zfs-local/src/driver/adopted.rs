@@ -1,10 +1,11 @@
 //! What has the mark of another node and was deleted here.
 //!
-//! A volume with the mark of another node is found where its pool was moved, or its node renamed, or
-//! where an id of democratic-csi only looks as if it had one. Once it is deleted nothing would tell
-//! it from a volume that is elsewhere. So the dataset that volumes lie in remembers its id from before
-//! that on, until that is known to have failed: who asks for that deletion again is told that it is done.
-//! Nothing follows from it for others with the same mark: one volume may have come here alone. compat: "ZFS of the node".
+//! A volume with the mark of another node is found after its pool was moved or its node renamed, or
+//! if an id of democratic-csi looks as if it had a mark. Once it is deleted, it looks the same as a
+//! volume that is elsewhere. So the parent dataset of the volumes remembers its id from before the
+//! deletion, until the deletion has failed: a retry of that deletion then succeeds. This does not
+//! apply to other volumes with the same mark: one volume may have been moved alone. compat: "ZFS of
+//! the node".
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ const BYTES: usize = 6;
 const MOST: usize = 512;
 /// How long it may take to forget a deletion that failed, also when its call is over.
 const FORGETTING: Duration = Duration::from_mins(1);
-/// How often others may change the list meanwhile.
+/// How many concurrent changes of the list are tolerated.
 const ROUNDS: usize = 8;
 
 /// What is to become of the memory of a deletion.
@@ -75,7 +76,7 @@ impl<B: Backend> NodeZfs<B> {
         parents.cloned()
     }
 
-    /// Whether this object was here, and its deletion was begun and has not failed.
+    /// Whether this object was here, and its deletion started and has not failed.
     pub(super) fn was_deleted(&self, seen: &State, object: &str) -> Result<bool, Error> {
         Ok(self
             .home_that_remembers(seen, object, &property()?)

@@ -33,10 +33,10 @@ const REGRET: Duration = Duration::from_mins(2);
 const LONGEST: Duration = Duration::from_secs(2);
 /// How often it is looked at what is left of a volume that found no room.
 const LOOKS: usize = 3;
-/// How often what changed meanwhile is looked at again at once.
+/// How many concurrent changes lead to an immediate retry.
 const AT_ONCE: usize = 2;
 
-/// How long somebody has waited for what is in use, or changes all the time.
+/// How long a call has waited for an object that is in use or keeps changing.
 struct Wait {
     since: Option<Instant>,
     pause: Duration,
@@ -45,7 +45,7 @@ struct Wait {
 
 /// What a failed plan leaves to be done.
 enum Then {
-    /// Another look, and another plan. Why the last one failed is told if none succeeds.
+    /// Observe and plan again. The error is returned if no later plan succeeds.
     Again(Error),
     /// To tell.
     Tell(Error),
@@ -150,8 +150,9 @@ where
         Err(error)
     }
 
-    /// Whether nothing is left of what a call has begun that found no room, so that its caller may have
-    /// it made elsewhere. It is looked at when its turn has come: nothing that was cut off goes on then.
+    /// Whether nothing is left of what a call started before it ran out of space, so that its
+    /// caller may create it elsewhere. This checks under the lock, so that no interrupted command
+    /// still runs.
     async fn is_undone<V: Verb<B::Command, B::Output>>(
         &self,
         call: &Call,
@@ -189,8 +190,8 @@ where
         verb: &V,
         run: &mut RunState,
     ) -> Result<V::Done, Error> {
-        // Whatever goes wrong after the first plan, something may have been changed. A verb may know that
-        // an earlier call has begun it.
+        // After the first plan, any failure may have changed something. A verb may also know that
+        // an earlier call has started the work.
         let in_call = |error: Error| match call.effect() {
             Effect::None => error,
             Effect::Possible => error.with_effect(Effect::Possible),

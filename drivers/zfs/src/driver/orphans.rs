@@ -1,4 +1,4 @@
-//! What nobody owns: listed like volumes and snapshots, and removed one by one.
+//! Orphans: listed like volumes and snapshots, and removed one by one.
 //!
 //! The host leaves out what is whole, so that a page of ten thousand volumes has no rows if none is half
 //! made; what is left is judged here, by what `plan::orphan` takes for proof.

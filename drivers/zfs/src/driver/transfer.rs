@@ -27,9 +27,9 @@ use crate::step::{Next, Plan};
 const FILES: &[TransferFormat] = &[TransferFormat::ZfsFilesystem];
 const DISKS: &[TransferFormat] = &[TransferFormat::ZfsVolume];
 
-/// How often what is there changes under a stream before it is told.
+/// How many times the target may change during a stream before the copy fails.
 const ATTEMPTS: usize = 4;
-/// How often a stream is told of in the log.
+/// How often a stream logs its progress.
 const EVERY: Duration = Duration::from_mins(1);
 
 /// A source, for one copy.
@@ -41,9 +41,9 @@ struct Origin<'a, B, E> {
     helper: Option<DatasetName>,
 }
 
-/// A stream that tells in the log how far it is.
+/// A stream that logs its progress.
 #[derive(Debug)]
-struct Told {
+struct LoggedStream {
     inner: Box<dyn Bytes>,
     to: DatasetName,
     bytes: u64,
@@ -51,9 +51,9 @@ struct Told {
     said: Instant,
 }
 
-// === impl Told ===
+// === impl LoggedStream ===
 
-impl Told {
+impl LoggedStream {
     fn new(inner: Box<dyn Bytes>, to: &DatasetName, whole: Option<u64>) -> Self {
         Self {
             inner,
@@ -66,7 +66,7 @@ impl Told {
 }
 
 #[async_trait]
-impl Bytes for Told {
+impl Bytes for LoggedStream {
     async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
         let piece = self.inner.next().await?;
         self.bytes += piece.as_ref().map_or(0, |piece| piece.len() as u64);
@@ -279,8 +279,8 @@ where
                 (Err(error), _) => return Err(in_call(error)),
             };
             let to = verb.export_ref.dataset;
-            let mut told = Told::new(stream, to, whole);
-            tracing::info!(%to, of = told.whole, goes_on = part.is_some(), "copying");
+            let mut stream = LoggedStream::new(stream, to, whole);
+            tracing::info!(%to, of = stream.whole, goes_on = part.is_some(), "copying");
             let incoming = Incoming {
                 to: to
                     .at(leaf)
@@ -288,11 +288,12 @@ where
                 properties,
                 goes_on: part.is_some(),
             };
-            match self.backend.receive(call, &incoming, &mut told).await {
+            match self.backend.receive(call, &incoming, &mut stream).await {
                 Ok(()) => return Ok(()),
                 Err(Interrupted::Source(error)) => return Err(in_call(error)),
                 Err(Interrupted::Here(failed)) => match (failed.next, &part) {
-                    // It may be whole, or of somebody else: that is seen now.
+                    // It may be complete or have another owner by now: the next observation shows
+                    // it.
                     (Next::Observe, _) => last = Some(failed.error),
                     // What is there may be what does not fit.
                     (Next::Tell, Some(part)) if failed.error.kind() == Kind::Internal => {

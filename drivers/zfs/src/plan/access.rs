@@ -25,12 +25,12 @@ pub struct Access<'a, E> {
 /// Who is to reach a volume.
 #[derive(Debug, Clone, Copy)]
 pub enum AccessChange<'a> {
-    /// Whoever reached it before: what the host has lost is put back. Nobody has asked for this very
-    /// volume, so one that a connection with another export made is none of this one.
+    /// The nodes that had access before: restores what the host has lost. No caller asked for this
+    /// particular volume, so volumes of a connection with another export are skipped.
     Present(Owner<'a>),
     /// This node, too.
     Allow(&'a NodeId),
-    /// Not this node, or nobody, any more.
+    /// Revokes the access of this node, or of all nodes.
     Revoke(Option<&'a NodeId>),
 }
 
@@ -113,7 +113,7 @@ impl<E: Export> Verb<E::Command, E::Output> for Access<'_, E> {
         let (export, export_name, facts) =
             (self.export_ref.export, &status.export_name, &status.facts);
         let mut plan = Plan::about(self.export_ref.dataset.clone());
-        // Another controller may let somebody in, or put somebody out, before this plan has its turn.
+        // Another controller may change the access list before this plan gets the lock.
         if let Some(seen) = seen.pool.dataset(self.export_ref.dataset) {
             self.export_ref.guard(&mut plan, seen);
         }
@@ -129,7 +129,7 @@ impl<E: Export> Verb<E::Command, E::Output> for Access<'_, E> {
                     _ => Vec::new(),
                 }
             }
-            // A volume that is gone is reached by nobody, unless its export was left behind.
+            // A deleted volume has no access to revoke, unless its export was left behind.
             AccessChange::Revoke(node) => export.revoke(&subject, export_name, facts, node)?,
         };
         plan.steps.extend(self.export_ref.steps(acts));

@@ -205,7 +205,7 @@ impl<E: Export> Verb<E::Command, E::Output> for Create<'_, E> {
         }
         let status = self.export_ref.status(asked, seen);
         let status = status.map_err(|error| match self.recognise(dataset, &seen.pool) {
-            // It has been begun, and must not be forgotten because of its export.
+            // It was started, and must not be forgotten because of its export.
             Ok(()) => error.with_effect(Effect::Possible),
             Err(other) => other,
         });
@@ -236,7 +236,7 @@ impl<E: Export> Verb<E::Command, E::Output> for Create<'_, E> {
                 Leftover::Something
             };
         }
-        // Nobody but this verb takes it, and without the dataset nothing needs it.
+        // Only this verb takes it, and without the dataset it has no use.
         let helper = self.from.as_ref().filter(|from| from.helper);
         let helper = helper.and_then(|from| seen.snapshot(&from.origin));
         match helper.filter(|helper| !helper.is_doomed() && helper.csi_name().is_none()) {

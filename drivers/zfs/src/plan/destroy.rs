@@ -32,9 +32,9 @@ struct Doomed<'a> {
     keep_foreign: bool,
 }
 
-/// What has to be looked at besides a dataset and its snapshots, before it can go. Which ones these are
-/// is only known once the dataset is: so a question names those of the last picture, `asked`, and an
-/// answer, `seen`, is complete only if it shows no others, see [`were_asked`].
+/// What must be observed, in addition to a dataset and its snapshots, before it can be destroyed.
+/// The list depends on the dataset itself: a query names what the last state, `asked`, contains,
+/// and the answer, `seen`, is complete only if it contains nothing else, see [`were_asked`].
 fn ties(layout: &Layout, name: &DatasetName, pool: &State) -> Vec<Query> {
     let Some(dataset) = pool.dataset(name) else {
         return Vec::new();
@@ -153,8 +153,8 @@ impl Doomed<'_> {
         snapshot.is_doomed() || helper || self.came_with_copy(snapshot)
     }
 
-    /// Of a half-made volume the name says so; nobody but us made it. Of a whole one it takes the
-    /// identity, which a received snapshot has from the one that was sent.
+    /// For an incomplete volume the name is proof, because only this driver created it. For a
+    /// complete one the GUID must match: a received snapshot has the GUID of the one that was sent.
     fn came_with_copy(&self, snapshot: &Snapshot) -> bool {
         let original = original(self.layout, self.dataset);
         let Some(original) = original.filter(|o| is_copy_of(snapshot, o)) else {
@@ -168,8 +168,8 @@ impl Doomed<'_> {
     fn release<R>(&self, plan: &mut Plan<R>) {
         self.doom_origin(plan);
         let snapshots = self.pool.snapshots_of(&self.dataset.name);
-        // Those that are doomed already have nothing left to be done to them, and one that takes
-        // the name of such a one meanwhile is another one.
+        // Snapshots marked for deferred destroy need no further step, and a new snapshot that takes
+        // such a name is another one.
         for snapshot in snapshots.iter().filter(|snapshot| !snapshot.is_doomed()) {
             plan.guard(snapshot.name.clone(), snapshot.guid);
             plan.step(Step::DestroySnapshot(snapshot.name.clone()));

@@ -64,8 +64,8 @@ impl<E: Export> Expand<'_, E> {
         })
     }
 
-    /// What tells the export of its size.
-    fn told(
+    /// The acts that announce the new size to the export.
+    fn announce(
         &self,
         pool: &State,
         status: Option<&ExportStatus<E>>,
@@ -122,7 +122,7 @@ impl<E: Export> Verb<E::Command, E::Output> for Expand<'_, E> {
         let target = self.target(dataset)?;
         let status = self.export_ref.status(asked, seen)?;
         let mut plan = Plan::about(name.clone());
-        // What is put back names the nodes that are let in: others may change that meanwhile.
+        // Restoring the export includes its access list, which others may change concurrently.
         self.export_ref.guard(&mut plan, dataset);
         let missing = !target.properties.is_empty();
         if missing {
@@ -138,15 +138,16 @@ impl<E: Export> Verb<E::Command, E::Output> for Expand<'_, E> {
             // compat: "ZFS": democratic-csi sets the size alone, and so it is done here.
             whole = true;
         } else if let Some(status) = &status {
-            // What the host has lost is put back: somebody wants to use it.
+            // Restores what the host has lost: the volume is in use.
             let lost = self.export_ref.ensure(&seen.pool, status)?;
             whole = lost.is_empty();
             plan.steps.extend(lost);
         }
         if missing || done == 0 {
-            // Whether it knows the new size cannot always be seen, so it is told once in each call: with
-            // the first plan, also where the first look, which knew nothing, was at another export_name.
-            let acts = self.told(&seen.pool, status.as_ref())?;
+            // It is not always visible whether the export knows the new size, so each call
+            // announces it once: with the first plan, also if the first observation, which had no
+            // facts, used another `export_name`.
+            let acts = self.announce(&seen.pool, status.as_ref())?;
             plan.steps.extend(self.export_ref.steps(acts));
         }
         let expanded = Expanded {

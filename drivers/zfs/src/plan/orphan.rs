@@ -1,9 +1,10 @@
-//! What verbs that were cut, and never tried again, leave behind: what proves it, and how it goes.
+//! Orphans of interrupted verbs that were never retried: how they are proven, and how they are
+//! removed.
 //!
-//! Everything that a verb makes says what it is from its first moment, and bears its last mark only when
-//! it is whole. So what has the first marks, not the last one, and is of some age is nobody's. It goes
-//! the way of all volumes and snapshots, if it is still what was listed when its turn comes: whatever is
-//! completed meanwhile stays. compat: "ZFS".
+//! Everything that a verb creates is marked from its first moment, and gets its last mark only when
+//! it is complete. So an object that has the first marks but not the last one, and is old enough,
+//! is an orphan. It is removed like a volume or snapshot, if it is unchanged when the removal gets
+//! the lock: an object that was completed since stays. compat: "ZFS".
 
 use std::time::{Duration, SystemTime};
 
@@ -36,14 +37,14 @@ pub struct OrphanScope<'a> {
     pub before_of_copies: SystemTime,
 }
 
-/// Something that nobody owns, and what is needed to remove it.
+/// An orphan, and what is needed to remove it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remains {
     /// A volume that was not made to its end.
     Volume(VolumeId),
     /// The same of a detached snapshot.
     Snapshot(SnapshotPlace),
-    /// A helper snapshot, and what is locked by whoever needs it.
+    /// A helper snapshot, and the dataset to lock while it is in use.
     Helper(SnapshotRef, DatasetName),
     /// An empty dataset for detached snapshots.
     Container(DatasetName),
@@ -72,8 +73,8 @@ impl<'a> OrphanScope<'a> {
     /// What a dataset is, if it is an orphan.
     pub fn dataset(&self, dataset: &Dataset) -> Option<Remains> {
         let own = |name| dataset.properties.own(&name);
-        // A copy that is still running may have begun long ago. One that can go on may rest for as long as
-        // what it is made of is kept; if it still runs after that, ZFS refuses to remove it.
+        // A running copy may have started long ago. A copy that can resume may pause for as long as
+        // its source is kept; if it still runs after that, ZFS refuses to remove it.
         let (before, runs) = match (dataset.is_receiving(), dataset.resumes()) {
             (false, _) => (self.before, false),
             (true, Some(_)) => (self.before_of_copies, false),
@@ -139,7 +140,7 @@ fn is_older(properties: &Properties, before: SystemTime) -> bool {
 // === impl Remains ===
 
 impl Remains {
-    /// What callers are told that it is.
+    /// The kind that callers see.
     pub fn kind(&self) -> OrphanKind {
         match self {
             Self::Volume(_) => OrphanKind::HalfVolume,
@@ -152,7 +153,7 @@ impl Remains {
 
 /// Why something is not removed.
 fn not_one(doing: String, object: impl Into<Object>) -> Error {
-    let why = format!("{} is not what nobody owns, or not any more", object.into());
+    let why = format!("{} is not an orphan, or no longer one", object.into());
     Error::new(Kind::Conflict, doing).because(why)
 }
 
@@ -191,7 +192,7 @@ impl<R, A, V: Verb<R, A, Done = ()>> Verb<R, A> for RemoveHalf<'_, V> {
         done: usize,
     ) -> Result<Outcome<(), R>, Error> {
         let dataset = seen.pool.dataset(&self.dataset);
-        // Whoever tries again, or deletes it, at the same time is welcome.
+        // A concurrent retry or delete is allowed.
         match dataset {
             None if done == 0 => return Ok(Outcome::Done(())),
             Some(other) if other.guid != self.guid => return Ok(Outcome::Done(())),

@@ -251,7 +251,7 @@ impl TakeSnapshot<'_> {
 
     /// Whether this very snapshot is a dataset that is whole, but for its mark, or a part that goes on or
     /// is ended.
-    fn is_begun(&self, pool: &State) -> bool {
+    fn is_started(&self, pool: &State) -> bool {
         let At::Detached(name) = &self.place.at else {
             return false;
         };
@@ -311,8 +311,8 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
         Ok(Request::of(queries))
     }
 
-    /// Whoever else has the name was asked before the plan; the host looks through everything for
-    /// that, and it decides nothing any more.
+    /// No further check for another snapshot of that name: it was made before the plan, it scans
+    /// the whole pool, and it no longer decides anything.
     fn request_after(&self, _pool: &State) -> Result<Request<R>, Error> {
         Ok(Request::of(self.queries()?))
     }
@@ -325,8 +325,9 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
     ) -> Result<Outcome<Taken, R>, Error> {
         let there = |source: &&Dataset| is_complete(source) && source.kind == self.layout.kind;
         let is_there = seen.pool.dataset(&self.source).as_ref().is_some_and(there);
-        // What an earlier call has copied needs its volume no more, and is nobody's until it is marked.
-        if !is_there && !self.is_begun(&seen.pool) {
+        // A copy of an earlier call no longer needs its volume, and has no owner until it is
+        // marked.
+        if !is_there && !self.is_started(&seen.pool) {
             return Err(self
                 .refused(Kind::NotFound)
                 .because("there is no such volume"));
@@ -366,7 +367,7 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
             plan.guard(name.clone(), part.guid);
             plan.step(Step::DestroyDataset(name.clone()));
         }
-        // Nobody but this verb takes it.
+        // Only this verb takes it.
         let ours = |helper: &&Snapshot| !helper.is_doomed() && helper.csi_name().is_none();
         if let Some(helper) = seen.snapshot(&helper).filter(ours) {
             plan.guard(helper.name.clone(), helper.guid);

@@ -17,8 +17,8 @@ pub struct Targets {
     pub targets: BTreeMap<String, Option<DatasetName>>,
     /// The targets that were saved for the next start of the host.
     pub saved: BTreeSet<String>,
-    /// The targets that were told that they have grown.
-    pub told: Vec<String>,
+    /// The targets that received a grow command.
+    pub grown: Vec<String>,
     /// The nodes that a target lets in.
     pub inside: BTreeMap<String, BTreeSet<String>>,
 }
@@ -62,7 +62,7 @@ pub struct MemoryExport {
     pub naming: ExportNaming,
     /// Whether only a target that is there says how it is reached.
     pub coy: bool,
-    /// Whether targets have to be told that they have grown.
+    /// Whether targets need a grow command after an expansion.
     pub resizes: bool,
     /// Whether it lets nodes in one by one. Who is in is remembered in one property.
     pub nodes: bool,
@@ -101,7 +101,7 @@ impl Targets {
                 self.targets.remove(name);
                 self.inside.remove(name);
             }
-            MemoryCommand::Grow(name) => self.told.push(name.clone()),
+            MemoryCommand::Grow(name) => self.grown.push(name.clone()),
             MemoryCommand::LetIn(name, nodes) => {
                 self.inside.insert(name.clone(), nodes.clone());
             }

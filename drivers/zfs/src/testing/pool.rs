@@ -30,7 +30,7 @@ pub enum Room {
 pub struct MemoryPool {
     datasets: BTreeMap<DatasetName, Held>,
     snapshots: BTreeMap<SnapshotRef, Cut>,
-    /// What somebody uses, so that it cannot be destroyed.
+    /// What is in use and so cannot be destroyed.
     busy: BTreeSet<DatasetName>,
     /// What an incremental `zfs receive` is at work on, by the snapshot that it goes on from.
     hidden: BTreeMap<SnapshotRef, String>,
@@ -75,7 +75,7 @@ struct Held {
     used: u64,
     /// Whether it is a filesystem that is mounted.
     mounted: bool,
-    /// Whether somebody has put files in it, however small.
+    /// Whether it contains files of others, however small.
     files: bool,
     block: u64,
     receiving: bool,
@@ -113,7 +113,7 @@ impl MemoryPool {
         pool
     }
 
-    /// Makes a dataset, as somebody else would.
+    /// Creates a dataset, as another user of the pool would.
     pub fn insert(
         &mut self,
         name: &DatasetName,
@@ -138,7 +138,7 @@ impl MemoryPool {
         self.datasets.insert(name.clone(), held);
     }
 
-    /// Takes a snapshot, as somebody else would.
+    /// Takes a snapshot, as another user of the pool would.
     pub fn insert_snapshot(&mut self, name: &SnapshotRef, properties: &[Property]) {
         self.txg += 1;
         let Some(held) = self.datasets.get(&name.dataset) else {
@@ -213,7 +213,8 @@ impl MemoryPool {
         datasets.chain(snapshots).collect()
     }
 
-    /// What datasets are besides their own properties: their type, their origin and the blocks of zvols.
+    /// The facts of datasets that are not properties of their own: type, origin and the blocks of
+    /// zvols.
     pub fn facts(&self) -> BTreeMap<DatasetName, BTreeMap<PropertyName, String>> {
         let facts = |held: &Held| {
             let mut facts = BTreeMap::from([(PropertyName::TYPE, held.kind.to_string())]);

@@ -22,7 +22,8 @@ pub struct HostState {
     pub pool: MemoryPool,
     /// What it exports.
     pub targets: Targets,
-    /// After so many parts of steps the connection is cut: what was done is done, and nobody sees it.
+    /// After this many parts of steps the connection is cut: what was done stays, but the caller
+    /// does not see it.
     pub cut_after: Option<usize>,
     /// Whether what was cut goes on, unseen, until it is done: to the next plan it looks as if all
     /// happened between its look and its first step, which waited for the lock.
@@ -31,7 +32,7 @@ pub struct HostState {
     pub without_tool: bool,
     /// So many changes of an export get no turn at their target stack, each after half a minute.
     pub queued: usize,
-    /// For how long no dataset is destroyed, as each one who tries is told: the last one first.
+    /// How long each attempt to destroy a dataset is refused: the last entry is used first.
     pub kept: Vec<Duration>,
     /// How many parts of steps were done.
     pub steps: usize,

@@ -18,7 +18,7 @@ use crate::backend::{Incoming, Interrupted};
 use crate::name::SnapshotRef;
 use crate::step::{Failed, Next};
 
-/// What each stream that was begun carries, by its number.
+/// The content of each started stream, by its number.
 static SENT: Mutex<BTreeMap<usize, (SnapshotRef, Vec<Piece>)>> = Mutex::new(BTreeMap::new());
 
 fn sent() -> MutexGuard<'static, BTreeMap<usize, (SnapshotRef, Vec<Piece>)>> {
@@ -87,7 +87,7 @@ pub(super) async fn receive(
     stream: &mut dyn Bytes,
 ) -> Result<(), Interrupted> {
     host.state().exchanges += 1;
-    let mut begun = false;
+    let mut started = false;
     while let Some(bytes) = stream.next().await.map_err(Interrupted::Source)? {
         let mut state = host.state();
         if state.is_cut() {
@@ -95,10 +95,10 @@ pub(super) async fn receive(
         }
         let foreign = || Error::new(Kind::Internal, "receive a stream").because("it is none");
         let (snapshot, piece) = read(&bytes).ok_or_else(|| here(foreign()))?;
-        if !begun {
+        if !started {
             let began = state.pool.begin_receive(incoming, &piece, &snapshot);
             began.map_err(here)?;
-            begun = true;
+            started = true;
         } else if state.pool.room == Room::None {
             let full = Error::new(Kind::OutOfSpace, "receive a stream").because("it is full");
             return Err(here(full));
@@ -109,7 +109,7 @@ pub(super) async fn receive(
     if host.state().is_cut() {
         return Err(Interrupted::Here(state::lost()));
     }
-    if begun {
+    if started {
         return Ok(());
     }
     Err(here(

@@ -72,7 +72,7 @@ pub(crate) const WHOSE: &str = "recorded with it and with the dataset that holds
 
 /// JSON has no order.
 const CONTEXT: &str = "democratic-csi:csi_share_volume_context";
-/// Given to what is made of nothing, and nobody's own afterwards: ZFS shows it as a fact.
+/// Set on a dataset that is created empty; later ZFS shows it as a fact, without an owner.
 const AT_CREATION: &str = "casesensitivity";
 
 impl Side {

@@ -197,8 +197,9 @@ impl Said {
         of("name").or_else(|| of("volume_id")).unwrap()
     }
 
-    /// What it answered, without what only the wire has: who made it (that the proxy adds), when, and
-    /// the names of alternatives. What a snapshot of a filesystem holds is not told in memory.
+    /// The recorded answer, without the fields that only the wire has: the creating driver (which
+    /// the proxy adds), the time, and alternative names. The memory pool does not report the size
+    /// of a snapshot of a filesystem.
     pub(crate) fn answered(&self) -> Value {
         let mut answer = self.answer.clone().unwrap();
         if let Some(mut volume) = without(&mut answer, "volume") {

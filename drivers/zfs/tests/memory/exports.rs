@@ -41,7 +41,7 @@ fn a_look_at_exports_tells_which_are_missing_and_changes_nothing() {
 }
 
 #[test]
-fn whoever_grows_a_volume_gets_its_export_back() {
+fn growing_a_volume_restores_its_export() {
     on_a_host(
         VolumeKind::Zvol,
         MemoryHost::new().state().clone(),

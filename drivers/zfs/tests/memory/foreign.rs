@@ -137,7 +137,7 @@ fn no_new_snapshot_is_called_like_a_helper() {
 }
 
 #[tokio::test]
-async fn a_copy_that_somebody_made_is_adopted_only_if_it_is_one_of_this_source() {
+async fn a_foreign_copy_is_adopted_only_if_it_is_of_this_source() {
     for kind in KINDS {
         let driver = fresh(kind);
         well(&driver, &[create(0, From::Nothing), snapshot(0, 0)]).await;
@@ -167,7 +167,7 @@ async fn a_copy_that_somebody_made_is_adopted_only_if_it_is_one_of_this_source()
 
 /// A verb of one cluster was cut after some of its steps, or not; then another one that shares the pool
 /// asks for the same names.
-async fn is_told_of_a_conflict(kind: VolumeKind, before: &HostState, verb: &Verb, orders: &[Verb]) {
+async fn gets_a_conflict(kind: VolumeKind, before: &HostState, verb: &Verb, orders: &[Verb]) {
     let whole = cluster("a", kind, before.clone());
     well(&whole, orders).await;
     let begin = whole.backend().state().clone();
@@ -195,7 +195,7 @@ async fn is_told_of_a_conflict(kind: VolumeKind, before: &HostState, verb: &Verb
             let now = ours.backend().state().clone();
             assert_eq!(now.pool.things(), left.pool.things(), "{what}");
             assert_eq!(now.targets, left.targets, "{what}");
-            // Whoever began it gets it.
+            // The cluster that started it gets it.
             let theirs = cluster("a", kind, now);
             well(&theirs, std::slice::from_ref(verb)).await;
         }
@@ -203,7 +203,7 @@ async fn is_told_of_a_conflict(kind: VolumeKind, before: &HostState, verb: &Verb
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_another_cluster_has_made_or_begun_is_not_taken_for_one_of_the_same_name() {
+async fn a_volume_of_another_cluster_with_the_same_name_is_not_adopted() {
     for kind in KINDS {
         let empty = MemoryHost::new().state().clone();
         let first = [create(0, From::Nothing)];
@@ -212,7 +212,7 @@ async fn a_volume_that_another_cluster_has_made_or_begun_is_not_taken_for_one_of
             create(1, From::Volume(0)),
             copy(1, From::Volume(0)),
         ] {
-            is_told_of_a_conflict(kind, &empty, &verb, &first).await;
+            gets_a_conflict(kind, &empty, &verb, &first).await;
         }
     }
 }
@@ -229,10 +229,10 @@ async fn a_copy_of_another_cluster_that_still_runs_is_a_conflict_too() {
                 set(PropertyName::INSTANCE, instance),
             ]
         };
-        let begun = state
+        let copied = state
             .pool
             .begin_copy(&attached(0, 0), &dataset(1), &by("another"));
-        begun.unwrap();
+        copied.unwrap();
     }
     let words = "another driver or instance_id";
     refused(&driver, &create(1, From::Nothing), Kind::Conflict, words).await;

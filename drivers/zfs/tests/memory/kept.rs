@@ -1,8 +1,8 @@
 //! What a verb must never take away or change, also where it was cut.
 //!
-//! Whatever there was is there afterwards, under its name, with its identity, its content and its
-//! own properties: except what the verb names, and what is nobody's. Where something stands on (the
-//! origin of a clone) may change, because clones are promoted. What is exported stays so, and saved.
+//! Everything that existed before exists afterwards, with its name, identity, content and own
+//! properties, except the object of the verb and orphans. The origin of a clone may change, because
+//! clones are promoted. What is exported stays exported, and saved.
 
 use driver_zfs::name::{Object, SnapshotRef};
 use driver_zfs::property::PropertyName;

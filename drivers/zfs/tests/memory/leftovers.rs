@@ -55,8 +55,8 @@ fn on_a_host(kind: VolumeKind, coy: bool, work: impl AsyncFnOnce(&MemoryDriver))
     runtime.block_on(work(&driver));
 }
 
-/// Nothing is left but the parents of volumes and snapshots, and what democratic-csi made to hold
-/// detached snapshots: nothing tells that from a filesystem of somebody else.
+/// Nothing is left except the parents of volumes and snapshots, and the datasets that
+/// democratic-csi created to hold detached snapshots, which look like filesystems of other users.
 fn assert_empty(driver: &MemoryDriver) {
     let state = driver.backend().state().clone();
     let parents = ["tank", "tank/csi", "tank/csi/s", "tank/csi/v"];
@@ -103,7 +103,7 @@ fn everything_that_was_made_or_half_made_can_be_deleted_and_nothing_is_left() {
         };
         on_a_host(kind, coy, async |driver| {
             for event in beginning().iter().chain(&events) {
-                // What others keep, nobody can take away.
+                // What others hold cannot be removed.
                 if !is_of_others(event) {
                     happen(driver, kind, event).await;
                 }

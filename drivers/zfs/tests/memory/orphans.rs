@@ -1,5 +1,5 @@
-//! What is left behind by verbs that were cut and are never tried again is listed and can be removed;
-//! nothing that somebody owns is.
+//! Leftovers of interrupted verbs that were never retried are listed and can be removed; an object
+//! with an owner is neither.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -57,7 +57,7 @@ fn has(thing: &Thing, name: &PropertyName) -> bool {
     thing.own.contains_key(name)
 }
 
-/// Whether a volume or snapshot was made to its end, so that somebody may ask for it, or is of others.
+/// Whether a volume or snapshot is complete, so that a caller may ask for it, or belongs to others.
 fn is_owned(thing: &Thing) -> bool {
     let ours = [
         PropertyName::MANAGED,
@@ -76,7 +76,7 @@ fn is_helper(object: &Object, thing: &Thing) -> bool {
     called && !has(thing, &PropertyName::SNAPSHOT_NAME)
 }
 
-/// Fails if something that somebody owns is not as it was.
+/// Fails if an object with an owner has changed.
 fn assert_owned_stays(before: &HostState, after: &HostState, what: &str) {
     let now = after.pool.things();
     for (object, thing) in before.pool.things() {
@@ -104,7 +104,7 @@ fn assert_owned_stays(before: &HostState, after: &HostState, what: &str) {
     }
 }
 
-/// Fails if something is left that nobody owns.
+/// Fails if an orphan is left.
 fn assert_clean(state: &HostState, what: &str) {
     let things = state.pool.things();
     let inside = |name: &str| {
@@ -142,7 +142,7 @@ fn assert_clean(state: &HostState, what: &str) {
     }
 }
 
-/// Whether somebody keeps files in it.
+/// Whether it contains files.
 fn object_is_used(state: &HostState, object: &Object) -> bool {
     match object {
         Object::Dataset(name) => state.pool.used(name) > Some(1 << 20),
@@ -227,7 +227,7 @@ async fn left_by(kind: VolumeKind, begin: &HostState, verb: &Verb) -> Vec<Orphan
                 let removed = remove(&swept, &orphan).await;
                 let why = removed.as_ref().err().map(Error::chain);
                 assert!(removed.is_ok(), "{what}: {orphan:?}: {why:?}");
-                // Once more, by somebody who has not seen the end.
+                // Again, by a caller that did not see the end.
                 remove(&swept, &orphan).await.unwrap();
             }
             // What kept something is gone.
@@ -288,8 +288,8 @@ fn what_is_completed_while_it_is_being_removed_stays() {
             let verb = create(0, From::Nothing, false);
             cut(driver, &verb, 1).await;
             let half = orphans(driver, late()).await.remove(0);
-            // Its marks come between the look and the plan of whoever removes it.
-            driver.backend().meanwhile(move |state| {
+            // Its marks appear between the observation and the plan of the removal.
+            driver.backend().before_next_plan(move |state| {
                 let context = r#"{"node_attach_driver":"nfs","server":"192.0.2.1","share":"/x"}"#;
                 let properties = vec![set(PropertyName::CONTEXT, context)];
                 let object = dataset(0).into();
@@ -385,7 +385,7 @@ fn put_detached_of_others(state: &mut HostState) {
     }
 }
 
-/// Things that look like those that nobody owns, and are not provably ours.
+/// Objects that look like orphans but are not provably ours.
 #[test]
 fn what_is_not_provably_ours_is_neither_listed_nor_removed() {
     on_a_host(

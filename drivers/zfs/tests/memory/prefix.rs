@@ -49,7 +49,7 @@ fn check_access(end: &HostState, verb: &Verb) {
     assert_eq!(is_inside, wanted, "{verb:?}: {inside:?}");
 }
 
-/// Tries again, as whoever does not get an answer; what still runs comes to its end in the end.
+/// Retries like a caller that got no answer; commands that still run end eventually.
 async fn retry(driver: &MemoryDriver, verb: &Verb) -> Result<(), Error> {
     let result = run(driver, verb).await;
     driver.backend().state().finish();

@@ -90,7 +90,7 @@ async fn a_copy_may_be_cut_as_often_as_it_is_tried() {
                 let driver = with_sources(kind).await;
                 let part = cut_within(&driver, &verb, &of).await;
                 for _ in 0..3 {
-                    driver.backend().meanwhile(move |state| {
+                    driver.backend().before_next_plan(move |state| {
                         state.cut_after = Some(state.steps);
                         state.goes_on = goes_on;
                     });
@@ -110,7 +110,7 @@ async fn a_copy_may_be_cut_as_often_as_it_is_tried() {
 }
 
 #[tokio::test]
-async fn what_was_begun_as_a_copy_stays_one_when_its_class_says_another_thing() {
+async fn a_volume_started_as_a_copy_stays_one_when_its_class_changes() {
     for kind in KINDS {
         for source in [From::Volume(0), From::Snapshot(0, 0), From::Detached(0, 1)] {
             let driver = with_sources(kind).await;
@@ -219,12 +219,12 @@ async fn a_part_of_another_source_is_neither_taken_up_nor_ended() {
     for kind in KINDS {
         let driver = with_sources(kind).await;
         well(&driver, &[create(2, From::Nothing)]).await;
-        let begun = cut_within(&driver, &copy(1, From::Volume(0)), &dataset(1)).await;
+        let partial = cut_within(&driver, &copy(1, From::Volume(0)), &dataset(1)).await;
         let other = copy(1, From::Volume(2));
         refused(&driver, &other, Kind::Conflict, "something else").await;
         let empty = create(1, From::Nothing);
         refused(&driver, &empty, Kind::Conflict, "something else").await;
-        assert_eq!(part(&driver, &dataset(1)), Some(begun));
+        assert_eq!(part(&driver, &dataset(1)), Some(partial));
     }
 }
 
@@ -260,8 +260,8 @@ async fn what_cannot_go_on_is_waited_for() {
             // As democratic-csi copies.
             let mut state = driver.backend().state();
             let marks = [set(driver_zfs::property::PropertyName::MANAGED, "true")];
-            let begun = state.pool.begin_copy(&attached(0, 0), &dataset(1), &marks);
-            begun.unwrap();
+            let copied = state.pool.begin_copy(&attached(0, 0), &dataset(1), &marks);
+            copied.unwrap();
         }
         let verb = copy(1, From::Snapshot(0, 0));
         refused(&driver, &verb, Kind::Pending, "still running").await;

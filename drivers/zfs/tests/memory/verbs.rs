@@ -125,7 +125,7 @@ async fn what_keeps_a_volume_is_named() {
         .apply(&Step::<()>::DestroyDataset(child))
         .unwrap();
 
-    // A clone that somebody made elsewhere of a helper snapshot.
+    // A clone of a helper snapshot that another user made elsewhere.
     let helper = SnapshotRef::parse(&format!("{}@volume-source-for-volume-x", dataset(0))).unwrap();
     let elsewhere = driver_zfs::name::DatasetName::parse("tank/elsewhere").unwrap();
     {

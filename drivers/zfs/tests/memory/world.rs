@@ -26,19 +26,19 @@ pub(crate) enum Event {
     Verb(Verb),
     /// democratic-csi made a volume, empty or as a clone of another one.
     Legacy(u8, Option<u8>),
-    /// Somebody took a snapshot of a volume.
+    /// Another user takes a snapshot of a volume.
     Foreign(u8),
     /// A pod wrote to a volume.
     Write(u8),
     /// A helper snapshot of a volume that was never made, or is long gone.
     Stale(u8, u8),
-    /// Somebody holds a snapshot.
+    /// Another user holds a snapshot.
     Hold(u8, u8),
-    /// Somebody keeps files where detached snapshots of a volume would lie.
+    /// Another user keeps files where detached snapshots of a volume would lie.
     Files(u8),
-    /// Somebody keeps files beside the volumes, and below one of them.
+    /// Another user keeps files beside the volumes, and below one of them.
     Beside(u8),
-    /// Somebody cloned a snapshot of the orchestrator.
+    /// Another user clones a snapshot of the orchestrator.
     Elsewhere(u8, u8),
     /// democratic-csi made a detached snapshot, in a dataset that bears no mark.
     LegacyDetached(u8, u8),
@@ -189,7 +189,8 @@ pub(crate) fn set(name: PropertyName, value: &str) -> Property {
     Property::new(name, PropertyValue::parse(value).unwrap())
 }
 
-/// A volume as democratic-csi leaves it: with a helper that nobody dooms, and no remembered `export_name`.
+/// A volume as democratic-csi leaves it: its helper is not marked for destruction, and no
+/// `export_name` is recorded.
 pub(crate) fn legacy(state: &mut HostState, kind: VolumeKind, id: u8, of: Option<u8>) {
     let name = dataset(id);
     let object = Object::from(name.clone());
@@ -233,7 +234,7 @@ pub(crate) fn legacy(state: &mut HostState, kind: VolumeKind, id: u8, of: Option
     }
 }
 
-/// Makes a filesystem with files in it, as somebody would who knows nothing of us.
+/// Creates a filesystem with files in it, as a user without knowledge of this driver would.
 fn foreign(state: &mut HostState, name: &DatasetName) {
     if is_there(state, name) {
         return;

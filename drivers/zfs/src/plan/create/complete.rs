@@ -28,8 +28,8 @@ fn success() -> Property {
     Property::new(PropertyName::SUCCESS, PropertyValue::yes())
 }
 
-/// Whether a snapshot provably came with the copy of that original: nobody but us takes helpers, and
-/// another one has the identity of the one that was sent, not only its name.
+/// Whether a snapshot provably came with the copy of that original: only this driver takes helpers,
+/// and any other snapshot must have the GUID of the one that was sent, not just its name.
 fn is_mark_of(from: &Original, mark: &Snapshot, pool: &State) -> bool {
     let sent = pool.snapshot(&from.origin);
     from.helper || sent.is_some_and(|sent| sent.guid == mark.guid)
@@ -62,10 +62,10 @@ impl<E: Export> Create<'_, E> {
 
     /// What seems to be the snapshot that came with the copy, by its name.
     fn mark<'p>(&self, pool: &'p State) -> Option<&'p Snapshot> {
-        // One that was begun as a copy stays one, whatever its class says by now.
-        let begun = pool.dataset(self.name());
-        let begun = begun.is_some_and(|begun| begun.origin().is_none() && !is_complete(begun));
-        let from = self.from.as_ref().filter(|from| from.copy || begun);
+        // A dataset that started as a copy stays one, even if its class has changed since.
+        let started = pool.dataset(self.name());
+        let started = started.is_some_and(|found| found.origin().is_none() && !is_complete(found));
+        let from = self.from.as_ref().filter(|from| from.copy || started);
         let leaf = from
             .map(|from| &from.origin.leaf)
             .or(self.received.as_ref())?;
@@ -163,7 +163,7 @@ impl<E: Export> Create<'_, E> {
                 Ok(if current < size { vec![wanted] } else { vec![] })
             }
             VolumeKind::Filesystem => {
-                // Nobody has measured what came from elsewhere but here.
+                // Data received from another connection was not measured before.
                 let held = self.received.is_some().then(|| dataset.held());
                 let wanted = self.policy.size_of_filesystem(self.size(held, 1)?);
                 Ok(wanted
@@ -183,7 +183,8 @@ impl<E: Export> Create<'_, E> {
     ) -> Result<Plan<E::Command>, Error> {
         self.recognise(dataset, pool)?;
         let resized = self.resized(dataset)?;
-        // From here on it is this very volume, begun or whole: who asks for it must not forget it.
+        // From here on it is the requested volume, in progress or complete: the caller must not
+        // forget it.
         self.rest(dataset, pool, status, resized)
             .map_err(|error| error.with_effect(Effect::Possible))
     }

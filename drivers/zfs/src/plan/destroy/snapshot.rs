@@ -16,12 +16,12 @@ use crate::policy::value_of;
 use crate::property::{Property, PropertyName, PropertyValue};
 use crate::step::{Plan, Step};
 
-/// A marked filesystem that refers to more holds files that somebody has put there since. Empty ones
-/// refer to some hundred KiB at most, on the widest stripes. One that refers to less may hold small
-/// files: whoever destroys it looks for those ([`Step::DestroyEmpty`]).
+/// A marked filesystem that refers to more than this contains files that were added since. Empty
+/// ones refer to some hundred KiB at most, on the widest stripes. One that refers to less may still
+/// contain small files: [`Step::DestroyEmpty`] checks for those.
 const EMPTY: u64 = 1 << 20;
 
-const NOT_OURS: &str = "whoever made it can destroy it on the storage host";
+const NOT_OURS: &str = "if it is not needed, destroy it on the storage host";
 
 /// Removes a snapshot.
 #[derive(Debug)]
@@ -42,8 +42,8 @@ fn is_ours(dataset: &Dataset) -> bool {
     dataset.is_managed() || named.is_some()
 }
 
-/// Whether a dataset was made to hold detached snapshots, and nobody has used it for anything else.
-/// democratic-csi leaves no mark on those that it makes. compat: "ZFS".
+/// Whether a dataset was created to hold detached snapshots and has no other use since.
+/// democratic-csi leaves no mark on those that it creates. compat: "ZFS".
 pub(in crate::plan) fn is_only_container(dataset: &Dataset) -> bool {
     let used = dataset.properties.number(&PropertyName::REFERENCED);
     dataset.is_container() && used.is_some_and(|used| used < EMPTY)
@@ -170,8 +170,8 @@ impl DeleteSnapshot<'_> {
     }
 }
 
-/// What a dataset has that is made to hold detached snapshots. It is never mounted, so that nobody puts
-/// files into it without saying so.
+/// The properties of a dataset that holds detached snapshots. It is never mounted, so that no files
+/// are added by accident.
 pub(in crate::plan) fn of_container(owner: Owner<'_>) -> Vec<Property> {
     let mut all = vec![
         Property::new(PropertyName::CONTAINER, PropertyValue::yes()),

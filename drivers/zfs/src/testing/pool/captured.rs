@@ -162,7 +162,7 @@ mod tests {
     use super::*;
     use crate::observed::Guid;
 
-    const TEXT: &str = "# printed by nobody
+    const TEXT: &str = "# invented output
 tank\ttype\tfilesystem\t-
 tank\tcreatetxg\t1\t-
 tank\tcompression\tlz4\tlocal

@@ -240,7 +240,7 @@ impl MemoryPool {
         Ok(())
     }
 
-    /// What has begun to arrive stays if the rest does not.
+    /// Keeps a partial receive if the rest does not arrive.
     pub fn keep_part(&mut self, to: &DatasetName, from: &SnapshotRef) {
         let token = self.snapshots.get(from).map(|cut| mark(cut, from));
         if let (Some(held), Some(token)) = (self.datasets.get_mut(to), token) {

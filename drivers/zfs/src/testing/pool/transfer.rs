@@ -20,7 +20,7 @@ pub(in crate::testing) struct Piece {
     number: u64,
 }
 
-/// The text of a number that anybody can read: a token has neither `@` nor `/`.
+/// Text as a readable number: a token contains neither `@` nor `/`.
 fn hex(text: &str) -> String {
     let mut digits = String::new();
     for byte in text.bytes() {
