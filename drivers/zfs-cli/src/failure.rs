@@ -1,7 +1,7 @@
 //! What `zfs` and its host complain about, as kinds of errors.
 //!
-//! The words themselves are in `reasons`. Words that nobody knows are never success, and never more than a
-//! defect: `Internal`.
+//! The texts are in `reasons`. An unknown text is never success, and never more than a defect:
+//! `Internal`.
 
 #[cfg(test)]
 mod captured;
@@ -20,7 +20,7 @@ use self::reasons::{OF_HOST, OF_ZFS, Reason};
 use super::steps::STALE;
 use driver_zfs::step::{Failed, Next};
 
-/// What a lock says whose turn did not come in time. Then what it is around has not begun.
+/// The message of a lock that timed out. The command under the lock did not start.
 const NO_TURN: &str = "no turn within ";
 
 /// What we say of a filesystem that nfsd keeps busy; the seconds follow.
@@ -34,8 +34,8 @@ const UNKNOWN_POOL: &Reason = &(
     "see `zpool status` on the storage host",
 );
 
-/// What `zfs` says where an object is not there. A missing pool is a missing dataset to it, so looks
-/// ask for that besides.
+/// What `zfs` prints if an object does not exist. It reports a missing pool as a missing dataset,
+/// so queries check the pool separately.
 const ABSENT: [&str; 3] = [
     "dataset does not exist",
     "no such pool or dataset",
@@ -141,7 +141,7 @@ fn describe(error: &RunError, doing: &str) -> String {
             let in_usage = Cell::new(false);
             let is_noise = |line: &str| {
                 in_usage.set(in_usage.get() || line.trim_end() == "usage:");
-                in_usage.get() || is_how_to_go_on(line)
+                in_usage.get() || is_resume_hint(line)
             };
             format!("{doing}: {status}{}", stderr.without(is_noise))
         }
@@ -150,7 +150,7 @@ fn describe(error: &RunError, doing: &str) -> String {
         RunError::QueueTimeout { waited, .. } => format!("{doing}: no turn within {waited:?}"),
         RunError::NotFound { .. } => format!("{doing}: {error}"),
         RunError::Lost { .. } => with_causes(format!("{doing}: its end was not seen"), error),
-        RunError::Unreachable { .. } => with_causes(format!("{doing}: not begun"), error),
+        RunError::Unreachable { .. } => with_causes(format!("{doing}: not started"), error),
         RunError::Invalid { .. } | RunError::Spawn { .. } => with_causes(doing.to_owned(), error),
     }
 }
@@ -184,9 +184,9 @@ fn is_absence(line: &str) -> bool {
     ABSENT.iter().any(|absent| line.contains(absent))
 }
 
-/// Whether a line says how somebody goes on with a copy that was cut: its retry does, and a token fills a
-/// screen.
-fn is_how_to_go_on(line: &str) -> bool {
+/// Whether a line explains how to resume an interrupted copy: the driver resumes by itself, and a
+/// token fills a screen.
+fn is_resume_hint(line: &str) -> bool {
     let words = ["A resuming stream can be generated", "zfs send -t "];
     words.iter().any(|word| line.trim().starts_with(word))
 }

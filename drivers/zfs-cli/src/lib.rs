@@ -51,7 +51,8 @@ pub struct Cli<R> {
 // === impl Cli ===
 
 impl<R: Runner> Cli<R> {
-    /// The host that `runner` runs commands on. `identity` names it, for ever and whoever asks.
+    /// The host that `runner` runs commands on. `identity` is its stable name, the same for every
+    /// caller.
     pub fn new(runner: R, tools: ZfsTools, identity: BackendIdentity) -> Self {
         Self {
             runner,
@@ -160,7 +161,7 @@ impl<R: Runner> Backend for Cli<R> {
         }
         let locked = Locked::new(&self.runner, lock);
         let work = locked.run_all(&commands);
-        let batch = progress::told(work, &self.runner, &self.tools, plan, self.telling).await;
+        let batch = progress::logged(work, &self.runner, &self.tools, plan, self.telling).await;
         let mut outputs = batch.into_outputs().map_err(|error| {
             let doing = match doing.get(error.step) {
                 Some(doing) => doing.clone(),

@@ -57,13 +57,13 @@ pub(super) fn command(tools: &ZfsTools, query: &ListQuery) -> Command {
 /// depth, its kinds, its rule, the properties that are asked for and its parent; then `--` and the
 /// words that begin a command of `zfs`.
 ///
-/// The first command gives a few rows for each object, of which awk makes one line if the last of
-/// them is as the rule wants it. Which rule holds is told by a line that begins with a tab, as no row
-/// does. What is in something comes after it, so whether it is empty is known at the end. `HostPaths` are
-/// compared as text of one width: numbers of ZFS are longer than awk counts. The second awk says
-/// where the page ends if it is not the last one: what is on the page may be gone when it is looked
-/// at, so nothing can be said by counting that. Each part says how it ended: a pipe tells of the last
-/// one only, and somebody who is killed is silent. So no part may end before the one before it.
+/// The first command prints a few rows for each object; awk makes one line of them if the last row
+/// matches the rule. The rule is announced by a line that begins with a tab, as no row does. The
+/// content of an object comes after it, so whether it is empty is known at the end. `HostPaths` are
+/// compared as text of one width: numbers of ZFS are longer than awk counts. The second awk prints
+/// where the page ends if it is not the last one: the objects of a page may be gone when they are
+/// read, so counting is not enough. Each part prints its exit status: a pipe only reports its last
+/// part, and a killed process prints nothing. So no part may end before the one before it.
 const LIST: &str = concat!(
     "\
 max=$1; wanted=$2; shift 2; exec 4>&1

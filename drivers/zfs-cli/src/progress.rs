@@ -25,8 +25,8 @@ fn copy_of(plan: &Plan<Command>) -> Option<(&SnapshotRef, &DatasetName)> {
     })
 }
 
-/// Waits for `work`, which does this plan, and tells how far its copy is.
-pub(super) async fn told<T>(
+/// Waits for `work`, which applies this plan, and logs the progress of its copy.
+pub(super) async fn logged<T>(
     work: impl Future<Output = T>,
     runner: &impl Runner,
     tools: &ZfsTools,

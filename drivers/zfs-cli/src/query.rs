@@ -25,9 +25,9 @@ else uname -sr; fi";
 /// `$1` is a program of awk that filters what is printed, or nothing. `$2` counts the words of the
 /// command that looks for the pools; those of the look itself follow them.
 ///
-/// What is not there is an answer only if its pool is there, so whoever finds nothing looks for that
-/// too. A pipe tells of its last part only, so the look says in its last line how it ended. Nothing that
-/// a value looks like can stand behind that one; without it somebody was killed.
+/// A missing object is an answer only if its pool exists, so the script checks the pool if it finds
+/// nothing. A pipe only reports its last part, so the query prints its exit status in its last
+/// line. No value can look like that line or follow it; without it a part was killed.
 macro_rules! look {
     () => {
         concat!(
@@ -85,8 +85,8 @@ const OUTPUT: usize = 64 << 20;
 const ALL_KINDS: &str = "filesystem,volume,snapshot";
 
 /// Properties as `zfs get` takes them.
-pub(super) fn properties(besides: &[PropertyName]) -> String {
-    let names = ALWAYS.iter().chain(besides).map(PropertyName::as_str);
+pub(super) fn properties(extra: &[PropertyName]) -> String {
+    let names = ALWAYS.iter().chain(extra).map(PropertyName::as_str);
     names.collect::<Vec<_>>().join(",")
 }
 

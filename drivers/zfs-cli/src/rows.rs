@@ -134,7 +134,7 @@ impl Rows {
             self.strange.push(row.name.to_owned());
             return;
         };
-        // Nobody asked for it: it is in the middle of a value.
+        // Not a requested property: the line is in the middle of a value.
         let Ok(property) = PropertyName::parse(row.property) else {
             self.strange.push(row.property.to_owned());
             return;

@@ -50,8 +50,9 @@ case $own in = | =-) own= ;; esac
 [ \"$own\" = \"$expected\" ] && return 0
 printf '%s is not what it was when it was looked at\\n' \"$object\" >&2; return 1";
 
-/// A stream from `send` to `receive`, which are functions. Each end says that it is done: a pipe tells of
-/// the last one only, and somebody who is killed is silent. What they complain about is in `said`.
+/// A stream from `send` to `receive`, which are functions. Each end reports that it is done: a pipe
+/// only reports its last part, and a killed process prints nothing. Their error output is in
+/// `said`.
 macro_rules! both_ends {
     () => {
         "\
@@ -91,9 +92,9 @@ esac
 printf '%s\\n' \"$said\" >&2; exit 1"
 );
 
-/// `$1` is the snapshot, `$2` the part, the rest is `zfs`. Where it goes on is asked when its turn has
-/// come: whoever cut it may have left it running, and it is whole by now. A part is ended that will
-/// never go on.
+/// `$1` is the snapshot, `$2` the part, the rest is `zfs`. The resume point is read under the lock:
+/// an interrupted receive may still have run, and be complete by now. A part that can never resume
+/// is ended.
 const GO_ON: &str = concat!(
     both_ends!(),
     "\
@@ -115,10 +116,10 @@ esac
 printf '%s\\n' \"$said\" >&2; exit 1"
 );
 
-/// `$1` is the device. It is made by the host after the zvol; an event where there is one. While many
-/// zvols are made at once it takes its time, and more of it the more often each of them is looked for.
-/// udev gives up a device that ZFS does not open meanwhile: once it has nothing to do, it is told again
-/// of those that it knows nothing of, where there is one and the login may.
+/// `$1` is the device. The host creates it after the zvol, with an event if there is udev. While
+/// many zvols are created at once this takes longer, and longer still the more often each of them
+/// is polled. udev gives up a device that ZFS does not open in that time: when its queue is empty,
+/// the script triggers the missing events again, if there is udev and the login may.
 const SETTLE: &str = "\
 [ -e \"$1\" ] && return 0
 command -v udevadm >/dev/null 2>&1 && udevadm settle --timeout=30 --exit-if-exists=\"$1\"
@@ -159,8 +160,8 @@ path=/${seen#*\"${line}yes${line}/\"}
 esac
 shift $n; exec \"$@\"";
 
-/// What is received is mounted by a step of its own: on Linux only root may, and a `zfs receive` of
-/// somebody else would fail for that, with all of the content there.
+/// A received filesystem is mounted by a separate step: on Linux only root may mount, so the `zfs
+/// receive` of another login would fail after all content arrived.
 const UNMOUNTED: &str = "-u";
 /// What came stays if the rest does not, and tells where it goes on.
 const RESUMABLE: &str = "-s";

@@ -9,7 +9,8 @@ use exec::{Command, InvalidProgram, Program};
 
 use super::COMMAND;
 
-/// `$1` is sudo, the rest is the command. Whoever is root, as whom the root folder is, needs no sudo.
+/// `$1` is sudo, the rest is the command. A login that is root, the owner of the root folder, needs
+/// no sudo.
 const AS_ROOT: &str = "\
 sudo=$1; shift
 if [ -O / ]; then \"$@\"; else \"$sudo\" -n -- \"$@\"; fi";
@@ -49,11 +50,11 @@ printf '%s\\n' \"$said\" >&2; return 1"
     };
 }
 
-/// The same, but `$3` is sudo: where the login may not mount, unmount or unshare, it is tried by that. On
-/// Linux only root does, whatever `zfs allow` says. ZFS before 2.1 does not say why it could not unmount,
-/// and 0.8 not why it could not make a folder; for a login that is not root it is that, unless it says
-/// more. What mount(8) and umount(8) say comes before what 0.8 says. Every other refusal stands: somebody
-/// meant it.
+/// The same, but `$3` is sudo: it is tried if the login may not mount, unmount or unshare. On Linux
+/// only root may, whatever `zfs allow` says. ZFS before 2.1 does not say why it could not unmount,
+/// and 0.8 not why it could not make a folder; a login that is not root is taken as the cause,
+/// unless the message gives another. The output of mount(8) and umount(8) comes before that of 0.8.
+/// Every other refusal is final: it may be intended.
 macro_rules! raised {
     () => {
         "\
@@ -210,7 +211,7 @@ impl ZfsTools {
 
     /// A command of `zfs` that is fine if it fails with one of these complaints.
     pub(super) fn tolerant(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
-        Self::told(TOLERANT, fine, &self.words(), arguments)
+        Self::checked(TOLERANT, fine, &self.words(), arguments)
     }
 
     fn raised_where_it_has_to_be(
@@ -220,13 +221,18 @@ impl ZfsTools {
         arguments: &[&str],
     ) -> Command {
         if self.raise {
-            return Self::told(anyhow, fine, &self.words(), arguments);
+            return Self::checked(anyhow, fine, &self.words(), arguments);
         }
         let words = [&self.sudo, &self.zfs].map(|program| program.as_str().to_owned());
-        Self::told(raised, fine, &words, arguments)
+        Self::checked(raised, fine, &words, arguments)
     }
 
-    fn told(text: &'static str, fine: [&str; 2], words: &[String], arguments: &[&str]) -> Command {
+    fn checked(
+        text: &'static str,
+        fine: [&str; 2],
+        words: &[String],
+        arguments: &[&str],
+    ) -> Command {
         Command::function(text)
             .args(fine)
             .args(words)

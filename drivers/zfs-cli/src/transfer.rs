@@ -1,8 +1,8 @@
 //! Streams of `zfs send` and `zfs receive` that go through this process.
 //!
-//! `receive -s` keeps what it has when its input ends early, and a stream says itself where it ends: so a
-//! cut one is never taken for a whole one. Where it goes on is told by a token, which is sent only for
-//! the snapshot that it is asked for: it comes from another host, and could be made to ask for anything.
+//! `receive -s` keeps what it has when its input ends early, and a stream marks its own end: so an
+//! interrupted stream is never taken for a complete one. The resume point is a token, which is used
+//! only for the snapshot that was requested: it comes from another host, and could name anything.
 
 use std::fmt;
 
@@ -23,7 +23,8 @@ struct Sent {
     snapshot: SnapshotRef,
 }
 
-/// What is to be received, as the command reads it. Why it was cut is kept for whoever asked.
+/// The data to receive, as the command reads it. It keeps the error that interrupted it for the
+/// caller.
 struct Fed<'a> {
     stream: &'a mut dyn Bytes,
     error: Option<Error>,
@@ -104,7 +105,7 @@ impl<R: Runner> Cli<R> {
             // Which of the two has it differs between versions.
             Ok(said) if is_of(&said.text(), from) => Ok(()),
             Ok(said) if is_of(&String::from_utf8_lossy(&said.stderr), from) => Ok(()),
-            Ok(_) => Err(refused().because("what was begun is another snapshot")),
+            Ok(_) => Err(refused().because("the partial copy is of another snapshot")),
             Err(error @ RunError::Failed { .. }) => {
                 let failed = sending(&error, from);
                 match failed.kind() {

@@ -4,7 +4,7 @@
 //! sources of OpenZFS at the tags 0.8.6, 2.0.7, 2.1.15, 2.2.7, 2.3.0, 2.3.4 and 2.3.9 (`libzfs_util.c`,
 //! `libzfs_util_os.c`, `libzfs_compat.c`, `libzfs_dataset.c`, `libzfs_sendrecv.c`, `libzfs_mount.c`,
 //! `libzfs_mount_os.c`, `libzfs_crypto.c`, `zfs_main.c`, `mount_zfs.c`, `libshare`). FreeBSD has these from
-//! 13.0 on; what only older ones say says so. Systems differ where `zfs` quotes them. Nobody has heard those.
+//! 13.0 on; entries that only older ones have are marked. Errors of the system that `zfs` quotes differ and were not captured.
 
 mod lines;
 

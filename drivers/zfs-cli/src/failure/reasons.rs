@@ -15,7 +15,7 @@ const ROOT: &str = "set zfs.cli.sudoEnabled, or log in as root";
 const PROPERTIES: &str =
     "see zfs.datasetProperties and zfs.snapshotProperties in the configuration";
 const NAMES: &str = "shorten zfs.datasetParentName, or _private.csi.volume.idTemplate";
-const PART: &str = "somebody else receives into it: let that end, or end it by \
+const PART: &str = "another process receives into it: wait until it ends, or end it with \
                     `zfs receive -A` on the storage host";
 /// As many datasets or snapshots as a limit lets there be are no room to ZFS, too.
 const FULL: &str =
@@ -386,7 +386,7 @@ pub(super) const OF_ZFS: &[Reason] = &[
     ),
 ];
 
-/// What any command may be refused with, whatever it is: mostly before it is begun.
+/// Failures of any command, mostly before it starts.
 pub(super) const OF_HOST: &[Reason] = &[
     (
         "a password is required",
@@ -436,7 +436,8 @@ pub(super) const OF_HOST: &[Reason] = &[
         Next::Tell,
         NOT_INSTALLED,
     ),
-    // ZFS opens no zvol while it makes others: it gives up, and so does whoever asked, also the kernel.
+    // ZFS opens no zvol while it creates others: it gives up, and so does the caller, even the
+    // kernel.
     (
         "it is busy, or not there",
         Kind::Busy,
