@@ -1,4 +1,4 @@
-//! The circumstances of one call: its deadline, and whether it has begun to change anything.
+//! The context of one call: its deadline, and whether it has started to change anything.
 //!
 //! A driver asks [`Call::check`] between steps of long work, and says [`Call::changing`] right
 //! before its first change, so that an error or a panic after it is never reported as "nothing

@@ -1,9 +1,9 @@
 //! Configuration: text to a document, a document to typed sections, and what is odd about it.
 //!
-//! A [`Document`] is one file, parsed within budgets, with `${VAR}` expanded. Drivers take their
-//! typed sections from it; it notes which keys anybody knows, so that a key unknown to all of them
-//! is found. No message of this module holds a value that could be a secret. The rules that differ
-//! from democratic-csi stand in `docs/compatibility.md`, "Configuration".
+//! A [`Document`] is one file, parsed within budgets, with `${VAR}` expanded. Drivers read their
+//! typed sections from it; it records which keys any of them knows, so that a key unknown to all is
+//! found. No message of this module holds a value that could be a secret. `docs/compatibility.md`,
+//! "Configuration", lists the rules that differ from democratic-csi.
 
 mod common;
 mod document;

@@ -61,10 +61,10 @@ where
     verbs::advertised_verbs_are_those_that_are_there(&make().await).await;
     verbs::identity_and_names_stay_the_same(&make().await);
     verbs::foreign_ids_reach_nothing(&make().await).await;
-    volumes::creating_is_idempotent_and_conflicts_are_told(&make().await).await;
+    volumes::creating_is_idempotent_and_conflicts_are_reported(&make().await).await;
     volumes::deleting_is_idempotent(&make().await).await;
     volumes::a_call_without_time_leaves_what_a_retry_completes(&make().await).await;
-    volumes::what_a_cut_creation_has_begun_is_not_said_to_be_nowhere(&make().await).await;
+    volumes::a_partial_creation_is_never_reported_as_absent(&make().await).await;
     volumes::volumes_grow_and_never_shrink(&make().await).await;
     volumes::clones_stand_on_their_own(&make().await).await;
     snapshots::snapshots_are_idempotent_and_whole(&make().await).await;
@@ -101,8 +101,8 @@ impl Fresh {
         self
     }
 
-    /// With storage that `cut` cuts off after so many more parts of what is done there: what was done is
-    /// done, and nobody hears of it. `None` ends that.
+    /// With storage that `cut` disconnects after that many more parts of its work: what was done
+    /// stays, but the driver gets no answer. `None` reconnects it.
     #[must_use]
     pub fn cutting(mut self, cut: impl Fn(Option<usize>) + Send + Sync + 'static) -> Self {
         self.cut = Some(Box::new(cut));
@@ -171,8 +171,8 @@ impl Fresh {
         }
     }
 
-    /// Whether a creation has begun it and not come to its end.
-    async fn is_begun(&self, id: &VolumeId) -> bool {
+    /// Whether its creation was started and is not complete.
+    async fn is_partial(&self, id: &VolumeId) -> bool {
         matches!(self.driver.find_volume(&call(), id).await, Ok(Found::Begun))
     }
 

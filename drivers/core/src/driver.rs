@@ -102,7 +102,7 @@ pub struct AccessRules {
 /// The controller half of one kind of backend.
 ///
 /// About every verb, here and in the facets:
-/// - it may return `Invalid`, `Unreachable`, `Timeout`, `Denied`, `Internal` besides what it names;
+/// - it may return `Invalid`, `Unreachable`, `Timeout`, `Denied`, `Internal` in addition to the errors it names;
 /// - it calls [`Call::changing`] before its first change and [`Call::check`] in long work;
 /// - "already so" is success; an outcome that was not seen is never success.
 ///
@@ -190,9 +190,9 @@ pub trait Driver: Send + Sync + Debug {
     }
 
     /// Whether a volume exists: needed by `ValidateVolumeCapabilities`, and by a class over several
-    /// connections. `NotFound` promises that nothing of that name will appear unless another call
-    /// makes it: a driver whose interrupted creations leave something, or go on by themselves,
-    /// answers [`Found::Begun`] for those, or they would be made a second time elsewhere.
+    /// connections. `NotFound` promises that no volume of that name will appear unless another call
+    /// creates it. A driver whose interrupted creations leave something, or continue by themselves,
+    /// returns [`Found::Begun`] for those; otherwise they would be created a second time elsewhere.
     async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
         match self.lister() {
             Some(lister) => lister.get_volume(call, id).await.map(|_| Found::Whole),

@@ -19,7 +19,7 @@ use crate::text::{MAX_STRING, SnapshotName, VolumeId, VolumeName};
 
 /// Stands between what is left of a name and its hash.
 const MARK: &str = "-x-";
-/// Hexadecimal digits of that hash: 128 bits, so that nobody finds two names with one id.
+/// Hexadecimal digits of that hash: 128 bits, so that collisions cannot be found.
 const DIGITS: usize = 32;
 /// The least room that [`snapshot_leaf`] needs: a letter, the mark and the hash.
 pub const MIN_LEAF: usize = 1 + MARK.len() + DIGITS;
@@ -119,8 +119,8 @@ struct EmptyId;
 
 /// The last part of the id of a snapshot: its name, as it is if that can be.
 ///
-/// `max` is the room that is left beside the id of the volume. Less than [`MIN_LEAF`] counts as
-/// that: whoever may have less has to look first.
+/// `max` is the space left next to the id of the volume. Less than [`MIN_LEAF`] counts as
+/// [`MIN_LEAF`]: a caller that may have less must check first.
 pub fn snapshot_leaf(name: &SnapshotName, max: usize) -> String {
     snapshot_leaf_without(name, max, "")
 }
@@ -139,10 +139,10 @@ pub fn snapshot_leaf_without(name: &SnapshotName, max: usize, banned: &str) -> S
     }
 }
 
-/// `text` itself if it is plain and short enough, or else mapped. Text that looks as if it had been
-/// mapped is mapped too: otherwise whoever knows a name could choose another one with its id. Volumes
-/// that exist are addressed by their ids and not affected; a creation by such a name (repeated, or
-/// to find a retained volume again) makes another volume than with democratic-csi.
+/// `text` itself if it is plain and short enough, or else mapped. Text that looks mapped is mapped
+/// too: otherwise a user who knows a name could choose another one with the same id. Existing
+/// volumes are addressed by their ids and not affected; a creation by such a name (repeated, or to
+/// find a retained volume again) makes another volume than with democratic-csi.
 fn fitted(text: &str, word: impl Fn(char) -> bool, max: usize) -> String {
     if text.len() <= max && text.chars().all(&word) && !looks_mapped(text) {
         text.to_owned()

@@ -1,13 +1,13 @@
-//! What a backend holds of ours and nobody asks for any more.
+//! Orphans: objects of ours in a backend that no caller asks for any more.
 //!
-//! A call that was killed and is never made again leaves things behind that no orchestrator knows of:
-//! they are in no list, and no call names them. What proves that something is one of them, is the
-//! driver's to say; how old it has to be, is whoever asks to say.
+//! A call that was killed and is never retried leaves objects behind that no orchestrator knows: no
+//! list contains them, and no call names them. The driver decides what proves that an object is an
+//! orphan; the caller decides how old it must be.
 
 use std::fmt;
 use std::time::SystemTime;
 
-/// One thing that nobody owns.
+/// One orphan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Orphan {
     /// What it is.

@@ -32,7 +32,7 @@ pub const CONNECTIONS: &str = "connections";
 // === impl Parameters ===
 
 impl Parameters {
-    /// A map whose size was checked by whoever decoded it.
+    /// A map whose size was checked when it was decoded.
     pub fn new(raw: BTreeMap<String, String>) -> Self {
         Self(raw)
     }

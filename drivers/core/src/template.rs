@@ -172,7 +172,7 @@ fn most_entries(value: &Value) -> usize {
     }
 }
 
-/// Takes one byte more than allowed, so that too long an output can be told apart.
+/// Takes one byte more than allowed, so that an output that is too long is detected.
 struct Bounded(Vec<u8>);
 
 impl io::Write for Bounded {

@@ -50,8 +50,8 @@ pub enum Source {
     Elsewhere(Elsewhere),
 }
 
-/// A snapshot or a volume of another connection, as whoever asked for it calls it: a handle. To a driver
-/// it is only a text that has to be the same whenever the same volume is asked for.
+/// A snapshot or a volume of another connection, by the handle that the caller uses. A driver
+/// treats it as opaque text, the same for every request for that volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Elsewhere {
     /// The content of a snapshot.

@@ -156,8 +156,8 @@ impl Document {
         }
     }
 
-    /// Says that `sections` of drivers stand here for other documents, which are laid over this one:
-    /// whether anybody reads them is known there.
+    /// Declares that the driver sections `sections` here are defaults for other documents, which
+    /// are laid over this one: unknown keys are detected there.
     pub fn has_defaults_for_others(&self, sections: &[&str]) {
         for section in sections {
             self.note(|notes| notes.knows_section(section));
@@ -198,7 +198,7 @@ impl Document {
         findings
     }
 
-    /// What else is wrong in the section that could not be read, besides the error that was returned.
+    /// Further errors in the section that could not be read, after the one that was returned.
     pub fn further_errors(&self) -> Vec<ConfigError> {
         let further = self.further.lock().unwrap_or_else(PoisonError::into_inner);
         further.clone()
@@ -217,8 +217,9 @@ impl Document {
             && let Err(error) = self.read_without::<T>(value, path, &hidden)
             && let Some(at) = error.path()
         {
-            // About a key that was told already, or about what lacks one: hidden as a whole.
-            let told = hidden.iter().any(|key| is_within(key, at));
+            // The key was reported already, or this is about what lacks one: the parent is hidden
+            // as a whole.
+            let known = hidden.iter().any(|key| is_within(key, at));
             let mut next = Some(at);
             while let Some(key) = next.filter(|key| hidden.iter().any(|one| one == key)) {
                 next = key.rfind(['.', '[']).map(|end| &key[..end]);
@@ -226,7 +227,7 @@ impl Document {
             let Some(next) = next.map(str::to_owned) else {
                 break;
             };
-            if !told {
+            if !known {
                 errors.push(error);
             }
             hidden.push(next);

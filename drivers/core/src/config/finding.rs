@@ -19,7 +19,7 @@ pub struct Finding {
 /// The sorts of oddity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// A key that nobody reads: most likely misspelt.
+    /// A key that is never read: most likely misspelt.
     UnknownKey,
     /// A known key that changes nothing for this driver.
     NoEffect,

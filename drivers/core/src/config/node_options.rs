@@ -32,8 +32,8 @@ impl NodeOptions {
     /// The most bytes: the context of a volume, which has 4 KiB, has to hold the way to it as well.
     pub const MAX: usize = 2048;
 
-    /// What `document` sets itself; without defaults, which nodes have from their own file. Where
-    /// there are no devices, filesystems are nobody's business.
+    /// The options that `document` itself sets; without defaults, which nodes read from their own
+    /// file. Connections without devices have no filesystems to format.
     pub fn of(document: &Document, devices: bool) -> Result<Option<Self>, ConfigError> {
         let node = document.own().get("node");
         let at = |path: &[&str]| {
@@ -104,7 +104,7 @@ impl NodeOptions {
     }
 }
 
-/// Refuses what must not be read by everybody who may look at volumes. Its value is not told.
+/// Rejects options that must not be visible in volumes, without showing the value.
 fn keep_secrets(flags: &Value) -> Result<(), ConfigError> {
     let texts = match flags {
         Value::Array(all) => all.iter().collect(),
@@ -120,7 +120,7 @@ fn keep_secrets(flags: &Value) -> Result<(), ConfigError> {
             return Err(ConfigError::at(
                 "node.mount.mount_flags",
                 format!(
-                    "has `{}`, and would be shown to everybody who may look at volumes",
+                    "has `{}`, and would be visible in every volume",
                     key.escape_debug()
                 ),
             )
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn options_with_secrets_do_not_travel_where_everybody_reads_them() {
+    fn options_with_secrets_are_not_written_into_volumes() {
         for flags in [
             "'nodev,password=hunter2'",
             "[nodev, PASS=hunter2]",

@@ -1,4 +1,4 @@
-//! Which keys are known to anybody, noted while typed sections are read, and the names near to a
+//! Records which keys are known while typed sections are read, and finds names similar to a
 //! misspelt one.
 //!
 //! Several structs may read the same map: a key is unknown only if none of them knows it. A map
@@ -45,7 +45,7 @@ impl Notes {
         self.idle.insert(path.to_owned());
     }
 
-    /// Every key below `root` that nobody knows.
+    /// Every unknown key below `root`.
     pub(super) fn unknown(&self, root: &Value) -> Vec<Finding> {
         let mut findings = Vec::new();
         self.walk(root, &mut String::new(), &mut findings);

@@ -67,7 +67,8 @@ impl Mode {
         Ok(mode)
     }
 
-    /// Whether the owner may read, and nobody may do what the owner or the group may not.
+    /// Whether the owner may read, and no class has a permission that a closer one (owner, then
+    /// group) lacks.
     fn is_sensible(self) -> bool {
         let [owner, group, other] = [self.0 >> 6 & 7, self.0 >> 3 & 7, self.0 & 7];
         self.0 <= 0o7777 && owner & 4 != 0 && group & !owner == 0 && other & !group == 0
@@ -288,8 +289,8 @@ mod tests {
             read("owner: \"1000\"").unwrap().owner,
             Some(Owner::Id(1000))
         );
-        let name = Owner::Name("DOM\\nobody".into());
-        assert_eq!(read("owner: DOM\\nobody").unwrap().owner, Some(name));
+        let name = Owner::Name("DOM\\joe".into());
+        assert_eq!(read("owner: DOM\\joe").unwrap().owner, Some(name));
         for text in [
             "\"\"",
             "-R",

@@ -1,4 +1,4 @@
-//! Which verbs are there, what stays the same for ever, and ids that nobody made.
+//! The verbs that a driver has, what never changes, and unknown ids.
 
 use std::collections::HashSet;
 use std::time::UNIX_EPOCH;

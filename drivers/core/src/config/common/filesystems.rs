@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filesystem_that_cannot_be_made_is_told_and_a_bad_option_is_refused_by_its_place() {
+    fn an_impossible_filesystem_is_reported_and_a_bad_option_is_rejected_by_its_path() {
         let (document, settings) =
             read("{driver: x, node: {format: {zfs: {customOptions: [-x]}}}}");
         assert_eq!(settings.expect("settings"), FilesystemSettings::default());

@@ -41,7 +41,7 @@ impl ReadError {
         self
     }
 
-    /// Looks for the missing field among the keys that are there and belong to nobody.
+    /// Looks for the missing field among the unknown keys of the map.
     pub(super) fn looking_in(mut self, map: &Map<String, Value>, fields: &[&'static str]) -> Self {
         let strangers = map.keys().map(String::as_str);
         let strangers = strangers.filter(|key| !fields.contains(key));
