@@ -1,4 +1,4 @@
-//! What is done beside a test, again and again until it is told to end.
+//! Work that is repeated in the background of a test until it is stopped.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ pub struct Again {
 pub struct Ended {
     /// How often it was done.
     pub rounds: u64,
-    /// Before it was told to.
+    /// It ended before it was stopped.
     pub by_itself: bool,
 }
 
@@ -38,7 +38,8 @@ impl Again {
         }
     }
 
-    /// Does this too, at least once, as long as it says that it goes on. It is told how often it was done.
+    /// Adds work that is repeated at least once, as long as `round` returns `true`. `round` gets
+    /// the number of finished rounds.
     pub fn also<F>(&mut self, name: &'static str, mut round: impl FnMut(u64) -> F + Send + 'static)
     where
         F: Future<Output = bool> + Send,

@@ -1,7 +1,7 @@
 //! The keys that a configuration struct knows, asked of the struct itself.
 //!
-//! serde tells a deserializer which fields a struct has. One that answers with errors, and goes
-//! down one path at a time, learns them all without a list that somebody has to keep.
+//! serde passes the fields of a struct to a deserializer. One that answers with errors, and follows
+//! one path at a time, learns all of them, so no list has to be maintained.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -41,7 +41,7 @@ pub struct Setup {
     pub snapshot_parameters: BTreeMap<String, String>,
     /// Secrets of the calls to the node.
     pub node_secrets: BTreeMap<String, String>,
-    /// Whether it is told to end while a large volume is being copied.
+    /// Whether it is terminated while a large volume is being copied.
     pub busy: bool,
 }
 
@@ -81,7 +81,7 @@ impl Setup {
                 .id()
                 .and_then(|id| i32::try_from(id).ok())
                 .and_then(Pid::from_raw);
-            kill_process(pid.expect("a process"), Signal::TERM).expect("it can be told to end");
+            kill_process(pid.expect("a process"), Signal::TERM).expect("it can be terminated");
         }
         let status = child.wait().await.expect("a child can be waited for");
         seen.insert("exit", status.to_string());
@@ -131,7 +131,7 @@ async fn begin_a_copy(place: &Place) {
     }
 }
 
-/// A port that nobody listens on.
+/// A port without a listener.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("its number").port()
@@ -338,7 +338,7 @@ async fn http(place: &Place, path: &str) -> String {
     };
     let reply = get(port, path).await;
     reply.map_or_else(
-        |_| "nobody listens".into(),
+        |_| "no listener".into(),
         |reply| reply.lines().next().unwrap_or_default().to_owned(),
     )
 }

@@ -22,7 +22,8 @@ pub struct Place {
 // === impl Place ===
 
 impl Place {
-    /// A new folder with `base` for storage, `node` for mounts and `canary`, which nobody may touch.
+    /// A new folder with `base` for storage, `node` for mounts and `canary`, which must stay
+    /// unchanged.
     pub fn new() -> Self {
         let root = TempDir::with_prefix("omnibus-").expect("a temporary folder");
         let place = Self { root };
@@ -48,7 +49,7 @@ impl Place {
         self.path().join("node")
     }
 
-    /// A folder beside the storage that nobody has any business with.
+    /// A folder beside the storage that no test may change.
     pub fn canary(&self) -> PathBuf {
         self.path().join("canary")
     }

@@ -15,14 +15,14 @@ pub const SPECS: usize = 96;
 /// Those among them that its authors switched off.
 pub const PENDING: usize = 1;
 
-/// Publishing without effect asks nobody whether there is such a volume, or such a node: these fail where
-/// a proxy offers publishing and the connection needs none.
+/// Publishing without effect does not check that the volume and the node exist: these tests fail if
+/// a proxy offers publishing and the connection does not need it.
 pub const NOBODY_ASKED: [&str; 2] = [
     "ControllerPublishVolume should fail when the volume does not exist",
     "ControllerPublishVolume should fail when the node does not exist",
 ];
 
-/// What the suite is told beside where the server is.
+/// The settings of the suite, except the address of the server.
 #[derive(Debug, Default)]
 pub struct Questions<'a> {
     /// Parameters of its class, as YAML.
@@ -72,8 +72,8 @@ impl Spec {
     /// Its name and what it says, if it failed.
     pub fn failed(&self) -> Option<(String, String)> {
         let fine = ["passed", "skipped", "pending"].contains(&self.state.as_str());
-        let told = self.failure.as_ref().map(|failure| failure.message.clone());
-        (!fine).then(|| (self.name(), told.unwrap_or_default()))
+        let message = self.failure.as_ref().map(|failure| failure.message.clone());
+        (!fine).then(|| (self.name(), message.unwrap_or_default()))
     }
 }
 
@@ -94,11 +94,11 @@ pub async fn run(
     questions: &Questions<'_>,
 ) -> (Vec<Spec>, Output) {
     let mut server = launch.start(place).await;
-    let told = ask(sanity, place, questions).await;
+    let specs = ask(sanity, place, questions).await;
     let none: [PathBuf; 0] = [];
     assert_eq!(place.mounts(), none, "mounts are left");
     assert!(server.terminate().await.success());
-    told
+    specs
 }
 
 /// Runs the suite over the server that is there already.

@@ -203,7 +203,7 @@ impl Launch {
             UnixStream::connect(&socket).ok()
         })
         .await;
-        // Whoever forwards the socket from another machine listens before the program does.
+        // A forwarder of the socket from another machine listens before the program does.
         let client = wait::until_answered("the server to answer", async || {
             if let Some(status) = child.try_wait().expect("a child can be waited for") {
                 panic!("the server ended with {status}:\n{}", tail(place));

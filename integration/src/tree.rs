@@ -35,7 +35,7 @@ pub struct Tree(pub BTreeMap<PathBuf, Entry>);
 // === impl Tree ===
 
 impl Tree {
-    /// Reads a folder; what vanishes meanwhile is left out. Sockets are not looked at.
+    /// Reads a folder, without files that vanish while it is read, and without sockets.
     pub fn read(root: &Path) -> Self {
         let mut tree = Self::default();
         let mut links = BTreeMap::new();

@@ -59,7 +59,7 @@ impl Counters {
             let thread = thread.ok()?.file_name();
             match counter(thread.to_str()?.parse().ok()?, place) {
                 Ok(counter) => threads.push(counter),
-                // It has ended meanwhile.
+                // It has already ended.
                 Err(Errno::SRCH) => {}
                 Err(_) => return None,
             }
@@ -116,7 +116,7 @@ fn counter(thread: libc::pid_t, place: Where) -> Result<File, Errno> {
     }
     let descriptor = i32::try_from(descriptor).map_err(|_| Errno::BADF)?;
     #[expect(unsafe_code, reason = "the descriptor is ours to close")]
-    // SAFETY: the kernel has just made it, and nobody else knows of it.
+    // SAFETY: the kernel has just created the descriptor, and nothing else owns it.
     let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
     Ok(File::from(descriptor))
 }

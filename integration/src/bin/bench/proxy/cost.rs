@@ -73,7 +73,7 @@ pub(super) async fn measure(quick: bool, report: &mut Report) -> Result<()> {
     }
     let mut sides = Vec::new();
     for (fleet, connections) in fleets.iter().zip(CONNECTIONS) {
-        // One in the middle: whoever counted from the beginning would be seen.
+        // One in the middle: a count from the start of the process would show.
         let mut side = Side {
             client: fleet.client(),
             process: fleet.process(),
@@ -124,7 +124,7 @@ fn worked(process: Process) -> Option<Duration> {
     let threads = fs::read_dir(format!("/proc/{}/task", process.0)).ok()?;
     let mut nanoseconds = 0;
     for thread in threads.flatten() {
-        // A thread may end meanwhile.
+        // The thread may have ended.
         let Ok(stat) = fs::read_to_string(thread.path().join("schedstat")) else {
             continue;
         };

@@ -1,7 +1,7 @@
 //! What a call makes a process execute, behind the proxy and without it.
 //!
-//! In rounds of their own: a counter costs its process time. What a process executes while nobody calls
-//! is told by itself and left out.
+//! In separate rounds, because a counter slows its process down. What a process executes while it
+//! is idle is measured separately and subtracted.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ pub(super) async fn measure(
     Ok(())
 }
 
-/// Of each side what it executes in a second while nobody calls, and the ratios of all rounds.
+/// For each side the instructions of an idle second, and the ratios of all rounds.
 async fn over(
     place: Where,
     single: &Side<'_>,
