@@ -41,7 +41,7 @@ pub fn is_csi_text(text: &str, limit: usize) -> bool {
     !text.is_empty() && text.len() <= limit && !text.chars().any(banned)
 }
 
-/// Whether a path leads where it says from wherever one stands.
+/// Whether a path names the same place from any working directory.
 pub fn is_plain_path(path: &str) -> bool {
     path.starts_with('/')
         && path.len() < 4096

@@ -115,11 +115,11 @@ fn said_the_same(input: &[u8], output: &[u8]) {
         Some(output) => (output, true),
         None => (output, false),
     };
-    let told = Reading::of(output, true);
-    assert!(told.is_sound, "the library could not read it");
-    assert!(told.events.len() <= said.events.len());
-    assert!(poisoned || told.events.len() == said.events.len());
-    for (said, told) in said.events.iter().zip(&told.events) {
-        assert_eq!(&said.repaired(), told);
+    let repaired = Reading::of(output, true);
+    assert!(repaired.is_sound, "the library could not read it");
+    assert!(repaired.events.len() <= said.events.len());
+    assert!(poisoned || repaired.events.len() == said.events.len());
+    for (said, repaired) in said.events.iter().zip(&repaired.events) {
+        assert_eq!(&said.repaired(), repaired);
     }
 }

@@ -38,7 +38,7 @@ fuzz_target!(|data: &[u8]| {
 trait Request: Message + Default + Debug {
     /// Asserts what has to be true of a message that was accepted.
     fn is_sound(&self);
-    /// Puts a secret wherever one may stand.
+    /// Puts a secret into every field that may have one.
     fn hide(&mut self) {}
 }
 

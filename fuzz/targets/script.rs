@@ -37,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let mut parts = rest.splitn(3, |byte| *byte == 0x1e);
     let [stdout, stderr, cut] = [(); 3].map(|()| parts.next().unwrap_or_default());
-    what_was_printed_is_told(script, marker, commands, stdout);
+    printed_output_is_returned(script, marker, commands, stdout);
     let (stdout, stderr) = (spoken(stdout, marker), spoken(stderr, marker));
     let whole = outcome(script, commands, &stdout, &stderr);
     let started = format!("{marker}:start\n");
@@ -89,7 +89,7 @@ fn outcome(script: &Script<'_>, commands: &[Command], stdout: &[u8], stderr: &[u
                 let marker = marker(script);
                 let code = output.status.code().expect("a signal is no success");
                 let line = format!("\n{marker}:{index}:{code}\n");
-                assert!(holds(stdout, line.as_bytes()), "nobody said {line:?}");
+                assert!(holds(stdout, line.as_bytes()), "{line:?} was not printed");
                 assert!(output.stdout.is_empty() || holds(stdout, &output.stdout));
                 assert!(output.stderr.is_empty() || holds(stderr, &output.stderr));
                 'd'
@@ -119,7 +119,7 @@ fn outcome(script: &Script<'_>, commands: &[Command], stdout: &[u8], stderr: &[u
 }
 
 /// Any output at all comes back byte by byte from between the markers.
-fn what_was_printed_is_told(
+fn printed_output_is_returned(
     script: &Script<'_>,
     marker: &str,
     commands: &[Command],

@@ -43,7 +43,7 @@ struct Open {
 }
 
 impl Event {
-    /// The same with an authority that everybody takes.
+    /// The same event with a valid authority.
     pub(crate) fn repaired(&self) -> Self {
         match self {
             Self::Frame(bytes) => Self::Frame(bytes.clone()),
@@ -107,7 +107,7 @@ impl Reading {
                     open
                 }
                 (Some(_), _) => return None,
-                (None, HEADERS) => begun(flags, stream, payload)?,
+                (None, HEADERS) => opened(flags, stream, payload)?,
                 (None, _) => {
                     self.events
                         .push(Event::Frame(rest[..HEAD + length].to_vec()));
@@ -134,7 +134,7 @@ impl Reading {
     }
 }
 
-fn begun(flags: u8, stream: u32, payload: &[u8]) -> Option<Open> {
+fn opened(flags: u8, stream: u32, payload: &[u8]) -> Option<Open> {
     let (mut padding, mut rest, mut priority) = (0, payload, Vec::new());
     if flags & PADDED != 0 {
         let (&length, after) = rest.split_first()?;
