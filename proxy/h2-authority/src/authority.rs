@@ -19,7 +19,7 @@ mod rewriter;
 
 pub use rewriter::{Rewriter, rewrite};
 
-/// How much is read from the client at once while somebody reads along.
+/// The read size while the rewriter inspects the stream.
 const CHUNK: usize = 8 * 1024;
 
 /// An accepted connection whose requests carry a valid authority.

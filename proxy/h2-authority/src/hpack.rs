@@ -44,7 +44,7 @@ pub enum HpackError {
     /// A change of the table's size that is too large or in the wrong place.
     #[error("the header block changes the size of its table against the rules")]
     TableSize,
-    /// More header data than anybody needs.
+    /// More header data than any client needs.
     #[error("the header list is too large")]
     ListTooLarge,
 }

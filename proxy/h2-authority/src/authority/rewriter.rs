@@ -1,9 +1,9 @@
 //! What the client says, frame by frame, as a machine without I/O.
 //!
-//! What it cannot read in the first request it passes on as it came: the HTTP/2 library then says
-//! what is wrong. Once it has begun to write header blocks anew, the library shares no compression
-//! state with the client; so after an error it passes on one frame that the library must refuse,
-//! and nothing any more.
+//! It passes on unchanged what it cannot read in the first request: the HTTP/2 library then reports
+//! the error. Once it has rewritten header blocks, the library shares no compression state with the
+//! client; so after an error it sends one frame that the library must reject, and then nothing
+//! more.
 
 use super::blocks::{
     Block, CONTINUATION, END_HEADERS, FrameHead, HEADERS, MAX_BLOCK, MAX_FRAME, decoder,
@@ -104,7 +104,7 @@ impl Rewriter {
         if self.part.len() == length {
             then(self, output);
         } else if matches!(self.state, State::Preface) && !PREFACE.starts_with(&self.part) {
-            // Not HTTP/2; whoever speaks it should not wait for 24 bytes.
+            // Not HTTP/2: such a client must not wait for 24 bytes.
             self.on_preface(output);
         }
         count
