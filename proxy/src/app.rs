@@ -22,7 +22,7 @@ use crate::routing::connections::{ConnectionName, Connections};
 use crate::routing::folder::{Folder, ProxySettings, States};
 use crate::routing::topology::matching::TopologyKeys;
 
-/// Where a process runs, and for whom.
+/// The environment of a process: where it runs, and for which orchestrator.
 #[derive(Debug, Clone)]
 pub struct Environment {
     /// The node.
@@ -49,13 +49,13 @@ pub struct InvalidConfig {
 pub struct App {
     /// The driver that the file names.
     pub kind: String,
-    /// What the orchestrator is told that it can do.
+    /// The capabilities that the orchestrator sees.
     pub advertised: Advertised,
     /// The backends.
     pub connections: Connections,
     /// What is done on the node.
     pub node: NodeService,
-    /// What is told about the node.
+    /// The answer to `NodeGetInfo`.
     pub info: NodeInfo,
     /// Where connections lie that come and go.
     pub folder: Option<Folder>,
@@ -63,8 +63,8 @@ pub struct App {
     pub states: States,
 }
 
-/// What drivers of this build can do, and what an orchestrator is told of a process whose connections
-/// come and go: sidecars ask once. compat: "The proxy".
+/// The capabilities of all drivers of this build. A process whose connections may change announces
+/// all of them, because sidecars ask only once. compat: "The proxy".
 const SUPERSET: Capabilities = Capabilities {
     volumes: true,
     list_volumes: true,
@@ -141,7 +141,7 @@ impl App {
         let advertised = Advertised::new(SUPERSET, &access, &config, at.version);
         let groups = honours_group(&advertised, at.version);
         let node = NodeService::open(document, by_hand, &at.tools, groups)?;
-        let info = NodeInfo::told(&settings, at)?;
+        let info = NodeInfo::announced(&settings, at)?;
         let context = ConnectionContext {
             node: at.node.clone(),
             tools: at.tools.clone(),
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::routing::connection::{LETTING_IN, built, least};
 
-    /// Whether an orchestrator that was told of `all` was told of `one`.
+    /// Whether the capabilities `all` include `one`.
     fn covers(all: Capabilities, one: Capabilities) -> bool {
         let Capabilities {
             volumes,
@@ -261,7 +261,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_any_driver_of_this_build_can_do_is_told_of_the_proxy() {
+    fn the_proxy_announces_the_capabilities_of_every_driver() {
         let context = ConnectionContext {
             node: NodeId::parse("node-1").expect("a node"),
             tools: Tools::of_this_machine(),
@@ -294,13 +294,13 @@ mod tests {
             let (can, access) = (connection.can(), connection.access());
             let config = document.common().expect("configuration");
             let alone = Advertised::new(can, access, &config, at.version).node;
-            let told = |capability: &&NodeCapability| app.advertised.node.contains(capability);
+            let announced = |capability: &&NodeCapability| app.advertised.node.contains(capability);
             // That would be a promise for all volumes of the process, those made by hand among them.
-            let untold: Vec<_> = alone.iter().filter(|one| !told(one)).collect();
-            match *untold {
+            let missing: Vec<_> = alone.iter().filter(|one| !announced(one)).collect();
+            match *missing {
                 [] => {}
                 [NodeCapability::VolumeMountGroup] => drop(grouping.insert(kind)),
-                _ => panic!("{kind}: {untold:?}"),
+                _ => panic!("{kind}: {missing:?}"),
             }
         }
         assert_eq!(grouping, OF_FILES.into(), "as documented");

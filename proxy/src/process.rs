@@ -80,8 +80,8 @@ pub fn raise_open_files() {
     }
 }
 
-/// A panic becomes a line of the log. Of its text only one that stands in the source is kept: any
-/// other may quote what nobody should read.
+/// A panic becomes a line of the log. Its text is kept only if it is a literal in the source: any
+/// other may contain secrets.
 pub fn log_panics() {
     panic::set_hook(Box::new(|panic| {
         let location = panic.location().map(ToString::to_string);
@@ -109,8 +109,8 @@ pub fn small_runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// Does the one thing of a command on a runtime of its own, and leaves behind what hangs in it. An exit
-/// code says that there is no runtime, of which the user was told.
+/// Runs the work of a command on its own runtime, and abandons what hangs in it. Returns an exit
+/// code, after a message on standard error, if the runtime cannot be started.
 pub fn carry_out<T>(work: impl Future<Output = T>) -> Result<T, ExitCode> {
     let runtime = small_runtime().map_err(|error| {
         complain(&format!(
@@ -135,7 +135,7 @@ pub fn say(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Writes a line to standard error, where there is no log. It is no matter if nobody reads it.
+/// Writes a line to standard error, where there is no log. Failures to write are ignored.
 pub fn complain(line: &str) {
     let _ = io::stderr()
         .lock()

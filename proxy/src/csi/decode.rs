@@ -113,8 +113,8 @@ pub(crate) fn path(field: &'static str, path: &str) -> Result<AbsolutePath, Deco
     AbsolutePath::parse(path).map_err(|error| DecodeError::new(field, error))
 }
 
-/// Which part of a list is wanted. A token that cannot be ours is not an invalid field but a list
-/// that has to be begun anew, for which the specification has a code of its own.
+/// The requested part of a list. A token that cannot be ours is not an invalid field: the list must
+/// be restarted, which has its own code in the specification.
 pub(crate) fn page(max_entries: i32, starting_token: String) -> Result<PageRequest, Error> {
     let max = usize::try_from(max_entries)
         .map_err(|_| DecodeError::new("max_entries", Reason::Negative(max_entries)))?;

@@ -178,7 +178,7 @@ fn checked(what: &str, id: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Something was made that cannot be told to the orchestrator.
+/// A result that cannot be encoded for the orchestrator.
 fn defect(text: String) -> Error {
     Error::new(Kind::Internal, text).with_effect(Effect::Possible)
 }
@@ -199,8 +199,10 @@ mod tests {
             health,
         };
         assert_eq!(self::stats(&stats, false).volume_condition, None);
-        let told = self::stats(&stats, true).volume_condition.expect("told");
-        assert!(told.abnormal && told.message.starts_with("InputOutputError: `/pp"));
-        assert_eq!(told.message.len(), MAX_STRING);
+        let condition = self::stats(&stats, true)
+            .volume_condition
+            .expect("a condition");
+        assert!(condition.abnormal && condition.message.starts_with("InputOutputError: `/pp"));
+        assert_eq!(condition.message.len(), MAX_STRING);
     }
 }

@@ -44,7 +44,7 @@ pub struct Plugin {
     pub runner: Runner,
 }
 
-/// Which services are served besides Identity.
+/// Which services are served in addition to Identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Modes {
     /// The Controller service.

@@ -89,7 +89,7 @@ async fn room(
     };
     let room = connection.driver().capacity(&task.call, &query);
     let room = task.ask_patiently(connection, "capacity", room).await?;
-    // After the question: trouble of the storage is told whatever is asked for.
+    // After the query, so that a failure of the storage is always reported.
     if refused {
         return Ok(none());
     }

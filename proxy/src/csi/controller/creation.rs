@@ -1,9 +1,10 @@
 //! Making a volume: which connections may, which of them does, and what it is filled with.
 //!
-//! A class may name several connections. A volume that one of them has is that one's, even if it would
-//! not be made there today; otherwise the one where an earlier attempt has begun it, or may have, is the only
-//! one, and without such a one the place decides, and the room. What was begun elsewhere and never became a
-//! volume is left to its driver: nothing is deleted here. compat: "The proxy".
+//! A class may name several connections. A volume that exists in one of them stays there, even if
+//! that connection would not create it today. Otherwise a connection where an earlier attempt
+//! started it, or may have, is the only candidate. Without one, topology and capacity decide. A
+//! part that was started elsewhere and never became a volume is left to its driver: nothing is
+//! deleted here. compat: "The proxy".
 
 mod choice;
 mod filling;
@@ -33,10 +34,10 @@ struct Candidate {
     keys: Keys,
     /// What it would be filled with there, or why it cannot be made there now.
     able: Result<Option<Filling>, Error>,
-    /// Whether an attempt before this one may have begun it there.
-    is_begun: bool,
-    /// Whether another one may have begun it, too.
-    is_begun_elsewhere: bool,
+    /// Whether an earlier attempt may have started it there.
+    may_be_partial: bool,
+    /// Whether another connection may have started it as well.
+    may_be_elsewhere: bool,
 }
 
 pub(super) fn create(
@@ -126,12 +127,12 @@ async fn make(
                 .accessibility()
                 .for_driver(request.topology.clone()),
         };
-        // What is remembered if nobody hears how it ended.
+        // These keys stay in doubt if the outcome is not seen.
         task.changes_only(&candidate.keys);
         let object = choice::Sought {
             id: &wanted.id,
             keys: &candidate.keys,
-            is_begun_elsewhere: candidate.is_begun_elsewhere,
+            may_be_elsewhere: candidate.may_be_elsewhere,
         };
         if several {
             about_volume(&connection, wanted.id.as_str()).record();
@@ -149,7 +150,7 @@ async fn make(
             }
             // Nothing of it is there: another one may have the room.
             // What an earlier attempt has left there may be what took the room.
-            Err(error) if candidate.is_begun && error.kind() == Kind::OutOfSpace => {
+            Err(error) if candidate.may_be_partial && error.kind() == Kind::OutOfSpace => {
                 return Err(error.with_effect(Effect::Possible));
             }
             Err(error)
@@ -157,14 +158,14 @@ async fn make(
                     && error.effect() == Effect::None
                     && task.call.effect() == Effect::None =>
             {
-                let error = choice::unless_begun(task, &connection, object, error).await;
+                let error = choice::unless_partial(task, &connection, object, error).await;
                 if error.effect() == Effect::Possible {
                     return Err(error);
                 }
                 full = full.or(Some(error));
             }
             Err(error) => {
-                return Err(choice::unless_begun(task, &connection, object, error).await);
+                return Err(choice::unless_partial(task, &connection, object, error).await);
             }
         }
     }
@@ -216,8 +217,8 @@ impl Candidate {
             id,
             keys,
             able,
-            is_begun: false,
-            is_begun_elsewhere: false,
+            may_be_partial: false,
+            may_be_elsewhere: false,
         })
     }
 }

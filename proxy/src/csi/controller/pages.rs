@@ -1,9 +1,9 @@
 //! One list over several connections, in pages that every client can receive.
 //!
-//! Clients refuse messages above 4 MiB and sidecars never raise that, so a reply stays below a
-//! fourth of it. Connections come in an order that depends on nothing but their names, so that a
-//! page begins where the last one ended whoever came and went meanwhile. One that cannot be listed
-//! is left out and told at the end: a list that is not whole never ends well.
+//! Clients reject messages above 4 MiB and sidecars never raise that limit, so a reply stays below
+//! a fourth of it. Connections are sorted by name alone, so that a page continues where the last
+//! one ended even if connections were added or removed in between. A connection that cannot be
+//! listed is left out and reported at the end: an incomplete list never ends with success.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -56,14 +56,14 @@ struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Code(u64);
 
-/// What is listed, and how it is told.
+/// What is listed, and how it is encoded.
 pub(super) trait Listing: Send + Sync {
     /// What drivers answer with.
     type Found: Send;
     /// What goes out.
     type Entry: Message;
 
-    /// Whether a driver can be asked. What the others have was made by hand, and nobody knows it.
+    /// Whether a driver can list. The volumes of other drivers were made by hand and are unknown.
     fn has(&self, can: &Capabilities) -> bool;
 
     /// Asks one connection.
@@ -164,7 +164,7 @@ pub(super) async fn of_all<L: Listing>(
             let continued = inner.clone().filter(|_| code == first);
             match listed {
                 Ok(listed) => place.at = gathered.take(code, continued, listed),
-                // The caller's own mistake: nobody else would take its token either.
+                // A mistake of the caller: no other connection would accept its token either.
                 Err(Missing::Token(error)) => return Err(error),
                 Err(Missing::Silent) => place.failed = place.failed.or(Some(code)),
             }

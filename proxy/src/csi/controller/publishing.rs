@@ -87,7 +87,7 @@ pub(super) fn unpublish(
         None => Ok(None),
         Some(node) => called(plugin, &connection, &node)
             .map(|node| Some(node.id))
-            .map_err(|error| nobody_knows(&connection, &node, &error)),
+            .map_err(|error| unknown_name(&connection, &node, &error)),
     };
     let object = Object::Volume(id.clone());
     let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
@@ -97,7 +97,7 @@ pub(super) fn unpublish(
             let driver = connection.driver();
             let node = match node {
                 Ok(node) => node,
-                // Of a volume that is gone whoever is left goes.
+                // For a deleted volume, the access of all nodes is revoked.
                 Err(error) => {
                     let found = driver.find_volume(&task.call, &id);
                     match task.ask(&connection, "find_volume", found).await {
@@ -121,11 +121,11 @@ pub(super) fn unpublish(
     }))
 }
 
-/// Whom to put out is not known: it was let in under a name that the configuration does not give any more.
-/// By another name it would seem to be out, and would not be. That it does not exist is not said: there
-/// are orchestrators that take that for the end of it.
-fn nobody_knows(connection: &Connection, node: &NodeId, error: &Error) -> Error {
-    let doing = format!("put out node `{node}`");
+/// The name of the node at the backend is unknown: it got access under a name that the
+/// configuration no longer contains. Revoking another name would report success without effect.
+/// This is not `NotFound`, because some orchestrators take that for success.
+fn unknown_name(connection: &Connection, node: &NodeId, error: &Error) -> Error {
+    let doing = format!("revoke access of node `{node}`");
     Error::new(Kind::Busy, doing)
         .because(format!(
             "connection `{}` does not say what its backend calls that node: {}",
@@ -138,8 +138,8 @@ fn nobody_knows(connection: &Connection, node: &NodeId, error: &Error) -> Error 
         )
 }
 
-/// Whether a driver refuses an id that it cannot have given out: somebody has thought of it, for a volume
-/// made by hand, and of that nobody has to be shut out here.
+/// Whether a driver rejects an id that it cannot have issued: it was chosen by a person, for a
+/// volume made by hand, and no access has to be revoked for that one.
 async fn is_foreign(task: &Task, connection: &Connection, id: &VolumeId, error: &Error) -> bool {
     if (error.kind(), error.effect()) != (Kind::Invalid, Effect::None) {
         return false;
@@ -149,7 +149,7 @@ async fn is_foreign(task: &Task, connection: &Connection, id: &VolumeId, error: 
     found.is_err_and(|error| matches!(error.kind(), Kind::Invalid | Kind::NotFound))
 }
 
-/// Refuses a call that no orchestrator makes unless it was told to.
+/// Rejects a call that no orchestrator makes without the advertised capability.
 fn asked_for(plugin: &Plugin, verb: &'static str) -> Result<(), Error> {
     offered(plugin, verb, |can| can.publish)?;
     let advertised = &plugin.advertised.controller;

@@ -1,9 +1,10 @@
-//! Publishing and unpublishing of volumes of which no connection has to be asked: those made by hand, whose
-//! handles name none, and those of a connection that is gone and had let every node in.
+//! Publishing and unpublishing without a connection: volumes made by hand, whose handles name none,
+//! and volumes of a removed connection that gave access to every node.
 //!
-//! The orchestrator asks for volumes made by hand, too, because some connection lets its nodes in one
-//! by one. Those need nothing; but what shuts a node out may be storage that has no file here yet, or
-//! none any more: that handles are nobody's is for the operator to say. compat: "The proxy".
+//! The orchestrator also publishes volumes made by hand if some connection manages access per node.
+//! Publishing them needs no action. Unpublishing may concern storage that has no file here yet, or
+//! no longer: only the operator can say that such handles belong to no connection. compat: "The
+//! proxy".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,22 +34,23 @@ pub(super) fn publish(
     let bare = plugin.connections.bare();
     Job::new(about(handle), Keys::none(), async move |_| {
         match bare {
-            Bare::Nobodys => debug!("whoever has made the volume by hand has let its nodes in"),
+            Bare::Nobodys => debug!("the volume was made by hand: its access is not managed here"),
             Bare::Of(name) => debug!(
-                "whoever has made the volume by hand has let its nodes in; to detach it, connection \
-                 `{name}` is asked"
+                "the volume was made by hand: its access is not managed here; connection `{name}` will \
+                 be asked to detach it"
             ),
             Bare::Unsaid => warn!(
-                "whoever has made the volume by hand has let its nodes in; to detach it will be \
-                 refused until `proxy.legacyConnection` is `none`"
+                "the volume was made by hand: its access is not managed here; detaching it will be \
+                 rejected until `proxy.legacyConnection` is `none`"
             ),
         }
         Ok(v1::ControllerPublishVolumeResponse::default())
     })
 }
 
-/// A node is shut out of what is nobody's. Of anything else it is not known to be: that no storage of
-/// today has it proves nothing about the one that let the node in.
+/// Succeeds for volumes that belong to no connection. For any other it is unknown whether the node
+/// still has access: that no current connection has the volume proves nothing about the one that
+/// gave access.
 pub(super) fn unpublish(
     plugin: &Arc<Plugin>,
     handle: &VolumeHandle,
@@ -56,7 +58,7 @@ pub(super) fn unpublish(
     let (subject, plugin, handle) = (about(handle), plugin.clone(), handle.clone());
     Job::new(subject, Keys::none(), async move |task| {
         if plugin.connections.bare() == Bare::Nobodys {
-            debug!("the volume was made by hand: nobody has let its nodes in");
+            debug!("the volume was made by hand: no access has to be revoked");
             return Ok(v1::ControllerUnpublishVolumeResponse::default());
         }
         let of_its_name = of_its_name(&plugin, &task, &handle).await;

@@ -75,7 +75,7 @@ pub(super) fn get(
     }))
 }
 
-/// Whether the orchestrator was told to expect the condition of volumes.
+/// Whether the condition of volumes is advertised to the orchestrator.
 pub(super) fn with_condition(advertised: &Advertised) -> bool {
     let advertised = &advertised.controller;
     advertised.contains(&ControllerCapability::VolumeCondition)

@@ -54,8 +54,8 @@ pub(crate) struct Mapping {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum NodeIdType {
-    /// Nothing is said: the name of the node, which is what it was called before there was a proxy, and
-    /// what `nodes` of a configuration from that time lists. An id without a name is told as it is.
+    /// Not configured: the name of the node, as without the proxy, and as listed by `nodes` of a
+    /// configuration from that time. An id without a name is passed on unchanged.
     #[default]
     #[serde(skip)]
     Unsaid,

@@ -1,4 +1,4 @@
-//! What the orchestrator is told about this node: its id, and where it is.
+//! The answer to `NodeGetInfo`: the id of this node, and its topology.
 
 use driver_core::config::ConfigError;
 use driver_core::{NodeId, Topology};
@@ -11,7 +11,7 @@ use crate::process;
 use crate::routing::folder::ProxySettings;
 use crate::routing::topology::node::{Files, NodeTopology, Sources};
 
-/// What the orchestrator is told about this node.
+/// The id and topology of this node.
 #[derive(Debug, Clone)]
 pub struct NodeInfo {
     id: NodeId,
@@ -24,12 +24,12 @@ pub struct NodeInfo {
 enum Place {
     /// As the only driver says.
     Fixed(Option<Topology>),
-    /// As rules say whenever they are asked: what they look at may change.
-    Told(Box<Told>),
+    /// By rules that run on every call, because their inputs may change.
+    ByRules(Box<ByRules>),
 }
 
 #[derive(Debug, Clone)]
-struct Told {
+struct ByRules {
     topology: NodeTopology,
     node: NodeId,
     hostname: String,
@@ -48,8 +48,11 @@ impl NodeInfo {
         }
     }
 
-    /// A node that says what is configured for all connections.
-    pub(crate) fn told(settings: &ProxySettings, at: &Environment) -> Result<Self, ConfigError> {
+    /// The node with the settings that are configured for all connections.
+    pub(crate) fn announced(
+        settings: &ProxySettings,
+        at: &Environment,
+    ) -> Result<Self, ConfigError> {
         let hostname = rustix::system::uname();
         let hostname = hostname.nodename().to_string_lossy().into_owned();
         let here = at.modes.is_none_or(|modes| modes.node);
@@ -67,7 +70,7 @@ impl NodeInfo {
         };
         Ok(Self {
             id,
-            place: Place::Told(Box::new(Told {
+            place: Place::ByRules(Box::new(ByRules {
                 topology: settings.topology.clone(),
                 node: at.node.clone(),
                 hostname,
@@ -86,11 +89,11 @@ impl NodeInfo {
     pub fn place(&self) -> Option<Topology> {
         match &self.place {
             Place::Fixed(place) => place.clone(),
-            Place::Told(told) => told.topology.tell(&Sources {
-                node: &told.node,
-                hostname: &told.hostname,
+            Place::ByRules(rules) => rules.topology.tell(&Sources {
+                node: &rules.node,
+                hostname: &rules.hostname,
                 variable: &process::variable,
-                files: &told.files.read(told.topology.files()),
+                files: &rules.files.read(rules.topology.files()),
             }),
         }
     }

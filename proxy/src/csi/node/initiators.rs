@@ -22,7 +22,7 @@ const FILES: [&str; 2] = [
 const IQN: &str = "proxy.nodeId.parts.iqn";
 const NQN: &str = "proxy.nodeId.parts.nqn";
 
-/// Whom to ask.
+/// Where the names are read.
 pub(crate) struct Initiators<'a> {
     pub(crate) iqn: &'a dyn Fn() -> Result<String, ConfigError>,
     pub(crate) nqn: &'a dyn Fn() -> Result<String, ConfigError>,
@@ -143,7 +143,7 @@ mod tests {
         fs::write(path, text).expect("a file");
     }
 
-    fn told(machine: &Machine, own: &Path, mounts: &str) -> Result<String, String> {
+    fn name_of(machine: &Machine, own: &Path, mounts: &str) -> Result<String, String> {
         let mounts = MountTable::from_text(mounts);
         iqn_of(machine, own, &mounts).map_err(|error| error.to_string())
     }
@@ -158,7 +158,7 @@ mod tests {
         let at_host = Machine::around(Some(host.clone()));
         let asleep = Machine::around(None);
         for (machine, advice) in [(&at_host, "once on the host"), (&asleep, "on the host")] {
-            let unnamed = told(machine, &own, "").expect_err("nobody is named");
+            let unnamed = name_of(machine, &own, "").expect_err("no name");
             let advice = format!("start `iscsid` {advice}");
             assert!(unnamed.contains(&advice), "{unnamed}");
             assert!(!unnamed.contains("/host`"), "{unnamed}");
@@ -167,18 +167,18 @@ mod tests {
                 let place = own.join(place);
                 let place = place.display();
                 let mounted = format!("30 1 8:1 /x {place} rw - ext4 /dev/sda1 rw");
-                assert_eq!(told(machine, &own, &mounted).as_deref(), Ok("iqn.own"));
+                assert_eq!(name_of(machine, &own, &mounted).as_deref(), Ok("iqn.own"));
             }
         }
         let text = "# InitiatorName=iqn.no\n InitiatorName=iqn.host # x\n";
         put(&host, FILES[1], text);
-        assert_eq!(told(&at_host, &own, "").as_deref(), Ok("iqn.host"));
+        assert_eq!(name_of(&at_host, &own, "").as_deref(), Ok("iqn.host"));
         // A link of the host means a file of the host.
         fs::remove_file(host.join(FILES[1])).expect("removed");
         fs::remove_file(host.join(FILES[0])).expect("removed");
         put(&host, "store/name", "InitiatorName=iqn.linked");
         symlink("/store/name", host.join(FILES[0])).expect("a link");
-        assert_eq!(told(&at_host, &own, "").as_deref(), Ok("iqn.linked"));
+        assert_eq!(name_of(&at_host, &own, "").as_deref(), Ok("iqn.linked"));
     }
 
     #[test]
@@ -189,14 +189,14 @@ mod tests {
             (Machine::This, "start `iscsid` once"),
             (Machine::around(Some(host)), "mount the host's root"),
         ] {
-            let missing = told(&machine, &own, "").expect_err("nothing is there");
+            let missing = name_of(&machine, &own, "").expect_err("nothing is there");
             let file = own.join(FILES[0]).display().to_string();
             assert!(
                 missing.contains(&file) && missing.contains(advice),
                 "{missing}"
             );
             put(&own, FILES[0], "InitiatorName=iqn.own\n");
-            assert_eq!(told(&machine, &own, "").as_deref(), Ok("iqn.own"));
+            assert_eq!(name_of(&machine, &own, "").as_deref(), Ok("iqn.own"));
             fs::remove_dir_all(&own).expect("removed");
         }
     }
@@ -206,8 +206,12 @@ mod tests {
         const SHARED: &str = "nqn.2014-08.org.nvmexpress:uuid:941e4f03-2cd6-435e-86df-731b1c573d86";
         const OWN: &str = "nqn.2014-08.org.nvmexpress:uuid:4b498d8b-bd6b-4fc6-9d8c-e78171b2337e";
         let folder = tempfile::tempdir().expect("a folder");
-        let told = || nqn(&Kernel::at(folder.path())).map_err(|error| error.to_string());
-        assert!(told().expect_err("nothing is there").contains("/etc/nvme"));
+        let host_nqn = || nqn(&Kernel::at(folder.path())).map_err(|error| error.to_string());
+        assert!(
+            host_nqn()
+                .expect_err("nothing is there")
+                .contains("/etc/nvme")
+        );
         put(
             folder.path(),
             "etc/machine-id",
@@ -215,13 +219,13 @@ mod tests {
         );
         // What every image of democratic-csi carries is no name of this node.
         put(folder.path(), "etc/nvme/hostnqn", &format!("{SHARED}\n"));
-        let derived = told().expect("a name");
+        let derived = host_nqn().expect("a name");
         assert!(derived.starts_with("nqn.2014-08.org.nvmexpress:uuid:") && derived != SHARED);
         put(folder.path(), "etc/nvme/hostnqn", &format!("{OWN}\n"));
-        assert_eq!(told().as_deref(), Ok(OWN));
+        assert_eq!(host_nqn().as_deref(), Ok(OWN));
         // Nor is that of the image, where there is a host.
         let hosts = OWN.replace("4b49", "4b50");
         put(folder.path(), "host/etc/nvme/hostnqn", &hosts);
-        assert_eq!(told().as_deref(), Ok(&*hosts));
+        assert_eq!(host_nqn().as_deref(), Ok(&*hosts));
     }
 }

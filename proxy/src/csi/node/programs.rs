@@ -36,10 +36,10 @@ const HOST: [&str; 2] = ["ISCSIADM_HOST_STRATEGY", "ISCSIADM_HOST_PATH"];
 // === impl Programs ===
 
 impl Programs {
-    /// Reads the variables. Every problem is told, each with the name of its variable.
+    /// Reads the variables. Returns every problem, each with the name of its variable.
     pub fn read(env: Lookup<'_>) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
-        // One at a time: whoever reads several stops at the first that is wrong.
+        // One at a time: a reader of several stops at the first invalid one.
         for variable in TIMEOUTS {
             let alone = |name: &str| env(name).filter(|_| name == variable);
             problems.extend(Timeouts::read(alone).err().map(|e| e.to_string()));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn every_variable_that_is_wrong_is_told_by_its_name() {
+    fn every_invalid_variable_is_reported_by_its_name() {
         assert!(read(&[]).is_ok());
         let wrong = [
             ("MOUNT_DEFAULT_TIMEOUT", "30s"),

@@ -38,7 +38,7 @@ pub struct NodeService {
     node: Node,
 }
 
-/// How a pod's own volume is marked: its attributes are the words of whoever wrote the pod.
+/// The mark of an inline volume: its attributes come from the author of the pod.
 const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
 
 // === impl NodeService ===
@@ -154,9 +154,9 @@ impl NodeService {
         known.flatten().unwrap_or(sent)
     }
 
-    /// How a volume is reached: from its context, or from the configuration where the orchestrator
-    /// sent none. A context that the orchestrator sent has to be one that the driver of this process writes:
-    /// whoever may create a `PersistentVolume` chooses its text.
+    /// How a volume is reached: from its context, or from the configuration if the orchestrator
+    /// sent none. A context from the orchestrator must be one that the driver of this process
+    /// writes: any user who may create a `PersistentVolume` chooses its text.
     pub(crate) fn attachment(
         &self,
         id: &VolumeId,
@@ -228,8 +228,8 @@ pub(crate) fn for_staging(
     capability
 }
 
-/// Whether the attributes of a volume are the words of whoever wrote the pod. Where kubelet adds
-/// the mark it overwrites the author's; where it does not, it still makes up the handle itself.
+/// Whether the attributes of a volume come from the author of the pod. If kubelet adds the mark, it
+/// overwrites the author's; if it does not, it still generates the handle itself.
 pub(super) fn is_ephemeral(id: &VolumeId, context: &VolumeContext) -> bool {
     context.get(EPHEMERAL).is_some_and(|value| value != "false") || is_inline(id)
 }

@@ -119,8 +119,8 @@ async fn whose_secrets_count_is_said_by_the_context_of_the_configuration_too() {
     let ours = staged(&of(""), request.clone()).await;
     assert_eq!(ours.code(), Code::InvalidArgument, "{}", ours.message());
     let of_another = staged(&of(", provisioner_driver: other"), request).await;
-    let (code, told) = (of_another.code(), of_another.message());
-    assert_eq!(code, Code::NotFound, "{told}");
+    let (code, message) = (of_another.code(), of_another.message());
+    assert_eq!(code, Code::NotFound, "{message}");
 }
 
 #[tokio::test]

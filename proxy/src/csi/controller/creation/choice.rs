@@ -1,8 +1,8 @@
 //! Which connection of a class makes a volume.
 //!
-//! All are asked whether they have it before any makes it: a second volume would lose the first. One
-//! that has begun it, or, where none has a part of it, may have, is the only one that makes it, until that is
-//! known, whatever its file says by then and whatever room it has.
+//! All are asked for the volume before any of them creates it: a second volume would hide the
+//! first. A connection that started it, or, if none has a part of it, may have started it, is the
+//! only candidate until that is known, whatever its file says by then and whatever its capacity.
 //! compat: "The proxy".
 
 use std::cmp::Reverse;
@@ -25,7 +25,8 @@ use crate::rpc::status;
 enum Known {
     /// It is in this one.
     There(Box<Candidate>),
-    /// It is in none, and these may make it: those that have begun it, or else may have, if there are such.
+    /// No connection has it, and these may create it: those that have started it, or else may have,
+    /// if there are any.
     Nowhere(Vec<Candidate>),
 }
 
@@ -34,8 +35,9 @@ enum Known {
 pub(super) struct Sought<'a> {
     pub(super) id: &'a VolumeId,
     pub(super) keys: &'a Keys,
-    /// Whether another connection may have begun it: to forget the volume would be to forget that, too.
-    pub(super) is_begun_elsewhere: bool,
+    /// Whether another connection may have started it: to forget the volume would leave that part
+    /// behind.
+    pub(super) may_be_elsewhere: bool,
 }
 
 /// What is known of the room of a connection, the better first.
@@ -43,15 +45,15 @@ pub(super) struct Sought<'a> {
 enum Room {
     /// Enough, as far as it knows: so much, the most first.
     Enough(Reverse<u64>),
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
     /// Less than what is asked for.
     Short(Reverse<u64>),
 }
 
-/// Those in which the volume is made, in the order in which they are tried: the one that has it, or
-/// else those where it may have been begun, and no other; without such a one those that have enough
-/// room first, those that are nearest to where it is wanted, and those with the most room.
+/// The connections to try, in order: the one that has the volume, or else only those where it may
+/// have been started. Without such a one, those with enough capacity come first, then the nearest
+/// ones, then those with the most capacity.
 pub(super) async fn in_order(
     task: &Task,
     candidates: Vec<Candidate>,
@@ -91,14 +93,14 @@ pub(super) async fn in_order(
 async fn refused(task: &Task, candidates: Vec<Candidate>) -> Error {
     let looks = candidates
         .iter()
-        .map(|candidate| has_begun(task, &candidate.connection, &candidate.id));
+        .map(|candidate| part_of(task, &candidate.connection, &candidate.id));
     let found = in_turns(looks).await;
-    let is_begun = found.contains(&Some(Found::Begun))
+    let is_partial = found.contains(&Some(Found::Begun))
         || candidates.iter().any(|one| task.is_in_doubt(&one.keys));
     let mut refusals = candidates.into_iter().filter_map(|one| one.able.err());
     let missing = || Error::invalid("request field `parameters`");
     let refusal = refusals.next().unwrap_or_else(missing);
-    if is_begun {
+    if is_partial {
         refusal.with_effect(Effect::Possible)
     } else if found.contains(&Some(Found::Whole)) {
         of_a_whole_one(refusal)
@@ -121,7 +123,7 @@ pub(super) fn of_a_whole_one(refusal: Error) -> Error {
 /// is said for good only if an earlier call has left nothing there, and nothing of which the end is not
 /// known: else it would be forgotten. What trouble means is judged elsewhere, and a conflict says that the
 /// volume is another one.
-pub(super) async fn unless_begun(
+pub(super) async fn unless_partial(
     task: &Task,
     connection: &Arc<Connection>,
     sought: Sought<'_>,
@@ -145,10 +147,10 @@ pub(super) async fn unless_begun(
     if !is_refusal || !is_final {
         return error;
     }
-    if sought.is_begun_elsewhere {
+    if sought.may_be_elsewhere {
         return error.with_effect(Effect::Possible);
     }
-    match has_begun(task, connection, sought.id).await {
+    match part_of(task, connection, sought.id).await {
         // It may be there a moment later.
         None if task.is_in_doubt(sought.keys) => error.with_effect(Effect::Possible),
         None => error,
@@ -157,8 +159,8 @@ pub(super) async fn unless_begun(
     }
 }
 
-/// What a connection has of a volume. One that does not say counts as one that has begun it.
-async fn has_begun(task: &Task, connection: &Arc<Connection>, id: &VolumeId) -> Option<Found> {
+/// What a connection has of a volume. One that does not answer counts as one that has started it.
+async fn part_of(task: &Task, connection: &Arc<Connection>, id: &VolumeId) -> Option<Found> {
     match has(task, connection, id).await {
         Ok(found) => found,
         // It was never asked for what it cannot tell.
@@ -190,21 +192,21 @@ async fn known(task: &Task, candidates: Vec<Candidate>) -> Result<Known, Error> 
     let looks = candidates.iter().map(|candidate| candidate.has(task));
     let found = in_turns(looks).await;
     let (mut owners, mut others) = (Vec::new(), Vec::new());
-    let (mut begun, mut in_doubt) = (Vec::new(), Vec::new());
+    let (mut partial, mut in_doubt) = (Vec::new(), Vec::new());
     let (mut silent, mut unheard) = (None, None);
     for (candidate, found) in candidates.into_iter().zip(found) {
         match found {
             Ok(Some(Found::Whole)) => owners.push(candidate),
             Ok(found) => {
                 let likewise = match found {
-                    Some(_) => &mut begun,
+                    Some(_) => &mut partial,
                     // That nothing is there yet is no proof that nothing will be.
                     None if task.is_in_doubt(&candidate.keys) => &mut in_doubt,
                     None => &mut others,
                 };
                 likewise.push(candidate);
             }
-            // Somebody has said that the others are not to wait for this one.
+            // The operator closed this connection, so the others do not wait for it.
             Err(error) if candidate.is_closed() && is_silence(&error) => {
                 unheard = unheard.or(Some(candidate.in_doubt(&error)));
             }
@@ -218,14 +220,14 @@ async fn known(task: &Task, candidates: Vec<Candidate>) -> Result<Known, Error> 
     if let Some(error) = silent {
         return Err(error);
     }
-    let many = begun.len() + in_doubt.len();
+    let many = partial.len() + in_doubt.len();
     // What is there weighs more than what may come to be: the doubt may be one of another call.
-    if let Some(mut begun) = [begun, in_doubt].into_iter().find(|all| !all.is_empty()) {
-        for candidate in &mut begun {
-            candidate.is_begun = true;
-            candidate.is_begun_elsewhere = many > 1;
+    if let Some(mut started) = [partial, in_doubt].into_iter().find(|all| !all.is_empty()) {
+        for candidate in &mut started {
+            candidate.may_be_partial = true;
+            candidate.may_be_elsewhere = many > 1;
         }
-        return finishing(begun).map(Known::Nowhere);
+        return finishing(started).map(Known::Nowhere);
     }
     match (able(others), unheard) {
         (Ok(able), unheard) => {
@@ -248,9 +250,9 @@ fn is_silence(error: &Error) -> bool {
     matches!(error.kind(), Kind::Timeout | Kind::Unreachable) || is_for_threads_that_hang(error)
 }
 
-/// Those that may finish what was begun, also where no new volumes are made: it is none.
-fn finishing(begun: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
-    let (able, unable): (Vec<_>, Vec<_>) = begun
+/// The candidates that may finish a started volume, even if they accept no new volumes.
+fn finishing(started: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
+    let (able, unable): (Vec<_>, Vec<_>) = started
         .into_iter()
         .partition(|candidate| candidate.able.is_ok());
     let refusal = unable.into_iter().find_map(|one| one.able.err());
@@ -261,8 +263,8 @@ fn finishing(begun: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
     }
 }
 
-/// The one that has the volume. Under two names of one storage it is the same; on two storages nobody
-/// can know which of the two is meant.
+/// The connection that has the volume. Two names of one storage count as one; on two storages it is
+/// ambiguous which of the two is meant.
 fn only_owner(mut owners: Vec<Candidate>) -> Result<Option<Candidate>, Error> {
     let Some(first) = owners.first() else {
         return Ok(None);

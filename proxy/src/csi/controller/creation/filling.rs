@@ -93,7 +93,7 @@ impl Filling {
         }
     }
 
-    /// The source, as the driver of the new volume is told of it.
+    /// The source, as the driver of the new volume sees it.
     pub(super) fn source(&self) -> Source {
         match &self.carried {
             Some(elsewhere) => Source::Elsewhere(elsewhere.clone()),
@@ -178,7 +178,8 @@ impl Filling {
         );
         let made = driver.import(&task.call, wanted, &from);
         let made = task.ask_for_copy(connection, "inflow", made).await?;
-        // The volume is whole, and that is what is told: what is left at the source is an orphan there.
+        // The volume is complete, so the call succeeds: what is left at the source is an orphan
+        // there.
         if let Err(error) = from.close(&task.call).await {
             warn!(
                 origin = %self.home.name(),

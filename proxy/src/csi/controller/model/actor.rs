@@ -32,10 +32,10 @@ use crate::telemetry::metrics::Metrics;
 pub(super) const DEADLINE: Duration = Duration::from_mins(10);
 /// How long a client waits that leaves.
 const IMPATIENCE: Duration = Duration::from_secs(1);
-/// Nobody waits so long for anything: whatever can go on has gone on by then.
+/// Longer than any wait: all runnable work has run by then.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// More moments than anybody needs who has nothing to wait for.
+/// More moments than any work without a wait needs.
 const MANY: u32 = 1_000;
 
 /// What lies in the folder.
@@ -88,7 +88,7 @@ impl Actor {
         self.began.elapsed()
     }
 
-    /// Does one step. `None` if nobody asked for anything.
+    /// Does one step. `None` if it makes no call.
     pub(super) async fn step(&mut self, step: &Step) -> Option<Answer> {
         match step {
             Step::Good(name, content) => self.put(name, File::Good(*content)),
@@ -296,7 +296,7 @@ impl Process {
     async fn unbuilt(&self, is: bool) {
         self.builds.store(!is, Ordering::Relaxed);
         for lazy in self.connections.all().iter().filter(|_| is) {
-            // Whoever has built it may have to leave it yet.
+            // The task that built it may still hold it.
             for _ in 0..MANY {
                 lazy.let_go(Duration::ZERO);
                 if lazy.peek().is_none() {
@@ -304,7 +304,7 @@ impl Process {
                 }
                 sleep(MOMENT).await;
             }
-            assert!(lazy.peek().is_none(), "a driver that nobody uses stays");
+            assert!(lazy.peek().is_none(), "an unused driver stays");
         }
     }
 }

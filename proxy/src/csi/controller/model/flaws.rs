@@ -8,7 +8,7 @@ pub(super) enum Flaw {
     // Of a storage.
     /// What it is to delete stays, and it says that it is gone.
     DeletesNothing,
-    /// It says that there is nothing of what it has begun.
+    /// It reports partial volumes as absent.
     HidesHalves,
     /// It does not announce a change of which it then does not say that it may have an effect.
     ChangesUntold,
@@ -21,7 +21,7 @@ pub(super) enum Flaw {
     // Of the process.
     /// From one call to the next it forgets what it does not know the outcome of, and who is at work.
     ForgetsEverything,
-    /// What has no outcome yet is told as if it had failed for good.
+    /// A call without an outcome is reported as a final failure.
     SoundsFinal,
     /// A connection whose file is gone goes on.
     ServesWhatIsGone,
@@ -35,7 +35,7 @@ pub(super) enum Flaw {
     ClosesNothing,
 }
 
-/// Of so many steps is what is told of a defect: a story that nobody has to search.
+/// The most steps in the report of a defect: short enough to read.
 const FEW: usize = 7;
 
 impl Flaw {
@@ -57,7 +57,7 @@ impl Flaw {
 }
 
 #[test]
-fn what_is_planted_in_a_storage_or_in_the_process_is_found_and_told_in_few_steps() {
+fn a_planted_defect_is_found_and_reported_in_few_steps() {
     let seed = super::seed();
     for flaw in Flaw::ALL {
         let tried = |number| story(seed, number, Some(flaw), &mut Seen::new());

@@ -55,8 +55,8 @@ pub(super) struct Reference {
     /// Of these this process does not know what became.
     doubts: BTreeSet<Object>,
     hung: Vec<Hung>,
-    /// Volumes that may be in two storages, or of which one may keep a part when they are forgotten: somebody
-    /// said that it is not to be waited for, or this process never served it.
+    /// Volumes that may be in two storages, or that may leave a part in one when they are
+    /// forgotten: the operator chose not to wait for it, or this process never served it.
     excused: BTreeSet<String>,
     armed: Option<(usize, Verb, Fault)>,
     leaves: bool,
@@ -87,7 +87,7 @@ impl Reference {
         }
     }
 
-    /// Whether a step can be done at all: drivers in use cannot be let go.
+    /// Whether a step can be done at all: drivers in use cannot be dropped.
     pub(super) fn allows(&self, step: &Step) -> bool {
         !matches!(step, Step::Unbuilt(true)) || self.hung.is_empty()
     }
@@ -168,7 +168,7 @@ impl Reference {
         }
     }
 
-    /// Everything in memory is lost; storages go on with what they were told.
+    /// Everything in memory is lost; storages continue with the commands they received.
     fn restart(&mut self, ends: Ends) {
         match ends {
             Ends::Well => self.release(),
@@ -199,8 +199,8 @@ impl Reference {
         }
     }
 
-    /// The connection that something is at, or what is said if nobody can be asked. Nobody is told that
-    /// what might be somewhere does not exist.
+    /// The connection of an object, or the error if none can be asked. An object that may exist
+    /// somewhere is never reported as absent.
     fn home(&self, handle: &Handle, changes: bool) -> Result<&'static str, Code> {
         let name = match (handle.at, self.setup.bare) {
             (Some(name), _) => meant(name),
@@ -216,7 +216,7 @@ impl Reference {
         }
     }
 
-    /// Whether a handle is nobody's, as far as the configuration says.
+    /// Whether the configuration assigns a handle to no connection.
     fn is_stray(&self, handle: &Handle) -> bool {
         handle.at.is_none() && self.setup.bare != BareIs::Of
     }
@@ -241,8 +241,8 @@ impl Reference {
         Some(format!("{twice} is in two storages"))
     }
 
-    /// What must never be either: that the orchestrator is told to forget a volume of which a storage has
-    /// something.
+    /// The other forbidden answer: one that makes the orchestrator forget a volume of which a
+    /// storage has something.
     pub(super) fn leaked(&self, call: &Call, answer: &Answer) -> Option<String> {
         let (Call::Create(volume, _), Answer::Failed(code)) = (call, answer) else {
             return None;
@@ -270,7 +270,7 @@ impl Reference {
                 | Code::Unavailable
                 | Code::DeadlineExceeded
                 | Code::AlreadyExists => false,
-                // Whoever looks for another place finds a whole one.
+                // A caller that tries another connection finds a complete volume.
                 Code::ResourceExhausted => half,
                 // Trouble before any change: what was there is only known if this process remembers.
                 Code::Internal | Code::Unauthenticated => {

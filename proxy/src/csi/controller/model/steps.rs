@@ -119,7 +119,7 @@ pub(super) enum Step {
     Gone(&'static str),
     /// A folder cannot be read, or can again.
     Unread(bool),
-    /// Drivers are let go and cannot be built, or can again.
+    /// Drivers are dropped and cannot be built, or can again.
     Unbuilt(bool),
     Storage(usize, Condition),
     /// What hangs goes on.

@@ -159,7 +159,7 @@ impl Storage {
     /// Whatever hangs goes on.
     pub(super) fn release(&self) {
         for hung in std::mem::take(&mut self.state().hung) {
-            // Whoever gave up meanwhile is gone.
+            // A receiver that gave up is gone.
             let _ = hung.send(());
         }
     }
@@ -230,12 +230,16 @@ impl Storage {
         match self.fault(verb)? {
             None => all.await,
             Some(Fault::Fail(kind)) => Err(lost(kind, Effect::None)),
-            Some(Fault::Cut(kind, did, told)) => {
+            Some(Fault::Cut(kind, did, reported)) => {
                 if self.flaw != Some(Flaw::ChangesUntold) {
                     call.changing();
                 }
                 drop(self.part(did, half, all).await);
-                let effect = if told { Effect::Possible } else { Effect::None };
+                let effect = if reported {
+                    Effect::Possible
+                } else {
+                    Effect::None
+                };
                 Err(lost(kind, effect))
             }
             Some(Fault::Panic(None)) => resume_unwind(Box::new("as the step says")),
@@ -306,7 +310,7 @@ impl Storage {
     }
 }
 
-/// The circumstances of inner work: whoever asked may have given up.
+/// The context of inner work: the caller may have given up.
 fn inner() -> Call {
     Call::within(LONG)
 }

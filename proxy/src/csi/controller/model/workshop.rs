@@ -104,9 +104,9 @@ impl Workshop {
         let root = parse("{driver: proxy, proxy: {configFolder: /none}}");
         let config = root.common().expect("configuration");
         let (base, site) = App::open(root, &at).expect("a site");
-        let (nobody, threads) = (Storage::by_hand(), ThreadPool::new(1));
+        let (by_hand, threads) = (Storage::by_hand(), ThreadPool::new(1));
         let read = Content::all().map(|content| {
-            let (name, driver) = (ConnectionName::unnamed(), nobody.clone());
+            let (name, driver) = (ConnectionName::unnamed(), by_hand.clone());
             let document = parse(&yaml(content));
             (
                 content,

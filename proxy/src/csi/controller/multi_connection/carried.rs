@@ -158,7 +158,7 @@ async fn datasets_are_sent_from_one_host_to_another() {
         }
         made(&service, plain).await.expect("made");
         hosts[0].backend().state().pool.write(&dataset("x"));
-        // The target is cut off in the middle, and what it says afterwards is that it has begun.
+        // The target is disconnected halfway, and afterwards reports a partial volume.
         {
             let mut state = hosts[1].backend().state();
             state.cut_after = Some(state.steps + 4);

@@ -137,7 +137,7 @@ async fn what_was_never_there_is_left_out_and_what_was_there_is_missed() {
     assert_eq!(volume.volume_id, "v:b/v");
     service.0.connections.remove(&name("a"));
     let status = made(&service, create("w", &class)).await;
-    let status = status.expect_err("it may have begun the volume");
+    let status = status.expect_err("it may have started the volume");
     assert_eq!(status.code(), Code::Unavailable);
     assert!(
         status.message().contains("connection `a`"),
@@ -201,14 +201,14 @@ async fn one_that_makes_no_new_volumes_and_does_not_answer_stops_only_those_that
 }
 
 #[tokio::test]
-async fn a_volume_that_may_have_been_begun_is_finished_where_it_was_begun() {
+async fn a_volume_that_may_be_partial_is_finished_where_it_was_started() {
     let (service, drivers) = two();
     let [a, b] = &drivers;
     rooms(&drivers, [20, 10]);
     a.cut.store(true, Ordering::Relaxed);
     let status = made(&service, create("v", &BOTH)).await;
     assert_eq!(status.expect_err("unknown").code(), Code::Unavailable);
-    // What was begun takes room, so that the other is the roomier one now.
+    // The partial volume takes space, so that the other has more capacity now.
     rooms(&drivers, [5, 10]);
     let other = made(&service, create("w", &BOTH)).await.expect("made");
     assert_eq!(other.volume_id, "v:b/w");

@@ -1,7 +1,7 @@
 //! What a stage secret says to the way in which a volume reaches the node.
 //!
-//! Only the keys of that way are read, so that one secret may serve several volumes. A key that is
-//! no good is refused without being shown: whoever mistyped may have typed the secret there.
+//! Only the keys of that attachment are read, so that one secret may serve several volumes. An
+//! invalid key is rejected without being shown: it may contain the mistyped secret.
 
 use csi_types::secrets::SettingName;
 use csi_types::{Attachment, StageSecrets};

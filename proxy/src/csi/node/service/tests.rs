@@ -134,13 +134,13 @@ fn what_a_volume_made_by_hand_may_be_used_for_depends_on_the_way_to_it() {
         half.allow_attached(&disk, &used(Access::Block, shared))
             .is_ok()
     );
-    for (attachment, capability, told) in [
+    for (attachment, capability, reason) in [
         (&share, used(Access::Block, shared), "block access"),
         (&disk, mounted(shared), "MULTI_NODE_MULTI_WRITER"),
     ] {
         let refused = half.allow_attached(attachment, &capability);
-        let text = refused.expect_err(told).chain();
-        assert!(text.contains(told), "{text}");
+        let text = refused.expect_err(reason).chain();
+        assert!(text.contains(reason), "{text}");
     }
     // Growth comes without a context, and must not refuse what staging allowed.
     assert!(

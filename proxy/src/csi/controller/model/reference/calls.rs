@@ -45,23 +45,23 @@ impl Reference {
             }
             Call::Snapshot(name, source) => self.snapshot(name, source),
             Call::DeleteSnapshot(handle) => self.delete_snapshot(handle),
-            Call::Get(handle) => self.about(handle, Verb::GetVolume, |store, told| {
-                let (size, _) = store.volumes.get(&told.id)?;
-                Some(format!("{} {size}", told.volume()))
+            Call::Get(handle) => self.about(handle, Verb::GetVolume, |store, wanted| {
+                let (size, _) = store.volumes.get(&wanted.id)?;
+                Some(format!("{} {size}", wanted.volume()))
             }),
-            Call::Validate(handle) => self.about(handle, Verb::FindVolume, |store, told| {
+            Call::Validate(handle) => self.about(handle, Verb::FindVolume, |store, wanted| {
                 store
                     .volumes
-                    .contains_key(&told.id)
+                    .contains_key(&wanted.id)
                     .then(|| "true".to_owned())
             }),
             Call::GetSnapshot(handle) => {
                 let home = self.home(handle, false);
-                self.about(handle, Verb::GetSnapshot, |store, told| {
-                    let found = store.all_snapshots().find(|(id, _)| *id == told.id);
+                self.about(handle, Verb::GetSnapshot, |store, wanted| {
+                    let found = store.all_snapshots().find(|(id, _)| *id == wanted.id);
                     let (_, of) = found?;
                     let at = home.unwrap_or_default();
-                    Some(format!("{} of v:{at}/{of}", told.snapshot()))
+                    Some(format!("{} of v:{at}/{of}", wanted.snapshot()))
                 })
             }
             Call::List(_) => self.list(Verb::ListVolumes, |store, name| {
@@ -86,7 +86,7 @@ impl Reference {
         strict: bool,
         act: Act,
         reader: Reader,
-        told: impl Fn(u64) -> String,
+        answer: impl Fn(u64) -> String,
     ) -> Expected {
         let home = match self.home(handle, strict) {
             Ok(home) => home,
@@ -105,7 +105,7 @@ impl Reference {
         if self.is_locked(alone, &[]) {
             return Expected::failed(&[Code::Aborted]);
         }
-        let result = self.change(at, act, &object, (alone, &[])).map(told);
+        let result = self.change(at, act, &object, (alone, &[])).map(answer);
         Expected::OneOf(vec![self.ended(alone, &object, reader, result)])
     }
 
@@ -124,8 +124,8 @@ impl Reference {
         }
         let act = Act::Snapshot(name, source.id.clone());
         let result = self.change(at, act, &object, (alone, &shared));
-        let told = |_| format!("s:{home}/{}@{name} of {}", source.id, source.volume());
-        let answer = self.ended(alone, &object, Reader::Other, result.map(told));
+        let answer_of = |_| format!("s:{home}/{}@{name} of {}", source.id, source.volume());
+        let answer = self.ended(alone, &object, Reader::Other, result.map(answer_of));
         Expected::OneOf(vec![answer])
     }
 
@@ -143,8 +143,8 @@ impl Reference {
         }
         let act = Act::DeleteSnapshot(handle.id.clone());
         let result = self.change(at, act, &object, (alone, &[]));
-        let told = result.map(|_| String::new());
-        Expected::OneOf(vec![self.ended(alone, &object, Reader::Other, told)])
+        let answer = result.map(|_| String::new());
+        Expected::OneOf(vec![self.ended(alone, &object, Reader::Other, answer)])
     }
 
     /// A question about one object.
@@ -152,7 +152,7 @@ impl Reference {
         &mut self,
         handle: &Handle,
         verb: Verb,
-        told: impl Fn(&super::Store, &Handle) -> Option<String>,
+        answer: impl Fn(&super::Store, &Handle) -> Option<String>,
     ) -> Expected {
         let home = match self.home(handle, false) {
             Ok(home) if makes(home) => home,
@@ -163,8 +163,8 @@ impl Reference {
         if let Err(kind) = self.look(at, verb, false) {
             return Expected::failed(&[code(kind, false, Reader::Other)]);
         }
-        match told(&self.stores[at], handle) {
-            Some(told) => Expected::done(told),
+        match answer(&self.stores[at], handle) {
+            Some(text) => Expected::done(text),
             None => Expected::failed(&[Code::NotFound]),
         }
     }
@@ -214,10 +214,10 @@ impl Reference {
         }
         let all = self.stores[at].all_snapshots();
         let of_it = all.filter(|(_, of)| **of == handle.id);
-        let told = of_it.map(|(id, _)| format!("s:{home}/{id} of {}", handle.volume()));
-        let mut told: Vec<_> = told.collect();
-        told.sort_unstable();
-        Expected::OneOf(vec![Answer::Listed(told, None)])
+        let snapshots = of_it.map(|(id, _)| format!("s:{home}/{id} of {}", handle.volume()));
+        let mut snapshots: Vec<_> = snapshots.collect();
+        snapshots.sort_unstable();
+        Expected::OneOf(vec![Answer::Listed(snapshots, None)])
     }
 
     /// The largest room, of those that answer and make new volumes.
@@ -255,8 +255,8 @@ impl Reference {
                 Served::Well(_) => {
                     let at = self.storage(name);
                     let looked = self.look(at, Verb::Capacity, true);
-                    let told = looked.map(|()| self.stores[at].room);
-                    told.map_err(|kind| code(kind, false, Reader::Other))
+                    let capacity = looked.map(|()| self.stores[at].room);
+                    capacity.map_err(|kind| code(kind, false, Reader::Other))
                 }
                 Served::Refused => Err(Code::FailedPrecondition),
                 Served::BeingRead => Err(Code::Aborted),

@@ -79,8 +79,8 @@ impl Expected {
         Self::OneOf(codes.iter().copied().map(Answer::Failed).collect())
     }
 
-    pub(super) fn done(told: impl Into<String>) -> Self {
-        Self::OneOf(vec![Answer::Done(told.into())])
+    pub(super) fn done(text: impl Into<String>) -> Self {
+        Self::OneOf(vec![Answer::Done(text.into())])
     }
 
     /// Whether this may be answered.
@@ -97,15 +97,15 @@ impl Expected {
 
 impl List {
     fn allows(&self, all: &[String], end: Option<Code>) -> bool {
-        let told: BTreeSet<_> = all.iter().cloned().collect();
+        let listed: BTreeSet<_> = all.iter().cloned().collect();
         let ends = match end {
-            None => !self.broken && self.may.is_subset(&told),
+            None => !self.broken && self.may.is_subset(&listed),
             Some(Code::Unavailable) => self.broken || self.fails,
             Some(_) => false,
         };
-        let known = told
+        let known = listed
             .iter()
             .all(|one| self.must.contains(one) || self.may.contains(one));
-        ends && known && told.len() == all.len() && self.must.is_subset(&told)
+        ends && known && listed.len() == all.len() && self.must.is_subset(&listed)
     }
 }

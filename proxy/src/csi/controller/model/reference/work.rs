@@ -1,4 +1,4 @@
-//! How work on a storage goes and ends: its faults, who holds what meanwhile, and what stays in doubt.
+//! How work on a storage runs and ends: its faults, its locks, and what stays in doubt.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(super) struct Hung {
 }
 
 impl Reference {
-    /// Whether somebody works on any of these.
+    /// Whether a hanging call locks any of these.
     pub(super) fn is_locked(&self, alone: &[Object], shared: &[Object]) -> bool {
         self.hung.iter().any(|hung| {
             let any = |object| hung.alone.contains(object) || hung.shared.contains(object);
@@ -93,9 +93,9 @@ impl Reference {
                 done.map_err(|kind| Failure::Of(kind, false))
             }
             Some(Fault::Fail(kind)) => Err(Failure::Of(kind, false)),
-            Some(Fault::Cut(kind, did, told)) => {
+            Some(Fault::Cut(kind, did, reported)) => {
                 self.part(at, &act, did);
-                Err(Failure::Of(kind, told || is_passing(kind)))
+                Err(Failure::Of(kind, reported || is_passing(kind)))
             }
             Some(Fault::Panic(None)) => Err(Failure::Of(Kind::Internal, false)),
             Some(Fault::Panic(Some(did))) => {
@@ -120,7 +120,7 @@ impl Reference {
         }
     }
 
-    /// Does so much of a change. Nobody is told how it ended.
+    /// Does so much of a change. Its outcome is not reported.
     fn part(&mut self, at: usize, act: &Act, did: Did) {
         self.stores[at].begin(act, did);
         if did == Did::All {
@@ -155,7 +155,7 @@ impl Reference {
         Ok(())
     }
 
-    /// A copy is whole, and the process was told so.
+    /// A copy is complete, and the process has got that answer.
     fn close(&mut self, act: &Act) {
         let Some((_, from)) = act.copies() else {
             return;
@@ -166,7 +166,7 @@ impl Reference {
         }
     }
 
-    /// What hangs goes on. Nobody hears of it, so that it stays in doubt.
+    /// Hanging calls continue. Their outcome is not seen, so they stay in doubt.
     pub(in crate::csi::controller::model) fn release(&mut self) {
         let mut hung = std::mem::take(&mut self.hung);
         hung.sort_by_key(|hung| hung.at);
@@ -206,9 +206,9 @@ impl Reference {
         result: Result<String, Failure>,
     ) -> Answer {
         match result {
-            Ok(told) => {
+            Ok(text) => {
                 self.doubts.retain(|object| !objects.contains(object));
-                Answer::Done(told)
+                Answer::Done(text)
             }
             Err(Failure::Left) => Answer::Left,
             Err(Failure::Of(kind, possible)) => {

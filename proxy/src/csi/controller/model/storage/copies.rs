@@ -1,5 +1,5 @@
-//! Copies from one storage to another. No bytes go: what counts is who asks whom for what, and what is
-//! left at the source.
+//! Copies from one storage to another, without bytes: only the exchange of requests counts, and
+//! what is left at the source.
 
 use async_trait::async_trait;
 use driver_core::contract::fake::Verb;

@@ -72,8 +72,8 @@ impl Driver for Storage {
             return Err(self.unsupported("find volume"));
         }
         let all = async {
-            let is_begun = self.state().halves.contains(id.as_str());
-            if is_begun && self.flaw != Some(Flaw::HidesHalves) {
+            let is_partial = self.state().halves.contains(id.as_str());
+            if is_partial && self.flaw != Some(Flaw::HidesHalves) {
                 return Ok(Found::Begun);
             }
             self.inner.find_volume(&inner(), id).await
