@@ -1,7 +1,7 @@
 //! What one configuration file makes of this process: its connections, its node, what it advertises.
 //!
-//! The same road for serving, for `check` and for `try`. A file with a driver of its own makes one
-//! connection without a name; nothing below asks which it was. No backend is touched.
+//! Used by serving, `check` and `try` alike. A file with its own driver makes one connection
+//! without a name; the code below does not distinguish the two. No backend is contacted.
 
 use std::sync::Arc;
 
@@ -31,14 +31,14 @@ pub struct Environment {
     pub version: CsiVersion,
     /// The programs that the node runs.
     pub tools: Tools,
-    /// Which services it serves, if that is known.
+    /// The services that it serves, if known.
     pub modes: Option<Modes>,
 }
 
 /// A configuration that cannot be used.
 #[derive(Debug)]
 pub struct InvalidConfig {
-    /// It, for what else is odd about it.
+    /// The configuration, for its other findings.
     pub document: Arc<Document>,
     /// Why.
     pub error: ConfigError,
@@ -53,13 +53,13 @@ pub struct App {
     pub advertised: Advertised,
     /// The backends.
     pub connections: Connections,
-    /// What is done on the node.
+    /// The service of this node.
     pub node: NodeService,
     /// The answer to `NodeGetInfo`.
     pub info: NodeInfo,
-    /// Where connections lie that come and go.
+    /// The folder of connections that may change.
     pub folder: Option<Folder>,
-    /// What is known of them.
+    /// The state of the connections.
     pub states: States,
 }
 
@@ -88,7 +88,7 @@ const SUPERSET: Capabilities = Capabilities {
 // === impl App ===
 
 impl App {
-    /// What `document` makes of a process in these surroundings.
+    /// Builds the process from `document` in this environment.
     pub fn open(
         document: Document,
         at: &Environment,
@@ -151,7 +151,8 @@ impl App {
             threads: ThreadPool::new(process::OF_CONNECTIONS),
         };
         let connections = Connections::named(settings.names.clone());
-        // Nodes need no connection: what they have to know is in each volume. But for volumes of pods.
+        // Nodes need no connection, because each volume contains what they need. Inline volumes are
+        // the exception.
         let controls = at.modes.is_none_or(|modes| modes.controller);
         let folder = (controls || settings.inline_volumes).then(|| {
             let base = Arc::clone(document);
@@ -177,7 +178,7 @@ fn no_local(settings: &ProxySettings, at: &Environment) -> Option<&'static str> 
     (!settings.topology.tells_nodes_apart()).then_some("nodes do not tell which one they are")
 }
 
-/// Whether the group of a mount was promised to be honoured.
+/// Whether `VolumeMountGroup` is advertised.
 pub(crate) fn honours_group(advertised: &Advertised, version: CsiVersion) -> bool {
     let listed = &advertised.node;
     version >= CsiVersion::minor(5) && listed.contains(&NodeCapability::VolumeMountGroup)
@@ -238,7 +239,7 @@ mod tests {
         expands && pairs.into_iter().all(|(one, all)| all || !one)
     }
 
-    /// Those whose volumes are files and never disks.
+    /// Drivers whose volumes are files and never disks.
     const OF_FILES: [&str; 18] = [
         "freenas-api-nfs",
         "freenas-api-smb",

@@ -1,8 +1,8 @@
-//! Requests to domain types, once: what passes here cannot be invalid below.
+//! Decodes requests to domain types, once: what passes here is valid for the layers below.
 //!
-//! Required fields, alphabets and every size limit of the specification are checked before anything
-//! is changed; a value that a log must not show is never part of an error. What a backend can do
-//! with a valid request is its driver's business. compat: "Requests".
+//! Required fields, alphabets and all size limits of the specification are checked before anything
+//! is changed; a value that a log must not show is never part of an error. The driver decides
+//! whether its backend can serve a valid request. compat: "Requests".
 
 mod any;
 pub(crate) mod capability;
@@ -107,7 +107,7 @@ pub(crate) fn snapshot_handle(
     SnapshotHandle::parse(id).map_err(|error| DecodeError::new(field, error))
 }
 
-/// A path that has to be there.
+/// A required path.
 pub(crate) fn path(field: &'static str, path: &str) -> Result<AbsolutePath, DecodeError> {
     present(field, path)?;
     AbsolutePath::parse(path).map_err(|error| DecodeError::new(field, error))
@@ -129,7 +129,7 @@ pub(crate) fn page(max_entries: i32, starting_token: String) -> Result<PageReque
     })
 }
 
-/// The wanted size; both bounds zero is no wish, as some orchestrators write it.
+/// The requested size; two zero bounds mean no request, as some orchestrators write it.
 pub(crate) fn size(range: Option<csi_proto::v1::CapacityRange>) -> Result<SizeRange, DecodeError> {
     let Some(range) = range else {
         return Ok(SizeRange::ANY);

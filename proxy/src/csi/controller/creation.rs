@@ -1,4 +1,5 @@
-//! Making a volume: which connections may, which of them does, and what it is filled with.
+//! Creating a volume: which connections are candidates, which one is used, and what fills the
+//! volume.
 //!
 //! A class may name several connections. A volume that exists in one of them stays there, even if
 //! that connection would not create it today. Otherwise a connection where an earlier attempt
@@ -26,13 +27,13 @@ use crate::rpc::{Job, Subject, Task};
 use choice::in_order;
 use filling::Filling;
 
-/// One connection of the class, and what the volume would be there.
+/// One candidate connection of the class, and what the volume would be there.
 #[derive(Debug)]
 struct Candidate {
     connection: Arc<Connection>,
     id: VolumeId,
     keys: Keys,
-    /// What it would be filled with there, or why it cannot be made there now.
+    /// The content it would get there, or why it cannot be created there now.
     able: Result<Option<Filling>, Error>,
     /// Whether an earlier attempt may have started it there.
     may_be_partial: bool,
@@ -83,7 +84,7 @@ fn claim(parameters: &Parameters) -> Option<String> {
     Some(format!("{}/{}", of("namespace")?, of("name")?))
 }
 
-/// Those that may have the volume, whether they may make it or not.
+/// The connections that may have the volume, whether they may create it or not.
 fn candidates(
     all: &Connections,
     connections: Vec<Arc<Connection>>,
@@ -104,7 +105,7 @@ fn candidates(
     Ok(found)
 }
 
-/// Makes the volume in the first of them that has room for it.
+/// Creates the volume in the first connection that has enough capacity.
 async fn make(
     task: &Task,
     candidates: Vec<Candidate>,
@@ -112,7 +113,7 @@ async fn make(
 ) -> Result<v1::CreateVolumeResponse, Error> {
     let (mut full, several) = (None, candidates.len() > 1);
     for candidate in candidates {
-        // Only of the one that has it already it was not asked whether it may make it.
+        // Only a connection that already has the volume skipped this check.
         let filling = candidate.able.map_err(choice::of_a_whole_one)?;
         let connection = candidate.connection;
         let wanted = CreateVolume {
@@ -148,8 +149,8 @@ async fn make(
             Ok(volume) => {
                 return encode::created_volume(&connection, &volume, request.source.as_ref());
             }
-            // Nothing of it is there: another one may have the room.
-            // What an earlier attempt has left there may be what took the room.
+            // Nothing of it exists there, so another connection may have the capacity. A part of an
+            // earlier attempt may be what filled the storage.
             Err(error) if candidate.may_be_partial && error.kind() == Kind::OutOfSpace => {
                 return Err(error.with_effect(Effect::Possible));
             }
@@ -185,7 +186,7 @@ impl Candidate {
         }
         let id = connection.name_volume(&request.name, &request.parameters)?;
         let here = connection.scope();
-        // The id comes first: by it the runner remembers a volume whose fate is unknown.
+        // The id first: the runner tracks a volume with an unknown outcome by it.
         let mut keys = Keys::none()
             .and(here, Object::Volume(id.clone()), Hold::Exclusive)
             .and(
@@ -193,7 +194,7 @@ impl Candidate {
                 Object::VolumeName(request.name.clone()),
                 Hold::Exclusive,
             )
-            // Its storage may become another one under its name while the volume is made.
+            // The connection may get another storage under the same name during the call.
             .and(
                 connection.name().text(),
                 Object::VolumeName(request.name.clone()),

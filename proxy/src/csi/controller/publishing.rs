@@ -1,7 +1,7 @@
-//! Letting a node reach a volume, and stopping it.
+//! ControllerPublishVolume and ControllerUnpublishVolume.
 //!
-//! Connections whose backend lets every node in have nothing to do, and do it: among others that
-//! have, the orchestrator asks for all. compat: "The proxy".
+//! For a backend that gives access to every node these calls have no effect: the orchestrator calls
+//! them for all volumes once a single connection needs them. compat: "The proxy".
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(super) fn publish(
         return Err(Error::invalid("request field `readonly`")
             .advise("PUBLISH_READONLY is not supported by this driver"));
     }
-    // Its nodes reach it as its context says. One that a driver has made has to be let in there.
+    // Nodes reach it by its context. A volume that a driver created must be published there.
     if request.by_hand && plugin.connections.is_bare_volume(&request.volume) {
         return Ok(unowned::publish(plugin, &request.volume));
     }
@@ -82,7 +82,7 @@ pub(super) fn unpublish(
     }
     let is_bare = plugin.connections.is_bare_volume(&request.volume);
     let (connection, id) = plugin.connections.of_volume(&request.volume)?;
-    // A backend that lets every node in is not asked, whatever the node is called there.
+    // A backend that gives access to every node is not asked, whatever the node is called there.
     let node = match request.node.filter(|_| connection.can().publish) {
         None => Ok(None),
         Some(node) => called(plugin, &connection, &node)
@@ -161,8 +161,8 @@ fn asked_for(plugin: &Plugin, verb: &'static str) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the backend of a connection calls a node. An id without parts is the name of a node, as it
-/// was before there was a proxy. compat: "Node ids of the proxy".
+/// The name of a node at the backend of a connection. An id without parts is the name of a node, as
+/// without the proxy. compat: "Node ids of the proxy".
 fn called(plugin: &Plugin, connection: &Connection, node: &NodeId) -> Result<NodeIdentity, Error> {
     let Some(ids) = plugin.info.ids() else {
         return Ok(NodeIdentity::of(node.clone()));

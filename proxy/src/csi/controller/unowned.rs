@@ -23,10 +23,10 @@ use crate::rpc::{Job, Subject, Task};
 
 /// How many connections are asked at once.
 const AT_ONCE: usize = 64;
-/// How long they are asked for the sake of advice, all of them together.
+/// The time limit for the advice, for all connections together.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Nodes reach a volume made by hand as its context says.
+/// Publishes a volume made by hand: nodes reach it by its context.
 pub(super) fn publish(
     plugin: &Plugin,
     handle: &VolumeHandle,
@@ -66,8 +66,8 @@ pub(super) fn unpublish(
     })
 }
 
-/// The connections that let nodes in one by one and have something of that name: for the advice only, so
-/// that one that does not answer changes nothing, and no driver is built for it.
+/// The connections that manage access per node and have an object of that name. This is only for
+/// the advice: a connection that does not answer changes nothing, and no driver is built for it.
 async fn of_its_name(plugin: &Plugin, task: &Task, handle: &VolumeHandle) -> Vec<ConnectionName> {
     let connections = plugin.connections.all().into_iter();
     let there = connections.filter_map(|lazy: Arc<LazyConnection>| lazy.peek());
@@ -89,7 +89,7 @@ async fn of_its_name(plugin: &Plugin, task: &Task, handle: &VolumeHandle) -> Vec
     names
 }
 
-/// What a connection that is gone had nothing to do for.
+/// Unpublishing for a removed connection that gave access to every node.
 pub(super) fn of_one_that_was_open<T: Default + Send + 'static>(handle: &VolumeHandle) -> Job<T> {
     Job::new(about(handle), Keys::none(), async move |_| {
         debug!("its connection is gone, and had let every node in");

@@ -1,8 +1,9 @@
-//! What a node calls itself, and what the backend of a connection calls it.
+//! The id of a node, and its name at the backend of a connection.
 //!
-//! One id serves all connections: it has parts, `n=` the name of the node, `h=` its host's, `i…=`
-//! and `v…=` what initiators call it, shortened by a table of prefixes. Each connection may say which
-//! part its backend knows; otherwise that is the name. compat: "Node ids of the proxy".
+//! One id serves all connections: it has parts, `n=` the name of the node, `h=` that of its host,
+//! `i…=` and `v…=` the names of its initiators, shortened by a table of prefixes. Each connection
+//! may configure which part its backend knows; the default is the name. compat: "Node ids of the
+//! proxy".
 
 use std::collections::BTreeMap;
 
@@ -34,7 +35,7 @@ struct Parts {
     nqn: bool,
 }
 
-/// A beginning that many initiators share.
+/// A prefix that many initiators share.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Prefix {
@@ -76,7 +77,7 @@ pub(crate) struct MapEntry {
     value: String,
 }
 
-/// What a node is called, part by part.
+/// The names of a node, part by part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct NodeIdentity {
     pub(crate) node_name: Option<String>,
@@ -104,7 +105,7 @@ const IQN_PREFIX: &str = "proxy.nodeId.iqnPrefix";
 const NQN_PREFIX: &str = "proxy.nodeId.nqnPrefix";
 
 impl NodeIdConfig {
-    /// Refuses tables that no id could be read back with.
+    /// Rejects tables that make ids that cannot be decoded.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let Parts {
             node_name,
@@ -148,7 +149,7 @@ impl NodeIdConfig {
         Ok(())
     }
 
-    /// Whether it takes what only nodes have.
+    /// Whether it needs data that only nodes have.
     pub(crate) fn asks_initiators(&self) -> bool {
         self.parts.iqn || self.parts.nqn
     }
@@ -208,7 +209,7 @@ impl NodeIdConfig {
         Ok(parts.join("/"))
     }
 
-    /// What an id says, or `None` if it is not one that a node of ours has.
+    /// The parts of an id, or `None` if it is not the id of a node of ours.
     pub(crate) fn read(&self, id: &NodeId) -> Option<NodeIdentity> {
         let mut found = NodeIdentity::default();
         for part in id.as_str().split('/') {
@@ -254,7 +255,7 @@ fn shortened(mark: char, table: &[Prefix], value: &str, at: &str) -> Result<Stri
 // === impl Mapping ===
 
 impl Mapping {
-    /// Refuses one that could never name a node.
+    /// Rejects a setting that could never name a node.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if self.kind == NodeIdType::Local && self.map.is_empty() && self.template.is_none() {
             let at = "proxy.perDriver.nodeIdType";
@@ -266,7 +267,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// What the backend of a connection calls a node.
+    /// The name of a node at the backend of a connection.
     pub(crate) fn of(&self, id: &NodeId, identity: &NodeIdentity) -> Result<NodeId, Error> {
         let missing = || {
             Error::not_found(format!("node `{id}`"))

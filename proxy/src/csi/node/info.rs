@@ -19,10 +19,10 @@ pub struct NodeInfo {
     ids: Option<NodeIdConfig>,
 }
 
-/// Where this node is.
+/// The topology of this node.
 #[derive(Debug, Clone)]
 enum Place {
-    /// As the only driver says.
+    /// As the only driver returns it.
     Fixed(Option<Topology>),
     /// By rules that run on every call, because their inputs may change.
     ByRules(Box<ByRules>),
@@ -39,7 +39,7 @@ struct ByRules {
 // === impl NodeInfo ===
 
 impl NodeInfo {
-    /// A node that says what its only driver says.
+    /// A node with the topology of its only driver.
     pub(crate) fn plain(id: NodeId, place: Option<Topology>) -> Self {
         Self {
             id,
@@ -56,7 +56,7 @@ impl NodeInfo {
         let hostname = rustix::system::uname();
         let hostname = hostname.nodename().to_string_lossy().into_owned();
         let here = at.modes.is_none_or(|modes| modes.node);
-        // What only nodes have is looked for on nodes.
+        // Names of initiators are only read on nodes.
         let id = if here && at.modes.is_some() {
             let initiators = Initiators {
                 iqn: &|| initiators::iqn(&at.tools),
@@ -85,7 +85,7 @@ impl NodeInfo {
         &self.id
     }
 
-    /// Where it is. May read files.
+    /// Its topology. May read files.
     pub fn place(&self) -> Option<Topology> {
         match &self.place {
             Place::Fixed(place) => place.clone(),
@@ -98,7 +98,7 @@ impl NodeInfo {
         }
     }
 
-    /// How the ids of nodes are read, where they have parts.
+    /// How the ids of nodes are decoded, if they have parts.
     pub(crate) fn ids(&self) -> Option<&NodeIdConfig> {
         self.ids.as_ref()
     }

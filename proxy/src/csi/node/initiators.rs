@@ -1,7 +1,7 @@
-//! What the initiators of this node are called: what the node half connects as.
+//! The names of the initiators of this node, as used by the node service to connect.
 //!
-//! `iscsid` has its name from a file of its own machine, which is the host where there is one around us;
-//! NVMe has the name that node-utils chooses. compat: "Node ids of the proxy".
+//! `iscsid` reads its name from a file of its own machine, which is the host if this is a
+//! container; NVMe has the name that node-utils chooses. compat: "Node ids of the proxy".
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,22 +28,22 @@ pub(crate) struct Initiators<'a> {
     pub(crate) nqn: &'a dyn Fn() -> Result<String, ConfigError>,
 }
 
-/// The machine that is logged in from.
+/// The machine that logs in.
 #[derive(Debug)]
 enum Machine {
-    /// This one: there is no container.
+    /// This one: not a container.
     This,
-    /// A host that is not seen from here.
+    /// A host that is not visible from here.
     Unseen,
-    /// A host of which nothing is seen before its daemon runs.
+    /// A host that is not visible before its daemon runs.
     Asleep,
     /// A host, and where its root is.
     Host(PathBuf),
 }
 
-/// The name of the initiator that `tools` log in with: first as its own machine has it, then as it may be
-/// mounted here. What an image has of its own is the same on every node, so it is used only where there is
-/// no host around us.
+/// The name of the initiator that `tools` log in with: from its own machine first, then from a
+/// mount here. A file of the image is the same on every node, so it is used only outside of
+/// containers.
 pub(crate) fn iqn(tools: &Tools) -> Result<String, ConfigError> {
     let mounts = MountTable::read().map_err(|error| {
         ConfigError::at(IQN, format!("what is mounted here cannot be read: {error}"))
@@ -99,7 +99,7 @@ pub(crate) fn nqn(kernel: &Kernel) -> Result<String, ConfigError> {
     nvme::host_nqn(kernel).map_err(|error| ConfigError::at(NQN, error.chain()))
 }
 
-/// The text of a regular file; links lead no further than `root`, as they do for those who live there.
+/// The text of a regular file; links are resolved inside `root`, as for a process that lives there.
 fn read_below(root: &Path, file: &str) -> io::Result<String> {
     let below = resolve(root, Path::new(file)).ok_or(io::ErrorKind::NotFound)?;
     read_regular(&root.join(below))
@@ -108,12 +108,12 @@ fn read_below(root: &Path, file: &str) -> io::Result<String> {
 // === impl Machine ===
 
 impl Machine {
-    /// The host that a container is in, by where its root is seen.
+    /// The host of a container, by the path where its root is mounted.
     fn around(root: Option<PathBuf>) -> Self {
         let Some(root) = root else {
             return Self::Asleep;
         };
-        // What may not be looked at is there.
+        // A path that may not be read exists.
         match root.join("etc").try_exists() {
             Ok(false) => Self::Unseen,
             _ => Self::Host(root),
@@ -121,7 +121,7 @@ impl Machine {
     }
 }
 
-/// The first `InitiatorName=` that is no comment.
+/// The first `InitiatorName=` outside of comments.
 fn name_in(text: &str) -> Option<&str> {
     let names = text.lines().filter_map(|line| {
         let line = line.split('#').next().unwrap_or_default().trim();
@@ -217,13 +217,13 @@ mod tests {
             "etc/machine-id",
             "e0938eea3e4f460191627613050bea33\n",
         );
-        // What every image of democratic-csi carries is no name of this node.
+        // The name in every image of democratic-csi does not identify this node.
         put(folder.path(), "etc/nvme/hostnqn", &format!("{SHARED}\n"));
         let derived = host_nqn().expect("a name");
         assert!(derived.starts_with("nqn.2014-08.org.nvmexpress:uuid:") && derived != SHARED);
         put(folder.path(), "etc/nvme/hostnqn", &format!("{OWN}\n"));
         assert_eq!(host_nqn().as_deref(), Ok(OWN));
-        // Nor is that of the image, where there is a host.
+        // Neither does that of the image, if there is a host.
         let hosts = OWN.replace("4b49", "4b50");
         put(folder.path(), "host/etc/nvme/hostnqn", &hosts);
         assert_eq!(host_nqn().as_deref(), Ok(&*hosts));

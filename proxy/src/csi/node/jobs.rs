@@ -1,4 +1,4 @@
-//! What the calls of a node do, and what each must not share.
+//! The work of the calls of a node, and what each holds exclusively.
 //!
 //! The guard moves into the work: a thread that hangs in a system call and may still change
 //! something keeps its volume locked after its caller got `DeadlineExceeded`.
@@ -92,10 +92,10 @@ pub(super) fn publish(
     let context = node.context_of(&id, &request.context);
     let attachment = node.attachment(&id, &request.context)?;
     node.allow_attached(&attachment, &request.capability)?;
-    // A volume of the pod's own has none, and gets no further: whose words its attributes are.
+    // An inline volume has none, and is rejected: its attributes come from the author of the pod.
     let staging = request.staging.ok_or_else(|| unstaged(&id))?;
     let verbs = node.verbs_for(&id, context)?;
-    // Two calls for one volume must not both find it published nowhere.
+    // Two calls for one volume must not both find it unpublished.
     let hold = if request.capability.mode.has_one_target() {
         Hold::Exclusive
     } else {
@@ -207,7 +207,7 @@ pub(super) fn expand(
     let Some(path) = request.path else {
         return Err(nowhere(&id));
     };
-    // Storage of this node is grown here; the controller of another node could not reach it.
+    // Storage of this node is expanded here; the controller of another node could not reach it.
     let local = plugin
         .connections
         .only()
@@ -284,7 +284,7 @@ fn at_target(id: &VolumeId, path: &AbsolutePath, volume: Hold) -> Keys {
         .and(&HERE, Object::OnNode(id.clone()), volume)
 }
 
-/// A call about a volume at a path. It is recorded at once: refusals name it, too.
+/// A call about a volume at a path. It is recorded at once, so that rejected calls name it, too.
 fn about(plugin: &Plugin, volume: &VolumeHandle, path: Option<&AbsolutePath>) -> Subject {
     let subject = Subject {
         connection: plugin.connections.name_of(volume).text().clone(),

@@ -1,7 +1,7 @@
-//! The programs that this node runs: where they are, how long each may take, and who counts them.
+//! The programs that this node runs: their paths, their timeouts, and their metrics.
 //!
-//! The environment decides, once for the process and before anything is bound. What the programs
-//! do is not known here. compat: "Programs of the host".
+//! Read from the environment, once for the process and before anything is bound. This module does
+//! not know what the programs do. compat: "Programs of the host".
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::cli::args::Lookup;
 use crate::process;
 use crate::telemetry::metrics::{Metrics, Outcome};
 
-/// What the environment says about programs.
+/// The settings of the environment for programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Programs {
     host: HostSettings,
@@ -29,7 +29,7 @@ const TIMEOUTS: [&str; 4] = [
     "NVMEOF_DEFAULT_TIMEOUT",
     "FILESYSTEM_DEFAULT_TIMEOUT",
 ];
-/// Where an image has the host's root, and nothing else has anything.
+/// The host's root in the image, and no other settings.
 const HOST_ROOT: &str = "/host";
 const HOST: [&str; 2] = ["ISCSIADM_HOST_STRATEGY", "ISCSIADM_HOST_PATH"];
 
@@ -79,7 +79,7 @@ impl Observer for Counter {
         };
         for command in observation.commands {
             let path = Path::new(command.program().as_str());
-            // A path comes from the operator, and says less than a name.
+            // A path comes from the operator, and identifies less than a name.
             let name = path.file_name().and_then(|name| name.to_str());
             let name = name.unwrap_or(command.program().as_str());
             self.0.command(name, outcome, observation.elapsed);

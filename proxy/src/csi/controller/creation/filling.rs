@@ -1,8 +1,9 @@
-//! What a new volume is filled with, and how that comes there.
+//! The content of a new volume, and how it gets there.
 //!
-//! Under two names of one storage its driver copies by itself. Between two storages the content goes
-//! through here: the driver of the target takes what that of the source gives, if they have a form in
-//! common, and each works on its own account. compat: "The proxy".
+//! If source and target are two names of one storage, its driver copies by itself. Between two
+//! storages the content passes through this process: the driver of the target imports what the
+//! driver of the source exports, if they have a format in common, and each uses the threads of its
+//! own connection. compat: "The proxy".
 
 use std::sync::Arc;
 
@@ -17,16 +18,16 @@ use crate::routing::connections::Connections;
 use crate::rpc::Task;
 use crate::rpc::in_flight::Object;
 
-/// What a new volume is filled with.
+/// The content of a new volume.
 #[derive(Debug)]
 pub(super) struct Filling {
     home: Arc<Connection>,
     source: Source,
-    /// How the caller calls it, if it has to be carried from another storage.
+    /// The handle of the caller, if it must be copied from another storage.
     carried: Option<Elsewhere>,
 }
 
-/// A source on its own account: what it does is asked, counted and explained as that of its connection.
+/// The source, with the connection whose threads, metrics and errors its work counts for.
 #[derive(Debug)]
 struct Drawn<'a> {
     inner: Box<dyn ExportStream + 'a>,
@@ -37,7 +38,7 @@ struct Drawn<'a> {
 // === impl Filling ===
 
 impl Filling {
-    /// What a new volume of `connection` is filled with, or why it cannot be.
+    /// The content of a new volume of `connection`, or why it is impossible.
     pub(super) fn of(
         connections: &Connections,
         connection: &Arc<Connection>,
@@ -56,7 +57,7 @@ impl Filling {
                 (home, Source::Volume(id), elsewhere, can.clones)
             }
         };
-        // Two names of one backend reach each other's volumes by the same ids.
+        // Two names of one backend share volumes and ids.
         let is_same = home.name() == connection.name()
             || home.driver().backend_identity() == connection.driver().backend_identity();
         let filling = Self {
@@ -81,7 +82,7 @@ impl Filling {
         &self.home
     }
 
-    /// The source, as long as the volume is made not to be deleted.
+    /// The source, which must not be deleted during the creation.
     pub(super) fn object(&self) -> Object {
         match &self.source {
             Source::Snapshot(id) | Source::Elsewhere(Elsewhere::Snapshot(id)) => {
@@ -101,7 +102,7 @@ impl Filling {
         }
     }
 
-    /// Whether it has to be carried there from another storage.
+    /// Whether it must be copied from another storage.
     pub(super) fn is_carried(&self) -> bool {
         self.carried.is_some()
     }
@@ -110,7 +111,7 @@ impl Filling {
         Error::invalid(format!("fill a volume from {}", self.object()))
     }
 
-    /// Refuses what has no way to `target`.
+    /// Rejects a source that cannot be copied to `target`.
     fn check_forms(&self, target: &Connection) -> Result<(), Error> {
         let (gives, takes) = (
             self.home.driver().export_formats(),
@@ -151,7 +152,7 @@ impl Filling {
             ))
     }
 
-    /// Makes the volume.
+    /// Creates the volume.
     pub(super) async fn make(
         &self,
         task: &Task,
