@@ -1,7 +1,7 @@
 //! Orphans: listed like volumes and snapshots, and removed one by one.
 //!
-//! The host leaves out what is whole, so that a page of ten thousand volumes has no rows if none is half
-//! made; what is left is judged here, by what `plan::orphan` takes for proof.
+//! The host filters out complete objects, so that a page of ten thousand volumes has no rows if
+//! none is partial; this module judges the rest by the proofs of `plan::orphan`.
 
 use std::time::SystemTime;
 
@@ -28,7 +28,7 @@ where
         OrphanScope::new(self.layout(), owner, before, SystemTime::now())
     }
 
-    /// Where they may lie.
+    /// Where they may be.
     fn orphan_list_scopes(&self, with_detached: bool) -> Vec<ListScope> {
         let layout = self.layout();
         let scope = |parent: &DatasetName, depth, kind, filter| ListScope {
@@ -71,7 +71,7 @@ where
             }
             listed => listed?,
         };
-        // A copy may be running from a helper for days.
+        // A copy from a helper may run for days.
         let copies = |(_, copy): &(Orphan, Option<DatasetName>)| copy.clone().map(Query::Dataset);
         let queries: Vec<Query> = found.entries.iter().filter_map(copies).collect();
         if !queries.is_empty() {
@@ -108,7 +108,7 @@ where
             Object::Dataset(dataset) => (layout.volume_id(dataset), layout.place_of(&object)),
             Object::Snapshot(_) => (None, None),
         };
-        // What is somewhere else is no orphan, and the last of these says so.
+        // An object that is somewhere else is no orphan; the last of these errors says that.
         match (object, volume, place) {
             (Object::Dataset(dataset), Some(id), _) => {
                 let deletion = DeleteVolume {

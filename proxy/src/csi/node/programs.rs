@@ -29,7 +29,7 @@ const TIMEOUTS: [&str; 4] = [
     "NVMEOF_DEFAULT_TIMEOUT",
     "FILESYSTEM_DEFAULT_TIMEOUT",
 ];
-/// The host's root in the image, and no other settings.
+/// Where the image mounts the host's root.
 const HOST_ROOT: &str = "/host";
 const HOST: [&str; 2] = ["ISCSIADM_HOST_STRATEGY", "ISCSIADM_HOST_PATH"];
 
@@ -79,7 +79,7 @@ impl Observer for Counter {
         };
         for command in observation.commands {
             let path = Path::new(command.program().as_str());
-            // A path comes from the operator, and identifies less than a name.
+            // The file name of a path: the folder depends on the machine.
             let name = path.file_name().and_then(|name| name.to_str());
             let name = name.unwrap_or(command.program().as_str());
             self.0.command(name, outcome, observation.elapsed);

@@ -193,8 +193,8 @@ impl NodeService {
             .map_err(|error| Error::invalid("secret `mount_flags`").because(error))
     }
 
-    /// Credentials of the storage of a volume, from a stage secret. Keys of other attachments are
-    /// ignored. compat: "Secrets".
+    /// Settings and credentials for the storage of a volume, from a stage secret. Keys of other
+    /// attachments are ignored. compat: "Secrets".
     pub(crate) fn stage_secrets(
         &self,
         attachment: &Attachment,
