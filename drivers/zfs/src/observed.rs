@@ -215,7 +215,7 @@ impl Dataset {
         Bookmark::parse(Some(token).filter(whole)?).ok()
     }
 
-    /// Its size in bytes, uncompressed.
+    /// Its size in bytes, uncompressed if that is larger.
     pub fn held(&self) -> u64 {
         held(&self.properties)
     }
@@ -241,7 +241,7 @@ impl Dataset {
     }
 }
 
-/// The uncompressed size: another pool may not compress.
+/// The larger of the stored and the uncompressed size: another pool may not compress.
 pub(crate) fn held(properties: &Properties) -> u64 {
     let number = |name| properties.number(&name).unwrap_or_default();
     number(PropertyName::REFERENCED).max(number(PropertyName::LOGICALREFERENCED))

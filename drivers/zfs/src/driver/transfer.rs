@@ -1,9 +1,9 @@
 //! Content to other connections and from them, as streams of `zfs send`.
 //!
-//! The source sends a snapshot: that of the orchestrator, or a helper that is taken for this copy alone
-//! and goes with it. The target receives it under the name of the volume, with all that says whose it
-//! is; it is no volume before it was completed like any other one. What is cut goes on from where the
-//! storage says, and begins again where that is no longer possible. compat: "The proxy".
+//! The source sends a snapshot: that of the orchestrator, or a helper that is taken for this copy
+//! alone and removed with it. The target receives it under the name of the volume, with its marks;
+//! it becomes a volume when it is completed like any other one. An interrupted copy resumes where
+//! the storage says, and restarts if that is impossible. compat: "The proxy".
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ struct Origin<'a, B, E> {
     driver: &'a ZfsDriver<B, E>,
     named: Object,
     sent: SnapshotRef,
-    /// What the helper is taken of, if the snapshot is one.
+    /// The dataset of the helper, if the snapshot is one.
     helper: Option<DatasetName>,
 }
 
@@ -221,7 +221,7 @@ where
             .map_err(|error| error.with_effect(Effect::Possible))
     }
 
-    /// Sees to it that all of the content is there, under the volume's name.
+    /// Ensures that all of the content exists, under the volume's name.
     async fn arrive(
         &self,
         call: &Call,
@@ -265,7 +265,7 @@ where
                         Error::invalid(doing).because("what it is filled with is no stream")
                     );
                 }
-                // What it was a part of is gone.
+                // The source of the part is gone.
                 (Err(error), Some(part)) if error.kind() == Kind::NotFound => {
                     tracing::info!(
                         to = %part.name,
@@ -295,7 +295,7 @@ where
                     // It may be complete or have another owner by now: the next observation shows
                     // it.
                     (Next::Observe, _) => last = Some(failed.error),
-                    // What is there may be what does not fit.
+                    // The existing part may be what fills the pool.
                     (Next::Tell, Some(part)) if failed.error.kind() == Kind::Internal => {
                         self.done(call, &given_up(part)).await.map_err(in_call)?;
                         last = Some(failed.error);
@@ -311,8 +311,9 @@ where
         }))
     }
 
-    /// Ends the part of what found no room: it would take that of others, and the caller may have the
-    /// volume made elsewhere if nothing of it is left. Every other error stays what it is.
+    /// Removes the part of a copy that ran out of space: it would take the space of others, and the
+    /// caller may use another connection if nothing of the volume is left. Any other error is
+    /// returned unchanged.
     async fn given_room(&self, call: &Call, verb: &Create<'_, E>, error: Error) -> Error {
         if error.kind() != Kind::OutOfSpace {
             return error;
@@ -339,7 +340,7 @@ where
         }
     }
 
-    /// Does a plan of which nothing has to be seen but that it was done.
+    /// Applies a plan without an observation afterwards.
     async fn done(&self, call: &Call, plan: &Plan<B::Command>) -> Result<(), Error> {
         let nothing = Request::of([]);
         let done = self.backend.apply(call, plan, &nothing).await;

@@ -62,8 +62,8 @@ impl<E: Export> Access<'_, E> {
     }
 }
 
-/// The part of an attachment that concerns its host alone. The address of the host comes from the
-/// configuration, and may change.
+/// The export of an attachment, without the address of its host, which comes from the configuration
+/// and may change.
 fn place(attachment: &Attachment) -> Option<String> {
     Some(match attachment {
         Attachment::Nfs(share) | Attachment::Smb(share) => share.share.as_str().to_owned(),

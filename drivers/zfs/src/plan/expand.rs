@@ -1,5 +1,5 @@
-//! Growing a volume. It never shrinks, and one that is large enough stays as it is. An export that is lost
-//! is put back.
+//! Expanding a volume. It never shrinks, and one that is large enough keeps its size. A lost export
+//! is restored.
 
 use driver_core::{Error, Expanded, Kind, SizeRange};
 
@@ -13,17 +13,17 @@ use crate::step::{Plan, Step};
 /// Grows a volume.
 #[derive(Debug)]
 pub struct Expand<'a, E> {
-    /// How volumes are wanted.
+    /// The policy for volumes.
     pub policy: &'a Policy,
     /// What volumes are.
     pub kind: VolumeKind,
     /// The volume and its export.
     pub export_ref: ExportRef<'a, E>,
-    /// The wanted size.
+    /// The requested size.
     pub size: SizeRange,
 }
 
-/// What a volume has to become.
+/// The required size of a volume.
 struct Target {
     size: u64,
     properties: Vec<Property>,
@@ -46,7 +46,7 @@ impl<E: Export> Expand<'_, E> {
             .choose(block.unwrap_or(1))
             .map_err(|error| self.refused().because(error))?
             .max(self.policy.smallest);
-        // A limit alone asks for no growth, and is no change to shrink.
+        // A limit alone requests no growth, and no shrinking.
         let enough = dataset.size().filter(|size| *size >= wanted);
         if let Some(size) = enough
             && self.size.limit().is_some_and(|limit| size > limit)
@@ -78,8 +78,8 @@ impl<E: Export> Expand<'_, E> {
         }
     }
 
-    /// What has to grow. A quota that the dataset has is its limit, whatever the configuration says
-    /// by now; one that it has not would be less than it has.
+    /// The properties that must grow. An existing quota is the limit, whatever the configuration
+    /// says now; a missing one is not added, as that would reduce the space.
     fn sizes(&self, dataset: &Dataset) -> Vec<PropertyName> {
         match self.kind {
             VolumeKind::Zvol => vec![PropertyName::VOLSIZE],

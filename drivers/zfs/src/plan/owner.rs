@@ -8,7 +8,7 @@ use crate::observed::Dataset;
 use crate::policy::value_of;
 use crate::property::{Properties, Property, PropertyName, PropertyValue};
 
-/// A connection, as what it makes remembers it.
+/// A connection, as recorded on its objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner<'a> {
     /// The value of `driver:`.
@@ -20,7 +20,7 @@ pub struct Owner<'a> {
 // === impl Owner ===
 
 impl Owner<'_> {
-    /// What says so.
+    /// The marks.
     pub fn marks(&self) -> Vec<Property> {
         let text = |name, text| Property::new(name, value_of(text));
         let instance = self.instance.map(|id| text(PropertyName::INSTANCE, id));
@@ -29,12 +29,12 @@ impl Owner<'_> {
             .collect()
     }
 
-    /// Whether it is proved that this one made a dataset. No mark is no proof.
+    /// Whether the marks prove that this connection created a dataset. No mark is no proof.
     pub fn made(&self, dataset: &Dataset) -> bool {
         self.is_marked_by(|name| dataset.properties.own(name))
     }
 
-    /// The same of the dataset of a snapshot, which shows what its dataset has.
+    /// The same for a snapshot, which shows the properties of its dataset.
     pub fn made_what_shows(&self, snapshot: &Properties) -> bool {
         self.is_marked_by(|name| snapshot.get(name))
     }

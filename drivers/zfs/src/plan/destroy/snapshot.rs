@@ -1,8 +1,8 @@
 //! Deleting a snapshot of the orchestrator: one of a volume, or one that is a dataset.
 //!
-//! A detached one lies in a dataset that holds those of its volume and goes with the last of them.
-//! That container is known by our mark, or by the snapshot of democratic-csi in it. One with files in
-//! it stays.
+//! A detached one is in a container, a dataset with all detached snapshots of its volume, which is
+//! destroyed with the last of them. The container is known by our mark, or by the snapshot of
+//! democratic-csi in it. A container with files stays.
 
 use driver_core::Error;
 
@@ -30,13 +30,13 @@ pub struct DeleteSnapshot<'a> {
     pub layout: &'a Layout,
     /// The snapshot.
     pub place: SnapshotPlace,
-    /// Who deletes it.
+    /// The connection that deletes it.
     pub owner: Owner<'a>,
     /// Whether a detached one with snapshots that this driver did not take is kept.
     pub keep_foreign: bool,
 }
 
-/// Whether a dataset is a snapshot of ours, be it half made.
+/// Whether a dataset is a snapshot of ours, complete or partial.
 fn is_ours(dataset: &Dataset) -> bool {
     let named = dataset.properties.own(&PropertyName::SNAPSHOT_NAME);
     dataset.is_managed() || named.is_some()
@@ -52,8 +52,8 @@ pub(in crate::plan) fn is_only_container(dataset: &Dataset) -> bool {
 // === impl DeleteSnapshot ===
 
 impl DeleteSnapshot<'_> {
-    /// The end, if this was looked at under the lock: what is not there may be in the making, by
-    /// what a cut connection left running.
+    /// Done, if this was observed under the lock: a missing one may still be created by the
+    /// leftover command of a cut connection.
     fn absent<R>(plan: Plan<R>, done: usize) -> Outcome<(), R> {
         if done > 0 {
             Outcome::Done(())
@@ -122,7 +122,7 @@ impl DeleteSnapshot<'_> {
             return Ok(Outcome::Ask);
         }
         if let Some(container) = container.filter(|container| !container.is_container()) {
-            // A retry knows it by the mark, when the snapshot in it is gone.
+            // A retry finds the container by its mark after the snapshot in it is gone.
             let mut properties = vec![Property::new(PropertyName::CONTAINER, PropertyValue::yes())];
             properties.extend(self.owner.marks());
             plan.guard(container.name.clone(), container.guid);
@@ -138,8 +138,9 @@ impl DeleteSnapshot<'_> {
         Ok(Outcome::End(plan, ()))
     }
 
-    /// Whether democratic-csi made it to hold detached snapshots. It leaves no mark, so the snapshot
-    /// in it says so: a whole one, of the volume that the container is named after. compat: "ZFS".
+    /// Whether democratic-csi created it to hold detached snapshots. It has no mark then, so the
+    /// snapshot in it is the proof: a complete one, of the volume that the container is named
+    /// after. compat: "ZFS".
     fn is_legacy_container(&self, container: &Dataset, snapshot: Option<&Dataset>) -> bool {
         let volume = self.place.volume.as_str();
         let ours = |snapshot: &Dataset| {
@@ -181,7 +182,7 @@ pub(in crate::plan) fn of_container(owner: Owner<'_>) -> Vec<Property> {
     all
 }
 
-/// Plans the end of a container, if nothing is in it then.
+/// Plans the destruction of a container, if it is empty then.
 fn emptied<R>(plan: &mut Plan<R>, container: &Dataset) {
     plan.guard(container.name.clone(), container.guid);
     plan.step(Step::DestroyEmpty(container.name.clone()));
@@ -198,7 +199,7 @@ impl<R, A> Verb<R, A> for DeleteSnapshot<'_> {
         Ok(Request::of(match &self.place.at {
             At::Attached(snapshot) => vec![Query::Snapshot(snapshot.clone())],
             At::Detached(dataset) => {
-                // What else is in the container is no business of this one, and may be a lot.
+                // The rest of the container is not needed here, and may be large.
                 let container = dataset.parent().map(Query::Dataset);
                 let itself = Query::Family(dataset.clone());
                 let ties = ties(self.layout, dataset, pool);
