@@ -1,7 +1,7 @@
-//! How far copies are, in the log.
+//! Logs the progress of copies.
 //!
-//! A copy may take hours, in which its call says nothing. So the dataset that it fills is looked at
-//! from time to time, beside it and without its lock. A look that fails changes nothing.
+//! A copy may take hours without an answer of its call. So the dataset that it fills is queried
+//! from time to time, concurrently and without its lock. A failed query changes nothing.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -14,7 +14,7 @@ use super::tools::ZfsTools;
 use driver_zfs::name::{DatasetName, SnapshotRef};
 use driver_zfs::step::{Plan, Step};
 
-/// How often a copy is looked at.
+/// How often a copy is queried.
 pub(super) const EVERY: Duration = Duration::from_mins(1);
 
 /// The copy of a plan; there is never more than one.

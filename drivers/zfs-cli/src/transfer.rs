@@ -17,7 +17,7 @@ use super::{Cli, failure};
 use driver_zfs::backend::{Incoming, Interrupted};
 use driver_zfs::name::SnapshotRef;
 
-/// What is sent, as this process reads it.
+/// The sent stream, as this process reads it.
 struct Sent {
     flow: Box<dyn OutputStream>,
     snapshot: SnapshotRef,
@@ -60,7 +60,7 @@ fn sending(error: &RunError, snapshot: &SnapshotRef) -> Error {
     failure::of(error, &format!("send {snapshot}"), Effect::None).error
 }
 
-/// Whether the words about a token name that snapshot, and no other one.
+/// Whether the description of a token names that snapshot, and no other one.
 fn is_of(said: &str, snapshot: &SnapshotRef) -> bool {
     let named = |line: &str| line.trim().strip_prefix("toname = ").map(str::to_owned);
     let mut names = said.lines().filter_map(named);
@@ -91,7 +91,7 @@ impl<R: Runner> Cli<R> {
         }))
     }
 
-    /// Refuses a token that is not of this snapshot, or of which nothing can be sent any more.
+    /// Rejects a token that is not of this snapshot, or whose data no longer exists.
     async fn check_token(
         &self,
         call: &Call,
@@ -102,7 +102,7 @@ impl<R: Runner> Cli<R> {
         let command = self.tools.zfs(["send", "-nvt", token.as_str()]);
         let command = super::bounded(call, vec![command]).remove(0);
         match self.runner.run_checked(&command).await {
-            // Which of the two has it differs between versions.
+            // Which of the two contains it differs between versions.
             Ok(said) if is_of(&said.text(), from) => Ok(()),
             Ok(said) if is_of(&String::from_utf8_lossy(&said.stderr), from) => Ok(()),
             Ok(_) => Err(refused().because("the partial copy is of another snapshot")),

@@ -1,13 +1,13 @@
-//! The words of `zfs` and of its host, and what they mean.
+//! The error messages of `zfs` and of its host, and their meaning.
 //!
-//! The table of the tests, in `words`, says for each of them which versions say it and how that is known.
+//! The table of the tests, in `words`, lists the versions with each message, and the source.
 
 use driver_core::Kind;
 
 use super::{KEPT, NO_TURN, NOT_INSTALLED};
 use driver_zfs::step::Next;
 
-/// A piece of a complaint, what it means, what can be done by us, and what by others.
+/// A part of a message, its kind, how to continue, and the advice.
 pub(super) type Reason = (&'static str, Kind, Next, &'static str);
 
 const ALLOW: &str = "set zfs.cli.sudoEnabled, log in as root, or see `zfs allow`";
@@ -17,12 +17,12 @@ const PROPERTIES: &str =
 const NAMES: &str = "shorten zfs.datasetParentName, or _private.csi.volume.idTemplate";
 const PART: &str = "another process receives into it: wait until it ends, or end it with \
                     `zfs receive -A` on the storage host";
-/// As many datasets or snapshots as a limit lets there be are no room to ZFS, too.
+/// ZFS also reports a reached limit of datasets or snapshots as missing space.
 const FULL: &str =
     "the pool or a quota above is full, or a filesystem_limit or snapshot_limit above is reached";
 const MODULES: &str = "the storage host has not loaded ZFS";
 
-/// The first that fits counts: the longer pieces come first.
+/// The first match counts: longer parts come first.
 pub(super) const OF_ZFS: &[Reason] = &[
     (
         "its pool is not imported",
@@ -36,7 +36,7 @@ pub(super) const OF_ZFS: &[Reason] = &[
         Next::Tell,
         "import the pool: see `zpool import` on the storage host",
     ),
-    // Before what the system says of it.
+    // Before the message of the system about it.
     (
         "modules are not loaded",
         Kind::Unreachable,
@@ -371,7 +371,7 @@ pub(super) const OF_ZFS: &[Reason] = &[
         "the source has had directories that no copy of ours takes (zap_micro_max_size, \
          feature large_microzap of the pool): clone it",
     ),
-    // Why is not said: before 2.1 never.
+    // Without a reason: before 2.1 always.
     (
         "umount failed",
         Kind::Busy,
