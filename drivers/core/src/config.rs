@@ -1,4 +1,5 @@
-//! Configuration: text to a document, a document to typed sections, and what is odd about it.
+//! Configuration: parses text to a document, and a document to typed sections, and reports
+//! suspicious keys and values.
 //!
 //! A [`Document`] is one file, parsed within budgets, with `${VAR}` expanded. Drivers read their
 //! typed sections from it; it records which keys any of them knows, so that a key unknown to all is
@@ -30,7 +31,7 @@ pub use expand::{Environment, NoEnvironment, ProcessEnvironment};
 pub use finding::{Finding, Severity};
 pub use node_options::{NodeOptions, NodeSettings};
 
-/// Parses YAML that is no configuration, within the same budgets and with nothing expanded.
+/// Parses YAML that is not a configuration, within the same budgets and without expansion.
 pub fn plain_yaml(text: &str) -> Result<serde_json::Value, ConfigError> {
     yaml::parse(text)
 }

@@ -1,9 +1,9 @@
-//! The contract suite: what every driver promises to the proxy, tried on a real one.
+//! The contract suite: tests the promises of every driver to the proxy on a real one.
 //!
-//! A driver's tests call [`keep_contract`] with a function that makes a driver on empty storage;
-//! each part of the suite gets a fresh one and panics where a promise of [`Driver`]'s
-//! documentation is broken. Parts for verbs that are not advertised prove that these are not
-//! there. [`fake::FakeDriver`] is a driver in memory, for tests of the layers above.
+//! A driver's tests call [`keep_contract`] with a function that creates a driver on empty storage;
+//! each part of the suite gets a new one and panics if a promise of [`Driver`]'s documentation is
+//! broken. For verbs that are not advertised the suite proves that they do not exist.
+//! [`fake::FakeDriver`] is a driver in memory, for tests of the layers above.
 
 mod concurrency;
 pub mod fake;
@@ -32,12 +32,12 @@ use crate::volume::{
     Source, Volume,
 };
 
-/// The size that the suite asks for.
+/// The requested size of the suite.
 const SIZE: i64 = 64 << 20;
 /// The time that each call of the suite has.
 const TIME: Duration = Duration::from_mins(10);
 
-/// A driver on empty storage, and whatever keeps that storage alive.
+/// A driver on empty storage, and a guard that keeps that storage alive.
 pub struct Fresh {
     driver: Arc<dyn Driver>,
     callers: usize,
@@ -45,7 +45,7 @@ pub struct Fresh {
     _storage: Box<dyn Any + Send>,
 }
 
-/// Has the storage cut off after so many more parts of what is done there, or not cut off any more.
+/// Disconnects the storage after that many more parts of its work, or reconnects it.
 type Cut = dyn Fn(Option<usize>) + Send + Sync;
 
 /// Runs the whole suite. `make` gives a driver on empty storage each time.
@@ -119,7 +119,7 @@ impl Fresh {
             .unwrap_or_else(|error| panic!("name_volume({name}): {}", error.chain()))
     }
 
-    /// Some way in which volumes of this driver can be used.
+    /// A capability that volumes of this driver support.
     fn capability(&self) -> VolumeCapability {
         let rules = self.driver.access_rules();
         let (access, modes) = if rules.mount {

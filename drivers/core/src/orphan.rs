@@ -12,9 +12,9 @@ use std::time::SystemTime;
 pub struct Orphan {
     /// What it is.
     pub kind: OrphanKind,
-    /// What its backend calls it.
+    /// Its name in the backend.
     pub object: String,
-    /// What tells it from a later one of that name: only this one is ever removed.
+    /// Distinguishes it from a later one of that name: only this one is ever removed.
     pub identity: String,
     /// When it was made.
     pub created: SystemTime,
@@ -23,13 +23,13 @@ pub struct Orphan {
 /// What an orphan is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OrphanKind {
-    /// A volume that was not made to its end: no call has ever returned it.
+    /// A partial volume: no call has ever returned it.
     HalfVolume,
-    /// The same of a snapshot.
+    /// A partial snapshot.
     HalfSnapshot,
-    /// A snapshot that was taken for a copy or a clone, and that nothing stands on.
+    /// A snapshot that was taken for a copy or a clone, and that nothing depends on.
     Helper,
-    /// What was made to hold snapshots, and holds none.
+    /// An empty container of snapshots.
     Container,
 }
 

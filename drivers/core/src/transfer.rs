@@ -1,4 +1,5 @@
-//! Content on its way from one connection to another: how a source exports it and a target imports it.
+//! Content in transfer from one connection to another: how a source exports it and a target imports
+//! it.
 //!
 //! Content has a format, and a copy needs one that the source exports and the target imports. The
 //! target pulls, so a target that already holds a part says where to resume. Neither knows the other;

@@ -1,4 +1,4 @@
-//! One configuration file, parsed, and the typed sections that are taken from it.
+//! A parsed configuration file, and its typed sections.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use super::yaml;
 /// One configuration file. Never prints its values.
 pub struct Document {
     pub(super) root: Value,
-    /// What stands in the file itself, if `root` has more.
+    /// The content of the file itself, if `root` has more.
     own: Option<Value>,
     id_room: IdRoom,
     notes: Mutex<Notes>,
@@ -49,9 +49,9 @@ impl Document {
         })
     }
 
-    /// The same document with the defaults that `base` has for all connections below it: maps are
-    /// merged, everything else that is set here replaces what is there. Only keys of this file are
-    /// ever reported.
+    /// The same document with the defaults of `base` for all connections below it: maps are merged,
+    /// every other value of this file replaces the default. Only keys of this file are ever
+    /// reported.
     #[must_use]
     pub fn over(mut self, base: &Self) -> Self {
         let mut merged = layers::defaults(&base.root);
@@ -60,14 +60,14 @@ impl Document {
         self
     }
 
-    /// Says that `taken` bytes of every id are needed to name the connection.
+    /// Reserves `taken` bytes of every id for the name of the connection.
     #[must_use]
     pub fn with_ids_behind(mut self, taken: usize) -> Self {
         self.id_room = IdRoom::behind(taken);
         self
     }
 
-    /// What stands in the file itself, without the defaults of another.
+    /// The content of the file itself, without the defaults of another.
     pub(super) fn own(&self) -> &Value {
         self.own.as_ref().unwrap_or(&self.root)
     }
@@ -138,8 +138,9 @@ impl Document {
         }
     }
 
-    /// Says which keys change nothing for this driver, and why: `("node.format", "a directory is
-    /// never formatted")`. Each that is set becomes a finding, and is unknown no more.
+    /// Declares which keys have no effect for this driver, and why: `("node.format", "a directory
+    /// is never formatted")`. Each one that is set becomes a finding, and no longer counts as
+    /// unknown.
     pub fn without_effect(&self, prefixes: &[(&str, &str)]) {
         for (path, reason) in prefixes {
             let mut steps = path.split('.');
@@ -164,7 +165,7 @@ impl Document {
         }
     }
 
-    /// Adds an oddity that a driver found.
+    /// Adds a finding of a driver.
     pub fn add(&self, finding: Finding) {
         let mut findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
         if !findings.contains(&finding) {
@@ -172,8 +173,8 @@ impl Document {
         }
     }
 
-    /// Everything odd so far. A key counts as unknown if nothing has asked for it: take all
-    /// sections first.
+    /// All findings so far. A key counts as unknown if no section has read it: read all sections
+    /// first.
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = self.note(|notes| notes.unknown(self.own()));
         let others = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -181,8 +182,8 @@ impl Document {
         findings
     }
 
-    /// What [`findings`](Self::findings) can know after an error: whether the sections that were not
-    /// asked for yet have a reader is not known, and nothing is said about them.
+    /// The [`findings`](Self::findings) after an error: sections that were not read yet are
+    /// skipped, because their keys may be known.
     pub fn findings_so_far(&self) -> Vec<Finding> {
         let top = |path: &str| {
             let keys = self.root.as_object().into_iter().flatten();
@@ -204,7 +205,7 @@ impl Document {
         further.clone()
     }
 
-    /// Reads a section again and again, each time without what is wrong in it, and keeps the errors.
+    /// Reads a section repeatedly, each time without the part that failed, and collects the errors.
     fn look_further<T: DeserializeOwned>(
         &self,
         value: &Value,
@@ -259,7 +260,7 @@ impl Document {
     }
 }
 
-/// How often a section that cannot be read is read.
+/// How often a failing section is read.
 const MOST_ERRORS: usize = 64;
 
 /// Whether a key is this one, or below it.
@@ -268,7 +269,7 @@ fn is_within(key: &str, outer: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// What stands in the example files of democratic-csi and of this project where a value belongs.
+/// The placeholders in the example files of democratic-csi and of this project.
 const PLACEHOLDERS: [&str; 8] = [
     "server address",
     "server[:port]",

@@ -1,7 +1,8 @@
-//! What one connection asks of the nodes that use its volumes, as it travels in volume contexts.
+//! The options of one connection for the nodes that use its volumes, as written into volume
+//! contexts.
 //!
-//! Nodes do not read the files of connections; what matters there is written into each volume, in
-//! one key of its own name space. The node reads it with the rules of the configuration file.
+//! Nodes do not read the files of connections; their node options are written into each volume,
+//! under one key of our name space. The node parses it with the rules of the configuration file.
 
 use csi_types::MountFlags;
 use csi_types::filesystem::{FilesystemKind, FilesystemSettings};
@@ -29,7 +30,7 @@ pub struct NodeSettings {
 impl NodeOptions {
     /// The key in the context of a volume.
     pub const KEY: &'static str = "omnibus-csi/node";
-    /// The most bytes: the context of a volume, which has 4 KiB, has to hold the way to it as well.
+    /// The most bytes: the context of a volume, which has 4 KiB, must hold the attachment as well.
     pub const MAX: usize = 2048;
 
     /// The options that `document` itself sets; without defaults, which nodes read from their own
@@ -75,13 +76,13 @@ impl NodeOptions {
         &self.0
     }
 
-    /// Reads what stands in a context. Options that a node cannot follow are an error: to mount
-    /// without the one that keeps programs out would be worse than not to mount.
+    /// Parses the options of a context. Options that a node cannot follow are an error: to mount
+    /// without an option such as `noexec` would be worse than not to mount.
     pub fn read(text: &str) -> Result<NodeSettings, ConfigError> {
         if text.len() > Self::MAX {
             return Err(ConfigError::new(format!("more than {} bytes", Self::MAX)));
         }
-        // Checked as JSON first, so that nothing else of YAML passes.
+        // Validated as JSON first, so that no other YAML is accepted.
         let node: Value = serde_json::from_str(text)
             .map_err(|_| ConfigError::new("expected a map in the form of JSON"))?;
         let set = node.pointer("/mount/mount_flags").is_some();
@@ -130,11 +131,11 @@ fn keep_secrets(flags: &Value) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Whether an option of that name has a secret, or names a file with one.
+/// Whether an option of that name contains a secret, or names a file with one.
 fn is_secret(key: &str) -> bool {
     let mut words = key.split(['_', '-', '.']);
     let last = key.rsplit(['_', '-', '.']).next();
-    // Others begin with `user` and have `key` in them: `user_id`, `key_cache`.
+    // Others start with `user` or contain `key`: `user_id`, `key_cache`.
     matches!(key, "user" | "username")
         || last == Some("key")
         || words.any(|word| SECRETS.contains(&word.trim_end_matches(|c: char| c.is_ascii_digit())))
@@ -226,7 +227,7 @@ mod tests {
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
             assert!(error.advice().expect("advice").contains("stage secret"));
         }
-        // A word that says who may mount is none, and others only begin like one.
+        // The word `user` says who may mount, and others only start like a secret.
         for plain in [
             "user,noatime,vers=4.2",
             "user_id=7,keycache=1,passthrough=2",

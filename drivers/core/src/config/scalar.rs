@@ -17,9 +17,9 @@ use super::read::{Path, Reader};
 
 /// Permission bits. `0777`, `"0777"`, `"777"` and `777` are all octal.
 ///
-/// compat: "Configuration": democratic-csi takes a bare number as decimal for some drivers and as
+/// compat: "Configuration": democratic-csi reads a bare number as decimal for some drivers and as
 /// octal digits for others. A bare number that could be either (`0o777` is the number 511 to YAML)
-/// is refused here and has to be quoted.
+/// is rejected here and must be quoted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mode(u32);
 
@@ -36,7 +36,7 @@ pub enum Owner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
-/// Why a scalar is refused. Does not hold it.
+/// Why a scalar is rejected. Does not contain the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ScalarError {
     /// Not a mode.

@@ -1,4 +1,4 @@
-//! Volumes: made once, gone once, grown, copied.
+//! Volumes: created once, deleted once, expanded, copied.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::size::SizeRange;
 use crate::text::{MAX_MAP, VolumeId};
 use crate::volume::{PageRequest, Source, Volume};
 
-/// Proves that a volume is the one every verb shows.
+/// Proves that every verb returns the same volume.
 async fn shown_everywhere(fresh: &Fresh, volume: &Volume) {
     let verbs = fresh.driver.capabilities();
     assert!(fresh.exists(&volume.id).await);
@@ -144,7 +144,7 @@ pub(super) async fn a_partial_creation_is_never_reported_as_absent(fresh: &Fresh
     assert!(partial > 0, "none was cut in the middle in {parts} parts");
 }
 
-/// Proves that no verb shows a volume that is not whole.
+/// Proves that no verb returns a partial volume.
 async fn shown_nowhere(fresh: &Fresh, id: &VolumeId) {
     let verbs = fresh.driver.capabilities();
     if verbs.get_volume {

@@ -1,4 +1,4 @@
-//! What the operator wants of filesystems, as the node takes it.
+//! The settings for filesystems, as the node reads them.
 
 use csi_types::FsType;
 use csi_types::filesystem::{
@@ -14,8 +14,8 @@ const CHECK: &str = "node.mount.checkFilesystem";
 // === impl CommonConfig ===
 
 impl CommonConfig {
-    /// `node.format` and `node.mount.checkFilesystem`. A filesystem that cannot be made is no error,
-    /// because democratic-csi never looks at its key either, but `document` tells of it.
+    /// `node.format` and `node.mount.checkFilesystem`. An unsupported filesystem is not an error,
+    /// because democratic-csi ignores its key as well, but `document` reports it.
     pub fn filesystems(&self, document: &Document) -> Result<FilesystemSettings, ConfigError> {
         let mut settings = FilesystemSettings::default();
         for (fs_type, format) in &self.node.format {
