@@ -27,7 +27,7 @@ fuzz_target!(|data: &[u8]| {
         let (block, after) = after.split_at(length);
         rest = after;
         let Ok(fields) = ours.decode(block) else {
-            // The compression state is lost, and with it the connection.
+            // The compression state is lost, and so is the connection.
             return;
         };
         let sizes = fields
@@ -42,7 +42,7 @@ fuzz_target!(|data: &[u8]| {
         let read = theirs.decode(block).expect("what we can read, others can");
         assert_eq!(pairs(&fields), read);
         written_anew(&fields, limit);
-        // As a client writes them that uses its table all it can.
+        // As a client writes them that uses its table as much as possible.
         let block = encoder.encode(read.iter().map(|(name, value)| (&name[..], &value[..])));
         let back = mirror
             .decode(&block)

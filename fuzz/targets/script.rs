@@ -1,7 +1,7 @@
-//! What a script of commands printed: only its markers are believed.
+//! The output of a script of commands: only its markers are trusted.
 //!
-//! Input: how many commands, then what was seen of standard output and of standard error, as
-//! parts. `@` stands for the marker, which no input can guess.
+//! Input: the number of commands, then the captured standard output and standard error, as parts.
+//! `@` stands for the marker, which no input can guess.
 #![no_main]
 
 use exec::script::Script;
@@ -32,7 +32,7 @@ fuzz_target!(|data: &[u8]| {
     let (script, marker) = &SCRIPTS[usize::from(*first) % SCRIPTS.len()];
     let commands = &COMMANDS[..usize::from(*first) % SCRIPTS.len()];
     if holds(rest, marker.as_bytes()) {
-        // libFuzzer looks over the shoulder of every comparison; a command cannot.
+        // libFuzzer sees every comparison; a command cannot.
         return;
     }
     let mut parts = rest.splitn(3, |byte| *byte == 0x1e);
@@ -44,7 +44,7 @@ fuzz_target!(|data: &[u8]| {
     if !holds(&stdout, started.as_bytes()) {
         assert!(whole.chars().all(|letter| letter == 'u'), "{whole}");
     }
-    // A part of the output never says more than all of it.
+    // A part of the output never proves more than all of it.
     let length = stdout
         .len()
         .min(usize::from(cut.first().copied().unwrap_or(0)));

@@ -6,12 +6,12 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// Between two rounds: at least so long, and so many times what one took. Many share a processor, and
-/// what is tested needs it as well.
+/// The pause between two rounds: at least this long, and this multiple of the last round. The
+/// program under test needs the processor as well.
 const PAUSE: Duration = Duration::from_millis(100);
 const REST: u32 = 30;
 
-/// Some things that are done again and again. Dropped, they end in the middle.
+/// Repeated work. Dropped, it is aborted.
 #[derive(Debug)]
 pub struct Again {
     is_over: watch::Sender<bool>,
@@ -21,7 +21,7 @@ pub struct Again {
 /// How one of them ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// How often it was done.
+    /// The number of finished rounds.
     pub rounds: u64,
     /// It ended before it was stopped.
     pub by_itself: bool,
@@ -30,7 +30,7 @@ pub struct Ended {
 // === impl Again ===
 
 impl Again {
-    /// Nothing yet.
+    /// Without work.
     pub fn new() -> Self {
         Self {
             is_over: watch::Sender::new(false),
@@ -66,7 +66,7 @@ impl Again {
         self.tasks.push((name, task));
     }
 
-    /// Ends all of them, each after a whole round, and says how.
+    /// Ends all of them, each after a complete round, and returns the results.
     ///
     /// # Panics
     /// If one has panicked.

@@ -1,7 +1,8 @@
 //! The driver: that of ZFS, on one node.
 //!
-//! Every verb is that of [`ZfsDriver`]. What is not here is looked at twice: an id with the mark of
-//! another node is never "gone", but out of `export_ref`, unless it was deleted here itself; and a source that is elsewhere means that the new volume has to be made there.
+//! Every verb is that of [`ZfsDriver`], with two additions for an object that is not found: an id
+//! with the mark of another node is never "gone" but unreachable, unless it was deleted here; and a
+//! source on another node means that the new volume must be created there.
 
 mod adopted;
 
@@ -27,7 +28,7 @@ use tracing::warn;
 use crate::export::NodeExport;
 use crate::mark::NodeMark;
 
-/// Volumes that are datasets of one node. `B` says how they are changed.
+/// Volumes that are datasets of one node. `B` is how they are changed.
 #[derive(Debug)]
 pub struct NodeZfs<B: Backend> {
     driver: ZfsDriver<B, NodeExport<B::Command, B::Output>>,
@@ -40,14 +41,14 @@ pub struct NodeZfs<B: Backend> {
 #[error("its id has the mark of another node, and it is not in the pool of this one")]
 struct Elsewhere;
 
-/// What to do about it.
+/// The advice.
 const ROUTE: &str = "send it to the controller of the node that has the volume: external-provisioner \
                      and external-snapshotter need `--node-deployment` on every node";
 
 // === impl NodeZfs ===
 
 impl<B: Backend> NodeZfs<B> {
-    /// The driver of one connection on `node`. Touches no storage.
+    /// Creates the driver of one connection on `node`, without contacting the storage.
     pub fn new(mut settings: Settings, backend: B, node: &NodeId) -> Self {
         let room = settings.id_room.bytes().saturating_sub(NodeMark::LENGTH);
         settings.naming = settings.naming.at_most(room);
@@ -83,8 +84,8 @@ impl<B: Backend> NodeZfs<B> {
         })
     }
 
-    /// The dataset that a volume was made as before ids had marks: by democratic-csi. It is the volume,
-    /// whether it was completed or not.
+    /// The dataset of a volume from before ids had marks, by democratic-csi. It is the volume,
+    /// complete or partial.
     async fn unmarked(
         &self,
         call: &Call,
@@ -110,13 +111,13 @@ impl<B: Backend> NodeZfs<B> {
         Ok(theirs.then_some(plain))
     }
 
-    /// An id with the mark of this node, as it was before ids had marks.
+    /// An id with the mark of this node, in its form before ids had marks.
     fn without_mark(&self, id: &VolumeId) -> Option<VolumeId> {
         let plain = self.mark.strip(id);
         plain.and_then(|plain| VolumeId::parse(plain).ok())
     }
 
-    /// What a volume is made from may lie on another node.
+    /// The source of a volume may be on another node.
     fn source_is_elsewhere(&self, source: Option<&Source>) -> bool {
         match source {
             None | Some(Source::Elsewhere(_)) => false,
@@ -129,7 +130,7 @@ impl<B: Backend> NodeZfs<B> {
     }
 }
 
-/// Whether a dataset is a volume or a snapshot of ours, or holds snapshots.
+/// Whether a dataset is a volume or a snapshot of ours, or contains snapshots.
 fn is_ours(dataset: &Dataset) -> bool {
     let complete = dataset.properties.own(&PropertyName::CONTEXT).is_some();
     dataset.is_managed() || complete || dataset.is_container()
@@ -180,7 +181,7 @@ impl<B: Backend> Driver for NodeZfs<B> {
         };
         let source = request.source.as_ref();
         match made {
-            // The scheduler then looks for another node.
+            // The scheduler then tries another node.
             Err(error) if error.kind() == Kind::NotFound && self.source_is_elsewhere(source) => {
                 let doing = format!("create volume `{}`", request.id);
                 Err(Error::new(Kind::OutOfSpace, doing)
@@ -201,7 +202,7 @@ impl<B: Backend> Driver for NodeZfs<B> {
             let object = format!("volume {id}");
             let is_foreign = self.mark.is_foreign(id);
             if is_foreign && found.is_some_and(is_ours) {
-                // It came with its pool, or was made by democratic-csi.
+                // It was moved with its pool, or created by democratic-csi.
                 let deletion = self.driver.delete_volume(call, id);
                 return self
                     .delete_and_remember(call, seen, &object, deletion)
@@ -223,7 +224,8 @@ impl<B: Backend> Driver for NodeZfs<B> {
         let found = self.driver.find_volume(call, id).await;
         let is_absent = matches!(&found, Err(error) if error.kind() == Kind::NotFound);
         match self.without_mark(id).filter(|_| is_absent) {
-            // Made as before ids had marks: a half of it is finished under that one, a whole one is it.
+            // Created before ids had marks: a partial one is finished under that id, a complete one
+            // is the volume.
             Some(plain) => self.driver.find_volume(call, &plain).await,
             None => self.or_elsewhere(id, found),
         }

@@ -1,5 +1,5 @@
-//! Two nodes with a pool of the same name each: what belongs to one is never "gone" on the other, and
-//! volumes of democratic-csi, whose ids say nothing of a node, live on.
+//! Two nodes with a pool of the same name each: a volume of one is never reported as gone by the
+//! other, and volumes of democratic-csi, whose ids have no mark, stay usable.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -227,7 +227,7 @@ async fn a_volume_of_a_moved_pool_is_deleted_after_any_interruption() {
             for _ in 0..2 {
                 delete(&again).await.unwrap();
             }
-            // Of others it still knows nothing, not even of those with the same mark.
+            // It still knows no others, not even those with the same mark.
             for elsewhere in [&foreign, &sibling] {
                 let error = again.delete_volume(&call(), elsewhere).await.unwrap_err();
                 assert_eq!(error.kind(), Kind::Unreachable, "{elsewhere}");
@@ -272,7 +272,7 @@ async fn an_id_that_only_seems_to_have_a_mark_is_deleted_twice() {
         driver.delete_volume(&call(), &id).await.unwrap();
     }
     driver.delete_volume(&call(), &other).await.unwrap();
-    // One with the same mark that never was here is on its node.
+    // One with the same mark that was never here is on its node.
     let never = VolumeId::parse("never-n00000001").unwrap();
     let error = driver.delete_volume(&call(), &never).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Unreachable);

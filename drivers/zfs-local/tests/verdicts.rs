@@ -1,5 +1,5 @@
-//! What the driver says of a volume is no more than it knows: of one that is half made, of one whose
-//! deletion failed, and of exports, which there are none of.
+//! The driver reports no more than it knows: about a partial volume, about a failed deletion, and
+//! about exports, which do not exist here.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 

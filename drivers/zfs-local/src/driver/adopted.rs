@@ -1,4 +1,4 @@
-//! What has the mark of another node and was deleted here.
+//! Deletion of objects with the mark of another node.
 //!
 //! A volume with the mark of another node is found after its pool was moved or its node renamed, or
 //! if an id of democratic-csi looks as if it had a mark. Once it is deleted, it looks the same as a
@@ -20,18 +20,18 @@ use tracing::warn;
 
 use super::NodeZfs;
 
-/// Where they are remembered, with commas between them.
+/// The property with the remembered ids, separated by commas.
 const PROPERTY: &str = "omnibus-csi:deleted_of_others";
-/// The bytes of a hash that stand for an id.
+/// The bytes of a hash that represent an id.
 const BYTES: usize = 6;
-/// The most that fit into a property; the oldest ones make room.
+/// The most ids in a property; the oldest ones are dropped.
 const MOST: usize = 512;
-/// How long it may take to forget a deletion that failed, also when its call is over.
+/// The time limit to forget a failed deletion, even after the deadline of its call.
 const FORGETTING: Duration = Duration::from_mins(1);
 /// How many concurrent changes of the list are tolerated.
 const ROUNDS: usize = 8;
 
-/// What is to become of the memory of a deletion.
+/// The change of the record of a deletion.
 #[derive(Debug, Clone, Copy)]
 enum Memory {
     Kept,
@@ -48,8 +48,8 @@ fn entries<'p>(parent: &'p Dataset, name: &PropertyName) -> Vec<&'p str> {
     text.split(',').filter(|entry| !entry.is_empty()).collect()
 }
 
-/// What an object is remembered by. A list that was sent to another pool has come to another dataset,
-/// where nothing of it was ever deleted.
+/// The recorded hash of an object. It includes the dataset with the list, because a list that was
+/// sent to another pool describes deletions that did not happen there.
 fn entry(parent: &Dataset, object: &str) -> String {
     let digest = Sha256::digest(format!("{} {object}", parent.guid.0).as_bytes());
     let digits = digest[..BYTES].iter().map(|byte| format!("{byte:02x}"));
@@ -57,7 +57,7 @@ fn entry(parent: &Dataset, object: &str) -> String {
 }
 
 impl<B: Backend> NodeZfs<B> {
-    /// What of these is here, and what remembers deletions.
+    /// Which of these exist here, and the records of deletions.
     pub(super) async fn look_at_home(
         &self,
         call: &Call,
@@ -93,9 +93,9 @@ impl<B: Backend> NodeZfs<B> {
         homes.find(|home| entries(home, name).contains(&entry(home, object).as_str()))
     }
 
-    /// Deletes what another node made, and remembers it from before that on: the end of a deletion may
-    /// not be seen. Without that memory only a second deletion, whose first one was not answered, does
-    /// not end; so the first one goes on. One that is known to have failed is not remembered.
+    /// Deletes an object of another node, and records it before the deletion, whose end may not be
+    /// seen. Without the record only the retry of an unanswered deletion fails; so the first one
+    /// continues. A deletion that is known to have failed is removed from the record.
     pub(super) async fn delete_and_remember(
         &self,
         call: &Call,
@@ -127,7 +127,7 @@ impl<B: Backend> NodeZfs<B> {
         deleted
     }
 
-    /// Has an object among those that are remembered, or not.
+    /// Adds an object to the record, or removes it.
     async fn note(
         &self,
         call: &Call,
