@@ -1,5 +1,4 @@
-//! The driver on a pool in memory keeps the contract of drivers, in every way in which it can be
-//! configured.
+//! The driver on a pool in memory keeps the contract of drivers, with every kind of configuration.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 

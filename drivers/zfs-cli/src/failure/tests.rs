@@ -1,4 +1,4 @@
-//! What is made of complaints; the words of `zfs` are in `captured`.
+//! The errors for messages; those of `zfs` are in `captured`.
 
 use exec::{Command, Program, Status};
 

@@ -1,8 +1,8 @@
 //! Streams between hosts in memory.
 //!
-//! What a snapshot holds stands in tables of the host that sends it; what goes through the stream are
-//! the names of pieces, and a table of this process says what each one is. So a stream can be cut, kept
-//! waiting and mixed up like one of bytes.
+//! The content of a snapshot is in tables of the sending host; the stream contains the names of
+//! pieces, and a table of this process maps each to its content. So a stream can be interrupted,
+//! delayed and mixed up like one of bytes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,7 @@ struct Sending {
 #[async_trait]
 impl Bytes for Sending {
     async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        // Others get their turn between two pieces.
+        // Other tasks run between two pieces.
         tokio::task::yield_now().await;
         let sent = sent();
         let piece = sent
@@ -62,7 +62,7 @@ pub(super) fn send(
     Ok(Box::new(Sending { number, next: 0 }))
 }
 
-/// What a piece of a stream stands for.
+/// The content of a piece of a stream.
 fn read(bytes: &[u8]) -> Option<(SnapshotRef, Piece)> {
     let text = std::str::from_utf8(bytes).ok()?;
     let (number, text) = text.split_once(' ')?;

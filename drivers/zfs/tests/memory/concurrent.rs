@@ -1,5 +1,5 @@
-//! What happens between a look and a plan, and while a plan is done: by others, and by what a cut
-//! connection left running.
+//! Changes between an observation and a plan, and during a plan: by others, and by the leftover
+//! command of a cut connection.
 
 use std::time::Duration;
 
@@ -24,7 +24,8 @@ async fn a_new_snapshot_with_the_name_of_a_deleted_one_is_kept() {
         well(&driver, &[create(0, From::Nothing), snapshot(0, 0)]).await;
         well(&driver, &[create(1, From::Snapshot(0, 0))]).await;
         well(&driver, &[delete_snapshot(0, 0)]).await;
-        // The clone goes, and with it the snapshot that it kept; then one is taken.
+        // The clone is destroyed, and with it the snapshot that it kept; then a new snapshot is
+        // taken.
         driver.backend().before_next_plan(|state| {
             others_do(state, &Step::DestroyDataset(dataset(1)));
             let named = [set(PropertyName::SNAPSHOT_NAME, "s0")];
@@ -53,7 +54,7 @@ async fn a_clone_that_was_replaced_during_the_call_is_not_promoted() {
             dataset: dataset(to),
             properties: vec![set(PropertyName::MANAGED, "true")],
         };
-        // It keeps the helper, so that all that differs is the clone.
+        // It keeps the helper, so that only the clone differs.
         others_do(&mut driver.backend().state(), &clone(helper, 3));
         let snapshot = guid(&driver, "tank/csi/v/v1@s1");
         driver.backend().before_next_plan(move |state| {
@@ -103,14 +104,14 @@ async fn a_copy_that_goes_on_is_waited_for_and_never_cut() {
         let restore = copy(1, From::Snapshot(0, 0));
         {
             let mut state = driver.backend().state();
-            // The dataset is there, and its content is not.
+            // The dataset exists, without its content.
             state.cut_after = Some(state.steps + 1);
             state.goes_on = true;
         }
         refused(&driver, &restore, Kind::Unreachable, "cut").await;
         driver.backend().state().cut_after = None;
         let started = guid(&driver, dataset(1).as_str());
-        // Its turn comes when the first one is over.
+        // It gets the lock when the first one is done.
         well(&driver, std::slice::from_ref(&restore)).await;
         assert_eq!(guid(&driver, dataset(1).as_str()), started, "the same one");
         let things = driver.backend().state().pool.things();
@@ -297,7 +298,7 @@ fn id(node: &str) -> NodeId {
     NodeId::parse(node).unwrap()
 }
 
-/// Another controller does the whole of it.
+/// Another controller does all of it.
 fn lets_in(nodes: &'static str) -> impl FnOnce(&mut driver_zfs::testing::HostState) + Send {
     move |state| {
         let remember = Step::Set {
@@ -330,7 +331,7 @@ async fn a_node_that_is_let_in_while_another_one_is_put_out_or_let_in_keeps_its_
     publish(&driver, "a").await;
     assert_eq!(inside(&driver), "a,b,c,x");
 
-    // What is remembered already, and not done yet, is made of what is remembered, too.
+    // A recorded change that is not applied yet is based on the record, too.
     let cut = |state: &mut driver_zfs::testing::HostState| {
         state
             .targets
@@ -342,7 +343,7 @@ async fn a_node_that_is_let_in_while_another_one_is_put_out_or_let_in_keeps_its_
     publish(&driver, "b").await;
     assert_eq!(inside(&driver), "b,x");
 
-    // Growing puts back what is lost, as it is wanted by then.
+    // An expansion restores the lost export, with its current access list.
     cut(&mut driver.backend().state());
     driver.backend().before_next_plan(lets_in("b,c,x"));
     well(&driver, &[Verb::Expand(0, 2)]).await;

@@ -1,5 +1,5 @@
-//! Whether exports are there is seen one by one, and what is lost is put back: of volumes of this
-//! connection only.
+//! Exports are checked one by one, and lost ones restored: only those of volumes of this
+//! connection.
 
 use driver_core::{CreateVolume, Driver, Exports as _, Kind, VolumeId};
 use driver_zfs::observed::VolumeKind;
@@ -51,7 +51,7 @@ fn growing_a_volume_restores_its_export() {
             run(driver, &Verb::Expand(1, 2)).await.unwrap();
             let there = driver.is_exported(&call(), &volume(1)).await;
             assert!(there.unwrap());
-            // Also where it is large enough already.
+            // Even if it is large enough already.
             driver.backend().state().targets.targets.remove("v1");
             run(driver, &Verb::Expand(1, 2)).await.unwrap();
             let there = driver.is_exported(&call(), &volume(1)).await;

@@ -10,7 +10,7 @@ use driver_zfs::testing::Room;
 use crate::short::*;
 use crate::world::*;
 
-/// What is said of a volume that finds no room, by the error and by the call.
+/// The error for a volume without enough space, and the effect on the call.
 async fn out_of_space(driver: &MemoryDriver, verb: &Verb) -> [Effect; 2] {
     let Verb::Create { id, source, copy } = verb else {
         unreachable!("{verb:?}")

@@ -1,4 +1,4 @@
-//! What is left behind by verbs that were cut, and how it goes.
+//! Leftovers of interrupted verbs, and how they are removed.
 
 use driver_core::{Error, Kind};
 use driver_zfs::observed::VolumeKind;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::world::*;
 
-/// Deletes everything that the orchestrator could know of.
+/// Deletes every object that the orchestrator may know.
 async fn empty(kind: VolumeKind, driver: &MemoryDriver) {
     for name in NAMES {
         for (id, detached) in IDS.flat_map(|id| [(id, false), (id, true)]) {
@@ -17,7 +17,7 @@ async fn empty(kind: VolumeKind, driver: &MemoryDriver) {
             let things = driver.backend().state().pool.things();
             let there = things.get(&object).filter(|thing| !thing.doomed);
             let named = |thing: &Thing| thing.own.contains_key(&PropertyName::SNAPSHOT_NAME);
-            // One that came with a half-made copy is refused, and goes with its volume.
+            // One that came with a partial copy is rejected, and removed with its volume.
             let refused = !detached && there.is_some_and(|thing| !named(thing));
             let result = run(driver, &verb).await;
             let expected = refused.then_some(Kind::Busy);
@@ -43,7 +43,7 @@ fn is_of_others(event: &Event) -> bool {
     )
 }
 
-/// Runs on a host of its own, with time that passes by itself.
+/// Runs on a separate host, with a paused clock.
 fn on_a_host(kind: VolumeKind, coy: bool, work: impl AsyncFnOnce(&MemoryDriver)) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -73,7 +73,7 @@ fn assert_empty(driver: &MemoryDriver) {
     assert!(state.targets.saved.is_empty(), "{:?}", state.targets);
 }
 
-/// Runs a verb that is cut after so many steps; whether it was.
+/// Runs a verb that is interrupted after this many steps; returns whether it was.
 async fn cut(driver: &MemoryDriver, verb: &Verb, steps: usize) -> bool {
     let at = driver.backend().state().steps + steps;
     driver.backend().state().cut_after = Some(at);

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::world::*;
 
-/// Whatever the pool in memory holds was made before.
+/// All objects of the pool in memory are older.
 pub(crate) fn late() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)
 }
@@ -43,7 +43,7 @@ pub(crate) async fn remove(driver: &MemoryDriver, orphan: &Orphan) -> Result<(),
     driver.remove_orphan(&call(), late(), orphan).await
 }
 
-/// Runs on a host of its own, with time that passes by itself.
+/// Runs on a separate host, with a paused clock.
 pub(crate) fn on_a_host(kind: VolumeKind, state: HostState, work: impl AsyncFnOnce(&MemoryDriver)) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -115,7 +115,7 @@ fn assert_clean(state: &HostState, what: &str) {
         };
         things.keys().any(begins)
     };
-    // Nothing is exported without a volume: an export goes before what it is of.
+    // No export without a volume: an export is removed before its dataset.
     for target in state.targets.targets.keys() {
         let volume = DatasetName::parse(&format!("tank/csi/v/{target}")).unwrap();
         assert!(
@@ -131,7 +131,7 @@ fn assert_clean(state: &HostState, what: &str) {
             Object::Dataset(_) if has(thing, &PropertyName::CONTAINER) => held(),
             Object::Dataset(_) => is_owned(thing),
             Object::Snapshot(of) if is_helper(object, thing) => {
-                // democratic-csi does not say whose its detached snapshots are.
+                // democratic-csi does not mark the owner of its detached snapshots.
                 let of = &things[&Object::from(of.dataset.clone())];
                 let nameless = !has(of, &PropertyName::PROVISIONER);
                 nameless || thing.doomed || origins.iter().any(|shape| shape.contains(&name))
@@ -150,7 +150,7 @@ fn object_is_used(state: &HostState, object: &Object) -> bool {
     }
 }
 
-/// What others do to half-made things can keep these from being removed, or from being recognised.
+/// Changes of others to partial objects may prevent that they are removed, or recognised.
 fn is_of_others(event: &Event) -> bool {
     matches!(
         event,
@@ -203,7 +203,7 @@ fn every_prefix_of_every_plan_leaves_what_is_listed_and_removed_and_what_can_sti
     }
 }
 
-/// Cuts a verb at each of its steps; the kinds of what it left.
+/// Interrupts a verb at each of its steps; returns the kinds of its leftovers.
 async fn left_by(kind: VolumeKind, begin: &HostState, verb: &Verb) -> Vec<OrphanKind> {
     let whole = driver(kind, false, begin.clone());
     let expected = run(&whole, verb).await;
@@ -230,7 +230,7 @@ async fn left_by(kind: VolumeKind, begin: &HostState, verb: &Verb) -> Vec<Orphan
                 // Again, by a caller that did not see the end.
                 remove(&swept, &orphan).await.unwrap();
             }
-            // What kept something is gone.
+            // The obstacle is gone.
             for orphan in orphans(&swept, late()).await {
                 remove(&swept, &orphan).await.unwrap();
             }
@@ -250,7 +250,7 @@ fn create(id: u8, source: From, copy: bool) -> Verb {
     Verb::Create { id, source, copy }
 }
 
-/// A host on which a verb was cut after so many steps.
+/// A host on which a verb was interrupted after this many steps.
 async fn cut(driver: &MemoryDriver, verb: &Verb, steps: usize) {
     let at = driver.backend().state().steps + steps;
     driver.backend().state().cut_after = Some(at);
@@ -271,7 +271,7 @@ fn what_is_younger_than_was_asked_for_is_no_orphan() {
             };
             assert_eq!(half.kind, OrphanKind::HalfVolume);
             assert_eq!(half.object, dataset(0).as_str());
-            // Made before that time, and not at it.
+            // Created before that time, and not at it.
             assert_eq!(orphans(driver, half.created).await, []);
             let younger = driver.remove_orphan(&call(), half.created, half).await;
             assert_eq!(outcome(&younger), Some(Kind::Conflict));
@@ -336,7 +336,7 @@ fn a_copy_that_is_still_running_and_the_helper_that_it_is_made_of_stay() {
             let copy = create(1, From::Volume(0), true);
             assert!(run(driver, &copy).await.is_err());
             driver.backend().state().cut_after = None;
-            // The part looks like one that rests; of the helper it is known what it is for.
+            // The part looks like a paused one; the purpose of the helper is known.
             let listed = orphans(driver, late()).await;
             assert_eq!(listed.len(), 1, "{listed:?}");
             let helper = SnapshotRef::parse(&format!("{}@volume-source-for-volume-v1", dataset(0)));

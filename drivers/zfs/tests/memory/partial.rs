@@ -10,7 +10,7 @@ use driver_zfs::testing::{HostState, MemoryExport, MemoryHost, settings};
 use crate::short::*;
 use crate::world::*;
 
-/// Does a verb up to so many parts of its steps, and is cut then.
+/// Runs a verb up to this many parts of its steps, and interrupts it.
 async fn cut(driver: &MemoryDriver, verb: &Verb, parts: usize) {
     {
         let mut state = driver.backend().state();
@@ -20,7 +20,7 @@ async fn cut(driver: &MemoryDriver, verb: &Verb, parts: usize) {
     driver.backend().state().cut_after = None;
 }
 
-/// The same host, configured anew.
+/// The same host with another configuration.
 fn configured_anew(driver: &MemoryDriver, kind: VolumeKind, zfs: &str) -> MemoryDriver {
     let host = MemoryHost::from_state(driver.backend().state().clone());
     ZfsDriver::new(settings(kind, zfs).unwrap(), host, MemoryExport::new(kind))
@@ -111,7 +111,7 @@ async fn what_a_killed_process_left_running_is_found_as_begun_by_the_next_query(
         let driver = fresh(kind);
         well(&driver, &[create(0, From::Nothing)]).await;
         driver.backend().state().goes_on = true;
-        // Before its first step, which waits for its turn.
+        // Before its first step, which waits for the lock.
         let cut = |state: &mut HostState| state.cut_after = Some(state.steps);
         driver.backend().before_next_plan(cut);
         let verb = create(1, From::Nothing);

@@ -1,4 +1,4 @@
-//! Copies inside a host that were cut: a part stays, and goes on.
+//! Interrupted copies inside a host: a part stays, and resumes.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use crate::orphans::{call, orphans};
 use crate::short::*;
 use crate::world::*;
 
-/// What can be copied: verbs, and what they fill.
+/// The copies: verbs, and the datasets that they fill.
 fn copies() -> Vec<(Verb, DatasetName)> {
     vec![
         (copy(1, From::Volume(0)), dataset(1)),
@@ -22,7 +22,7 @@ fn copies() -> Vec<(Verb, DatasetName)> {
     ]
 }
 
-/// A host on which all of that can be copied.
+/// A host on which all of these can run.
 async fn with_sources(kind: VolumeKind) -> MemoryDriver {
     let driver = fresh(kind);
     let made = [
@@ -43,7 +43,7 @@ fn part(driver: &MemoryDriver, of: &DatasetName) -> Option<Guid> {
         .filter(|_| arrives)
 }
 
-/// Cuts a verb while its copy runs, and tells what there is of that.
+/// Interrupts a verb while its copy runs, and returns the part.
 async fn cut_within(driver: &MemoryDriver, verb: &Verb, of: &DatasetName) -> Guid {
     for parts in 1.. {
         let before = driver.backend().state().clone();
@@ -97,7 +97,7 @@ async fn a_copy_may_be_cut_as_often_as_it_is_tried() {
                     let again = run(&driver, &verb).await.unwrap_err();
                     assert_eq!(again.effect(), Effect::Possible, "{}", again.chain());
                     driver.backend().state().cut_after = None;
-                    // What still runs is over when the next one has its turn.
+                    // Running work is done when the next one gets the lock.
                     if goes_on {
                         break;
                     }
@@ -153,7 +153,7 @@ async fn a_part_whose_source_is_gone_or_another_one_begins_again() {
                 };
                 if !taken_again {
                     if sent == attached(0, 0) {
-                        // Nothing can be copied of what is gone for good.
+                        // A deleted source cannot be copied.
                         continue;
                     }
                     let gone = Step::<()>::DestroySnapshot(sent);
@@ -162,7 +162,7 @@ async fn a_part_whose_source_is_gone_or_another_one_begins_again() {
                 well(&driver, std::slice::from_ref(&verb)).await;
                 assert_ne!(guid(&driver, of.as_str()), Some(part), "{verb:?}");
                 let state = driver.backend().state();
-                // What is copied of the volume itself has been written to.
+                // The volume itself was written to.
                 let of_volume = matches!(
                     verb,
                     Verb::Snapshot { .. }

@@ -1,4 +1,4 @@
-//! Growing volumes, however they are limited.
+//! Expanding volumes, with every kind of limit.
 
 use driver_core::{Call, Expander as _, SizeRange};
 use driver_zfs::ZfsDriver;
@@ -109,7 +109,7 @@ async fn a_name_that_a_template_gave_costs_no_exchange_of_an_expansion() {
     }
 }
 
-/// What is kept free for a zvol, as it was set.
+/// The reservation of a zvol, as it was set.
 fn reserved(state: &HostState, id: u8) -> Option<String> {
     let things = state.pool.things();
     let own = &things[&dataset(id).into()].own;

@@ -51,13 +51,13 @@ async fn copied(from: &MemoryDriver, to: &MemoryDriver) -> Result<Volume, Error>
     Ok(made)
 }
 
-/// Cuts a host off after so many more parts of what is done there, or no more.
+/// Disconnects a host after this many more parts of its work, or not.
 fn cut(host: &MemoryDriver, parts: Option<usize>) {
     let mut state = host.backend().state();
     state.cut_after = parts.map(|parts| state.steps + parts);
 }
 
-/// What both hosts look like after a copy that nothing has disturbed, without transactions.
+/// The state of both hosts after an undisturbed copy, without transactions.
 fn shapes(hosts: &[MemoryDriver; 2]) -> Vec<String> {
     let shape = |host: &MemoryDriver| format!("{:#?}", host.backend().state().pool.shape());
     hosts.iter().map(shape).collect()
@@ -162,7 +162,7 @@ async fn a_part_of_a_snapshot_that_is_gone_makes_room_for_a_new_one() {
         copied(&from, &to).await.unwrap();
         let content = |host: &MemoryDriver, id| host.backend().state().pool.content(&dataset(id));
         assert_eq!(content(&to, 1), content(&from, 0));
-        // Nor is a part kept of what cannot be had any more.
+        // Nor is a part kept whose source is gone.
         let [from, to] = hosts(kind).await;
         cut(&to, Some(4));
         copied(&from, &to).await.unwrap_err();

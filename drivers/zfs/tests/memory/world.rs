@@ -1,4 +1,4 @@
-//! What happens to a pool in memory: verbs, other people, democratic-csi.
+//! Events of a pool in memory: verbs, other users, democratic-csi.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,17 +20,17 @@ use proptest::prelude::*;
 
 pub(crate) type MemoryDriver = ZfsDriver<MemoryHost, MemoryExport>;
 
-/// What happens to a pool.
+/// An event of a pool.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
     Verb(Verb),
-    /// democratic-csi made a volume, empty or as a clone of another one.
+    /// democratic-csi created a volume, empty or as a clone of another one.
     Legacy(u8, Option<u8>),
     /// Another user takes a snapshot of a volume.
     Foreign(u8),
     /// A pod wrote to a volume.
     Write(u8),
-    /// A helper snapshot of a volume that was never made, or is long gone.
+    /// A helper snapshot of a volume that was never created, or is long gone.
     Stale(u8, u8),
     /// Another user holds a snapshot.
     Hold(u8, u8),
@@ -40,11 +40,11 @@ pub(crate) enum Event {
     Beside(u8),
     /// Another user clones a snapshot of the orchestrator.
     Elsewhere(u8, u8),
-    /// democratic-csi made a detached snapshot, in a dataset that bears no mark.
+    /// democratic-csi created a detached snapshot, in a dataset without a mark.
     LegacyDetached(u8, u8),
-    /// The host started anew, and lost what was not saved.
+    /// The host restarted, and lost unsaved state.
     Restart,
-    /// The host lost all it exported.
+    /// The host lost all exports.
     Lost,
 }
 
@@ -81,7 +81,7 @@ pub(crate) enum From {
 }
 
 pub(crate) const SIZE: i64 = 64 << 20;
-/// Few, so that they meet.
+/// Few, so that they collide.
 pub(crate) const IDS: std::ops::Range<u8> = 0..3;
 pub(crate) const NAMES: std::ops::Range<u8> = 0..3;
 
@@ -328,7 +328,7 @@ pub(crate) async fn happen(driver: &MemoryDriver, kind: VolumeKind, event: &Even
 
 pub(crate) fn driver(kind: VolumeKind, coy: bool, state: HostState) -> MemoryDriver {
     let mut export = MemoryExport::new(kind);
-    // Each of these with and without the other one, but for one pair.
+    // Each of these with and without the other one, except for one pair.
     (export.coy, export.nodes) = (coy, !coy || kind == VolumeKind::Zvol);
     let zfs = "  datasetEnableQuotas: true\n  datasetPermissionsMode: '0770'\n";
     ZfsDriver::new(
@@ -338,9 +338,9 @@ pub(crate) fn driver(kind: VolumeKind, coy: bool, state: HostState) -> MemoryDri
     )
 }
 
-/// All there is, without what differs from run to run: the identities in names of renamed snapshots.
+/// All objects, without what differs between runs: the identities in names of renamed snapshots.
 pub(crate) fn shape(state: &HostState) -> (Vec<(String, String)>, String) {
-    // They also stand in the origins of clones.
+    // They are also in the origins of clones.
     let without_guid = |text: String| {
         let mut parts = text.split("volume-source-for-");
         let start = parts.next().unwrap_or_default().to_owned();
@@ -400,7 +400,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// With nothing there, most verbs have nothing to do.
+/// In an empty pool most verbs have nothing to do.
 pub(crate) fn beginning() -> [Event; 3] {
     let create = Verb::Create {
         id: 0,

@@ -1,8 +1,8 @@
 //! Instructions that a process has executed, counted by the processor.
 //!
-//! They depend less than time on what else the machine does; a caller that stays awake and interrupts
-//! are counted, too. A virtual machine may have no counter, and a container may not be allowed to ask
-//! for one: then there is nothing to say.
+//! They depend less than time on the load of the machine; a caller that stays awake and interrupts
+//! are counted, too. A virtual machine may have no counter, and a container may not have permission
+//! for one: then there is no result.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -29,7 +29,7 @@ struct Attributes {
 
 const HARDWARE: u32 = 0;
 const INSTRUCTIONS: u64 = 1;
-/// Beside the count, for how long it was wanted, and for how long it was really counted.
+/// The count, for how long it was requested, and for how long it really ran.
 const WITH_TIMES: u64 = 1 | 2;
 /// What a thread starts is counted, too.
 const INHERIT: u64 = 1 << 1;
@@ -67,7 +67,7 @@ impl Counters {
         Some(Self(threads))
     }
 
-    /// How many there were so far; nothing if the processor had no room for the counter all the while.
+    /// The count so far; nothing if the processor could not run the counter all the time.
     #[expect(clippy::cast_precision_loss, reason = "for ratios of large numbers")]
     pub(crate) fn read(&self) -> Option<f64> {
         let mut sum = 0;

@@ -1,4 +1,5 @@
-//! The Controller service over several connections: what is routed where, and what each lacks.
+//! The Controller service with several connections: how calls are routed, and what connections
+//! lack.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

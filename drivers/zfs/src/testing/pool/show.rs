@@ -1,4 +1,4 @@
-//! What looks and lists show of the pool.
+//! The results of queries and lists.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,14 @@ fn asked_for(properties: &Properties, extra: &[PropertyName]) -> Properties {
     shown.map(|(n, v)| (n.clone(), v.clone())).collect()
 }
 
-/// What a look at a family shows of all but its head.
+/// The properties that a query of a family shows of all objects except its head.
 fn of_member(properties: &Properties) -> Properties {
     let shown = properties.iter().filter(|(n, _)| OF_MEMBERS.contains(n));
     shown.map(|(n, v)| (n.clone(), v.clone())).collect()
 }
 
 impl MemoryPool {
-    /// A pool of these looks that is not there.
+    /// A pool of these queries that does not exist.
     pub fn missing(&self, queries: &[Query]) -> Option<String> {
         let mut pools = queries.iter().flat_map(|query| match query {
             Query::Dataset(name) | Query::Family(name) | Query::Nearest(name) => vec![name.pool()],
@@ -93,7 +93,7 @@ impl MemoryPool {
         }
         match held.kind {
             VolumeKind::Filesystem => {
-                // What is set on it counts, and is shown below.
+                // Its own value is used, and inherited below.
                 if !held.own.contains_key(&PropertyName::MOUNTPOINT) {
                     fact(PropertyName::MOUNTPOINT, format!("/{name}"));
                 }

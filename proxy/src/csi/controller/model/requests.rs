@@ -1,4 +1,4 @@
-//! Calls as an orchestrator makes them, and what it keeps of the answers.
+//! Calls as an orchestrator makes them, and the part of the answers that it keeps.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use tonic::{Code, Request, Status};
 use super::steps::{Ask, Call, Handle, Origin, Setup, VOLUMES};
 use crate::csi::controller::ControllerHandler;
 
-/// What an orchestrator hears.
+/// The answer to an orchestrator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
     /// Success, with this answer.
@@ -21,12 +21,12 @@ pub(super) enum Answer {
     Failed(Code),
     /// It did not wait.
     Left,
-    /// All pages of a list, and how it ended if not well.
+    /// All pages of a list, and its error, if any.
     Listed(Vec<String>, Option<Code>),
 }
 
 impl Answer {
-    /// How a call ended, in a word.
+    /// The outcome of a call, in a word.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Done(_) => "done",

@@ -1,4 +1,4 @@
-//! Classes over several connections: which of them makes the volume, and what becomes of a retry.
+//! Classes of several connections: which one creates the volume, and what a retry does.
 
 use csi_proto::v1::CapacityRange;
 use driver_core::Capabilities;
@@ -86,12 +86,12 @@ async fn one_without_the_room_is_tried_last_however_near() {
     request.accessibility_requirements = Some(within(&["z1", "z2"]));
     let volume = made(&service, request.clone()).await.expect("made");
     assert_eq!(volume.volume_id, "v:b/v");
-    // With enough room everywhere the nearest makes it.
+    // With enough capacity everywhere the nearest one is used.
     rooms(&drivers, [3, 5]);
     request.name = "w".into();
     let volume = made(&service, request.clone()).await.expect("made");
     assert_eq!(volume.volume_id, "v:a/w");
-    // With too little everywhere it is for the driver to say so.
+    // With too little everywhere the driver reports that.
     rooms(&drivers, [1, 2]);
     request.name = "x".into();
     let volume = made(&service, request).await.expect("made");
@@ -152,7 +152,7 @@ async fn what_was_never_there_is_left_out_and_what_was_there_is_missed() {
     );
 }
 
-/// Two connections, of which `a` makes no new volumes.
+/// Two connections, of which `a` accepts no new volumes.
 pub(super) fn closed() -> (ControllerHandler, [Arc<Memory>; 2]) {
     let drivers = [Memory::new(), Memory::new()];
     let closed = "proxy: {perDriver: {newVolumes: false}}";

@@ -1,4 +1,4 @@
-//! Storage that hangs: what it keeps of the threads that all connections share.
+//! Storage that hangs: how many of the shared threads it holds.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::*;
 use crate::routing::connections::LazyConnection;
 use crate::testing::{among, multi_on};
 
-/// Less than a test may take, and more than anything that does not hang.
+/// Less than the limit of a test, and more than any work that does not hang.
 const LONG: Duration = Duration::from_mins(1);
 
 async fn room(service: &ControllerHandler, class: &[(&str, &str)]) -> Result<i64, Status> {
@@ -24,8 +24,8 @@ async fn room(service: &ControllerHandler, class: &[(&str, &str)]) -> Result<i64
     Ok(reply.into_inner().available_capacity)
 }
 
-/// As many threads as connections may have together: with none left, nothing is served. A thread that
-/// hangs keeps the clock from going on by itself.
+/// The threads of all connections together: with none left, no call is served. A thread that hangs
+/// stops the automatic clock.
 fn small_runtime() -> Runtime {
     Builder::new_current_thread()
         .enable_all()
@@ -50,7 +50,7 @@ async fn ask_often(service: &ControllerHandler) -> Vec<JoinHandle<Result<i64, St
     asked
 }
 
-/// A volume is made at a connection, in a thread.
+/// Creates a volume at a connection, in a thread.
 async fn makes_a_volume(service: &ControllerHandler, at: &str, driver: &Memory) {
     let waits = driver.gate.shut();
     let volume = create("v", &[("connection", at)]);
@@ -67,7 +67,7 @@ async fn makes_a_volume(service: &ControllerHandler, at: &str, driver: &Memory) 
 fn one_that_hangs_leaves_threads_to_the_others_however_often_it_is_asked() {
     let runtime = small_runtime();
     let (service, [a, b]) = two();
-    // Opened before the runtime waits for its threads, however this ends.
+    // Opened before the runtime waits for its threads, in any case.
     let _hangs = a.gate.shut();
     runtime.block_on(async {
         let asked = ask_often(&service).await;
@@ -107,7 +107,7 @@ fn one_that_is_drained_and_hangs_keeps_no_volume_from_being_made_elsewhere() {
         tokio::task::yield_now().await;
         tokio::time::advance(Duration::from_secs(15)).await;
         first.await.expect("no panic").expect("made elsewhere");
-        // Its only thread may still come back; later it is known not to.
+        // Its only thread may still return; later it is known not to.
         let next = make("w");
         a.entered.notified().await;
         tokio::task::yield_now().await;

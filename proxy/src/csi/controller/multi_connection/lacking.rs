@@ -1,4 +1,4 @@
-//! What each call answers where its connection lacks it: the table of the documentation.
+//! The answer of each call that its connection does not support: the table of the documentation.
 
 use csi_proto::v1::node_server::Node;
 use driver_core::Capabilities;
@@ -56,7 +56,7 @@ async fn answers() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// To grow what has no device: here a filesystem of the kernel itself, which is no more of one than a share.
+/// Expanding a volume without a device: here a filesystem of the kernel, like a share.
 async fn expanded_on_node(service: &ControllerHandler) -> String {
     let request = v1::NodeExpandVolumeRequest {
         volume_id: "v:a/v".into(),
@@ -271,7 +271,7 @@ async fn a_node_whose_name_is_not_known_any_more_is_never_said_to_be_out() {
     assert_eq!(driver.nodes(), ["+x1"], "no other node lost access for it");
     unpublish(&before, "n=node-1").await.expect("put back");
     assert_eq!(driver.nodes(), ["+x1", "-x1"]);
-    // All of them is a name that is always known.
+    // All nodes need no name.
     unpublish(&after, "").await.expect("all nodes");
     assert_eq!(driver.nodes().last().expect("one"), "-*");
 }

@@ -124,7 +124,7 @@ async fn a_volume_that_may_be_partial_is_not_forgotten_because_of_a_file() {
         let status = made(&service, begin(class)).await.expect_err(class);
         assert_eq!(status.code(), Code::Unavailable, "{class}");
     }
-    // Who asks for anything else hears what is wrong.
+    // A different request is rejected.
     let status = deleted(&service, "v:b/v").await.expect_err("refused");
     assert_eq!(status.code(), Code::FailedPrecondition);
     let status = made(&service, begin("c")).await.expect_err("never there");
@@ -161,7 +161,7 @@ async fn a_refusal_is_final_only_for_a_volume_that_no_earlier_call_started() {
         let status = made(&service, request).await;
         status.expect_err("refused").code()
     };
-    // Before anything is asked of the driver, and by the driver.
+    // Before the driver is called, and by the driver.
     let by_driver = async |volume: &str, kind| {
         a.trouble(Trouble::Fail(kind, Effect::None));
         refused(create(volume, &[("connection", "a")])).await
@@ -180,18 +180,18 @@ async fn a_refusal_is_final_only_for_a_volume_that_no_earlier_call_started() {
             let code = by_driver(volume, kind).await;
             assert_eq!(code, Code::Unavailable, "{volume} {kind:?}");
         }
-        // Who looks for another place finds a whole one there.
+        // A caller that tries another topology finds a complete volume there.
         let code = by_driver(volume, Kind::OutOfSpace).await;
         let is_whole = volume == "w";
         assert_eq!(code == Code::ResourceExhausted, is_whole, "{volume} {code}");
-        // It exists as something else.
+        // It exists from another request.
         let code = by_driver(volume, Kind::Conflict).await;
         assert_eq!(code, Code::AlreadyExists, "{volume}");
     }
     a.trouble(Trouble::Fail(Kind::Unreachable, Effect::None));
     let code = refused(as_device("never")).await;
     assert_eq!(code, Code::Unavailable, "unknown whether it was started");
-    // Cut before anything showed of it: it may be there a moment later.
+    // Interrupted before any part was visible: it may appear a moment later.
     a.trouble(Trouble::Fail(Kind::Unreachable, Effect::Possible));
     let code = refused(create("late", &[("connection", "a")])).await;
     assert_eq!(code, Code::Unavailable);

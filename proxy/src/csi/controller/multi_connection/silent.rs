@@ -1,4 +1,4 @@
-//! Lists in which many do not answer.
+//! Lists with many connections that do not answer.
 
 use std::time::Duration;
 

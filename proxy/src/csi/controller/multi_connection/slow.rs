@@ -1,4 +1,4 @@
-//! A copy from storage that sends for longer than a call may take.
+//! A copy that takes longer than the deadline of a call.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const PACE: Duration = Duration::from_secs(20);
 /// How long a copy may take, as documented.
 const DEADLINE: Duration = Duration::from_hours(24);
 
-/// A host whose stream comes to no end while it is slow.
+/// A host whose stream never ends while it is slow.
 #[derive(Debug)]
 struct Slow {
     host: Host,
@@ -200,7 +200,7 @@ async fn a_copy_says_every_minute_how_far_it_is_and_one_that_takes_too_long_goes
     let (call, page) = (Call::within(DEADLINE), PageRequest::default());
     let there = hosts[1].list_volumes(&call, &page);
     assert!(there.await.expect("a list").entries.is_empty());
-    // The same call again goes on with what is there.
+    // A retry resumes the existing part.
     source.is_slow.store(false, Ordering::Relaxed);
     made(&service, request).await.expect("copied");
     let content = |host: &Host, id| host.backend().state().pool.content(&dataset(id));

@@ -1,4 +1,4 @@
-//! Handles that name no connection where none is configured for them.
+//! Handles without a connection if no legacy connection is configured.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn grown(service: &ControllerHandler, id: &str) -> Result<(), Status> {
 async fn a_volume_of_an_unknown_connection_is_never_reported_as_deleted() {
     let (service, driver) = one(Names::default());
     driver.fill(["pvc-1".to_owned()], "/x");
-    // Nor what looks like the handle of something else, nor what no storage of these has.
+    // Nor handles of other objects, nor unknown ones.
     for id in ["pvc-1", "pvc-2", "V:a/pvc-1", "s:a/pvc-1", "g:a/pvc-1"] {
         for refused in [deleted(&service, id).await, grown(&service, id).await] {
             let status = refused.expect_err(id);
@@ -180,7 +180,7 @@ async fn no_node_is_said_to_be_shut_out_of_what_may_be_on_storage_that_is_not_he
         message.contains("connection `b` has something"),
         "{message}"
     );
-    // One bad file or one that does not answer says nothing else.
+    // An invalid file or a connection that does not answer changes nothing.
     guarded.trouble(Trouble::Fail(Kind::Unreachable, Effect::None));
     assert_eq!(unpublished(&service).await, Code::FailedPrecondition);
     for connection in ["a", "b"] {
@@ -232,10 +232,10 @@ fn disk_by_hand() -> v1::ControllerPublishVolumeRequest {
 async fn what_was_made_by_hand_is_attached_and_detached_beside_a_deployment_that_was_taken_over() {
     let guarded = guarded();
     let service = ControllerHandler(multi_connection(&[("b", &guarded, "")], of_b()));
-    // Its own driver has files only, and is not asked.
+    // Its own driver only has files, and is not asked.
     assert_eq!(publish(&service, disk_by_hand()).await, Code::Ok);
     assert_eq!(guarded.asked(), 0);
-    // What that driver has made is its own.
+    // The volumes of that driver belong to it.
     let made = [
         ("node_attach_driver", "nfs"),
         ("provisioner_driver", "memory"),
@@ -245,20 +245,20 @@ async fn what_was_made_by_hand_is_attached_and_detached_beside_a_deployment_that
     // The owner of the volume is unknown when it is detached; a missing volume has no access to
     // revoke.
     assert_eq!(unpublished(&service).await, Code::Ok);
-    // Nor what no driver can have called so.
+    // Nor ids that no driver can have issued.
     let foreign = || guarded.trouble(Trouble::Fail(Kind::Invalid, Effect::None));
     foreign();
     assert_eq!(unpublished(&service).await, Code::Ok);
     foreign();
     let named = unpublish_volume(&service, "v:b/by-hand").await;
     assert_eq!(named.expect_err("no such id").code(), Code::InvalidArgument);
-    // Nor whatever the node is called.
+    // Nor with any name of the node.
     let yaml = "proxy: {perDriver: {nodeIdType: iqn}}";
     let by_iqn = ControllerHandler(multi_connection(&[("b", &guarded, yaml)], of_b()));
     foreign();
     assert_eq!(unpublished(&by_iqn).await, Code::Ok);
     assert_eq!(guarded.nodes().last().map(String::as_str), Some("-*"));
-    // But not of one that is there.
+    // But not for an existing one.
     guarded.fill(["by-hand".to_owned()], "/x");
     foreign();
     let refused = unpublish(&service).await.expect_err("it is there");
@@ -313,7 +313,7 @@ async fn volumes_of_a_connection_that_is_gone_attach_and_detach_if_every_node_wa
         assert_eq!(refused.code(), Code::FailedPrecondition, "{volume}");
     }
     assert_eq!((plain.asked(), guarded.asked()), (0, 0));
-    // One that is there again answers for itself.
+    // A restored connection answers for itself.
     connections.put(LazyConnection::refused(name("b"), "a mistake in it"));
     let refused = unpublish_volume(&service, "v:b/v").await;
     assert_eq!(refused.expect_err("bad").code(), Code::FailedPrecondition);

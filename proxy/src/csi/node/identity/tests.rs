@@ -1,4 +1,4 @@
-//! Ids of nodes, written and read back, and what backends make of them.
+//! Ids of nodes, encoded and decoded, and their names at backends.
 
 use driver_core::config::{Document, NoEnvironment};
 

@@ -1,4 +1,4 @@
-//! All calls but the making of volumes.
+//! All calls except the creation of volumes.
 
 use driver_core::contract::fake::Verb;
 use tonic::Code;
@@ -8,7 +8,7 @@ use super::{Expected, List, Object, Reader, Reference, Served, code, makes, mean
 use crate::csi::controller::model::requests::Answer;
 use crate::csi::controller::model::steps::{BareIs, Call, HAND, Handle};
 
-/// The largest number there is, on the wire.
+/// The largest number on the wire.
 const ENDLESS: u64 = 0x7fff_ffff_ffff_ffff;
 
 impl Reference {
@@ -93,7 +93,7 @@ impl Reference {
             Err(code) => return Expected::failed(&[code]),
         };
         if !makes(home) {
-            // Every node may reach what was made by hand.
+            // Every node may reach a volume made by hand.
             return match act {
                 Act::Publish(..) | Act::Unpublish(..) => Expected::done(""),
                 _ => Expected::failed(&[Code::InvalidArgument]),
@@ -147,7 +147,7 @@ impl Reference {
         Expected::OneOf(vec![self.ended(alone, &object, Reader::Other, answer)])
     }
 
-    /// A question about one object.
+    /// A query for one object.
     fn about(
         &mut self,
         handle: &Handle,
@@ -220,7 +220,7 @@ impl Reference {
         Expected::OneOf(vec![Answer::Listed(snapshots, None)])
     }
 
-    /// The largest room, of those that answer and make new volumes.
+    /// The largest capacity of the connections that answer and accept new volumes.
     fn room(&mut self, class: Option<&'static [&'static str]>) -> Expected {
         let (mut names, mut codes) = (Vec::new(), Vec::new());
         if let Some(class) = class {

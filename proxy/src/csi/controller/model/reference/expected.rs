@@ -1,4 +1,4 @@
-//! What may be answered, and by which codes.
+//! The possible answers, and their codes.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use tonic::Code;
 
 use crate::csi::controller::model::requests::Answer;
 
-/// What may be answered.
+/// The possible answers.
 #[derive(Debug)]
 pub(in crate::csi::controller::model) enum Expected {
     OneOf(Vec<Answer>),
     Listed(List),
 }
 
-/// What a list may say.
+/// The possible lists.
 #[derive(Debug, Default)]
 pub(in crate::csi::controller::model) struct List {
     /// Of connections that can be listed.
@@ -34,7 +34,7 @@ pub(super) enum Reader {
     Other,
 }
 
-/// Trouble of the surroundings, as opposed to what a storage judges.
+/// A failure of the environment, as opposed to a decision of the storage.
 pub(super) fn is_passing(kind: Kind) -> bool {
     let all = [
         Kind::Unreachable,
@@ -45,7 +45,7 @@ pub(super) fn is_passing(kind: Kind) -> bool {
     all.contains(&kind)
 }
 
-/// What a storage is asked about once more before a new volume is refused for it.
+/// An error after which the storage is queried once more before a new volume is rejected for it.
 pub(super) fn is_judged_anew(kind: Kind) -> bool {
     let believed = [Kind::Conflict, Kind::Pending];
     !is_passing(kind) && !believed.contains(&kind)
@@ -83,7 +83,7 @@ impl Expected {
         Self::OneOf(vec![Answer::Done(text.into())])
     }
 
-    /// Whether this may be answered.
+    /// Whether this answer is possible.
     pub(in crate::csi::controller::model) fn allows(&self, answer: &Answer) -> bool {
         match (self, answer) {
             (Self::OneOf(all), answer) => all.contains(answer),

@@ -1,4 +1,4 @@
-//! The verbs of a storage: those of the driver in memory, with what a fault makes of them.
+//! The verbs of a storage: those of the driver in memory, modified by faults.
 
 use async_trait::async_trait;
 use driver_core::contract::fake::Verb;
