@@ -175,7 +175,8 @@ fn no_local(settings: &ProxySettings, at: &Environment) -> Option<&'static str> 
     if at.modes.is_some_and(|modes| !modes.node) {
         return Some("this controller stands for all nodes");
     }
-    (!settings.topology.tells_nodes_apart()).then_some("nodes do not tell which one they are")
+    (!settings.topology.tells_nodes_apart())
+        .then_some("nodes report no topology that identifies them")
 }
 
 /// Whether `VolumeMountGroup` is advertised.

@@ -42,7 +42,7 @@ const ABSENT: [&str; 3] = [
     "could not find any snapshots",
 ];
 
-const NOT_INSTALLED: &str = "it is not installed there, or not where the configuration says";
+const NOT_INSTALLED: &str = "it is not installed there, or not at the configured path";
 
 /// The error message of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +86,7 @@ fn read(error: &RunError, effect: Effect, reason: Option<&Reason>, said: String)
         }
         (RunError::Deadline { .. }, _) => (Kind::Timeout, Next::Tell, ""),
         (RunError::QueueTimeout { .. }, _) => {
-            let advice = "another change of the same volume is not over yet";
+            let advice = "another change of the same volume is still running";
             (Kind::Pending, Next::Tell, advice)
         }
         (RunError::NotFound { .. }, _) => (Kind::Internal, Next::Tell, NOT_INSTALLED),

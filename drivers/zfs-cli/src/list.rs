@@ -182,6 +182,6 @@ fn place_of(text: &str) -> Result<Cursor, Error> {
         });
     place.ok_or_else(|| {
         Error::new(Kind::Internal, "list datasets")
-            .because(format!("{text:?} is no place in a list"))
+            .because(format!("{text:?} is not a position in a list"))
     })
 }

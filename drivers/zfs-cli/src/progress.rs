@@ -66,6 +66,6 @@ async fn tell(runner: &impl Runner, tools: &ZfsTools, from: &SnapshotRef, to: &D
     if let Some(bytes) = number("used", to.as_str()).await {
         tracing::info!(source = %from, %to, bytes, of = whole, "copying");
     } else {
-        tracing::info!(source = %from, %to, "copying: how far cannot be seen yet");
+        tracing::info!(source = %from, %to, "copying: the progress is not visible yet");
     }
 }

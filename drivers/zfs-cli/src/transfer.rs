@@ -98,7 +98,7 @@ impl<R: Runner> Cli<R> {
         from: &SnapshotRef,
         token: &Bookmark,
     ) -> Result<(), Error> {
-        let refused = || Error::not_found(format!("go on sending {from}"));
+        let refused = || Error::not_found(format!("resume sending {from}"));
         let command = self.tools.zfs(["send", "-nvt", token.as_str()]);
         let command = super::bounded(call, vec![command]).remove(0);
         match self.runner.run_checked(&command).await {

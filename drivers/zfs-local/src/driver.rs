@@ -185,7 +185,7 @@ impl<B: Backend> Driver for NodeZfs<B> {
             Err(error) if error.kind() == Kind::NotFound && self.source_is_elsewhere(source) => {
                 let doing = format!("create volume `{}`", request.id);
                 Err(Error::new(Kind::OutOfSpace, doing)
-                    .because("what it is made from is on another node")
+                    .because("its source is on another node")
                     .with_effect(error.effect()))
             }
             made => made,
@@ -382,7 +382,7 @@ impl<B: Backend> Transfer for NodeZfs<B> {
 
     fn export(&self, source: &Source, tag: &CopyTag) -> Result<Box<dyn ExportStream + '_>, Error> {
         if self.source_is_elsewhere(Some(source)) {
-            return Err(elsewhere("give content to another connection".to_owned()));
+            return Err(elsewhere("export content to another connection".to_owned()));
         }
         self.driver.export(source, tag)
     }

@@ -172,7 +172,7 @@ impl ZfsConfig {
             ("zfs.cli.paths.chroot", "`chroot` is never run"),
             (
                 "zfs.datasetProperties.volblocksize",
-                "zfs.zvolBlocksize says how large the blocks of zvols are",
+                "zfs.zvolBlocksize sets the size of the blocks of zvols",
             ),
         ]);
         let config: Self = document.section(Self::SECTION)?;

@@ -182,7 +182,7 @@ where
                 Outcome::Ask => asked = seen.pool,
             }
         }
-        Err(Error::new(Kind::Pending, verb.doing()).because("it changes all the time"))
+        Err(Error::new(Kind::Pending, verb.doing()).because("it keeps changing"))
     }
 }
 

@@ -77,7 +77,7 @@ fn rendered(
         parameters: parameters.raw(),
     };
     let render = |(name, template): &(PropertyName, Template)| {
-        let refused = || Error::invalid(format!("set property `{name}` of what is made"));
+        let refused = || Error::invalid(format!("set property `{name}` of new objects"));
         let text = template
             .render(&data)
             .map_err(|error| refused().because(error))?;

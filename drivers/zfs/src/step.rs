@@ -296,7 +296,7 @@ impl<R> fmt::Display for Step<R> {
                 origin, dataset, ..
             } => write!(f, "clone {origin} to {dataset}"),
             Self::Copy { from, to, .. } => write!(f, "copy {from} to {to}"),
-            Self::GoOn { from, to } => write!(f, "go on copying {from} to {to}"),
+            Self::GoOn { from, to } => write!(f, "resume copying {from} to {to}"),
             Self::Set { object, .. } => write!(f, "set properties of {object}"),
             Self::Inherit { object, property } => write!(f, "clear {property} of {object}"),
             Self::Rename { snapshot, to } => write!(f, "rename {snapshot} to {to}"),

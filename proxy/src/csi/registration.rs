@@ -67,7 +67,7 @@ impl KubeletRegistration {
         let routes = Routes::new(RegistrationServer::new(handler));
         tokio::spawn(async move {
             if let Err(error) = server::serve(listeners, routes, std::future::pending::<()>).await {
-                error!(error = %error, "the registration with the kubelet is served no more");
+                error!(error = %error, "the registration with the kubelet is no longer served");
             }
         });
         info!(socket = %path.display(), "the kubelet finds this driver here");

@@ -66,13 +66,13 @@ pub(super) const OF_ZFS: &[Reason] = &[
         "snapshot is cloned",
         Kind::Busy,
         Next::Observe,
-        "something was cloned of it just now",
+        "it was just cloned",
     ),
     (
         "conflicting snapshot",
         Kind::Busy,
         Next::Tell,
-        "two snapshots of the same name would come together: rename or destroy one of them",
+        "two snapshots of the same name would collide: rename or destroy one of them",
     ),
     (
         "outside its encryption root",
@@ -90,7 +90,7 @@ pub(super) const OF_ZFS: &[Reason] = &[
         KEPT,
         Kind::Busy,
         Next::Wait,
-        "exports were changed there so often that nfsd is late to forget this one",
+        "frequent changes of exports there delay nfsd in releasing this one",
     ),
     (
         "is busy",
@@ -150,7 +150,7 @@ pub(super) const OF_ZFS: &[Reason] = &[
         "size is less than current used or reserved space",
         Kind::OutOfRange,
         Next::Tell,
-        "there is more in it than the wanted size",
+        "its content is larger than the requested size",
     ),
     (
         "size is greater than available space",
@@ -171,7 +171,7 @@ pub(super) const OF_ZFS: &[Reason] = &[
         "source and target pools differ",
         Kind::Internal,
         Next::Tell,
-        "a clone stays in the pool of what it is made of",
+        "a clone stays in the pool of its source",
     ),
     (
         "is currently suspended",
@@ -260,7 +260,7 @@ pub(super) const OF_ZFS: &[Reason] = &[
         "directory is not empty",
         Kind::Busy,
         Next::Tell,
-        "something lies where it has to be mounted on the storage host: move that away",
+        "its mountpoint on the storage host is not empty: move the content away",
     ),
     (
         "did not appear",
@@ -428,7 +428,7 @@ pub(super) const OF_HOST: &[Reason] = &[
         "no folder for locks",
         Kind::Denied,
         Next::Tell,
-        "locks lie in /run, or in the home of a login that is not root: it has to exist there and to be writable",
+        "locks are in /run, or in the home of a login that is not root: that folder must exist and be writable",
     ),
     (
         "command not found",
@@ -448,7 +448,7 @@ pub(super) const OF_HOST: &[Reason] = &[
         NO_TURN,
         Kind::Pending,
         Next::Queue,
-        "others are changing what all volumes of the storage host share",
+        "the lock of the shared configuration of the storage host is in use",
     ),
     (
         "neither flock nor lockf is installed",

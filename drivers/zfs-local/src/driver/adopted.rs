@@ -107,7 +107,7 @@ impl<B: Backend> NodeZfs<B> {
             let error = error.chain();
             warn!(
                 object,
-                error, "the deletion of what another node made is not remembered"
+                error, "the deletion of an object of another node is not recorded"
             );
         }
         let deleted = deletion.await;
@@ -121,7 +121,10 @@ impl<B: Backend> NodeZfs<B> {
             };
             if let Err(error) = forgotten.await {
                 let error = error.chain();
-                warn!(object, error, "a deletion that failed is still remembered");
+                warn!(
+                    object,
+                    error, "the record of a failed deletion was not removed"
+                );
             }
         }
         deleted
@@ -175,6 +178,6 @@ impl<B: Backend> NodeZfs<B> {
             }
             seen = self.look_at_home(call, &[]).await?;
         }
-        Err(refused(Kind::Pending).because("others change the list all the time"))
+        Err(refused(Kind::Pending).because("others keep changing the list of deletions"))
     }
 }

@@ -171,7 +171,7 @@ where
                 Ok(seen) => seen,
                 Err(failed) => {
                     let error = failed.error.chain();
-                    tracing::warn!(verb = %verb.doing(), error, "it is not known what is left of it");
+                    tracing::warn!(verb = %verb.doing(), error, "cannot determine what is left of it");
                     return false;
                 }
             };
@@ -254,7 +254,7 @@ where
                 Then::Tell(error) => return Err(all(error)),
             }
         }
-        let why = "what was done is not seen as done, time and again";
+        let why = "the applied changes are repeatedly missing in the next observation";
         Err(in_call(match last {
             // The kind of this error, such as a missing object, does not answer the request of the
             // caller.
@@ -292,7 +292,7 @@ where
         };
         if let Err(error) = regretted.await {
             let error: Error = error;
-            tracing::warn!(verb = %verb.doing(), error = %error.chain(), "given up half done");
+            tracing::warn!(verb = %verb.doing(), error = %error.chain(), "failed after some changes");
         }
     }
 }

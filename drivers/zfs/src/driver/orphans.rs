@@ -102,7 +102,7 @@ where
         let refused = |why: String| Error::new(Kind::Conflict, name()).because(why);
         let object = Object::parse(&orphan.object).map_err(|error| refused(error.to_string()))?;
         let guid = orphan.identity.parse().map(Guid);
-        let guid = guid.map_err(|_| refused("it is not known which one".to_owned()))?;
+        let guid = guid.map_err(|_| refused("its identity is not a GUID".to_owned()))?;
         let layout = self.layout();
         let (volume, place) = match &object {
             Object::Dataset(dataset) => (layout.volume_id(dataset), layout.place_of(&object)),

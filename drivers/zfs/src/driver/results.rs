@@ -38,7 +38,7 @@ pub(super) fn read_token(sort: &str, token: &PageToken) -> Result<Cursor, Error>
     };
     place().ok_or_else(|| {
         Error::new(Kind::Pending, "read the token of a list")
-            .because("it is not one that this list gave")
+            .because("it is not a token of this list")
     })
 }
 
@@ -88,7 +88,7 @@ where
             Error::new(Kind::Internal, format!("show volume {}", dataset.name)).because(why)
         };
         let id = self.layout().volume_id(&dataset.name);
-        let id = id.ok_or_else(|| defect("it does not lie where volumes lie"))?;
+        let id = id.ok_or_else(|| defect("it is not below the parent of volumes"))?;
         let text = dataset.properties.own(&PropertyName::CONTEXT);
         let recorded = context::from_json(text.ok_or_else(|| defect("it has no context"))?)?;
         let current = self.export.current_attachment(&Subject {

@@ -166,14 +166,14 @@ where
     ) -> Result<Box<dyn ExportStream + '_>, Error> {
         use driver_core::Driver as _;
         if self.forms().is_empty() {
-            return Err(self.unsupported("give content to another connection"));
+            return Err(self.unsupported("export content to another connection"));
         }
         let of = match source {
             Source::Volume(id) => At::Detached(self.layout().volume(id)?),
             Source::Snapshot(id) => self.layout().snapshot(id)?.at,
             Source::Elsewhere(source) => {
                 return Err(Error::invalid(format!(
-                    "give {source} to another connection"
+                    "export {source} to another connection"
                 )));
             }
         };
@@ -181,7 +181,7 @@ where
             At::Attached(snapshot) => (snapshot.clone().into(), snapshot, None),
             At::Detached(dataset) => {
                 let sent = dataset.at(&id::helper_for_copy(tag)).map_err(|error| {
-                    Error::invalid(format!("give {dataset} to another connection")).because(error)
+                    Error::invalid(format!("export {dataset} to another connection")).because(error)
                 })?;
                 (dataset.clone().into(), sent, Some(dataset))
             }
@@ -261,16 +261,14 @@ where
             let stream = match (from.open(call, bookmark.as_ref()).await, &part) {
                 (Ok(Stream::Bytes(stream)), _) => stream,
                 (Ok(Stream::Tree(_)), _) => {
-                    return Err(
-                        Error::invalid(doing).because("what it is filled with is no stream")
-                    );
+                    return Err(Error::invalid(doing).because("the content is not a stream"));
                 }
                 // The source of the part is gone.
                 (Err(error), Some(part)) if error.kind() == Kind::NotFound => {
                     tracing::info!(
                         to = %part.name,
                         why = %error.chain(),
-                        "a copy that was cut cannot go on, and begins again"
+                        "an interrupted copy cannot resume, and restarts"
                     );
                     self.done(call, &given_up(part)).await.map_err(in_call)?;
                     last = Some(error);
@@ -334,7 +332,7 @@ where
             Ok(false) => error,
             Err(unknown) => {
                 let why = unknown.chain();
-                tracing::warn!(to = %verb.export_ref.dataset, error = why, "it is not known what is left of it");
+                tracing::warn!(to = %verb.export_ref.dataset, error = why, "cannot determine what is left of it");
                 error
             }
         }

@@ -145,7 +145,7 @@ impl<E: Export> Create<'_, E> {
             );
         }
         if limit.is_some_and(|limit| source > limit) {
-            return Err(refused().because(format!("what it is made from has {source} bytes")));
+            return Err(refused().because(format!("its source has {source} bytes")));
         }
         Ok(size.max(source).max(smallest))
     }
@@ -194,7 +194,7 @@ impl<E: Export> Verb<E::Command, E::Output> for Create<'_, E> {
     ) -> Result<Outcome<Dataset, E::Command>, Error> {
         let Some(dataset) = seen.pool.dataset(self.name()) else {
             if self.received.is_some() {
-                let why = format!("what was received into {} is gone", self.name());
+                let why = format!("the content received into {} is gone", self.name());
                 return Err(self.refused(Kind::Pending).because(why));
             }
             return Ok(Outcome::Do(self.make(&seen.pool)?));

@@ -132,12 +132,12 @@ impl Doomed<'_> {
         }
         let received = |snapshot: &&&Snapshot| !snapshot.hidden.is_empty();
         if let Some(snapshot) = snapshots.iter().find(received) {
-            let why = format!("a `zfs receive` upon {} is not over", snapshot.name);
+            let why = format!("a `zfs receive` into {} is still running", snapshot.name);
             return Err(blocked(doing, why)
                 .advise("let it end, or end it by `zfs receive -A` on the storage host"));
         }
         if let Some(Err(clones)) = heir(self.layout, &snapshots) {
-            let why = format!("something was cloned of it: {}", listed(clones));
+            let why = format!("it has clones: {}", listed(clones));
             return Err(
                 blocked(doing, why).advise("promote or destroy that clone on the storage host")
             );

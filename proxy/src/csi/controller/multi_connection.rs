@@ -320,7 +320,7 @@ async fn a_copy_of_a_source_without_export_formats_stays_in_its_connection() {
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(
         status.message().contains("another connection, `a`")
-            && status.message().contains("gives nothing away"),
+            && status.message().contains("exports no content"),
         "{}",
         status.message()
     );

@@ -221,12 +221,12 @@ fn incomplete(stops: &[Stop], failed: Option<Code>) -> Error {
     let missing = stops.iter().find(|stop| Some(stop.code) == failed);
     let missing = missing.filter(|stop| stop.lazy.name().is_named());
     let name = missing.map_or_else(
-        || "what a folder has that cannot be read".to_owned(),
+        || "the content of an unreadable folder".to_owned(),
         |stop| format!("connection `{}`", stop.lazy.name()),
     );
     Error::new(Kind::Unreachable, "end the list")
         .because(format!(
-            "{name} could not be listed: what it has is not among the entries before"
+            "{name} could not be listed: its entries are missing here"
         ))
         .advise("the log says why; list again when it can be reached")
 }
@@ -313,7 +313,7 @@ impl Place {
     fn read(token: &PageToken) -> Result<Self, Error> {
         let foreign = || {
             Error::new(Kind::Pending, "request field `starting_token`")
-                .because("this list never gave such a token")
+                .because("the token is not of this list")
                 .advise("list again from the beginning")
         };
         let mut rest = token.0.as_str();

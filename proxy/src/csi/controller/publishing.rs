@@ -110,7 +110,7 @@ pub(super) fn unpublish(
             let removal = driver.unpublish_volume(&task.call, &id, node.as_ref());
             match task.ask(&connection, "unpublish_volume", removal).await {
                 Err(error) if is_bare && is_foreign(&task, &connection, &id, &error).await => {
-                    debug!("no driver of this connection has given out such an id");
+                    debug!("no driver of this connection issues such ids");
                 }
                 ended => ended?,
             }
@@ -128,7 +128,7 @@ fn unknown_name(connection: &Connection, node: &NodeId, error: &Error) -> Error 
     let doing = format!("revoke access of node `{node}`");
     Error::new(Kind::Busy, doing)
         .because(format!(
-            "connection `{}` does not say what its backend calls that node: {}",
+            "connection `{}` has no name for that node at its backend: {}",
             connection.name(),
             error.chain()
         ))

@@ -92,7 +92,7 @@ async fn of_its_name(plugin: &Plugin, task: &Task, handle: &VolumeHandle) -> Vec
 /// Unpublishing for a removed connection that gave access to every node.
 pub(super) fn of_one_that_was_open<T: Default + Send + 'static>(handle: &VolumeHandle) -> Job<T> {
     Job::new(about(handle), Keys::none(), async move |_| {
-        debug!("its connection is gone, and had let every node in");
+        debug!("its connection is gone, and gave access to every node");
         Ok(T::default())
     })
 }

@@ -100,7 +100,7 @@ pub(super) fn validate(
             let found = task.ask(&connection, "find_volume", found).await?;
             if found == Found::Begun {
                 return Err(
-                    Error::not_found(format!("volume `{id}`")).because("it is not made to its end")
+                    Error::not_found(format!("volume `{id}`")).because("it is not complete")
                 );
             }
         }

@@ -46,7 +46,7 @@ enum Machine {
 /// containers.
 pub(crate) fn iqn(tools: &Tools) -> Result<String, ConfigError> {
     let mounts = MountTable::read().map_err(|error| {
-        ConfigError::at(IQN, format!("what is mounted here cannot be read: {error}"))
+        ConfigError::at(IQN, format!("the mounts here cannot be read: {error}"))
     })?;
     let machine = match tools.iscsi_access() {
         None => Machine::This,
@@ -89,7 +89,7 @@ fn iqn_of(machine: &Machine, own: &Path, mounts: &MountTable) -> Result<String, 
         Machine::This => "start `iscsid` once",
         Machine::Unseen => "mount the host's root at `/host`, or its `/etc/iscsi`",
         Machine::Asleep => "start `iscsid` on the host, or mount its `/etc/iscsi`",
-        Machine::Host(_) => "start `iscsid` once on the host: it is named then",
+        Machine::Host(_) => "start `iscsid` once on the host: that creates its name",
     };
     Err(ConfigError::at(IQN, problems.join("; ")).advise(advice))
 }

@@ -40,7 +40,7 @@ impl<E: Export> Create<'_, E> {
         let (dataset, why) = (self.name().clone(), why.into());
         self.refused(Kind::Conflict)
             .because(Other { dataset, why })
-            .advise("delete what is there, or ask for another name or what it was made as")
+            .advise("delete the existing one, or request another name, or the same source and size")
     }
 
     /// The remaining helper snapshots of an existing volume.
@@ -98,8 +98,8 @@ impl<E: Export> Create<'_, E> {
         let wanted = self.policy.contract(self.request);
         for (name, what) in [
             (PropertyName::VOLUME_NAME, "has another name"),
-            (PropertyName::SOURCE_KIND, "was made from something else"),
-            (PropertyName::SOURCE_ID, "was made from something else"),
+            (PropertyName::SOURCE_KIND, "has another source"),
+            (PropertyName::SOURCE_ID, "has another source"),
         ] {
             let of_request = wanted
                 .iter()
@@ -299,7 +299,7 @@ impl<E: Export> Create<'_, E> {
             }
             return Err(self
                 .refused(Kind::Invalid)
-                .because("ZFS does not mount it, so that nothing can be permitted there")
+                .because("ZFS does not mount it, so permissions cannot be set")
                 .advise("permissions need a mountpoint: see zfs.datasetProperties"));
         };
         let mut steps = Vec::new();
@@ -357,7 +357,7 @@ impl<E: Export> Create<'_, E> {
             .export
             .attachment(&subject, export_name, facts)?
         else {
-            let why = "its export is there, and does not say how it is reached";
+            let why = "its export exists, but has no attachment";
             return if established {
                 Err(self.refused(Kind::Internal).because(why))
             } else {

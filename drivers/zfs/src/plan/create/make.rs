@@ -42,7 +42,7 @@ impl<E: Export> Create<'_, E> {
         let size = self.size(content.size, content.block.unwrap_or(self.block))?;
         if self.policy.quota && self.kind == VolumeKind::Filesystem && content.used > Some(size) {
             let used = content.used.unwrap_or_default();
-            let why = format!("what it is made from holds {used} bytes");
+            let why = format!("its source has {used} bytes");
             return Err(self.refused(Kind::OutOfRange).because(why));
         }
         let parent = self.name().parent().filter(|_| from.copy);

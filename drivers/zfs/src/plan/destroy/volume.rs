@@ -82,7 +82,7 @@ impl<E: Export> Verb<E::Command, E::Output> for DeleteVolume<'_, E> {
             let why = format!("{name} exists, and is not a volume of this driver");
             let mark = Property::new(PropertyName::MANAGED, PropertyValue::yes());
             return Err(blocked(&doing, why).advise(format!(
-                "if it is one all the same, `zfs set {mark} {name}` on the storage host says so"
+                "if it is one, mark it by `zfs set {mark} {name}` on the storage host"
             )));
         }
         if dataset.kind != self.layout.kind {

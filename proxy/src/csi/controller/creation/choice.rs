@@ -167,7 +167,7 @@ async fn part_of(task: &Task, connection: &Arc<Connection>, id: &VolumeId) -> Op
         Err(error) if error.kind() == Kind::Unsupported => None,
         Err(error) => {
             let error = status::message(&error);
-            warn!(connection = %connection.name(), error, "it does not say whether it has the volume");
+            warn!(connection = %connection.name(), error, "cannot determine whether this connection has the volume");
             Some(Found::Begun)
         }
     }
@@ -235,7 +235,7 @@ async fn known(task: &Task, candidates: Vec<Candidate>) -> Result<Known, Error> 
                 let error = status::message(&error);
                 warn!(
                     error,
-                    "it makes no new volumes: the volume is made elsewhere"
+                    "it accepts no new volumes: the volume is created elsewhere"
                 );
             }
             Ok(Known::Nowhere(able))
@@ -319,7 +319,7 @@ impl Candidate {
     fn closed(&self) -> Error {
         let name = self.connection.name();
         Error::new(Kind::Busy, format!("connection `{name}`"))
-            .because("it makes no new volumes")
+            .because("it accepts no new volumes")
             .advise("`proxy.perDriver.newVolumes` in its file says so")
     }
 

@@ -126,12 +126,12 @@ impl Filling {
             |forms: &[TransferFormat], block| forms.iter().all(|form| form.is_block() == block);
         let why = if gives.is_empty() {
             format!(
-                "and its driver, `{}`, gives nothing away",
+                "and its driver, `{}`, exports no content",
                 self.home.driver().kind()
             )
         } else if takes.is_empty() {
             let kind = target.driver().kind();
-            format!("and the driver of `{there}`, `{kind}`, takes nothing from others")
+            format!("and the driver of `{there}`, `{kind}`, imports no content")
         } else if all(gives, true) && all(takes, false) {
             "which has disks, and a disk cannot become a volume of files".to_owned()
         } else if all(gives, false) && all(takes, true) {
@@ -142,13 +142,13 @@ impl Filling {
                 words.join(" and ")
             };
             let (given, taken) = (listed(gives), listed(takes));
-            format!("it gives {given}, and `{there}` takes {taken}")
+            format!("it exports {given}, and `{there}` imports {taken}")
         };
         Err(self
             .refused()
             .because(format!("{elsewhere}, {why}"))
             .advise(
-                "make the volume in the connection of its source, and copy its content in a pod",
+                "create the volume in the connection of its source, or copy the content in a pod",
             ))
     }
 
@@ -185,7 +185,7 @@ impl Filling {
             warn!(
                 origin = %self.home.name(),
                 error = %error.chain(),
-                "the volume is made; what was made at its source for that is left there"
+                "the volume is complete; the helper at its source was not removed"
             );
         }
         Ok(made)

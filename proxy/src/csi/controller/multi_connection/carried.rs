@@ -211,8 +211,8 @@ async fn what_has_no_form_in_common_is_refused_and_it_is_said_why() {
             "dirs",
             "gives ZFS filesystems, and `dirs` takes directories",
         ),
-        ("memory", "dirs", "`memory`, gives nothing away"),
-        ("dirs", "memory", "`memory`, takes nothing from others"),
+        ("memory", "dirs", "`memory`, exports no content"),
+        ("dirs", "memory", "`memory`, imports no content"),
     ] {
         let mut request = of_volume("copy", to, &format!("v:{from}/x"));
         if to == "disks" {
