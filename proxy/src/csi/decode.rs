@@ -107,7 +107,7 @@ pub(crate) fn snapshot_handle(
     SnapshotHandle::parse(id).map_err(|error| DecodeError::new(field, error))
 }
 
-/// A required path.
+/// A path that has to be there.
 pub(crate) fn path(field: &'static str, path: &str) -> Result<AbsolutePath, DecodeError> {
     present(field, path)?;
     AbsolutePath::parse(path).map_err(|error| DecodeError::new(field, error))

@@ -106,7 +106,7 @@ pub(crate) fn snapshot(connection: &Connection, snapshot: &Snapshot) -> v1::Snap
     }
 }
 
-/// The topology of a volume or snapshot of a connection, as its driver returns it.
+/// Where a volume or a snapshot of a connection is, which its driver places here.
 fn places(connection: &Connection, driver: &[Topology]) -> Vec<v1::Topology> {
     let places = connection.accessibility().of_volume(driver);
     places.iter().map(topology).collect()

@@ -67,7 +67,7 @@ impl Document {
         self
     }
 
-    /// The content of the file itself, without the defaults of another.
+    /// What stands in the file itself, without the defaults of another.
     pub(super) fn own(&self) -> &Value {
         self.own.as_ref().unwrap_or(&self.root)
     }
@@ -199,13 +199,13 @@ impl Document {
         findings
     }
 
-    /// Further errors in the section that could not be read, after the one that was returned.
+    /// What else is wrong in the section that could not be read, besides the error that was returned.
     pub fn further_errors(&self) -> Vec<ConfigError> {
         let further = self.further.lock().unwrap_or_else(PoisonError::into_inner);
         further.clone()
     }
 
-    /// Reads a section repeatedly, each time without the part that failed, and collects the errors.
+    /// Reads a section again and again, each time without what is wrong in it, and keeps the errors.
     fn look_further<T: DeserializeOwned>(
         &self,
         value: &Value,
@@ -218,9 +218,8 @@ impl Document {
             && let Err(error) = self.read_without::<T>(value, path, &hidden)
             && let Some(at) = error.path()
         {
-            // The key was reported already, or this is about what lacks one: the parent is hidden
-            // as a whole.
-            let known = hidden.iter().any(|key| is_within(key, at));
+            // About a key that was told already, or about what lacks one: hidden as a whole.
+            let told = hidden.iter().any(|key| is_within(key, at));
             let mut next = Some(at);
             while let Some(key) = next.filter(|key| hidden.iter().any(|one| one == key)) {
                 next = key.rfind(['.', '[']).map(|end| &key[..end]);
@@ -228,7 +227,7 @@ impl Document {
             let Some(next) = next.map(str::to_owned) else {
                 break;
             };
-            if !known {
+            if !told {
                 errors.push(error);
             }
             hidden.push(next);
@@ -260,7 +259,7 @@ impl Document {
     }
 }
 
-/// How often a failing section is read.
+/// How often a section that cannot be read is read.
 const MOST_ERRORS: usize = 64;
 
 /// Whether a key is this one, or below it.
@@ -269,7 +268,7 @@ fn is_within(key: &str, outer: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// The placeholders in the example files of democratic-csi and of this project.
+/// What stands in the example files of democratic-csi and of this project where a value belongs.
 const PLACEHOLDERS: [&str; 8] = [
     "server address",
     "server[:port]",

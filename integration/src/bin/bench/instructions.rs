@@ -1,8 +1,8 @@
 //! Instructions that a process has executed, counted by the processor.
 //!
-//! They depend less than time on the load of the machine; a caller that stays awake and interrupts
-//! are counted, too. A virtual machine may have no counter, and a container may not have permission
-//! for one: then there is no result.
+//! They depend less than time on what else the machine does; a caller that stays awake and interrupts
+//! are counted, too. A virtual machine may have no counter, and a container may not be allowed to ask
+//! for one: then there is nothing to say.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -29,7 +29,7 @@ struct Attributes {
 
 const HARDWARE: u32 = 0;
 const INSTRUCTIONS: u64 = 1;
-/// The count, for how long it was requested, and for how long it really ran.
+/// Beside the count, for how long it was wanted, and for how long it was really counted.
 const WITH_TIMES: u64 = 1 | 2;
 /// What a thread starts is counted, too.
 const INHERIT: u64 = 1 << 1;
@@ -59,7 +59,7 @@ impl Counters {
             let thread = thread.ok()?.file_name();
             match counter(thread.to_str()?.parse().ok()?, place) {
                 Ok(counter) => threads.push(counter),
-                // It has already ended.
+                // It has ended meanwhile.
                 Err(Errno::SRCH) => {}
                 Err(_) => return None,
             }
@@ -67,7 +67,7 @@ impl Counters {
         Some(Self(threads))
     }
 
-    /// The count so far; nothing if the processor could not run the counter all the time.
+    /// How many there were so far; nothing if the processor had no room for the counter all the while.
     #[expect(clippy::cast_precision_loss, reason = "for ratios of large numbers")]
     pub(crate) fn read(&self) -> Option<f64> {
         let mut sum = 0;
@@ -116,7 +116,7 @@ fn counter(thread: libc::pid_t, place: Where) -> Result<File, Errno> {
     }
     let descriptor = i32::try_from(descriptor).map_err(|_| Errno::BADF)?;
     #[expect(unsafe_code, reason = "the descriptor is ours to close")]
-    // SAFETY: the kernel has just created the descriptor, and nothing else owns it.
+    // SAFETY: the kernel has just made it, and nobody else knows of it.
     let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
     Ok(File::from(descriptor))
 }

@@ -1,9 +1,8 @@
 //! The id of a node, and its name at the backend of a connection.
 //!
-//! One id serves all connections: it has parts, `n=` the name of the node, `h=` that of its host,
-//! `i…=` and `v…=` the names of its initiators, shortened by a table of prefixes. Each connection
-//! may configure which part its backend knows; the default is the name. compat: "Node ids of the
-//! proxy".
+//! One id serves all connections: it has parts, `n=` the name of the node, `h=` its host's, `i…=`
+//! and `v…=` what initiators call it, shortened by a table of prefixes. Each connection may say which
+//! part its backend knows; otherwise that is the name. compat: "Node ids of the proxy".
 
 use std::collections::BTreeMap;
 
@@ -149,7 +148,7 @@ impl NodeIdConfig {
         Ok(())
     }
 
-    /// Whether it needs data that only nodes have.
+    /// Whether it takes what only nodes have.
     pub(crate) fn asks_initiators(&self) -> bool {
         self.parts.iqn || self.parts.nqn
     }

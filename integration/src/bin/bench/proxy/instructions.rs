@@ -1,7 +1,7 @@
-//! The instructions of a call, behind the proxy and without it.
+//! What a call makes a process execute, behind the proxy and without it.
 //!
-//! In separate rounds, because a counter slows its process down. What a process executes while it
-//! is idle is measured separately and subtracted.
+//! In rounds of their own: a counter costs its process time. What a process executes while nobody calls
+//! is told by itself and left out.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::cost::{CONNECTIONS, COST_AIM, Side, effort};
 use crate::instructions::{Counters, Where};
 use crate::report::{Report, median, row, title};
 
-/// All periodic work happens once in this time: each file is read, each connection probed.
+/// All that is done now and then is done once in it: each file is read, each connection asked.
 const IDLE: Duration = Duration::from_secs(61);
 const QUICK_IDLE: Duration = Duration::from_secs(2);
 
@@ -44,7 +44,7 @@ pub(super) async fn measure(
     Ok(())
 }
 
-/// For each side the instructions of an idle second, and the ratios of all rounds.
+/// Of each side what it executes in a second while nobody calls, and the ratios of all rounds.
 async fn over(
     place: Where,
     single: &Side<'_>,
@@ -87,7 +87,7 @@ async fn executed(side: &Side<'_>, place: Where, calls: usize, idle: f64) -> Res
     let (counters, began) = (Counters::of(side.process, place), Instant::now());
     side.called(calls).await?;
     let executed = counters.and_then(|counters| counters.read());
-    // Calls take instructions: a counter without any does not work. An idle process may have none.
+    // Calls take instructions: a counter that says none is none. At rest there may be none.
     let executed = executed.filter(|executed| *executed > 0.0);
     Ok(executed.map(|executed| executed - idle * began.elapsed().as_secs_f64()))
 }
