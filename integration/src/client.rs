@@ -24,7 +24,7 @@ pub struct Client {
 // === impl Client ===
 
 impl Client {
-    /// Connects to a socket that has a listener already.
+    /// Connects to a socket on which somebody listens already.
     pub async fn connect(socket: &Path) -> Result<Self, Error> {
         let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))?
             .connect_timeout(Duration::from_secs(10));

@@ -1,4 +1,4 @@
-//! Requests like those of an orchestrator, to be modified by each test.
+//! Requests as an orchestrator would send them, to be varied by each test.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -40,7 +40,7 @@ pub fn at_least(bytes: i64) -> Option<CapacityRange> {
     })
 }
 
-/// The parameters of a class.
+/// What a class says.
 pub fn parameters(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
     pairs.iter().map(pair).collect()
@@ -73,7 +73,7 @@ pub fn from_volume(id: &str) -> Option<VolumeContentSource> {
     })
 }
 
-/// The deletion of a volume.
+/// The end of a volume.
 pub fn delete(volume_id: &str) -> DeleteVolumeRequest {
     DeleteVolumeRequest {
         volume_id: volume_id.to_owned(),
@@ -90,7 +90,7 @@ pub fn snapshot(name: &str, volume_id: &str) -> CreateSnapshotRequest {
     }
 }
 
-/// The deletion of a snapshot.
+/// The end of a snapshot.
 pub fn delete_snapshot(snapshot_id: &str) -> DeleteSnapshotRequest {
     DeleteSnapshotRequest {
         snapshot_id: snapshot_id.to_owned(),
@@ -98,7 +98,7 @@ pub fn delete_snapshot(snapshot_id: &str) -> DeleteSnapshotRequest {
     }
 }
 
-/// An expansion of a volume.
+/// A larger volume.
 pub fn expand(volume_id: &str, bytes: i64) -> ControllerExpandVolumeRequest {
     ControllerExpandVolumeRequest {
         volume_id: volume_id.to_owned(),
@@ -107,7 +107,7 @@ pub fn expand(volume_id: &str, bytes: i64) -> ControllerExpandVolumeRequest {
     }
 }
 
-/// An expansion on the node, at the path where the volume is mounted.
+/// A larger volume, grown on the node at the path where it is mounted.
 pub fn expand_on_node(
     larger: &ControllerExpandVolumeRequest,
     path: &Path,
@@ -121,7 +121,7 @@ pub fn expand_on_node(
     }
 }
 
-/// A volume staged on a node.
+/// A volume made ready on a node.
 pub fn stage(volume: &Volume, staging: &Path) -> NodeStageVolumeRequest {
     NodeStageVolumeRequest {
         volume_id: volume.volume_id.clone(),
@@ -132,7 +132,7 @@ pub fn stage(volume: &Volume, staging: &Path) -> NodeStageVolumeRequest {
     }
 }
 
-/// A volume unstaged from a node.
+/// A volume no longer needed on a node.
 pub fn unstage(volume: &Volume, staging: &Path) -> NodeUnstageVolumeRequest {
     NodeUnstageVolumeRequest {
         volume_id: volume.volume_id.clone(),
@@ -140,7 +140,7 @@ pub fn unstage(volume: &Volume, staging: &Path) -> NodeUnstageVolumeRequest {
     }
 }
 
-/// A volume published to a pod.
+/// A volume given to a pod.
 pub fn publish(volume: &Volume, staging: &Path, target: &Path) -> NodePublishVolumeRequest {
     NodePublishVolumeRequest {
         volume_id: volume.volume_id.clone(),
@@ -152,7 +152,7 @@ pub fn publish(volume: &Volume, staging: &Path, target: &Path) -> NodePublishVol
     }
 }
 
-/// A volume unpublished from a pod.
+/// A volume taken from a pod.
 pub fn unpublish(volume: &Volume, target: &Path) -> NodeUnpublishVolumeRequest {
     NodeUnpublishVolumeRequest {
         volume_id: volume.volume_id.clone(),
