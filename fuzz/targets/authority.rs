@@ -21,7 +21,7 @@ const PREFACED: u8 = 1;
 const FRAMED: u8 = 2;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// A header block of 64 KiB with its frames, before or after it is written anew; generously.
+/// A generous limit for a header block of 64 KiB with its frames, before or after it is rewritten.
 const MOST_AT_ONCE: usize = 96 * 1024;
 /// A frame that the library answers with a connection error.
 const POISON: &[u8] = &[0, 0, 1, 1, 4, 0, 0, 0, 1, 0x80];

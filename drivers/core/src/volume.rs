@@ -157,7 +157,7 @@ pub struct SnapshotFilter {
 pub struct PageRequest {
     /// The most entries; `None` leaves it to the driver.
     pub max: Option<usize>,
-    /// Where to go on, from [`Page::next`].
+    /// Where to continue, from [`Page::next`].
     pub after: Option<PageToken>,
 }
 
@@ -171,7 +171,7 @@ pub struct PageToken(pub String);
 pub struct Page<T> {
     /// The entries.
     pub entries: Vec<T>,
-    /// Where to go on; `None` at the end.
+    /// Where to continue; `None` at the end.
     pub next: Option<PageToken>,
 }
 

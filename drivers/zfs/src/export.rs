@@ -1,4 +1,5 @@
-//! What makes a dataset reachable from a node: the contract of NFS, SMB, iSCSI and NVMe-oF exports.
+//! The contract of exports, which make a dataset reachable from a node: NFS, SMB, iSCSI and
+//! NVMe-oF.
 //!
 //! An export does nothing by itself: given the observed state, it returns the acts that are missing
 //! until the export exists, or is gone. The driver adds these acts to its plans, applies them in
@@ -20,27 +21,27 @@ use crate::property::{Property, PropertyName};
 
 /// One way to make datasets reachable.
 ///
-/// All methods are pure: same arguments, same answer, no clock and no network. How a volume lives,
-/// and what the driver calls when:
+/// All methods are pure: same arguments, same answer, no clock and no network. The life of a
+/// volume, and the calls of the driver:
 ///
-/// 1. [`Export::export_name`] before anything else. What cannot be exported (a name that is too long, a
-///    template that gives nothing) is refused here, before anything was made.
-/// 2. [`Export::observe`] goes into the same exchange as the looks at the pool; the answers go to
-///    [`Export::facts`]. On the first look at a volume its properties are not known yet, so the
-///    `export_name` is a guess; if what was remembered gives another one, the driver looks once more.
-/// 3. Creation: the dataset is made with [`Export::properties`]. Then [`Export::ensure`] is
-///    asked with the dataset as it was observed after that (size, mountpoint), its acts are done,
-///    and it is asked again with what was observed after these. At most a few rounds; an export
-///    whose acts do not lead to "nothing missing" is a defect. For a volume of three exchanges it
-///    has to name everything that is missing at once; an act that needs the result of another one
-///    (the number of a new share) costs a round.
-/// 4. [`Export::attachment`] as soon as there is a dataset. Known before the acts are done, it is
-///    recorded in the same exchange right after them, otherwise in the next one.
+/// 1. [`Export::export_name`] comes first. A volume that cannot be exported (a name that is too
+///    long, a template with an empty result) is rejected here, before anything is created.
+/// 2. [`Export::observe`] runs in the same exchange as the queries of the pool; the answers go to
+///    [`Export::facts`]. At the first observation of a volume its properties are not known yet, so
+///    the `export_name` is a guess; if the record has another one, the driver observes again.
+/// 3. Creation: the dataset is created with [`Export::properties`]. Then [`Export::ensure`] gets
+///    the dataset as it was observed after that (size, mountpoint), its acts are applied, and it is
+///    called again with the next observation. This takes a few rounds at most; an export whose acts
+///    never lead to an empty list is a defect. To create a volume in three exchanges it must return
+///    all missing acts at once; an act that needs the result of another one (the number of a new
+///    share) costs a round.
+/// 4. [`Export::attachment`] as soon as the dataset exists. If it is known before the acts are
+///    applied, it is recorded in the same exchange right after them, otherwise in the next one.
 /// 5. Growth: after the dataset has grown, [`Export::resize`].
 /// 6. Deletion: [`Export::remove`] only when the dataset can be destroyed, in the same plan right
-///    before it; and also when there is no dataset any more, for what a killed process left behind.
+///    before it; and also if the dataset is already gone, for the leftovers of a killed process.
 ///
-/// What an implementation has to keep to:
+/// Rules for an implementation:
 /// - **Any state is possible.** A process is killed, or a connection cut, between any two commands
 ///   of a batch: targets without LUN, backstores without target, objects of another volume under
 ///   our name. `ensure` and `remove` reach their goal from every such state, or return an error

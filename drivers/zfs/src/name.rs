@@ -27,7 +27,7 @@ pub struct SnapshotRef {
     pub leaf: SnapshotLeaf,
 }
 
-/// A dataset or a snapshot: whatever has properties.
+/// A dataset or a snapshot: any object with properties.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Object {
     /// A filesystem or zvol.

@@ -1,7 +1,7 @@
 //! The keys that all drivers have in common.
 //!
-//! Names and shapes are those of democratic-csi, see `docs/compatibility.md`, "Configuration". A
-//! key that one driver has no use for is reported by that driver, with
+//! Names and forms are those of democratic-csi, see `docs/compatibility.md`, "Configuration". A
+//! driver reports keys that it does not use with
 //! [`Document::without_effect`](super::Document::without_effect).
 
 mod capability;
