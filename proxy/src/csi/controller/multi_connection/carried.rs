@@ -209,7 +209,7 @@ async fn what_has_no_form_in_common_is_refused_and_it_is_said_why() {
         (
             "files",
             "dirs",
-            "gives ZFS filesystems, and `dirs` takes directories",
+            "exports ZFS filesystems, and `dirs` imports directories",
         ),
         ("memory", "dirs", "`memory`, exports no content"),
         ("dirs", "memory", "`memory`, imports no content"),
