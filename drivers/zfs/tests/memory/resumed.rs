@@ -221,9 +221,9 @@ async fn a_part_of_another_source_is_neither_taken_up_nor_ended() {
         well(&driver, &[create(2, From::Nothing)]).await;
         let partial = cut_within(&driver, &copy(1, From::Volume(0)), &dataset(1)).await;
         let other = copy(1, From::Volume(2));
-        refused(&driver, &other, Kind::Conflict, "something else").await;
+        refused(&driver, &other, Kind::Conflict, "another source").await;
         let empty = create(1, From::Nothing);
-        refused(&driver, &empty, Kind::Conflict, "something else").await;
+        refused(&driver, &empty, Kind::Conflict, "another source").await;
         assert_eq!(part(&driver, &dataset(1)), Some(partial));
     }
 }
