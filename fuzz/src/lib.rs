@@ -1,16 +1,15 @@
-//! What the targets share: how bytes become text, and what is true of every message to a human.
+//! Shared by the targets: how bytes become text, and the rules for every message to a human.
 //!
-//! A target states what holds for *every* input, not only that nothing panics. The truth about the
-//! parsers is theirs; where a target judges them it does so with rules written down anew, from the
-//! specification and not from the parser.
+//! A target asserts what holds for *every* input, not only the absence of panics. Its rules are
+//! written from the specification, not derived from the parser.
 
 use std::fmt::Display;
 
-/// Stands for any secret: no message may ever hold it.
+/// Represents any secret: no message may ever contain it.
 pub const SECRET: &str = "hunter2-swordfish";
 
-/// Separates the parts of an input. No name, path or template can hold it, and it shows in an
-/// editor where NUL would make the seed a binary file.
+/// Separates the parts of an input. No name, path or template can contain it, and editors show it,
+/// where NUL would make the seed a binary file.
 const SEPARATOR: char = '\u{1e}';
 
 /// The input as text with its parts; `None` if it is not UTF-8.
@@ -35,13 +34,13 @@ pub fn one_line(message: impl Display) -> String {
     text
 }
 
-/// Whether the CSI specification lets a name or an id hold this text.
+/// Whether the CSI specification allows this text in a name or an id.
 pub fn is_csi_text(text: &str, limit: usize) -> bool {
     let banned = |c: char| c.is_control() && !matches!(c, '\t' | '\n' | '\r');
     !text.is_empty() && text.len() <= limit && !text.chars().any(banned)
 }
 
-/// Whether a path leads where it says from wherever one stands.
+/// Whether a path names the same place from any working directory.
 pub fn is_plain_path(path: &str) -> bool {
     path.starts_with('/')
         && path.len() < 4096

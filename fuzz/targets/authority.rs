@@ -1,4 +1,4 @@
-//! A connection as its client speaks, and what the HTTP/2 library is given in its place.
+//! The bytes of a client, and the bytes that the HTTP/2 library gets instead.
 //!
 //! Input: a byte of choices, a byte that says how reads are split, then the bytes of a connection:
 //! as they are, or with the choice `FRAMED` as frames of `kind flags stream length payload`, each a
@@ -21,9 +21,9 @@ const PREFACED: u8 = 1;
 const FRAMED: u8 = 2;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// A header block of 64 KiB with its frames, before or after it is written anew; generously.
+/// A generous limit for a header block of 64 KiB with its frames, before or after it is rewritten.
 const MOST_AT_ONCE: usize = 96 * 1024;
-/// What the library answers with a connection error.
+/// A frame that the library answers with a connection error.
 const POISON: &[u8] = &[0, 0, 1, 1, 4, 0, 0, 0, 1, 0x80];
 
 fuzz_target!(|data: &[u8]| {
@@ -48,7 +48,7 @@ fuzz_target!(|data: &[u8]| {
     } else if let Some(frames) = input.strip_prefix(PREFACE)
         && let Some(Event::Block { fields, .. }) = Reading::of(frames, false).first_block()
     {
-        // It was let through: then the library will not refuse it for its authority.
+        // It passed: then the library must not reject it for its authority.
         let mut authorities = fields.iter().filter(|field| field.name == b":authority");
         assert!(
             authorities
@@ -99,10 +99,11 @@ fn polled(input: &[u8], size: usize) -> Vec<u8> {
     }
 }
 
-/// What was repaired says the same, with another authority; or it ends where the client erred.
+/// The repaired bytes have the same meaning, with another authority; or they end where the client
+/// made an error.
 fn said_the_same(input: &[u8], output: &[u8]) {
     let Some(input) = input.strip_prefix(PREFACE) else {
-        // The client left before it had said what it speaks.
+        // The client left before the end of the preface.
         assert!(
             PREFACE.starts_with(input) && output.is_empty(),
             "only HTTP/2 is changed"
@@ -115,11 +116,11 @@ fn said_the_same(input: &[u8], output: &[u8]) {
         Some(output) => (output, true),
         None => (output, false),
     };
-    let told = Reading::of(output, true);
-    assert!(told.is_sound, "the library could not read it");
-    assert!(told.events.len() <= said.events.len());
-    assert!(poisoned || told.events.len() == said.events.len());
-    for (said, told) in said.events.iter().zip(&told.events) {
-        assert_eq!(&said.repaired(), told);
+    let repaired = Reading::of(output, true);
+    assert!(repaired.is_sound, "the library could not read it");
+    assert!(repaired.events.len() <= said.events.len());
+    assert!(poisoned || repaired.events.len() == said.events.len());
+    for (said, repaired) in said.events.iter().zip(&repaired.events) {
+        assert_eq!(&said.repaired(), repaired);
     }
 }

@@ -9,11 +9,11 @@ use driver_directory::{DirectoryConfig, DirectoryKind, Location};
 use fuzz::{SECRET, one_line, presentable};
 use libfuzzer_sys::{Corpus, fuzz_target};
 
-/// Stands on both sides of a piece that is repeated.
+/// The marker on both sides of a repeated piece.
 const FOLD: char = '\u{1}';
 const REPEATED: usize = 32 * 1024;
-/// The keys whose value a message may show: choices between fixed names, and a template, of which
-/// it shows what is wrong.
+/// The keys whose value a message may show: choices between fixed names, and a template, whose
+/// error shows a part of it.
 const SHOWN: &[&str] = &[
     "local-hostpath.snapshots.default_driver",
     "_private.csi.volume.idTemplate",
@@ -54,7 +54,7 @@ fn variable(name: &str) -> Option<String> {
     }
 }
 
-/// An error shows no value, with the exception of some keys.
+/// An error shows no value, except of some keys.
 fn said_of(error: &ConfigError) -> String {
     if error.path().is_some_and(|path| SHOWN.contains(&path)) {
         return one_line(error);
@@ -62,7 +62,7 @@ fn said_of(error: &ConfigError) -> String {
     presentable(error)
 }
 
-/// Everything that is said about the document; each of it is fit to be logged.
+/// Every message about the document; each must be safe to log.
 fn read(text: &str) -> Vec<String> {
     let document = match Document::parse(text, &variable) {
         Ok(document) => document,

@@ -1,4 +1,4 @@
-//! A volume context: what the orchestrator hands to the node, read as an attachment.
+//! A volume context: the map from the orchestrator to the node, parsed as an attachment.
 //!
 //! Input: keys and values in turn, as parts.
 #![no_main]
@@ -23,8 +23,8 @@ fuzz_target!(|data: &[u8]| -> Corpus {
             let written = attachment.to_context();
             assert_eq!(Attachment::parse(&written).as_ref(), Ok(&attachment));
             assert_eq!(written, attachment.to_context());
-            // What is written is what was read, but for the spelling of paths, for blanks in lists,
-            // and for keys that are written empty.
+            // The encoded context equals the parsed one, except for the spelling of paths, blanks
+            // in lists, and keys with empty values.
             let listed = ["portal", "portals", "interface", "transport", "transports"];
             let known = |key: &String| context.contains_key(key) || listed.contains(&key.as_str());
             assert!(written.keys().all(known));
@@ -40,7 +40,7 @@ fuzz_target!(|data: &[u8]| -> Corpus {
     Corpus::Keep
 });
 
-/// No word that becomes an argument of a program can be an option, or several words.
+/// No word that becomes an argument of a program can be an option, or more than one word.
 fn checked_words(attachment: &Attachment) {
     let words: Vec<String> = match attachment {
         Attachment::Hostpath(_) | Attachment::Oneclient(_) | Attachment::Objectivefs(_) => vec![],

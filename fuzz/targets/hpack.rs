@@ -7,7 +7,7 @@
 use h2_authority::hpack::{Decoder, Field};
 use libfuzzer_sys::fuzz_target;
 
-/// What RFC 7541 counts for each field besides its text.
+/// The overhead of each field in addition to its text, by RFC 7541.
 const OVERHEAD: usize = 32;
 
 fuzz_target!(|data: &[u8]| {
@@ -27,7 +27,7 @@ fuzz_target!(|data: &[u8]| {
         let (block, after) = after.split_at(length);
         rest = after;
         let Ok(fields) = ours.decode(block) else {
-            // The compression state is lost, and with it the connection.
+            // The compression state is lost, and so is the connection.
             return;
         };
         let sizes = fields
@@ -35,14 +35,14 @@ fuzz_target!(|data: &[u8]| {
             .map(|field| field.name.len() + field.value.len() + OVERHEAD);
         assert!(sizes.sum::<usize>() <= limit);
         if fields.is_empty() {
-            // Nobody sends that; the other implementation refuses a change of its table's size that
-            // no field follows.
+            // No client sends that; the other implementation refuses a change of its table's size
+            // that no field follows.
             return;
         }
         let read = theirs.decode(block).expect("what we can read, others can");
         assert_eq!(pairs(&fields), read);
         written_anew(&fields, limit);
-        // As a client writes them that uses its table all it can.
+        // As a client writes them that uses its table as much as possible.
         let block = encoder.encode(read.iter().map(|(name, value)| (&name[..], &value[..])));
         let back = mirror
             .decode(&block)
@@ -56,7 +56,7 @@ fn pairs(fields: &[Field]) -> Vec<(Vec<u8>, Vec<u8>)> {
     fields.iter().map(pair).collect()
 }
 
-/// What we write needs no table, and says the same to everybody.
+/// What we write needs no table, and decodes to the same fields in any decoder.
 fn written_anew(fields: &[Field], limit: usize) {
     let mut block = Vec::new();
     for field in fields {

@@ -18,7 +18,7 @@ static NAMING: LazyLock<VolumeNaming> = LazyLock::new(|| {
     VolumeNaming::new(&document.common().expect("the common keys"))
 });
 
-/// What the name of a connection takes of a handle at most: its 48 bytes, `v:` and `/`.
+/// The most bytes that the name of a connection takes of a handle: its 48 bytes, `v:` and `/`.
 const LONGEST_CONNECTION: usize = 51;
 
 fuzz_target!(|data: &[u8]| -> Corpus {
@@ -39,7 +39,7 @@ fuzz_target!(|data: &[u8]| -> Corpus {
     Corpus::Keep
 });
 
-/// Each type takes exactly what the specification allows, and gives it back.
+/// Each type accepts exactly what the specification allows, and returns it unchanged.
 fn texts(text: &str) {
     macro_rules! judge {
         ($($name:ident: $limit:expr),+) => {$(
@@ -59,7 +59,7 @@ fn texts(text: &str) {
     judge!(VolumeName: 128, SnapshotName: 128, VolumeId: 512, SnapshotId: 512, NodeId: 256);
 }
 
-/// An id is read back as the directory that it was given for, and that is one directory entry.
+/// An id is read back as its directory, and is a single directory entry.
 fn directories(text: &str) {
     if let Ok(id) = VolumeId::parse(text) {
         match VolumeDir::parse(&id) {
@@ -119,8 +119,8 @@ fn names(limit: usize, one: &str, other: &str) {
     }
 }
 
-/// The handle of a snapshot fits behind what is taken already, is read back, and says which volume and
-/// name it may be of.
+/// The handle of a snapshot fits into the remaining bytes, is read back, and contains its volume
+/// and name.
 fn snapshots(taken: usize, volume: &str, one: &str, other: &str) {
     let (Some(volume), Ok(one), Ok(other)) = (
         VolumeDir::new(volume),

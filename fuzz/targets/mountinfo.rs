@@ -1,4 +1,4 @@
-//! The kernel's table of mounts, and mount options sorted by who understands them.
+//! The kernel's table of mounts, and mount options sorted by the program that reads them.
 //!
 //! Input: the table, and after a `U+001E` a list of options.
 #![no_main]
@@ -31,7 +31,7 @@ fn table(text: &[u8]) {
         assert!(entry.shows_the_same_as(entry));
         written_anew(entry);
     }
-    // What is cut off is lost; what stands before it is read as before.
+    // A truncated entry is lost; the entries before it are read as before.
     let cut = text.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
     let shorter = MountTable::from_text(&text[..cut]);
     let kept: Vec<_> = shorter.entries().collect();
@@ -100,7 +100,7 @@ fn options(list: &str) {
     for flag in flags.iter() {
         let odd = |c: char| c.is_whitespace() || c.is_control() || c == '\\';
         assert!(!flag.is_empty() && !flag.contains(odd));
-        // Only quotes hold a comma, and they end where they began.
+        // Only quotes contain a comma, and they end where they began.
         let mut pieces = flag.split('"');
         assert!(
             pieces.clone().count() % 2 == 1
@@ -108,7 +108,7 @@ fn options(list: &str) {
         );
     }
     let sorted = MountOptions::sort(flags.iter());
-    // Nothing is invented, nothing that carries a value is lost.
+    // No option is invented, and none with a value is lost.
     let MountOptions {
         data,
         user,
@@ -130,7 +130,7 @@ fn options(list: &str) {
     for name in sorted.not_for_bind() {
         assert!(!name.contains('='), "the value of {name:?} may be a secret");
     }
-    // Twice the same list says the same as once.
+    // The same list twice means the same as once.
     let twice = MountOptions::sort(flags.iter().chain(flags.iter()));
     assert!(twice.attributes == sorted.attributes && twice.superblock == sorted.superblock);
 }

@@ -1,7 +1,7 @@
 //! Every request as bytes from the wire, decoded as its service does.
 //!
-//! Input: a byte that chooses the call, then the message. What is accepted has to keep to the rules
-//! of the specification, written down here anew; what is refused says so without a secret.
+//! Input: a byte that chooses the call, then the message. An accepted message must follow the rules
+//! of the specification, written here independently; an error must contain no secret.
 #![no_main]
 
 use csi_proto::v1;
@@ -38,11 +38,11 @@ fuzz_target!(|data: &[u8]| {
     judge(rpc, bytes, outcome.is_ok());
 });
 
-/// What is asked of one kind of message.
+/// The checks for one kind of message.
 trait Request: Message + Default + Debug {
-    /// Asserts what has to be true of a message that was accepted.
+    /// Asserts the rules for an accepted message.
     fn is_sound(&self);
-    /// Puts a secret wherever one may stand.
+    /// Puts a secret into every field that may have one.
     fn hide(&mut self) {}
 }
 
@@ -91,7 +91,7 @@ fn judge(rpc: Rpc, bytes: &[u8], accepted: bool) {
         Rpc::NodeUnpublishVolume => message::<v1::NodeUnpublishVolumeRequest>(rpc, bytes, accepted),
         Rpc::NodeGetVolumeStats => message::<v1::NodeGetVolumeStatsRequest>(rpc, bytes, accepted),
         Rpc::NodeExpandVolume => message::<v1::NodeExpandVolumeRequest>(rpc, bytes, accepted),
-        // Not looked at.
+        // Not checked.
         _ => assert!(accepted),
     }
 }
@@ -101,7 +101,7 @@ fn message<M: Request>(rpc: Rpc, bytes: &[u8], accepted: bool) {
     if accepted {
         message.is_sound();
     }
-    // However the sender spells it, it is the same message.
+    // The encoding of the sender makes no difference.
     let again = decode::request(rpc, &message.encode_to_vec()).expect("a message");
     assert_eq!(again.is_ok(), accepted, "{message:?}");
     if bytes
@@ -134,7 +134,7 @@ fn is_path(path: &str) {
     assert!(is_plain_path(path), "{path:?}");
 }
 
-/// A relative path is one where no volume is.
+/// A relative path never has a volume.
 fn may_be_a_volume(path: &str) {
     assert!(!path.is_empty());
     if path.starts_with('/') {

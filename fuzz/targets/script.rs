@@ -1,7 +1,7 @@
-//! What a script of commands printed: only its markers are believed.
+//! The output of a script of commands: only its markers are trusted.
 //!
-//! Input: how many commands, then what was seen of standard output and of standard error, as
-//! parts. `@` stands for the marker, which no input can guess.
+//! Input: the number of commands, then the captured standard output and standard error, as parts.
+//! `@` stands for the marker, which no input can guess.
 #![no_main]
 
 use exec::script::Script;
@@ -32,19 +32,19 @@ fuzz_target!(|data: &[u8]| {
     let (script, marker) = &SCRIPTS[usize::from(*first) % SCRIPTS.len()];
     let commands = &COMMANDS[..usize::from(*first) % SCRIPTS.len()];
     if holds(rest, marker.as_bytes()) {
-        // libFuzzer looks over the shoulder of every comparison; a command cannot.
+        // libFuzzer sees every comparison; a command cannot.
         return;
     }
     let mut parts = rest.splitn(3, |byte| *byte == 0x1e);
     let [stdout, stderr, cut] = [(); 3].map(|()| parts.next().unwrap_or_default());
-    what_was_printed_is_told(script, marker, commands, stdout);
+    printed_output_is_returned(script, marker, commands, stdout);
     let (stdout, stderr) = (spoken(stdout, marker), spoken(stderr, marker));
     let whole = outcome(script, commands, &stdout, &stderr);
     let started = format!("{marker}:start\n");
     if !holds(&stdout, started.as_bytes()) {
         assert!(whole.chars().all(|letter| letter == 'u'), "{whole}");
     }
-    // A part of the output never says more than all of it.
+    // A part of the output never proves more than all of it.
     let length = stdout
         .len()
         .min(usize::from(cut.first().copied().unwrap_or(0)));
@@ -89,7 +89,7 @@ fn outcome(script: &Script<'_>, commands: &[Command], stdout: &[u8], stderr: &[u
                 let marker = marker(script);
                 let code = output.status.code().expect("a signal is no success");
                 let line = format!("\n{marker}:{index}:{code}\n");
-                assert!(holds(stdout, line.as_bytes()), "nobody said {line:?}");
+                assert!(holds(stdout, line.as_bytes()), "{line:?} was not printed");
                 assert!(output.stdout.is_empty() || holds(stdout, &output.stdout));
                 assert!(output.stderr.is_empty() || holds(stderr, &output.stderr));
                 'd'
@@ -119,7 +119,7 @@ fn outcome(script: &Script<'_>, commands: &[Command], stdout: &[u8], stderr: &[u
 }
 
 /// Any output at all comes back byte by byte from between the markers.
-fn what_was_printed_is_told(
+fn printed_output_is_returned(
     script: &Script<'_>,
     marker: &str,
     commands: &[Command],

@@ -1,4 +1,4 @@
-//! A name template: compiled, then rendered with parameters that somebody else chose.
+//! A name template: compiled, then rendered with untrusted parameters.
 //!
 //! Input: the template, a name, then keys and values in turn, as parts.
 #![no_main]

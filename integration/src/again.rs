@@ -1,4 +1,4 @@
-//! What is done beside a test, again and again until it is told to end.
+//! Work that is repeated in the background of a test until it is stopped.
 
 use std::time::{Duration, Instant};
 
@@ -6,12 +6,12 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// Between two rounds: at least so long, and so many times what one took. Many share a processor, and
-/// what is tested needs it as well.
+/// The pause between two rounds: at least this long, and this multiple of the last round. The
+/// program under test needs the processor as well.
 const PAUSE: Duration = Duration::from_millis(100);
 const REST: u32 = 30;
 
-/// Some things that are done again and again. Dropped, they end in the middle.
+/// Repeated work. Dropped, it is aborted.
 #[derive(Debug)]
 pub struct Again {
     is_over: watch::Sender<bool>,
@@ -21,16 +21,16 @@ pub struct Again {
 /// How one of them ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// How often it was done.
+    /// The number of finished rounds.
     pub rounds: u64,
-    /// Before it was told to.
+    /// It ended before it was stopped.
     pub by_itself: bool,
 }
 
 // === impl Again ===
 
 impl Again {
-    /// Nothing yet.
+    /// Without work.
     pub fn new() -> Self {
         Self {
             is_over: watch::Sender::new(false),
@@ -38,7 +38,8 @@ impl Again {
         }
     }
 
-    /// Does this too, at least once, as long as it says that it goes on. It is told how often it was done.
+    /// Adds work that is repeated at least once, as long as `round` returns `true`. `round` gets
+    /// the number of finished rounds.
     pub fn also<F>(&mut self, name: &'static str, mut round: impl FnMut(u64) -> F + Send + 'static)
     where
         F: Future<Output = bool> + Send,
@@ -65,7 +66,7 @@ impl Again {
         self.tasks.push((name, task));
     }
 
-    /// Ends all of them, each after a whole round, and says how.
+    /// Ends all of them, each after a complete round, and returns the results.
     ///
     /// # Panics
     /// If one has panicked.

@@ -1,7 +1,7 @@
-//! The keys that a configuration struct knows, asked of the struct itself.
+//! The keys of a configuration struct, read from the struct itself.
 //!
-//! serde tells a deserializer which fields a struct has. One that answers with errors, and goes
-//! down one path at a time, learns them all without a list that somebody has to keep.
+//! serde passes the fields of a struct to a deserializer. One that answers with errors, and follows
+//! one path at a time, learns all of them, so no list has to be maintained.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use serde::de::value::{Error, StrDeserializer};
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// What stands for a free key.
+/// The placeholder of a free key.
 const FREE: &str = "*";
 /// A free key that every map accepts.
 const SOME: &str = "ext4";
@@ -40,7 +40,7 @@ fn fields<T: DeserializeOwned>(path: &[&'static str]) -> Vec<&'static str> {
         path,
         found: &found,
     };
-    // It fails by design once it has arrived.
+    // It fails by design at the end of the path.
     let _ = T::deserialize(probe);
     found.into_inner()
 }
@@ -50,7 +50,7 @@ struct Probe<'a> {
     found: &'a RefCell<Vec<&'static str>>,
 }
 
-/// A map with the one key that leads on.
+/// A map with the one key of the path.
 struct One<'a> {
     probe: Option<Probe<'a>>,
 }

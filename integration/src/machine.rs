@@ -1,10 +1,10 @@
-//! A machine of the test's own, for what runs programs of the node: the programs are recorders, the
-//! host below `/host` is another folder, and `/dev` has zvols that are loop devices.
+//! A separate machine for tests of programs of the node: the programs are recorders, the host below
+//! `/host` is another folder, and `/dev` has zvols that are loop devices.
 //!
-//! The server lives in a mount namespace and a root folder of its own, so that nothing of the real
-//! `/etc`, `/dev` or `/host` is touched. Its system tools are the machine's; what is in
-//! `/usr/local/sbin` is ours and goes before them. What ran, where and with which arguments, is read
-//! back with [`Machine::ran`].
+//! The server has its own mount namespace and root folder, so that the real `/etc`, `/dev` and
+//! `/host` stay untouched. Its system tools are those of the machine; the programs in
+//! `/usr/local/sbin` are ours and come first. [`Machine::ran`] returns what ran, where and with
+//! which arguments.
 #![expect(
     clippy::disallowed_methods,
     reason = "makes loop devices; nothing here is part of the program under test"
@@ -19,7 +19,7 @@ use crate::place::Place;
 use crate::requirement;
 use crate::server::Launch;
 
-/// A machine of the test's own.
+/// A separate machine for a test.
 #[derive(Debug)]
 pub struct Machine {
     /// The folder in which its server lives.
@@ -49,11 +49,11 @@ const PROGRAMS: [&str; 8] = [
     "zfs",
     "fsck.ext4",
 ];
-/// Those that do their work, after it was recorded.
+/// Programs that are recorded and then do their work.
 const WORKING: [&str; 1] = ["mkfs.ext4"];
 
-/// What a recorder does. `slow` in an argument makes it hang, as a server does that is gone. What ran
-/// is written at once: a reader beside it sees all of it or nothing.
+/// The script of a recorder. `slow` in an argument makes it hang, like a server that is gone. Each
+/// run is written at once: a concurrent reader sees all of it or nothing.
 const RECORDER: &str = r#"#!/bin/sh
 name=${0##*/}
 set -- "@WHERE@" "$name" "$@"
@@ -121,7 +121,7 @@ exec chroot "$root" "$@"
 // === impl Machine ===
 
 impl Machine {
-    /// A machine, or a word that this one cannot have another.
+    /// A machine, or a message that this one does not support it.
     pub fn new(what: &str) -> Option<Self> {
         if !requirement::root(what) {
             return None;
@@ -203,12 +203,12 @@ impl Machine {
         runs.collect()
     }
 
-    /// Forgets what ran.
+    /// Clears the record.
     pub fn forget(&self) {
         let _ = fs::remove_file(self.path("ran"));
     }
 
-    /// A folder for staging, which the orchestrator has to make.
+    /// A folder for staging, which the orchestrator must create.
     pub fn staging(&self, name: &str) -> PathBuf {
         let path = self.place.node().join(name);
         fs::create_dir_all(&path).expect("a folder");

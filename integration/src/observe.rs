@@ -1,8 +1,8 @@
-//! Everything that can be seen of a running program from outside, as text by subject: what it
-//! answers, what it logs, what it does to files and mounts, how it ends.
+//! Everything that is visible of a running program from outside, as text by subject: its answers,
+//! its log, its files and mounts, and its exit.
 //!
-//! Two runs that differ in one setting are compared by this; a setting that makes no difference in
-//! any subject is parsed and ignored.
+//! Used to compare two runs that differ in one setting: a setting without any visible difference is
+//! parsed and ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -27,7 +27,7 @@ use crate::server::{Launch, log_of};
 use crate::volume;
 use crate::wait;
 
-/// What was seen, by subject.
+/// The observations, by subject.
 pub type Seen = BTreeMap<&'static str, String>;
 
 /// One run.
@@ -41,7 +41,7 @@ pub struct Setup {
     pub snapshot_parameters: BTreeMap<String, String>,
     /// Secrets of the calls to the node.
     pub node_secrets: BTreeMap<String, String>,
-    /// Whether it is told to end while a large volume is being copied.
+    /// Whether it is terminated while a large volume is being copied.
     pub busy: bool,
 }
 
@@ -59,7 +59,7 @@ impl Setup {
         }
     }
 
-    /// Runs it, looks at everything, and ends it.
+    /// Runs it, observes everything, and ends it.
     pub async fn observe(&self, place: &Place) -> Seen {
         let mut seen = Seen::new();
         let mut child = self.launch.spawn_on(place, &self.listeners);
@@ -81,7 +81,7 @@ impl Setup {
                 .id()
                 .and_then(|id| i32::try_from(id).ok())
                 .and_then(Pid::from_raw);
-            kill_process(pid.expect("a process"), Signal::TERM).expect("it can be told to end");
+            kill_process(pid.expect("a process"), Signal::TERM).expect("it can be terminated");
         }
         let status = child.wait().await.expect("a child can be waited for");
         seen.insert("exit", status.to_string());
@@ -96,7 +96,7 @@ impl Setup {
     }
 }
 
-/// Lets a copy begin that takes a while, and does not wait for its end.
+/// Starts a copy that takes a while, and does not wait for its end.
 async fn begin_a_copy(place: &Place) {
     let large = place.base().join("v/large");
     for folder in 0..40 {
@@ -131,13 +131,13 @@ async fn begin_a_copy(place: &Place) {
     }
 }
 
-/// A port that nobody listens on.
+/// A port without a listener.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("its number").port()
 }
 
-/// Where the tests let the program listen for TCP and metrics: `port` and `admin` in the place.
+/// The ports of the program for TCP and metrics: `port` and `admin` in the place.
 fn port_of(place: &Place, name: &str) -> Option<u16> {
     fs::read_to_string(place.path().join(name))
         .ok()?
@@ -223,7 +223,7 @@ impl Look<'_> {
         let mut client = self.client.clone();
         let request = volume::create("observed", &BTreeMap::new());
         let reply = client.controller.create_volume(request).await;
-        // Debug of a message hides what may be a secret; here it is looked at.
+        // `Debug` of a message hides possible secrets; here they are shown.
         if let Ok(reply) = &reply
             && let Some(made) = &reply.get_ref().volume
         {
@@ -290,7 +290,7 @@ impl Look<'_> {
         );
         fs::create_dir(&staging).expect("a folder");
         let mut node = self.client.clone().node;
-        // Of a volume whose context is lost, the configuration may know.
+        // The configuration may contain a volume without a context.
         let lost = csi::NodeStageVolumeRequest {
             volume_context: BTreeMap::new(),
             ..volume::stage(made, &staging)
@@ -338,12 +338,12 @@ async fn http(place: &Place, path: &str) -> String {
     };
     let reply = get(port, path).await;
     reply.map_or_else(
-        |_| "nobody listens".into(),
+        |_| "no listener".into(),
         |reply| reply.lines().next().unwrap_or_default().to_owned(),
     )
 }
 
-/// All that the admin endpoint answers on `port` of the loopback.
+/// All answers of the admin endpoint on `port` of the loopback.
 pub async fn get(port: u16, path: &str) -> std::io::Result<String> {
     let mut connection = TcpStream::connect(("127.0.0.1", port)).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -353,7 +353,7 @@ pub async fn get(port: u16, path: &str) -> std::io::Result<String> {
     Ok(reply)
 }
 
-/// What of the log depends on settings and not on the clock.
+/// The parts of the log that depend on settings and not on the clock.
 fn logged(log: &str, seen: &mut Seen) {
     let json = log.lines().filter(|line| line.starts_with('{')).count();
     let form = if json == log.lines().count() {

@@ -1,8 +1,8 @@
 //! A temporary folder in which one server lives: its storage, its socket, its log, its mounts.
 //!
-//! The folder outlives any number of servers, so that a killed one can be started again on the
-//! same state. Whatever is still mounted below it at the end is unmounted, so that a failed test
-//! leaves nothing behind; a test that cares calls [`Place::mounts`] before that.
+//! The folder outlives its servers, so that a killed one can be restarted on the same state.
+//! Remaining mounts below it are unmounted at the end, so that a failed test leaves nothing behind;
+//! a test of mounts calls [`Place::mounts`] before that.
 #![expect(
     clippy::disallowed_methods,
     reason = "cleans up what the program under test may have left mounted"
@@ -22,7 +22,8 @@ pub struct Place {
 // === impl Place ===
 
 impl Place {
-    /// A new folder with `base` for storage, `node` for mounts and `canary`, which nobody may touch.
+    /// A new folder with `base` for storage, `node` for mounts and `canary`, which must stay
+    /// unchanged.
     pub fn new() -> Self {
         let root = TempDir::with_prefix("omnibus-").expect("a temporary folder");
         let place = Self { root };
@@ -43,12 +44,12 @@ impl Place {
         self.path().join("base")
     }
 
-    /// Where staging and target paths lie.
+    /// The folder of staging and target paths.
     pub fn node(&self) -> PathBuf {
         self.path().join("node")
     }
 
-    /// A folder beside the storage that nobody has any business with.
+    /// A folder beside the storage that no test may change.
     pub fn canary(&self) -> PathBuf {
         self.path().join("canary")
     }
@@ -63,12 +64,12 @@ impl Place {
         self.path().join("config.yaml")
     }
 
-    /// What all servers here have written, in order.
+    /// The output of all servers here, in order.
     pub fn log(&self) -> PathBuf {
         self.path().join("log")
     }
 
-    /// What is mounted below here, in the order of mounting.
+    /// The mounts below here, in the order of mounting.
     pub fn mounts(&self) -> Vec<PathBuf> {
         mounts_below(self.path())
     }
@@ -86,14 +87,14 @@ impl Drop for Place {
     }
 }
 
-/// Unmounts what a failed or interrupted program left below `folder`.
+/// Unmounts the leftovers of a failed or interrupted program below `folder`.
 pub fn unmount_below(folder: &Path) {
     for mount in mounts_below(folder).iter().rev() {
         let _ = rustix::mount::unmount(mount, rustix::mount::UnmountFlags::DETACH);
     }
 }
 
-/// What is mounted below `folder`, in the order of mounting.
+/// The mounts below `folder`, in the order of mounting.
 pub fn mounts_below(folder: &Path) -> Vec<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo");
     table

@@ -1,4 +1,4 @@
-//! What the kernel knows about a process: memory, threads, arguments, children.
+//! The data of the kernel about a process: memory, threads, arguments, children.
 
 use std::fs;
 

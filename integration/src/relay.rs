@@ -1,5 +1,5 @@
-//! A way to a port of this machine that is as long as one likes: each piece of bytes arrives after a
-//! time, however many are under way, as on a network with a delay and room for everything.
+//! A relay to a port of this machine with a configurable delay: each piece of bytes arrives after
+//! that time, however many are in flight, as on a network with latency and unlimited bandwidth.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// A port of this machine that leads to another one.
+/// A port of this machine that forwards to another one.
 #[derive(Debug)]
 pub struct Relay {
     /// The port.
@@ -23,7 +23,7 @@ pub struct Relay {
 // === impl Relay ===
 
 impl Relay {
-    /// Leads to a port of this machine, at once.
+    /// Forwards to a port of this machine, without delay.
     ///
     /// # Panics
     /// If there is no port to listen at.
@@ -53,7 +53,7 @@ impl Relay {
         relay
     }
 
-    /// From now on there and back takes so long.
+    /// Sets the delay of a round trip.
     pub fn there_and_back(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros() / 2).unwrap_or(u64::MAX);
         self.one_way.store(micros, Ordering::SeqCst);

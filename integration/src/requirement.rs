@@ -1,6 +1,6 @@
-//! What a test needs from the machine, and how it says that it could not do its work.
+//! The requirements of tests for the machine, and the message if one is missing.
 //!
-//! How it says so is shared by all crates: [`node_utils::requirement`].
+//! The message is shared by all crates: [`node_utils::requirement`].
 
 use std::env;
 use std::ffi::OsStr;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 pub use node_utils::requirement::could_not_run;
 
-/// Whether this process may mount. Says so if not.
+/// Whether this process may mount. Prints a message if not.
 pub fn root(what: &str) -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
@@ -17,7 +17,7 @@ pub fn root(what: &str) -> bool {
     is_root
 }
 
-/// The path of a program that the machine has, or a word that it does not.
+/// The path of a program of the machine, or a message that it is missing.
 pub fn tool(what: &str, name: &str) -> Option<PathBuf> {
     let found = find(name);
     if found.is_none() {
@@ -26,7 +26,7 @@ pub fn tool(what: &str, name: &str) -> Option<PathBuf> {
     found
 }
 
-/// The path of a program that `make test` names in the environment, or a word that it does not.
+/// The path of a program that `make test` sets in the environment, or a message that it is missing.
 pub fn tool_from(what: &str, variable: &str) -> Option<PathBuf> {
     let named = env::var_os(variable).map(PathBuf::from);
     if named.is_none() {

@@ -1,4 +1,4 @@
-//! csi-sanity, the specification's own suite, run over a server, and what it said of each spec.
+//! csi-sanity, the suite of the specification, run against a server, and the result of each spec.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,17 +12,17 @@ use crate::tools;
 
 /// The specs of v5.5.0.
 pub const SPECS: usize = 96;
-/// Those among them that its authors switched off.
+/// Those that its authors disabled.
 pub const PENDING: usize = 1;
 
-/// Publishing without effect asks nobody whether there is such a volume, or such a node: these fail where
-/// a proxy offers publishing and the connection needs none.
+/// Publishing without effect does not check that the volume and the node exist: these tests fail if
+/// a proxy offers publishing and the connection does not need it.
 pub const NOBODY_ASKED: [&str; 2] = [
     "ControllerPublishVolume should fail when the volume does not exist",
     "ControllerPublishVolume should fail when the node does not exist",
 ];
 
-/// What the suite is told beside where the server is.
+/// The settings of the suite, except the address of the server.
 #[derive(Debug, Default)]
 pub struct Questions<'a> {
     /// Parameters of its class, as YAML.
@@ -31,7 +31,7 @@ pub struct Questions<'a> {
     pub secrets: Option<&'a str>,
     /// Whether its volumes are devices.
     pub is_block: bool,
-    /// The size of its volumes, where not its own 10 GiB.
+    /// The size of its volumes, if not the default of 10 GiB.
     pub size: Option<i64>,
 }
 
@@ -48,7 +48,7 @@ pub struct Spec {
     container_hierarchy_texts: Option<Vec<String>>,
     leaf_node_type: String,
     leaf_node_text: String,
-    /// `passed`, `skipped`, `pending`, or how it failed.
+    /// `passed`, `skipped`, `pending`, or the kind of failure.
     pub state: String,
     failure: Option<Failure>,
 }
@@ -62,28 +62,28 @@ struct Failure {
 // === impl Spec ===
 
 impl Spec {
-    /// Its name, with those of the groups that it is in.
+    /// Its name, with the names of its groups.
     pub fn name(&self) -> String {
         let mut words = self.container_hierarchy_texts.clone().unwrap_or_default();
         words.push(self.leaf_node_text.clone());
         words.join(" ")
     }
 
-    /// Its name and what it says, if it failed.
+    /// Its name and message, if it failed.
     pub fn failed(&self) -> Option<(String, String)> {
         let fine = ["passed", "skipped", "pending"].contains(&self.state.as_str());
-        let told = self.failure.as_ref().map(|failure| failure.message.clone());
-        (!fine).then(|| (self.name(), told.unwrap_or_default()))
+        let message = self.failure.as_ref().map(|failure| failure.message.clone());
+        (!fine).then(|| (self.name(), message.unwrap_or_default()))
     }
 }
 
-/// The names of the specs that ended so.
+/// The names of the specs with this state.
 pub fn ended(specs: &[Spec], state: &str) -> Vec<String> {
     let those = specs.iter().filter(|spec| spec.state == state);
     those.map(Spec::name).collect()
 }
 
-/// Runs the suite over a server in `place`, and looks at what is left.
+/// Runs the suite against a server in `place`, and checks what is left.
 ///
 /// # Panics
 /// If something stays mounted, or the server does not stop.
@@ -94,14 +94,14 @@ pub async fn run(
     questions: &Questions<'_>,
 ) -> (Vec<Spec>, Output) {
     let mut server = launch.start(place).await;
-    let told = ask(sanity, place, questions).await;
+    let specs = ask(sanity, place, questions).await;
     let none: [PathBuf; 0] = [];
     assert_eq!(place.mounts(), none, "mounts are left");
     assert!(server.terminate().await.success());
-    told
+    specs
 }
 
-/// Runs the suite over the server that is there already.
+/// Runs the suite against a running server.
 pub async fn ask(sanity: &Path, place: &Place, questions: &Questions<'_>) -> (Vec<Spec>, Output) {
     let report = place.path().join("report.json");
     let path = |name: &str| place.node().join(name).display().to_string();

@@ -1,7 +1,7 @@
-//! The real program, started on a unix socket as an orchestrator starts it.
+//! The real program, started on a unix socket like an orchestrator does.
 //!
-//! A [`Launch`] says how, a [`Server`] is one process of it. Everything that it prints goes to the
-//! log of its [`Place`]. A server that is dropped is killed, with all that it started.
+//! A [`Launch`] has the settings, a [`Server`] is one process. All its output goes to the log of
+//! its [`Place`]. A dropped server is killed, with all its children.
 #![expect(
     clippy::disallowed_methods,
     reason = "starts the program under test; nothing here is part of it"
@@ -32,7 +32,7 @@ pub struct Launch {
     pub config: String,
     /// The flags of a CSI server.
     pub flags: Vec<String>,
-    /// Environment variables beside an otherwise clean environment.
+    /// Environment variables in an otherwise clean environment.
     pub environment: Vec<(String, String)>,
     /// A program, with arguments, that runs the program: a tracer.
     pub wrapper: Vec<OsString>,
@@ -50,7 +50,7 @@ pub struct Server {
 // === impl Launch ===
 
 impl Launch {
-    /// Both services, the newest specification, and every line that it can log.
+    /// Both services, the newest specification, and the full log.
     pub fn new(config: impl Into<String>) -> Self {
         let flags = [
             "--csi-version=1.13.0",
@@ -77,8 +77,8 @@ impl Launch {
         ))
     }
 
-    /// A proxy over these files in `folder`, which is made. Handles without a connection are those of
-    /// `legacy`, as if it had been alone before.
+    /// A proxy with these files in `folder`, which is created. Handles without a connection belong
+    /// to `legacy`, as if it had been alone before.
     pub fn proxy<'a>(
         folder: &Path,
         legacy: &str,
@@ -180,7 +180,7 @@ impl Launch {
         (!is_named).then(|| ("OMNIBUS_CSI_KUBELET_DIR", place.node()))
     }
 
-    /// Whether the flags or the environment say already where the configuration is.
+    /// Whether the flags or the environment set the path of the configuration.
     fn names_its_configuration(&self) -> bool {
         let by_flag = |flag: &String| flag.starts_with("--driver-config-file");
         let by_variable = |(key, _): &(String, String)| key == "DEMOCRATIC_CSI_DRIVER_CONFIG_FILE";
@@ -203,7 +203,7 @@ impl Launch {
             UnixStream::connect(&socket).ok()
         })
         .await;
-        // Whoever forwards the socket from another machine listens before the program does.
+        // A forwarder of the socket from another machine listens before the program does.
         let client = wait::until_answered("the server to answer", async || {
             if let Some(status) = child.try_wait().expect("a child can be waited for") {
                 panic!("the server ended with {status}:\n{}", tail(place));
@@ -269,13 +269,13 @@ impl Server {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Kills it as a crash does, and waits until it is gone.
+    /// Kills it like a crash, and waits until it is gone.
     pub async fn kill(&mut self) {
         let _ = kill_process_group(self.group, Signal::KILL);
         let _ = self.child.wait().await;
     }
 
-    /// Waits until it is gone by itself, and says whether a signal killed it.
+    /// Waits until it exits by itself, and returns whether a signal killed it.
     ///
     /// # Panics
     /// If it stays.
@@ -286,7 +286,7 @@ impl Server {
             .expect("a child can be waited for")
     }
 
-    /// Asks it to stop and waits until it has.
+    /// Terminates it and waits for its end.
     ///
     /// # Panics
     /// If it stays.
@@ -312,7 +312,7 @@ impl Drop for Server {
     }
 }
 
-/// What the servers of `place` have written so far.
+/// The output of the servers of `place` so far.
 pub fn log_of(place: &Place) -> String {
     String::from_utf8_lossy(&fs::read(place.log()).unwrap_or_default()).into_owned()
 }

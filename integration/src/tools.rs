@@ -1,4 +1,4 @@
-//! Programs beside the one under test: csi-sanity, the Go compiler, our Go client.
+//! Programs other than the one under test: csi-sanity, the Go compiler, our Go client.
 #![expect(
     clippy::disallowed_methods,
     reason = "starts the tools of the tests, not of the program"
@@ -43,10 +43,11 @@ pub async fn omnibus(arguments: &[&str], environment: &[(&str, &str)]) -> Output
     command.output().await.expect("the program can be started")
 }
 
-/// Builds our Go client against the module versions of `modules`, and gives its path.
+/// Builds our Go client against the module versions of `modules`, and returns its path.
 ///
 /// # Errors
-/// What the compiler says.
+///
+/// The output of the compiler.
 pub async fn go_client(go: &Path, modules: &str) -> Result<PathBuf, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("go-client");
     let binary = profile_dir().join(format!("go-client-{}", modules.trim_end_matches(".mod")));

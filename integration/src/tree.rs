@@ -35,7 +35,7 @@ pub struct Tree(pub BTreeMap<PathBuf, Entry>);
 // === impl Tree ===
 
 impl Tree {
-    /// Reads a folder; what vanishes meanwhile is left out. Sockets are not looked at.
+    /// Reads a folder, without files that vanish while it is read, and without sockets.
     pub fn read(root: &Path) -> Self {
         let mut tree = Self::default();
         let mut links = BTreeMap::new();
@@ -43,14 +43,15 @@ impl Tree {
         tree
     }
 
-    /// Without the entries of which `unwanted` says so.
+    /// Without the entries that `unwanted` matches.
     #[must_use]
     pub fn without(mut self, unwanted: impl Fn(&Path) -> bool) -> Self {
         self.0.retain(|path, _| !unwanted(path));
         self
     }
 
-    /// Reads what is in a folder, and the folder itself without what a driver notes on it.
+    /// Reads the content of a folder, and the folder itself without the attributes that a driver
+    /// sets on it.
     pub fn read_content(root: &Path) -> Self {
         let mut tree = Self::read(root);
         if let Some(entry) = tree.0.get_mut(Path::new("")) {
@@ -60,7 +61,7 @@ impl Tree {
         tree
     }
 
-    /// Without the times of folders, which change when an entry is made and removed again.
+    /// Without the times of folders, which change when an entry is created and removed again.
     #[must_use]
     pub fn without_folder_times(mut self) -> Self {
         for entry in self.0.values_mut() {
@@ -71,7 +72,7 @@ impl Tree {
         self
     }
 
-    /// What is different in `other`, one line an entry; empty if nothing is.
+    /// The differences of `other`, one line for each entry; empty if there are none.
     pub fn difference(&self, other: &Self) -> String {
         let mut lines = Vec::new();
         for (path, entry) in &self.0 {

@@ -1,4 +1,4 @@
-//! Waiting for conditions, each with a deadline and a name; nothing here waits for the clock alone.
+//! Waits for conditions, each with a deadline and a name, never for a fixed time.
 
 use std::thread;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub async fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T
     }
 }
 
-/// The same for a condition that has to be asked for.
+/// The same for an asynchronous condition.
 ///
 /// # Panics
 /// If that takes longer than [`PATIENCE`].
@@ -40,8 +40,7 @@ pub async fn until_answered<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<
     }
 }
 
-/// The same on a thread that may block, for a condition that others are kept from becoming true by each look at it:
-/// the pauses grow.
+/// The same on a thread that may block, for a condition that each check delays: the pauses grow.
 ///
 /// # Panics
 /// If that takes longer than [`PATIENCE`].

@@ -1,7 +1,7 @@
 //! What one configuration file makes of this process: its connections, its node, what it advertises.
 //!
-//! The same road for serving, for `check` and for `try`. A file with a driver of its own makes one
-//! connection without a name; nothing below asks which it was. No backend is touched.
+//! Used by serving, `check` and `try` alike. A file with its own driver makes one connection
+//! without a name; the code below does not distinguish the two. No backend is contacted.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::routing::connections::{ConnectionName, Connections};
 use crate::routing::folder::{Folder, ProxySettings, States};
 use crate::routing::topology::matching::TopologyKeys;
 
-/// Where a process runs, and for whom.
+/// The environment of a process: where it runs, and for which orchestrator.
 #[derive(Debug, Clone)]
 pub struct Environment {
     /// The node.
@@ -31,14 +31,14 @@ pub struct Environment {
     pub version: CsiVersion,
     /// The programs that the node runs.
     pub tools: Tools,
-    /// Which services it serves, if that is known.
+    /// The services that it serves, if known.
     pub modes: Option<Modes>,
 }
 
 /// A configuration that cannot be used.
 #[derive(Debug)]
 pub struct InvalidConfig {
-    /// It, for what else is odd about it.
+    /// The configuration, for its other findings.
     pub document: Arc<Document>,
     /// Why.
     pub error: ConfigError,
@@ -51,22 +51,22 @@ pub struct InvalidConfig {
 pub struct App {
     /// The driver that the file names.
     pub kind: String,
-    /// What the orchestrator is told that it can do.
+    /// The capabilities that the orchestrator sees.
     pub advertised: Advertised,
     /// The backends.
     pub connections: Connections,
-    /// What is done on the node.
+    /// The service of this node.
     pub node: NodeService,
-    /// What is told about the node.
+    /// The answer to `NodeGetInfo`.
     pub info: NodeInfo,
-    /// Where connections lie that come and go.
+    /// The folder of connections that may change.
     pub folder: Option<Folder>,
-    /// What is known of them.
+    /// The state of the connections.
     pub states: States,
 }
 
-/// What drivers of this build can do, and what an orchestrator is told of a process whose connections
-/// come and go: sidecars ask once. compat: "The proxy".
+/// The capabilities of all drivers of this build. A process whose connections may change announces
+/// all of them, because sidecars ask only once. compat: "The proxy".
 const SUPERSET: Capabilities = Capabilities {
     volumes: true,
     list_volumes: true,
@@ -90,7 +90,7 @@ const SUPERSET: Capabilities = Capabilities {
 // === impl App ===
 
 impl App {
-    /// What `document` makes of a process in these surroundings.
+    /// Builds the process from `document` in this environment.
     pub fn open(
         document: Document,
         at: &Environment,
@@ -150,7 +150,7 @@ impl App {
         let advertised = Advertised::new(SUPERSET, &access, &config, at.version);
         let groups = honours_group(&advertised, at.version);
         let node = NodeService::open(document, by_hand, &at.tools, groups)?;
-        let info = NodeInfo::told(&settings, at)?;
+        let info = NodeInfo::announced(&settings, at)?;
         let context = ConnectionContext {
             node: at.node.clone(),
             tools: at.tools.clone(),
@@ -160,7 +160,8 @@ impl App {
             threads: ThreadPool::new(process::OF_CONNECTIONS),
         };
         let connections = Connections::named(settings.names.clone());
-        // Nodes need no connection: what they have to know is in each volume. But for volumes of pods.
+        // Nodes need no connection, because each volume contains what they need. Inline volumes are
+        // the exception.
         let controls = at.modes.is_none_or(|modes| modes.controller);
         let folder = (controls || settings.inline_volumes).then(|| {
             let base = Arc::clone(document);
@@ -183,10 +184,11 @@ fn no_local(settings: &ProxySettings, at: &Environment) -> Option<&'static str> 
     if at.modes.is_some_and(|modes| !modes.node) {
         return Some("this controller stands for all nodes");
     }
-    (!settings.topology.tells_nodes_apart()).then_some("nodes do not tell which one they are")
+    (!settings.topology.tells_nodes_apart())
+        .then_some("nodes report no topology that identifies them")
 }
 
-/// Whether the group of a mount was promised to be honoured.
+/// Whether `VolumeMountGroup` is advertised.
 pub(crate) fn honours_group(advertised: &Advertised, version: CsiVersion) -> bool {
     let listed = &advertised.node;
     version >= CsiVersion::minor(5) && listed.contains(&NodeCapability::VolumeMountGroup)
@@ -201,7 +203,7 @@ mod tests {
     use super::*;
     use crate::routing::connection::{LETTING_IN, built, least};
 
-    /// Whether an orchestrator that was told of `all` was told of `one`.
+    /// Whether the capabilities `all` include `one`.
     fn covers(all: Capabilities, one: Capabilities) -> bool {
         let Capabilities {
             volumes,
@@ -247,7 +249,7 @@ mod tests {
         expands && pairs.into_iter().all(|(one, all)| all || !one)
     }
 
-    /// Those whose volumes are files and never disks.
+    /// Drivers whose volumes are files and never disks.
     const OF_FILES: [&str; 18] = [
         "freenas-api-nfs",
         "freenas-api-smb",
@@ -270,7 +272,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_any_driver_of_this_build_can_do_is_told_of_the_proxy() {
+    fn the_proxy_announces_the_capabilities_of_every_driver() {
         let context = ConnectionContext {
             node: NodeId::parse("node-1").expect("a node"),
             tools: Tools::of_this_machine(),
@@ -305,13 +307,13 @@ mod tests {
             let (can, access) = (connection.can(), connection.access());
             let config = document.common().expect("configuration");
             let alone = Advertised::new(can, access, &config, at.version).node;
-            let told = |capability: &&NodeCapability| app.advertised.node.contains(capability);
+            let announced = |capability: &&NodeCapability| app.advertised.node.contains(capability);
             // That would be a promise for all volumes of the process, those made by hand among them.
-            let untold: Vec<_> = alone.iter().filter(|one| !told(one)).collect();
-            match *untold {
+            let missing: Vec<_> = alone.iter().filter(|one| !announced(one)).collect();
+            match *missing {
                 [] => {}
                 [NodeCapability::VolumeMountGroup] => drop(grouping.insert(kind)),
-                _ => panic!("{kind}: {untold:?}"),
+                _ => panic!("{kind}: {missing:?}"),
             }
         }
         assert_eq!(grouping, OF_FILES.into(), "as documented");

@@ -1,4 +1,4 @@
-//! The process itself: its threads, its signals, what it leaves behind when it dies.
+//! The process itself: its threads, its signals, and its files that survive a restart.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -21,15 +21,15 @@ use crate::telemetry::log::LogControl;
 const WORKERS: usize = 2;
 /// Threads that connections may keep, of those that may block.
 pub(crate) const OF_CONNECTIONS: usize = 384;
-/// Threads of mounts, and of whatever else is done on this node.
+/// Threads of mounts, and of other work on this node.
 pub(crate) const OF_THE_NODE: usize = 256;
-/// Threads for what ends by itself, such as looking up a name.
+/// Threads for work that always ends, such as looking up a name.
 const OTHERS: usize = 64;
 /// Threads for system calls that block: as many copies and mounts at once. A provisioner asks for a
 /// hundred copies, which may take hours, and mounts must not wait for them. Idle ones end.
 const BLOCKING: usize = ThreadPool::in_all(OF_CONNECTIONS) + OF_THE_NODE + OTHERS;
 
-/// The signals that mean something here.
+/// The signals that this process handles.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
@@ -42,7 +42,7 @@ pub struct Signals {
 /// See [`state_dir`].
 static STATE_DIR: OnceLock<AbsolutePath> = OnceLock::new();
 
-/// Keeps what has to survive a restart in the directory of the socket.
+/// Keeps the state that must survive a restart in the directory of the socket.
 pub(crate) fn keep_state_beside(socket: &Path) {
     let dir = socket.parent().and_then(|dir| path::absolute(dir).ok());
     let dir = dir.and_then(|dir| AbsolutePath::parse(dir.to_str()?).ok());
@@ -51,15 +51,15 @@ pub(crate) fn keep_state_beside(socket: &Path) {
     }
 }
 
-/// Where this process keeps what has to survive its restart. Only a server has such a place: a command
-/// that tries something out leaves nothing behind.
+/// The directory of the state that must survive a restart. Only a server has one: a command that
+/// tries something out keeps no state.
 pub(crate) fn state_dir() -> Option<&'static AbsolutePath> {
     STATE_DIR.get()
 }
 
 /// The memory of this process holds secrets: it is never written to disk.
 ///
-/// Errors are ignored: where the kernel cannot do it, there is nothing else to do.
+/// Errors are ignored: there is no alternative if the kernel does not support it.
 pub fn forbid_core_dumps() {
     let none = Rlimit {
         current: Some(0),
@@ -70,8 +70,8 @@ pub fn forbid_core_dumps() {
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
-/// Raises the soft limit of open files to the hard one. The soft limit is low for the sake of programs
-/// that use `select`, which this one does not.
+/// Raises the soft limit of open files to the hard one. The soft limit is low for programs that use
+/// `select`, which this one does not.
 pub fn raise_open_files() {
     let mut limit = rustix::process::getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -80,8 +80,8 @@ pub fn raise_open_files() {
     }
 }
 
-/// A panic becomes a line of the log. Of its text only one that stands in the source is kept: any
-/// other may quote what nobody should read.
+/// A panic becomes a line of the log. Its text is kept only if it is a literal in the source: any
+/// other may contain secrets.
 pub fn log_panics() {
     panic::set_hook(Box::new(|panic| {
         let location = panic.location().map(ToString::to_string);
@@ -109,8 +109,8 @@ pub fn small_runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// Does the one thing of a command on a runtime of its own, and leaves behind what hangs in it. An exit
-/// code says that there is no runtime, of which the user was told.
+/// Runs the work of a command on its own runtime, and abandons what hangs in it. Returns an exit
+/// code, after a message on standard error, if the runtime cannot be started.
 pub fn carry_out<T>(work: impl Future<Output = T>) -> Result<T, ExitCode> {
     let runtime = small_runtime().map_err(|error| {
         complain(&format!(
@@ -128,21 +128,22 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Writes an answer to standard output, at once. A reader that has gone, such as `head`, has read
-/// enough: the work goes on, and its exit code counts.
+/// Writes an answer to standard output, without buffering. A closed reader, such as `head`, has
+/// read enough: the work continues, and its exit code counts.
 pub fn say(text: &str) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Writes a line to standard error, where there is no log. It is no matter if nobody reads it.
+/// Writes a line to standard error, where there is no log. Failures to write are ignored.
 pub fn complain(line: &str) {
     let _ = io::stderr()
         .lock()
         .write_all(format!("{line}\n").as_bytes());
 }
 
-/// What one error says, without its causes. The text of a panic is left out: it may hold anything.
+/// The text of one error, without its causes. The text of a panic is left out: it may contain
+/// anything.
 pub fn said(error: &(dyn Error + 'static)) -> String {
     match error.downcast_ref::<JoinError>() {
         Some(join) if join.is_panic() => "met a defect of this program".to_owned(),
@@ -156,7 +157,7 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let line = said(error);
-        // Some errors of others already say what their cause says.
+        // Some errors of other crates already include their cause.
         if !text.ends_with(&line) {
             text.push_str(": ");
             text.push_str(&line);
@@ -169,7 +170,7 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
 // === impl Signals ===
 
 impl Signals {
-    /// From now on signals are ours.
+    /// Registers the handlers of signals.
     pub fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,

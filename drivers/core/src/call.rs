@@ -1,8 +1,8 @@
-//! The circumstances of one call: its deadline, and whether it has begun to change anything.
+//! The context of one call: its deadline, and whether it has started to change anything.
 //!
-//! A driver asks [`Call::check`] between steps of long work, and says [`Call::changing`] right
-//! before its first change, so that an error or a panic after it is never reported as "nothing
-//! happened". A call knows nothing of gRPC; the proxy makes one for each request.
+//! A driver calls [`Call::check`] between steps of long work, and [`Call::changing`] right before
+//! its first change, so that an error or a panic after it is never reported as "nothing happened".
+//! A call is independent of gRPC; the proxy creates one for each request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,19 +28,19 @@ struct State {
 // === impl Call ===
 
 impl Call {
-    /// A call that has to end within `time`.
+    /// A call with the deadline `time` from now.
     pub fn within(time: Duration) -> Self {
         let began = Instant::now();
         Self::new(began, began + time)
     }
 
-    /// A part of it that may take `time` and has changed nothing yet.
+    /// A part of it with its own deadline `time` from now, which has changed nothing yet.
     #[must_use]
     pub fn part(&self, time: Duration) -> Self {
         Self::new(self.began(), Instant::now() + time)
     }
 
-    /// One that has changed nothing yet.
+    /// The same call, without changes so far.
     fn new(began: Instant, deadline: Instant) -> Self {
         let state = State {
             began,
@@ -52,17 +52,17 @@ impl Call {
         }
     }
 
-    /// When it began.
+    /// When it started.
     pub fn began(&self) -> Instant {
         self.state.began
     }
 
-    /// When the work has to be over.
+    /// The deadline.
     pub fn deadline(&self) -> Instant {
         self.state.deadline
     }
 
-    /// The time that is left, zero when it is over.
+    /// The time that is left, zero after the deadline.
     pub fn remaining(&self) -> Duration {
         self.state
             .deadline
@@ -77,12 +77,12 @@ impl Call {
         Ok(())
     }
 
-    /// Says that the next step changes the backend.
+    /// Notes that the next step changes the backend.
     pub fn changing(&self) {
         self.state.changed.store(true, Ordering::Release);
     }
 
-    /// Says that nothing is left of what this call has changed: a look has proved it.
+    /// Notes that nothing is left of the changes of this call, as an observation has proved.
     pub fn undone(&self) {
         self.state.changed.store(false, Ordering::Release);
     }

@@ -1,9 +1,10 @@
-//! Configuration: text to a document, a document to typed sections, and what is odd about it.
+//! Configuration: parses text to a document, and a document to typed sections, and reports
+//! suspicious keys and values.
 //!
-//! A [`Document`] is one file, parsed within budgets, with `${VAR}` expanded. Drivers take their
-//! typed sections from it; it notes which keys anybody knows, so that a key unknown to all of them
-//! is found. No message of this module holds a value that could be a secret. The rules that differ
-//! from democratic-csi stand in `docs/compatibility.md`, "Configuration".
+//! A [`Document`] is one file, parsed within budgets, with `${VAR}` expanded. Drivers read their
+//! typed sections from it; it records which keys any of them knows, so that a key unknown to all is
+//! found. No message of this module holds a value that could be a secret. `docs/compatibility.md`,
+//! "Configuration", lists the rules that differ from democratic-csi.
 
 mod common;
 mod document;
@@ -32,7 +33,7 @@ pub use finding::{Finding, Severity};
 pub use node_options::{NodeOptions, NodeSettings};
 pub use whole::Unusable;
 
-/// Parses YAML that is no configuration, within the same budgets and with nothing expanded.
+/// Parses YAML that is not a configuration, within the same budgets and without expansion.
 pub fn plain_yaml(text: &str) -> Result<serde_json::Value, ConfigError> {
     yaml::parse(text)
 }

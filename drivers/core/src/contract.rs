@@ -1,9 +1,9 @@
-//! The contract suite: what every driver promises to the proxy, tried on a real one.
+//! The contract suite: tests the promises of every driver to the proxy on a real one.
 //!
-//! A driver's tests call [`keep_contract`] with a function that makes a driver on empty storage;
-//! each part of the suite gets a fresh one and panics where a promise of [`Driver`]'s
-//! documentation is broken. Parts for verbs that are not advertised prove that these are not
-//! there. [`fake::FakeDriver`] is a driver in memory, for tests of the layers above.
+//! A driver's tests call [`keep_contract`] with a function that creates a driver on empty storage;
+//! each part of the suite gets a new one and panics if a promise of [`Driver`]'s documentation is
+//! broken. For verbs that are not advertised the suite proves that they do not exist.
+//! [`fake::FakeDriver`] is a driver in memory, for tests of the layers above.
 
 mod concurrency;
 pub mod fake;
@@ -33,12 +33,12 @@ use crate::volume::{
     Source, Volume,
 };
 
-/// The size that the suite asks for.
+/// The requested size of the suite.
 const SIZE: i64 = 64 << 20;
 /// The time that each call of the suite has.
 const TIME: Duration = Duration::from_mins(10);
 
-/// A driver on empty storage, and whatever keeps that storage alive.
+/// A driver on empty storage, and a guard that keeps that storage alive.
 pub struct Fresh {
     driver: Arc<dyn Driver>,
     callers: usize,
@@ -46,7 +46,7 @@ pub struct Fresh {
     _storage: Box<dyn Any + Send>,
 }
 
-/// Has the storage cut off after so many more parts of what is done there, or not cut off any more.
+/// Disconnects the storage after that many more parts of its work, or reconnects it.
 type Cut = dyn Fn(Option<usize>) + Send + Sync;
 
 /// Runs the whole suite. `make` gives a driver on empty storage each time.
@@ -62,10 +62,10 @@ where
     verbs::advertised_verbs_are_those_that_are_there(&make().await).await;
     verbs::identity_and_names_stay_the_same(&make().await);
     verbs::foreign_ids_reach_nothing(&make().await).await;
-    volumes::creating_is_idempotent_and_conflicts_are_told(&make().await).await;
+    volumes::creating_is_idempotent_and_conflicts_are_reported(&make().await).await;
     volumes::deleting_is_idempotent(&make().await).await;
     volumes::a_call_without_time_leaves_what_a_retry_completes(&make().await).await;
-    volumes::what_a_cut_creation_has_begun_is_not_said_to_be_nowhere(&make().await).await;
+    volumes::a_partial_creation_is_never_reported_as_absent(&make().await).await;
     volumes::volumes_grow_and_never_shrink(&make().await).await;
     volumes::clones_stand_on_their_own(&make().await).await;
     snapshots::snapshots_are_idempotent_and_whole(&make().await).await;
@@ -104,8 +104,8 @@ impl Fresh {
         self
     }
 
-    /// With storage that `cut` cuts off after so many more parts of what is done there: what was done is
-    /// done, and nobody hears of it. `None` ends that.
+    /// With storage that `cut` disconnects after that many more parts of its work: what was done
+    /// stays, but the driver gets no answer. `None` reconnects it.
     #[must_use]
     pub fn cutting(mut self, cut: impl Fn(Option<usize>) + Send + Sync + 'static) -> Self {
         self.cut = Some(Box::new(cut));
@@ -122,7 +122,7 @@ impl Fresh {
             .unwrap_or_else(|error| panic!("name_volume({name}): {}", error.chain()))
     }
 
-    /// Some way in which volumes of this driver can be used.
+    /// A capability that volumes of this driver support.
     fn capability(&self) -> VolumeCapability {
         let rules = self.driver.access_rules();
         let (access, modes) = if rules.mount {
@@ -174,8 +174,8 @@ impl Fresh {
         }
     }
 
-    /// Whether a creation has begun it and not come to its end.
-    async fn is_begun(&self, id: &VolumeId) -> bool {
+    /// Whether its creation was started and is not complete.
+    async fn is_partial(&self, id: &VolumeId) -> bool {
         matches!(self.driver.find_volume(&call(), id).await, Ok(Found::Begun))
     }
 

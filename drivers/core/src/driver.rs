@@ -84,7 +84,7 @@ pub enum Expansion {
     Node,
 }
 
-/// The ways in which volumes of a driver can be used.
+/// The capabilities of the volumes of a driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRules {
     /// Whether they can be raw devices.
@@ -102,9 +102,10 @@ pub struct AccessRules {
 /// The controller half of one kind of backend.
 ///
 /// About every verb, here and in the facets:
-/// - it may return `Invalid`, `Unreachable`, `Timeout`, `Denied`, `Internal` besides what it names;
+/// - it may return `Invalid`, `Unreachable`, `Timeout`, `Denied`, `Internal` in addition to the errors it names;
 /// - it calls [`Call::changing`] before its first change and [`Call::check`] in long work;
-/// - "already so" is success; an outcome that was not seen is never success.
+/// - an object that already has the requested state is success; an outcome that was not observed is
+///   never success.
 ///
 /// About threads: what may block runs in `node_utils::blocking::spawn_on_account`, in the task that
 /// called the verb. Threads are counted per connection, and a task of its own (`tokio::spawn`),
@@ -117,16 +118,17 @@ pub trait Driver: Send + Sync + Debug {
     /// The value of `driver:` in the configuration, verbatim.
     fn kind(&self) -> &str;
 
-    /// The ways in which its volumes can be used.
+    /// The capabilities of its volumes.
     fn access_rules(&self) -> AccessRules;
 
-    /// The same for volumes that reach a node in one way, where that makes a difference.
+    /// The same for volumes with one kind of attachment, if that makes a difference.
     fn access_rules_of(&self, _attachment: &Attachment) -> AccessRules {
         self.access_rules()
     }
 
-    /// Refuses an attachment that this driver does not make for the volume `id`. Nodes call it: a volume
-    /// context may have been written by hand. Every kind is accepted if the driver makes no attachments.
+    /// Rejects an attachment that this driver does not create for the volume `id`. Nodes call it: a
+    /// volume context may have been written by hand. Every kind is accepted if the driver creates
+    /// no attachments.
     fn check_attachment(&self, id: &VolumeId, attachment: &Attachment) -> Result<(), Error> {
         match self.longest_attachment() {
             Some(own) if own.kind() != attachment.kind() => Err(Error::invalid(format!(
@@ -148,38 +150,38 @@ pub trait Driver: Send + Sync + Debug {
         Error::unsupported(verb)
     }
 
-    /// The storage it stands on.
+    /// The storage below it.
     fn backend_identity(&self) -> BackendIdentity;
 
-    /// The id that it gives to a volume of this name. Pure; the same for ever.
+    /// The id for a volume of this name. Pure and stable.
     fn name_volume(&self, name: &VolumeName, parameters: &Parameters) -> Result<VolumeId, Error>;
 
-    /// Whether the backend can be used, found out without changing it. Each problem is one error.
+    /// Checks without changes whether the backend can be used. Each problem is one error.
     async fn probe(&self, call: &Call) -> Vec<Error>;
 
-    /// What an operator should know before there are volumes: all of [`Driver::probe`], and what is too much
-    /// for every liveness probe. Changes nothing.
+    /// A check for operators before the first volume: all of [`Driver::probe`], and what is too
+    /// expensive for every liveness probe. Changes nothing.
     async fn examine(&self, call: &Call) -> Vec<Error> {
         self.probe(call).await
     }
 
-    /// Whether it makes volumes at all. Without, create, delete and find are `Unsupported`.
+    /// Whether it creates volumes at all. If not, create, delete and find are `Unsupported`.
     fn makes_volumes(&self) -> bool {
         true
     }
 
-    /// Makes a volume. Idempotent by `request.id`.
+    /// Creates a volume. Idempotent by `request.id`.
     ///
-    /// `Conflict`: it exists and was made from another request. `NotFound`: the source does not
+    /// `Conflict`: it exists and was created by another request. `NotFound`: the source does not
     /// exist. `OutOfRange`, `OutOfSpace`. After any error a retry with the same request converges;
     /// a volume that is not complete is never returned and never listed.
     async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error>;
 
-    /// Removes a volume. One that does not exist is removed. Snapshots survive, or `Busy`, and then
-    /// the volume is unaltered.
+    /// Deletes a volume. Success if it does not exist. Snapshots survive, or the error is `Busy`
+    /// and the volume is unchanged.
     async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error>;
 
-    /// The same with the secrets of the class, for storage whose credentials may stand there alone.
+    /// The same with the secrets of the class, for storage whose credentials may be only there.
     async fn delete_volume_with(
         &self,
         call: &Call,
@@ -190,9 +192,9 @@ pub trait Driver: Send + Sync + Debug {
     }
 
     /// Whether a volume exists: needed by `ValidateVolumeCapabilities`, and by a class over several
-    /// connections. `NotFound` promises that nothing of that name will appear unless another call
-    /// makes it: a driver whose interrupted creations leave something, or go on by themselves,
-    /// answers [`Found::Begun`] for those, or they would be made a second time elsewhere.
+    /// connections. `NotFound` promises that no volume of that name will appear unless another call
+    /// creates it. A driver whose interrupted creations leave something, or continue by themselves,
+    /// returns [`Found::Begun`] for those; otherwise they would be created a second time elsewhere.
     async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
         match self.lister() {
             Some(lister) => lister.get_volume(call, id).await.map(|_| Found::Whole),
@@ -225,7 +227,7 @@ pub trait Driver: Send + Sync + Debug {
         None
     }
 
-    /// Letting nodes reach a volume, and stopping them.
+    /// Granting nodes access to a volume, and revoking it.
     fn publisher(&self) -> Option<&dyn Publisher> {
         None
     }
@@ -250,7 +252,7 @@ pub trait Driver: Send + Sync + Debug {
         None
     }
 
-    /// What the backend holds of ours that no call asks for any more.
+    /// Orphans: objects of ours in the backend that no call asks for any more.
     fn maintenance(&self) -> Option<&dyn Maintenance> {
         None
     }
@@ -265,8 +267,8 @@ pub trait Driver: Send + Sync + Debug {
         None
     }
 
-    /// The longest attachment that this driver may give out, if it knows: a context has little
-    /// room, and one that would not fit is refused before there is a volume.
+    /// The longest attachment that this driver may return, if known: a context has limited space,
+    /// and an attachment that would not fit is rejected before the volume is created.
     fn longest_attachment(&self) -> Option<Attachment> {
         None
     }
@@ -316,7 +318,7 @@ impl AccessRules {
         }
     }
 
-    /// Why a volume cannot be used in this way, or `None`.
+    /// Why a volume does not support this capability, or `None`.
     pub fn refusal(&self, capability: &VolumeCapability) -> Option<String> {
         let modes = match &capability.access {
             Access::Block if !self.block => return Some("block access is not supported".into()),

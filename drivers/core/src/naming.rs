@@ -1,7 +1,7 @@
-//! Names to ids: which volume and which snapshot a name means, for ever.
+//! Maps names to ids of volumes and snapshots. The mapping is stable.
 //!
-//! An id is a pure function of name, parameters and configuration. What democratic-csi accepts
-//! gives the same id here; what it refuses is mapped to an id of its own. The one exception is a
+//! An id is a pure function of name, parameters and configuration. A name that democratic-csi
+//! accepts has the same id here; any other is mapped to an id of its own. The one exception is a
 //! name that ends like a mapped one, see `fitted`. compat: "Identifiers".
 
 use std::fmt::Write as _;
@@ -17,14 +17,14 @@ use crate::parameters::Parameters;
 use crate::template::Template;
 use crate::text::{MAX_STRING, SnapshotName, VolumeId, VolumeName};
 
-/// Stands between what is left of a name and its hash.
+/// The separator between the rest of a name and its hash.
 const MARK: &str = "-x-";
-/// Hexadecimal digits of that hash: 128 bits, so that nobody finds two names with one id.
+/// Hexadecimal digits of that hash: 128 bits, so that collisions cannot be found.
 const DIGITS: usize = 32;
-/// The least room that [`snapshot_leaf`] needs: a letter, the mark and the hash.
+/// The least space that [`snapshot_leaf`] needs: a letter, the separator and the hash.
 pub const MIN_LEAF: usize = 1 + MARK.len() + DIGITS;
 
-/// How volumes of one connection get their ids.
+/// How ids of the volumes of one connection are made.
 #[derive(Debug, Clone)]
 pub struct VolumeNaming {
     template: Option<Template>,
@@ -32,7 +32,7 @@ pub struct VolumeNaming {
     limit: usize,
 }
 
-/// What a template for ids sees.
+/// The variables of a template for ids.
 #[derive(Serialize)]
 struct NameData<'a> {
     name: &'a str,
@@ -42,7 +42,7 @@ struct NameData<'a> {
 // === impl VolumeNaming ===
 
 impl VolumeNaming {
-    /// The naming that a configuration asks for.
+    /// The naming of a configuration.
     pub fn new(config: &CommonConfig) -> Self {
         let volume = &config.private.csi.volume;
         Self {
@@ -53,8 +53,8 @@ impl VolumeNaming {
         .at_most(MAX_STRING)
     }
 
-    /// Ids of at most `limit` bytes, for drivers and handles with less room than the specification
-    /// gives. Less than [`MIN_LEAF`] counts as that.
+    /// Ids of at most `limit` bytes, for drivers and handles with less space than the specification
+    /// allows. Less than [`MIN_LEAF`] counts as [`MIN_LEAF`].
     #[must_use]
     pub fn at_most(mut self, limit: usize) -> Self {
         self.limit = limit.min(self.limit).clamp(MIN_LEAF, MAX_STRING);
@@ -90,8 +90,8 @@ impl VolumeNaming {
         VolumeId::parse(&id).map_err(|error| refused().because(error))
     }
 
-    /// The same for backends that do not take all characters of an id: one that has one of `banned` is
-    /// mapped.
+    /// The same for backends that do not accept all characters of an id: one that contains one of
+    /// `banned` is mapped.
     pub fn volume_id_without(
         &self,
         name: &VolumeName,
@@ -112,21 +112,21 @@ impl VolumeNaming {
 
 const ADVICE: &str = "see _private.csi.volume.idTemplate in the configuration";
 
-/// A template that gives nothing.
+/// A template with an empty result.
 #[derive(Debug, thiserror::Error)]
 #[error("the id template gives an empty id")]
 struct EmptyId;
 
-/// The last part of the id of a snapshot: its name, as it is if that can be.
+/// The last part of the id of a snapshot: its name, unchanged if possible.
 ///
-/// `max` is the room that is left beside the id of the volume. Less than [`MIN_LEAF`] counts as
-/// that: whoever may have less has to look first.
+/// `max` is the space left next to the id of the volume. Less than [`MIN_LEAF`] counts as
+/// [`MIN_LEAF`]: a caller that may have less must check first.
 pub fn snapshot_leaf(name: &SnapshotName, max: usize) -> String {
     snapshot_leaf_without(name, max, "")
 }
 
-/// The same for backends that do not take all of these characters: a name that has one of `banned`
-/// is mapped.
+/// The same for backends that do not accept all of these characters: a name that contains one of
+/// `banned` is mapped.
 pub fn snapshot_leaf_without(name: &SnapshotName, max: usize, banned: &str) -> String {
     let max = max.max(MIN_LEAF);
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-:.+".contains(c);
@@ -139,10 +139,10 @@ pub fn snapshot_leaf_without(name: &SnapshotName, max: usize, banned: &str) -> S
     }
 }
 
-/// `text` itself if it is plain and short enough, or else mapped. Text that looks as if it had been
-/// mapped is mapped too: otherwise whoever knows a name could choose another one with its id. Volumes
-/// that exist are addressed by their ids and not affected; a creation by such a name (repeated, or
-/// to find a retained volume again) makes another volume than with democratic-csi.
+/// `text` itself if it is plain and short enough, or else mapped. Text that looks mapped is mapped
+/// too: otherwise a user who knows a name could choose another one with the same id. Existing
+/// volumes are addressed by their ids and not affected; a creation by such a name (repeated, or to
+/// find a retained volume again) makes another volume than with democratic-csi.
 fn fitted(text: &str, word: impl Fn(char) -> bool, max: usize) -> String {
     if text.len() <= max && text.chars().all(&word) && !looks_mapped(text) {
         text.to_owned()
@@ -151,7 +151,7 @@ fn fitted(text: &str, word: impl Fn(char) -> bool, max: usize) -> String {
     }
 }
 
-/// What can be kept of `text`, and a hash of all of it. `max` is at least [`MIN_LEAF`].
+/// The usable part of `text`, and a hash of all of it. `max` is at least [`MIN_LEAF`].
 fn mapped(text: &str, word: impl Fn(char) -> bool, max: usize) -> String {
     let room = max - MARK.len() - DIGITS;
     let kept: String = text
@@ -162,7 +162,7 @@ fn mapped(text: &str, word: impl Fn(char) -> bool, max: usize) -> String {
         .collect();
     let kept = kept.trim_end_matches('-');
     let kept = if kept.is_empty() { "n" } else { kept };
-    // As long as the id, not as the room: a caller may have any amount of it.
+    // As long as the id, not as `max`: a caller may pass any number.
     let mut id = String::with_capacity(kept.len() + MARK.len() + DIGITS);
     id.push_str(kept);
     id.push_str(MARK);

@@ -1,20 +1,20 @@
-//! What a backend holds of ours and nobody asks for any more.
+//! Orphans: objects of ours in a backend that no caller asks for any more.
 //!
-//! A call that was killed and is never made again leaves things behind that no orchestrator knows of:
-//! they are in no list, and no call names them. What proves that something is one of them, is the
-//! driver's to say; how old it has to be, is whoever asks to say.
+//! A call that was killed and is never retried leaves objects behind that no orchestrator knows: no
+//! list contains them, and no call names them. The driver decides what proves that an object is an
+//! orphan; the caller decides how old it must be.
 
 use std::fmt;
 use std::time::SystemTime;
 
-/// One thing that nobody owns.
+/// One orphan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Orphan {
     /// What it is.
     pub kind: OrphanKind,
-    /// What its backend calls it.
+    /// Its name in the backend.
     pub object: String,
-    /// What tells it from a later one of that name: only this one is ever removed.
+    /// Distinguishes it from a later one of that name: only this one is ever removed.
     pub identity: String,
     /// When it was made.
     pub created: SystemTime,
@@ -23,13 +23,13 @@ pub struct Orphan {
 /// What an orphan is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OrphanKind {
-    /// A volume that was not made to its end: no call has ever returned it.
+    /// A partial volume: no call has ever returned it.
     HalfVolume,
-    /// The same of a snapshot.
+    /// A partial snapshot.
     HalfSnapshot,
-    /// A snapshot that was taken for a copy or a clone, and that nothing stands on.
+    /// A snapshot that was taken for a copy or a clone, and that nothing depends on.
     Helper,
-    /// What was made to hold snapshots, and holds none.
+    /// An empty container of snapshots.
     Container,
 }
 

@@ -9,8 +9,8 @@ use std::fmt;
 /// The prefix of scoped keys. compat: "Parameters".
 const SCOPE: &str = "democratic-csi.org/";
 
-/// The parameters of one request, as they came. Never prints a value: some classes carry keys and
-/// passphrases in them.
+/// The parameters of one request, unmodified. Never prints a value: some classes contain keys and
+/// passphrases.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Parameters(BTreeMap<String, String>);
 
@@ -23,8 +23,8 @@ pub struct Scope<'a> {
     pub instance: Option<&'a str>,
 }
 
-/// The parameters by which a class names the connection that makes its volumes, or several. They choose
-/// a driver and say nothing to it.
+/// The parameters by which a class names the connection, or several, for its volumes. They select a
+/// driver and are not passed to it.
 pub const CONNECTION: &str = "connection";
 /// See [`CONNECTION`].
 pub const CONNECTIONS: &str = "connections";
@@ -32,17 +32,17 @@ pub const CONNECTIONS: &str = "connections";
 // === impl Parameters ===
 
 impl Parameters {
-    /// A map whose size was checked by whoever decoded it.
+    /// A map whose size was checked when it was decoded.
     pub fn new(raw: BTreeMap<String, String>) -> Self {
         Self(raw)
     }
 
-    /// The map as it came, for templates.
+    /// The unmodified map, for templates.
     pub fn raw(&self) -> &BTreeMap<String, String> {
         &self.0
     }
 
-    /// The value of `key` that counts in `scope`.
+    /// The value of `key` that applies in `scope`.
     pub fn get(&self, scope: Scope<'_>, key: &str) -> Option<&str> {
         let instance = scope
             .instance

@@ -12,7 +12,7 @@ use crate::volume::Secrets;
 /// The prefix of scoped keys.
 const SCOPE: &str = "democratic-csi.org/";
 
-/// The secret under `key` that counts for a driver and its instance.
+/// The secret `key` that applies to a driver and its instance.
 pub fn scoped<'a>(
     secrets: &'a Secrets,
     driver: &str,
@@ -31,7 +31,8 @@ pub fn scoped<'a>(
     .find_map(|key| secrets.get(&key))
 }
 
-/// The secrets whose keys begin with `prefix`, by what follows it, each with the value that counts.
+/// The secrets whose keys begin with `prefix`, by the rest of the key, each with the value that
+/// applies.
 pub fn scoped_below<'a>(
     secrets: &'a Secrets,
     driver: &str,

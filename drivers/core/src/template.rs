@@ -1,9 +1,9 @@
 //! Name templates: Handlebars, with the output of Handlebars.js 4.7.
 //!
-//! Existing configurations carry templates for names of volumes and exports, and another byte is
-//! another volume. A template is compiled when the configuration is read, so that a bad one fails
-//! then. The truth is `tests/fixtures/handlebars.json`, captured from the original; where the two
-//! differ the template is refused. compat: "Templates".
+//! Existing configurations contain templates for names of volumes and exports, and one different
+//! byte names another volume. A template is compiled when the configuration is read, so that a bad
+//! one fails then. The reference is `tests/fixtures/handlebars.json`, captured from the original;
+//! where the two differ the template is rejected. compat: "Templates".
 
 mod builtins;
 mod rules;
@@ -24,8 +24,8 @@ pub const MAX_SOURCE: usize = 4 * 1024;
 /// The most blocks, subexpressions and bracketed names of a template: its parser is recursive.
 const MAX_NESTED: usize = 64;
 
-/// The most rounds of `each`, those of one within another multiplied. Without a bound a short
-/// template and a few parameters are work for years that prints nothing.
+/// The most iterations of `each`, nested ones multiplied. Without a limit a short template and a
+/// few parameters could run for years without output.
 const MAX_ROUNDS: usize = 10_000;
 
 /// The name under which the one template of a registry is kept.
@@ -46,7 +46,7 @@ pub enum TemplateError {
     /// Its text cannot be understood.
     #[error("is not a template: {0}")]
     Syntax(String),
-    /// It uses something that would give other output than Handlebars.js.
+    /// It uses a feature with other output than in Handlebars.js.
     #[error("uses {0}, which is not supported in templates")]
     Unsupported(String),
     /// It failed on these data.
@@ -148,7 +148,7 @@ fn is_maps_and_text(value: &Value) -> bool {
     }
 }
 
-/// A message that may quote the template, whose line breaks would break it.
+/// A message that may quote the template, with its line breaks escaped.
 fn one_line(message: impl fmt::Display) -> String {
     let mut line = String::new();
     for c in message.to_string().chars() {
@@ -172,7 +172,7 @@ fn most_entries(value: &Value) -> usize {
     }
 }
 
-/// Takes one byte more than allowed, so that too long an output can be told apart.
+/// Takes one byte more than allowed, so that an output that is too long is detected.
 struct Bounded(Vec<u8>);
 
 impl io::Write for Bounded {

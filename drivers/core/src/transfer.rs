@@ -1,4 +1,5 @@
-//! Content on its way from one connection to another: how a source exports it and a target imports it.
+//! Content in transfer from one connection to another: how a source exports it and a target imports
+//! it.
 //!
 //! Content has a format, and a copy needs one that the source exports and the target imports. The
 //! target pulls, so a target that already holds a part says where to resume. Neither knows the other;
@@ -13,7 +14,7 @@ use crate::call::Call;
 use crate::error::Error;
 use crate::text::{TextError, check_text};
 
-/// The format of content on its way.
+/// The format of content in transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TransferFormat {
     /// A tree of files that this process can walk.
@@ -46,7 +47,7 @@ pub struct ExportInfo {
 /// The source of one copy. Creating it costs nothing and touches nothing.
 #[async_trait]
 pub trait ExportStream: Send + Sync + fmt::Debug {
-    /// What there is to be copied. `NotFound`.
+    /// Describes the content. `NotFound`.
     async fn info(&self, call: &Call) -> Result<ExportInfo, Error>;
 
     /// Opens it, from the start or where an earlier attempt was interrupted. It is the content of one
@@ -130,7 +131,8 @@ impl Bookmark {
     /// The longest one: those of ZFS have a few hundred bytes.
     pub const LONGEST: usize = 8192;
 
-    /// Checks what no tool may be given. Whether it is of this copy, its source has to find out.
+    /// Validates the text for use in commands. Its source must check whether it belongs to this
+    /// copy.
     pub fn parse(text: &str) -> Result<Self, TextError> {
         if text.is_empty() {
             return Err(TextError::Empty);

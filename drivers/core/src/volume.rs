@@ -1,4 +1,4 @@
-//! What drivers are asked and what they answer: requests, volumes, snapshots, pages.
+//! The requests and answers of drivers: volumes, snapshots, pages.
 //!
 //! Every value here is already checked; a driver adds only the rules of its own backend. The wire
 //! forms are the proxy's business.
@@ -18,24 +18,24 @@ use crate::topology::{Topology, TopologyRequirement};
 /// The secrets of one request. Never prints a value.
 pub type Secrets = BTreeMap<String, SecretString>;
 
-/// A volume to be made.
+/// A volume to create.
 #[derive(Debug, Clone)]
 pub struct CreateVolume {
     /// The caller's name: the idempotency key.
     pub name: VolumeName,
     /// The id that this driver gives to that name, see [`crate::Driver::name_volume`].
     pub id: VolumeId,
-    /// The wanted size.
+    /// The requested size.
     pub size: SizeRange,
-    /// Every way in which it has to be usable; never empty.
+    /// Every capability that it must have; never empty.
     pub capabilities: Vec<VolumeCapability>,
     /// Parameters of the class, mutable ones already laid over them.
     pub parameters: Parameters,
     /// Secrets of the class.
     pub secrets: Secrets,
-    /// What to fill it with.
+    /// Its content source.
     pub source: Option<Source>,
-    /// Where it has to be reachable.
+    /// Its required topology.
     pub topology: TopologyRequirement,
 }
 
@@ -46,12 +46,13 @@ pub enum Source {
     Snapshot(SnapshotId),
     /// The present content of another volume.
     Volume(VolumeId),
-    /// What another connection holds. It comes by [`crate::Transfer::import`] and in no other way.
+    /// The content of another connection. It is imported by [`crate::Transfer::import`] and in no
+    /// other way.
     Elsewhere(Elsewhere),
 }
 
-/// A snapshot or a volume of another connection, as whoever asked for it calls it: a handle. To a driver
-/// it is only a text that has to be the same whenever the same volume is asked for.
+/// A snapshot or a volume of another connection, by the handle that the caller uses. A driver
+/// treats it as opaque text, the same for every request for that volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Elsewhere {
     /// The content of a snapshot.
@@ -80,8 +81,8 @@ pub struct Volume {
 pub enum Found {
     /// All of it: it can be used.
     Whole,
-    /// What a creation has left that did not come to its end, or has not yet. To make the volume again
-    /// finishes it, and to delete it takes it away.
+    /// The leftover of a creation that is incomplete or still running. Creating the volume again
+    /// finishes it, and deleting it removes it.
     Begun,
 }
 
@@ -94,12 +95,12 @@ pub struct Expanded {
     pub node_expansion_required: bool,
 }
 
-/// A question for free space.
+/// A query for free space.
 #[derive(Debug, Clone, Default)]
 pub struct CapacityQuery {
     /// The parameters of the class that asks.
     pub parameters: Parameters,
-    /// The place that is asked about; `None` means anywhere.
+    /// The topology; `None` means anywhere.
     pub topology: Option<Topology>,
 }
 
@@ -114,7 +115,7 @@ pub struct Capacity {
     pub minimum_volume_size: Option<u64>,
 }
 
-/// A snapshot to be taken.
+/// A snapshot to create.
 #[derive(Debug, Clone)]
 pub struct CreateSnapshot {
     /// The caller's name: the idempotency key, together with the source.
@@ -153,17 +154,17 @@ pub struct SnapshotFilter {
     pub source: Option<VolumeId>,
 }
 
-/// Which part of a list is wanted.
+/// The requested page of a list.
 #[derive(Debug, Clone, Default)]
 pub struct PageRequest {
-    /// At most so many entries; `None` leaves it to the driver.
+    /// The most entries; `None` leaves it to the driver.
     pub max: Option<usize>,
-    /// Where to go on, from [`Page::next`].
+    /// Where to continue, from [`Page::next`].
     pub after: Option<PageToken>,
 }
 
-/// The place in a list where the next page begins. Its text is the driver's, at most 99 bytes: a list
-/// over several connections has to say more.
+/// Where the next page of a list begins. Its text belongs to the driver, at most 99 bytes: a list
+/// over several connections adds to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageToken(pub String);
 
@@ -172,12 +173,12 @@ pub struct PageToken(pub String);
 pub struct Page<T> {
     /// The entries.
     pub entries: Vec<T>,
-    /// Where to go on; `None` at the end.
+    /// Where to continue; `None` at the end.
     pub next: Option<PageToken>,
 }
 
-/// Which storage a driver stands on: two drivers with equal identities can reach each other's
-/// volumes without a copy over the network.
+/// The identity of the storage of a driver: two drivers with equal identities can reach each
+/// other's volumes without a copy over the network.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct BackendIdentity(pub String);
 

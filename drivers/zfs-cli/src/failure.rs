@@ -1,7 +1,7 @@
-//! What `zfs` and its host complain about, as kinds of errors.
+//! Maps the error messages of `zfs` and its host to kinds of errors.
 //!
-//! The words themselves are in `reasons`. Words that nobody knows are never success, and never more than a
-//! defect: `Internal`.
+//! The texts are in `reasons`. An unknown text is never success, and never more than a defect:
+//! `Internal`.
 
 #[cfg(test)]
 mod captured;
@@ -20,13 +20,13 @@ use self::reasons::{OF_HOST, OF_ZFS, Reason};
 use super::steps::STALE;
 use driver_zfs::step::{Failed, Next};
 
-/// What a lock says whose turn did not come in time. Then what it is around has not begun.
+/// The message of a lock that timed out. The command under the lock did not start.
 const NO_TURN: &str = "no turn within ";
 
-/// What we say of a filesystem that nfsd keeps busy; the seconds follow.
+/// Our message for a filesystem that nfsd keeps busy; the seconds follow.
 const KEPT: &str = "nfsd keeps it for ";
 
-/// What our looks say where it is not known either whether the pool is there.
+/// Our message if it is also unknown whether the pool exists.
 const UNKNOWN_POOL: &Reason = &(
     "its pool cannot be looked at",
     Kind::Internal,
@@ -34,21 +34,21 @@ const UNKNOWN_POOL: &Reason = &(
     "see `zpool status` on the storage host",
 );
 
-/// What `zfs` says where an object is not there. A missing pool is a missing dataset to it, so looks
-/// ask for that besides.
+/// What `zfs` prints if an object does not exist. It reports a missing pool as a missing dataset,
+/// so queries check the pool separately.
 const ABSENT: [&str; 3] = [
     "dataset does not exist",
     "no such pool or dataset",
     "could not find any snapshots",
 ];
 
-const NOT_INSTALLED: &str = "it is not installed there, or not where the configuration says";
+const NOT_INSTALLED: &str = "it is not installed there, or not at the configured path";
 
-/// What a host complained about.
+/// The error message of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Complaint(String);
 
-/// What it means that a command of ours failed while it was `doing` something.
+/// The error of a failed command of ours while it was `doing` something.
 pub(super) fn of(error: &RunError, doing: &str, effect: Effect) -> Failed {
     let said = error.stderr();
     let mut failed = read(error, effect, reason(said), describe(error, doing));
@@ -58,15 +58,15 @@ pub(super) fn of(error: &RunError, doing: &str, effect: Effect) -> Failed {
     failed
 }
 
-/// How long nfsd keeps a filesystem busy, if that is said.
+/// How long nfsd keeps a filesystem busy, if the message says so.
 fn kept_for(said: &str) -> Option<Duration> {
     let (_, rest) = said.split_once(KEPT)?;
     let (seconds, _) = rest.split_once(' ')?;
     seconds.parse().ok().map(Duration::from_secs)
 }
 
-/// What a failed command of an export means. The words of its tools are not known here, and may be
-/// those of `zfs` in another sense.
+/// The error of a failed command of an export. The messages of its tools are not known here, and
+/// may equal those of `zfs` with another meaning.
 pub(super) fn of_export(error: &RunError, effect: Effect) -> Failed {
     tracing::debug!(%error, "a command of an export failed");
     let said = describe(error, "run a command of the export");
@@ -77,7 +77,7 @@ pub(super) fn of_export(error: &RunError, effect: Effect) -> Failed {
     failed
 }
 
-/// What a failed command means whose words mean `reason`.
+/// The error of a failed command whose message means `reason`.
 fn read(error: &RunError, effect: Effect, reason: Option<&Reason>, said: String) -> Failed {
     let (kind, next, advice) = match (error, reason) {
         (RunError::Failed { .. }, Some((_, kind, next, advice))) => (*kind, *next, *advice),
@@ -86,11 +86,11 @@ fn read(error: &RunError, effect: Effect, reason: Option<&Reason>, said: String)
         }
         (RunError::Deadline { .. }, _) => (Kind::Timeout, Next::Tell, ""),
         (RunError::QueueTimeout { .. }, _) => {
-            let advice = "another change of the same volume is not over yet";
+            let advice = "another change of the same volume is still running";
             (Kind::Pending, Next::Tell, advice)
         }
         (RunError::NotFound { .. }, _) => (Kind::Internal, Next::Tell, NOT_INSTALLED),
-        // What a shell says of a program that one of our scripts begins.
+        // The message of a shell about a program that one of our scripts starts.
         (RunError::Failed { .. }, None) if error.exit_code() == Some(127) => {
             (Kind::Internal, Next::Tell, NOT_INSTALLED)
         }
@@ -126,14 +126,14 @@ fn reason(said: &str) -> Option<&'static Reason> {
     if !said.contains(UNKNOWN_POOL.0) {
         return find(OF_ZFS, said);
     }
-    // That something is absent proves nothing then.
+    // A missing object proves nothing in this case.
     let mut others = said.lines().filter(|line| !is_absence(line));
     let known = others.find_map(|line| find(OF_ZFS, line));
     known.or(Some(UNKNOWN_POOL))
 }
 
-/// What happened to a command of ours. It is named by what it does: most of them are scripts, whose
-/// text would hide what matters.
+/// The error of a command of ours. It is named by its purpose: most commands are scripts, whose
+/// text would hide the cause.
 fn describe(error: &RunError, doing: &str) -> String {
     match error {
         RunError::Failed { status, stderr, .. } => {
@@ -141,7 +141,7 @@ fn describe(error: &RunError, doing: &str) -> String {
             let in_usage = Cell::new(false);
             let is_noise = |line: &str| {
                 in_usage.set(in_usage.get() || line.trim_end() == "usage:");
-                in_usage.get() || is_how_to_go_on(line)
+                in_usage.get() || is_resume_hint(line)
             };
             format!("{doing}: {status}{}", stderr.without(is_noise))
         }
@@ -150,12 +150,12 @@ fn describe(error: &RunError, doing: &str) -> String {
         RunError::QueueTimeout { waited, .. } => format!("{doing}: no turn within {waited:?}"),
         RunError::NotFound { .. } => format!("{doing}: {error}"),
         RunError::Lost { .. } => with_causes(format!("{doing}: its end was not seen"), error),
-        RunError::Unreachable { .. } => with_causes(format!("{doing}: not begun"), error),
+        RunError::Unreachable { .. } => with_causes(format!("{doing}: not started"), error),
         RunError::Invalid { .. } | RunError::Spawn { .. } => with_causes(doing.to_owned(), error),
     }
 }
 
-/// The words with the causes of an error, in one line.
+/// The text with the causes of an error, in one line.
 fn with_causes(mut line: String, error: &RunError) -> String {
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
@@ -166,13 +166,13 @@ fn with_causes(mut line: String, error: &RunError) -> String {
     line
 }
 
-/// Whether a guard has found something else than what was observed, or nothing.
+/// Whether a guard has found another object than the observed one, or none.
 pub(super) fn is_stale(error: &RunError) -> bool {
     let said = error.stderr();
     said.contains(STALE) || ABSENT.iter().any(|absent| said.contains(absent))
 }
 
-/// Whether a command that reads has complained about nothing but objects that are not there.
+/// Whether a reading command only reported missing objects.
 pub(super) fn is_only_absence(output: &Output) -> bool {
     let said = String::from_utf8_lossy(&output.stderr);
     let complaints = || said.lines().filter(|line| !is_noise(line));
@@ -184,15 +184,15 @@ fn is_absence(line: &str) -> bool {
     ABSENT.iter().any(|absent| line.contains(absent))
 }
 
-/// Whether a line says how somebody goes on with a copy that was cut: its retry does, and a token fills a
-/// screen.
-fn is_how_to_go_on(line: &str) -> bool {
+/// Whether a line explains how to resume an interrupted copy: the driver resumes by itself, and a
+/// token fills a screen.
+fn is_resume_hint(line: &str) -> bool {
     let words = ["A resuming stream can be generated", "zfs send -t "];
     words.iter().any(|word| line.trim().starts_with(word))
 }
 
-/// Whether a line says nothing about the question: `sudo` warns of a host that cannot resolve its own
-/// name, and shells of a locale that is not installed, whatever they run.
+/// Whether a line is unrelated to the command: `sudo` warns of a host that cannot resolve its own
+/// name, and shells of a missing locale.
 fn is_noise(line: &str) -> bool {
     let of_sudo = line.starts_with("sudo: ") && find(OF_HOST, line).is_none();
     let of_shell = line.split_once(": ").is_some_and(|(program, rest)| {
@@ -211,7 +211,7 @@ impl Complaint {
         Self(format!("{}: {text}", output.status))
     }
 
-    /// As the error of a command that only reads.
+    /// The error for a command that only reads.
     pub(super) fn into_error(self, doing: &str) -> Error {
         let (kind, advice) = match reason(&self.0) {
             Some((_, kind, _, advice)) => (*kind, *advice),

@@ -1,8 +1,8 @@
 //! The backend of hosts with a command line: `zfs`, here or on another machine.
 //!
-//! A question is one list of commands, and so is a plan with the question that follows it: one
-//! exchange each. What a plan changes it changes under a lock of that host, because an orphan of a
-//! cut connection may be at the same volume. What `zfs` says is understood in `failure` alone.
+//! A request is one list of commands, and so is a plan with the request after it: one exchange
+//! each. A plan makes its changes under a lock of that host, because the leftover command of a cut
+//! connection may be working on the same volume. Only `failure` parses the messages of `zfs`.
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +25,7 @@ use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Effect, Error};
 use exec::{Command, Lock, Locked, Output, RunError, Runner};
 
-// What the commands of exports are made of.
+// Types for the commands of exports.
 pub use exec;
 pub use tools::ZfsTools;
 
@@ -34,11 +34,11 @@ use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::{Observed, Request};
 use driver_zfs::step::{Failed, Next, Plan};
 
-/// How long a command of `zfs` may take, copies apart. democratic-csi waits ten minutes; one pool
-/// that answers nothing should not hold a call that long.
+/// The time limit of a command of `zfs`, except copies. democratic-csi waits ten minutes; a pool
+/// that does not answer must not hold a call that long.
 const COMMAND: Duration = Duration::from_mins(2);
 
-/// A host with `zfs`. `R` says where it is.
+/// A host with `zfs`, reached by the runner `R`.
 #[derive(Debug)]
 pub struct Cli<R> {
     runner: R,
@@ -51,7 +51,8 @@ pub struct Cli<R> {
 // === impl Cli ===
 
 impl<R: Runner> Cli<R> {
-    /// The host that `runner` runs commands on. `identity` names it, for ever and whoever asks.
+    /// The host that `runner` runs commands on. `identity` is its stable name, the same for every
+    /// caller.
     pub fn new(runner: R, tools: ZfsTools, identity: BackendIdentity) -> Self {
         Self {
             runner,
@@ -62,21 +63,21 @@ impl<R: Runner> Cli<R> {
         }
     }
 
-    /// Locks volumes by files in this folder, not in the one of the user that commands run as.
+    /// Sets the folder of the lock files of volumes, instead of that of the login.
     #[must_use]
     pub fn locking_in(mut self, folder: impl Into<String>) -> Self {
         self.locks = Some(folder.into());
         self
     }
 
-    /// Tells so often in the log how far a copy is.
+    /// Sets how often the progress of a copy is logged.
     #[must_use]
     pub fn telling_every(mut self, pause: Duration) -> Self {
         self.telling = pause;
         self
     }
 
-    /// Where that host is.
+    /// The runner of that host.
     pub fn runner(&self) -> &R {
         &self.runner
     }
@@ -87,7 +88,7 @@ impl<R: Runner> Cli<R> {
     }
 }
 
-/// What a command of a question does; `None` if it is one of the export.
+/// The purpose of a command of a request; `None` if it is one of the export.
 fn looking(request: &Request<Command>, command: usize) -> Option<String> {
     query::groups(request).get(command).map(ToString::to_string)
 }
@@ -99,9 +100,9 @@ fn understood(error: &RunError, doing: Option<&str>, effect: Effect) -> Failed {
     }
 }
 
-/// No command goes on for much longer than its call, and neither do all of them: on a pool that hangs
-/// each one may take the whole of its time. Where that is too much in all, each one gets less, the
-/// first no more than the last.
+/// Limits each command, and all of them together, by the deadline of the call: on a pool that hangs
+/// each one may take its whole time. If that is too long in total, each one gets less, the first no
+/// more than the last.
 fn bounded(call: &Call, commands: Vec<Command>) -> Vec<Command> {
     const SHORTEST: Duration = Duration::from_secs(1);
     let longest = call.remaining().max(SHORTEST);
@@ -160,7 +161,7 @@ impl<R: Runner> Backend for Cli<R> {
         }
         let locked = Locked::new(&self.runner, lock);
         let work = locked.run_all(&commands);
-        let batch = progress::told(work, &self.runner, &self.tools, plan, self.telling).await;
+        let batch = progress::logged(work, &self.runner, &self.tools, plan, self.telling).await;
         let mut outputs = batch.into_outputs().map_err(|error| {
             let doing = match doing.get(error.step) {
                 Some(doing) => doing.clone(),
@@ -170,7 +171,7 @@ impl<R: Runner> Backend for Cli<R> {
             if error.step < guards && failure::is_stale(&error.source) {
                 failed.next = Next::Observe;
             }
-            // A command that could not be started has done nothing; those before it have.
+            // A command that could not be started has changed nothing; those before it have.
             if error.step > guards {
                 failed.error = failed.error.with_effect(Effect::Possible);
             }
@@ -230,7 +231,7 @@ mod tests {
         let commands = bounded(&call, (0..40).map(|_| step()).collect());
         let sum: Duration = commands.iter().map(Command::deadline).sum();
         assert!(sum <= Duration::from_mins(13), "{sum:?}");
-        // All ask for the same, so all get the same.
+        // All need the same, so all get the same.
         let share = sum / 40;
         assert!(share > Duration::from_secs(10), "{share:?}");
         let near = |command: &Command| command.deadline().abs_diff(share) < Duration::from_secs(1);

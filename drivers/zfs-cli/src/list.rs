@@ -1,7 +1,7 @@
-//! One page of a list: the host filters, sorts and cuts, so that only the page crosses the wire.
+//! One page of a list: the host filters, sorts and limits, so that only the page crosses the wire.
 //!
-//! The order is that of making, by transaction and guid: neither changes while an object exists,
-//! whatever it is renamed to.
+//! The order is by creation, by transaction and GUID: neither changes while an object exists, even
+//! if it is renamed.
 
 use driver_core::{Error, Kind};
 use exec::{Accept, Command, Output, Variable};
@@ -17,7 +17,7 @@ use driver_zfs::property::PropertyName;
 const AFTER: Variable = Variable::constant("after");
 const HELPER: Variable = Variable::constant("helper");
 
-/// How much a page may be: all properties of ten thousand volumes.
+/// The largest output of a page: all properties of ten thousand volumes.
 const OUTPUT: usize = 64 << 20;
 
 /// The command of one page.
@@ -26,13 +26,13 @@ pub(super) fn command(tools: &ZfsTools, query: &ListQuery) -> Command {
     let mut command = script(LIST, [query.max.to_string(), properties(&[])]);
     for scope in &query.scopes {
         let (kinds, depth) = match (scope.kind, &scope.filter) {
-            // What is in it is one level below it.
+            // Its content is one level below it.
             (_, ListFilter::Empty(_)) => ("filesystem,volume,snapshot", scope.depth + 1),
             (Some(kind), _) => (kind.word(), scope.depth),
             // A snapshot is one level below its dataset.
             (None, _) => ("snapshot", scope.depth + 1),
         };
-        // What the last property has to be like, and which one has to be looked at before it.
+        // The condition of the last property, and the property to check before it.
         let (rule, properties) = match &scope.filter {
             ListFilter::Having(having) => ("own", having.to_string()),
             ListFilter::Empty(having) => ("empty", having.to_string()),
@@ -57,13 +57,13 @@ pub(super) fn command(tools: &ZfsTools, query: &ListQuery) -> Command {
 /// depth, its kinds, its rule, the properties that are asked for and its parent; then `--` and the
 /// words that begin a command of `zfs`.
 ///
-/// The first command gives a few rows for each object, of which awk makes one line if the last of
-/// them is as the rule wants it. Which rule holds is told by a line that begins with a tab, as no row
-/// does. What is in something comes after it, so whether it is empty is known at the end. `HostPaths` are
-/// compared as text of one width: numbers of ZFS are longer than awk counts. The second awk says
-/// where the page ends if it is not the last one: what is on the page may be gone when it is looked
-/// at, so nothing can be said by counting that. Each part says how it ended: a pipe tells of the last
-/// one only, and somebody who is killed is silent. So no part may end before the one before it.
+/// The first command prints a few rows for each object; awk makes one line of them if the last row
+/// matches the rule. The rule is announced by a line that begins with a tab, as no row does. The
+/// content of an object comes after it, so whether it is empty is known at the end. `HostPaths` are
+/// compared as text of one width: numbers of ZFS are longer than awk counts. The second awk prints
+/// where the page ends if it is not the last one: the objects of a page may be gone when they are
+/// read, so counting is not enough. Each part prints its exit status: a pipe only reports its last
+/// part, and a killed process prints nothing. So no part may end before the one before it.
 const LIST: &str = concat!(
     "\
 max=$1; wanted=$2; shift 2; exec 4>&1
@@ -136,14 +136,13 @@ fn key(place: Cursor) -> String {
     format!("{:>20}/{:>20}", place.createtxg, place.guid)
 }
 
-/// What is on a page, in order. What cannot be read is left out: one odd object must not hide all
-/// others.
+/// The entries of a page, in order. An unreadable one is left out: it must not hide all others.
 pub(super) fn listed(query: &ListQuery, output: &Output) -> Result<Listed, Error> {
     let text = output.text();
     let (mut rows, mut next) = (Rows::default(), None);
     let parents = query.scopes.iter().map(|scope| scope.parent.as_str());
     let scope = Scope::of(parents).with_all_below();
-    // Where the page ends stands behind a tab, which no row begins with.
+    // The end of the page follows a tab, which no row begins with.
     match text
         .rsplit_once("\n\t")
         .or(text.split_once('\t').filter(|(a, _)| a.is_empty()))
@@ -183,6 +182,6 @@ fn place_of(text: &str) -> Result<Cursor, Error> {
         });
     place.ok_or_else(|| {
         Error::new(Kind::Internal, "list datasets")
-            .because(format!("{text:?} is no place in a list"))
+            .because(format!("{text:?} is not a position in a list"))
     })
 }

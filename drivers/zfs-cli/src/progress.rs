@@ -1,7 +1,7 @@
-//! How far copies are, in the log.
+//! Logs the progress of copies.
 //!
-//! A copy may take hours, in which its call says nothing. So the dataset that it fills is looked at
-//! from time to time, beside it and without its lock. A look that fails changes nothing.
+//! A copy may take hours without an answer of its call. So the dataset that it fills is queried
+//! from time to time, concurrently and without its lock. A failed query changes nothing.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -14,7 +14,7 @@ use super::tools::ZfsTools;
 use driver_zfs::name::{DatasetName, SnapshotRef};
 use driver_zfs::step::{Plan, Step};
 
-/// How often a copy is looked at.
+/// How often a copy is queried.
 pub(super) const EVERY: Duration = Duration::from_mins(1);
 
 /// The copy of a plan; there is never more than one.
@@ -25,8 +25,8 @@ fn copy_of(plan: &Plan<Command>) -> Option<(&SnapshotRef, &DatasetName)> {
     })
 }
 
-/// Waits for `work`, which does this plan, and tells how far its copy is.
-pub(super) async fn told<T>(
+/// Waits for `work`, which applies this plan, and logs the progress of its copy.
+pub(super) async fn logged<T>(
     work: impl Future<Output = T>,
     runner: &impl Runner,
     tools: &ZfsTools,
@@ -66,6 +66,6 @@ async fn tell(runner: &impl Runner, tools: &ZfsTools, from: &SnapshotRef, to: &D
     if let Some(bytes) = number("used", to.as_str()).await {
         tracing::info!(source = %from, %to, bytes, of = whole, "copying");
     } else {
-        tracing::info!(source = %from, %to, "copying: how far cannot be seen yet");
+        tracing::info!(source = %from, %to, "copying: the progress is not visible yet");
     }
 }

@@ -1,7 +1,7 @@
-//! Questions as commands, and their answers as a picture.
+//! Turns queries into commands, and their output into a state.
 //!
-//! An object that does not exist is an answer, so exit code 1 is accepted; whether that was all
-//! that `zfs` complained about, and whether the pool is there, is checked before it is believed.
+//! A missing object is an answer, so exit code 1 is accepted; it is trusted only if `zfs` reported
+//! no other problem and the pool exists.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,17 +17,17 @@ use driver_zfs::name::{DatasetName, Object, SnapshotLeaf};
 use driver_zfs::observed::{ALWAYS, OF_MEMBERS, Observed, Query, Request, System};
 use driver_zfs::property::PropertyName;
 
-/// What `uname -sr` says, on Linux without a process.
+/// The output of `uname -sr`, on Linux without a process.
 const SYSTEM: &str = "\
 if [ -d /sys/module ] && read -r release 2>/dev/null </proc/sys/kernel/osrelease; then printf 'Linux %s\\n' \"$release\"
 else uname -sr; fi";
 
-/// `$1` is a program of awk that filters what is printed, or nothing. `$2` counts the words of the
-/// command that looks for the pools; those of the look itself follow them.
+/// `$1` is an awk program that filters the output, or nothing. `$2` counts the words of the command
+/// that checks the pools; those of the query itself follow them.
 ///
-/// What is not there is an answer only if its pool is there, so whoever finds nothing looks for that
-/// too. A pipe tells of its last part only, so the look says in its last line how it ended. Nothing that
-/// a value looks like can stand behind that one; without it somebody was killed.
+/// A missing object is an answer only if its pool exists, so the script checks the pool if it finds
+/// nothing. A pipe only reports its last part, so the query prints its exit status in its last
+/// line. No value can look like that line or follow it; without it a part was killed.
 macro_rules! look {
     () => {
         concat!(
@@ -58,14 +58,14 @@ said=$(pools \"$@\" 2>&1 >/dev/null) && return 1
 
 const LOOK: &str = look!();
 
-/// What may have a snapshot name: answered by the kernel, or by a look at everything.
+/// The objects that may have a snapshot name: found by the kernel, or by a scan of everything.
 pub(super) const NAMED_LOOK: &str = concat!(include_str!("script/named.sh"), look!());
 
-/// Names of objects whose property is `$wanted`. Both are compared as texts: awk takes `10` and `1e1`
-/// for the same number.
+/// Names of objects whose property is `$wanted`. Both are compared as text: awk considers `10` and
+/// `1e1` equal.
 const NAMED: &str = "($2 \"\") == (ENVIRON[\"wanted\"] \"\") { print $1 }";
-/// All properties of `$name`, and those in the list `$wanted` of what lies below it. A line that
-/// begins with nothing of the kind goes on with a value.
+/// All properties of `$name`, and those in the list `$wanted` of objects below it. Any other line
+/// continues a value.
 const FAMILY: &str = "\
 BEGIN { name = ENVIRON[\"name\"] \"\"; n = length(name) }
 NF > 2 && substr($1, 1, n) \"\" == name {
@@ -78,19 +78,19 @@ keep";
 const WANTED: exec::Variable = exec::Variable::constant("wanted");
 const NAME: exec::Variable = exec::Variable::constant("name");
 
-/// How much a look may show: a volume may have tens of thousands of snapshots of others.
+/// The largest output of a query: a volume may have tens of thousands of foreign snapshots.
 const OUTPUT: usize = 64 << 20;
 
 /// Every kind of object.
 const ALL_KINDS: &str = "filesystem,volume,snapshot";
 
 /// Properties as `zfs get` takes them.
-pub(super) fn properties(besides: &[PropertyName]) -> String {
-    let names = ALWAYS.iter().chain(besides).map(PropertyName::as_str);
+pub(super) fn properties(extra: &[PropertyName]) -> String {
+    let names = ALWAYS.iter().chain(extra).map(PropertyName::as_str);
     names.collect::<Vec<_>>().join(",")
 }
 
-/// A look by this command of `zfs` within these pools.
+/// A query by this command of `zfs` within these pools.
 fn look<A: Into<String>>(
     tools: &ZfsTools,
     pools: &[&str],
@@ -134,7 +134,7 @@ pub(super) enum Group<'a> {
     Other(&'a Query),
 }
 
-/// The queries of a request, as they are asked: all objects at once, then the others in order.
+/// The queries of a request, grouped into commands: all objects at once, then the others in order.
 pub(super) fn groups<R>(request: &Request<R>) -> Vec<Group<'_>> {
     let by_name = |query: &&Query| {
         matches!(
@@ -250,7 +250,7 @@ fn named(tools: &ZfsTools, within: &[DatasetName], name: &str, leaf: &SnapshotLe
     look_by(script, tools, &pools, NAMED, arguments).env(WANTED, name)
 }
 
-/// What the outputs of these commands show.
+/// The state that the outputs of these commands show.
 pub(super) fn observed(
     request: &Request<Command>,
     outputs: Vec<Output>,

@@ -1,6 +1,6 @@
-//! What `zfs get -Hp -o name,property,value,source` prints, as objects.
+//! Parses the output of `zfs get -Hp -o name,property,value,source` into objects.
 //!
-//! Not JSON: only ZFS from 2.3 on has `-j`, and one form for all versions is one to get right.
+//! Not JSON: only ZFS 2.3 and later has `-j`, and one format for all versions is enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,18 +10,18 @@ use driver_zfs::name::{DatasetName, Object};
 use driver_zfs::observed::{Dataset, Guid, Snapshot, State, VolumeKind};
 use driver_zfs::property::{Origin, Properties, PropertyName, Value};
 
-/// The columns that are asked for.
+/// The requested columns.
 pub(super) const COLUMNS: &str = "name,property,value,source";
 
-/// Objects that are being put together from rows, and what could not be read.
+/// Objects that are being collected from rows, and rows that could not be parsed.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     objects: BTreeMap<Object, Properties>,
     strange: Vec<String>,
 }
 
-/// What rows are about. A value that a user gave may look like the end of a row, or like a row of
-/// something else; so a row begins with a name that was asked for, and goes on until the next one.
+/// The objects of the rows. A value of a user may look like the end of a row, or like a row of
+/// another object; so a row begins with a requested name, and continues until the next one.
 #[derive(Debug)]
 pub(super) struct Scope<'a> {
     names: Vec<&'a str>,
@@ -36,7 +36,7 @@ struct Row<'a> {
     source: &'a str,
 }
 
-/// A dataset or a snapshot, put together.
+/// A complete dataset or snapshot.
 pub(super) enum Whole {
     Dataset(Dataset),
     Snapshot(Snapshot),
@@ -56,7 +56,7 @@ impl<'a> Scope<'a> {
         Self { names, below }
     }
 
-    /// Also of what lies below them.
+    /// Also of objects below them.
     pub(super) fn with_all_below(mut self) -> Self {
         self.below = true;
         self
@@ -78,7 +78,7 @@ impl<'a> Scope<'a> {
 // === impl Row ===
 
 impl<'a> Row<'a> {
-    /// Reads a row, if it is whole. A value that a user gave may hold tabs and line ends.
+    /// Parses a row, if it is complete. A value of a user may contain tabs and line ends.
     fn read(text: &'a str) -> Option<Self> {
         let (name, rest) = text.split_once('\t')?;
         let (property, rest) = rest.split_once('\t')?;
@@ -96,7 +96,7 @@ impl<'a> Row<'a> {
 // === impl Rows ===
 
 impl Rows {
-    /// Adds what one command printed about what is in this scope.
+    /// Adds the output of one command about the objects of this scope.
     pub(super) fn add(&mut self, text: &str, scope: &Scope<'_>) {
         let text = text.strip_suffix('\n').unwrap_or(text);
         if text.is_empty() {
@@ -105,7 +105,7 @@ impl Rows {
         let mut row: Option<String> = None;
         for line in text.split('\n') {
             match &mut row {
-                // What a user gave goes on.
+                // A value of a user continues.
                 Some(row) if !scope.begins(line) => {
                     row.push('\n');
                     row.push_str(line);
@@ -134,7 +134,7 @@ impl Rows {
             self.strange.push(row.name.to_owned());
             return;
         };
-        // Nobody asked for it: it is in the middle of a value.
+        // Not a requested property: the line is in the middle of a value.
         let Ok(property) = PropertyName::parse(row.property) else {
             self.strange.push(row.property.to_owned());
             return;
@@ -149,7 +149,7 @@ impl Rows {
         properties.insert(property, Value { text, origin });
     }
 
-    /// The objects, whole, and what is wrong with all others.
+    /// The complete objects, and the problems of all others.
     pub(super) fn into_objects(self) -> (Vec<Whole>, Vec<Error>) {
         let mut errors: BTreeSet<&str> = self.strange.iter().map(String::as_str).collect();
         errors.remove("");
@@ -164,7 +164,7 @@ impl Rows {
         (objects, strange)
     }
 
-    /// The objects as a picture. What it does not show does not exist, so nothing may be left out.
+    /// The objects as a state. A missing object counts as nonexistent, so none may be left out.
     pub(super) fn into_state(self) -> Result<State, Error> {
         let mut state = State::default();
         let (objects, strange) = self.into_objects();
@@ -200,7 +200,7 @@ fn whole(object: Object, properties: Properties) -> Result<Whole, Error> {
         Object::Snapshot(name) => {
             let clones = properties.get(&PropertyName::CLONES).unwrap_or_default();
             let clones = clones.split(',').filter(|clone| !clone.is_empty());
-            // What `receive` is at work on is a clone without a name that could be used.
+            // The target of a running `receive` is a clone without a usable name.
             let (mut named, mut hidden) = (Vec::new(), Vec::new());
             for clone in clones {
                 match DatasetName::parse(clone) {

@@ -1,4 +1,4 @@
-//! Scripts of this crate by every shell that this machine has.
+//! Runs scripts of this crate in every shell of this machine.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::steps::GUARD;
 
 const SHELLS: [&[&str]; 3] = [&["/bin/dash"], &["/bin/bash"], &["/bin/busybox", "sh"]];
 
-/// Runs a function with these arguments by each shell; `zfs` is a script in a folder of its own.
+/// Runs a function with these arguments in each shell; `zfs` is a script in its own folder.
 async fn by_each_shell(text: &str, zfs: &str, arguments: &[&str]) -> Vec<(String, Output)> {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("zfs");

@@ -1,4 +1,4 @@
-//! The section `sshConnection`: which host, as whom, and how it proves who it is.
+//! The section `sshConnection`: the host, the user, and the authentication of both.
 //!
 //! compat: "Exports of a ZFS host". The keys are those that democratic-csi gives to `ssh2`, and two
 //! of ours, `hostKey` and `knownHosts`.

@@ -1,7 +1,7 @@
-//! Plans as commands.
+//! Turns plans into commands.
 //!
-//! Scripts here are constants; what differs from call to call is always an argument. Each command
-//! is harmless when it was done before, or fails with words that [`super::failure`] knows.
+//! Scripts are constants; everything that varies is an argument. Each command is harmless if its
+//! work was already done, or fails with a message that [`super::failure`] knows.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ use driver_zfs::step::{Guard, New, Permission, Plan, Step, Still};
 const CHMOD: Program = Program::constant("chmod");
 const CHOWN: Program = Program::constant("chown");
 
-/// The complaint of `zfs destroy` about a snapshot that is gone.
+/// The message of `zfs destroy` for a snapshot that does not exist.
 const NO_SNAPSHOT: &str = "could not find any snapshots to destroy";
-/// The complaint about any object that is gone.
+/// The message for any object that does not exist.
 const ABSENT: &str = "does not exist";
-/// The complaint about a dataset that has snapshots, or others below it.
+/// The message for a dataset with snapshots or children.
 const CHILDREN: &str = "has children";
-/// What a guard says that found something else.
+/// The message of a guard that found another object.
 pub(super) const STALE: &str = "is not what it was when it was looked at";
 
-/// `$1` has a line for each object, its name and the identity that is expected; the rest reads them, in
-/// whatever order.
+/// `$1` has a line for each object, with its name and the expected GUID; the rest is the command
+/// that reads them, in any order.
 pub(super) const GUARD: &str = "\
 expected=$1; shift
 seen=$(\"$@\") || return 1
@@ -39,8 +39,8 @@ case $line$seen$line in *\"$line$one$line\"*) ;; *)
 printf '%s is not what it was when it was looked at\\n' \"${one%\t*}\" >&2; return 1 ;; esac
 done";
 
-/// `$1` is the text that is expected with `=` before it, or nothing; `$2` is the object, the rest reads
-/// the property and where its value comes from. The shell takes `-` for no value, as ZFS does.
+/// `$1` is the expected text with `=` before it, or empty; `$2` is the object, the rest is the
+/// command that reads the property and its source. The script treats `-` as no value, as ZFS does.
 const GUARD_PROPERTY: &str = "\
 expected=$1; object=$2; shift 2
 seen=$(\"$@\") || return 1
@@ -50,8 +50,9 @@ case $own in = | =-) own= ;; esac
 [ \"$own\" = \"$expected\" ] && return 0
 printf '%s is not what it was when it was looked at\\n' \"$object\" >&2; return 1";
 
-/// A stream from `send` to `receive`, which are functions. Each end says that it is done: a pipe tells of
-/// the last one only, and somebody who is killed is silent. What they complain about is in `said`.
+/// A stream from `send` to `receive`, which are functions. Each end reports that it is done: a pipe
+/// only reports its last part, and a killed process prints nothing. Their error output is in
+/// `said`.
 macro_rules! both_ends {
     () => {
         "\
@@ -69,8 +70,8 @@ said=\"$said${line}not both ends of the copy are done\"; return 1
     };
 }
 
-/// `$1` counts the words of the command that sends; those of the one that receives follow them. Pools
-/// that were made by ZFS of before 2013 receive nothing that could go on: they receive it all the same.
+/// `$1` counts the words of the sending command; those of the receiving one follow them. Pools that
+/// were created by ZFS before 2013 cannot receive resumable streams: they receive without that.
 const COPY: &str = concat!(
     both_ends!(),
     "\
@@ -91,9 +92,9 @@ esac
 printf '%s\\n' \"$said\" >&2; exit 1"
 );
 
-/// `$1` is the snapshot, `$2` the part, the rest is `zfs`. Where it goes on is asked when its turn has
-/// come: whoever cut it may have left it running, and it is whole by now. A part is ended that will
-/// never go on.
+/// `$1` is the snapshot, `$2` the part, the rest is `zfs`. The resume point is read under the lock:
+/// an interrupted receive may still have run, and be complete by now. A part that can never resume
+/// is ended.
 const GO_ON: &str = concat!(
     both_ends!(),
     "\
@@ -115,10 +116,10 @@ esac
 printf '%s\\n' \"$said\" >&2; exit 1"
 );
 
-/// `$1` is the device. It is made by the host after the zvol; an event where there is one. While many
-/// zvols are made at once it takes its time, and more of it the more often each of them is looked for.
-/// udev gives up a device that ZFS does not open meanwhile: once it has nothing to do, it is told again
-/// of those that it knows nothing of, where there is one and the login may.
+/// `$1` is the device. The host creates it after the zvol, with an event if there is udev. While
+/// many zvols are created at once this takes longer, and longer still the more often each of them
+/// is polled. udev gives up a device that ZFS does not open in that time: when its queue is empty,
+/// the script triggers the missing events again, if there is udev and the login may.
 const SETTLE: &str = "\
 [ -e \"$1\" ] && return 0
 command -v udevadm >/dev/null 2>&1 && udevadm settle --timeout=30 --exit-if-exists=\"$1\"
@@ -139,8 +140,9 @@ case $i in 5 | 10 | 15 | 20 | 25) tell_again 2>/dev/null ;; esac
 done
 return 0";
 
-/// `$1` is a dataset, `$2` counts the words of `zfs`; those of what destroys it follow them. It stays
-/// unless it is seen to be empty: one that is never mounted is, another one if its folder is.
+/// `$1` is a dataset, `$2` counts the words of `zfs`; those of the destroying command follow them.
+/// The dataset is kept unless it is known to be empty: one that is never mounted is empty, and any
+/// other if its folder is.
 const EMPTY: &str = "\
 name=$1; n=$2; shift 2
 ask() {
@@ -159,30 +161,30 @@ path=/${seen#*\"${line}yes${line}/\"}
 esac
 shift $n; exec \"$@\"";
 
-/// What is received is mounted by a step of its own: on Linux only root may, and a `zfs receive` of
-/// somebody else would fail for that, with all of the content there.
+/// A received filesystem is mounted by a separate step: on Linux only root may mount, so the `zfs
+/// receive` of another login would fail after all content arrived.
 const UNMOUNTED: &str = "-u";
-/// What came stays if the rest does not, and tells where it goes on.
+/// Keeps a partial receive, with its resume token.
 const RESUMABLE: &str = "-s";
 
-/// Only its call bounds a copy: there is no saying how much is copied.
+/// Only the deadline of its call limits a copy: its size is unknown.
 const COPYING: Duration = Duration::from_hours(48);
 
-/// How long the snapshots of one command may be in all: less than an argument may be.
+/// The longest list of snapshots in one command: less than the limit of an argument.
 const SNAPSHOTS: usize = 60_000;
 
 /// A command of a plan.
 pub(super) struct Planned {
-    /// What is run.
+    /// The command.
     pub(super) command: Command,
-    /// What it does; `None` if it is one of the export.
+    /// Its purpose; `None` if it is one of the export.
     pub(super) doing: Option<String>,
-    /// Whether it only finds that nothing has changed.
+    /// Whether it only checks that nothing has changed.
     pub(super) is_guard: bool,
 }
 
-/// The guards of a plan, then its steps. All identities are asked by one command, and what is destroyed of
-/// one dataset in a row is destroyed by one.
+/// The guards of a plan, then its steps. One command checks all GUIDs, and consecutive destroys of
+/// one dataset are one command.
 pub(super) fn commands(tools: &ZfsTools, plan: &Plan<Command>) -> Vec<Planned> {
     let identities = plan.guards.iter().filter_map(|guard| match &guard.still {
         Still::Itself(guid) => Some((guard.object.to_string(), guid.to_string())),
@@ -346,7 +348,7 @@ fn command(tools: &ZfsTools, step: &Step<Command>) -> Command {
     }
 }
 
-/// `fine` is one more complaint after which all is well.
+/// `fine` is a further message that counts as success.
 fn destroy(tools: &ZfsTools, dataset: &DatasetName, fine: &str) -> Command {
     tools.destroying([ABSENT, fine], &["destroy", "-f", dataset.as_str()])
 }
@@ -385,7 +387,7 @@ fn copy(tools: &ZfsTools, from: &str, receive: Vec<String>) -> Command {
         .within(COPYING)
 }
 
-/// The command that receives what comes through its input. What goes on has its properties already.
+/// The command that receives its standard input. A resumed part has its properties already.
 pub(super) fn receive(tools: &ZfsTools, incoming: &Incoming) -> Command {
     let mut arguments = ["receive", UNMOUNTED, RESUMABLE]
         .map(str::to_owned)

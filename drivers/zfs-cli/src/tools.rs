@@ -1,4 +1,4 @@
-//! The programs of a host with ZFS, and how they are started there.
+//! The programs of a host with ZFS, and how they are run there.
 
 #[cfg(test)]
 mod tests;
@@ -9,18 +9,20 @@ use exec::{Command, InvalidProgram, Program};
 
 use super::COMMAND;
 
-/// `$1` is sudo, the rest is the command. Whoever is root, as whom the root folder is, needs no sudo.
+/// `$1` is sudo, the rest is the command. A login that is root, the owner of the root folder, needs
+/// no sudo.
 const AS_ROOT: &str = "\
 sudo=$1; shift
 if [ -O / ]; then \"$@\"; else \"$sudo\" -n -- \"$@\"; fi";
 
-/// The last word is a dataset to be destroyed. On Linux nfsd keeps a filesystem busy that a client has just
-/// used, until a second in which it forgets. Each change of an export, of whatever dataset, takes such a second
-/// of its own, and a later one than the last: faster changes than one in a second run ahead of the clock, and
-/// nothing is forgotten before it is past the last of them. A `zfs destroy` that fails is two more changes, so
-/// that many of them would chase that second; nothing is tried before it has come.
-/// [`failure`](super::failure) knows these words. Only root sees when; others try, and wait. An export of a
-/// folder inside the filesystem is not recognised either.
+/// The last word is a dataset to destroy. On Linux nfsd keeps a filesystem busy that a client has
+/// just used, until its cache expires, at the resolution of one second. Each change of any export
+/// takes such a second of its own, later than the last one: more than one change per second runs
+/// ahead of the clock, and nothing expires before the last of these seconds has passed. A failed
+/// `zfs destroy` is two more changes, so repeated attempts would move that second further away; the
+/// script waits for it first. [`failure`](super::failure) knows these messages. Only root can see
+/// that second; other logins try, and wait. An export of a folder inside the filesystem is not
+/// detected.
 macro_rules! unless_nfsd_keeps_it {
     () => {
         "\
@@ -38,7 +40,7 @@ fi
     };
 }
 
-/// `$1` and `$2` are pieces of complaints after which all is well, the rest is the command.
+/// `$1` and `$2` are parts of messages that count as success, the rest is the command.
 macro_rules! tolerant {
     () => {
         "\
@@ -49,11 +51,11 @@ printf '%s\\n' \"$said\" >&2; return 1"
     };
 }
 
-/// The same, but `$3` is sudo: where the login may not mount, unmount or unshare, it is tried by that. On
-/// Linux only root does, whatever `zfs allow` says. ZFS before 2.1 does not say why it could not unmount,
-/// and 0.8 not why it could not make a folder; for a login that is not root it is that, unless it says
-/// more. What mount(8) and umount(8) say comes before what 0.8 says. Every other refusal stands: somebody
-/// meant it.
+/// The same, but `$3` is sudo: it is tried if the login may not mount, unmount or unshare. On Linux
+/// only root may, whatever `zfs allow` says. ZFS before 2.1 does not say why it could not unmount,
+/// and 0.8 not why it could not make a folder; a login that is not root is taken as the cause,
+/// unless the message gives another. The output of mount(8) and umount(8) comes before that of 0.8.
+/// Every other refusal is final: it may be intended.
 macro_rules! raised {
     () => {
         "\
@@ -82,16 +84,16 @@ printf '%s\\n' \"$said\" >&2; return 1"
 
 const TOLERANT: &str = tolerant!();
 
-/// What mounts, and what destroys: for a login that is raised anyhow, and for one that is raised where it has
-/// to be.
+/// The scripts to mount and to destroy: for a login that always uses sudo, and for one that uses it
+/// only if needed.
 const MOUNT: [&str; 2] = [TOLERANT, raised!()];
 const DESTROY: [&str; 2] = [
     concat!(unless_nfsd_keeps_it!(), tolerant!()),
     concat!(unless_nfsd_keeps_it!(), raised!()),
 ];
 
-/// What a script says of a pool that was looked for in vain; `$said` is what that look complained
-/// about. [`failure`](super::failure) knows these words.
+/// The message of a script about a pool that was not found; `$said` is the error output of that
+/// query. [`failure`](super::failure) knows these messages.
 macro_rules! of_the_pool {
     () => {
         "\
@@ -110,18 +112,18 @@ pub(super) use of_the_pool;
 pub struct ZfsTools {
     /// `zfs` itself.
     pub zfs: Program,
-    /// What raises privileges.
+    /// The program that raises privileges.
     pub sudo: Program,
-    /// Whether `zfs` is run by it. Without, the login is root, or `zfs allow` lets it.
+    /// Whether `zfs` is run by it. If not, the login is root, or has permission by `zfs allow`.
     pub raise: bool,
-    /// What sets the entries of access control lists.
+    /// The program that sets access control lists.
     pub acl: Program,
 }
 
 // === impl ZfsTools ===
 
 impl ZfsTools {
-    /// Programs by name or path; `None` is what the host finds by itself.
+    /// Programs by name or path; `None` means that the host finds it.
     pub fn new(zfs: Option<&str>, sudo: Option<&str>, raise: bool) -> Result<Self, InvalidProgram> {
         let program = |given: Option<&str>, name: &'static str| match given {
             Some(text) => Program::parse(text),
@@ -174,7 +176,7 @@ impl ZfsTools {
         command.args(arguments).within(COMMAND)
     }
 
-    /// What a command of `zfs` begins with, for scripts that run one.
+    /// The first words of a `zfs` command, for scripts that run one.
     pub(super) fn words(&self) -> Vec<String> {
         let zfs = self.zfs.as_str().to_owned();
         if self.raise {
@@ -197,20 +199,21 @@ impl ZfsTools {
             .within(COMMAND)
     }
 
-    /// A command of `zfs` that mounts, and is fine if it fails with one of these complaints.
+    /// A command of `zfs` that mounts, and that counts as success if it fails with one of these
+    /// messages.
     pub(super) fn mounting(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
         self.raised_where_it_has_to_be(MOUNT, fine, arguments)
     }
 
-    /// A command of `zfs` whose last argument is a dataset that it destroys, and that is fine if it fails with
-    /// one of these complaints.
+    /// A command of `zfs` whose last argument is a dataset that it destroys, and that counts as
+    /// success if it fails with one of these messages.
     pub(super) fn destroying(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
         self.raised_where_it_has_to_be(DESTROY, fine, arguments)
     }
 
-    /// A command of `zfs` that is fine if it fails with one of these complaints.
+    /// A command of `zfs` that counts as success if it fails with one of these messages.
     pub(super) fn tolerant(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
-        Self::told(TOLERANT, fine, &self.words(), arguments)
+        Self::checked(TOLERANT, fine, &self.words(), arguments)
     }
 
     fn raised_where_it_has_to_be(
@@ -220,13 +223,18 @@ impl ZfsTools {
         arguments: &[&str],
     ) -> Command {
         if self.raise {
-            return Self::told(anyhow, fine, &self.words(), arguments);
+            return Self::checked(anyhow, fine, &self.words(), arguments);
         }
         let words = [&self.sudo, &self.zfs].map(|program| program.as_str().to_owned());
-        Self::told(raised, fine, &words, arguments)
+        Self::checked(raised, fine, &words, arguments)
     }
 
-    fn told(text: &'static str, fine: [&str; 2], words: &[String], arguments: &[&str]) -> Command {
+    fn checked(
+        text: &'static str,
+        fine: [&str; 2],
+        words: &[String],
+        arguments: &[&str],
+    ) -> Command {
         Command::function(text)
             .args(fine)
             .args(words)

@@ -1,8 +1,8 @@
 //! Streams of `zfs send` and `zfs receive` that go through this process.
 //!
-//! `receive -s` keeps what it has when its input ends early, and a stream says itself where it ends: so a
-//! cut one is never taken for a whole one. Where it goes on is told by a token, which is sent only for
-//! the snapshot that it is asked for: it comes from another host, and could be made to ask for anything.
+//! `receive -s` keeps what it has when its input ends early, and a stream marks its own end: so an
+//! interrupted stream is never taken for a complete one. The resume point is a token, which is used
+//! only for the snapshot that was requested: it comes from another host, and could name anything.
 
 use std::fmt;
 
@@ -17,13 +17,14 @@ use super::{Cli, failure};
 use driver_zfs::backend::{Incoming, Interrupted};
 use driver_zfs::name::SnapshotRef;
 
-/// What is sent, as this process reads it.
+/// The sent stream, as this process reads it.
 struct Sent {
     flow: Box<dyn OutputStream>,
     snapshot: SnapshotRef,
 }
 
-/// What is to be received, as the command reads it. Why it was cut is kept for whoever asked.
+/// The data to receive, as the command reads it. It keeps the error that interrupted it for the
+/// caller.
 struct Fed<'a> {
     stream: &'a mut dyn Bytes,
     error: Option<Error>,
@@ -59,7 +60,7 @@ fn sending(error: &RunError, snapshot: &SnapshotRef) -> Error {
     failure::of(error, &format!("send {snapshot}"), Effect::None).error
 }
 
-/// Whether the words about a token name that snapshot, and no other one.
+/// Whether the description of a token names that snapshot, and no other one.
 fn is_of(said: &str, snapshot: &SnapshotRef) -> bool {
     let named = |line: &str| line.trim().strip_prefix("toname = ").map(str::to_owned);
     let mut names = said.lines().filter_map(named);
@@ -90,21 +91,21 @@ impl<R: Runner> Cli<R> {
         }))
     }
 
-    /// Refuses a token that is not of this snapshot, or of which nothing can be sent any more.
+    /// Rejects a token that is not of this snapshot, or whose data no longer exists.
     async fn check_token(
         &self,
         call: &Call,
         from: &SnapshotRef,
         token: &Bookmark,
     ) -> Result<(), Error> {
-        let refused = || Error::not_found(format!("go on sending {from}"));
+        let refused = || Error::not_found(format!("resume sending {from}"));
         let command = self.tools.zfs(["send", "-nvt", token.as_str()]);
         let command = super::bounded(call, vec![command]).remove(0);
         match self.runner.run_checked(&command).await {
-            // Which of the two has it differs between versions.
+            // Which of the two contains it differs between versions.
             Ok(said) if is_of(&said.text(), from) => Ok(()),
             Ok(said) if is_of(&String::from_utf8_lossy(&said.stderr), from) => Ok(()),
-            Ok(_) => Err(refused().because("what was begun is another snapshot")),
+            Ok(_) => Err(refused().because("the partial copy is of another snapshot")),
             Err(error @ RunError::Failed { .. }) => {
                 let failed = sending(&error, from);
                 match failed.kind() {

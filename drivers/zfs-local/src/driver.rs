@@ -1,7 +1,8 @@
 //! The driver: that of ZFS, on one node.
 //!
-//! Every verb is that of [`ZfsDriver`]. What is not here is looked at twice: an id with the mark of
-//! another node is never "gone", but out of `export_ref`, unless it was deleted here itself; and a source that is elsewhere means that the new volume has to be made there.
+//! Every verb is that of [`ZfsDriver`], with two additions for an object that is not found: an id
+//! with the mark of another node is never "gone" but unreachable, unless it was deleted here; and a
+//! source on another node means that the new volume must be created there.
 
 mod adopted;
 
@@ -27,7 +28,7 @@ use tracing::warn;
 use crate::export::NodeExport;
 use crate::mark::NodeMark;
 
-/// Volumes that are datasets of one node. `B` says how they are changed.
+/// Volumes that are datasets of one node. `B` is how they are changed.
 #[derive(Debug)]
 pub struct NodeZfs<B: Backend> {
     driver: ZfsDriver<B, NodeExport<B::Command, B::Output>>,
@@ -40,14 +41,14 @@ pub struct NodeZfs<B: Backend> {
 #[error("its id has the mark of another node, and it is not in the pool of this one")]
 struct Elsewhere;
 
-/// What to do about it.
+/// The advice.
 const ROUTE: &str = "send it to the controller of the node that has the volume: external-provisioner \
                      and external-snapshotter need `--node-deployment` on every node";
 
 // === impl NodeZfs ===
 
 impl<B: Backend> NodeZfs<B> {
-    /// The driver of one connection on `node`. Touches no storage.
+    /// Creates the driver of one connection on `node`, without contacting the storage.
     pub fn new(mut settings: Settings, backend: B, node: &NodeId) -> Self {
         let room = settings.id_room.bytes().saturating_sub(NodeMark::LENGTH);
         settings.naming = settings.naming.at_most(room);
@@ -72,8 +73,8 @@ impl<B: Backend> NodeZfs<B> {
         Ok(seen.pool)
     }
 
-    /// That nothing was found is an error of another sort for what lies on another node.
-    fn told<T>(&self, id: &VolumeId, outcome: Result<T, Error>) -> Result<T, Error> {
+    /// Replaces `NotFound` for a volume of another node, where it exists but cannot be reached.
+    fn or_elsewhere<T>(&self, id: &VolumeId, outcome: Result<T, Error>) -> Result<T, Error> {
         outcome.map_err(|error| {
             if error.kind() == Kind::NotFound && self.mark.is_foreign(id) {
                 elsewhere(format!("find volume `{id}`"))
@@ -83,8 +84,8 @@ impl<B: Backend> NodeZfs<B> {
         })
     }
 
-    /// The dataset that a volume was made as before ids had marks: by democratic-csi. It is the volume,
-    /// whether it was completed or not.
+    /// The dataset of a volume from before ids had marks, by democratic-csi. It is the volume,
+    /// complete or partial.
     async fn unmarked(
         &self,
         call: &Call,
@@ -110,13 +111,13 @@ impl<B: Backend> NodeZfs<B> {
         Ok(theirs.then_some(plain))
     }
 
-    /// An id with the mark of this node, as it was before ids had marks.
+    /// An id with the mark of this node, in its form before ids had marks.
     fn without_mark(&self, id: &VolumeId) -> Option<VolumeId> {
         let plain = self.mark.strip(id);
         plain.and_then(|plain| VolumeId::parse(plain).ok())
     }
 
-    /// What a volume is made from may lie on another node.
+    /// The source of a volume may be on another node.
     fn source_is_elsewhere(&self, source: Option<&Source>) -> bool {
         match source {
             None | Some(Source::Elsewhere(_)) => false,
@@ -129,7 +130,7 @@ impl<B: Backend> NodeZfs<B> {
     }
 }
 
-/// Whether a dataset is a volume or a snapshot of ours, or holds snapshots.
+/// Whether a dataset is a volume or a snapshot of ours, or contains snapshots.
 fn is_ours(dataset: &Dataset) -> bool {
     let complete = dataset.properties.own(&PropertyName::CONTEXT).is_some();
     dataset.is_managed() || complete || dataset.is_container()
@@ -180,11 +181,11 @@ impl<B: Backend> Driver for NodeZfs<B> {
         };
         let source = request.source.as_ref();
         match made {
-            // The scheduler then looks for another node.
+            // The scheduler then tries another node.
             Err(error) if error.kind() == Kind::NotFound && self.source_is_elsewhere(source) => {
                 let doing = format!("create volume `{}`", request.id);
                 Err(Error::new(Kind::OutOfSpace, doing)
-                    .because("what it is made from is on another node")
+                    .because("its source is on another node")
                     .with_effect(error.effect()))
             }
             made => made,
@@ -201,7 +202,7 @@ impl<B: Backend> Driver for NodeZfs<B> {
             let object = format!("volume {id}");
             let is_foreign = self.mark.is_foreign(id);
             if is_foreign && found.is_some_and(is_ours) {
-                // It came with its pool, or was made by democratic-csi.
+                // It was moved with its pool, or created by democratic-csi.
                 let deletion = self.driver.delete_volume(call, id);
                 return self
                     .delete_and_remember(call, seen, &object, deletion)
@@ -223,9 +224,10 @@ impl<B: Backend> Driver for NodeZfs<B> {
         let found = self.driver.find_volume(call, id).await;
         let is_absent = matches!(&found, Err(error) if error.kind() == Kind::NotFound);
         match self.without_mark(id).filter(|_| is_absent) {
-            // Made as before ids had marks: a half of it is finished under that one, a whole one is it.
+            // Created before ids had marks: a partial one is finished under that id, a complete one
+            // is the volume.
             Some(plain) => self.driver.find_volume(call, &plain).await,
-            None => self.told(id, found),
+            None => self.or_elsewhere(id, found),
         }
     }
 
@@ -280,7 +282,7 @@ impl<B: Backend> Driver for NodeZfs<B> {
 #[async_trait]
 impl<B: Backend> Lister for NodeZfs<B> {
     async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
-        self.told(id, self.driver.get_volume(call, id).await)
+        self.or_elsewhere(id, self.driver.get_volume(call, id).await)
     }
 
     async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {
@@ -304,7 +306,7 @@ impl<B: Backend> Expander for NodeZfs<B> {
         id: &VolumeId,
         size: SizeRange,
     ) -> Result<Expanded, Error> {
-        self.told(id, self.driver.expand_volume(call, id, size).await)
+        self.or_elsewhere(id, self.driver.expand_volume(call, id, size).await)
     }
 }
 
@@ -323,11 +325,11 @@ impl<B: Backend> Snapshots for NodeZfs<B> {
         request: &CreateSnapshot,
     ) -> Result<Snapshot, Error> {
         let taken = self.driver.create_snapshot(call, request).await;
-        self.told(&request.source, taken)
+        self.or_elsewhere(&request.source, taken)
     }
 
     async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
-        // An id that nobody gave is for the driver to judge.
+        // An id that no driver issued is left to the driver to reject.
         let place = self.layout.snapshot(id).ok();
         if let Some(place) = &place
             && self.mark.is_foreign(&place.volume)
@@ -355,7 +357,7 @@ impl<B: Backend> Snapshots for NodeZfs<B> {
 
     async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
         let volume = self.layout.snapshot(id)?.volume;
-        self.told(&volume, self.driver.get_snapshot(call, id).await)
+        self.or_elsewhere(&volume, self.driver.get_snapshot(call, id).await)
     }
 
     async fn list_snapshots(
@@ -380,7 +382,7 @@ impl<B: Backend> Transfer for NodeZfs<B> {
 
     fn export(&self, source: &Source, tag: &CopyTag) -> Result<Box<dyn ExportStream + '_>, Error> {
         if self.source_is_elsewhere(Some(source)) {
-            return Err(elsewhere("give content to another connection".to_owned()));
+            return Err(elsewhere("export content to another connection".to_owned()));
         }
         self.driver.export(source, tag)
     }

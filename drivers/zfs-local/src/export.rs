@@ -1,7 +1,7 @@
 //! No export at all: the node has the dataset.
 //!
-//! What the node half needs is its name. It gives a filesystem the mountpoint `legacy` when it stages it
-//! first, and finds the device of a zvol by itself.
+//! The node service needs its name. It gives a filesystem the mountpoint `legacy` when it first
+//! stages it, and finds the device of a zvol by itself.
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -13,13 +13,13 @@ use driver_zfs::Export;
 use driver_zfs::export::{Act, Subject};
 use driver_zfs::observed::VolumeKind;
 
-/// The filesystems that a zvol can be asked to hold. compat: "ZFS of the node".
+/// The filesystems that a zvol can be formatted with. compat: "ZFS of the node".
 const ON_ZVOL: &[&str] = &[
     "btrfs", "exfat", "ext3", "ext4", "ext4dev", "ntfs", "vfat", "xfs",
 ];
 
-/// Tells the node half which dataset it is. `Q` and `A` are what a backend is asked and answers; nothing
-/// is asked.
+/// Passes the dataset to the node service. `Q` and `A` are the queries and answers of a backend; it
+/// makes no queries.
 #[derive(Debug)]
 pub struct NodeExport<Q, A> {
     kind: VolumeKind,

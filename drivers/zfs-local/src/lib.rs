@@ -1,8 +1,8 @@
 //! Volumes that are datasets and zvols of the node itself: `zfs-local-dataset` and `zfs-local-zvol`.
 //!
-//! Datasets are made by `driver-zfs`, with the host's own `zfs`; nothing is exported. What is added is
-//! the place: volumes are reachable on one node, and a call that arrives at another one is told so
-//! instead of finding nothing. compat: "ZFS of the node".
+//! `driver-zfs` manages the datasets, with the host's own `zfs`; nothing is exported. This crate
+//! adds the location: a volume is reachable on one node, and a call to another node is rejected
+//! with that reason instead of `NotFound`. compat: "ZFS of the node".
 
 #![forbid(unsafe_code)]
 

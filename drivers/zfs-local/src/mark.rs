@@ -1,13 +1,13 @@
-//! What the id of a volume says about its node.
+//! The mark of the node in the id of a volume.
 //!
-//! The pool of one node knows nothing of the volumes of another, so "it is not here" alone cannot tell
-//! a volume that was deleted from one that is elsewhere. The id ends with a mark of the node that made
-//! it, and that decides. compat: "ZFS of the node": ids of democratic-csi have none.
+//! The pool of one node does not know the volumes of another, so a missing volume may be deleted or
+//! elsewhere. The id ends with a mark of the node that created it, which decides. compat: "ZFS of
+//! the node": ids of democratic-csi have none.
 
 use driver_core::{NodeId, VolumeId};
 use sha2::{Digest as _, Sha256};
 
-/// Begins the mark. No group of a UUID begins like that.
+/// The prefix of the mark. No group of a UUID begins like that.
 const START: &str = "-n";
 /// Hexadecimal digits of the hash of a node.
 const DIGITS: usize = 8;
@@ -43,7 +43,7 @@ impl NodeMark {
     pub fn is_foreign(&self, id: &VolumeId) -> bool {
         let id = id.as_str();
         let end = id.len().checked_sub(Self::LENGTH);
-        // Ids that came from elsewhere may hold any character.
+        // Ids from elsewhere may contain any character.
         let Some(end) = end.and_then(|at| id.get(at..)) else {
             return false;
         };

@@ -14,7 +14,7 @@ use crate::driver::NodeZfs;
 /// The values of `driver:` that are built here.
 pub const KINDS: [&str; 2] = ["zfs-local-dataset", "zfs-local-zvol"];
 
-/// Why the places of programs do nothing. compat: "ZFS of the node".
+/// Why paths of programs have no effect. compat: "ZFS of the node".
 const HOST_FINDS: &str = "the host finds its own programs";
 
 /// The drivers of the node's own ZFS.
@@ -27,8 +27,8 @@ pub const fn factory<C: DriverHost + AsRef<Tools>>() -> DriverFactory<C> {
     }
 }
 
-/// Reads a connection and builds its driver for `node`, whose host is reached by `tools`. Touches no
-/// storage.
+/// Reads a connection and builds its driver for `node`, whose host is reached by `tools`, without
+/// contacting the storage.
 pub fn from_document(
     document: &Document,
     node: &NodeId,

@@ -183,8 +183,8 @@ impl InUse {
     /// The room that a pod sees, in bytes.
     fn room(&self) -> u64 {
         let path = self.folder.to_str().unwrap();
-        let told = run("df", &["--block-size=1", "--output=size", path]);
-        told.lines().last().unwrap().trim().parse().unwrap()
+        let output = run("df", &["--block-size=1", "--output=size", path]);
+        output.lines().last().unwrap().trim().parse().unwrap()
     }
 
     async fn grow(&self, to: i64) {

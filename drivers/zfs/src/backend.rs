@@ -1,7 +1,8 @@
-//! Where datasets are looked at and changed: the `zfs` of a host, or the API of an appliance.
+//! Where datasets are read and changed: the `zfs` of a host, or the API of an appliance.
 //!
-//! A backend decides nothing. It answers questions and does plans, each in one exchange where it
-//! can, and turns what its tools say into kinds of errors; nobody above it reads their words.
+//! A backend makes no decisions. It answers queries and applies plans, each in one exchange where
+//! possible, and maps the output of its tools to error kinds. The layers above never parse that
+//! output.
 
 use std::fmt::Debug;
 
@@ -14,29 +15,29 @@ use crate::observed::{Dataset, Observed, Request, Snapshot, VolumeKind};
 use crate::property::{Property, PropertyName};
 use crate::step::{Failed, Next, Plan};
 
-/// Looks at pools and changes them.
+/// Reads pools and changes them.
 #[async_trait]
 pub trait Backend: Send + Sync + Debug {
-    /// What an export asks of this backend: a command of the host, a call of the API.
+    /// The request of an export to this backend: a command of the host, or a call of the API.
     type Command: Clone + Debug + Send + Sync;
-    /// What it is answered.
+    /// The answer.
     type Output: Debug + Send + Sync;
 
-    /// The storage it stands on.
+    /// The storage below it.
     fn identity(&self) -> BackendIdentity;
 
-    /// Looks, changing nothing, in one exchange. An object that does not exist is not in the
-    /// picture; one that could not be looked at is an error, `Unreachable` if its pool is not there.
+    /// Reads in one exchange, without changes. An object that does not exist is missing in the
+    /// state; one that could not be read is an error, `Unreachable` if its pool does not exist.
     async fn observe(
         &self,
         call: &Call,
         request: &Request<Self::Command>,
     ) -> Result<Observed<Self::Output>, Error>;
 
-    /// Does a plan and looks, in one exchange: steps in order, none after one that failed.
+    /// Applies a plan and reads, in one exchange: steps in order, none after a failed one.
     ///
-    /// Calls [`Call::changing`] before it sends anything. A step whose end was not seen is an error
-    /// whose kind is that of the loss, never success and never repeated here.
+    /// Calls [`Call::changing`] before it sends anything. A step without an observed end is an
+    /// error of the kind of the failure, never success, and is never repeated here.
     async fn apply(
         &self,
         call: &Call,
@@ -44,13 +45,13 @@ pub trait Backend: Send + Sync + Debug {
         then: &Request<Self::Command>,
     ) -> Result<Observed<Self::Output>, Failed>;
 
-    /// Whether content goes out of it and into it as streams.
+    /// Whether it exports and imports content as streams.
     fn streams(&self) -> bool {
         false
     }
 
-    /// Sends a snapshot, from the beginning or from where an earlier stream of it was cut. `NotFound`:
-    /// it is not there, or the bookmark is not one of this snapshot.
+    /// Sends a snapshot, from the beginning or from the bookmark of an interrupted stream.
+    /// `NotFound`: the snapshot does not exist, or the bookmark belongs to another one.
     async fn send(
         &self,
         _call: &Call,
@@ -60,8 +61,8 @@ pub trait Backend: Send + Sync + Debug {
         Err(Error::unsupported("send a snapshot"))
     }
 
-    /// Receives a snapshot and the dataset that it is of, under the lock of that dataset. What is cut
-    /// stays, with its properties, and shows from where it goes on. Calls [`Call::changing`] first.
+    /// Receives a snapshot and its dataset, under the lock of that dataset. An interrupted part
+    /// stays, with its properties, and shows where it can resume. Calls [`Call::changing`] first.
     async fn receive(
         &self,
         _call: &Call,
@@ -74,46 +75,46 @@ pub trait Backend: Send + Sync + Debug {
         }))
     }
 
-    /// One part of a list; the backend filters, sorts and cuts. What lies in a pool that is not there
-    /// is no empty list but `Unreachable`.
+    /// One page of a list; the backend filters, sorts and limits. A missing pool is `Unreachable`,
+    /// not an empty list.
     async fn list(&self, call: &Call, query: &ListQuery) -> Result<Listed, Error>;
 }
 
-/// What is received.
+/// The content to receive.
 #[derive(Debug, Clone)]
 pub struct Incoming {
     /// The dataset and the snapshot that it comes with.
     pub to: SnapshotRef,
-    /// What it has from its first moment. What goes on has it already.
+    /// The properties that it has from its first moment. A resumed part has them already.
     pub properties: Vec<Property>,
-    /// Whether it goes on with what is there.
+    /// Whether it resumes the existing part.
     pub goes_on: bool,
 }
 
-/// Why a stream was not received to its end.
+/// Why a stream was not received completely.
 #[derive(Debug)]
 pub enum Interrupted {
-    /// Its source said so. What was received stays.
+    /// Its source failed. The received part stays.
     Source(Error),
-    /// Something here did not want more of it.
+    /// The receiving side failed.
     Here(Failed),
 }
 
-/// Which part of which list. compat: "ZFS".
+/// The page of a list to read. compat: "ZFS".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListQuery {
     /// What is listed. Several scopes are one list.
     pub scopes: Vec<ListScope>,
-    /// Only what comes after this place.
+    /// Only entries after this cursor.
     pub after: Option<Cursor>,
-    /// At most so many.
+    /// The most entries.
     pub max: usize,
 }
 
-/// Where things of one sort lie, and which of them are wanted.
+/// Where objects of one kind are, and which of them are listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListScope {
-    /// What they lie below.
+    /// Their common parent.
     pub parent: DatasetName,
     /// How many levels down: datasets on just that level, snapshots of datasets on that level.
     pub depth: u8,
@@ -123,32 +124,33 @@ pub struct ListScope {
     pub filter: ListFilter,
 }
 
-/// Which things of a scope are listed. The backend leaves out all others.
+/// Which objects of a scope are listed. The backend leaves out all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListFilter {
-    /// What has this property of its own.
+    /// Objects with this property of their own.
     Having(PropertyName),
-    /// What has the first of these of its own, and the second one not.
+    /// Objects with the first property of their own, and without the second one.
     Lacking(PropertyName, PropertyName),
-    /// What has this property of its own, and neither snapshots nor anything below it.
+    /// Objects with this property of their own, and without snapshots or children.
     Empty(PropertyName),
-    /// Snapshots that are called like those that we take for our own sake.
+    /// Snapshots with the name of a helper snapshot.
     Helpers,
 }
 
-/// Where something stands in a list: in the order of their making, which never changes.
+/// The position of an object in a list: by creation, which never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     /// The transaction in which it was made.
     pub createtxg: u64,
-    /// What tells it from others of that transaction.
+    /// Distinguishes it from others of that transaction.
     pub guid: u64,
 }
 
 /// One part of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// What is in it, in order. Fewer than were asked for says nothing: some may be gone by now.
+    /// Its entries, in order. Fewer than requested does not mean the end: some may have been
+    /// deleted.
     pub entries: Vec<Entry>,
     /// Where it ends, if there is more.
     pub next: Option<Cursor>,
@@ -166,7 +168,7 @@ pub enum Entry {
 // === impl Entry ===
 
 impl Entry {
-    /// Where it stands in the list.
+    /// Its position in the list.
     pub fn cursor(&self) -> Cursor {
         let (guid, properties) = match self {
             Self::Dataset(dataset) => (dataset.guid, &dataset.properties),

@@ -1,7 +1,7 @@
 //! The section `zfs` of the configuration, which all drivers with datasets share.
 //!
-//! compat: "ZFS". Keys and defaults are here; what is made of them is a [`Layout`] and a [`Policy`].
-//! The programs of the host are read by the backend that runs them.
+//! compat: "ZFS". This module has the keys and defaults; they become a [`Layout`] and a [`Policy`].
+//! The backend that runs the programs of the host reads their section.
 
 mod block;
 #[cfg(test)]
@@ -31,9 +31,9 @@ use crate::step::Permission;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ZfsConfig {
-    /// What volumes lie right below.
+    /// The parent of volumes.
     pub dataset_parent_name: String,
-    /// What detached snapshots lie below; without it there are none.
+    /// The parent of detached snapshots; without it there are none.
     #[serde(default, deserialize_with = "unless_falsy")]
     pub detached_snapshots_dataset_parent_name: Option<String>,
     /// The programs of the host.
@@ -48,7 +48,7 @@ pub struct ZfsConfig {
     /// Whether the size of a filesystem is a quota.
     #[serde(default)]
     pub dataset_enable_quotas: bool,
-    /// Whether the size of a filesystem is kept free for it.
+    /// Whether the size of a filesystem is reserved.
     #[serde(default)]
     pub dataset_enable_reservation: bool,
     /// The mode of the root of a filesystem.
@@ -69,7 +69,7 @@ pub struct ZfsConfig {
     /// The size of the blocks of a zvol; 16K unless given.
     #[serde(default, deserialize_with = "unless_falsy")]
     pub zvol_blocksize: Option<BlockSize>,
-    /// Whether space is kept free for a zvol.
+    /// Whether the size of a zvol is reserved.
     #[serde(default)]
     pub zvol_enable_reservation: bool,
     /// Deduplication of a zvol.
@@ -78,7 +78,7 @@ pub struct ZfsConfig {
     /// Compression of a zvol. democratic-csi reads it and forgets it.
     #[serde(default, deserialize_with = "switch")]
     pub zvol_compression: Option<String>,
-    /// What a deletion may take along.
+    /// What a deletion may delete as well.
     #[serde(default)]
     pub deletion: DeletionConfig,
 }
@@ -136,7 +136,7 @@ fn owner<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Owner>, D:
     given(deserializer)?.map(owner).transpose()
 }
 
-/// A word of ZFS, where YAML may have read `on` as true.
+/// A ZFS keyword that YAML may have parsed as a boolean: `on` as true.
 fn switch<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(match Value::deserialize(deserializer)? {
         Value::Bool(true) => Some("on".to_owned()),
@@ -147,8 +147,8 @@ fn switch<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, 
     })
 }
 
-/// What `chown` is told. compat: "ZFS": a user alone brings the group of its login along, which a
-/// number has none of.
+/// The argument of `chown`. compat: "ZFS": a user without a group brings the group of its login
+/// along, which a numeric user does not have.
 fn owner_of(user: Option<&Owner>, group: Option<&Owner>) -> Option<String> {
     let user = user.map(Owner::to_string);
     match (user, group) {
@@ -165,14 +165,14 @@ impl ZfsConfig {
     /// The name of this section.
     pub const SECTION: &'static str = "zfs";
 
-    /// Reads the section, and notes the keys that change nothing.
+    /// Reads the section, and reports keys without effect.
     pub fn read(document: &Document) -> Result<Self, ConfigError> {
         document.without_effect(&[
             ("zfs.cli.paths.zpool", "`zpool` is never run"),
             ("zfs.cli.paths.chroot", "`chroot` is never run"),
             (
                 "zfs.datasetProperties.volblocksize",
-                "zfs.zvolBlocksize says how large the blocks of zvols are",
+                "zfs.zvolBlocksize sets the size of the blocks of zvols",
             ),
         ]);
         let config: Self = document.section(Self::SECTION)?;
@@ -194,7 +194,7 @@ impl ZfsConfig {
         Ok(config)
     }
 
-    /// Where volumes of this kind lie.
+    /// Where volumes of this kind are.
     pub fn layout(&self, kind: VolumeKind) -> Result<Layout, ConfigError> {
         // compat: "ZFS": one `/` at the end is taken away.
         let name = |key: &str, text: &str| {
@@ -226,7 +226,7 @@ impl ZfsConfig {
         })
     }
 
-    /// How volumes are wanted.
+    /// The policy for volumes.
     pub fn policy(&self, common: &CommonConfig) -> Result<Policy, ConfigError> {
         let properties = |section: &str, templates: &BTreeMap<String, Template>| {
             let one = |(key, template): (&String, &Template)| {
@@ -286,7 +286,7 @@ impl ZfsConfig {
         Ok(all)
     }
 
-    /// All that a driver of this kind is configured to be.
+    /// The complete configuration of a driver of this kind.
     pub fn settings(
         &self,
         common: &CommonConfig,

@@ -21,7 +21,7 @@ pub fn to_json(attachment: &Attachment) -> String {
     Value::Object(map).to_string()
 }
 
-/// What the property says, whoever wrote it.
+/// Parses the property, whichever driver wrote it.
 pub fn from_json(text: &str) -> Result<Attachment, Error> {
     let refused = || Error::new(Kind::Internal, "read a recorded volume context");
     let map: Map<String, Value> =

@@ -1,8 +1,8 @@
-//! The driver: each verb of the contract is asked, planned and applied until it is done.
+//! The driver: each verb of the contract observes, plans and applies until it is done.
 //!
-//! Nothing is kept in the process. What is not seen as done is not done; see `converge` for what
-//! happens in between. Requests are read in `request`, what callers see is made in `results`, and what an
-//! earlier call has begun is looked for in `partial`.
+//! No state is kept in the process. A step counts as done only when it is observed; see `converge`.
+//! `request` reads requests, `results` builds responses, and `partial` finds what an earlier call
+//! left in progress.
 
 mod converge;
 mod orphans;
@@ -41,13 +41,13 @@ use crate::plan::{ExportRef, Outcome, Verb, is_complete};
 use crate::policy::Policy;
 use crate::property::PropertyName;
 
-/// So long after an answer the host counts as well.
+/// How long after an answer the host still counts as healthy.
 const FRESH: Duration = Duration::from_secs(30);
 
-/// How often what an export remembers may change while it is looked at.
+/// How often the recorded data of an export may change while it is read.
 const ASKED: usize = 4;
 
-/// Volumes that are datasets. `B` says where they are changed, `E` how they are reached.
+/// Volumes that are datasets. `B` is where they are changed, `E` how they are exported.
 #[derive(Debug)]
 pub struct ZfsDriver<B, E> {
     settings: Settings,
@@ -56,7 +56,7 @@ pub struct ZfsDriver<B, E> {
     answered: Mutex<Option<Instant>>,
 }
 
-/// What a connection was configured to be.
+/// The configuration of a connection.
 #[derive(Debug)]
 pub struct Settings {
     /// The value of `driver:`.
@@ -67,13 +67,13 @@ pub struct Settings {
     pub naming: VolumeNaming,
     /// How long ids may be.
     pub id_room: IdRoom,
-    /// Where volumes lie.
+    /// Where volumes are.
     pub layout: Layout,
-    /// How they are wanted.
+    /// Their policy.
     pub policy: Policy,
     /// Whether a volume with snapshots that this driver did not take is kept.
     pub keep_foreign_snapshots: bool,
-    /// Whether deleted volumes stay.
+    /// Whether deleted volumes are retained.
     pub retain: bool,
     /// Where volumes are reachable; `None` means everywhere.
     pub place: Option<Topology>,
@@ -86,7 +86,7 @@ where
     B: Backend,
     E: Export<Command = B::Command, Output = B::Output>,
 {
-    /// The driver of one connection. Touches no storage.
+    /// Creates the driver of one connection, without contacting the storage.
     pub fn new(settings: Settings, backend: B, export: E) -> Self {
         Self {
             settings,
@@ -124,7 +124,7 @@ where
         Ok(observed.pool)
     }
 
-    /// What has the name of a volume, and is of the kind that volumes are.
+    /// The dataset with the name of a volume, if it is of the kind of volumes.
     async fn dataset_of(&self, call: &Call, id: &VolumeId) -> Result<Option<Dataset>, Error> {
         let dataset = self.layout().volume(id)?;
         let query = vec![Query::Dataset(dataset.clone())];
@@ -158,7 +158,7 @@ where
         self.converge(call, &verb).await
     }
 
-    /// Whether nothing would have to be done to have it so.
+    /// Whether it needs no change.
     async fn is_so(
         &self,
         call: &Call,
@@ -182,7 +182,7 @@ where
                 Outcome::Ask => asked = seen.pool,
             }
         }
-        Err(Error::new(Kind::Pending, verb.doing()).because("it changes all the time"))
+        Err(Error::new(Kind::Pending, verb.doing()).because("it keeps changing"))
     }
 }
 
@@ -248,7 +248,7 @@ where
         self.check_place(request)?;
         let verb = self.creation(request, &dataset)?;
         let made = self.converge(call, &verb).await?;
-        // It is there, whoever made it.
+        // It exists, whichever call created it.
         self.volume(&made)
             .map_err(|error| error.with_effect(Effect::Possible))
     }
@@ -271,11 +271,11 @@ where
             None => self.dataset_in_turn(call, id).await?,
             found => found,
         };
-        // What another one made of that name is refused when it is asked for, whoever asks.
+        // A snapshot of that name from another owner is rejected when it is requested.
         let owner = self.settings.policy.owner();
         match found.filter(|found| !owner.is_another(found)) {
             Some(found) if is_complete(&found) => self.volume(&found).map(|_| Found::Whole),
-            // The host may still be at it: what was cut off goes on there.
+            // The host may still be working on it: an interrupted copy resumes there.
             Some(found) if found.is_managed() => Ok(Found::Begun),
             Some(_) | None => Err(Error::not_found(format!("volume `{id}`"))),
         }

@@ -1,9 +1,10 @@
-//! What makes a dataset reachable from a node: the contract of NFS, SMB, iSCSI and NVMe-oF exports.
+//! The contract of exports, which make a dataset reachable from a node: NFS, SMB, iSCSI and
+//! NVMe-oF.
 //!
-//! An export decides and does nothing by itself: asked with what was observed, it says which acts
-//! are missing until its export is there, or gone. The driver puts these acts into its plans, does
-//! them in the same exchange as the changes of the dataset, observes again and asks again, until
-//! nothing is missing. So "is it there?", "make it" and "repair it" are one function.
+//! An export does nothing by itself: given the observed state, it returns the acts that are missing
+//! until the export exists, or is gone. The driver adds these acts to its plans, applies them in
+//! the same exchange as the changes of the dataset, observes and asks again, until nothing is
+//! missing. So "is it there?", "create it" and "repair it" are one function.
 
 mod name;
 
@@ -20,80 +21,80 @@ use crate::property::{Property, PropertyName};
 
 /// One way to make datasets reachable.
 ///
-/// All methods are pure: same arguments, same answer, no clock and no network. How a volume lives,
-/// and what the driver calls when:
+/// All methods are pure: same arguments, same answer, no clock and no network. The life of a
+/// volume, and the calls of the driver:
 ///
-/// 1. [`Export::export_name`] before anything else. What cannot be exported (a name that is too long, a
-///    template that gives nothing) is refused here, before anything was made.
-/// 2. [`Export::observe`] goes into the same exchange as the looks at the pool; the answers go to
-///    [`Export::facts`]. On the first look at a volume its properties are not known yet, so the
-///    `export_name` is a guess; if what was remembered gives another one, the driver looks once more.
-/// 3. Creation: the dataset is made with [`Export::properties`]. Then [`Export::ensure`] is
-///    asked with the dataset as it was observed after that (size, mountpoint), its acts are done,
-///    and it is asked again with what was observed after these. At most a few rounds; an export
-///    whose acts do not lead to "nothing missing" is a defect. For a volume of three exchanges it
-///    has to name everything that is missing at once; an act that needs the result of another one
-///    (the number of a new share) costs a round.
-/// 4. [`Export::attachment`] as soon as there is a dataset. Known before the acts are done, it is
-///    recorded in the same exchange right after them, otherwise in the next one.
+/// 1. [`Export::export_name`] comes first. A volume that cannot be exported (a name that is too
+///    long, a template with an empty result) is rejected here, before anything is created.
+/// 2. [`Export::observe`] runs in the same exchange as the queries of the pool; the answers go to
+///    [`Export::facts`]. At the first observation of a volume its properties are not known yet, so
+///    the `export_name` is a guess; if the record has another one, the driver observes again.
+/// 3. Creation: the dataset is created with [`Export::properties`]. Then [`Export::ensure`] gets
+///    the dataset as it was observed after that (size, mountpoint), its acts are applied, and it is
+///    called again with the next observation. This takes a few rounds at most; an export whose acts
+///    never lead to an empty list is a defect. To create a volume in three exchanges it must return
+///    all missing acts at once; an act that needs the result of another one (the number of a new
+///    share) costs a round.
+/// 4. [`Export::attachment`] as soon as the dataset exists. If it is known before the acts are
+///    applied, it is recorded in the same exchange right after them, otherwise in the next one.
 /// 5. Growth: after the dataset has grown, [`Export::resize`].
 /// 6. Deletion: [`Export::remove`] only when the dataset can be destroyed, in the same plan right
-///    before it; and also when there is no dataset any more, for what a killed process left behind.
+///    before it; and also if the dataset is already gone, for the leftovers of a killed process.
 ///
-/// What an implementation has to keep to:
-/// - **Any state is possible.** A process is killed, and a connection cut, between any two commands
-///   of a batch. Targets without LUN, backstores without target, things of another volume under our
-///   name: `ensure` and `remove` get to the end from every one of them, or say in an error
-///   what blocks. What is not provably of this dataset (its device, its path) is never changed.
-/// - **Acts may be repeated.** Each one is harmless when it was done before: an orphan of a cut
-///   connection may have done it between observation and act. Steps of one volume hold its lock
-///   already (`exec::Lock`); whatever changes something that volumes share (the saved
-///   configuration of a target stack, one `exports` file) has to hold that stack's lock on the host
-///   itself, for as short as it can, by `exec::Lock::stack` and `exec::Lock::around`.
-/// - **A command that fails is told at once**, as `Internal`: nobody but its export understands the
-///   words of its tool. So one whose work is done already, or that only needs another look, has to
-///   end well by itself, and a script has to notice every part of it that fails or is killed: a
-///   pipe tells of its last part only. Only a lock of a stack whose turn did not come is understood:
-///   then the driver looks and plans once more, for as long as the call may take.
-/// - **It survives a reboot of the host**: where the stack does not remember by itself, saving is
-///   part of what `ensure`, `remove` and `resize` do, and `facts` says whether it is saved.
-/// - **Nothing is lost with the process**: what is needed to find the export again and is not in
-///   the configuration is an [`Act::Remember`] property. compat: "ZFS".
-/// - **No strings of commands**: requests are built from checked values ([`ExportName`], `Iqn`,
-///   `Nqn`, [`DatasetName`]); configuration text goes through a check of its own when it is read.
-///   Secrets go into secret arguments or secret input, never into a property or an error.
+/// Rules for an implementation:
+/// - **Any state is possible.** A process is killed, or a connection cut, between any two commands
+///   of a batch: targets without LUN, backstores without target, objects of another volume under
+///   our name. `ensure` and `remove` reach their goal from every such state, or return an error
+///   that names the obstacle. An object that is not provably of this dataset (by its device or
+///   path) is never changed.
+/// - **Acts may be repeated.** Each act is harmless if it was already applied: the leftover command
+///   of a cut connection may have done so between observation and act. Steps of one volume hold its
+///   lock already (`exec::Lock`); an act that changes shared state (the saved configuration of a
+///   target stack, an `exports` file) must hold that stack's lock on the host, as briefly as
+///   possible, by `exec::Lock::stack` and `exec::Lock::around`.
+/// - **A failed command is an error at once**, as `Internal`, because only the export can parse the
+///   output of its tool. So a command whose work is done already, or that only needs another
+///   observation, must exit with success, and a script must check every part of it that can fail or
+///   be killed: a pipe only reports its last part. The exception is a timeout while waiting for the
+///   lock of a stack: the driver then observes and plans again, until the deadline of the call.
+/// - **It survives a reboot of the host**: if the stack does not save its state by itself, saving
+///   is part of `ensure`, `remove` and `resize`, and `facts` includes whether it is saved.
+/// - **Nothing is lost with the process**: data that is needed to find the export again and is not
+///   in the configuration is an [`Act::Remember`] property. compat: "ZFS".
+/// - **No command strings**: requests are built from checked values ([`ExportName`], `Iqn`, `Nqn`,
+///   [`DatasetName`]); configuration text is validated when it is read. Secrets go into secret
+///   arguments or secret input, never into a property or an error.
 pub trait Export: Send + Sync + Debug {
-    /// What it asks of its backend; for a host an `exec::Command`.
+    /// The request to its backend; for a host an `exec::Command`.
     ///
-    /// A command of a look must not change anything, and says with `exec::Accept` which exit codes
-    /// are answers: one that is not accepted fails the whole exchange. The standard error of an
+    /// A command of an observation must not change anything, and declares with `exec::Accept` which
+    /// exit codes are answers: any other fails the whole exchange. The standard error of an
     /// accepted one is in its `exec::Output`.
     type Command: Clone + Debug + Send + Sync;
-    /// What it is answered; for a host an `exec::Output`.
+    /// The answer; for a host an `exec::Output`.
     type Output: Debug + Send + Sync;
-    /// What the export is called on its server; `()` where the dataset says it all.
+    /// The name of the export on its server; `()` where the dataset is enough.
     type Name: Clone + Debug + PartialEq + Send + Sync;
-    /// What its looks have shown.
+    /// The observed state of the export.
     type Facts: Clone + Debug + PartialEq + Send + Sync;
 
-    /// What it can export.
+    /// The kind of volumes that it exports.
     fn kind(&self) -> VolumeKind;
 
-    /// The ways in which what it exports can be used.
+    /// The capabilities of an exported volume.
     fn access_rules(&self) -> AccessRules;
 
-    /// The properties of the dataset that it needs to see, be it those that it remembers things in
-    /// or native ones such as `sharenfs`. Of what is neither here nor in
-    /// [`ALWAYS`](crate::observed::ALWAYS), `subject.volume` knows nothing.
+    /// The properties of the dataset that it reads: its own records, or native ones such as
+    /// `sharenfs`. `subject.volume` only has these and [`ALWAYS`](crate::observed::ALWAYS).
     fn reads(&self) -> Vec<PropertyName> {
         Vec::new()
     }
 
-    /// What this volume's export is called: as it is remembered, or else as the request and the
-    /// configuration name it; without a request (deleting, expanding) by the configuration alone.
+    /// The name of this volume's export: as recorded, or else by the request and the configuration;
+    /// without a request (delete, expand) by the configuration alone.
     ///
-    /// `Invalid` where it cannot be called anything; for a volume that is being created this comes
-    /// before any change.
+    /// `Invalid` if there is no valid name; for a volume that is being created this comes before
+    /// any change.
     fn export_name(&self, subject: &Subject<'_>) -> Result<Self::Name, Error>;
 
     /// Properties that the dataset has from its first moment, such as `sharenfs`.
@@ -101,10 +102,11 @@ pub trait Export: Send + Sync + Debug {
         Vec::new()
     }
 
-    /// What has to be looked at, besides the properties of the dataset, to know how things stand.
+    /// The queries, in addition to the properties of the dataset, that show the state of the
+    /// export.
     fn observe(&self, subject: &Subject<'_>, export_name: &Self::Name) -> Vec<Self::Command>;
 
-    /// The same where it is only to be removed, if less will do.
+    /// The same for a removal, if less is enough.
     fn observe_to_remove(
         &self,
         subject: &Subject<'_>,
@@ -113,8 +115,8 @@ pub trait Export: Send + Sync + Debug {
         self.observe(subject, export_name)
     }
 
-    /// What the looks have shown: one answer for each request, in order. `Internal` for answers
-    /// that nobody understands.
+    /// Interprets the answers: one for each query, in order. `Internal` for an answer that cannot
+    /// be parsed.
     fn facts(
         &self,
         subject: &Subject<'_>,
@@ -122,8 +124,8 @@ pub trait Export: Send + Sync + Debug {
         answers: &[Self::Output],
     ) -> Result<Self::Facts, Error>;
 
-    /// What is missing until the dataset is exported as it should be; nothing means that it is.
-    /// Here `subject.volume` is always there.
+    /// The acts that are missing until the dataset is exported; none if it is. Here
+    /// `subject.volume` is always present.
     fn ensure(
         &self,
         subject: &Subject<'_>,
@@ -131,8 +133,8 @@ pub trait Export: Send + Sync + Debug {
         facts: &Self::Facts,
     ) -> Result<Vec<Act<Self::Command>>, Error>;
 
-    /// What is missing until nothing of the export is left; nothing means that it is gone. There
-    /// may be no dataset. Properties of the dataset need not be taken away: it goes right after.
+    /// The acts that are missing until the export is gone; none if it is. The dataset may not
+    /// exist. Properties of the dataset need not be removed: it is destroyed right after.
     fn remove(
         &self,
         subject: &Subject<'_>,
@@ -140,10 +142,10 @@ pub trait Export: Send + Sync + Debug {
         facts: &Self::Facts,
     ) -> Result<Vec<Act<Self::Command>>, Error>;
 
-    /// What the stack has to be told after the dataset has grown. Asked on every expansion, also
-    /// when the dataset is large enough already: the last one may have ended right before this. Without
-    /// `facts` it is not known what is there: then its acts are harmless also where nothing is, or what
-    /// is of another volume.
+    /// The acts that announce a grown dataset to the stack. Called on every expansion, even if the
+    /// dataset is large enough already: an earlier call may have ended just before this step.
+    /// Without `facts` the state of the export is unknown: then the acts must be harmless if there
+    /// is no export, or if it belongs to another volume.
     fn resize(
         &self,
         _subject: &Subject<'_>,
@@ -153,19 +155,22 @@ pub trait Export: Send + Sync + Debug {
         Ok(Vec::new())
     }
 
-    /// Whether it tells nodes apart. If so, nobody reaches a volume before [`Export::allow`].
+    /// Whether access is granted per node. If so, no node reaches a volume before
+    /// [`Export::allow`].
     fn is_per_node(&self) -> bool {
         false
     }
 
-    /// Whether what is missing can be made. `false` where somebody has to put the host right first, as where
-    /// the key of an encrypted dataset is not loaded: a volume grows without its export then.
+    /// Whether a missing export can be created. `false` if an administrator must repair the host
+    /// first, for example if the key of an encrypted dataset is not loaded: a volume then grows
+    /// without its export.
     fn can_be_restored(&self, _facts: &Self::Facts) -> bool {
         true
     }
 
-    /// What is missing until this node reaches the volume. Its plan, as that of [`Export::revoke`], does
-    /// nothing if one of the properties of [`Export::reads`] has changed since they were looked at.
+    /// The acts that are missing until this node has access. Their plan, like that of
+    /// [`Export::revoke`], does nothing if one of the properties of [`Export::reads`] has changed
+    /// since the observation.
     fn allow(
         &self,
         _subject: &Subject<'_>,
@@ -176,8 +181,8 @@ pub trait Export: Send + Sync + Debug {
         Ok(Vec::new())
     }
 
-    /// What is missing until this node, or without one every node, provably does not reach the
-    /// volume any more: its sessions have ended, too.
+    /// The acts that are missing until this node, or without one every node, provably has no
+    /// access: its sessions have ended, too.
     fn revoke(
         &self,
         _subject: &Subject<'_>,
@@ -188,19 +193,19 @@ pub trait Export: Send + Sync + Debug {
         Ok(Vec::new())
     }
 
-    /// What has to be asked to find out whether the storage is set up for this export: for operators.
+    /// The queries that show whether the storage is set up for this export: for operators.
     fn examine(&self) -> Vec<Self::Command> {
         Vec::new()
     }
 
-    /// What is wrong, by what was answered.
+    /// The problems that the answers show.
     fn problems(&self, _answers: &[Self::Output]) -> Vec<Error> {
         Vec::new()
     }
 
-    /// How a node reaches the volume once [`Export::ensure`] misses nothing; `None` while that
-    /// is not known, because something that has to be done first decides it. `Internal` if it is
-    /// not known even when nothing is missing.
+    /// How a node reaches the volume once [`Export::ensure`] returns no acts; `None` while this
+    /// depends on an act that is still missing. `Internal` if it is unknown even when nothing is
+    /// missing.
     fn attachment(
         &self,
         subject: &Subject<'_>,
@@ -208,31 +213,32 @@ pub trait Export: Send + Sync + Debug {
         facts: &Self::Facts,
     ) -> Result<Option<Attachment>, Error>;
 
-    /// How a node reaches a complete volume, where the dataset and the configuration alone say it.
+    /// How a node reaches a complete volume, if the dataset and the configuration are enough to
+    /// know.
     fn current_attachment(&self, _subject: &Subject<'_>) -> Option<Attachment> {
         None
     }
 
-    /// The longest that [`Export::attachment`] gives, as far as it is known without a host. `longest` has
-    /// the longest id, and the longest dataset, that a volume of this connection can have; nothing more
-    /// is known of it.
+    /// The longest attachment of [`Export::attachment`], as far as it is known without a host.
+    /// `longest` has the longest id, and the longest dataset, of a volume of this connection;
+    /// nothing more is known of it.
     fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment>;
 }
 
-/// The volume that an export is asked about.
+/// The volume of an export.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
     /// Its id.
     pub id: &'a VolumeId,
     /// The dataset that it is, or will be.
     pub dataset: &'a DatasetName,
-    /// How it was asked for, while it is being created.
+    /// Its request, while it is being created.
     pub request: Option<Asked<'a>>,
-    /// The dataset as it was observed; `None` where it does not exist or was not looked at yet.
+    /// The dataset as observed; `None` if it does not exist or was not read yet.
     pub volume: Option<&'a Dataset>,
 }
 
-/// How a volume was asked for.
+/// The request of a volume.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     /// The name that the orchestrator suggests.
@@ -241,21 +247,21 @@ pub struct Asked<'a> {
     pub parameters: &'a Parameters,
 }
 
-/// One thing to be done for an export.
+/// One change for an export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act<R> {
-    /// Asks something of the backend.
+    /// A request to the backend.
     Do(R),
     /// Sets a property of the dataset.
     Remember(Property),
-    /// Takes a property of the dataset away.
+    /// Removes a property of the dataset.
     Forget(PropertyName),
 }
 
 // === impl Subject ===
 
 impl Subject<'_> {
-    /// What the dataset remembers in a property, if anything.
+    /// The record of the dataset in a property, if any.
     pub fn remembered(&self, name: &PropertyName) -> Option<&str> {
         self.volume?.properties.own(name)
     }

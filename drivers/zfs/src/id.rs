@@ -1,9 +1,9 @@
-//! Ids of volumes and snapshots, and the datasets and snapshots they stand for.
+//! Ids of volumes and snapshots, and their datasets and snapshots.
 //!
-//! An id of a volume that no ZFS driver could have made is refused before anything is asked, and one
-//! of a snapshot names nothing. compat: "ZFS": a
-//! volume is `<datasetParentName>/<id>`, a snapshot `<volume>@<name>`, and one that stands on its
-//! own `<volume>/<name>`, a dataset below `<detachedSnapshotsDatasetParentName>`.
+//! A volume id that no ZFS driver could have issued is rejected before any query; such a snapshot
+//! id names nothing. compat: "ZFS": a volume is `<datasetParentName>/<id>`, a snapshot
+//! `<volume>@<name>`, and a detached one `<volume>/<name>`, a dataset below
+//! `<detachedSnapshotsDatasetParentName>`.
 
 use driver_core::transfer::CopyTag;
 use driver_core::{BackendIdentity, Error, SnapshotId, SnapshotName, VolumeId, naming};
@@ -13,18 +13,18 @@ use crate::observed::{Guid, VolumeKind};
 
 /// The longest id of a volume.
 const MAX_VOLUME: usize = 128;
-/// How helper snapshots begin: those that a volume is made of, and those of detached snapshots.
+/// Prefixes of helper snapshots: sources of volumes, and sources of detached snapshots.
 pub const HELPER: &str = "volume-source-for-";
 const FOR_VOLUME: &str = "volume-source-for-volume-";
 const FOR_SNAPSHOT: &str = "volume-source-for-snapshot-";
 const FOR_COPY: &str = "volume-source-for-copy-";
 
-/// Where the volumes of a connection lie, and what they are.
+/// Where the volumes of a connection are, and their kind.
 #[derive(Debug, Clone)]
 pub struct Layout {
-    /// What they lie right below.
+    /// Their parent.
     pub volumes: DatasetName,
-    /// What detached snapshots lie two levels below.
+    /// The dataset two levels above detached snapshots.
     pub detached: Option<DatasetName>,
     /// What they are.
     pub kind: VolumeKind,
@@ -33,7 +33,7 @@ pub struct Layout {
 /// A snapshot of the orchestrator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotPlace {
-    /// The volume that it was taken of.
+    /// Its volume.
     pub volume: VolumeId,
     /// Its own part of the id.
     pub leaf: SnapshotLeaf,
@@ -55,7 +55,7 @@ pub enum At {
 #[error("it is not an id that this driver gives")]
 struct Foreign;
 
-/// Why there is nothing about detached snapshots.
+/// Why detached snapshots are not available.
 #[derive(Debug, thiserror::Error)]
 #[error("zfs.detachedSnapshotsDatasetParentName is not configured")]
 struct NoDetached;
@@ -67,31 +67,31 @@ fn is_volume(text: &str) -> bool {
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
 }
 
-/// Whether a snapshot is one that we made for our own sake.
+/// Whether a snapshot is a helper.
 pub fn is_helper(leaf: &SnapshotLeaf) -> bool {
     leaf.as_str().starts_with(HELPER)
 }
 
-/// Whether a snapshot is called like one that is made for a copy in another connection.
+/// Whether a snapshot has the name of a helper for a copy in another connection.
 pub fn is_of_copy(leaf: &SnapshotLeaf) -> bool {
     leaf.as_str().starts_with(FOR_COPY)
 }
 
-/// The helper snapshot that a new volume is made of.
+/// The helper snapshot that is the source of a new volume.
 pub fn helper_for_volume(id: &VolumeId) -> Result<SnapshotLeaf, NameError> {
     SnapshotLeaf::parse(&format!("{FOR_VOLUME}{id}"))
 }
 
-/// The helper snapshot that a detached snapshot is made of.
+/// The helper snapshot that is the source of a detached snapshot.
 pub fn helper_for_snapshot(leaf: &SnapshotLeaf) -> Result<SnapshotLeaf, NameError> {
     SnapshotLeaf::parse(&format!("{FOR_SNAPSHOT}{leaf}"))
 }
 
-/// The helper snapshot that a volume of another connection is made of. Whole handles do not fit into
-/// names, and volumes of two connections may have the same id: so it is a number that is the same for
-/// every attempt at that copy.
+/// The helper snapshot that is the source of a volume of another connection. Whole handles do not
+/// fit into names, and volumes of two connections may have the same id: so it is a number that is
+/// the same for every attempt at that copy.
 pub fn helper_for_copy(tag: &CopyTag) -> SnapshotLeaf {
-    // FNV-1a: the same for ever and everywhere.
+    // FNV-1a: stable across versions and machines.
     let hash = tag
         .as_str()
         .bytes()
@@ -101,13 +101,13 @@ pub fn helper_for_copy(tag: &CopyTag) -> SnapshotLeaf {
     SnapshotLeaf::of_number(FOR_COPY, hash)
 }
 
-/// The name that a snapshot is put aside under when its own is needed, or when it moves to a dataset
-/// where its own may be taken. It is that of a helper from then on, and of no other one.
+/// The name for a snapshot that is renamed because its own name is needed, or because it moves to a
+/// dataset that may have one of that name. It is a helper from then on, with a unique name.
 pub fn aside(guid: Guid) -> SnapshotLeaf {
     SnapshotLeaf::of_number(HELPER, guid.0)
 }
 
-/// The last part of the id of a new snapshot, of which `longest` bytes can be handed out.
+/// The last part of the id of a new snapshot, of which at most `longest` bytes may be issued.
 pub fn leaf_of(
     name: &SnapshotName,
     volume: &VolumeId,
@@ -121,7 +121,8 @@ pub fn leaf_of(
     } else {
         let leaf = |banned| naming::snapshot_leaf_without(name, room.max(naming::MIN_LEAF), banned);
         let plain = leaf("+");
-        // What begins like a helper has to be one; without its first letter, no name does.
+        // A name with the prefix of a helper must be a helper; without its first letter it has no
+        // such prefix.
         if plain.starts_with(HELPER) {
             leaf("+v")
         } else {
@@ -134,7 +135,7 @@ pub fn leaf_of(
 // === impl Layout ===
 
 impl Layout {
-    /// What is made of a helper snapshot, if its name says so.
+    /// The target of a helper snapshot, if its name contains it.
     pub fn made_of(&self, helper: &SnapshotRef) -> Option<DatasetName> {
         let leaf = helper.leaf.as_str();
         if let Some(id) = leaf.strip_prefix(FOR_VOLUME) {
@@ -146,25 +147,27 @@ impl Layout {
         container.child(leaf).ok()
     }
 
-    /// What a plan that takes or needs this helper snapshot locks; `None` if it is called like no helper
-    /// of this layout.
+    /// The dataset to lock for a plan that takes or needs this helper snapshot; `None` if it is not
+    /// a helper name of this layout.
     pub fn lock_of_helper(&self, helper: &SnapshotRef) -> Option<DatasetName> {
         let leaf = helper.leaf.as_str();
         if leaf.starts_with(FOR_VOLUME) {
             return self.made_of(helper);
         }
         if leaf.starts_with(FOR_SNAPSHOT) {
-            // Those of one volume keep out of each other's way.
+            // Helpers of one volume exclude each other.
             return self.made_of(helper)?.parent();
         }
-        // One that was put aside, by whom does not show; or one of a copy that is made elsewhere.
+        // A dataset that was set aside (by which connection does not show), or a copy in progress
+        // elsewhere.
         let number = leaf
             .strip_prefix(FOR_COPY)
             .or_else(|| leaf.strip_prefix(HELPER))?;
         number.parse::<u64>().ok().map(|_| helper.dataset.clone())
     }
 
-    /// The storage that these volumes of `host` are: the same only where an id stands for the same.
+    /// The storage identity of these volumes of `host`: the same only if an id names the same
+    /// volume.
     pub fn identity(&self, host: &str) -> BackendIdentity {
         let detached = self.detached.as_ref();
         let detached = detached.map_or_else(|| "-".to_owned(), DatasetName::to_string);
@@ -195,7 +198,7 @@ impl Layout {
         }
     }
 
-    /// What a snapshot id stands for. `NotFound` for an id that no driver of ours can have given.
+    /// The place of a snapshot id. `NotFound` for an id that no driver of ours can have issued.
     pub fn snapshot(&self, id: &SnapshotId) -> Result<SnapshotPlace, Error> {
         let refused = || Error::not_found(format!("snapshot `{}`", id.as_str().escape_debug()));
         let foreign = || refused().because(Foreign);
@@ -241,7 +244,7 @@ impl Layout {
         })
     }
 
-    /// The snapshot that a dataset or snapshot of the pool is, if it can be one.
+    /// The snapshot of a dataset or snapshot of the pool, if it can be one.
     pub fn place_of(&self, object: &crate::name::Object) -> Option<SnapshotPlace> {
         match object {
             crate::name::Object::Snapshot(snapshot) => {
@@ -357,7 +360,7 @@ mod tests {
         let name = SnapshotName::parse(&"s".repeat(128)).unwrap();
         let volume = VolumeId::parse(&"v".repeat(40)).unwrap();
         assert_eq!(leaf_of(&name, &volume, 128).unwrap().as_str().len(), 87);
-        // Behind the name of a connection.
+        // After the name of a connection.
         assert_eq!(leaf_of(&name, &volume, 100).unwrap().as_str().len(), 59);
         assert!(leaf_of(&name, &volume, 70).is_err());
         let volume = VolumeId::parse(&"v".repeat(128)).unwrap();

@@ -1,4 +1,4 @@
-//! Names of datasets and snapshots: checked once, then nothing else reaches a command.
+//! Names of datasets and snapshots: validated once, so that no other text reaches a command.
 //!
 //! The grammar is that of ZFS (`zfs_namecheck.c`): letters, digits, blanks and `-_.:`, at most 255
 //! bytes with all parents. Which of these names a volume or a snapshot of ours can have is narrower
@@ -27,7 +27,7 @@ pub struct SnapshotRef {
     pub leaf: SnapshotLeaf,
 }
 
-/// A dataset or a snapshot: whatever has properties.
+/// A dataset or a snapshot: any object with properties.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Object {
     /// A filesystem or zvol.
@@ -45,16 +45,16 @@ pub enum NameError {
     /// A part of it is missing.
     #[error("has an empty part")]
     Empty,
-    /// ZFS takes no longer ones.
+    /// Too long for ZFS.
     #[error("is {0} bytes long, and {MAX_NAME} is the most")]
     TooLong(usize),
-    /// A character that ZFS does not take.
+    /// A character that ZFS rejects.
     #[error("holds {0:?}, which ZFS does not take")]
     Character(char),
     /// `.`, `..`, or blanks around a part.
     #[error("has a part that is `.` or `..`, or begins or ends with a blank")]
     Part,
-    /// A pool whose name ZFS does not take, or that a tool would take for an option.
+    /// A pool name that ZFS rejects, or that a tool would take for an option.
     #[error("names no pool: a pool begins with a letter")]
     Pool,
 }
@@ -103,7 +103,7 @@ impl DatasetName {
         Ok(Self(format!("{}/{part}", self.0).into()))
     }
 
-    /// The dataset that this one lies in; `None` of a pool.
+    /// The parent dataset; `None` of a pool.
     pub fn parent(&self) -> Option<Self> {
         let (parent, _) = self.0.rsplit_once('/')?;
         Some(Self(parent.into()))
@@ -119,12 +119,12 @@ impl DatasetName {
         self.0.split('/').next().unwrap_or(&self.0)
     }
 
-    /// This dataset and all that it lies in, the pool last.
+    /// This dataset and all its ancestors, the pool last.
     pub fn with_ancestors(&self) -> Vec<Self> {
         std::iter::successors(Some(self.clone()), Self::parent).collect()
     }
 
-    /// The parts that follow `above`, if this lies below it.
+    /// The parts after `above`, if this is below it.
     pub fn below(&self, above: &Self) -> Option<&str> {
         self.0.strip_prefix(above.as_str())?.strip_prefix('/')
     }

@@ -1,8 +1,8 @@
-//! What was asked and what was seen: a partial picture of a pool, at one moment.
+//! Queries and the observed state: a part of a pool at one moment.
 //!
-//! A question is a list of looks; the picture holds what of it exists. What was asked for and is
-//! not in the picture does not exist; what was not asked for is not known, and a plan must not
-//! depend on it.
+//! A request is a list of queries; the state contains the objects of them that exist. An object
+//! that was queried and is not in the state does not exist; any other is unknown, and a plan must
+//! not depend on it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use driver_core::transfer::Bookmark;
 use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
 use crate::property::{Properties, PropertyName};
 
-/// What tells an object from a later one of the same name.
+/// Distinguishes an object from a later one of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Guid(pub u64);
 
@@ -45,27 +45,26 @@ pub struct Snapshot {
     pub name: SnapshotRef,
     /// What tells it from a later one of the same name.
     pub guid: Guid,
-    /// What was made of it and still stands on it.
+    /// Its clones.
     pub clones: Vec<DatasetName>,
-    /// Clones that cannot be named in a command: what an incremental `zfs receive` is at work on.
+    /// Clones that cannot be named in a command: the target of a running incremental `zfs receive`.
     pub hidden: Vec<String>,
     /// The rest of what is known of it.
     pub properties: Properties,
 }
 
-/// One thing to look at.
+/// One query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Query {
     /// A dataset.
     Dataset(DatasetName),
-    /// A dataset, and its snapshots and the datasets right below it, of which only [`OF_MEMBERS`] is
-    /// shown.
+    /// A dataset, its snapshots and its children, for which only [`OF_MEMBERS`] is shown.
     Family(DatasetName),
     /// A snapshot.
     Snapshot(SnapshotRef),
-    /// Whatever may carry the snapshot name `name` of the orchestrator: as a snapshot of a volume, or
-    /// as a dataset two levels below a parent. The host filters, by the property or by the name that
-    /// such a snapshot has, so what is found has to be looked at.
+    /// All objects that may have the snapshot name `name` of the orchestrator: a snapshot of a
+    /// volume, or a dataset two levels below a parent. The host filters by the property or by the
+    /// name that such a snapshot has, so each result must still be checked.
     Named {
         /// The parents of volumes and of detached snapshots.
         within: Vec<DatasetName>,
@@ -74,13 +73,13 @@ pub enum Query {
         /// The last part of the name of such a snapshot.
         leaf: SnapshotLeaf,
     },
-    /// A dataset, or the nearest of those it lies in that exists: for free space.
+    /// A dataset, or its nearest existing ancestor: for free space.
     Nearest(DatasetName),
     /// The operating system of the host.
     System,
 }
 
-/// The properties that every look shows. Another one has to be asked for.
+/// The properties that every query shows. Others must be requested.
 pub static ALWAYS: [PropertyName; 31] = [
     PropertyName::TYPE,
     PropertyName::GUID,
@@ -129,18 +128,18 @@ pub static OF_MEMBERS: [PropertyName; 9] = [
     PropertyName::SNAPSHOT_SOURCE,
 ];
 
-/// Everything that one exchange looks at.
+/// All queries of one exchange.
 #[derive(Debug, Clone)]
 pub struct Request<R> {
     /// Objects of the pool.
     pub queries: Vec<Query>,
-    /// The properties that are wanted of them besides [`ALWAYS`].
+    /// The properties to read in addition to [`ALWAYS`].
     pub properties: Vec<PropertyName>,
-    /// What the export wants to know besides.
+    /// Additional queries of the export.
     pub export: Vec<R>,
 }
 
-/// What was seen. `A` answers what an export asked.
+/// The observed state. `A` is an answer for the export.
 #[derive(Debug, Clone)]
 pub struct Observed<A> {
     /// Objects of the pool.
@@ -149,7 +148,7 @@ pub struct Observed<A> {
     pub export: Vec<A>,
 }
 
-/// The objects of a pool that were seen.
+/// The observed objects of a pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     datasets: BTreeMap<DatasetName, Dataset>,
@@ -191,37 +190,37 @@ impl VolumeKind {
 // === impl Dataset ===
 
 impl Dataset {
-    /// Whether it carries our mark itself, not that of something above it.
+    /// Whether it has our mark itself, not inherited.
     pub fn is_managed(&self) -> bool {
         self.properties.own(&PropertyName::MANAGED) == Some("true")
     }
 
-    /// Whether it was made to hold detached snapshots.
+    /// Whether it was created to hold detached snapshots.
     pub fn is_container(&self) -> bool {
         let mark = self.properties.own(&PropertyName::CONTAINER);
         self.kind == VolumeKind::Filesystem && mark == Some("true")
     }
 
-    /// Whether a copy into it is still running: it has its name and its properties already, and
-    /// neither its whole content nor its snapshot.
+    /// Whether a copy into it is still running: it has its name and properties already, but not all
+    /// of its content, nor its snapshot.
     pub fn is_receiving(&self) -> bool {
         self.properties.number(&PropertyName::INCONSISTENT) > Some(0)
     }
 
-    /// From where a stream goes on that was cut while it was received here. Such a one may still be
-    /// running: ZFS does not tell, and refuses whoever comes second.
+    /// Where an interrupted receive can resume. It may still be running: ZFS does not show that,
+    /// and rejects a second receiver.
     pub fn resumes(&self) -> Option<Bookmark> {
         let token = self.properties.get(&PropertyName::RESUME_TOKEN)?;
         let whole = |token: &&str| !matches!(*token, "" | "-");
         Bookmark::parse(Some(token).filter(whole)?).ok()
     }
 
-    /// How many bytes it holds, before anything is made small.
+    /// Its size in bytes, uncompressed if that is larger.
     pub fn held(&self) -> u64 {
         held(&self.properties)
     }
 
-    /// The snapshot that it is a clone of.
+    /// Its origin, if it is a clone.
     pub fn origin(&self) -> Option<SnapshotRef> {
         SnapshotRef::parse(self.properties.get(&PropertyName::ORIGIN)?).ok()
     }
@@ -242,7 +241,7 @@ impl Dataset {
     }
 }
 
-/// How many bytes something holds: on another pool it may not be compressed.
+/// The larger of the stored and the uncompressed size: another pool may not compress.
 pub(crate) fn held(properties: &Properties) -> u64 {
     let number = |name| properties.number(&name).unwrap_or_default();
     number(PropertyName::REFERENCED).max(number(PropertyName::LOGICALREFERENCED))
@@ -251,12 +250,12 @@ pub(crate) fn held(properties: &Properties) -> u64 {
 // === impl Snapshot ===
 
 impl Snapshot {
-    /// The name that the orchestrator gave to it itself, not to a dataset above it.
+    /// The name that the orchestrator gave to this object, not inherited.
     pub fn csi_name(&self) -> Option<&str> {
         self.properties.own(&PropertyName::SNAPSHOT_NAME)
     }
 
-    /// Whether something was made of it that would keep it.
+    /// Whether it has clones, which keep it.
     pub fn is_stood_on(&self) -> bool {
         !self.clones.is_empty() || !self.hidden.is_empty()
     }
@@ -266,7 +265,7 @@ impl Snapshot {
         self.properties.number(&PropertyName::USERREFS) != Some(0)
     }
 
-    /// Whether it was destroyed, and only waits for the last of its clones and holds.
+    /// Whether it is marked for deferred destroy, and waits for the last of its clones and holds.
     pub fn is_doomed(&self) -> bool {
         self.properties.get(&PropertyName::DEFER_DESTROY) == Some("on")
     }
@@ -318,7 +317,7 @@ impl State {
         self.snapshots.get(name)
     }
 
-    /// All objects, with what tells each from another one of its name.
+    /// All objects, with their GUIDs.
     pub fn identities(&self) -> impl Iterator<Item = (Object, Guid)> + '_ {
         let datasets = self.datasets.values();
         let snapshots = self.snapshots.values();
@@ -342,18 +341,18 @@ impl State {
         datasets.filter(child).collect()
     }
 
-    /// A dataset, or the nearest of those it lies in that was seen.
+    /// A dataset, or its nearest observed ancestor.
     pub fn nearest(&self, name: &DatasetName) -> Option<&Dataset> {
         let mut above = name.with_ancestors().into_iter();
         above.find_map(|name| self.datasets.get(&name))
     }
 
-    /// What [`Query::Named`] found.
+    /// The objects that [`Query::Named`] found.
     pub fn named(&self) -> &[Object] {
         &self.named
     }
 
-    /// What the host runs, if that was asked.
+    /// The operating system of the host, if requested.
     pub fn system(&self) -> Option<&System> {
         self.system.as_ref()
     }
@@ -371,7 +370,7 @@ impl fmt::Display for VolumeKind {
     }
 }
 
-/// For errors: what is looked for.
+/// For errors: the query.
 impl fmt::Display for Query {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,8 +1,8 @@
-//! The algorithm: what is asked and what is planned for each verb, as pure functions.
+//! The algorithm: the request and the plan of each verb, as pure functions.
 //!
-//! A verb is asked again with what was observed after its last plan, until it says that it is done.
-//! It never remembers anything: a plan that was cut anywhere, by a crash here or there, leaves a
-//! state from which the same verb plans the rest.
+//! After each plan the verb is planned again from the observed state, until it is done. It keeps no
+//! state: a plan that is interrupted anywhere, by a crash on either side, leaves a state from which
+//! the same verb plans the rest.
 
 pub mod access;
 pub mod create;
@@ -22,23 +22,23 @@ use crate::step::{Plan, Step};
 
 /// One verb about one object.
 pub trait Verb<R, A>: Send + Sync {
-    /// What it gives in the end.
+    /// Its result.
     type Done: Send;
 
-    /// The work and its object, for errors.
+    /// The operation and its object, for errors.
     fn doing(&self) -> String;
 
-    /// What has to be observed. `pool` is what was observed before, at first nothing.
+    /// The state to observe. `pool` is the previous observation, at first empty.
     fn request(&self, pool: &State) -> Result<Request<R>, Error>;
 
-    /// What has to be observed right after a plan, in the same exchange: whatever shows that it was
-    /// done, and what comes then.
+    /// The state to observe right after a plan, in the same exchange: it must show whether the plan
+    /// was applied, and what the next plan needs.
     fn request_after(&self, pool: &State) -> Result<Request<R>, Error> {
         self.request(pool)
     }
 
-    /// What comes next. `asked` is what the question was made of that `seen` answers; `done` counts
-    /// the plans of this call that were done to their end.
+    /// The next step. `asked` is the state that the request for `seen` was made from; `done` counts
+    /// the completed plans of this call.
     fn plan(
         &self,
         asked: &State,
@@ -55,18 +55,18 @@ pub trait Verb<R, A>: Send + Sync {
     /// Whether [`Verb::compensate`] may have something to do.
     const COMPENSATES: bool = false;
 
-    /// What there is of what this verb makes, where it found no room: what was seen while nobody else
-    /// changed it. What was made of nothing and is not there at all leaves room to others.
+    /// What exists of the verb's result after the pool ran out of space, as observed under the
+    /// lock. If nothing was created, the caller may use another connection.
     fn leftover(&self, _seen: &State) -> Leftover<R> {
         Leftover::Something
     }
 
-    /// A plan of nothing, which only waits for its turn, where [`Verb::leftover`] may say something.
+    /// An empty plan that only takes the lock, if [`Verb::leftover`] may return something.
     fn noop_under_lock(&self) -> Option<Plan<R>> {
         None
     }
 
-    /// What puts right again what callers would miss, where a call fails after it has changed
+    /// The plan that restores what callers would miss if a call fails after it has changed
     /// something.
     fn compensate(&self, _asked: &State, _seen: &Observed<A>) -> Result<Option<Plan<R>>, Error> {
         Ok(None)
@@ -76,28 +76,28 @@ pub trait Verb<R, A>: Send + Sync {
 /// What comes next.
 #[derive(Debug)]
 pub enum Outcome<T, R> {
-    /// Nothing: this is the end.
+    /// Nothing: the verb is done.
     Done(T),
-    /// These changes, then another look.
+    /// These changes, then another observation.
     Do(Plan<R>),
-    /// These changes. Done without a failure they are the end, and nothing has to be looked at again.
+    /// These changes. If they succeed the verb is done, without another observation.
     End(Plan<R>, T),
-    /// Another question, made of what is seen now.
+    /// Another request, made from the current state.
     Ask,
 }
 
-/// What there is of what a verb makes.
+/// What exists of the result of a verb.
 #[derive(Debug)]
 pub enum Leftover<R> {
     /// Nothing.
     Nothing,
-    /// Nothing but what was made on the way, and how that goes.
+    /// Only intermediate objects, and how to remove them.
     OnTheWay(Plan<R>),
-    /// It has been begun, now or earlier, or nobody can tell.
+    /// It was started, now or earlier, or this is unknown.
     Something,
 }
 
-/// One volume and the way it is exported.
+/// One volume and its export.
 #[derive(Debug)]
 pub struct ExportRef<'a, E> {
     /// How it is exported.
@@ -106,11 +106,11 @@ pub struct ExportRef<'a, E> {
     pub id: &'a VolumeId,
     /// What it is.
     pub dataset: &'a DatasetName,
-    /// How it was asked for.
+    /// Its request.
     pub asked: Option<Asked<'a>>,
 }
 
-/// How things stand with an export.
+/// The status of an export.
 #[derive(Debug)]
 pub struct ExportStatus<E: Export> {
     /// What it is called.
@@ -122,22 +122,22 @@ pub struct ExportStatus<E: Export> {
 // === impl ExportRef ===
 
 impl<E: Export> ExportRef<'_, E> {
-    /// What has to be looked at.
+    /// The queries.
     pub fn commands(&self, pool: &State) -> Result<Vec<E::Command>, Error> {
         let subject = self.subject(pool);
         let export_name = self.export.export_name(&subject)?;
         Ok(self.export.observe(&subject, &export_name))
     }
 
-    /// What has to be looked at before it is removed.
+    /// The queries before a removal.
     pub fn commands_to_remove(&self, pool: &State) -> Result<Vec<E::Command>, Error> {
         let subject = self.subject(pool);
         let export_name = self.export.export_name(&subject)?;
         Ok(self.export.observe_to_remove(&subject, &export_name))
     }
 
-    /// How things stand; `None` if the look was at another `export_name` than the one that is remembered.
-    /// What a volume that is gone remembered still counts.
+    /// The status; `None` if another `export_name` than the recorded one was observed. The record
+    /// of a deleted volume still counts.
     pub fn status(
         &self,
         asked: &State,
@@ -183,8 +183,8 @@ impl<E: Export> ExportRef<'_, E> {
         Ok(self.steps(acts.collect()))
     }
 
-    /// Asks for the dataset to be the same one and, where the export tells nodes apart, for what it
-    /// remembers of them to be what it was: what is planned is made of that, and written as a whole.
+    /// Guards that the dataset is the same and, if the export has access per node, that its record
+    /// is unchanged: the plan is made from that record, and writes it as a whole.
     pub fn guard(&self, plan: &mut Plan<E::Command>, dataset: &Dataset) {
         plan.guard(dataset.name.clone(), dataset.guid);
         let nodes = self.export.is_per_node();
@@ -221,13 +221,13 @@ impl<E: Export> ExportRef<'_, E> {
     }
 }
 
-/// Whether a dataset is a volume that was made to its end: nobody else writes volume contexts.
-/// compat: "ZFS": not all volumes of democratic-csi bear its other marks.
+/// Whether a dataset is a completed volume: only this driver writes volume contexts. compat: "ZFS":
+/// not all volumes of democratic-csi bear its other marks.
 pub fn is_complete(dataset: &Dataset) -> bool {
     dataset.properties.own(&PropertyName::CONTEXT).is_some()
 }
 
-/// The plan that goes on with a copy that was cut. Nothing comes after it: it may end the part instead.
+/// The plan that resumes an interrupted copy. It must be the last one: it may end the part instead.
 pub(crate) fn going_on<R>(lock: &DatasetName, part: &Dataset, from: &SnapshotRef) -> Plan<R> {
     let mut plan = Plan::about(lock.clone());
     plan.guard(part.name.clone(), part.guid);
@@ -238,7 +238,7 @@ pub(crate) fn going_on<R>(lock: &DatasetName, part: &Dataset, from: &SnapshotRef
     plan
 }
 
-/// An error about something that stands in the way.
+/// An error about an obstacle.
 pub(crate) fn blocked(doing: &str, why: impl Into<String>) -> Error {
     Error::new(Kind::Busy, doing).because(why.into())
 }

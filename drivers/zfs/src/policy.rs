@@ -1,4 +1,4 @@
-//! How a connection wants its volumes: what was configured, checked.
+//! The policy of a connection for its volumes: the checked configuration.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::plan::owner::Owner;
 use crate::property::{Property, PropertyName, PropertyValue};
 use crate::step::Permission;
 
-/// How a connection wants its volumes.
+/// The policy of a connection for its volumes.
 #[derive(Debug, Clone)]
 pub struct Policy {
     /// The value of `driver:`, recorded with every volume.
@@ -25,29 +25,29 @@ pub struct Policy {
     pub snapshot_properties: Vec<(PropertyName, Template)>,
     /// Whether the size of a filesystem is a quota. Otherwise nothing limits it.
     pub quota: bool,
-    /// Whether the size of a filesystem is kept free for it.
+    /// Whether the size of a filesystem is reserved.
     pub reservation: bool,
-    /// No volume is smaller: some storage refuses less.
+    /// The smallest volume: some storage rejects smaller ones.
     pub smallest: u64,
     /// The size of the blocks of a zvol.
     pub block: u64,
-    /// Whether nothing is kept free for a zvol.
+    /// Whether a zvol has no reservation.
     pub thin: bool,
     /// Deduplication of a zvol.
     pub dedup: Option<PropertyValue>,
     /// Compression of a zvol.
     pub compression: Option<PropertyValue>,
-    /// Who may do what at the root of a filesystem.
+    /// The permissions of the root of a filesystem.
     pub permissions: Vec<Permission>,
 }
 
-/// What a template of properties sees.
+/// The variables of a template of properties.
 #[derive(Serialize)]
 struct PropertyData<'a> {
     parameters: &'a BTreeMap<String, String>,
 }
 
-/// Text of an orchestrator as a value: what could not be read back is escaped.
+/// Text of an orchestrator as a value: characters that could not be read back are escaped.
 pub(crate) fn value_of(text: &str) -> PropertyValue {
     let plain = PropertyValue::parse(text);
     plain.unwrap_or_else(|_| {
@@ -78,7 +78,7 @@ fn rendered(
         parameters: parameters.raw(),
     };
     let render = |(name, template): &(PropertyName, Template)| {
-        let refused = || Error::invalid(format!("set property `{name}` of what is made"));
+        let refused = || Error::invalid(format!("set property `{name}` of new objects"));
         let text = template
             .render(&data)
             .map_err(|error| refused().because(error))?;
@@ -91,7 +91,7 @@ fn rendered(
 // === impl Policy ===
 
 impl Policy {
-    /// What a new volume has from its first moment. compat: "ZFS".
+    /// The properties of a new volume from its first moment. compat: "ZFS".
     pub fn of_volume(
         &self,
         kind: VolumeKind,
@@ -99,7 +99,7 @@ impl Policy {
     ) -> Result<Vec<Property>, Error> {
         let mut all = rendered(&self.dataset_properties, &request.parameters)?;
         if kind == VolumeKind::Zvol {
-            // compat: "ZFS": the size is rounded to these blocks, so they are asked for alone.
+            // compat: "ZFS": the size is rounded to these blocks, so only they are set.
             all.retain(|property| property.name != PropertyName::VOLBLOCKSIZE);
             let given = |name, value: &Option<PropertyValue>| {
                 value.clone().map(|value| Property::new(name, value))
@@ -114,8 +114,8 @@ impl Policy {
         Ok(merged(all))
     }
 
-    /// What keeps free for a copy or a clone of a zvol what is kept free for a new one: ZFS does so only
-    /// for what it makes of nothing. compat: "ZFS".
+    /// The reservation of a copy or a clone of a zvol, as a new one has it: ZFS sets it only for
+    /// zvols that are created empty. compat: "ZFS".
     pub fn reservation_of_copy(&self) -> Option<Property> {
         let name = PropertyName::REFRESERVATION;
         let given = self.dataset_properties.iter().any(|(key, _)| *key == name);
@@ -123,7 +123,7 @@ impl Policy {
         (!self.thin && !given).then(|| Property::new(name, value))
     }
 
-    /// What says that a volume is ours, and of which request it was made.
+    /// The marks of a volume: that it is ours, and which request created it.
     pub fn contract(&self, request: &CreateVolume) -> Vec<Property> {
         let text = |name, text: &str| Property::new(name, value_of(text));
         let mut all = vec![
@@ -142,7 +142,7 @@ impl Policy {
         all
     }
 
-    /// What tells this connection from others that use the same parents.
+    /// The marks that distinguish this connection from others with the same parents.
     pub fn owner(&self) -> Owner<'_> {
         Owner {
             provisioner: &self.provisioner,
@@ -150,7 +150,7 @@ impl Policy {
         }
     }
 
-    /// What a new snapshot has from its first moment, `contract` included.
+    /// The properties of a new snapshot from its first moment, including `contract`.
     pub fn of_snapshot(
         &self,
         parameters: &Parameters,

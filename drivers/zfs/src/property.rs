@@ -1,8 +1,8 @@
 //! Properties of datasets and snapshots: names, values, and where a value comes from.
 //!
-//! Where it comes from matters: snapshots and children inherit what is set on a volume, so only a
-//! value that an object has of its own says anything about that object. The names that begin with
-//! `democratic-csi:` are the memory of all volumes. compat: "ZFS".
+//! The source matters: snapshots and children inherit properties of a volume, so only an object's
+//! own value says anything about that object. The names that begin with `democratic-csi:` are the
+//! records of all volumes. compat: "ZFS".
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ pub struct Property {
     pub value: PropertyValue,
 }
 
-/// What an object has: its properties as they were read.
+/// The properties of an object, as they were read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Properties(BTreeMap<PropertyName, Value>);
 
@@ -60,7 +60,7 @@ pub enum Origin {
     Own,
     /// From a dataset above, or for a snapshot from its dataset.
     Inherited,
-    /// Nobody set it: a default, or a fact such as `used`.
+    /// Not set: a default, or a fact such as `used`.
     Default,
 }
 
@@ -73,7 +73,7 @@ pub enum PropertyError {
     /// Longer than ZFS keeps.
     #[error("is longer than {MAX_VALUE} bytes")]
     TooLong,
-    /// A line end or another control character: reading it back could not be trusted.
+    /// A line end or another control character: it could not be read back reliably.
     #[error("holds a control character")]
     Control,
 }
@@ -82,7 +82,7 @@ pub enum PropertyError {
 
 /// The properties of the contract with democratic-csi. compat: "ZFS".
 impl PropertyName {
-    /// `true` on everything that is ours.
+    /// `true` on every object of ours.
     pub const MANAGED: Self = Self::constant("democratic-csi:managed_resource");
     /// The name that the orchestrator suggested.
     pub const VOLUME_NAME: Self = Self::constant("democratic-csi:csi_volume_name");
@@ -96,7 +96,7 @@ impl PropertyName {
     pub const SOURCE_KIND: Self = Self::constant("democratic-csi:csi_volume_content_source_type");
     /// The id of that snapshot or volume.
     pub const SOURCE_ID: Self = Self::constant("democratic-csi:csi_volume_content_source_id");
-    /// The volume context as JSON. Whatever has none is no finished volume.
+    /// The volume context as JSON. Only complete volumes have it.
     pub const CONTEXT: Self = Self::constant("democratic-csi:csi_share_volume_context");
     /// `true` as the last step of making a volume or snapshot.
     pub const SUCCESS: Self = Self::constant("democratic-csi:provision_success");
@@ -105,10 +105,10 @@ impl PropertyName {
     /// The volume that a snapshot is of.
     pub const SNAPSHOT_SOURCE: Self =
         Self::constant("democratic-csi:csi_snapshot_source_volume_id");
-    /// `true` on a dataset that was made to hold detached snapshots, and goes with the last of them.
-    /// democratic-csi has no such mark. compat: "ZFS".
+    /// `true` on a dataset that was created to hold detached snapshots, and is destroyed with the
+    /// last of them. democratic-csi has no such mark. compat: "ZFS".
     pub const CONTAINER: Self = Self::constant("omnibus-csi:container");
-    /// What an iSCSI target and its disk are called on a host with ZFS.
+    /// The name of an iSCSI target and its disk on a host with ZFS.
     pub const ISCSI_ASSETS: Self = Self::constant("democratic-csi:iscsi_assets_name");
     /// The number of the NFS share of a volume on TrueNAS.
     pub const FREENAS_NFS_SHARE: Self = Self::constant("democratic-csi:freenas_nfs_share_id");
@@ -118,10 +118,10 @@ impl PropertyName {
     pub const FREENAS_ISCSI_TARGET: Self = Self::constant("democratic-csi:freenas_iscsi_target_id");
     /// The number of its iSCSI extent.
     pub const FREENAS_ISCSI_EXTENT: Self = Self::constant("democratic-csi:freenas_iscsi_extent_id");
-    /// The number of what puts the extent on the target.
+    /// The number of the association of the extent with the target.
     pub const FREENAS_ISCSI_LINK: Self =
         Self::constant("democratic-csi:freenas_iscsi_targettoextent_id");
-    /// What its target and its extent are called.
+    /// The name of its target and its extent.
     pub const FREENAS_ISCSI_ASSETS: Self =
         Self::constant("democratic-csi:freenas_iscsi_assets_name");
     /// The number of its NVMe-oF subsystem.
@@ -130,10 +130,10 @@ impl PropertyName {
     /// The number of its namespace.
     pub const FREENAS_NVMEOF_NAMESPACE: Self =
         Self::constant("democratic-csi:freenas_nvmeof_namespace_id");
-    /// What its subsystem is called.
+    /// The name of its subsystem.
     pub const FREENAS_NVMEOF_ASSETS: Self =
         Self::constant("democratic-csi:freenas_nvmeof_assets_name");
-    /// What an NVMe-oF subsystem is called on a host with ZFS.
+    /// The name of an NVMe-oF subsystem on a host with ZFS.
     pub const NVMEOF_ASSETS: Self = Self::constant("democratic-csi:nvmeof_assets_name");
 }
 
@@ -141,7 +141,7 @@ impl PropertyName {
 impl PropertyName {
     /// `filesystem`, `volume` or `snapshot`.
     pub const TYPE: Self = Self::constant("type");
-    /// What tells an object from a later one of the same name.
+    /// Distinguishes an object from a later one of the same name.
     pub const GUID: Self = Self::constant("guid");
     /// The transaction in which it was made: the order of lists.
     pub const CREATETXG: Self = Self::constant("createtxg");
@@ -151,13 +151,13 @@ impl PropertyName {
     pub const ORIGIN: Self = Self::constant("origin");
     /// The clones of a snapshot.
     pub const CLONES: Self = Self::constant("clones");
-    /// Whether a snapshot goes with the last of its clones.
+    /// Whether a snapshot is destroyed with its last clone.
     pub const DEFER_DESTROY: Self = Self::constant("defer_destroy");
     /// How many holds a snapshot has.
     pub const USERREFS: Self = Self::constant("userrefs");
     /// `1` while a stream is being received into a dataset: not all of its content is there.
     pub const INCONSISTENT: Self = Self::constant("inconsistent");
-    /// From where a stream that was cut goes on, if it was received so that it can.
+    /// The token to resume an interrupted stream, if it was received with `-s`.
     pub const RESUME_TOKEN: Self = Self::constant("receive_resume_token");
     /// Where a filesystem is mounted.
     pub const MOUNTPOINT: Self = Self::constant("mountpoint");
@@ -167,7 +167,7 @@ impl PropertyName {
     pub const MOUNTED: Self = Self::constant("mounted");
     /// How much a filesystem may refer to.
     pub const REFQUOTA: Self = Self::constant("refquota");
-    /// How much is kept free for it.
+    /// How much is reserved for it.
     pub const REFRESERVATION: Self = Self::constant("refreservation");
     /// The bytes that it refers to.
     pub const REFERENCED: Self = Self::constant("referenced");
@@ -196,7 +196,7 @@ impl PropertyName {
     }
 
     /// Checks a name: lower-case letters, digits and `:-._`; a native one without the colon. Those
-    /// of quotas end with whom they are of: `userquota@joe`.
+    /// of quotas end with the user or group: `userquota@joe`.
     pub fn parse(text: &str) -> Result<Self, PropertyError> {
         let allowed = |c: char| {
             c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, ':' | '-' | '.' | '_')
@@ -216,12 +216,13 @@ impl PropertyName {
         }
     }
 
-    /// Whether ZFS knows nothing of it but its text.
+    /// Whether ZFS treats it as plain text.
     pub fn is_user(&self) -> bool {
         self.0.contains(':')
     }
 
-    /// Whether only what is made of nothing can be given it: no clone, no copy, and nothing that exists.
+    /// Whether it can only be set when an empty dataset is created: not on a clone, a copy, or an
+    /// existing dataset.
     pub fn is_for_new_only(&self) -> bool {
         [
             "casesensitivity",
@@ -292,24 +293,23 @@ impl fmt::Display for Property {
 // === impl Properties ===
 
 impl Properties {
-    /// Notes a value; a later one of the same name counts.
+    /// Adds a value; a later one of the same name replaces it.
     pub fn insert(&mut self, name: PropertyName, value: Value) {
         self.0.insert(name, value);
     }
 
-    /// Forgets a value.
+    /// Removes a value.
     pub fn remove(&mut self, name: &PropertyName) {
         self.0.remove(name);
     }
 
-    /// The value, wherever it comes from. An empty one and `-` count as none, as with
-    /// democratic-csi.
+    /// The value, from any source. An empty one and `-` count as none, as with democratic-csi.
     pub fn get(&self, name: &PropertyName) -> Option<&str> {
         let value = self.0.get(name)?;
         (!matches!(value.text.as_str(), "" | "-")).then_some(value.text.as_str())
     }
 
-    /// The value that the object has of its own.
+    /// The object's own value.
     pub fn own(&self, name: &PropertyName) -> Option<&str> {
         let own = self.0.get(name)?.origin == Origin::Own;
         if own { self.get(name) } else { None }

@@ -1,8 +1,8 @@
-//! What is to be done: typed steps, in order, and what has to be true before the first of them.
+//! The plan: typed steps, in order, and the guards that must hold before the first of them.
 //!
-//! A plan is made from one observation and holds only what that observation allows. Each step is
-//! harmless when it was done already, and what one that failed has done of itself shows: so a crash
-//! is a prefix of a plan, and what comes after it is found by observing and planning again.
+//! A plan is made from one observation and contains only what that observation allows. Each step is
+//! harmless if it was already applied, and the effect of a failed step is visible: so a crash
+//! leaves a prefix of a plan, and the rest is found by observing and planning again.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,14 +13,13 @@ use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::{Dataset, Guid};
 use crate::property::{Property, PropertyName};
 
-/// Steps in order. `R` is what an export asks of its backend.
+/// Steps in order. `R` is the request of an export to its backend.
 #[derive(Debug, Clone)]
 pub struct Plan<R> {
-    /// Whom this is about: plans for the same dataset never run at the same time, whichever
-    /// process made them.
+    /// The dataset to lock: plans for the same dataset never run concurrently, in any process.
     pub lock: DatasetName,
-    /// What must still be true, once the lock is held. Otherwise nothing is done, and the world is
-    /// observed again.
+    /// The guards, checked under the lock. If one fails nothing is done, and the state is observed
+    /// again.
     pub guards: Vec<Guard>,
     /// The steps.
     pub steps: Vec<Step<R>>,
@@ -31,24 +30,24 @@ pub struct Plan<R> {
 pub struct Guard {
     /// Its name.
     pub object: Object,
-    /// What has not changed.
+    /// The unchanged part.
     pub still: Still,
 }
 
-/// What of an object has not changed.
+/// The unchanged part of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Still {
-    /// It is the same one: this tells it from another one of its name.
+    /// The object itself, by its GUID.
     Itself(Guid),
-    /// It has this text of its own in a property, or none. What is written as a whole after it was
-    /// read has to be what was read, or what somebody else wrote in between is lost.
+    /// It has this local value in a property, or none. A property that is rewritten as a whole must
+    /// still have the value that was read; otherwise a concurrent write would be lost.
     Has(PropertyName, Option<String>),
 }
 
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step<R> {
-    /// Makes a dataset and whatever is missing above it.
+    /// Creates a dataset and its missing parents.
     Create {
         /// Its name.
         dataset: DatasetName,
@@ -64,7 +63,7 @@ pub enum Step<R> {
         /// What it has from its first moment.
         properties: Vec<Property>,
     },
-    /// Makes a dataset that stands on a snapshot.
+    /// Creates a clone of a snapshot.
     Clone {
         /// The snapshot.
         origin: SnapshotRef,
@@ -73,8 +72,8 @@ pub enum Step<R> {
         /// What it has from its first moment.
         properties: Vec<Property>,
     },
-    /// Makes a dataset with the content of a snapshot, and a snapshot of the same leaf on it. What is
-    /// cut leaves a part, which can go on. A filesystem is not mounted by that.
+    /// Creates a dataset with the content of a snapshot, and a snapshot of the same leaf on it. An
+    /// interrupted copy leaves a part that can resume. A filesystem is not mounted by this step.
     Copy {
         /// The snapshot.
         from: SnapshotRef,
@@ -83,47 +82,48 @@ pub enum Step<R> {
         /// What it has from its first moment.
         properties: Vec<Property>,
     },
-    /// Goes on with a copy that was cut, from where it was; ends the part if that cannot be, because the
-    /// snapshot is gone or another one. What came to its end meanwhile is left as it is.
+    /// Resumes an interrupted copy; ends the part if that is impossible because the snapshot is
+    /// gone or replaced. A copy that was completed since is left as it is.
     GoOn {
         /// The snapshot.
         from: SnapshotRef,
         /// The part.
         to: DatasetName,
     },
-    /// Sets properties: each one or not, also where this fails. A plan compares all of them again.
+    /// Sets properties. A failure may leave some of them set: the next plan compares all of them
+    /// again.
     Set {
         /// Of what.
         object: Object,
         /// To what.
         properties: Vec<Property>,
     },
-    /// Takes a property away, so that what is above counts again.
+    /// Removes a property, so that the inherited value applies.
     Inherit {
         /// From what.
         object: Object,
         /// Which.
         property: PropertyName,
     },
-    /// Gives a snapshot another name.
+    /// Renames a snapshot.
     Rename {
         /// The snapshot.
         snapshot: SnapshotRef,
         /// Its new name.
         to: SnapshotLeaf,
     },
-    /// Turns a clone and what it stands on around: all snapshots up to its origin become its own.
+    /// Promotes a clone: all snapshots up to its origin become its own.
     Promote(DatasetName),
-    /// Removes a snapshot, or dooms it: it goes with its last clone and hold.
+    /// Destroys a snapshot, deferred until its last clone and hold are gone.
     DestroySnapshot(SnapshotRef),
-    /// Removes a dataset that has neither snapshots nor anything below it.
+    /// Destroys a dataset without snapshots and children.
     DestroyDataset(DatasetName),
-    /// Removes a filesystem if it has neither snapshots nor files nor anything below it, and that is
-    /// seen; else leaves it.
+    /// Destroys a filesystem if it provably has no snapshots, files or children; keeps it
+    /// otherwise.
     DestroyEmpty(DatasetName),
     /// Mounts a filesystem where its property says.
     Mount(DatasetName),
-    /// Sets who may do what at the root of a mounted filesystem.
+    /// Sets the permissions of the root of a mounted filesystem.
     Permit {
         /// Where it is mounted.
         path: AbsolutePath,
@@ -136,7 +136,7 @@ pub enum Step<R> {
     Export(R),
 }
 
-/// What is made of nothing.
+/// A new empty dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum New {
     /// A tree of files.
@@ -150,7 +150,7 @@ pub enum New {
     },
 }
 
-/// Who may do what at the root of a filesystem.
+/// A permission of the root of a filesystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Permission {
     /// The mode.
@@ -161,34 +161,34 @@ pub enum Permission {
     Acl(Vec<String>),
 }
 
-/// Why a plan was not done to its end.
+/// Why a plan was not completed.
 #[derive(Debug)]
 pub struct Failed {
-    /// What can be done about it.
+    /// How to continue.
     pub next: Next,
-    /// What is said if nothing can.
+    /// The error, if there is no way to continue.
     pub error: driver_core::Error,
 }
 
-/// What can be done about a plan that was not done to its end.
+/// How to continue after a plan that was not completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// The world is not as it was observed: observe and plan again.
+    /// The state has changed: observe and plan again.
     Observe,
     /// Something is in use: wait, then observe and plan again.
     Wait,
-    /// It is known for how long something is in use: wait for that, then observe and plan again.
+    /// Something is in use for a known time: wait for that, then observe and plan again.
     WaitFor(Duration),
-    /// Others were at what all volumes share for as long as was waited: observe, plan and wait again.
+    /// The lock of a stack was not free in time: observe, plan and wait again.
     Queue,
-    /// Nothing: the caller has to know.
+    /// Return the error to the caller.
     Tell,
 }
 
 // === impl Plan ===
 
 impl<R> Plan<R> {
-    /// Nothing yet, about this dataset.
+    /// An empty plan for this dataset.
     pub fn about(lock: DatasetName) -> Self {
         Self {
             lock,
@@ -197,18 +197,18 @@ impl<R> Plan<R> {
         }
     }
 
-    /// Whether there is nothing to do.
+    /// Whether the plan is empty.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// Asks for an object to be the one that was observed.
+    /// Guards that an object is the observed one.
     pub fn guard(&mut self, object: impl Into<Object>, guid: Guid) {
         let (object, still) = (object.into(), Still::Itself(guid));
         self.guards.push(Guard { object, still });
     }
 
-    /// Asks for a property of a dataset to be as it was observed, of its own or not.
+    /// Guards that a property of a dataset has its observed own value, or none.
     pub fn guard_property(&mut self, dataset: &Dataset, name: &PropertyName) {
         let text = dataset.properties.own(name).map(str::to_owned);
         let object = dataset.name.clone().into();
@@ -223,7 +223,7 @@ impl<R> Plan<R> {
 }
 
 impl<R> Step<R> {
-    /// The same step of a backend whose exports are asked otherwise; `None` for one of an export.
+    /// The same step for a backend with other export requests; `None` for one of an export.
     pub fn without_export<S>(self) -> Option<Step<S>> {
         Some(match self {
             Self::Create {
@@ -296,7 +296,7 @@ impl<R> fmt::Display for Step<R> {
                 origin, dataset, ..
             } => write!(f, "clone {origin} to {dataset}"),
             Self::Copy { from, to, .. } => write!(f, "copy {from} to {to}"),
-            Self::GoOn { from, to } => write!(f, "go on copying {from} to {to}"),
+            Self::GoOn { from, to } => write!(f, "resume copying {from} to {to}"),
             Self::Set { object, .. } => write!(f, "set properties of {object}"),
             Self::Inherit { object, property } => write!(f, "clear {property} of {object}"),
             Self::Rename { snapshot, to } => write!(f, "rename {snapshot} to {to}"),

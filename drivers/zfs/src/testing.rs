@@ -1,8 +1,9 @@
-//! A pool in memory and an export in memory: what plans do, done at once.
+//! A pool in memory and an export in memory, which apply plans at once.
 //!
-//! The pool follows the rules of ZFS that plans rely on, and refuses what ZFS refuses. It can be cut
-//! between any two steps, as a process or a connection is, and what was cut can go on; others can
-//! change it between a look and a plan, and it can be busy. The tests of real ZFS run the same suites.
+//! The pool follows the rules of ZFS that plans rely on, and rejects what ZFS rejects. It can be
+//! interrupted between any two steps, like a process or a connection, and interrupted work can
+//! continue; others can change it between an observation and a plan, and it can be busy. The tests
+//! of real ZFS run the same suites.
 
 mod export;
 mod memory;
@@ -28,23 +29,23 @@ use crate::name::SnapshotRef;
 use crate::observed::{Observed, Query, Request};
 use crate::step::{Failed, Next, Plan};
 
-/// How long a turn is waited for that does not come.
+/// How long to wait for a lock that is never free.
 const TURN: Duration = Duration::from_secs(10);
 
 /// A host with a pool in memory.
 #[derive(Debug, Default)]
 pub struct MemoryHost {
     state: Mutex<HostState>,
-    meanwhile: Mutex<Option<Meanwhile>>,
-    after: Mutex<Option<Meanwhile>>,
+    before: Mutex<Option<Intervention>>,
+    after: Mutex<Option<Intervention>>,
 }
 
-/// What others do to a host, once.
-struct Meanwhile(Box<dyn FnOnce(&mut HostState) + Send>);
+/// A single concurrent change of a host by others.
+struct Intervention(Box<dyn FnOnce(&mut HostState) + Send>);
 
-impl fmt::Debug for Meanwhile {
+impl fmt::Debug for Intervention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Meanwhile")
+        f.write_str("Intervention")
     }
 }
 
@@ -62,23 +63,23 @@ impl MemoryHost {
         host
     }
 
-    /// A host as it was left.
+    /// A host with this state.
     pub fn from_state(state: HostState) -> Self {
         Self {
             state: Mutex::new(state),
-            meanwhile: Mutex::default(),
+            before: Mutex::default(),
             after: Mutex::default(),
         }
     }
 
-    /// Does something to it before the first step of the next plan, when that was made already.
-    pub fn meanwhile(&self, change: impl FnOnce(&mut HostState) + Send + 'static) {
-        *lock(&self.meanwhile) = Some(Meanwhile(Box::new(change)));
+    /// Applies a change before the first step of the next plan, after that plan was made.
+    pub fn before_next_plan(&self, change: impl FnOnce(&mut HostState) + Send + 'static) {
+        *lock(&self.before) = Some(Intervention(Box::new(change)));
     }
 
-    /// Does something to it right after the next plan that fails.
+    /// Applies a change right after the next plan that fails.
     pub fn after_failing(&self, change: impl FnOnce(&mut HostState) + Send + 'static) {
-        *lock(&self.after) = Some(Meanwhile(Box::new(change)));
+        *lock(&self.after) = Some(Intervention(Box::new(change)));
     }
 
     fn apply_now(
@@ -88,13 +89,13 @@ impl MemoryHost {
     ) -> Result<Observed<MemoryOutput>, Failed> {
         let mut state = self.state();
         state.exchanges += 1;
-        if let Some(Meanwhile(change)) = lock(&self.meanwhile).take() {
+        if let Some(Intervention(change)) = lock(&self.before).take() {
             change(&mut state);
         }
-        // Whatever runs still holds the lock.
+        // Running work still holds the lock.
         state.finish();
         if let Err(failed) = state.apply(plan) {
-            if let Some(Meanwhile(change)) = lock(&self.after).take() {
+            if let Some(Intervention(change)) = lock(&self.after).take() {
                 change(&mut state);
             }
             return Err(failed);
@@ -105,7 +106,7 @@ impl MemoryHost {
         })
     }
 
-    /// All that it is; tests change it as others would.
+    /// Its state; tests change it as others would.
     pub fn state(&self) -> MutexGuard<'_, HostState> {
         lock(&self.state)
     }
@@ -126,7 +127,7 @@ impl Backend for MemoryHost {
         _call: &Call,
         request: &Request<MemoryCommand>,
     ) -> Result<Observed<MemoryOutput>, Error> {
-        // Others get their turn between a look and a plan.
+        // Other tasks run between an observation and a plan.
         tokio::task::yield_now().await;
         let mut state = self.state();
         state.exchanges += 1;
@@ -145,7 +146,7 @@ impl Backend for MemoryHost {
         call.changing();
         let outcome = self.apply_now(plan, then);
         if matches!(&outcome, Err(failed) if failed.next == Next::Queue) {
-            // It is not said before it was waited for.
+            // Reported only after the wait.
             tokio::time::sleep(TURN).await;
         }
         tokio::task::yield_now().await;

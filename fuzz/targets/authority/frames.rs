@@ -1,4 +1,4 @@
-//! Reads one direction of an HTTP/2 connection, as a witness: nothing is bounded or repaired.
+//! An independent reader of one direction of an HTTP/2 connection, without limits or repairs.
 
 use h2_authority::hpack::{Decoder, Field};
 
@@ -8,11 +8,11 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const PADDED: u8 = 8;
 const PRIORITY: u8 = 0x20;
-/// The largest frame that may be sent unasked.
+/// The largest frame that may be sent without SETTINGS.
 const MAX_FRAME: usize = 16 * 1024;
 const HEAD: usize = 9;
 
-/// What the peer said.
+/// The events of the peer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A frame that carries no headers, as it came.
@@ -26,15 +26,15 @@ pub(crate) enum Event {
     },
 }
 
-/// Everything up to the end, or to where it makes no sense.
+/// All events up to the end, or to the first error.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) events: Vec<Event>,
-    /// Whether it makes sense to the end.
+    /// Whether it is valid to the end.
     pub(crate) is_sound: bool,
 }
 
-/// A header block whose end has not come yet.
+/// An incomplete header block.
 struct Open {
     flags: u8,
     stream: u32,
@@ -43,7 +43,7 @@ struct Open {
 }
 
 impl Event {
-    /// The same with an authority that everybody takes.
+    /// The same event with a valid authority.
     pub(crate) fn repaired(&self) -> Self {
         match self {
             Self::Frame(bytes) => Self::Frame(bytes.clone()),
@@ -72,7 +72,8 @@ impl Event {
 }
 
 impl Reading {
-    /// Reads the frames after a preface. `stateless`: each block has to explain itself.
+    /// Reads the frames after a preface. `stateless`: each block must be independent of earlier
+    /// ones.
     pub(crate) fn of(bytes: &[u8], stateless: bool) -> Self {
         let mut reading = Self {
             events: Vec::new(),
@@ -107,7 +108,7 @@ impl Reading {
                     open
                 }
                 (Some(_), _) => return None,
-                (None, HEADERS) => begun(flags, stream, payload)?,
+                (None, HEADERS) => opened(flags, stream, payload)?,
                 (None, _) => {
                     self.events
                         .push(Event::Frame(rest[..HEAD + length].to_vec()));
@@ -134,7 +135,7 @@ impl Reading {
     }
 }
 
-fn begun(flags: u8, stream: u32, payload: &[u8]) -> Option<Open> {
+fn opened(flags: u8, stream: u32, payload: &[u8]) -> Option<Open> {
     let (mut padding, mut rest, mut priority) = (0, payload, Vec::new());
     if flags & PADDED != 0 {
         let (&length, after) = rest.split_first()?;

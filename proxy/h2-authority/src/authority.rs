@@ -1,11 +1,10 @@
-//! Lets clients in whose `:authority` is not a valid one.
+//! Accepts clients with an invalid `:authority`.
 //!
-//! Go clients of some years put the socket's path, percent-encoded or not, or nothing at all into
-//! the pseudo header `:authority`; the HTTP/2 library resets such streams before any code of ours
-//! sees them. [`Repaired`] reads along until the first request of a connection. If that one's
-//! authority is sound, the rest of the connection passes through untouched; if not, every header
-//! block of the connection is read and written anew with the authority `localhost`, and everything
-//! else passes as it came.
+//! Some older Go clients put the socket's path, percent-encoded or not, or nothing at all into the
+//! pseudo header `:authority`; the HTTP/2 library resets such streams before any code of ours sees
+//! them. [`Repaired`] inspects a connection until its first request. If that one's authority is
+//! valid, the rest of the connection passes unchanged; if not, every header block of the connection
+//! is decoded and rewritten with the authority `localhost`, and everything else passes unchanged.
 
 use std::io;
 use std::pin::Pin;
@@ -19,21 +18,21 @@ mod rewriter;
 
 pub use rewriter::{Rewriter, rewrite};
 
-/// How much is read from the client at once while somebody reads along.
+/// The read size while the rewriter inspects the stream.
 const CHUNK: usize = 8 * 1024;
 
 /// An accepted connection whose requests carry a valid authority.
 #[derive(Debug)]
 pub struct Repaired<IO> {
     io: IO,
-    /// `None` once the connection turned out to need no repair.
+    /// `None` once the connection is known to need no repair.
     repair: Option<Box<Repair>>,
 }
 
 #[derive(Debug)]
 struct Repair {
     rewriter: Rewriter,
-    /// Read from the client and not yet looked at, from `seen` on.
+    /// Read from the client and not yet inspected, from `seen` on.
     input: Vec<u8>,
     seen: usize,
     /// For the HTTP/2 library, from `taken` on.
@@ -44,7 +43,7 @@ struct Repair {
 // === impl Repaired ===
 
 impl<IO> Repaired<IO> {
-    /// Reads along on a connection that was just accepted.
+    /// Inspects a connection that was just accepted.
     pub fn new(io: IO) -> Self {
         let repair = Repair {
             rewriter: Rewriter::new(),
@@ -134,7 +133,7 @@ impl<IO: Connected> Connected for Repaired<IO> {
 // === impl Repair ===
 
 impl Repair {
-    /// Hands over what is ready; false if nothing is.
+    /// Returns the ready bytes; false if there are none.
     fn give(&mut self, buf: &mut ReadBuf<'_>) -> bool {
         let ready = &self.output[self.taken..];
         let count = ready.len().min(buf.remaining());
@@ -147,7 +146,7 @@ impl Repair {
         count > 0
     }
 
-    /// Looks at the next piece of input; false if more is needed.
+    /// Inspects the next piece of input; false if more is needed.
     fn step(&mut self) -> bool {
         if self.seen == self.input.len() {
             return false;

@@ -1,8 +1,8 @@
 //! Reads header blocks of HTTP/2 (RFC 7541) and writes them without compression state.
 //!
-//! Only what the `authority` module needs: it must understand what a client says before the HTTP/2
-//! library does. The decoder is bounded in the size of its table and of the list it produces, and
-//! any input that it refuses ends the connection, because the compression state is lost with it.
+//! Only what the `authority` module needs: it must decode the headers of a client before the HTTP/2
+//! library does. The decoder limits the size of its table and of its list, and any input that it
+//! rejects ends the connection, because the compression state is lost with it.
 
 use std::collections::VecDeque;
 
@@ -12,17 +12,17 @@ mod huffman;
 /// The size of the dynamic table while the server's SETTINGS say nothing else (RFC 9113 §6.5.2).
 pub const TABLE_SIZE: usize = 4096;
 
-/// What RFC 7541 §4.1 adds to the size of each entry.
+/// The overhead of each entry in RFC 7541 §4.1.
 const ENTRY_OVERHEAD: usize = 32;
 
-/// One header field as the client meant it.
+/// One decoded header field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// The name, in lower case if the client keeps to the rules.
+    /// The name, in lower case if the client follows the rules.
     pub name: Vec<u8>,
     /// The value.
     pub value: Vec<u8>,
-    /// Whether the client asked that it never be put in a table.
+    /// Whether the client marked it as never indexed.
     pub never_indexed: bool,
 }
 
@@ -32,7 +32,7 @@ pub enum HpackError {
     /// It ends in the middle of a field.
     #[error("the header block is cut off")]
     Truncated,
-    /// A number that no table or string can have.
+    /// A number too large for any table or string.
     #[error("a number in the header block is too large")]
     Integer,
     /// A reference to an entry that does not exist.
@@ -44,7 +44,7 @@ pub enum HpackError {
     /// A change of the table's size that is too large or in the wrong place.
     #[error("the header block changes the size of its table against the rules")]
     TableSize,
-    /// More header data than anybody needs.
+    /// More header data than any client needs.
     #[error("the header list is too large")]
     ListTooLarge,
 }
@@ -64,7 +64,7 @@ struct Reader<'a>(&'a [u8]);
 // === impl Decoder ===
 
 impl Decoder {
-    /// A decoder with an empty table that refuses lists larger than `list_limit`.
+    /// A decoder with an empty table that rejects lists larger than `list_limit`.
     pub fn new(list_limit: usize) -> Self {
         Self {
             table: VecDeque::new(),
@@ -139,7 +139,7 @@ impl Decoder {
     fn insert(&mut self, name: Vec<u8>, value: Vec<u8>) {
         let size = name.len() + value.len() + ENTRY_OVERHEAD;
         self.evict(self.table_limit.saturating_sub(size));
-        // One that does not fit even alone empties the table; that is no error (§4.4).
+        // An entry that is larger than the table empties it; that is no error (§4.4).
         if size <= self.table_limit {
             self.table_size += size;
             self.table.push_front((name, value));
@@ -194,7 +194,7 @@ impl<'a> Reader<'a> {
         if number < mask {
             return Ok(number);
         }
-        // Four more bytes say 2^28, far above every limit; more are an attack or a defect.
+        // Four more bytes are up to 2^28, far above every limit; more are an attack or a defect.
         for shift in [0, 7, 14, 21] {
             let byte = self.byte()?;
             number += usize::from(byte & 0x7f) << shift;
@@ -226,7 +226,7 @@ impl Field {
         self.name.len() + self.value.len() + ENTRY_OVERHEAD
     }
 
-    /// Appends the field as a literal that no table remembers and no earlier block explains.
+    /// Appends the field as a literal that does not use the table.
     pub fn encode(&self, block: &mut Vec<u8>) {
         block.push(if self.never_indexed { 0x10 } else { 0x00 });
         for text in [&self.name, &self.value] {

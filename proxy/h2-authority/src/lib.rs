@@ -1,4 +1,4 @@
-//! Repairs the `:authority` of HTTP/2 requests before the HTTP/2 library refuses them.
+//! Repairs the `:authority` of HTTP/2 requests before the HTTP/2 library rejects them.
 //!
 //! [`authority`] rewrites the bytes of a connection, [`hpack`] reads and writes its header blocks.
 #![forbid(unsafe_code)]

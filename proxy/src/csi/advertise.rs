@@ -1,9 +1,9 @@
 //! What is advertised: from what a driver can do, the declared version, and the configuration.
 //!
-//! A default list holds what the driver has and the declared version knows; a list in the
-//! configuration replaces it word for word, because the operator knows the orchestrator better.
-//! What is advertised decides nothing about what is served, except where a capability asks the node
-//! for more. compat: "Capabilities".
+//! A default list contains what the driver supports and the declared version knows; a list in the
+//! configuration replaces it entirely, because the operator knows the orchestrator better. The
+//! lists do not limit what is served, except where a capability requires more of the node. compat:
+//! "Capabilities".
 
 use csi_proto::v1::{
     self, controller_service_capability as controller, node_service_capability as node,
@@ -144,9 +144,9 @@ fn node_capabilities(
     access: &AccessRules,
 ) -> impl Iterator<Item = NodeCapability> {
     use NodeCapability as C;
-    // Directories are given to the group where they are; kubelet would walk through all files.
+    // The node sets the group of directories; kubelet would walk through all files.
     let directories = access.mount && !access.block;
-    // What lives and dies with a pod is only published.
+    // Inline volumes are only published.
     let only_inline = can.inline && !can.volumes;
     when([
         (C::StageUnstageVolume, !only_inline),
@@ -161,7 +161,7 @@ fn node_capabilities(
     ])
 }
 
-/// The version that brought a capability. None was ever taken away.
+/// The version that introduced a capability. None was ever removed.
 fn plugin_since(capability: PluginCapability) -> CsiVersion {
     use PluginCapability as C;
     CsiVersion::minor(match capability {

@@ -1,8 +1,8 @@
-//! Requests to domain types, once: what passes here cannot be invalid below.
+//! Decodes requests to domain types, once: what passes here is valid for the layers below.
 //!
-//! Required fields, alphabets and every size limit of the specification are checked before anything
-//! is changed; a value that a log must not show is never part of an error. What a backend can do
-//! with a valid request is its driver's business. compat: "Requests".
+//! Required fields, alphabets and all size limits of the specification are checked before anything
+//! is changed; a value that a log must not show is never part of an error. The driver decides
+//! whether its backend can serve a valid request. compat: "Requests".
 
 mod any;
 pub(crate) mod capability;
@@ -121,8 +121,8 @@ pub(crate) fn path(field: &'static str, path: &str) -> Result<AbsolutePath, Deco
     AbsolutePath::parse(path).map_err(|error| DecodeError::new(field, error))
 }
 
-/// Which part of a list is wanted. A token that cannot be ours is not an invalid field but a list
-/// that has to be begun anew, for which the specification has a code of its own.
+/// The requested part of a list. A token that cannot be ours is not an invalid field: the list must
+/// be restarted, which has its own code in the specification.
 pub(crate) fn page(max_entries: i32, starting_token: String) -> Result<PageRequest, Error> {
     let max = usize::try_from(max_entries)
         .map_err(|_| DecodeError::new("max_entries", Reason::Negative(max_entries)))?;
@@ -137,7 +137,7 @@ pub(crate) fn page(max_entries: i32, starting_token: String) -> Result<PageReque
     })
 }
 
-/// The wanted size; both bounds zero is no wish, as some orchestrators write it.
+/// The requested size; two zero bounds mean no request, as some orchestrators write it.
 pub(crate) fn size(range: Option<csi_proto::v1::CapacityRange>) -> Result<SizeRange, DecodeError> {
     let Some(range) = range else {
         return Ok(SizeRange::ANY);

@@ -1,7 +1,7 @@
-//! Domain results to replies, within the limits that the specification sets to plugins as well.
+//! Encodes domain results to replies, within the limits that the specification sets for plugins.
 //!
-//! An id or a context that an orchestrator could not store is a defect of a driver: it is reported
-//! as one instead of being sent, with what exists by then left for a retry or a deletion.
+//! An id or a context that an orchestrator cannot store is a defect of a driver: it is reported as
+//! an error instead of being sent, and the object is left for a retry or a deletion.
 
 use csi_proto::v1;
 use csi_proto::v1::volume_content_source::{SnapshotSource, Type as Content, VolumeSource};
@@ -17,7 +17,7 @@ use crate::routing::connection::Connection;
 use crate::routing::connections::VolumeHandle;
 use crate::rpc::status::printable_within;
 
-/// A volume that was just made. `source` repeats the request.
+/// A volume that was just created. `source` repeats the request.
 pub(crate) fn created_volume(
     connection: &Connection,
     volume: &Volume,
@@ -82,7 +82,7 @@ fn content_source(source: &SourceHandle) -> v1::VolumeContentSource {
     }
 }
 
-/// A snapshot that was just taken. `source` repeats the request.
+/// A snapshot that was just created. `source` repeats the request.
 pub(crate) fn created_snapshot(
     connection: &Connection,
     snapshot: &Snapshot,
@@ -163,7 +163,7 @@ fn places(connection: &Connection, driver: &[Topology]) -> Vec<v1::Topology> {
     places.iter().map(topology).collect()
 }
 
-/// The place of a node or a volume.
+/// The topology of a node or a volume.
 pub(crate) fn topology(topology: &Topology) -> v1::Topology {
     v1::Topology {
         segments: topology.segments().clone(),
@@ -184,7 +184,7 @@ pub(crate) fn next_token<T>(page: &Page<T>) -> Result<String, Error> {
     Ok(token.0.clone())
 }
 
-/// A volume that was found to work. compat: "Capabilities".
+/// A volume that is healthy. compat: "Capabilities".
 pub(crate) fn normal() -> v1::VolumeCondition {
     v1::VolumeCondition {
         abnormal: false,
@@ -192,7 +192,7 @@ pub(crate) fn normal() -> v1::VolumeCondition {
     }
 }
 
-/// What is known about a mounted volume; its health only where it is advertised.
+/// The statistics of a mounted volume; its health only if that is advertised.
 pub(crate) fn stats(stats: &VolumeStats, with_condition: bool) -> v1::NodeGetVolumeStatsResponse {
     use v1::volume_usage::Unit;
     let usage = |usage: &Usage, unit: Unit| v1::VolumeUsage {
@@ -216,7 +216,7 @@ pub(crate) fn stats(stats: &VolumeStats, with_condition: bool) -> v1::NodeGetVol
     }
 }
 
-/// A size on the wire. What has no room there is larger than any storage.
+/// A size on the wire. Values that do not fit are larger than any storage.
 pub(crate) fn bytes(size: u64) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }
@@ -229,7 +229,7 @@ fn checked(what: &str, id: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Something was made that cannot be told to the orchestrator.
+/// A result that cannot be encoded for the orchestrator.
 fn defect(text: String) -> Error {
     Error::new(Kind::Internal, text).with_effect(Effect::Possible)
 }
@@ -250,8 +250,10 @@ mod tests {
             health,
         };
         assert_eq!(self::stats(&stats, false).volume_condition, None);
-        let told = self::stats(&stats, true).volume_condition.expect("told");
-        assert!(told.abnormal && told.message.starts_with("InputOutputError: `/pp"));
-        assert_eq!(told.message.len(), MAX_STRING);
+        let condition = self::stats(&stats, true)
+            .volume_condition
+            .expect("a condition");
+        assert!(condition.abnormal && condition.message.starts_with("InputOutputError: `/pp"));
+        assert_eq!(condition.message.len(), MAX_STRING);
     }
 }

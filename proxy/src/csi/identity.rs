@@ -1,6 +1,6 @@
 //! The Identity service: who this plugin is. It works before any backend is reachable, and a probe
-//! never touches one: the orchestrator kills what does not answer it. What was found out about
-//! connections meanwhile is told beside the answer.
+//! never contacts one: the orchestrator kills a plugin that does not answer. The state of the
+//! connections, as known by then, is added to the metadata of the reply.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,7 +66,7 @@ impl Identity for IdentityHandler {
         if plugin.connections.only().is_none() {
             tell_health(
                 reply.metadata_mut(),
-                &plugin.states.summary(&plugin.connections, MAX_TOLD),
+                &plugin.states.summary(&plugin.connections, MAX_NAMED),
             );
         }
         Ok(reply)
@@ -74,7 +74,7 @@ impl Identity for IdentityHandler {
 }
 
 /// The most connections that a probe names.
-const MAX_TOLD: usize = 16;
+const MAX_NAMED: usize = 16;
 
 /// Says how the connections are, beside an answer that says that this process is well: to end it
 /// would help none of them, and would take the others with it.

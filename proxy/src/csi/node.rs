@@ -1,7 +1,7 @@
 //! The Node service: each call is decoded, finds its attachment, and asks the node's verbs.
 //!
-//! A volume is what its context says, whichever driver made it; the driver of this process only
-//! judges how it may be used. Nothing here touches a mount itself.
+//! The context of a volume decides what it is, whichever driver created it; the driver of this
+//! process only decides how it may be used. This module never touches a mount itself.
 
 mod addresses;
 pub(crate) mod decode;

@@ -52,7 +52,7 @@ pub struct Plugin {
 /// Makes the job of a request that is answered with many messages.
 type Prepare<Q, M> = fn(&Arc<Plugin>, Q, Outlet<M>) -> Result<Job<()>, Error>;
 
-/// Which services are served besides Identity.
+/// Which services are served in addition to Identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Modes {
     /// The Controller service.

@@ -1,6 +1,6 @@
-//! The registration with the kubelet, which node-driver-registrar would otherwise do: one service of
-//! two calls, on a socket in the kubelet's folder `plugins_registry`. The kubelet finds the socket,
-//! asks who is there, calls `NodeGetInfo` on the CSI socket and says what came of it.
+//! The registration with the kubelet, which replaces node-driver-registrar: one service with two
+//! calls, on a socket in the kubelet's folder `plugins_registry`. The kubelet finds the socket,
+//! calls `GetInfo`, then `NodeGetInfo` on the CSI socket, and reports the result.
 
 use std::path::{Path, PathBuf};
 
@@ -17,12 +17,12 @@ use crate::csi::identity::PluginName;
 use crate::rpc::server;
 use crate::rpc::server::socket::{Bound, ListenError, Listeners, Remains};
 
-/// What a CSI driver is to the kubelet.
+/// The plugin type of a CSI driver.
 const TYPE: &str = "CSIPlugin";
 /// The version of CSI that every kubelet takes; it is not the one that is advertised.
 const VERSION: &str = "1.0.0";
 
-/// Where and as what to register.
+/// The settings of the registration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeletRegistration {
     /// The kubelet's folder `plugins_registry`, as this process sees it.
@@ -47,8 +47,8 @@ impl KubeletRegistration {
         socket(&self.folder, name)
     }
 
-    /// Binds the socket and serves until the returned remains are removed or the process ends. Call
-    /// it when the CSI socket is served: the kubelet asks there at once.
+    /// Binds the socket and serves until the returned value is removed or the process ends. Call it
+    /// when the CSI socket is served: the kubelet calls that one at once.
     pub fn begin(&self, name: &PluginName) -> Result<Remains, ListenError> {
         let path = self.socket(name);
         let bound = Bound::listen(&UnixSocket {
@@ -67,7 +67,7 @@ impl KubeletRegistration {
         let routes = Routes::new(RegistrationServer::new(handler));
         tokio::spawn(async move {
             if let Err(error) = server::serve(listeners, routes, std::future::pending::<()>).await {
-                error!(error = %error, "the registration with the kubelet is served no more");
+                error!(error = %error, "the registration with the kubelet is no longer served");
             }
         });
         info!(socket = %path.display(), "the kubelet finds this driver here");

@@ -1,7 +1,7 @@
 //! The keys that all drivers have in common.
 //!
-//! Names and shapes are those of democratic-csi, see `docs/compatibility.md`, "Configuration". A
-//! key that one driver has no use for is reported by that driver, with
+//! Names and forms are those of democratic-csi, see `docs/compatibility.md`, "Configuration". A
+//! driver reports keys that it does not use with
 //! [`Document::without_effect`](super::Document::without_effect).
 
 mod capability;
@@ -26,7 +26,7 @@ use crate::text::MAX_STRING;
 pub struct CommonConfig {
     /// Which kind of backend this is.
     pub driver: String,
-    /// Tells apart several installations on one backend: names a scope of parameters.
+    /// Distinguishes several installations on one backend: names a scope of parameters.
     #[serde(default, deserialize_with = "unless_falsy")]
     pub instance_id: Option<String>,
     /// How volumes may be used.
@@ -41,13 +41,13 @@ pub struct CommonConfig {
     /// What the node does.
     #[serde(default)]
     pub node: NodeConfig,
-    /// How long ids of this connection may be. No key: it follows from how handles are written.
+    /// The longest id of this connection. Not a key: it follows from the form of handles.
     #[serde(skip)]
     pub id_room: IdRoom,
 }
 
-/// The longest id that a driver may give, in bytes: what the specification allows for a string, less
-/// what a handle needs to name the connection.
+/// The longest id that a driver may issue, in bytes: the limit of the specification for a string,
+/// less what a handle needs to name the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdRoom(usize);
 
@@ -149,7 +149,7 @@ pub struct PrivateVolume {
     /// Makes the id short.
     #[serde(default)]
     pub id_hash: IdHashConfig,
-    /// What deleting a volume does. `delete` unless given.
+    /// The effect of deleting a volume. `delete` unless given.
     #[serde(default)]
     pub delete_strategy: DeleteStrategy,
     /// Where volume contexts come from if the orchestrator sends none.
@@ -180,15 +180,15 @@ pub enum IdHash {
 
 /// What deleting a volume does.
 ///
-/// compat: "Configuration": democratic-csi deletes for every word but `retain`; here a word that is
-/// neither is an error, because it may be a misspelt `retain`.
+/// compat: "Configuration": democratic-csi deletes for every word except `retain`; here any other
+/// word than the two is an error, because it may be a misspelt `retain`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeleteStrategy {
     /// The volume is deleted.
     #[default]
     Delete,
-    /// The volume stays, and the call succeeds.
+    /// The volume is kept, and the call succeeds.
     Retain,
 }
 
@@ -278,7 +278,7 @@ pub struct CsiProxyService {
 // === impl IdRoom ===
 
 impl IdRoom {
-    /// What is left behind `taken` bytes.
+    /// The limit minus `taken` bytes.
     pub fn behind(taken: usize) -> Self {
         Self(MAX_STRING.saturating_sub(taken))
     }

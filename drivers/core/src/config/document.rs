@@ -1,4 +1,4 @@
-//! One configuration file, parsed, and the typed sections that are taken from it.
+//! A parsed configuration file, and its typed sections.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use super::yaml;
 /// One configuration file. Never prints its values.
 pub struct Document {
     pub(super) root: Value,
-    /// What stands in the file itself, if `root` has more.
+    /// The content of the file itself, if `root` has more.
     own: Option<Value>,
     id_room: IdRoom,
     notes: Arc<Mutex<Notes>>,
@@ -49,9 +49,9 @@ impl Document {
         })
     }
 
-    /// The same document with the defaults that `base` has for all connections below it: maps are
-    /// merged, everything else that is set here replaces what is there. Only keys of this file are
-    /// ever reported.
+    /// The same document with the defaults of `base` for all connections below it: maps are merged,
+    /// every other value of this file replaces the default. Only keys of this file are ever
+    /// reported.
     #[must_use]
     pub fn over(mut self, base: &Self) -> Self {
         let mut merged = layers::defaults(&base.root);
@@ -60,7 +60,7 @@ impl Document {
         self
     }
 
-    /// Says that `taken` bytes of every id are needed to name the connection.
+    /// Reserves `taken` bytes of every id for the name of the connection.
     #[must_use]
     pub fn with_ids_behind(mut self, taken: usize) -> Self {
         self.id_room = IdRoom::behind(taken);
@@ -150,8 +150,9 @@ impl Document {
         }
     }
 
-    /// Says which keys change nothing for this driver, and why: `("node.format", "a directory is
-    /// never formatted")`. Each that is set becomes a finding, and is unknown no more.
+    /// Declares which keys have no effect for this driver, and why: `("node.format", "a directory
+    /// is never formatted")`. Each one that is set becomes a finding, and no longer counts as
+    /// unknown.
     pub fn without_effect(&self, prefixes: &[(&str, &str)]) {
         for (path, reason) in prefixes {
             let mut steps = path.split('.');
@@ -168,15 +169,15 @@ impl Document {
         }
     }
 
-    /// Says that `sections` of drivers stand here for other documents, which are laid over this one:
-    /// whether anybody reads them is known there.
+    /// Declares that the driver sections `sections` here are defaults for other documents, which
+    /// are laid over this one: unknown keys are detected there.
     pub fn has_defaults_for_others(&self, sections: &[&str]) {
         for section in sections {
             self.note(|notes| notes.knows_section(section));
         }
     }
 
-    /// Adds an oddity that a driver found.
+    /// Adds a finding of a driver.
     pub fn add(&self, finding: Finding) {
         let mut findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
         if !findings.contains(&finding) {
@@ -184,8 +185,8 @@ impl Document {
         }
     }
 
-    /// Everything odd so far. A key counts as unknown if nothing has asked for it: take all
-    /// sections first.
+    /// All findings so far. A key counts as unknown if no section has read it: read all sections
+    /// first.
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = self.note(|notes| notes.unknown(self.own()));
         let others = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -193,8 +194,8 @@ impl Document {
         findings
     }
 
-    /// What [`findings`](Self::findings) can know after an error: whether the sections that were not
-    /// asked for yet have a reader is not known, and nothing is said about them.
+    /// The [`findings`](Self::findings) after an error: sections that were not read yet are
+    /// skipped, because their keys may be known.
     pub fn findings_so_far(&self) -> Vec<Finding> {
         let top = |path: &str| {
             let keys = self.root.as_object().into_iter().flatten();

@@ -4,8 +4,8 @@ use std::fmt;
 
 /// A configuration that cannot be used: which key, what is wrong, what to do.
 ///
-/// Its text never holds the value of a key, because any value may be a secret; the exception is
-/// the choice between fixed names, where the name that was given is shown.
+/// Its text never contains the value of a key, because any value may be a secret; the exception is
+/// a choice between fixed names, where the given name is shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
     path: Option<String>,

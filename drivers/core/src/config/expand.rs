@@ -1,15 +1,15 @@
-//! `${VAR}` in string values, replaced where that variable exists and left alone otherwise.
+//! Expands `${VAR}` in string values if that variable exists, and leaves it unchanged otherwise.
 //!
-//! Nothing else of a `$` has a meaning, keys are never touched, and a replaced value is not looked
-//! at again. compat: "Configuration": democratic-csi also replaces `$VAR`, and empties what does
-//! not exist, which destroys passwords.
+//! No other use of `$` has a meaning, keys are never expanded, and a replaced value is not expanded
+//! again. compat: "Configuration": democratic-csi also replaces `$VAR`, and replaces unknown
+//! variables by nothing, which destroys passwords.
 
 use serde_json::Value;
 
 use super::error::ConfigError;
 use super::finding::{Finding, Severity};
 
-/// The most bytes that replaced values may add up to.
+/// The most bytes of all replaced values.
 const MAX_EXPANDED: usize = 4 << 20;
 
 /// Where `${VAR}` is looked up.

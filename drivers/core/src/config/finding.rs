@@ -1,29 +1,28 @@
-//! What is odd about a configuration that can be used: a warning when serving, an error when
-//! checking.
+//! Findings about a usable configuration: a warning when serving, an error when checking.
 
 use std::fmt;
 
-/// One oddity of a configuration.
+/// One finding about a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What sort of oddity.
+    /// Its kind.
     pub severity: Severity,
     /// The path of the key.
     pub path: String,
-    /// What is odd.
+    /// The problem.
     pub message: String,
     /// What to do about it, if we know.
     pub advice: Option<String>,
 }
 
-/// The sorts of oddity.
+/// The kinds of findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// A key that nobody reads: most likely misspelt.
+    /// A key that is never read: most likely misspelt.
     UnknownKey,
-    /// A known key that changes nothing for this driver.
+    /// A known key without effect for this driver.
     NoEffect,
-    /// A value that can be used, but hardly is what was meant.
+    /// A usable value that is probably a mistake.
     Doubtful,
 }
 

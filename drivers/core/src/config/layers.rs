@@ -1,14 +1,15 @@
-//! One file over another: the defaults that all connections of a proxy share, and what each sets.
+//! Layers one file over another: the defaults of all connections of a proxy, and the settings of
+//! each.
 //!
 //! compat: "The proxy": maps are merged and lists replaced; the capabilities and the driver of the
 //! file above are its own.
 
 use serde_json::{Map, Value};
 
-/// Keys that say what the process above is, and nothing about its connections.
+/// Keys of the process above that do not apply to its connections.
 const OF_THE_PROCESS: [&str; 2] = ["driver", "service"];
 
-/// What a document has for the connections below it.
+/// The part of a document for the connections below it.
 pub(super) fn defaults(base: &Value) -> Value {
     let mut map = base.as_object().cloned().unwrap_or_default();
     map.retain(|key, _| !OF_THE_PROCESS.contains(&key.as_str()));

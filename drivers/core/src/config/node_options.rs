@@ -1,7 +1,8 @@
-//! What one connection asks of the nodes that use its volumes, as it travels in volume contexts.
+//! The options of one connection for the nodes that use its volumes, as written into volume
+//! contexts.
 //!
-//! Nodes do not read the files of connections; what matters there is written into each volume, in
-//! one key of its own name space. The node reads it with the rules of the configuration file.
+//! Nodes do not read the files of connections; their node options are written into each volume,
+//! under one key of our name space. The node parses it with the rules of the configuration file.
 
 use csi_types::MountFlags;
 use csi_types::filesystem::{FilesystemKind, FilesystemSettings};
@@ -29,11 +30,11 @@ pub struct NodeSettings {
 impl NodeOptions {
     /// The key in the context of a volume.
     pub const KEY: &'static str = "omnibus-csi/node";
-    /// The most bytes: the context of a volume, which has 4 KiB, has to hold the way to it as well.
+    /// The most bytes: the context of a volume, which has 4 KiB, must hold the attachment as well.
     pub const MAX: usize = 2048;
 
-    /// What `document` sets itself; without defaults, which nodes have from their own file. Where
-    /// there are no devices, filesystems are nobody's business.
+    /// The options that `document` itself sets; without defaults, which nodes read from their own
+    /// file. Connections without devices have no filesystems to format.
     pub fn of(document: &Document, devices: bool) -> Result<Option<Self>, ConfigError> {
         let node = document.own().get("node");
         let at = |path: &[&str]| {
@@ -75,13 +76,13 @@ impl NodeOptions {
         &self.0
     }
 
-    /// Reads what stands in a context. Options that a node cannot follow are an error: to mount
-    /// without the one that keeps programs out would be worse than not to mount.
+    /// Parses the options of a context. Options that a node cannot follow are an error: to mount
+    /// without an option such as `noexec` would be worse than not to mount.
     pub fn read(text: &str) -> Result<NodeSettings, ConfigError> {
         if text.len() > Self::MAX {
             return Err(ConfigError::new(format!("more than {} bytes", Self::MAX)));
         }
-        // Checked as JSON first, so that nothing else of YAML passes.
+        // Validated as JSON first, so that no other YAML is accepted.
         let node: Value = serde_json::from_str(text)
             .map_err(|_| ConfigError::new("expected a map in the form of JSON"))?;
         let set = node.pointer("/mount/mount_flags").is_some();
@@ -104,7 +105,7 @@ impl NodeOptions {
     }
 }
 
-/// Refuses what must not be read by everybody who may look at volumes. Its value is not told.
+/// Rejects options that must not be visible in volumes, without showing the value.
 fn keep_secrets(flags: &Value) -> Result<(), ConfigError> {
     let texts = match flags {
         Value::Array(all) => all.iter().collect(),
@@ -120,7 +121,7 @@ fn keep_secrets(flags: &Value) -> Result<(), ConfigError> {
             return Err(ConfigError::at(
                 "node.mount.mount_flags",
                 format!(
-                    "has `{}`, and would be shown to everybody who may look at volumes",
+                    "has `{}`, and would be visible in every volume",
                     key.escape_debug()
                 ),
             )
@@ -130,11 +131,11 @@ fn keep_secrets(flags: &Value) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Whether an option of that name has a secret, or names a file with one.
+/// Whether an option of that name contains a secret, or names a file with one.
 fn is_secret(key: &str) -> bool {
     let mut words = key.split(['_', '-', '.']);
     let last = key.rsplit(['_', '-', '.']).next();
-    // Others begin with `user` and have `key` in them: `user_id`, `key_cache`.
+    // Others start with `user` or contain `key`: `user_id`, `key_cache`.
     matches!(key, "user" | "username")
         || last == Some("key")
         || words.any(|word| SECRETS.contains(&word.trim_end_matches(|c: char| c.is_ascii_digit())))
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn options_with_secrets_do_not_travel_where_everybody_reads_them() {
+    fn options_with_secrets_are_not_written_into_volumes() {
         for flags in [
             "'nodev,password=hunter2'",
             "[nodev, PASS=hunter2]",
@@ -226,7 +227,7 @@ mod tests {
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
             assert!(error.advice().expect("advice").contains("stage secret"));
         }
-        // A word that says who may mount is none, and others only begin like one.
+        // The word `user` says who may mount, and others only start like a secret.
         for plain in [
             "user,noatime,vers=4.2",
             "user_id=7,keycache=1,passthrough=2",

@@ -1,4 +1,4 @@
-//! Which keys are known to anybody, noted while typed sections are read, and the names near to a
+//! Records which keys are known while typed sections are read, and finds names similar to a
 //! misspelt one.
 //!
 //! Several structs may read the same map: a key is unknown only if none of them knows it. A map
@@ -40,12 +40,12 @@ impl Notes {
         self.free.insert(path.to_owned());
     }
 
-    /// A driver knows the key at `path`, and has no use for it.
+    /// A driver knows the key at `path`, without using it.
     pub(super) fn knows_idle(&mut self, path: &str) {
         self.idle.insert(path.to_owned());
     }
 
-    /// Every key below `root` that nobody knows.
+    /// Every unknown key below `root`.
     pub(super) fn unknown(&self, root: &Value) -> Vec<Finding> {
         let mut findings = Vec::new();
         self.walk(root, &mut String::new(), &mut findings);
@@ -95,7 +95,7 @@ impl Notes {
         let fields = self.fields.get(path).into_iter().flatten().copied();
         let sections = self.sections.iter().map(String::as_str);
         let here = fields.chain(sections.filter(|_| path.is_empty()));
-        // A name that is already there is not the one that was meant.
+        // A name that is set already cannot be the intended one.
         let absent = here.filter(|name| !map.contains_key(*name));
         if let Some(name) = nearest(key, absent) {
             return Some(format!("is `{name}` meant?"));
@@ -131,7 +131,7 @@ pub(super) fn push_index(path: &mut String, index: usize) {
     let _ = write!(path, "[{index}]");
 }
 
-/// The candidate that is most likely meant by `word`, if one is near at all.
+/// The candidate closest to `word`, if one is close at all.
 pub(super) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -142,8 +142,8 @@ pub(super) fn nearest<'a>(
         .filter_map(|candidate| {
             let name = folded(candidate);
             let allowed = (candidate.len() / 3).clamp(1, 4);
-            // Words are at least as far apart as their lengths (in characters, of four bytes at
-            // most): most of ten thousand unknown keys need no closer look.
+            // The distance of two words is at least the difference of their lengths (in characters,
+            // of four bytes at most): most of ten thousand unknown keys need no closer comparison.
             let near = word.len().abs_diff(name.len()) <= 4 * allowed;
             let distance = near.then(|| strsim::osa_distance(&word, &name))?;
             (distance <= allowed).then_some((distance, candidate))

@@ -1,9 +1,9 @@
 //! Typed values from a document: lenient about scalars, exact about paths, silent about values.
 //!
-//! A number or a boolean is taken where text is expected, and text where a number or a boolean is
-//! expected, because configurations are written by templates. An absent key and one that is null
+//! A number or a boolean is accepted where text is expected, and text where a number or a boolean
+//! is expected, because configurations are written by templates. An absent key and one that is null
 //! are the same. serde's own messages show the offending value; these never do. Fields must not use
-//! `#[serde(flatten)]` or untagged enums: both hide from serde which keys are known.
+//! `#[serde(flatten)]` or untagged enums: both hide the known keys from serde.
 
 mod failure;
 
@@ -26,7 +26,7 @@ pub(super) enum Path<'p> {
     Index(&'p Self, usize),
 }
 
-/// One value that is about to be read.
+/// A value to read.
 pub(super) struct Reader<'p, 'de> {
     pub(super) value: &'de Value,
     pub(super) path: Path<'p>,
@@ -87,11 +87,11 @@ impl<'de> Reader<'_, 'de> {
     }
 
     fn hides(&self, path: &Path<'_>) -> bool {
-        // Hardly ever is any; a path costs memory.
+        // Empty in most cases; a path costs memory.
         !self.hidden.is_empty() && self.hidden.contains(&path.to_string())
     }
 
-    /// The number that is meant here, whether it is written as a number or as text.
+    /// The number, written as a number or as text.
     fn number(&self) -> Option<Number> {
         match self.value {
             Value::Number(number) => Some(whole(number)),
@@ -147,7 +147,7 @@ impl<'de> Reader<'_, 'de> {
         })
     }
 
-    /// `fields` are the keys that count; without them every key does.
+    /// `fields` are the known keys; without them every key is.
     fn read_map<V: Visitor<'de>>(
         &self,
         fields: Option<&'static [&'static str]>,

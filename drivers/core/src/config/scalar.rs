@@ -17,9 +17,9 @@ use super::read::{Path, Reader};
 
 /// Permission bits. `0777`, `"0777"`, `"777"` and `777` are all octal.
 ///
-/// compat: "Configuration": democratic-csi takes a bare number as decimal for some drivers and as
+/// compat: "Configuration": democratic-csi reads a bare number as decimal for some drivers and as
 /// octal digits for others. A bare number that could be either (`0o777` is the number 511 to YAML)
-/// is refused here and has to be quoted.
+/// is rejected here and must be quoted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mode(u32);
 
@@ -36,7 +36,7 @@ pub enum Owner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
-/// Why a scalar is refused. Does not hold it.
+/// Why a scalar is rejected. Does not contain the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ScalarError {
     /// Not a mode.
@@ -67,7 +67,8 @@ impl Mode {
         Ok(mode)
     }
 
-    /// Whether the owner may read, and nobody may do what the owner or the group may not.
+    /// Whether the owner may read, and no class has a permission that a closer one (owner, then
+    /// group) lacks.
     fn is_sensible(self) -> bool {
         let [owner, group, other] = [self.0 >> 6 & 7, self.0 >> 3 & 7, self.0 & 7];
         self.0 <= 0o7777 && owner & 4 != 0 && group & !owner == 0 && other & !group == 0
@@ -288,8 +289,8 @@ mod tests {
             read("owner: \"1000\"").unwrap().owner,
             Some(Owner::Id(1000))
         );
-        let name = Owner::Name("DOM\\nobody".into());
-        assert_eq!(read("owner: DOM\\nobody").unwrap().owner, Some(name));
+        let name = Owner::Name("DOM\\joe".into());
+        assert_eq!(read("owner: DOM\\joe").unwrap().owner, Some(name));
         for text in [
             "\"\"",
             "-R",

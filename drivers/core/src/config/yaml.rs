@@ -1,8 +1,8 @@
-//! YAML text to a value, within budgets. The only place that knows which YAML library is used.
+//! Parses YAML text to a value, within budgets. The only module that uses the YAML library.
 //!
-//! Refused are: more than [`MAX_BYTES`], nesting beyond [`MAX_DEPTH`], aliases that unfold beyond
-//! the budget, duplicate keys, tags, and numbers that cannot be kept exactly. Merge keys (`<<`) are
-//! applied. What a scalar means is YAML 1.2: `on` and `yes` are text, and so is `0777`.
+//! Rejects more than [`MAX_BYTES`], nesting beyond [`MAX_DEPTH`], aliases that expand beyond the
+//! budget, duplicate keys, tags, and numbers that cannot be represented exactly. Merge keys (`<<`)
+//! are applied. Scalars follow YAML 1.2: `on` and `yes` are text, and so is `0777`.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,9 +19,9 @@ const MAX_NODES: usize = 20_000;
 const MAX_UNFOLDED: usize = 4 * MAX_BYTES;
 /// The most `[` and `{`. The time to parse nested ones grows with the square of their number.
 const MAX_BRACKETS: usize = 1_000;
-/// What every token has one of: line ends and the characters that YAML gives a meaning to.
+/// Every token contains one of these: line ends and the characters with a meaning in YAML.
 const MARKS: &[u8] = b"\n\r-?:,[]{}#&*!|>'\"%";
-/// The most of them. The library reads the whole text before the visitor can refuse anything.
+/// The most of them. The library reads the whole text before the visitor can reject anything.
 const MAX_MARKS: usize = 80_000;
 /// The most marks times brackets: within open brackets, each token costs time for each of them.
 const MAX_WORK: usize = 5_000_000;
@@ -52,8 +52,8 @@ pub(super) fn parse(text: &str) -> Result<Value, ConfigError> {
     if text.lines().any(|line| line.starts_with("%TAG")) {
         return Err(ConfigError::new("%TAG directives are not supported"));
     }
-    // The library takes `!!binary x` for plain text without a word. With another character in place
-    // of the second one it reports the tag, and only if it is a tag and not part of some text.
+    // The library silently reads `!!binary x` as plain text. With another character in place of the
+    // second one it reports the tag, and only if it is a tag and not part of some text.
     let disarmed = disarm_tags(text);
     if let Some(disarmed) = disarmed {
         read(&disarmed)?;
@@ -64,7 +64,7 @@ pub(super) fn parse(text: &str) -> Result<Value, ConfigError> {
     }
 }
 
-/// Refuses text that would take the library longer than a second to read.
+/// Rejects text that would take the library longer than a second to parse.
 fn check_marks(text: &str) -> Result<(), ConfigError> {
     let (mut brackets, mut marks) = (0_usize, 0_usize);
     for byte in text.bytes() {
@@ -122,8 +122,8 @@ fn line_indented_by_tab(text: &str) -> Option<usize> {
     text.lines().position(is_tabbed).map(|index| index + 1)
 }
 
-/// What the library says begins with keys as they are: of any length, and with line breaks. What is
-/// wrong, and where, stands at its end.
+/// The message of the library begins with unmodified keys: of any length, and with line breaks. The
+/// problem and its position are at the end.
 fn presentable(message: &str) -> String {
     let surplus = message.chars().count().saturating_sub(MAX_MESSAGE);
     let mut shown = String::from(if surplus > 0 { "…" } else { "" });
@@ -137,7 +137,7 @@ fn presentable(message: &str) -> String {
     shown
 }
 
-/// What is left to be unfolded.
+/// The remaining budget for aliases.
 struct Budget {
     nodes: Cell<usize>,
     bytes: Cell<usize>,
@@ -332,7 +332,7 @@ fn merge(map: &mut Map<String, Value>, merged: Value) -> Result<(), &'static str
     }
 }
 
-/// A key as it may stand in a message.
+/// A key, escaped for a message.
 fn shown(key: &str) -> String {
     key.chars().take(64).flat_map(char::escape_debug).collect()
 }

@@ -1,4 +1,4 @@
-//! Many calls at once. The proxy guards each volume, but a driver cannot rely on being alone: there
+//! Concurrent calls. The proxy guards each volume, but a driver cannot rely on being alone: there
 //! may be a second process.
 
 use futures_util::future::{join, join_all};

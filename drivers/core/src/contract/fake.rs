@@ -1,7 +1,7 @@
 //! A driver in memory that keeps the contract, and hooks to make it misbehave on purpose.
 //!
-//! It is for tests of the layers above: what happens while a call blocks, panics or fails before
-//! and after its first change. Its volumes hold no data.
+//! For tests of the layers above: what happens while a call blocks, panics or fails before and
+//! after its first change. Its volumes have no content.
 
 mod hooks;
 mod state;
@@ -103,7 +103,7 @@ impl FakeDriver {
         self
     }
 
-    /// Plays a trick on the next call of `verb`; several wait in line.
+    /// Sets a trick for the next call of `verb`; several are queued.
     pub fn play(&self, verb: Verb, moment: Moment, trick: Trick) {
         self.hooks.play(verb, moment, trick);
     }
@@ -162,7 +162,7 @@ impl FakeDriver {
     }
 }
 
-/// Refuses a verb that is not there.
+/// Rejects a verb that is disabled.
 fn there(verb: Verb, is_there: bool) -> Result<(), Error> {
     if is_there {
         Ok(())
@@ -171,7 +171,7 @@ fn there(verb: Verb, is_there: bool) -> Result<(), Error> {
     }
 }
 
-/// Refuses an id that this driver cannot have made.
+/// Rejects an id that this driver cannot have issued.
 fn ours(id: &VolumeId) -> Result<(), Error> {
     let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if id.as_str().len() <= MAX_ID

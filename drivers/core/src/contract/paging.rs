@@ -1,4 +1,4 @@
-//! Pages: whatever exists all the while appears once, whatever else comes and goes.
+//! Pages: an entry that exists the whole time appears once, even if others are added or removed.
 
 use std::collections::BTreeMap;
 
@@ -92,7 +92,7 @@ pub(super) async fn pages_of_volumes_neither_lose_nor_repeat(fresh: &Fresh) {
     expect_kind("a foreign token", outcome, &[Kind::Pending]);
 }
 
-/// Nothing repeats, and all that stayed was seen.
+/// No entry repeats, and each one that stayed was seen.
 fn assert_once(seen: &BTreeMap<String, usize>, stays: &[VolumeId]) {
     assert!(seen.values().all(|times| *times == 1), "{seen:?}");
     for id in stays {

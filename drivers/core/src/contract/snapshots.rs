@@ -1,4 +1,4 @@
-//! Snapshots: cut once, whole, and volumes of them.
+//! Snapshots: taken once, complete, and volumes from them.
 
 use super::{Fresh, call, expect, expect_kind};
 use crate::error::Kind;

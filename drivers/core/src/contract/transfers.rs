@@ -1,4 +1,4 @@
-//! Content from one connection to another: here from a driver to itself, which knows no better.
+//! Content from one connection to another: here from a driver to itself, which does not notice.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,21 +12,21 @@ use crate::text::VolumeId;
 use crate::transfer::{Bookmark, Bytes, CopyTag, ExportInfo, ExportStream, Stream, TransferFormat};
 use crate::volume::{CreateVolume, Elsewhere, Source, Volume};
 
-/// How often a cut flow is tried again before it is a defect that it does not come to its end.
+/// How many retries an interrupted stream may need before this counts as a defect.
 const TRIES: usize = 64;
 
-/// A source that must not be asked: it fails as nothing else does.
+/// A source that must not be used: it fails with a unique error.
 #[derive(Debug)]
 struct Silent;
 
-/// A source that fails after so many pieces.
+/// A source that fails after that many pieces.
 #[derive(Debug)]
 struct Cut<'a> {
     inner: Box<dyn ExportStream + 'a>,
     left: AtomicUsize,
 }
 
-/// The same of its stream.
+/// Its stream.
 #[derive(Debug)]
 struct CutBytes {
     inner: Box<dyn Bytes>,
@@ -65,7 +65,7 @@ impl ExportStream for Cut<'_> {
         }
         Ok(match self.inner.open(call, from).await? {
             Stream::Bytes(inner) => Stream::Bytes(Box::new(CutBytes { inner, left })),
-            // It has no pieces: what is cut is the call.
+            // It has no pieces: the call is interrupted.
             tree @ Stream::Tree(_) => tree,
         })
     }
@@ -83,7 +83,7 @@ impl Bytes for CutBytes {
     }
 }
 
-/// How another connection would call a volume.
+/// The handle of a volume of another connection.
 fn elsewhere(id: &VolumeId) -> Elsewhere {
     let handle = VolumeId::parse(&format!("v:elsewhere/{id}")).expect("a handle");
     Elsewhere::Volume(handle)
@@ -97,13 +97,13 @@ fn tag(name: &str) -> CopyTag {
     CopyTag::of(format!("v:here/{name}"))
 }
 
-/// What the driver gives of a volume of its own.
+/// The export of a volume of the driver itself.
 fn given<'a>(driver: &'a dyn Driver, id: &VolumeId, name: &str) -> Box<dyn ExportStream + 'a> {
     let outflow = driver.export(&Source::Volume(id.clone()), &tag(name));
     expect("give a volume", outflow)
 }
 
-/// Whether there is something to be tried: a form that the driver both gives and takes.
+/// Whether there is something to test: a format that the driver both exports and imports.
 fn flows(fresh: &Fresh) -> bool {
     let takes = fresh.driver.import_formats();
     fresh
@@ -149,7 +149,7 @@ pub(super) async fn advertised_forms_are_those_that_are_there(fresh: &Fresh) {
         Kind::NotFound
     };
     expect_kind("fill from nothing", taken, &[kind]);
-    // What is elsewhere does not come by itself.
+    // A source elsewhere is not copied without an import.
     let made = driver.create_volume(&call(), &request).await;
     let kinds = [Kind::Invalid, Kind::Unsupported];
     expect_kind("make of what is elsewhere", made, &kinds);
@@ -173,21 +173,21 @@ pub(super) async fn what_flows_in_is_a_volume_that_stands_on_its_own(fresh: &Fre
     assert_eq!(made.id, fresh.id("contract-copy"));
     assert_eq!(made.source, Some(Source::Elsewhere(elsewhere(&source.id))));
     assert!(made.capacity >= source.capacity, "smaller than its source");
-    // The source may be gone by then, and is not asked.
+    // The source may be deleted by then, and is not used.
     let request = wanted(fresh, "contract-copy", &source.id);
     let again = fresh.driver.import(&call(), &request, &Silent).await;
     assert_eq!(expect("the same again", again), made);
     let other = wanted(fresh, "contract-copy", &fresh.id("contract-other"));
     let other = fresh.driver.import(&call(), &other, &Silent).await;
     expect_kind("of another source", other, &[Kind::Conflict]);
-    // Nothing of the copy keeps the source, and nothing of the source the copy.
+    // The copy does not keep the source, and the source does not keep the copy.
     fresh.delete(&source.id).await;
     assert!(fresh.exists(&made.id).await, "it went with its source");
     fresh.delete(&made.id).await;
     assert!(!fresh.exists(&made.id).await);
 }
 
-/// Every place in a stream of bytes is one where it can be cut; a tree is cut by the clock.
+/// A stream of bytes is interrupted at every piece, a tree by the clock.
 pub(super) async fn a_flow_that_is_cut_leaves_nothing_that_is_ready(fresh: &Fresh) {
     if !flows(fresh) {
         return;

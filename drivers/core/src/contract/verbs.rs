@@ -1,4 +1,4 @@
-//! Which verbs are there, what stays the same for ever, and ids that nobody made.
+//! The verbs that a driver has, what never changes, and unknown ids.
 
 use std::collections::HashSet;
 use std::time::UNIX_EPOCH;
@@ -84,7 +84,7 @@ pub(super) async fn advertised_verbs_are_those_that_are_there(fresh: &Fresh) {
     topology(fresh).await;
 }
 
-/// What the verbs for operators answer about what does not exist.
+/// The answers of the verbs for operators about objects that do not exist.
 async fn upkeep(fresh: &Fresh, id: &VolumeId) -> [(&'static str, Result<(), Error>); 4] {
     let (driver, call, page) = (&fresh.driver, call(), PageRequest::default());
     let orphans = driver.orphans(&call, UNIX_EPOCH, &page).await.map(drop);
@@ -109,8 +109,8 @@ fn nothing() -> Orphan {
     }
 }
 
-/// What creating from a source that does not exist has to answer. The id of the missing snapshot
-/// may not even be one of this driver.
+/// The answer to a creation from a source that does not exist. The id of the missing snapshot may
+/// not even be one of this driver.
 fn source_kinds(advertised: bool) -> &'static [Kind] {
     if advertised {
         &[Kind::NotFound, Kind::Invalid]
@@ -129,7 +129,7 @@ async fn topology(fresh: &Fresh) {
     }
 }
 
-/// Volumes of such a driver are made by hand: it says so whatever it is asked, and changes nothing.
+/// Volumes of such a driver are made by hand: every verb says so, and changes nothing.
 pub(super) async fn a_driver_without_volumes_has_no_verb(fresh: &Fresh) {
     let driver = &fresh.driver;
     let id = VolumeId::parse("contract-missing").expect("an id");
@@ -210,7 +210,7 @@ pub(super) async fn a_driver_without_volumes_has_no_verb(fresh: &Fresh) {
     assert!(!driver.kind().is_empty());
 }
 
-/// What a driver can do that makes no volumes: at most those of pods.
+/// The verbs of a driver that creates no volumes: at most inline volumes.
 fn of_no_controller(inline: bool) -> Capabilities {
     Capabilities {
         inline,

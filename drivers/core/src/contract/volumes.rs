@@ -1,4 +1,4 @@
-//! Volumes: made once, gone once, grown, copied.
+//! Volumes: created once, deleted once, expanded, copied.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::size::SizeRange;
 use crate::text::{MAX_MAP, VolumeId};
 use crate::volume::{PageRequest, Source, Volume};
 
-/// Proves that a volume is the one every verb shows.
+/// Proves that every verb returns the same volume.
 async fn shown_everywhere(fresh: &Fresh, volume: &Volume) {
     let verbs = fresh.driver.capabilities();
     assert!(fresh.exists(&volume.id).await);
@@ -31,12 +31,16 @@ async fn shown_everywhere(fresh: &Fresh, volume: &Volume) {
     assert_eq!(Attachment::parse(&context).as_ref(), Ok(&volume.attachment));
 }
 
-pub(super) async fn creating_is_idempotent_and_conflicts_are_told(fresh: &Fresh) {
+pub(super) async fn creating_is_idempotent_and_conflicts_are_reported(fresh: &Fresh) {
     let request = fresh.request("contract-once", None);
     let first = call();
     let volume = expect("create", fresh.driver.create_volume(&first, &request).await);
     assert_eq!(volume.id, request.id);
-    assert_eq!(first.effect(), Effect::Possible, "a change was not told");
+    assert_eq!(
+        first.effect(),
+        Effect::Possible,
+        "a change was not reported"
+    );
     assert!(volume.capacity.is_none_or(|size| request.size.holds(size)));
     shown_everywhere(fresh, &volume).await;
     let again = expect(
@@ -89,9 +93,9 @@ pub(super) async fn a_call_without_time_leaves_what_a_retry_completes(fresh: &Fr
     if let Err(error) = fresh.driver.create_volume(&late, &request).await {
         assert_eq!(error.kind(), Kind::Timeout, "{}", error.chain());
         assert_eq!(error.effect(), late.effect());
-        let told = error.effect() == Effect::Possible;
+        let reported = error.effect() == Effect::Possible;
         assert!(
-            told || !fresh.exists(&request.id).await,
+            reported || !fresh.exists(&request.id).await,
             "made, and said otherwise"
         );
     }
@@ -105,39 +109,42 @@ pub(super) async fn a_call_without_time_leaves_what_a_retry_completes(fresh: &Fr
     assert!(!fresh.exists(&volume.id).await);
 }
 
-/// Only where storage can be cut off at will. Whoever has begun a volume says so until it is whole or
-/// gone: whoever hears that it is nowhere makes it elsewhere.
-pub(super) async fn what_a_cut_creation_has_begun_is_not_said_to_be_nowhere(fresh: &Fresh) {
+/// Only for storage that a test can disconnect. A driver that started a volume reports it until it
+/// is complete or gone: a caller that sees `NotFound` creates it elsewhere.
+pub(super) async fn a_partial_creation_is_never_reported_as_absent(fresh: &Fresh) {
     let Some(cut) = &fresh.cut else { return };
-    let (mut begun, mut parts) = (0, 0);
+    let (mut partial, mut parts) = (0, 0);
     loop {
         let name = format!("contract-cut-{parts}");
         let id = fresh.id(&name);
         cut(Some(parts));
         let made = fresh.try_create(&name, None).await;
         cut(None);
-        let is_begun = fresh.is_begun(&id).await;
-        if is_begun {
+        let is_partial = fresh.is_partial(&id).await;
+        if is_partial {
             shown_nowhere(fresh, &id).await;
         }
-        begun += usize::from(is_begun);
-        let there = is_begun || fresh.exists(&id).await;
-        assert!(there || begun == 0, "{name}: less than after fewer parts");
+        partial += usize::from(is_partial);
+        let there = is_partial || fresh.exists(&id).await;
+        assert!(there || partial == 0, "{name}: less than after fewer parts");
         let is_made = made.is_ok();
-        assert!(!(is_made && is_begun), "{name}: made, and said to be begun");
+        assert!(
+            !(is_made && is_partial),
+            "{name}: made, and reported as partial"
+        );
         let volume = fresh.create(&name).await;
         shown_everywhere(fresh, &volume).await;
         fresh.delete(&id).await;
-        assert!(!fresh.exists(&id).await && !fresh.is_begun(&id).await);
+        assert!(!fresh.exists(&id).await && !fresh.is_partial(&id).await);
         if is_made {
             break;
         }
         parts += 1;
     }
-    assert!(begun > 0, "none was cut in the middle in {parts} parts");
+    assert!(partial > 0, "none was cut in the middle in {parts} parts");
 }
 
-/// Proves that no verb shows a volume that is not whole.
+/// Proves that no verb returns a partial volume.
 async fn shown_nowhere(fresh: &Fresh, id: &VolumeId) {
     let verbs = fresh.driver.capabilities();
     if verbs.get_volume {

@@ -1,4 +1,4 @@
-//! The built-in helpers, with the notions of Handlebars.js: what is empty, and how a map prints.
+//! The built-in helpers, with the rules of Handlebars.js for empty values and for printing maps.
 
 use handlebars::{
     BlockContext, Context, Handlebars, Helper, HelperDef, HelperResult, JsonValue, Output,
@@ -7,8 +7,8 @@ use handlebars::{
 
 use super::rules::PRINT;
 
-/// Takes every helper away and puts ours in place: a helper that Handlebars.js does not have would
-/// hide the value of that name.
+/// Replaces all helpers by ours: a helper that Handlebars.js does not have would hide the value of
+/// that name.
 pub(super) fn install(registry: &mut Handlebars<'static>) {
     for name in [
         "raw", "log", "eq", "ne", "gt", "gte", "lt", "lte", "and", "or", "not", "len",
@@ -22,7 +22,7 @@ pub(super) fn install(registry: &mut Handlebars<'static>) {
     registry.register_helper(PRINT, Box::new(Value(print)));
 }
 
-/// What `if` and `with` take for "no". An empty map is none of them.
+/// The values that are false for `if` and `with`. An empty map is not.
 fn is_empty(value: &JsonValue) -> bool {
     match value {
         JsonValue::Null => true,
@@ -116,7 +116,7 @@ impl HelperDef for With {
     }
 }
 
-/// A helper that only gives a value.
+/// A helper that only returns a value.
 struct Value(fn(&Helper<'_>) -> Result<JsonValue, RenderError>);
 
 impl HelperDef for Value {

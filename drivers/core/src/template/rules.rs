@@ -1,8 +1,8 @@
-//! Which templates are accepted, and how their output is made to be that of Handlebars.js.
+//! Which templates are accepted, and how their output becomes that of Handlebars.js.
 //!
-//! Accepted is what gives the same bytes in both implementations: plain values, `if`, `unless`,
-//! `each`, `with`, `lookup`, comments and whitespace control. Everything else is refused by name,
-//! before it could give a volume another name than it has.
+//! Only templates with the same output in both implementations are accepted: plain values, `if`,
+//! `unless`, `each`, `with`, `lookup`, comments and whitespace control. Everything else is rejected
+//! by name, before it could rename a volume.
 
 use handlebars::JsonValue as Value;
 use handlebars::Path;
@@ -10,11 +10,11 @@ use handlebars::template::{HelperTemplate, Parameter, Template, TemplateElement}
 
 use super::TemplateError;
 
-/// The helper through which every plain value is printed. No template can call it: it is not a word
-/// that the rules below let through.
+/// The helper that prints every plain value. No template can call it: the rules below do not accept
+/// its name.
 pub(super) const PRINT: &str = "print a value";
 
-/// Words that Handlebars.js never takes for the name of a value.
+/// Words that Handlebars.js never reads as the name of a value.
 const RESERVED: [&str; 8] = [
     "if",
     "unless",
@@ -26,7 +26,7 @@ const RESERVED: [&str; 8] = [
     "blockHelperMissing",
 ];
 
-/// Refuses what the two implementations do not agree on about lines that hold nothing but a tag.
+/// Rejects forms that the two implementations treat differently in lines with nothing but a tag.
 pub(super) fn check_lines(source: &str, template: &Template) -> Result<(), TemplateError> {
     let holds = |tags: &[&str]| tags.iter().any(|tag| source.contains(tag));
     let comments = holds(&["{{!", "{{~!"]);
@@ -70,8 +70,8 @@ pub(super) fn loops(template: &Template) -> u32 {
     depths.max().unwrap_or(0)
 }
 
-/// Checks a template and sends its values through [`PRINT`]. `scopes` is how often `../` leads to
-/// something: the number of `each` and `with` around it.
+/// Checks a template and passes its values through [`PRINT`]. `scopes` is how many `../` are valid:
+/// the number of enclosing `each` and `with`.
 pub(super) fn adopt(template: &mut Template, scopes: usize) -> Result<(), TemplateError> {
     for element in &mut template.elements {
         match element {

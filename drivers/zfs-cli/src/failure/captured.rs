@@ -1,10 +1,11 @@
-//! The words of `zfs` and of its host, by how they are known: the table is the test.
+//! The messages of `zfs` and of its host, by source: the table is the test.
 //!
-//! The lab has ZFS 2.3.9 on Linux: what it said was captured. All other words of `zfs` were read in the
-//! sources of OpenZFS at the tags 0.8.6, 2.0.7, 2.1.15, 2.2.7, 2.3.0, 2.3.4 and 2.3.9 (`libzfs_util.c`,
-//! `libzfs_util_os.c`, `libzfs_compat.c`, `libzfs_dataset.c`, `libzfs_sendrecv.c`, `libzfs_mount.c`,
-//! `libzfs_mount_os.c`, `libzfs_crypto.c`, `zfs_main.c`, `mount_zfs.c`, `libshare`). FreeBSD has these from
-//! 13.0 on; what only older ones say says so. Systems differ where `zfs` quotes them. Nobody has heard those.
+//! The lab has ZFS 2.3.9 on Linux: its messages were captured. All other messages of `zfs` were
+//! read in the sources of OpenZFS at the tags 0.8.6, 2.0.7, 2.1.15, 2.2.7, 2.3.0, 2.3.4 and 2.3.9
+//! (`libzfs_util.c`, `libzfs_util_os.c`, `libzfs_compat.c`, `libzfs_dataset.c`,
+//! `libzfs_sendrecv.c`, `libzfs_mount.c`, `libzfs_mount_os.c`, `libzfs_crypto.c`, `zfs_main.c`,
+//! `mount_zfs.c`, `libshare`). FreeBSD has these from 13.0 on; entries that only older ones have
+//! are marked. Errors of the system that `zfs` quotes differ and were not captured.
 
 mod lines;
 
@@ -16,7 +17,7 @@ use Kind::{
 };
 use Next::{Observe, Tell, Wait};
 
-/// What was said, what it means, and what follows.
+/// The message, its kind, and how to continue.
 type Word = (&'static str, Kind, Next);
 
 /// Captured from ZFS 2.3.9 on Linux.
@@ -100,7 +101,7 @@ const CAPTURED: &[Word] = &[
 
 /// Read in the sources of every version from 0.8 to 2.3.
 const IN_ALL: &[Word] = &[
-    // There, or not there.
+    // Existing, or missing.
     (
         "cannot create 'gone/a': no such pool 'gone'",
         Unreachable,
@@ -173,7 +174,7 @@ const IN_ALL: &[Word] = &[
         Internal,
         Tell,
     ),
-    // No room.
+    // No space.
     (
         "cannot receive new filesystem stream: destination tank/q space quota exceeded.",
         OutOfSpace,
@@ -388,7 +389,7 @@ const IN_ALL: &[Word] = &[
         Invalid,
         Tell,
     ),
-    // It is made, or set, and something after that failed: what is there is looked at.
+    // The change was made, and a later step failed: the next observation shows it.
     (
         "filesystem successfully created, but not mounted",
         Internal,
@@ -409,7 +410,7 @@ const IN_ALL: &[Word] = &[
         Internal,
         Observe,
     ),
-    // What nothing can be made of.
+    // Unknown messages.
     (
         "cannot share 'tank/q': 'canmount' property is set to 'off'",
         Internal,
@@ -419,7 +420,7 @@ const IN_ALL: &[Word] = &[
     ("internal error: out of memory", Internal, Tell),
 ];
 
-/// Said by scripts of ours, after what `zfs` said.
+/// Messages of our scripts, after that of `zfs`.
 const OURS: &[Word] = &[
     (
         "mkdir: cannot create directory '/x': Permission denied\nno folder for locks",

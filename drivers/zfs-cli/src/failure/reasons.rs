@@ -1,13 +1,13 @@
-//! The words of `zfs` and of its host, and what they mean.
+//! The error messages of `zfs` and of its host, and their meaning.
 //!
-//! The table of the tests, in `words`, says for each of them which versions say it and how that is known.
+//! The table of the tests, in `words`, lists the versions with each message, and the source.
 
 use driver_core::Kind;
 
 use super::{KEPT, NO_TURN, NOT_INSTALLED};
 use driver_zfs::step::Next;
 
-/// A piece of a complaint, what it means, what can be done by us, and what by others.
+/// A part of a message, its kind, how to continue, and the advice.
 pub(super) type Reason = (&'static str, Kind, Next, &'static str);
 
 const ALLOW: &str = "set zfs.cli.sudoEnabled, log in as root, or see `zfs allow`";
@@ -15,14 +15,14 @@ const ROOT: &str = "set zfs.cli.sudoEnabled, or log in as root";
 const PROPERTIES: &str =
     "see zfs.datasetProperties and zfs.snapshotProperties in the configuration";
 const NAMES: &str = "shorten zfs.datasetParentName, or _private.csi.volume.idTemplate";
-const PART: &str = "somebody else receives into it: let that end, or end it by \
+const PART: &str = "another process receives into it: wait until it ends, or end it with \
                     `zfs receive -A` on the storage host";
-/// As many datasets or snapshots as a limit lets there be are no room to ZFS, too.
+/// ZFS also reports a reached limit of datasets or snapshots as missing space.
 const FULL: &str =
     "the pool or a quota above is full, or a filesystem_limit or snapshot_limit above is reached";
 const MODULES: &str = "the storage host has not loaded ZFS";
 
-/// The first that fits counts: the longer pieces come first.
+/// The first match counts: longer parts come first.
 pub(super) const OF_ZFS: &[Reason] = &[
     (
         "its pool is not imported",
@@ -36,7 +36,7 @@ pub(super) const OF_ZFS: &[Reason] = &[
         Next::Tell,
         "import the pool: see `zpool import` on the storage host",
     ),
-    // Before what the system says of it.
+    // Before the message of the system about it.
     (
         "modules are not loaded",
         Kind::Unreachable,
@@ -66,13 +66,13 @@ pub(super) const OF_ZFS: &[Reason] = &[
         "snapshot is cloned",
         Kind::Busy,
         Next::Observe,
-        "something was cloned of it just now",
+        "it was just cloned",
     ),
     (
         "conflicting snapshot",
         Kind::Busy,
         Next::Tell,
-        "two snapshots of the same name would come together: rename or destroy one of them",
+        "two snapshots of the same name would collide: rename or destroy one of them",
     ),
     (
         "outside its encryption root",
@@ -90,7 +90,7 @@ pub(super) const OF_ZFS: &[Reason] = &[
         KEPT,
         Kind::Busy,
         Next::Wait,
-        "exports were changed there so often that nfsd is late to forget this one",
+        "frequent changes of exports there delay nfsd in releasing this one",
     ),
     (
         "is busy",
@@ -150,7 +150,7 @@ pub(super) const OF_ZFS: &[Reason] = &[
         "size is less than current used or reserved space",
         Kind::OutOfRange,
         Next::Tell,
-        "there is more in it than the wanted size",
+        "its content is larger than the requested size",
     ),
     (
         "size is greater than available space",
@@ -171,7 +171,7 @@ pub(super) const OF_ZFS: &[Reason] = &[
         "source and target pools differ",
         Kind::Internal,
         Next::Tell,
-        "a clone stays in the pool of what it is made of",
+        "a clone stays in the pool of its source",
     ),
     (
         "is currently suspended",
@@ -260,7 +260,7 @@ pub(super) const OF_ZFS: &[Reason] = &[
         "directory is not empty",
         Kind::Busy,
         Next::Tell,
-        "something lies where it has to be mounted on the storage host: move that away",
+        "its mountpoint on the storage host is not empty: move the content away",
     ),
     (
         "did not appear",
@@ -371,7 +371,7 @@ pub(super) const OF_ZFS: &[Reason] = &[
         "the source has had directories that no copy of ours takes (zap_micro_max_size, \
          feature large_microzap of the pool): clone it",
     ),
-    // Why is not said: before 2.1 never.
+    // Without a reason: before 2.1 always.
     (
         "umount failed",
         Kind::Busy,
@@ -386,7 +386,7 @@ pub(super) const OF_ZFS: &[Reason] = &[
     ),
 ];
 
-/// What any command may be refused with, whatever it is: mostly before it is begun.
+/// Failures of any command, mostly before it starts.
 pub(super) const OF_HOST: &[Reason] = &[
     (
         "a password is required",
@@ -428,7 +428,7 @@ pub(super) const OF_HOST: &[Reason] = &[
         "no folder for locks",
         Kind::Denied,
         Next::Tell,
-        "locks lie in /run, or in the home of a login that is not root: it has to exist there and to be writable",
+        "locks are in /run, or in the home of a login that is not root: that folder must exist and be writable",
     ),
     (
         "command not found",
@@ -436,7 +436,8 @@ pub(super) const OF_HOST: &[Reason] = &[
         Next::Tell,
         NOT_INSTALLED,
     ),
-    // ZFS opens no zvol while it makes others: it gives up, and so does whoever asked, also the kernel.
+    // ZFS opens no zvol while it creates others: it gives up, and so does the caller, even the
+    // kernel.
     (
         "it is busy, or not there",
         Kind::Busy,
@@ -447,7 +448,7 @@ pub(super) const OF_HOST: &[Reason] = &[
         NO_TURN,
         Kind::Pending,
         Next::Queue,
-        "others are changing what all volumes of the storage host share",
+        "the lock of the shared configuration of the storage host is in use",
     ),
     (
         "neither flock nor lockf is installed",

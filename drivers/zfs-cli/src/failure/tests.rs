@@ -1,4 +1,4 @@
-//! What is made of complaints; the words of `zfs` are in `captured`.
+//! The errors for messages; those of `zfs` are in `captured`.
 
 use exec::{Command, Program, Status};
 
@@ -85,7 +85,7 @@ fn a_failed_step_is_named_by_what_it_does_and_not_by_its_script() {
 }
 
 #[test]
-fn a_copy_that_was_cut_says_so_and_not_how_somebody_else_goes_on() {
+fn an_interrupted_copy_is_reported_without_the_resume_hint() {
     // Captured, 2.3.
     let said = "cannot receive new filesystem stream: checksum mismatch or incomplete stream.\n\
         Partially received snapshot is saved.\n\
@@ -96,9 +96,9 @@ fn a_copy_that_was_cut_says_so_and_not_how_somebody_else_goes_on() {
         (error.kind(), error.effect()),
         (Kind::Internal, Effect::Possible)
     );
-    let told = error.chain();
-    assert!(told.contains("incomplete stream.\\nPartially received snapshot is saved.\\ncopy: 0"));
-    assert!(!told.contains("1-fb8f"), "{told}");
+    let chain = error.chain();
+    assert!(chain.contains("incomplete stream.\\nPartially received snapshot is saved.\\ncopy: 0"));
+    assert!(!chain.contains("1-fb8f"), "{chain}");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_program_that_sudo_does_not_find_says_nothing_of_the_pool() {
 }
 
 #[test]
-fn a_program_that_is_not_installed_is_nobodys_mistake_in_a_request() {
+fn a_program_that_is_not_installed_is_no_fault_of_the_request() {
     let command = Command::new(Program::constant("sh"));
     let output = Output {
         status: Status::Exit(127),

@@ -121,7 +121,7 @@ fn cases() -> Vec<(&'static str, Host<'static>, &'static str, bool)> {
             true,
         ),
         ("what has blanks", odd, "my pool/v/a b", true),
-        ("what nobody has used", PLAIN, "tank/v/b", false),
+        ("what is unused", PLAIN, "tank/v/b", false),
         ("what is not mounted", PLAIN, "tank/v/zvol", false),
         (
             "what is called alike",

@@ -1,10 +1,11 @@
-//! What has the mark of another node and was deleted here.
+//! Deletion of objects with the mark of another node.
 //!
-//! A volume with the mark of another node is found where its pool was moved, or its node renamed, or
-//! where an id of democratic-csi only looks as if it had one. Once it is deleted nothing would tell
-//! it from a volume that is elsewhere. So the dataset that volumes lie in remembers its id from before
-//! that on, until that is known to have failed: who asks for that deletion again is told that it is done.
-//! Nothing follows from it for others with the same mark: one volume may have come here alone. compat: "ZFS of the node".
+//! A volume with the mark of another node is found after its pool was moved or its node renamed, or
+//! if an id of democratic-csi looks as if it had a mark. Once it is deleted, it looks the same as a
+//! volume that is elsewhere. So the parent dataset of the volumes remembers its id from before the
+//! deletion, until the deletion has failed: a retry of that deletion then succeeds. This does not
+//! apply to other volumes with the same mark: one volume may have been moved alone. compat: "ZFS of
+//! the node".
 
 use std::time::Duration;
 
@@ -19,18 +20,18 @@ use tracing::warn;
 
 use super::NodeZfs;
 
-/// Where they are remembered, with commas between them.
+/// The property with the remembered ids, separated by commas.
 const PROPERTY: &str = "omnibus-csi:deleted_of_others";
-/// The bytes of a hash that stand for an id.
+/// The bytes of a hash that represent an id.
 const BYTES: usize = 6;
-/// The most that fit into a property; the oldest ones make room.
+/// The most ids in a property; the oldest ones are dropped.
 const MOST: usize = 512;
-/// How long it may take to forget a deletion that failed, also when its call is over.
+/// The time limit to forget a failed deletion, even after the deadline of its call.
 const FORGETTING: Duration = Duration::from_mins(1);
-/// How often others may change the list meanwhile.
+/// How many concurrent changes of the list are tolerated.
 const ROUNDS: usize = 8;
 
-/// What is to become of the memory of a deletion.
+/// The change of the record of a deletion.
 #[derive(Debug, Clone, Copy)]
 enum Memory {
     Kept,
@@ -47,8 +48,8 @@ fn entries<'p>(parent: &'p Dataset, name: &PropertyName) -> Vec<&'p str> {
     text.split(',').filter(|entry| !entry.is_empty()).collect()
 }
 
-/// What an object is remembered by. A list that was sent to another pool has come to another dataset,
-/// where nothing of it was ever deleted.
+/// The recorded hash of an object. It includes the dataset with the list, because a list that was
+/// sent to another pool describes deletions that did not happen there.
 fn entry(parent: &Dataset, object: &str) -> String {
     let digest = Sha256::digest(format!("{} {object}", parent.guid.0).as_bytes());
     let digits = digest[..BYTES].iter().map(|byte| format!("{byte:02x}"));
@@ -56,7 +57,7 @@ fn entry(parent: &Dataset, object: &str) -> String {
 }
 
 impl<B: Backend> NodeZfs<B> {
-    /// What of these is here, and what remembers deletions.
+    /// Which of these exist here, and the records of deletions.
     pub(super) async fn look_at_home(
         &self,
         call: &Call,
@@ -75,7 +76,7 @@ impl<B: Backend> NodeZfs<B> {
         parents.cloned()
     }
 
-    /// Whether this object was here, and its deletion was begun and has not failed.
+    /// Whether this object was here, and its deletion started and has not failed.
     pub(super) fn was_deleted(&self, seen: &State, object: &str) -> Result<bool, Error> {
         Ok(self
             .home_that_remembers(seen, object, &property()?)
@@ -92,9 +93,9 @@ impl<B: Backend> NodeZfs<B> {
         homes.find(|home| entries(home, name).contains(&entry(home, object).as_str()))
     }
 
-    /// Deletes what another node made, and remembers it from before that on: the end of a deletion may
-    /// not be seen. Without that memory only a second deletion, whose first one was not answered, does
-    /// not end; so the first one goes on. One that is known to have failed is not remembered.
+    /// Deletes an object of another node, and records it before the deletion, whose end may not be
+    /// seen. Without the record only the retry of an unanswered deletion fails; so the first one
+    /// continues. A deletion that is known to have failed is removed from the record.
     pub(super) async fn delete_and_remember(
         &self,
         call: &Call,
@@ -106,7 +107,7 @@ impl<B: Backend> NodeZfs<B> {
             let error = error.chain();
             warn!(
                 object,
-                error, "the deletion of what another node made is not remembered"
+                error, "the deletion of an object of another node is not recorded"
             );
         }
         let deleted = deletion.await;
@@ -120,13 +121,16 @@ impl<B: Backend> NodeZfs<B> {
             };
             if let Err(error) = forgotten.await {
                 let error = error.chain();
-                warn!(object, error, "a deletion that failed is still remembered");
+                warn!(
+                    object,
+                    error, "the record of a failed deletion was not removed"
+                );
             }
         }
         deleted
     }
 
-    /// Has an object among those that are remembered, or not.
+    /// Adds an object to the record, or removes it.
     async fn note(
         &self,
         call: &Call,
@@ -174,6 +178,6 @@ impl<B: Backend> NodeZfs<B> {
             }
             seen = self.look_at_home(call, &[]).await?;
         }
-        Err(refused(Kind::Pending).because("others change the list all the time"))
+        Err(refused(Kind::Pending).because("others keep changing the list of deletions"))
     }
 }

@@ -1,5 +1,5 @@
-//! Two nodes with a pool of the same name each: what belongs to one is never "gone" on the other, and
-//! volumes of democratic-csi, whose ids say nothing of a node, live on.
+//! Two nodes with a pool of the same name each: a volume of one is never reported as gone by the
+//! other, and volumes of democratic-csi, whose ids have no mark, stay usable.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -181,7 +181,7 @@ async fn volumes_go_with_their_pool_to_a_node_of_another_name() {
         .unwrap();
     let renamed = on("renamed", pool_of(&one));
     assert!(renamed.get_volume(&call(), &volume.id).await.is_ok());
-    // Nobody heard of the first time.
+    // The second deletion is a retry, as after a lost answer.
     for _ in 0..2 {
         renamed.delete_snapshot(&call(), &taken.id).await.unwrap();
     }
@@ -195,7 +195,7 @@ async fn volumes_go_with_their_pool_to_a_node_of_another_name() {
 }
 
 #[tokio::test]
-async fn what_came_with_a_pool_is_deleted_wherever_its_deletion_was_cut() {
+async fn a_volume_of_a_moved_pool_is_deleted_after_any_interruption() {
     let (one, third) = (fresh("one"), fresh("third"));
     let volume = make(&one, "pvc-1").await;
     let detached = snapshot_of(&volume, &[("detachedSnapshots", "true")]);
@@ -225,7 +225,7 @@ async fn what_came_with_a_pool_is_deleted_wherever_its_deletion_was_cut() {
             for _ in 0..2 {
                 delete(&again).await.unwrap();
             }
-            // Of others it still knows nothing, not even of those with the same mark.
+            // It still knows no others, not even those with the same mark.
             for elsewhere in [&foreign, &sibling] {
                 let error = again.delete_volume(&call(), elsewhere).await.unwrap_err();
                 assert_eq!(error.kind(), Kind::Unreachable, "{elsewhere}");
@@ -244,7 +244,7 @@ async fn an_id_that_only_seems_to_have_a_mark_is_deleted_twice() {
         .create_volume(&call(), &request(id.clone(), "backup-n20261121"))
         .await
         .unwrap();
-    // Somebody else deletes such a one at the same time: neither of them is forgotten.
+    // Another call deletes such a volume at the same time: both stay remembered.
     let other = VolumeId::parse("another-n00000001").unwrap();
     driver
         .create_volume(&call(), &request(other.clone(), "another-n00000001"))
@@ -256,7 +256,7 @@ async fn an_id_that_only_seems_to_have_a_mark_is_deleted_twice() {
     let parent = DatasetName::parse("tank/csi/v").unwrap();
     let list =
         second.backend().state().pool.things()[&Object::from(parent.clone())].own[&name].clone();
-    driver.backend().meanwhile(move |state| {
+    driver.backend().before_next_plan(move |state| {
         let value = PropertyValue::parse(list.as_str()).unwrap();
         let step = Step::<()>::Set {
             object: parent.clone().into(),
@@ -270,7 +270,7 @@ async fn an_id_that_only_seems_to_have_a_mark_is_deleted_twice() {
         driver.delete_volume(&call(), &id).await.unwrap();
     }
     driver.delete_volume(&call(), &other).await.unwrap();
-    // One with the same mark that never was here is on its node.
+    // One with the same mark that was never here is on its node.
     let never = VolumeId::parse("never-n00000001").unwrap();
     let error = driver.delete_volume(&call(), &never).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Unreachable);
@@ -302,7 +302,7 @@ async fn a_list_of_deletions_that_was_sent_to_another_pool_says_nothing_there() 
 }
 
 #[tokio::test]
-async fn a_snapshot_id_that_nobody_gave_names_nothing_of_any_node() {
+async fn an_unknown_snapshot_id_is_not_on_any_node() {
     let driver = fresh("one");
     for id in ["no-volume", "no-snapshot@", "gone-n00000000@s"] {
         let id = driver_core::SnapshotId::parse(id).unwrap();
@@ -348,7 +348,7 @@ async fn volumes_of_democratic_csi_are_found_by_name_and_deleted_by_their_ids() 
 #[tokio::test]
 async fn one_that_only_looks_like_the_volume_is_left_alone() {
     let driver = fresh("one");
-    let other = request(VolumeId::parse("pvc-1").unwrap(), "somebody-elses");
+    let other = request(VolumeId::parse("pvc-1").unwrap(), "another");
     driver.create_volume(&call(), &other).await.unwrap();
     let made = make(&driver, "pvc-1").await;
     assert_ne!(made.id, other.id);
@@ -392,7 +392,7 @@ fn open(text: &str) -> Result<(), String> {
 }
 
 #[test]
-fn connections_of_democratic_csi_are_taken_and_what_does_nothing_is_told() {
+fn connections_of_democratic_csi_are_accepted_and_unused_keys_are_reported() {
     for kind in KINDS {
         let text = format!(
             "driver: {kind}\nzfs:\n  datasetParentName: tank/k8s/local/v\n  \

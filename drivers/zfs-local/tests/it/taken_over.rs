@@ -1,8 +1,8 @@
-//! What real democratic-csi made on a node is ours to use there, by the ids that it gave, and what we
-//! make is what it would have made.
+//! Objects of the real democratic-csi on a node are usable there, by their ids, and our objects are
+//! the same as those of democratic-csi.
 //!
-//! `tests/democratic_csi` of `driver-zfs` holds what it answered and what it left; how that was captured
-//! stands there. compat: "ZFS", "ZFS of the node".
+//! `tests/democratic_csi` of `driver-zfs` contains its recorded answers and objects, and how they
+//! were captured. compat: "ZFS", "ZFS of the node".
 
 use std::collections::BTreeSet;
 
@@ -106,7 +106,8 @@ async fn what_it_made_is_shown_and_listed_and_grows() {
     }
 }
 
-/// As it was left, and with one more of everything, made by us; with the ids of all of them.
+/// The captured state, and that state with one more object of each kind, created by us; with the
+/// ids of all of them.
 async fn with_more(kind: &str, holds: VolumeKind) -> (NodeZfs<MemoryHost>, [Vec<String>; 2]) {
     let driver = taken_over(kind, holds);
     let (mut volumes, mut snapshots) = (Vec::new(), Vec::new());
@@ -129,7 +130,7 @@ async fn with_more(kind: &str, holds: VolumeKind) -> (NodeZfs<MemoryHost>, [Vec<
             }
         }
     }
-    // What is new has the mark of this node.
+    // New objects have the mark of this node.
     let marked = format!("pvc-new-cloned{}", NodeMark::of(&node()).as_str());
     assert!(volumes.contains(&marked), "{volumes:?}");
     (driver, [volumes, snapshots])
@@ -182,7 +183,7 @@ async fn delete_snapshots(driver: &NodeZfs<MemoryHost>, ids: &[String]) {
     }
 }
 
-/// The one thing that is always otherwise: ids say of which node they are.
+/// The one permanent difference: ids contain their node.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_we_make_is_what_it_made_with_a_mark_in_its_id_but_for_what_is_listed() {
     let mark = NodeMark::of(&node());

@@ -1,5 +1,5 @@
-//! What the driver says of a volume is no more than it knows: of one that is half made, of one whose
-//! deletion failed, and of exports, which there are none of.
+//! The driver reports no more than it knows: about a partial volume, about a failed deletion, and
+//! about exports, which do not exist here.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -58,7 +58,7 @@ fn dataset(id: &VolumeId) -> DatasetName {
 }
 
 #[tokio::test]
-async fn a_volume_that_was_cut_is_begun_also_by_the_id_that_it_had_before_ids_had_marks() {
+async fn an_interrupted_volume_is_found_also_by_its_id_without_a_mark() {
     for id in [marked("one"), VolumeId::parse("pvc-1").unwrap()] {
         let driver = fresh("one");
         let find = async || driver.find_volume(&call(), &marked("one")).await;

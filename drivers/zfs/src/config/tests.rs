@@ -50,7 +50,7 @@ fn permissions_are_commands_without_a_shell() {
 
 #[test]
 fn a_user_alone_brings_the_group_of_its_login_along() {
-    for (given, told) in [
+    for (given, owner) in [
         ("User: kube", "kube:"),
         ("User: 1000", "1000"),
         ("Group: wheel", ":wheel"),
@@ -58,7 +58,7 @@ fn a_user_alone_brings_the_group_of_its_login_along() {
         let policy = read(&format!("datasetPermissions{given}")).unwrap().policy;
         assert_eq!(
             policy.permissions,
-            [Permission::Owner(told.into())],
+            [Permission::Owner(owner.into())],
             "{given}"
         );
     }

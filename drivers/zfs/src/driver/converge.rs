@@ -1,11 +1,11 @@
-//! One verb from its first question to its end.
+//! Runs one verb from its first observation to its end.
 //!
-//! What was changed in the meantime is observed and planned again, a bounded number of times. What is
-//! in use is waited for, with growing pauses, for as long as the call may take and no longer than
-//! half a minute; until it is free, where that is known; for its turn at what all volumes share a call
-//! waits as long as it may. One that has changed something and fails puts back what callers would miss;
-//! one that found no room says so for good only where nothing of it is there. An end that was not seen
-//! is an error, and never done twice.
+//! After a concurrent change the verb observes and plans again, a bounded number of times. It waits
+//! for an object in use with growing pauses, until the deadline of the call but at most half a
+//! minute, or until the object is free if that is known. It waits for the lock of a stack until the
+//! deadline of the call. A call that changed something and fails restores what callers would miss;
+//! one that ran out of space reports that as final only if nothing of the volume exists. An end
+//! that was not observed is an error, and never repeated.
 
 use std::time::Duration;
 
@@ -19,24 +19,24 @@ use crate::observed::{Request, State};
 use crate::plan::{Leftover, Outcome, Verb};
 use crate::step::{Failed, Next};
 
-/// How often a verb is planned before it is a defect that it does not end.
+/// How many plans a verb may need before this counts as a defect.
 const ROUNDS: usize = 24;
-/// How long what is in use is waited for.
+/// How long to wait for an object in use.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The first pause; each one is twice as long as the one before.
+/// The first pause; each further one is twice as long.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// How long it may take to put something back, also when the call is over.
+/// How long restoring may take, even after the deadline of the call.
 const REGRET: Duration = Duration::from_mins(2);
 
-/// The longest pause before something that changed is looked at once more.
+/// The longest pause before a changed object is observed again.
 const LONGEST: Duration = Duration::from_secs(2);
-/// How often it is looked at what is left of a volume that found no room.
+/// How often the rest of a volume that ran out of space is checked.
 const LOOKS: usize = 3;
-/// How often what changed meanwhile is looked at again at once.
+/// How many concurrent changes lead to an immediate retry.
 const AT_ONCE: usize = 2;
 
-/// How long somebody has waited for what is in use, or changes all the time.
+/// How long a call has waited for an object that is in use or keeps changing.
 struct Wait {
     since: Option<Instant>,
     pause: Duration,
@@ -45,20 +45,20 @@ struct Wait {
 
 /// What a failed plan leaves to be done.
 enum Then {
-    /// Another look, and another plan. Why the last one failed is told if none succeeds.
+    /// Observe and plan again. The error is returned if no later plan succeeds.
     Again(Error),
-    /// To tell.
+    /// Return the error.
     Tell(Error),
 }
 
 /// What a call has done so far, for the case that it fails.
 #[derive(Default)]
 struct RunState {
-    /// What the last question was made of.
+    /// The state that the last request was made from.
     asked: State,
     /// Whether something may have been changed.
     changed: bool,
-    /// Whether the end of a plan was not seen: it may go on, unseen, with whatever it does.
+    /// Whether the end of a plan was not observed: it may still be running.
     unseen: bool,
 }
 
@@ -81,7 +81,7 @@ impl Wait {
         }
     }
 
-    /// What a failed plan leaves to be done; waits if that is what it takes.
+    /// What to do after a failed plan; waits if necessary.
     async fn after(&mut self, call: &Call, failed: Failed) -> Then {
         let over = call.remaining().is_zero();
         match failed.next {
@@ -97,20 +97,20 @@ impl Wait {
                 self.sleep(call, self.pause).await;
                 Then::Again(failed.error)
             }
-            // Another try before its end would be in vain.
+            // A retry before that would fail.
             Next::WaitFor(known) if known < call.remaining() => {
                 let error = failed.error.chain();
                 tracing::info!(error, "waiting until it is free");
                 tokio::time::sleep(known).await;
                 Then::Again(failed.error)
             }
-            // It has waited there already.
+            // It has waited on the host already.
             Next::Queue if !over => Then::Again(failed.error),
             Next::Wait | Next::WaitFor(_) | Next::Queue | Next::Tell => Then::Tell(failed.error),
         }
     }
 
-    /// Whether what is in use is still waited for, from when it was first seen to be.
+    /// Whether to keep waiting for an object in use, from when it was first seen to be.
     fn is_patient(&mut self) -> bool {
         let since = self.since.get_or_insert_with(Instant::now);
         since.elapsed() < PATIENCE
@@ -127,7 +127,7 @@ where
     B: Backend,
     E: Export<Command = B::Command, Output = B::Output>,
 {
-    /// Asks, plans and applies until the verb is done.
+    /// Observes, plans and applies until the verb is done.
     pub(super) async fn converge<V: Verb<B::Command, B::Output>>(
         &self,
         call: &Call,
@@ -150,8 +150,9 @@ where
         Err(error)
     }
 
-    /// Whether nothing is left of what a call has begun that found no room, so that its caller may have
-    /// it made elsewhere. It is looked at when its turn has come: nothing that was cut off goes on then.
+    /// Whether nothing is left of what a call started before it ran out of space, so that its
+    /// caller may create it elsewhere. This checks under the lock, so that no interrupted command
+    /// still runs.
     async fn is_undone<V: Verb<B::Command, B::Output>>(
         &self,
         call: &Call,
@@ -170,7 +171,7 @@ where
                 Ok(seen) => seen,
                 Err(failed) => {
                     let error = failed.error.chain();
-                    tracing::warn!(verb = %verb.doing(), error, "it is not known what is left of it");
+                    tracing::warn!(verb = %verb.doing(), error, "cannot determine what is left of it");
                     return false;
                 }
             };
@@ -189,8 +190,8 @@ where
         verb: &V,
         run: &mut RunState,
     ) -> Result<V::Done, Error> {
-        // Whatever goes wrong after the first plan, something may have been changed. A verb may know that
-        // an earlier call has begun it.
+        // After the first plan, any failure may have changed something. A verb may also know that
+        // an earlier call has started the work.
         let in_call = |error: Error| match call.effect() {
             Effect::None => error,
             Effect::Possible => error.with_effect(Effect::Possible),
@@ -244,10 +245,10 @@ where
             };
             run.failed(&failed.error);
             if matches!(failed.next, Next::Queue | Next::WaitFor(_)) {
-                // Nothing was planned in vain: it was too early. The call's time ends that.
+                // Not a wasted plan, only too early. The deadline of the call ends this.
                 rounds -= 1;
             }
-            // A plan that provably did nothing proves nothing for those before it.
+            // That this plan provably did nothing says nothing about the plans before it.
             let all = |error: Error| match before {
                 Effect::None => error,
                 Effect::Possible => error.with_effect(before),
@@ -257,9 +258,10 @@ where
                 Then::Tell(error) => return Err(all(error)),
             }
         }
-        let why = "what was done is not seen as done, time and again";
+        let why = "the applied changes are repeatedly missing in the next observation";
         Err(in_call(match last {
-            // What it means by itself, as that something is missing, is not what the caller asked.
+            // The kind of this error, such as a missing object, does not answer the request of the
+            // caller.
             Some(last) => Error::new(Kind::Pending, doing).because(last),
             None => Error::new(Kind::Internal, doing)
                 .because(why)
@@ -267,8 +269,8 @@ where
         }))
     }
 
-    /// Puts right what a call that fails has changed. If that fails, too, the next call that asks for
-    /// the object does it.
+    /// Restores what a failing call has changed. If that fails as well, the next call for the
+    /// object does it.
     async fn compensate<V>(&self, call: &Call, verb: &V, asked: &State)
     where
         V: Verb<B::Command, B::Output>,
@@ -288,13 +290,13 @@ where
                 if failed.next == Next::Tell || call.remaining().is_zero() {
                     return Err(failed.error);
                 }
-                // Others were at it.
+                // Concurrent changes.
                 tokio::time::sleep(PAUSE).await;
             }
         };
         if let Err(error) = regretted.await {
             let error: Error = error;
-            tracing::warn!(verb = %verb.doing(), error = %error.chain(), "given up half done");
+            tracing::warn!(verb = %verb.doing(), error = %error.chain(), "failed after some changes");
         }
     }
 }

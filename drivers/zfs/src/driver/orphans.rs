@@ -1,7 +1,7 @@
-//! What nobody owns: listed like volumes and snapshots, and removed one by one.
+//! Orphans: listed like volumes and snapshots, and removed one by one.
 //!
-//! The host leaves out what is whole, so that a page of ten thousand volumes has no rows if none is half
-//! made; what is left is judged here, by what `plan::orphan` takes for proof.
+//! The host filters out complete objects, so that a page of ten thousand volumes has no rows if
+//! none is partial; this module judges the rest by the proofs of `plan::orphan`.
 
 use std::time::SystemTime;
 
@@ -28,7 +28,7 @@ where
         OrphanScope::new(self.layout(), owner, before, SystemTime::now())
     }
 
-    /// Where they may lie.
+    /// Where they may be.
     fn orphan_list_scopes(&self, with_detached: bool) -> Vec<ListScope> {
         let layout = self.layout();
         let scope = |parent: &DatasetName, depth, kind, filter| ListScope {
@@ -71,7 +71,7 @@ where
             }
             listed => listed?,
         };
-        // A copy may be running from a helper for days.
+        // A copy from a helper may run for days.
         let copies = |(_, copy): &(Orphan, Option<DatasetName>)| copy.clone().map(Query::Dataset);
         let queries: Vec<Query> = found.entries.iter().filter_map(copies).collect();
         if !queries.is_empty() {
@@ -102,13 +102,13 @@ where
         let refused = |why: String| Error::new(Kind::Conflict, name()).because(why);
         let object = Object::parse(&orphan.object).map_err(|error| refused(error.to_string()))?;
         let guid = orphan.identity.parse().map(Guid);
-        let guid = guid.map_err(|_| refused("it is not known which one".to_owned()))?;
+        let guid = guid.map_err(|_| refused("its identity is not a GUID".to_owned()))?;
         let layout = self.layout();
         let (volume, place) = match &object {
             Object::Dataset(dataset) => (layout.volume_id(dataset), layout.place_of(&object)),
             Object::Snapshot(_) => (None, None),
         };
-        // What is somewhere else is no orphan, and the last of these says so.
+        // An object that is somewhere else is no orphan; the last of these errors says that.
         match (object, volume, place) {
             (Object::Dataset(dataset), Some(id), _) => {
                 let deletion = DeleteVolume {

@@ -1,4 +1,5 @@
-//! What an earlier call has begun: nobody may forget it, or make it a second time elsewhere.
+//! What an earlier call left in progress: it must not be forgotten, nor created a second time
+//! elsewhere.
 
 use driver_core::{Call, Effect, Error, VolumeId};
 
@@ -14,9 +15,8 @@ where
     B: Backend,
     E: Export<Command = B::Command, Output = B::Output>,
 {
-    /// What has the name of a volume, and is of the kind that volumes are, seen when its turn has come:
-    /// what is not there may be in the making, by what a cut connection, or a process that was killed,
-    /// has left running.
+    /// The dataset with the name of a volume, if it is of the kind of volumes. It is observed under
+    /// the lock: if it is missing, a cut connection or a killed process may still be creating it.
     pub(super) async fn dataset_in_turn(
         &self,
         call: &Call,
@@ -24,7 +24,7 @@ where
     ) -> Result<Option<Dataset>, Error> {
         let dataset = self.layout().volume(id)?;
         let request = Request::of([Query::Dataset(dataset.clone())]);
-        // Nothing is changed, and the call has not begun to.
+        // This changes nothing, so the effect of the call itself stays untouched.
         let call = &call.part(call.remaining());
         let plan = Plan::about(dataset.clone());
         let seen = self.backend.apply(call, &plan, &request).await;
@@ -34,9 +34,9 @@ where
         Ok(found.filter(|found| found.kind == self.kind()))
     }
 
-    /// Why a snapshot is not taken, where that is no news of this call: one that an earlier call has begun
-    /// must not be forgotten because the configuration is another one by now. Volumes are asked for by
-    /// [`find_volume`](driver_core::Driver::find_volume).
+    /// Returns `why`, the reason to reject a snapshot, with the effect of earlier calls added: if
+    /// the configuration has changed since, a snapshot that an earlier call started must not be
+    /// forgotten. Volumes are queried by [`find_volume`](driver_core::Driver::find_volume).
     pub(super) async fn unless_partial(
         &self,
         call: &Call,
@@ -49,15 +49,15 @@ where
         };
         match self.observe(call, vec![query]).await {
             Ok(seen) => {
-                let begun = match &place.at {
+                let is_started = match &place.at {
                     At::Attached(name) => seen.snapshot(name).is_some_and(|s| !s.is_doomed()),
                     At::Detached(name) => {
                         let owner = self.settings.policy.owner();
-                        let ours = |begun: &&Dataset| !owner.is_another(begun);
+                        let ours = |dataset: &&Dataset| !owner.is_another(dataset);
                         seen.dataset(name).as_ref().is_some_and(ours)
                     }
                 };
-                let effect = if begun {
+                let effect = if is_started {
                     Effect::Possible
                 } else {
                     Effect::None
@@ -68,7 +68,7 @@ where
                 let error = unknown.chain();
                 tracing::warn!(
                     error,
-                    "it is not known whether the snapshot was begun before"
+                    "cannot determine whether an earlier call started the snapshot"
                 );
                 why.with_effect(Effect::Possible)
             }

@@ -1,4 +1,4 @@
-//! Requests as verbs: parameters are read here, and what a volume is made from is found by its id.
+//! Turns requests into verbs: reads parameters, and finds the source of a volume by its id.
 
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::parameters::Scope;
@@ -15,7 +15,7 @@ use crate::plan::ExportRef;
 use crate::plan::create::{Create, Original};
 use crate::plan::snapshot::{self, TakeSnapshot};
 
-/// What a class may change about the configuration: the parameter `config`. compat: "ZFS".
+/// The settings that a class may override: the parameter `config`. compat: "ZFS".
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Overrides {
@@ -39,7 +39,7 @@ where
         parameters.get(self.scope(), key).map(str::trim) == Some("true")
     }
 
-    /// Refuses what has to be reachable from somewhere else.
+    /// Rejects a topology that this connection does not have.
     pub(super) fn check_place(&self, request: &CreateVolume) -> Result<(), Error> {
         let place = self.settings.place.as_ref();
         if place.is_some_and(|place| !request.topology.accepts(place)) {
@@ -97,7 +97,7 @@ where
         })
     }
 
-    /// The size of the blocks of one new zvol: what its class says counts for it alone.
+    /// The block size of one new zvol: the setting of its class comes first.
     fn block(&self, parameters: &Parameters) -> Result<u64, Error> {
         let refused = || Error::invalid("read the parameter `config`");
         if self.says(parameters, "load-config-from-pvc") {
@@ -120,7 +120,7 @@ where
         Ok(block.map_or(self.settings.policy.block, BlockSize::bytes))
     }
 
-    /// What a snapshot will be.
+    /// The place of a new snapshot.
     pub(super) fn place_of(&self, request: &CreateSnapshot) -> Result<SnapshotPlace, Error> {
         let room = self.settings.id_room.bytes();
         let leaf = id::leaf_of(&request.name, &request.source, room)?;

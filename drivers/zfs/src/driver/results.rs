@@ -18,15 +18,15 @@ use crate::plan::is_complete;
 use crate::plan::snapshot::Taken;
 use crate::property::{Properties, PropertyName};
 
-/// A page is never longer, whatever is asked for: a reply has to fit into 4 MiB.
+/// The longest page: a reply must fit into 4 MiB.
 pub(super) const MAX_PAGE: usize = 2_000;
 
-/// The token of the page after this place. Short, and good for ever: places never change.
+/// The token of the page after this cursor. It is short, and never expires: positions never change.
 pub(super) fn write_token(sort: &str, place: Cursor) -> PageToken {
     PageToken(format!("{sort}1/{}/{}", place.createtxg, place.guid))
 }
 
-/// The place that a token stands for.
+/// The cursor of a token.
 pub(super) fn read_token(sort: &str, token: &PageToken) -> Result<Cursor, Error> {
     let place = || {
         let rest = token.0.strip_prefix(sort)?.strip_prefix("1/")?;
@@ -38,17 +38,17 @@ pub(super) fn read_token(sort: &str, token: &PageToken) -> Result<Cursor, Error>
     };
     place().ok_or_else(|| {
         Error::new(Kind::Pending, "read the token of a list")
-            .because("it is not one that this list gave")
+            .because("it is not a token of this list")
     })
 }
 
-/// What is known of a snapshot that callers may see.
+/// The data of a snapshot that callers may see.
 pub(super) fn attached(snapshot: &observed::Snapshot) -> Option<Properties> {
     let own = snapshot.csi_name().is_some() && !snapshot.is_doomed();
     own.then(|| snapshot.properties.clone())
 }
 
-/// What is known of a dataset that is a snapshot.
+/// The same for a snapshot that is a dataset.
 pub(super) fn detached(dataset: &Dataset) -> Option<Properties> {
     let own = |name| dataset.properties.own(&name).is_some();
     let whole = dataset.is_managed() && own(PropertyName::SUCCESS);
@@ -60,7 +60,7 @@ where
     B: Backend,
     E: Export<Command = B::Command, Output = B::Output>,
 {
-    /// One page of a list. `sort` tells its tokens from those of other lists.
+    /// One page of a list. `sort` distinguishes its tokens from those of other lists.
     pub(super) async fn page<T>(
         &self,
         call: &Call,
@@ -81,14 +81,14 @@ where
         })
     }
 
-    /// A complete volume. How nodes reach it follows from the configuration and the dataset; what was
-    /// recorded counts where these do not say it.
+    /// A complete volume. Its attachment follows from the configuration and the dataset; the record
+    /// is used if these are not enough.
     pub(super) fn volume(&self, dataset: &Dataset) -> Result<Volume, Error> {
         let defect = |why: &str| {
             Error::new(Kind::Internal, format!("show volume {}", dataset.name)).because(why)
         };
         let id = self.layout().volume_id(&dataset.name);
-        let id = id.ok_or_else(|| defect("it does not lie where volumes lie"))?;
+        let id = id.ok_or_else(|| defect("it is not below the parent of volumes"))?;
         let text = dataset.properties.own(&PropertyName::CONTEXT);
         let recorded = context::from_json(text.ok_or_else(|| defect("it has no context"))?)?;
         let current = self.export.current_attachment(&Subject {
@@ -107,7 +107,7 @@ where
         })
     }
 
-    /// The longest way to a volume: that of the longest id that a volume can have here.
+    /// The longest attachment of a volume: that of the longest id here.
     pub(super) fn longest_shown(&self) -> Option<Attachment> {
         let fits = |length| {
             let id = VolumeId::parse(&"x".repeat(length)).ok()?;
@@ -156,8 +156,8 @@ where
         left_out_if_unreadable(self.snapshot(&Taken { place, properties }))
     }
 
-    /// Whether an error may only mean that the pool of detached snapshots is not there. Examples of
-    /// democratic-csi name one that does not exist: lists go on without it. compat: "ZFS".
+    /// Whether an error may only mean that the pool of detached snapshots is missing. Examples of
+    /// democratic-csi name one that does not exist: lists skip it. compat: "ZFS".
     pub(super) fn misses_detached_pool(&self, error: &Error) -> bool {
         let layout = self.layout();
         let elsewhere = |detached: &&DatasetName| detached.pool() != layout.volumes.pool();
@@ -172,7 +172,7 @@ where
         missing
     }
 
-    /// Where snapshots lie, of one volume or of all.
+    /// The scopes of snapshots, of one volume or of all.
     pub(super) fn snapshot_scopes(
         &self,
         of: Option<&VolumeId>,
@@ -203,14 +203,14 @@ where
     }
 }
 
-/// One that cannot be shown must not hide all others.
+/// One that cannot be encoded must not hide all others.
 fn left_out_if_unreadable<T>(shown: Result<T, Error>) -> Option<T> {
     shown
         .inspect_err(|error| tracing::warn!("left out of a list: {}", error.chain()))
         .ok()
 }
 
-/// What a volume was made from, as it is recorded.
+/// The recorded source of a volume.
 fn source(properties: &Properties) -> Option<Source> {
     let id = properties.own(&PropertyName::SOURCE_ID)?;
     match properties.own(&PropertyName::SOURCE_KIND)? {

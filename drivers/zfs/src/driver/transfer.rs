@@ -1,9 +1,9 @@
 //! Content to other connections and from them, as streams of `zfs send`.
 //!
-//! The source sends a snapshot: that of the orchestrator, or a helper that is taken for this copy alone
-//! and goes with it. The target receives it under the name of the volume, with all that says whose it
-//! is; it is no volume before it was completed like any other one. What is cut goes on from where the
-//! storage says, and begins again where that is no longer possible. compat: "The proxy".
+//! The source sends a snapshot: that of the orchestrator, or a helper that is taken for this copy
+//! alone and removed with it. The target receives it under the name of the volume, with its marks;
+//! it becomes a volume when it is completed like any other one. An interrupted copy resumes where
+//! the storage says, and restarts if that is impossible. compat: "The proxy".
 
 use std::time::Duration;
 
@@ -27,9 +27,9 @@ use crate::step::{Next, Plan};
 const FILES: &[TransferFormat] = &[TransferFormat::ZfsFilesystem];
 const DISKS: &[TransferFormat] = &[TransferFormat::ZfsVolume];
 
-/// How often what is there changes under a stream before it is told.
+/// How many times the target may change during a stream before the copy fails.
 const ATTEMPTS: usize = 4;
-/// How often a stream is told of in the log.
+/// How often a stream logs its progress.
 const EVERY: Duration = Duration::from_mins(1);
 
 /// A source, for one copy.
@@ -37,13 +37,13 @@ struct Origin<'a, B, E> {
     driver: &'a ZfsDriver<B, E>,
     named: Object,
     sent: SnapshotRef,
-    /// What the helper is taken of, if the snapshot is one.
+    /// The dataset of the helper, if the snapshot is one.
     helper: Option<DatasetName>,
 }
 
-/// A stream that tells in the log how far it is.
+/// A stream that logs its progress.
 #[derive(Debug)]
-struct Told {
+struct LoggedStream {
     inner: Box<dyn Bytes>,
     to: DatasetName,
     bytes: u64,
@@ -51,9 +51,9 @@ struct Told {
     said: Instant,
 }
 
-// === impl Told ===
+// === impl LoggedStream ===
 
-impl Told {
+impl LoggedStream {
     fn new(inner: Box<dyn Bytes>, to: &DatasetName, whole: Option<u64>) -> Self {
         Self {
             inner,
@@ -66,7 +66,7 @@ impl Told {
 }
 
 #[async_trait]
-impl Bytes for Told {
+impl Bytes for LoggedStream {
     async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
         let piece = self.inner.next().await?;
         self.bytes += piece.as_ref().map_or(0, |piece| piece.len() as u64);
@@ -166,14 +166,14 @@ where
     ) -> Result<Box<dyn ExportStream + '_>, Error> {
         use driver_core::Driver as _;
         if self.forms().is_empty() {
-            return Err(self.unsupported("give content to another connection"));
+            return Err(self.unsupported("export content to another connection"));
         }
         let of = match source {
             Source::Volume(id) => At::Detached(self.layout().volume(id)?),
             Source::Snapshot(id) => self.layout().snapshot(id)?.at,
             Source::Elsewhere(source) => {
                 return Err(Error::invalid(format!(
-                    "give {source} to another connection"
+                    "export {source} to another connection"
                 )));
             }
         };
@@ -181,7 +181,7 @@ where
             At::Attached(snapshot) => (snapshot.clone().into(), snapshot, None),
             At::Detached(dataset) => {
                 let sent = dataset.at(&id::helper_for_copy(tag)).map_err(|error| {
-                    Error::invalid(format!("give {dataset} to another connection")).because(error)
+                    Error::invalid(format!("export {dataset} to another connection")).because(error)
                 })?;
                 (dataset.clone().into(), sent, Some(dataset))
             }
@@ -221,7 +221,7 @@ where
             .map_err(|error| error.with_effect(Effect::Possible))
     }
 
-    /// Sees to it that all of the content is there, under the volume's name.
+    /// Ensures that all of the content exists, under the volume's name.
     async fn arrive(
         &self,
         call: &Call,
@@ -261,16 +261,14 @@ where
             let stream = match (from.open(call, bookmark.as_ref()).await, &part) {
                 (Ok(Stream::Bytes(stream)), _) => stream,
                 (Ok(Stream::Tree(_)), _) => {
-                    return Err(
-                        Error::invalid(doing).because("what it is filled with is no stream")
-                    );
+                    return Err(Error::invalid(doing).because("the content is not a stream"));
                 }
-                // What it was a part of is gone.
+                // The source of the part is gone.
                 (Err(error), Some(part)) if error.kind() == Kind::NotFound => {
                     tracing::info!(
                         to = %part.name,
                         why = %error.chain(),
-                        "a copy that was cut cannot go on, and begins again"
+                        "an interrupted copy cannot resume, and restarts"
                     );
                     self.done(call, &given_up(part)).await.map_err(in_call)?;
                     last = Some(error);
@@ -279,8 +277,8 @@ where
                 (Err(error), _) => return Err(in_call(error)),
             };
             let to = verb.export_ref.dataset;
-            let mut told = Told::new(stream, to, whole);
-            tracing::info!(%to, of = told.whole, goes_on = part.is_some(), "copying");
+            let mut stream = LoggedStream::new(stream, to, whole);
+            tracing::info!(%to, of = stream.whole, goes_on = part.is_some(), "copying");
             let incoming = Incoming {
                 to: to
                     .at(leaf)
@@ -288,13 +286,14 @@ where
                 properties,
                 goes_on: part.is_some(),
             };
-            match self.backend.receive(call, &incoming, &mut told).await {
+            match self.backend.receive(call, &incoming, &mut stream).await {
                 Ok(()) => return Ok(()),
                 Err(Interrupted::Source(error)) => return Err(in_call(error)),
                 Err(Interrupted::Here(failed)) => match (failed.next, &part) {
-                    // It may be whole, or of somebody else: that is seen now.
+                    // It may be complete or have another owner by now: the next observation shows
+                    // it.
                     (Next::Observe, _) => last = Some(failed.error),
-                    // What is there may be what does not fit.
+                    // The existing part may be what fills the pool.
                     (Next::Tell, Some(part)) if failed.error.kind() == Kind::Internal => {
                         self.done(call, &given_up(part)).await.map_err(in_call)?;
                         last = Some(failed.error);
@@ -310,8 +309,9 @@ where
         }))
     }
 
-    /// Ends the part of what found no room: it would take that of others, and the caller may have the
-    /// volume made elsewhere if nothing of it is left. Every other error stays what it is.
+    /// Removes the part of a copy that ran out of space: it would take the space of others, and the
+    /// caller may use another connection if nothing of the volume is left. Any other error is
+    /// returned unchanged.
     async fn given_room(&self, call: &Call, verb: &Create<'_, E>, error: Error) -> Error {
         if error.kind() != Kind::OutOfSpace {
             return error;
@@ -332,13 +332,13 @@ where
             Ok(false) => error,
             Err(unknown) => {
                 let why = unknown.chain();
-                tracing::warn!(to = %verb.export_ref.dataset, error = why, "it is not known what is left of it");
+                tracing::warn!(to = %verb.export_ref.dataset, error = why, "cannot determine what is left of it");
                 error
             }
         }
     }
 
-    /// Does a plan of which nothing has to be seen but that it was done.
+    /// Applies a plan without an observation afterwards.
     async fn done(&self, call: &Call, plan: &Plan<B::Command>) -> Result<(), Error> {
         let nothing = Request::of([]);
         let done = self.backend.apply(call, plan, &nothing).await;

@@ -1,4 +1,4 @@
-//! What targets and subsystems are called: the rule of the configuration, and the name itself.
+//! Names of targets and subsystems: the rule of the configuration, and the name itself.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::Subject;
 use crate::property::PropertyName;
 
-/// The longest name: with a base name before it, it has to fit into the 223 bytes of an IQN.
+/// The longest name: together with a base name it must fit into the 223 bytes of an IQN.
 const MAX: usize = 200;
 
 /// How exports of one connection are named. compat: "ZFS".
@@ -47,12 +47,12 @@ pub enum ExportNameError {
     /// A character that targets do not have.
     #[error("holds {0:?}: only letters, digits and `-._:` can be in the name of a target")]
     Character(char),
-    /// It would lead elsewhere in a tree of files, or pass for an option.
+    /// It would escape a directory, or look like an option.
     #[error("begins with a dot or a dash")]
     Begin,
 }
 
-/// What the template sees.
+/// The variables of the template.
 #[derive(Serialize)]
 struct NameData<'a> {
     name: &'a str,
@@ -62,7 +62,7 @@ struct NameData<'a> {
 // === impl ExportNaming ===
 
 impl ExportNaming {
-    /// Refuses parts that could be in no name. `section` is where they stand.
+    /// Rejects parts that no name may contain. `section` is their section of the configuration.
     pub fn check(&self, section: &str) -> Result<(), ConfigError> {
         for (key, part) in [
             ("namePrefix", &self.name_prefix),
@@ -77,8 +77,8 @@ impl ExportNaming {
         Ok(())
     }
 
-    /// What the export of a volume is called: as `property` remembers it, or else as the template
-    /// says, or, without a request, prefix, volume id and suffix.
+    /// The name of the export of a volume: as recorded in `property`, or else by the template, or,
+    /// without a request, prefix, volume id and suffix.
     pub fn name(
         &self,
         subject: &Subject<'_>,
@@ -107,14 +107,14 @@ impl ExportNaming {
         parse(&name.to_lowercase())
     }
 
-    /// The longest name that a volume can have. What a template gives shows only with a request.
+    /// The longest name of a volume. The result of a template is known only with a request.
     pub fn longest(&self, longest: &Subject<'_>) -> Option<ExportName> {
         let (prefix, suffix) = (&self.name_prefix, &self.name_suffix);
         let mut name = match self.name_template {
             Some(_) => "x".repeat(MAX),
             None => format!("{prefix}{}{suffix}", longest.id).to_lowercase(),
         };
-        // A longer one is refused before there is a volume.
+        // A longer one is rejected before the volume is created.
         name.truncate(MAX);
         ExportName::parse(&name).ok()
     }

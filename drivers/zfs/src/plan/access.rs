@@ -1,4 +1,4 @@
-//! Letting a node reach a volume, and stopping it.
+//! Granting a node access to a volume, and revoking it.
 
 use csi_types::Attachment;
 use driver_core::{Error, NodeId};
@@ -11,7 +11,7 @@ use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
 use crate::property::PropertyName;
 use crate::step::Plan;
 
-/// Changes who reaches a volume.
+/// Changes the access to a volume.
 #[derive(Debug)]
 pub struct Access<'a, E> {
     /// What volumes are.
@@ -22,20 +22,20 @@ pub struct Access<'a, E> {
     pub change: AccessChange<'a>,
 }
 
-/// Who is to reach a volume.
+/// The change of the access to a volume.
 #[derive(Debug, Clone, Copy)]
 pub enum AccessChange<'a> {
-    /// Whoever reached it before: what the host has lost is put back. Nobody has asked for this very
-    /// volume, so one that a connection with another export made is none of this one.
+    /// The nodes that had access before: restores what the host has lost. No caller asked for this
+    /// particular volume, so volumes of a connection with another export are skipped.
     Present(Owner<'a>),
     /// This node, too.
     Allow(&'a NodeId),
-    /// Not this node, or nobody, any more.
+    /// Revokes the access of this node, or of all nodes.
     Revoke(Option<&'a NodeId>),
 }
 
 impl<E: Export> Access<'_, E> {
-    /// Refuses a volume that nodes look for elsewhere: `current` is where it is.
+    /// Rejects a volume whose recorded attachment is not `current`.
     fn check_place(&self, dataset: &Dataset, current: Option<Attachment>) -> Result<(), Error> {
         let text = dataset.properties.own(&PropertyName::CONTEXT);
         let recorded = text.map(context::from_json).transpose()?;
@@ -62,8 +62,8 @@ impl<E: Export> Access<'_, E> {
     }
 }
 
-/// What an attachment says of its host alone. By which address nodes reach the host is for the
-/// configuration to say, and may change.
+/// The export of an attachment, without the address of its host, which comes from the configuration
+/// and may change.
 fn place(attachment: &Attachment) -> Option<String> {
     Some(match attachment {
         Attachment::Nfs(share) | Attachment::Smb(share) => share.share.as_str().to_owned(),
@@ -103,7 +103,7 @@ impl<E: Export> Verb<E::Command, E::Output> for Access<'_, E> {
         let dataset = seen.pool.dataset(self.export_ref.dataset);
         let dataset = dataset.filter(there).filter(ours);
         if matches!(self.change, AccessChange::Present(_)) && dataset.is_none() {
-            // Before its export is looked into: that of another one may be nothing for this one to read.
+            // Before its export is read: this driver may not be able to read that of another one.
             return Err(Error::not_found(self.doing()));
         }
         let Some(status) = self.export_ref.status(asked, seen)? else {
@@ -113,14 +113,14 @@ impl<E: Export> Verb<E::Command, E::Output> for Access<'_, E> {
         let (export, export_name, facts) =
             (self.export_ref.export, &status.export_name, &status.facts);
         let mut plan = Plan::about(self.export_ref.dataset.clone());
-        // Another controller may let somebody in, or put somebody out, before this plan has its turn.
+        // Another controller may change the access list before this plan gets the lock.
         if let Some(seen) = seen.pool.dataset(self.export_ref.dataset) {
             self.export_ref.guard(&mut plan, seen);
         }
         let acts = match self.change {
             AccessChange::Present(_) | AccessChange::Allow(_) => {
                 dataset.ok_or_else(|| Error::not_found(self.doing()))?;
-                // What the host has lost is put back first.
+                // Restores what the host has lost first.
                 plan.steps = self.export_ref.ensure(&seen.pool, &status)?;
                 match self.change {
                     AccessChange::Allow(node) => {
@@ -129,7 +129,7 @@ impl<E: Export> Verb<E::Command, E::Output> for Access<'_, E> {
                     _ => Vec::new(),
                 }
             }
-            // A volume that is gone is reached by nobody, unless its export was left behind.
+            // A deleted volume has no access to revoke, unless its export was left behind.
             AccessChange::Revoke(node) => export.revoke(&subject, export_name, facts, node)?,
         };
         plan.steps.extend(self.export_ref.steps(acts));

@@ -1,8 +1,8 @@
-//! Making a volume: empty, or from a snapshot or a volume, as a clone or as a copy.
+//! Creating a volume: empty, or from a snapshot or a volume, as a clone or as a copy.
 //!
-//! First the dataset, with all that says whose it is from its first moment; then, seen as it is,
-//! its size, its permissions and its export, and last of all the mark that it is complete. What
-//! exists already is taken up only if it was made from the same request. compat: "ZFS".
+//! First the dataset, with its marks from its first moment; then, from its observed state, its
+//! size, its permissions and its export; and last the mark that it is complete. An existing dataset
+//! is adopted only if it was created by the same request. compat: "ZFS".
 
 mod complete;
 mod incoming;
@@ -21,20 +21,20 @@ use crate::policy::Policy;
 use crate::property::{Property, Value};
 use crate::step::{Plan, Step};
 
-/// Makes a volume.
+/// Creates a volume.
 #[derive(Debug)]
 pub struct Create<'a, E> {
-    /// How volumes are wanted.
+    /// The policy for volumes.
     pub policy: &'a Policy,
     /// What volumes are.
     pub kind: VolumeKind,
     /// The volume and its export.
     pub export_ref: ExportRef<'a, E>,
-    /// What was asked for.
+    /// The request.
     pub request: &'a CreateVolume,
     /// What it is made from.
     pub from: Option<Original>,
-    /// The snapshot that comes with its content, if that comes from elsewhere: it is there already.
+    /// The snapshot that came with its content from another connection, if any: it exists already.
     pub received: Option<SnapshotLeaf>,
     /// The size of the blocks of a new zvol.
     pub block: u64,
@@ -47,9 +47,9 @@ pub struct Original {
     pub named: Object,
     /// The snapshot that the content is taken from.
     pub origin: SnapshotRef,
-    /// Whether that is a helper snapshot, made and doomed on the way.
+    /// Whether that is a helper snapshot, which this verb takes and removes.
     pub helper: bool,
-    /// Whether the content is copied, so that nothing depends on anything.
+    /// Whether the content is copied, so that the volume depends on nothing.
     pub copy: bool,
 }
 
@@ -95,8 +95,7 @@ impl Original {
     }
 }
 
-/// What a dataset is after a plan that does nothing but note things on it: those that were set are so, and
-/// need no look.
+/// The dataset after a plan that only sets properties: they are known, and need no observation.
 fn only_marked<R>(dataset: &Dataset, plan: &Plan<R>) -> Option<Dataset> {
     let mut marked = dataset.clone();
     for step in &plan.steps {
@@ -127,7 +126,7 @@ impl<E: Export> Create<'_, E> {
         Error::new(kind, format!("create volume `{}`", self.request.id))
     }
 
-    /// The size to make, at least that of what it is made from.
+    /// The size to create, at least that of its source.
     fn size(&self, source: Option<u64>, block: u64) -> Result<u64, Error> {
         let refused = || self.refused(Kind::OutOfRange);
         let step = if self.kind == VolumeKind::Zvol {
@@ -139,7 +138,7 @@ impl<E: Export> Create<'_, E> {
         let limit = size.limit();
         let source = source.unwrap_or_default();
         if limit.is_some_and(|limit| source > limit) {
-            return Err(refused().because(format!("what it is made from has {source} bytes")));
+            return Err(refused().because(format!("its source has {source} bytes")));
         }
         let chosen = self.policy.choose(size, step, source);
         chosen.map_err(|error| refused().because(error))
@@ -154,7 +153,7 @@ impl<E: Export> Verb<E::Command, E::Output> for Create<'_, E> {
     }
 
     fn request(&self, pool: &State) -> Result<Request<E::Command>, Error> {
-        // What is made of nothing has no snapshots that are ours to end.
+        // An empty volume has no snapshots of ours to remove.
         let alone = self.from.is_none() && self.received.is_none();
         let name = self.name().clone();
         let mut queries = vec![if alone {
@@ -189,7 +188,7 @@ impl<E: Export> Verb<E::Command, E::Output> for Create<'_, E> {
     ) -> Result<Outcome<Dataset, E::Command>, Error> {
         let Some(dataset) = seen.pool.dataset(self.name()) else {
             if self.received.is_some() {
-                let why = format!("what was received into {} is gone", self.name());
+                let why = format!("the content received into {} is gone", self.name());
                 return Err(self.refused(Kind::Pending).because(why));
             }
             return Ok(Outcome::Do(self.make(&seen.pool)?));
@@ -199,7 +198,7 @@ impl<E: Export> Verb<E::Command, E::Output> for Create<'_, E> {
         }
         let status = self.export_ref.status(asked, seen);
         let status = status.map_err(|error| match self.recognise(dataset, &seen.pool) {
-            // It has been begun, and must not be forgotten because of its export.
+            // It was started, and must not be forgotten because of its export.
             Ok(()) => error.with_effect(Effect::Possible),
             Err(other) => other,
         });
@@ -226,7 +225,7 @@ impl<E: Export> Verb<E::Command, E::Output> for Create<'_, E> {
 
     fn leftover(&self, seen: &State) -> Leftover<E::Command> {
         if let Some(dataset) = seen.dataset(self.name()) {
-            // The part of a copy that found no room, and has nowhere to go on.
+            // The part of a copy that ran out of space and cannot resume.
             let part = dataset.is_receiving() && self.is_part(dataset, seen);
             return if part {
                 Leftover::OnTheWay(given_up(dataset))
@@ -234,7 +233,7 @@ impl<E: Export> Verb<E::Command, E::Output> for Create<'_, E> {
                 Leftover::Something
             };
         }
-        // Nobody but this verb takes it, and without the dataset nothing needs it.
+        // Only this verb takes it, and without the dataset it has no use.
         let helper = self.from.as_ref().filter(|from| from.helper);
         let helper = helper.and_then(|from| seen.snapshot(&from.origin));
         match helper.filter(|helper| !helper.is_doomed() && helper.csi_name().is_none()) {

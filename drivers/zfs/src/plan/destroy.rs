@@ -1,10 +1,11 @@
-//! Deleting: what holds for volumes and for detached snapshots alike.
+//! Deletion: the rules for both volumes and detached snapshots.
 //!
-//! Children, CSI snapshots, held snapshots and clones that lie elsewhere block a deletion. Other
-//! snapshots of the dataset go with it, unless `zfs.deletion.keepForeignSnapshots` keeps those that
-//! this driver did not take. A clone among our volumes that depends on one is promoted first.
+//! Children, CSI snapshots, held snapshots and clones outside of our datasets block a deletion.
+//! Other snapshots of the dataset are destroyed with it, unless `zfs.deletion.keepForeignSnapshots`
+//! keeps those that this driver did not take. A clone among our volumes that depends on one is
+//! promoted first.
 //!
-//! Nothing is destroyed recursively. Whatever is destroyed, renamed or promoted has to be the object
+//! Nothing is destroyed recursively. Every destroyed, renamed or promoted object must be the one
 //! that was observed: one that appears in between makes the plan fail.
 
 mod snapshot;
@@ -22,9 +23,9 @@ use crate::observed::{Dataset, Query, Snapshot, State};
 use crate::property::PropertyName;
 use crate::step::{Plan, Step};
 
-/// A dataset that is to go, and what is known of it.
+/// A dataset to delete, and what is known of it.
 struct Doomed<'a> {
-    /// What is being done, for errors.
+    /// The operation, for errors.
     doing: &'a str,
     layout: &'a Layout,
     dataset: &'a Dataset,
@@ -32,9 +33,9 @@ struct Doomed<'a> {
     keep_foreign: bool,
 }
 
-/// What has to be looked at besides a dataset and its snapshots, before it can go. Which ones these are
-/// is only known once the dataset is: so a question names those of the last picture, `asked`, and an
-/// answer, `seen`, is complete only if it shows no others, see [`were_asked`].
+/// What must be observed, in addition to a dataset and its snapshots, before it can be destroyed.
+/// The list depends on the dataset itself: a query names what the last state, `asked`, contains,
+/// and the answer, `seen`, is complete only if it contains nothing else, see [`were_asked`].
 fn ties(layout: &Layout, name: &DatasetName, pool: &State) -> Vec<Query> {
     let Some(dataset) = pool.dataset(name) else {
         return Vec::new();
@@ -48,14 +49,14 @@ fn ties(layout: &Layout, name: &DatasetName, pool: &State) -> Vec<Query> {
     queries.chain(near.cloned().map(Query::Dataset)).collect()
 }
 
-/// Whether what ties the dataset to others was asked for when `asked` was the last that was known.
+/// Whether the dependencies of the dataset were queried, when `asked` was the last known state.
 fn were_asked(layout: &Layout, name: &DatasetName, asked: &State, seen: &State) -> bool {
     let known = ties(layout, name, asked);
     let wanted = ties(layout, name, seen);
     wanted.iter().all(|query| known.contains(query))
 }
 
-/// The snapshot that a volume was made from, by what is recorded with it.
+/// The source snapshot of a volume, by its records.
 fn original(layout: &Layout, dataset: &Dataset) -> Option<SnapshotRef> {
     let id = dataset.properties.own(&PropertyName::SOURCE_ID)?;
     let id = driver_core::SnapshotId::parse(id).ok()?;
@@ -70,13 +71,13 @@ fn is_copy_of(snapshot: &Snapshot, original: &SnapshotRef) -> bool {
     snapshot.csi_name().is_none() && snapshot.name.leaf == original.leaf
 }
 
-/// The clone that is to be promoted, so that all snapshots that something stands on leave; `Err` if
-/// all clones lie where nothing is ours, `None` if there are none.
+/// The clone to promote, so that all snapshots with clones move to it; `Err` if all clones are
+/// outside of our datasets, `None` if there are none.
 fn heir<'p>(
     layout: &Layout,
     snapshots: &[&'p Snapshot],
 ) -> Option<Result<&'p DatasetName, &'p [DatasetName]>> {
-    // The newest that something stands on: all older ones move with it.
+    // The newest snapshot with a clone: all older ones move with it.
     let mut newest_first = snapshots.iter().rev().copied();
     let newest = newest_first.find(|s| !s.clones.is_empty())?;
     let near = |clone: &&DatasetName| {
@@ -90,10 +91,10 @@ fn heir<'p>(
 // === impl Doomed ===
 
 impl Doomed<'_> {
-    /// Refuses what must not go now.
+    /// Rejects a dataset that must not be deleted now.
     fn check(&self) -> Result<(), Error> {
         let (doing, name) = (self.doing, &self.dataset.name);
-        // One that could go on may also be over: if it still runs, ZFS says so.
+        // A resumable one may have ended: if it still runs, ZFS reports that.
         if self.dataset.is_receiving() && self.dataset.resumes().is_none() {
             let why = format!("a copy into {name} is still running");
             return Err(Error::new(Kind::Pending, doing).because(why));
@@ -134,12 +135,12 @@ impl Doomed<'_> {
         }
         let received = |snapshot: &&&Snapshot| !snapshot.hidden.is_empty();
         if let Some(snapshot) = snapshots.iter().find(received) {
-            let why = format!("a `zfs receive` upon {} is not over", snapshot.name);
+            let why = format!("a `zfs receive` into {} is still running", snapshot.name);
             return Err(blocked(doing, why)
                 .advise("let it end, or end it by `zfs receive -A` on the storage host"));
         }
         if let Some(Err(clones)) = heir(self.layout, &snapshots) {
-            let why = format!("something was cloned of it: {}", listed(clones));
+            let why = format!("it has clones: {}", listed(clones));
             return Err(
                 blocked(doing, why).advise("promote or destroy that clone on the storage host")
             );
@@ -147,7 +148,7 @@ impl Doomed<'_> {
         Ok(())
     }
 
-    /// Whether a snapshot may go with the dataset.
+    /// Whether a snapshot may be destroyed with the dataset.
     fn is_free(&self, snapshot: &Snapshot) -> bool {
         if !self.keep_foreign {
             return true;
@@ -156,8 +157,8 @@ impl Doomed<'_> {
         snapshot.is_doomed() || helper || self.came_with_copy(snapshot)
     }
 
-    /// Of a half-made volume the name says so; nobody but us made it. Of a whole one it takes the
-    /// identity, which a received snapshot has from the one that was sent.
+    /// For an incomplete volume the name is proof, because only this driver created it. For a
+    /// complete one the GUID must match: a received snapshot has the GUID of the one that was sent.
     fn came_with_copy(&self, snapshot: &Snapshot) -> bool {
         let original = original(self.layout, self.dataset);
         let Some(original) = original.filter(|o| is_copy_of(snapshot, o)) else {
@@ -167,12 +168,13 @@ impl Doomed<'_> {
         !is_complete(self.dataset) || sent.is_some_and(|sent| sent.guid == snapshot.guid)
     }
 
-    /// Plans what frees the dataset of its snapshots and of the helper that it stands on.
+    /// Plans the steps that remove the snapshots of the dataset and the helper that it is a clone
+    /// of.
     fn release<R>(&self, plan: &mut Plan<R>) {
         self.doom_origin(plan);
         let snapshots = self.pool.snapshots_of(&self.dataset.name);
-        // Those that are doomed already have nothing left to be done to them, and one that takes
-        // the name of such a one meanwhile is another one.
+        // Snapshots marked for deferred destroy need no further step, and a new snapshot that takes
+        // such a name is another one.
         for snapshot in snapshots.iter().filter(|snapshot| !snapshot.is_doomed()) {
             plan.guard(snapshot.name.clone(), snapshot.guid);
             plan.step(Step::DestroySnapshot(snapshot.name.clone()));
@@ -189,9 +191,9 @@ impl Doomed<'_> {
         }
     }
 
-    /// Dooms the helper snapshot that the dataset stands on, so that it goes with it. Those that
-    /// this program makes are doomed from the beginning; democratic-csi leaves that to the
-    /// deletion. A snapshot of the orchestrator may have a name like that, too.
+    /// Marks the origin of the dataset, a helper snapshot, for deferred destroy, so that it is
+    /// destroyed with the dataset. This driver marks its helpers from the beginning; democratic-csi
+    /// only does so at the deletion. A snapshot of the orchestrator may have a name like that, too.
     fn doom_origin<R>(&self, plan: &mut Plan<R>) {
         let origin = self.dataset.origin().filter(|o| id::is_helper(&o.leaf));
         let origin = origin.and_then(|name| self.pool.snapshot(&name));
@@ -202,8 +204,8 @@ impl Doomed<'_> {
         }
     }
 
-    /// Plans that a clone takes over the snapshots that something stands on; false if that clone was
-    /// gone when it was looked at, so that it takes another look.
+    /// Plans the promotion of a clone, which takes over the snapshots with clones; false if that
+    /// clone was gone when it was read, so that another observation is needed.
     fn hand_over<R>(&self, plan: &mut Plan<R>) -> bool {
         let snapshots = self.pool.snapshots_of(&self.dataset.name);
         if let Some(Ok(heir)) = heir(self.layout, &snapshots) {
@@ -216,7 +218,7 @@ impl Doomed<'_> {
         true
     }
 
-    /// Plans the end of the dataset.
+    /// Plans the destruction of the dataset.
     fn destroy<R>(&self, plan: &mut Plan<R>) {
         plan.guard(self.dataset.name.clone(), self.dataset.guid);
         plan.step(Step::DestroyDataset(self.dataset.name.clone()));

@@ -1,5 +1,5 @@
-//! Growing a volume. It never shrinks, and one that is large enough stays as it is. An export that is lost
-//! is put back.
+//! Expanding a volume. It never shrinks, and one that is large enough keeps its size. A lost export
+//! is restored.
 
 use driver_core::{Error, Expanded, Kind, SizeRange};
 
@@ -13,17 +13,17 @@ use crate::step::{Plan, Step};
 /// Grows a volume.
 #[derive(Debug)]
 pub struct Expand<'a, E> {
-    /// How volumes are wanted.
+    /// The policy for volumes.
     pub policy: &'a Policy,
     /// What volumes are.
     pub kind: VolumeKind,
     /// The volume and its export.
     pub export_ref: ExportRef<'a, E>,
-    /// The wanted size.
+    /// The requested size.
     pub size: SizeRange,
 }
 
-/// What a volume has to become.
+/// The required size of a volume.
 struct Target {
     size: u64,
     properties: Vec<Property>,
@@ -45,7 +45,7 @@ impl<E: Export> Expand<'_, E> {
             .policy
             .choose(self.size, block.unwrap_or(1), 0)
             .map_err(|error| self.refused().because(error))?;
-        // A limit alone asks for no growth, and is no change to shrink.
+        // A limit alone requests no growth, and no shrinking.
         let enough = dataset.size().filter(|size| *size >= wanted);
         if let Some(size) = enough
             && self.size.limit().is_some_and(|limit| size > limit)
@@ -63,8 +63,8 @@ impl<E: Export> Expand<'_, E> {
         })
     }
 
-    /// What tells the export of its size.
-    fn told(
+    /// The acts that announce the new size to the export.
+    fn announce(
         &self,
         pool: &State,
         status: Option<&ExportStatus<E>>,
@@ -77,8 +77,8 @@ impl<E: Export> Expand<'_, E> {
         }
     }
 
-    /// What has to grow. A quota that the dataset has is its limit, whatever the configuration says
-    /// by now; one that it has not would be less than it has.
+    /// The properties that must grow. An existing quota is the limit, whatever the configuration
+    /// says now; a missing one is not added, as that would reduce the space.
     fn sizes(&self, dataset: &Dataset) -> Vec<PropertyName> {
         match self.kind {
             VolumeKind::Zvol => vec![PropertyName::VOLSIZE],
@@ -121,7 +121,7 @@ impl<E: Export> Verb<E::Command, E::Output> for Expand<'_, E> {
         let target = self.target(dataset)?;
         let status = self.export_ref.status(asked, seen)?;
         let mut plan = Plan::about(name.clone());
-        // What is put back names the nodes that are let in: others may change that meanwhile.
+        // Restoring the export includes its access list, which others may change concurrently.
         self.export_ref.guard(&mut plan, dataset);
         let missing = !target.properties.is_empty();
         if missing {
@@ -137,15 +137,16 @@ impl<E: Export> Verb<E::Command, E::Output> for Expand<'_, E> {
             // compat: "ZFS": democratic-csi sets the size alone, and so it is done here.
             whole = true;
         } else if let Some(status) = &status {
-            // What the host has lost is put back: somebody wants to use it.
+            // Restores what the host has lost: the volume is in use.
             let lost = self.export_ref.ensure(&seen.pool, status)?;
             whole = lost.is_empty();
             plan.steps.extend(lost);
         }
         if missing || done == 0 {
-            // Whether it knows the new size cannot always be seen, so it is told once in each call: with
-            // the first plan, also where the first look, which knew nothing, was at another export_name.
-            let acts = self.told(&seen.pool, status.as_ref())?;
+            // It is not always visible whether the export knows the new size, so each call
+            // announces it once: with the first plan, also if the first observation, which had no
+            // facts, used another `export_name`.
+            let acts = self.announce(&seen.pool, status.as_ref())?;
             plan.steps.extend(self.export_ref.steps(acts));
         }
         let expanded = Expanded {

@@ -1,9 +1,10 @@
-//! What verbs that were cut, and never tried again, leave behind: what proves it, and how it goes.
+//! Orphans of interrupted verbs that were never retried: how they are proven, and how they are
+//! removed.
 //!
-//! Everything that a verb makes says what it is from its first moment, and bears its last mark only when
-//! it is whole. So what has the first marks, not the last one, and is of some age is nobody's. It goes
-//! the way of all volumes and snapshots, if it is still what was listed when its turn comes: whatever is
-//! completed meanwhile stays. compat: "ZFS".
+//! Everything that a verb creates is marked from its first moment, and gets its last mark only when
+//! it is complete. So an object that has the first marks but not the last one, and is old enough,
+//! is an orphan. It is removed like a volume or snapshot, if it is unchanged when the removal gets
+//! the lock: an object that was completed since stays. compat: "ZFS".
 
 use std::time::{Duration, SystemTime};
 
@@ -18,32 +19,32 @@ use crate::observed::{Dataset, Guid, Observed, Query, Request, Snapshot, State};
 use crate::property::{Properties, PropertyName};
 use crate::step::{Plan, Step};
 
-/// How long a copy may rest, between connections or in one: before that neither its part nor the helper
-/// that it goes on from is an orphan.
+/// How long a copy may pause, between connections or in one: before that neither its part nor the
+/// helper that it resumes from is an orphan.
 const COPYING: Duration = Duration::from_hours(7 * 24);
 
-/// Whose orphans are looked for.
+/// The search for orphans.
 #[derive(Debug, Clone, Copy)]
 pub struct OrphanScope<'a> {
-    /// Where things lie.
+    /// The layout of the connection.
     pub layout: &'a Layout,
-    /// Whose they have to be.
+    /// Their owner.
     pub owner: Owner<'a>,
-    /// Only what was made before.
+    /// Only objects created before.
     pub before: SystemTime,
-    /// The same of parts of copies, and of helpers of copies in other connections. What reads these does
-    /// not show here, and may rest for long between two attempts.
+    /// The same for parts of copies, and for helpers of copies in other connections. Their readers
+    /// are not visible here, and may pause for long between two attempts.
     pub before_of_copies: SystemTime,
 }
 
-/// Something that nobody owns, and what is needed to remove it.
+/// An orphan, and what is needed to remove it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remains {
-    /// A volume that was not made to its end.
+    /// A partial volume.
     Volume(VolumeId),
-    /// The same of a detached snapshot.
+    /// A partial detached snapshot.
     Snapshot(SnapshotPlace),
-    /// A helper snapshot, and what is locked by whoever needs it.
+    /// A helper snapshot, and the dataset to lock while it is in use.
     Helper(SnapshotRef, DatasetName),
     /// An empty dataset for detached snapshots.
     Container(DatasetName),
@@ -58,7 +59,7 @@ pub fn created(properties: &Properties) -> Option<SystemTime> {
 // === impl OrphanScope ===
 
 impl<'a> OrphanScope<'a> {
-    /// Whatever is of this owner in this layout, and was made before.
+    /// Finds all objects of this owner in this layout that were created before.
     pub fn new(layout: &'a Layout, owner: Owner<'a>, before: SystemTime, now: SystemTime) -> Self {
         let copies = now.checked_sub(COPYING).unwrap_or(SystemTime::UNIX_EPOCH);
         Self {
@@ -72,8 +73,8 @@ impl<'a> OrphanScope<'a> {
     /// What a dataset is, if it is an orphan.
     pub fn dataset(&self, dataset: &Dataset) -> Option<Remains> {
         let own = |name| dataset.properties.own(&name);
-        // A copy that is still running may have begun long ago. One that can go on may rest for as long as
-        // what it is made of is kept; if it still runs after that, ZFS refuses to remove it.
+        // A running copy may have started long ago. A copy that can resume may pause for as long as
+        // its source is kept; if it still runs after that, ZFS refuses to remove it.
         let (before, runs) = match (dataset.is_receiving(), dataset.resumes()) {
             (false, _) => (self.before, false),
             (true, Some(_)) => (self.before_of_copies, false),
@@ -83,7 +84,8 @@ impl<'a> OrphanScope<'a> {
         if !is_older(&dataset.properties, before) || runs || whole {
             return None;
         }
-        // A connection with another export, or of another cluster, may have things under the same parents.
+        // A connection with another export, or of another cluster, may have objects under the same
+        // parents.
         if !self.owner.made(dataset) {
             return None;
         }
@@ -104,14 +106,15 @@ impl<'a> OrphanScope<'a> {
         Some(Remains::Snapshot(place))
     }
 
-    /// What a snapshot is, if it is an orphan. What lies on a half-made dataset goes with that.
+    /// The kind of a snapshot, if it is an orphan. A snapshot of a partial dataset is removed with
+    /// that.
     pub fn snapshot(&self, snapshot: &Snapshot) -> Option<Remains> {
         let properties = &snapshot.properties;
         let helper = is_helper(&snapshot.name.leaf) && snapshot.csi_name().is_none();
         let needed = snapshot.is_stood_on()
             || snapshot.is_doomed()
             || properties.number(&PropertyName::USERREFS) > Some(0);
-        // It shows what its dataset has.
+        // It shows the properties of its dataset.
         let shows = |name| properties.get(&name).is_some();
         let dataset = &snapshot.name.dataset;
         let lies_right = self.layout.volume_id(dataset).is_some()
@@ -139,7 +142,7 @@ fn is_older(properties: &Properties, before: SystemTime) -> bool {
 // === impl Remains ===
 
 impl Remains {
-    /// What callers are told that it is.
+    /// The kind that callers see.
     pub fn kind(&self) -> OrphanKind {
         match self {
             Self::Volume(_) => OrphanKind::HalfVolume,
@@ -150,18 +153,18 @@ impl Remains {
     }
 }
 
-/// Why something is not removed.
+/// Why an object is not removed.
 fn not_one(doing: String, object: impl Into<Object>) -> Error {
-    let why = format!("{} is not what nobody owns, or not any more", object.into());
+    let why = format!("{} is not an orphan, or no longer one", object.into());
     Error::new(Kind::Conflict, doing).because(why)
 }
 
-/// Removes a dataset that is still half made.
+/// Removes a dataset that is still partial.
 #[derive(Debug)]
 pub struct RemoveHalf<'a, V> {
     /// What is an orphan.
     pub scope: OrphanScope<'a>,
-    /// What removes it, whether it is one or not.
+    /// The verb that removes it, whether it is an orphan or not.
     pub deletion: V,
     /// Its name.
     pub dataset: DatasetName,
@@ -191,7 +194,7 @@ impl<R, A, V: Verb<R, A, Done = ()>> Verb<R, A> for RemoveHalf<'_, V> {
         done: usize,
     ) -> Result<Outcome<(), R>, Error> {
         let dataset = seen.pool.dataset(&self.dataset);
-        // Whoever tries again, or deletes it, at the same time is welcome.
+        // A concurrent retry or delete is allowed.
         match dataset {
             None if done == 0 => return Ok(Outcome::Done(())),
             Some(other) if other.guid != self.guid => return Ok(Outcome::Done(())),
@@ -213,7 +216,7 @@ impl<R, A, V: Verb<R, A, Done = ()>> Verb<R, A> for RemoveHalf<'_, V> {
     }
 }
 
-/// Removes a helper snapshot that nothing stands on, or an empty dataset for detached snapshots.
+/// Removes a helper snapshot without clones, or an empty dataset for detached snapshots.
 #[derive(Debug)]
 pub struct RemoveSmall<'a> {
     /// What is an orphan.
@@ -281,7 +284,7 @@ impl<R, A> Verb<R, A> for RemoveSmall<'_> {
         }
         let (lock, step) = match remains {
             Some(Remains::Helper(name, lock)) => (lock, Step::DestroySnapshot(name)),
-            // It was left, because something is in it.
+            // It was kept, because it is not empty.
             Some(Remains::Container(name)) if done == 0 => (name.clone(), Step::DestroyEmpty(name)),
             _ => {
                 let doing = Verb::<R, A>::doing(self);

@@ -1,14 +1,14 @@
 //! Which connection made something, by the marks that it has from its first moment.
 //!
-//! Connections may share parents: two exports of zvols, two clusters with one pool. Where things lie does
-//! not say whose they are, then; the `driver:` and the `instance_id` of whoever made them do.
-//! compat: "ZFS".
+//! Connections may share parents: two exports of zvols, or two clusters with one pool. The location
+//! of a dataset then does not identify its owner; the `driver:` and `instance_id` of the connection
+//! that made it do. compat: "ZFS".
 
 use crate::observed::Dataset;
 use crate::policy::value_of;
 use crate::property::{Properties, Property, PropertyName, PropertyValue};
 
-/// A connection, as what it makes remembers it.
+/// A connection, as recorded on its objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner<'a> {
     /// The value of `driver:`.
@@ -20,7 +20,7 @@ pub struct Owner<'a> {
 // === impl Owner ===
 
 impl Owner<'_> {
-    /// What says so.
+    /// The marks.
     pub fn marks(&self) -> Vec<Property> {
         let text = |name, text| Property::new(name, value_of(text));
         let instance = self.instance.map(|id| text(PropertyName::INSTANCE, id));
@@ -29,17 +29,17 @@ impl Owner<'_> {
             .collect()
     }
 
-    /// Whether it is proved that this one made a dataset. No mark is no proof.
+    /// Whether the marks prove that this connection created a dataset. No mark is no proof.
     pub fn made(&self, dataset: &Dataset) -> bool {
-        self.is_told_by(|name| dataset.properties.own(name))
+        self.is_marked_by(|name| dataset.properties.own(name))
     }
 
-    /// The same of the dataset of a snapshot, which shows what its dataset has.
+    /// The same for a snapshot, which shows the properties of its dataset.
     pub fn made_what_shows(&self, snapshot: &Properties) -> bool {
-        self.is_told_by(|name| snapshot.get(name))
+        self.is_marked_by(|name| snapshot.get(name))
     }
 
-    fn is_told_by<'p>(&self, mark: impl Fn(&PropertyName) -> Option<&'p str>) -> bool {
+    fn is_marked_by<'p>(&self, mark: impl Fn(&PropertyName) -> Option<&'p str>) -> bool {
         let instance = self.recorded_instance();
         mark(&PropertyName::PROVISIONER) == Some(self.provisioner)
             && mark(&PropertyName::INSTANCE) == instance.as_ref().map(PropertyValue::as_str)
@@ -49,7 +49,8 @@ impl Owner<'_> {
         self.instance.map(value_of)
     }
 
-    /// Whether another one says that it made a dataset. One without marks may be anybody's.
+    /// Whether the marks of a dataset name another owner. A dataset without marks may belong to
+    /// anyone.
     pub fn is_another(&self, dataset: &Dataset) -> bool {
         let own = |name| dataset.properties.own(&name);
         let provisioner = own(PropertyName::PROVISIONER);

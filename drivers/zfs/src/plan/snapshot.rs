@@ -1,8 +1,9 @@
 //! Taking a snapshot: of the volume's dataset, or as a dataset of its own.
 //!
-//! An attached one is whole in one step. A detached one is a copy of a helper snapshot and is marked
-//! when the helpers are gone. Where a copy gets its properties after its content, one that was cut in between
-//! is known by the helper that came with it. A name belongs to one snapshot: the host is asked for others.
+//! An attached one is complete in one step. A detached one is a copy of a helper snapshot, and is
+//! marked when the helpers are gone. Where a copy gets its properties after its content, an interrupted
+//! one is recognised by the helper that came with it. A name belongs to one snapshot: the host is
+//! searched for others.
 
 use driver_core::{Error, Kind, SnapshotName};
 
@@ -33,15 +34,15 @@ const MARKS: [PropertyName; 7] = [
 pub struct TakeSnapshot<'a> {
     /// Where things lie.
     pub layout: &'a Layout,
-    /// Who takes it.
+    /// The connection that takes it.
     pub owner: Owner<'a>,
     /// What it will be.
     pub place: SnapshotPlace,
-    /// The name that it was asked for by.
+    /// The requested name.
     pub name: &'a SnapshotName,
     /// The dataset of its volume.
     pub source: DatasetName,
-    /// What it has from its first moment, except the mark that it is complete.
+    /// Its properties from its first moment, except the mark that it is complete.
     pub properties: Vec<Property>,
 }
 
@@ -54,12 +55,12 @@ pub struct Taken {
     pub properties: Properties,
 }
 
-/// What is locked for a detached snapshot: what holds all those of its volume.
+/// The lock for a detached snapshot: the container of all those of its volume.
 fn lock_of(name: &DatasetName) -> DatasetName {
     name.parent().unwrap_or_else(|| name.clone())
 }
 
-/// What says that a snapshot is ours. compat: "ZFS".
+/// The marks of a snapshot of ours. compat: "ZFS".
 pub fn contract(name: &SnapshotName, place: &SnapshotPlace) -> Vec<Property> {
     vec![
         Property::new(PropertyName::SNAPSHOT_NAME, value_of(name.as_str())),
@@ -99,7 +100,7 @@ impl TakeSnapshot<'_> {
         }
     }
 
-    /// What has to be seen of the snapshot and of its volume.
+    /// The queries for the snapshot and its volume.
     fn queries(&self) -> Result<Vec<Query>, Error> {
         let mut queries = vec![Query::Dataset(self.source.clone())];
         match &self.place.at {
@@ -113,7 +114,7 @@ impl TakeSnapshot<'_> {
         Ok(queries)
     }
 
-    /// Snapshots of this name that are not this one. Some of them may be doomed.
+    /// Other snapshots of this name. Some of them may be marked for deferred destroy.
     fn others<'p>(&self, pool: &'p State) -> impl Iterator<Item = &'p Object> {
         let itself = self.itself();
         let ours = |object: &&Object| self.layout.place_of(object).is_some();
@@ -126,7 +127,7 @@ impl TakeSnapshot<'_> {
         others.into_iter()
     }
 
-    /// Whether another one has the name; `None` if that takes another look.
+    /// Whether another one has the name; `None` if that needs another observation.
     fn is_taken(&self, asked: &State, pool: &State) -> Option<bool> {
         let text = self.text();
         let mut taken = false;
@@ -141,7 +142,7 @@ impl TakeSnapshot<'_> {
             };
             taken |= match name {
                 Some(name) => name == Some(text.as_str()),
-                // Looked at, and gone in the meantime.
+                // Observed, and gone since.
                 None if asked.named().contains(object) => false,
                 None => return None,
             };
@@ -149,7 +150,7 @@ impl TakeSnapshot<'_> {
         Some(taken)
     }
 
-    /// Whether what exists was taken by this request; otherwise why not.
+    /// Whether the existing snapshot was taken by this request; otherwise why not.
     fn recognise(&self, properties: &Properties) -> Result<(), Error> {
         let own = |name| properties.own(&name);
         let name = own(PropertyName::SNAPSHOT_NAME) == Some(self.text().as_str());
@@ -165,8 +166,8 @@ impl TakeSnapshot<'_> {
         Err(self.refused(Kind::Conflict).because(why))
     }
 
-    /// The same of a dataset, which says whose it is: its volume may be gone, and its name with
-    /// another connection by now. An attached one lies on its volume.
+    /// The same for a dataset, by its marks: its volume may be gone, and another connection may
+    /// have one of that name by now. An attached snapshot is on its volume.
     fn recognise_copy(&self, copy: &Dataset) -> Result<(), Error> {
         if self.owner.is_another(copy) {
             let why = format!("{} is of another driver or instance_id", copy.name);
@@ -290,8 +291,8 @@ impl TakeSnapshot<'_> {
         Ok(Outcome::Do(plan))
     }
 
-    /// Whether this very snapshot is a dataset that is whole, but for its mark, or a part that goes on or
-    /// is ended.
+    /// Whether this snapshot is a complete dataset except for its mark, or a part that resumes or
+    /// is removed.
     fn stands_alone(&self, pool: &State) -> bool {
         let At::Detached(name) = &self.place.at else {
             return false;
@@ -347,7 +348,7 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
             name: self.text().as_str().to_owned(),
             leaf: self.place.leaf.clone(),
         });
-        // Those that may have the name, by the last look.
+        // The objects that may have the name, by the last observation.
         queries.extend(self.others(pool).map(|object| match object {
             Object::Snapshot(snapshot) => Query::Snapshot(snapshot.clone()),
             Object::Dataset(dataset) => Query::Dataset(dataset.clone()),
@@ -355,8 +356,8 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
         Ok(Request::of(queries))
     }
 
-    /// Whoever else has the name was asked before the plan; the host looks through everything for
-    /// that, and it decides nothing any more.
+    /// No further check for another snapshot of that name: it was made before the plan, it scans
+    /// the whole pool, and it no longer decides anything.
     fn request_after(&self, _pool: &State) -> Result<Request<R>, Error> {
         Ok(Request::of(self.queries()?))
     }
@@ -369,7 +370,8 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
     ) -> Result<Outcome<Taken, R>, Error> {
         let there = |source: &&Dataset| is_complete(source) && source.kind == self.layout.kind;
         let is_there = seen.pool.dataset(&self.source).as_ref().is_some_and(there);
-        // What an earlier call has copied needs its volume no more, and is nobody's until it is marked.
+        // A copy of an earlier call no longer needs its volume, and has no owner until it is
+        // marked.
         if !is_there && !self.stands_alone(&seen.pool) {
             return Err(self
                 .refused(Kind::NotFound)
@@ -417,7 +419,7 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
             plan.guard(name.clone(), part.guid);
             plan.step(Step::DestroyDataset(name.clone()));
         }
-        // Nobody but this verb takes it.
+        // Only this verb takes it.
         let ours = |helper: &&Snapshot| !helper.is_doomed() && helper.csi_name().is_none();
         if let Some(helper) = seen.snapshot(&helper).filter(ours) {
             plan.guard(helper.name.clone(), helper.guid);

@@ -1,4 +1,4 @@
-//! An export in memory: targets that stand for a dataset each.
+//! An export in memory: targets for one dataset each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,68 +10,69 @@ use crate::name::DatasetName;
 use crate::observed::VolumeKind;
 use crate::property::{Property, PropertyName, PropertyValue};
 
-/// What a host exports.
+/// The exports of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Targets {
-    /// The targets, and what each is of. A target is made in two steps: first it is of nothing.
+    /// The targets, and the dataset of each. A target is created in two steps: the first one
+    /// without a dataset.
     pub targets: BTreeMap<String, Option<DatasetName>>,
     /// The targets that were saved for the next start of the host.
     pub saved: BTreeSet<String>,
-    /// The targets that were told that they have grown.
-    pub told: Vec<String>,
-    /// The nodes that a target lets in.
+    /// The targets that received a grow command.
+    pub grown: Vec<String>,
+    /// The nodes with access to a target.
     pub inside: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// What is asked of the host.
+/// A request to the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryCommand {
     /// Shows a target.
     Show(String),
-    /// Makes a target of nothing.
+    /// Creates a target without a dataset.
     Make(String),
-    /// Says what a target is of.
+    /// Sets the dataset of a target.
     Fill(String, DatasetName),
-    /// Takes a target away.
+    /// Removes a target.
     Remove(String),
-    /// Tells a target that it has grown.
+    /// Announces an expansion to a target.
     Grow(String),
-    /// Lets these nodes in, and puts all others out.
+    /// Grants access to these nodes alone.
     LetIn(String, BTreeSet<String>),
-    /// Saves what there is.
+    /// Saves the current state.
     Save,
 }
 
-/// What a host answers.
+/// The answer of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryOutput {
-    /// The target, if it is there.
+    /// The target, if it exists.
     pub target: Option<Option<DatasetName>>,
     /// Whether it is saved.
     pub saved: bool,
-    /// The nodes that it lets in.
+    /// The nodes with access to it.
     pub inside: BTreeSet<String>,
 }
 
 /// Exports datasets as targets.
 #[derive(Debug)]
 pub struct MemoryExport {
-    /// What it exports.
+    /// The kind of volumes that it exports.
     pub kind: VolumeKind,
-    /// How targets are named.
+    /// The naming of targets.
     pub naming: ExportNaming,
-    /// Whether only a target that is there says how it is reached.
+    /// Whether the attachment is known only after the target exists.
     pub coy: bool,
-    /// Whether targets have to be told that they have grown.
+    /// Whether targets need a grow command after an expansion.
     pub resizes: bool,
-    /// Whether it lets nodes in one by one. Who is in is remembered in one property.
+    /// Whether access is granted per node. The access list is recorded in one property.
     pub nodes: bool,
 }
 
 // === impl Targets ===
 
 impl Targets {
-    /// What a look shows.
+    /// The result of an observation.
     pub fn answer(&self, request: &MemoryCommand) -> MemoryOutput {
         let MemoryCommand::Show(name) = request else {
             return MemoryOutput {
@@ -87,7 +88,7 @@ impl Targets {
         }
     }
 
-    /// Does what is asked.
+    /// Applies a request.
     pub fn change(&mut self, request: &MemoryCommand) {
         match request {
             MemoryCommand::Show(_) => {}
@@ -101,7 +102,7 @@ impl Targets {
                 self.targets.remove(name);
                 self.inside.remove(name);
             }
-            MemoryCommand::Grow(name) => self.told.push(name.clone()),
+            MemoryCommand::Grow(name) => self.grown.push(name.clone()),
             MemoryCommand::LetIn(name, nodes) => {
                 self.inside.insert(name.clone(), nodes.clone());
             }
@@ -109,7 +110,7 @@ impl Targets {
         }
     }
 
-    /// The host starts anew: what was not saved is gone.
+    /// The host restarts: unsaved state is lost.
     pub fn restart(&mut self) {
         let saved = &self.saved;
         self.targets.retain(|name, _| saved.contains(name));
@@ -140,7 +141,7 @@ impl MemoryExport {
     }
 }
 
-/// Where a volume remembers the nodes that it was published to.
+/// The property of a volume with the nodes that it was published to.
 fn nodes_property() -> Result<PropertyName, Error> {
     PropertyName::parse("test:nodes")
         .map_err(|error| Error::new(Kind::Internal, "remember nodes").because(error))
@@ -152,7 +153,7 @@ fn remembered(subject: &Subject<'_>) -> Result<BTreeSet<String>, Error> {
     Ok(nodes.map(str::to_owned).collect())
 }
 
-/// Remembers who gets in, then lets them in.
+/// Records the access list, then grants access.
 fn let_in(
     subject: &Subject<'_>,
     export_name: &ExportName,

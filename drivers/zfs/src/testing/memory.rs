@@ -6,7 +6,7 @@ use crate::config::ZfsConfig;
 use crate::driver::Settings;
 use crate::observed::VolumeKind;
 
-/// Settings as of a configuration with these lines in its section `zfs`; volumes lie below
+/// Settings of a configuration with these lines in its section `zfs`; volumes are below
 /// `tank/csi/v` and detached snapshots below `tank/csi/s`.
 pub fn settings(kind: VolumeKind, zfs: &str) -> Result<Settings, ConfigError> {
     let text = format!(

@@ -13,15 +13,15 @@ use crate::name::{DatasetName, Object, SnapshotRef};
 use crate::observed::{Guid, VolumeKind};
 use crate::property::{Property, PropertyName};
 
-/// How much room there is in a pool.
+/// The free space of a pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Room {
     /// For everything.
     #[default]
     Enough,
-    /// No more than what is written takes: what a snapshot keeps cannot be reserved once more.
+    /// Only for written data: space that a snapshot holds cannot be reserved once more.
     Tight,
-    /// For nothing new.
+    /// None.
     None,
 }
 
@@ -30,17 +30,17 @@ pub enum Room {
 pub struct MemoryPool {
     datasets: BTreeMap<DatasetName, Held>,
     snapshots: BTreeMap<SnapshotRef, Cut>,
-    /// What somebody uses, so that it cannot be destroyed.
+    /// What is in use and so cannot be destroyed.
     busy: BTreeSet<DatasetName>,
-    /// What an incremental `zfs receive` is at work on, by the snapshot that it goes on from.
+    /// The targets of running incremental `zfs receive`, by the snapshot that they start from.
     hidden: BTreeMap<SnapshotRef, String>,
-    /// Whether copies fail as they do into a parent that does not exist.
+    /// Whether copies fail as if their parent did not exist.
     pub refuse_copies: bool,
-    /// How much room there is.
+    /// The free space.
     pub room: Room,
-    /// Whether the login may do everything but destroy datasets.
+    /// Whether the login may do everything except destroy datasets.
     pub refuse_destruction: bool,
-    /// So many seconds later than the first pool all of it was made.
+    /// The creation time of all its objects, in seconds after the first pool.
     pub later: u64,
     /// The last transaction.
     txg: u64,
@@ -49,18 +49,18 @@ pub struct MemoryPool {
 /// When the first pool was made, in seconds.
 const FIRST: u64 = 1_700_000_000;
 
-/// What there is of a dataset or snapshot, for comparing it with what there was.
+/// The state of a dataset or snapshot, for comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thing {
     /// What tells it from another one of its name.
     pub guid: Guid,
-    /// What it holds.
+    /// Its content.
     pub content: u64,
-    /// The properties that it has of its own.
+    /// Its own properties.
     pub own: BTreeMap<PropertyName, String>,
-    /// Whether it is a snapshot that goes with the last of its clones.
+    /// Whether it is a snapshot marked for deferred destroy.
     pub doomed: bool,
-    /// Whether it is a snapshot that a user hold keeps.
+    /// Whether it is a snapshot with a user hold.
     pub held: bool,
 }
 
@@ -75,11 +75,11 @@ struct Held {
     used: u64,
     /// Whether it is a filesystem that is mounted.
     mounted: bool,
-    /// Whether somebody has put files in it, however small.
+    /// Whether it contains files of others, however small.
     files: bool,
     block: u64,
     receiving: bool,
-    /// Of what comes in a stream: which snapshot, and how many of its pieces are there.
+    /// Of a received stream: its snapshot, and how many of its pieces have arrived.
     arrived: Option<(String, u64)>,
 }
 
@@ -104,7 +104,7 @@ fn own(properties: &[Property]) -> BTreeMap<PropertyName, String> {
 // === impl MemoryPool ===
 
 impl MemoryPool {
-    /// A pool of this name with nothing in it.
+    /// An empty pool of this name.
     pub fn with_root(name: &str) -> Self {
         let mut pool = Self::default();
         if let Ok(name) = DatasetName::parse(name) {
@@ -113,7 +113,7 @@ impl MemoryPool {
         pool
     }
 
-    /// Makes a dataset, as somebody else would.
+    /// Creates a dataset, as another user of the pool would.
     pub fn insert(
         &mut self,
         name: &DatasetName,
@@ -138,7 +138,7 @@ impl MemoryPool {
         self.datasets.insert(name.clone(), held);
     }
 
-    /// Takes a snapshot, as somebody else would.
+    /// Takes a snapshot, as another user of the pool would.
     pub fn insert_snapshot(&mut self, name: &SnapshotRef, properties: &[Property]) {
         self.txg += 1;
         let Some(held) = self.datasets.get(&name.dataset) else {
@@ -157,7 +157,7 @@ impl MemoryPool {
         self.snapshots.insert(name.clone(), cut);
     }
 
-    /// A snapshot arrives as part of a stream, as it was sent.
+    /// Adds a snapshot that arrives as part of a stream.
     pub fn receive_snapshot(&mut self, name: &SnapshotRef, sent: &SnapshotRef) {
         let guid = self.snapshots.get(sent).map(|sent| sent.guid);
         self.insert_snapshot(name, &[]);
@@ -173,13 +173,13 @@ impl MemoryPool {
         }
     }
 
-    /// Begins to receive upon a snapshot, as `zfs receive` of an incremental stream does.
+    /// Starts to receive on top of a snapshot, as `zfs receive` of an incremental stream does.
     pub fn receive_upon(&mut self, name: &SnapshotRef) {
         let hidden = format!("{}/%recv", name.dataset);
         self.hidden.insert(name.clone(), hidden);
     }
 
-    /// Uses a dataset, so that it cannot be destroyed, or stops that.
+    /// Marks a dataset as in use, so that it cannot be destroyed, or as free again.
     pub fn occupy(&mut self, name: &DatasetName, busy: bool) {
         if busy {
             self.busy.insert(name.clone());
@@ -188,7 +188,7 @@ impl MemoryPool {
         }
     }
 
-    /// All that there is.
+    /// All objects.
     pub fn things(&self) -> BTreeMap<Object, Thing> {
         let datasets = self.datasets.iter().map(|(name, held)| {
             let thing = Thing {
@@ -213,7 +213,8 @@ impl MemoryPool {
         datasets.chain(snapshots).collect()
     }
 
-    /// What datasets are besides their own properties: their type, their origin and the blocks of zvols.
+    /// The facts of datasets that are not properties of their own: type, origin and the blocks of
+    /// zvols.
     pub fn facts(&self) -> BTreeMap<DatasetName, BTreeMap<PropertyName, String>> {
         let facts = |held: &Held| {
             let mut facts = BTreeMap::from([(PropertyName::TYPE, held.kind.to_string())]);
@@ -230,7 +231,7 @@ impl MemoryPool {
             .collect()
     }
 
-    /// Writes to a dataset: its content is another one then.
+    /// Writes to a dataset, which changes its content.
     pub fn write(&mut self, name: &DatasetName) {
         self.txg += 1;
         if let Some(held) = self.datasets.get_mut(name) {
@@ -240,7 +241,7 @@ impl MemoryPool {
         }
     }
 
-    /// Puts files into a filesystem that are so small that it does not grow by them.
+    /// Adds files to a filesystem that are too small to change its size.
     pub fn write_little(&mut self, name: &DatasetName) {
         self.txg += 1;
         if let Some(held) = self.datasets.get_mut(name) {
@@ -254,19 +255,19 @@ impl MemoryPool {
         self.datasets.get(name).is_some_and(|held| held.mounted)
     }
 
-    /// Whether a copy into a dataset is not over.
+    /// Whether a copy into a dataset is still running.
     pub fn is_receiving(&self, name: &DatasetName) -> bool {
         self.datasets.get(name).is_some_and(|held| held.receiving)
     }
 
-    /// The snapshot that a part came from.
+    /// The snapshot of a part.
     pub fn arrives_from(&self, name: &DatasetName) -> Option<SnapshotRef> {
         let (token, _) = self.datasets.get(name)?.arrived.as_ref()?;
         let is = |(name, cut): &(&SnapshotRef, &Cut)| transfer::mark(cut, name) == *token;
         self.snapshots.iter().find(is).map(|(name, _)| name.clone())
     }
 
-    /// Takes a snapshot anew under its name: it is another one then.
+    /// Replaces a snapshot by a new one of the same name.
     pub fn take_again(&mut self, name: &SnapshotRef) {
         self.txg += 1;
         if let Some(cut) = self.snapshots.get_mut(name) {
@@ -274,7 +275,7 @@ impl MemoryPool {
         }
     }
 
-    /// What a dataset holds.
+    /// The content of a dataset.
     pub fn content(&self, name: &DatasetName) -> Option<u64> {
         self.datasets.get(name).map(|held| held.content)
     }
@@ -284,7 +285,7 @@ impl MemoryPool {
         self.datasets.get(name).map(|held| held.used)
     }
 
-    /// What a snapshot holds.
+    /// The content of a snapshot.
     pub fn content_of(&self, name: &SnapshotRef) -> Option<u64> {
         self.snapshots.get(name).map(|cut| cut.content)
     }
@@ -293,7 +294,7 @@ impl MemoryPool {
         (FIRST + self.later + txg).to_string()
     }
 
-    /// Every dataset and snapshot with what it has of its own, without what differs from run to run:
+    /// Every dataset and snapshot with its own properties, without what differs between runs:
     /// transactions.
     pub fn shape(&self) -> BTreeMap<String, String> {
         let datasets = self.datasets.iter().map(|(name, held)| {
@@ -316,7 +317,7 @@ impl MemoryPool {
         }
     }
 
-    /// Whether an object has this text of its own in a property, or none.
+    /// Whether an object has this own value in a property, or none.
     pub fn has(&self, object: &Object, name: &PropertyName, text: Option<&str>) -> bool {
         let own = match object {
             Object::Dataset(name) => self.datasets.get(name).map(|held| &held.own),

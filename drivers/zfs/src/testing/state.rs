@@ -1,8 +1,8 @@
-//! What a host in memory has, and how plans change it: in parts, between any two of which it can be
-//! cut.
+//! The state of a host in memory, and how plans change it: in parts, with possible interruptions in
+//! between.
 //!
-//! A step is one part where ZFS does it whole. Properties are set one by one, and a copy is there,
-//! with its name and its properties, long before its content is.
+//! A step is one part if ZFS does it atomically. Properties are set one by one, and the dataset of
+//! a copy exists, with its name and its properties, long before its content.
 
 use std::time::Duration;
 
@@ -15,45 +15,47 @@ use crate::observed::{Observed, Query, Request};
 use crate::property::Property;
 use crate::step::{Failed, Next, Plan, Step, Still};
 
-/// What a host has, and what is about to happen to it.
+/// The state of a host, and its planned faults.
 #[derive(Debug, Clone, Default)]
 pub struct HostState {
     /// Its pool.
     pub pool: MemoryPool,
-    /// What it exports.
+    /// Its exports.
     pub targets: Targets,
-    /// After so many parts of steps the connection is cut: what was done is done, and nobody sees it.
+    /// After this many parts of steps the connection is cut: what was done stays, but the caller
+    /// does not see it.
     pub cut_after: Option<usize>,
-    /// Whether what was cut goes on, unseen, until it is done: to the next plan it looks as if all
-    /// happened between its look and its first step, which waited for the lock.
+    /// Whether interrupted work continues, unseen, until it is done: for the next plan it happens
+    /// between its observation and its first step, which waits for the lock.
     pub goes_on: bool,
-    /// Whether the tool that exports is not installed.
+    /// Whether the tool of the exports is missing.
     pub without_tool: bool,
-    /// So many changes of an export get no turn at their target stack, each after half a minute.
+    /// How many changes of an export do not get the lock of their target stack, each after half a
+    /// minute.
     pub queued: usize,
-    /// For how long no dataset is destroyed, as each one who tries is told: the last one first.
+    /// How long each attempt to destroy a dataset is refused: the last entry is used first.
     pub kept: Vec<Duration>,
     /// How many parts of steps were done.
     pub steps: usize,
     /// How many exchanges there were.
     pub exchanges: usize,
-    /// How often everything was looked through for a name.
+    /// How often the whole pool was scanned for a name.
     pub scans: usize,
-    /// What goes on.
+    /// Work that continues.
     running: Vec<Part>,
 }
 
-/// What is done in one go.
+/// A part of a step.
 #[derive(Debug, Clone)]
 enum Part {
     Whole(Step<MemoryCommand>),
-    /// A copy begins: its dataset is there.
+    /// A copy starts: its dataset exists.
     Begin {
         from: SnapshotRef,
         to: DatasetName,
         properties: Vec<Property>,
     },
-    /// It ends: its content and its snapshot are there.
+    /// It ends: its content and its snapshot exist.
     End {
         from: SnapshotRef,
         to: DatasetName,
@@ -105,7 +107,7 @@ impl HostState {
         self.cut_after.is_some_and(|after| self.steps >= after)
     }
 
-    /// Refuses looks into a pool that is not there.
+    /// Rejects queries of a pool that does not exist.
     pub(super) fn find_pools(&self, queries: &[Query]) -> Result<(), Error> {
         match self.pool.missing(queries) {
             None => Ok(()),
@@ -131,7 +133,7 @@ impl HostState {
         })
     }
 
-    /// Does a plan, up to where it fails or is cut.
+    /// Applies a plan, up to its failure or interruption.
     pub(super) fn apply(&mut self, plan: &Plan<MemoryCommand>) -> Result<(), Failed> {
         for guard in &plan.guards {
             let still = match &guard.still {
@@ -166,12 +168,12 @@ impl HostState {
         if self.is_cut() { Err(lost()) } else { Ok(()) }
     }
 
-    /// What was cut and goes on comes to its end.
+    /// Completes interrupted work that continues.
     pub fn finish(&mut self) {
         for part in std::mem::take(&mut self.running) {
             if self.part(&part).is_err() {
                 if let Part::End { to, .. } = &part {
-                    // What stays of it can go on, whatever is said about that.
+                    // Its leftover can resume, whatever the error says.
                     let _ = self.pool.end_copy(to, None);
                 }
                 break;

@@ -1,8 +1,8 @@
 //! Streams between hosts in memory.
 //!
-//! What a snapshot holds stands in tables of the host that sends it; what goes through the stream are
-//! the names of pieces, and a table of this process says what each one is. So a stream can be cut, kept
-//! waiting and mixed up like one of bytes.
+//! The content of a snapshot is in tables of the sending host; the stream contains the names of
+//! pieces, and a table of this process maps each to its content. So a stream can be interrupted,
+//! delayed and mixed up like one of bytes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use crate::backend::{Incoming, Interrupted};
 use crate::name::SnapshotRef;
 use crate::step::{Failed, Next};
 
-/// What each stream that was begun carries, by its number.
+/// The content of each started stream, by its number.
 static SENT: Mutex<BTreeMap<usize, (SnapshotRef, Vec<Piece>)>> = Mutex::new(BTreeMap::new());
 
 fn sent() -> MutexGuard<'static, BTreeMap<usize, (SnapshotRef, Vec<Piece>)>> {
@@ -35,7 +35,7 @@ struct Sending {
 #[async_trait]
 impl Bytes for Sending {
     async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        // Others get their turn between two pieces.
+        // Other tasks run between two pieces.
         tokio::task::yield_now().await;
         let sent = sent();
         let piece = sent
@@ -62,7 +62,7 @@ pub(super) fn send(
     Ok(Box::new(Sending { number, next: 0 }))
 }
 
-/// What a piece of a stream stands for.
+/// The content of a piece of a stream.
 fn read(bytes: &[u8]) -> Option<(SnapshotRef, Piece)> {
     let text = std::str::from_utf8(bytes).ok()?;
     let (number, text) = text.split_once(' ')?;
@@ -87,7 +87,7 @@ pub(super) async fn receive(
     stream: &mut dyn Bytes,
 ) -> Result<(), Interrupted> {
     host.state().exchanges += 1;
-    let mut begun = false;
+    let mut started = false;
     while let Some(bytes) = stream.next().await.map_err(Interrupted::Source)? {
         let mut state = host.state();
         if state.is_cut() {
@@ -95,10 +95,10 @@ pub(super) async fn receive(
         }
         let foreign = || Error::new(Kind::Internal, "receive a stream").because("it is none");
         let (snapshot, piece) = read(&bytes).ok_or_else(|| here(foreign()))?;
-        if !begun {
+        if !started {
             let began = state.pool.begin_receive(incoming, &piece, &snapshot);
             began.map_err(here)?;
-            begun = true;
+            started = true;
         } else if state.pool.room == Room::None {
             let full = Error::new(Kind::OutOfSpace, "receive a stream").because("it is full");
             return Err(here(full));
@@ -109,7 +109,7 @@ pub(super) async fn receive(
     if host.state().is_cut() {
         return Err(Interrupted::Here(state::lost()));
     }
-    if begun {
+    if started {
         return Ok(());
     }
     Err(here(

@@ -1,4 +1,4 @@
-//! What we make for the requests that democratic-csi was sent, beside what it made for them.
+//! Compares our objects for the recorded requests of democratic-csi to its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,19 +13,19 @@ pub(crate) type Facts = BTreeMap<(String, String), String>;
 pub(crate) enum Side {
     Nothing,
     Is(&'static str),
-    /// Whatever it is: it is made anew for each volume.
+    /// Any value: it is generated for each volume.
     Some,
 }
 
-/// Where we differ on purpose. docs/compatibility.md has each with its reason.
+/// Intended differences. docs/compatibility.md has each with its reason.
 #[derive(Debug)]
 pub(crate) struct Difference {
-    /// What the name of the object ends with, and what the property is called.
+    /// The end of the name of the object, and the name of the property.
     pub(crate) object: &'static str,
     pub(crate) property: &'static str,
     pub(crate) theirs: Side,
     pub(crate) ours: Side,
-    /// The words of docs/compatibility.md that say so.
+    /// The text of docs/compatibility.md about it.
     pub(crate) stands: &'static str,
 }
 
@@ -67,12 +67,12 @@ pub(crate) const OF_DATASETS: [Difference; 5] = [
         stands: "doomed as soon as the clone is there",
     },
 ];
-/// What goes for each property that says so.
+/// The difference for each such property.
 pub(crate) const WHOSE: &str = "recorded with it and with the dataset that holds it";
 
 /// JSON has no order.
 const CONTEXT: &str = "democratic-csi:csi_share_volume_context";
-/// Given to what is made of nothing, and nobody's own afterwards: ZFS shows it as a fact.
+/// Set on a dataset that is created empty; later ZFS shows it as a fact, without an owner.
 const AT_CREATION: &str = "casesensitivity";
 
 impl Side {
@@ -85,7 +85,7 @@ impl Side {
     }
 }
 
-/// All that is set on the datasets and snapshots of a pool, and what they are.
+/// All own properties of the datasets and snapshots of a pool, and their facts.
 pub(crate) fn of_pool(pool: &MemoryPool) -> Facts {
     let mut facts = Facts::new();
     for (object, thing) in pool.things() {
@@ -115,7 +115,7 @@ pub(crate) fn of_pool(pool: &MemoryPool) -> Facts {
     facts
 }
 
-/// What is not the same, and not in `differences`; which of these were met.
+/// The differences that are not in `differences`; and which of those occurred.
 pub(crate) fn compare(
     theirs: &Facts,
     ours: &Facts,
@@ -144,7 +144,7 @@ pub(crate) fn compare(
     unlisted
 }
 
-/// That each difference was met, and that the page of differences has its words.
+/// Asserts that each difference occurred, and that the page of differences has its text.
 pub(crate) fn all_are_listed(differences: &[&Difference], met: &BTreeSet<usize>) {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/compatibility.md");
     let page = std::fs::read_to_string(page).unwrap();

@@ -1,4 +1,4 @@
-//! Calls that democratic-csi was asked, asked of our driver, with both answers in one form.
+//! Replays recorded calls of democratic-csi on our driver, with both answers in one form.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use driver_core::{
 };
 use serde_json::{Map, Value, json};
 
-/// A call, and what democratic-csi answered: nothing if it failed.
+/// A call, and the answer of democratic-csi: nothing if it failed.
 #[derive(Debug, Clone)]
 pub(crate) struct Said {
     pub(crate) call: String,
@@ -26,7 +26,7 @@ pub(crate) fn captured(kind: &str, file: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All that was captured of one kind, in order.
+/// All recorded calls of one kind, in order.
 pub(crate) fn said(kind: &str) -> Vec<Said> {
     let text = captured(kind, "calls.jsonl");
     let read = |line: &str| {
@@ -42,7 +42,7 @@ pub(crate) fn said(kind: &str) -> Vec<Said> {
     text.lines().map(read).collect()
 }
 
-/// What was made, as it is at the end: what has grown is larger than it was answered.
+/// The created objects in their final state: an expanded volume is larger than in its answer.
 pub(crate) fn made(kind: &str) -> Vec<Said> {
     let all = said(kind);
     let grown: BTreeMap<String, Value> = all
@@ -67,7 +67,7 @@ pub(crate) fn made(kind: &str) -> Vec<Said> {
     made
 }
 
-/// The calls that it failed to answer.
+/// The calls that it failed.
 pub(crate) fn failed(kind: &str) -> Vec<Said> {
     let all = said(kind).into_iter();
     all.filter(|said| said.answer.is_none()).collect()
@@ -104,7 +104,7 @@ fn source(request: &Value) -> Option<Source> {
     snapshot.or_else(|| volume.map(Source::Volume))
 }
 
-/// The request, as our driver takes it.
+/// The request for our driver.
 pub(crate) fn creation(driver: &dyn Driver, request: &Value) -> CreateVolume {
     let name = VolumeName::parse(text(&request["name"])).unwrap();
     let parameters = parameters(request);
@@ -123,7 +123,7 @@ pub(crate) fn creation(driver: &dyn Driver, request: &Value) -> CreateVolume {
     }
 }
 
-/// Asks our driver the same.
+/// Sends the same request to our driver.
 pub(crate) async fn ask(driver: &dyn Driver, said: &Said) -> Result<Value, Error> {
     let request = &said.request;
     Ok(match said.call.as_str() {
@@ -191,14 +191,15 @@ fn without(map: &mut Value, key: &str) -> Option<Value> {
 }
 
 impl Said {
-    /// What it names: a new volume or snapshot, or a volume that grows.
+    /// Its object: a new volume or snapshot, or a volume to expand.
     pub(crate) fn name(&self) -> &str {
         let of = |key: &str| self.request[key].as_str();
         of("name").or_else(|| of("volume_id")).unwrap()
     }
 
-    /// What it answered, without what only the wire has: who made it (that the proxy adds), when, and
-    /// the names of alternatives. What a snapshot of a filesystem holds is not told in memory.
+    /// The recorded answer, without the fields that only the wire has: the creating driver (which
+    /// the proxy adds), the time, and alternative names. The memory pool does not report the size
+    /// of a snapshot of a filesystem.
     pub(crate) fn answered(&self) -> Value {
         let mut answer = self.answer.clone().unwrap();
         if let Some(mut volume) = without(&mut answer, "volume") {

@@ -1,5 +1,5 @@
-//! What is not there, or cannot be named: pools that are not imported, streams that are being
-//! received, settings that do not count.
+//! Missing objects and invalid names: pools that are not imported, streams that are being received,
+//! settings without effect.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What happens between a look and a plan, and while a plan is done: by others, and by what a cut
-//! connection left running.
+//! Changes between an observation and a plan, and during a plan: by others, and by the leftover
+//! command of a cut connection.
 
 use std::time::Duration;
 
@@ -18,14 +18,15 @@ use crate::short::*;
 use crate::world::*;
 
 #[tokio::test]
-async fn a_snapshot_that_takes_the_name_of_a_deleted_one_meanwhile_lives() {
+async fn a_new_snapshot_with_the_name_of_a_deleted_one_is_kept() {
     for kind in KINDS {
         let driver = fresh(kind);
         well(&driver, &[create(0, From::Nothing), snapshot(0, 0)]).await;
         well(&driver, &[create(1, From::Snapshot(0, 0))]).await;
         well(&driver, &[delete_snapshot(0, 0)]).await;
-        // The clone goes, and with it the snapshot that it kept; then one is taken.
-        driver.backend().meanwhile(|state| {
+        // The clone is destroyed, and with it the snapshot that it kept; then a new snapshot is
+        // taken.
+        driver.backend().before_next_plan(|state| {
             others_do(state, &Step::DestroyDataset(dataset(1)));
             let named = [set(PropertyName::SNAPSHOT_NAME, "s0")];
             state.pool.insert_snapshot(&attached(0, 0), &named);
@@ -37,7 +38,7 @@ async fn a_snapshot_that_takes_the_name_of_a_deleted_one_meanwhile_lives() {
 }
 
 #[tokio::test]
-async fn a_clone_that_was_made_anew_of_something_else_meanwhile_is_not_promoted() {
+async fn a_clone_that_was_replaced_during_the_call_is_not_promoted() {
     for kind in KINDS {
         let driver = fresh(kind);
         let other = [create(1, From::Nothing), snapshot(1, 1)];
@@ -53,10 +54,10 @@ async fn a_clone_that_was_made_anew_of_something_else_meanwhile_is_not_promoted(
             dataset: dataset(to),
             properties: vec![set(PropertyName::MANAGED, "true")],
         };
-        // It keeps the helper, so that all that differs is the clone.
+        // It keeps the helper, so that only the clone differs.
         others_do(&mut driver.backend().state(), &clone(helper, 3));
         let snapshot = guid(&driver, "tank/csi/v/v1@s1");
-        driver.backend().meanwhile(move |state| {
+        driver.backend().before_next_plan(move |state| {
             others_do(state, &Step::DestroyDataset(dataset(2)));
             others_do(state, &clone(attached(1, 1), 2));
         });
@@ -73,7 +74,7 @@ async fn what_an_orphan_makes_while_its_deletion_looks_is_deleted() {
         let driver = fresh(kind);
         // It shows that there was something in between.
         let trace = |number: u8| format!("tank/trace{number}");
-        driver.backend().meanwhile(move |state| {
+        driver.backend().before_next_plan(move |state| {
             let mark = [set(PropertyName::MANAGED, "true")];
             state.pool.insert(&dataset(0), kind, &mark, None);
             state.pool.insert(&name(&trace(0)), kind, &[], None);
@@ -83,7 +84,7 @@ async fn what_an_orphan_makes_while_its_deletion_looks_is_deleted() {
         assert!(guid(&driver, &trace(0)).is_some(), "{kind}: one look");
 
         well(&driver, &[create(0, From::Nothing)]).await;
-        driver.backend().meanwhile(move |state| {
+        driver.backend().before_next_plan(move |state| {
             let named = [set(PropertyName::SNAPSHOT_NAME, "s0")];
             state.pool.insert_snapshot(&attached(0, 0), &named);
             state.pool.insert(&name(&trace(1)), kind, &[], None);
@@ -103,16 +104,16 @@ async fn a_copy_that_goes_on_is_waited_for_and_never_cut() {
         let restore = copy(1, From::Snapshot(0, 0));
         {
             let mut state = driver.backend().state();
-            // The dataset is there, and its content is not.
+            // The dataset exists, without its content.
             state.cut_after = Some(state.steps + 1);
             state.goes_on = true;
         }
         refused(&driver, &restore, Kind::Unreachable, "cut").await;
         driver.backend().state().cut_after = None;
-        let begun = guid(&driver, dataset(1).as_str());
-        // Its turn comes when the first one is over.
+        let started = guid(&driver, dataset(1).as_str());
+        // It gets the lock when the first one is done.
         well(&driver, std::slice::from_ref(&restore)).await;
-        assert_eq!(guid(&driver, dataset(1).as_str()), begun, "the same one");
+        assert_eq!(guid(&driver, dataset(1).as_str()), started, "the same one");
         let things = driver.backend().state().pool.things();
         let (volume, sent) = (&things[&dataset(1).into()], &things[&attached(0, 0).into()]);
         assert_eq!(volume.content, sent.content);
@@ -142,7 +143,7 @@ async fn what_came_with_the_copy_of_a_whole_volume_does_not_keep_it() {
         again(&mut driver.backend().state());
         well(&driver, &[Verb::Delete(1)]).await;
 
-        // One that somebody took has only the name.
+        // A snapshot of another user only has the same name.
         well(&driver, &[restore]).await;
         let mut state = driver.backend().state().clone();
         state.pool.insert_snapshot(&received, &[]);
@@ -215,7 +216,7 @@ async fn however_a_deletion_fails_the_volume_keeps_its_export() {
     };
     let ways: [(&str, Kind, Break); 5] = [
         (
-            "busy, then somebody takes a snapshot",
+            "busy, then another user takes a snapshot",
             Kind::Busy,
             |state| {
                 state.pool.occupy(&dataset(0), true);
@@ -247,13 +248,13 @@ async fn however_a_deletion_fails_the_volume_keeps_its_export() {
         )
         .await;
         let before = driver.backend().state().targets.clone();
-        driver.backend().meanwhile(change);
+        driver.backend().before_next_plan(change);
         let call = Call::within(Duration::from_secs(10));
         let error = driver.delete_volume(&call, &volume(0)).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{what}: {}", error.chain());
         assert_eq!(driver.backend().state().targets, before, "{what}");
     }
-    // It was there before the first look, so that nothing is begun at all.
+    // It existed before the first observation, so nothing is started.
     let driver = keeping(VolumeKind::Zvol);
     well(&driver, &[create(0, From::Nothing)]).await;
     auto(&mut driver.backend().state());
@@ -297,7 +298,7 @@ fn id(node: &str) -> NodeId {
     NodeId::parse(node).unwrap()
 }
 
-/// Another controller does the whole of it.
+/// Another controller does all of it.
 fn lets_in(nodes: &'static str) -> impl FnOnce(&mut driver_zfs::testing::HostState) + Send {
     move |state| {
         let remember = Step::Set {
@@ -319,18 +320,18 @@ fn inside(driver: &MemoryDriver) -> String {
 #[tokio::test]
 async fn a_node_that_is_let_in_while_another_one_is_put_out_or_let_in_keeps_its_session() {
     let driver = published(&["a", "x"]).await;
-    driver.backend().meanwhile(lets_in("a,b,x"));
+    driver.backend().before_next_plan(lets_in("a,b,x"));
     driver
         .unpublish_volume(&minute(), &volume(0), Some(&id("a")))
         .await
         .unwrap();
     assert_eq!(inside(&driver), "b,x");
 
-    driver.backend().meanwhile(lets_in("b,c,x"));
+    driver.backend().before_next_plan(lets_in("b,c,x"));
     publish(&driver, "a").await;
     assert_eq!(inside(&driver), "a,b,c,x");
 
-    // What is remembered already, and not done yet, is made of what is remembered, too.
+    // A recorded change that is not applied yet is based on the record, too.
     let cut = |state: &mut driver_zfs::testing::HostState| {
         state
             .targets
@@ -338,13 +339,13 @@ async fn a_node_that_is_let_in_while_another_one_is_put_out_or_let_in_keeps_its_
             .insert("v0".to_owned(), ["a".to_owned()].into());
     };
     cut(&mut driver.backend().state());
-    driver.backend().meanwhile(lets_in("b,x"));
+    driver.backend().before_next_plan(lets_in("b,x"));
     publish(&driver, "b").await;
     assert_eq!(inside(&driver), "b,x");
 
-    // Growing puts back what is lost, as it is wanted by then.
+    // An expansion restores the lost export, with its current access list.
     cut(&mut driver.backend().state());
-    driver.backend().meanwhile(lets_in("b,c,x"));
+    driver.backend().before_next_plan(lets_in("b,c,x"));
     well(&driver, &[Verb::Expand(0, 2)]).await;
     assert_eq!(inside(&driver), "b,c,x");
 }
@@ -372,7 +373,7 @@ async fn a_plan_that_did_nothing_proves_nothing_for_the_one_before_it() {
     // The first plan finds another volume, and the second one begins with the tool.
     let driver = fresh(VolumeKind::Zvol);
     well(&driver, &[create(0, From::Nothing)]).await;
-    driver.backend().meanwhile(|state| {
+    driver.backend().before_next_plan(|state| {
         let mark = [set(PropertyName::MANAGED, "true")];
         let kind = VolumeKind::Zvol;
         state.pool.insert(&dataset(0), kind, &mark, None);

@@ -1,4 +1,4 @@
-//! What follows from the configuration of a connection, and from a change of it.
+//! The effects of the configuration of a connection, and of a change of it.
 
 use csi_types::Attachment;
 use driver_core::{
@@ -13,7 +13,7 @@ use crate::orphans::call;
 use crate::short::*;
 use crate::world::*;
 
-/// A driver whose detached snapshots lie in a pool that the host does not have.
+/// A driver whose detached snapshots are in a pool that the host does not have.
 fn without_detached_pool(kind: VolumeKind) -> MemoryDriver {
     let mut settings = settings(kind, "").unwrap();
     settings.layout.detached = Some(name("nosuch/csi/s"));
@@ -37,7 +37,7 @@ async fn plain_snapshots_and_lists_do_not_need_the_pool_of_detached_ones() {
     }
 }
 
-/// Records the context of a volume as one whose place has this text instead of another one.
+/// Records another text in place of a part of the context of a volume.
 fn record(driver: &MemoryDriver, from: &str, to: &str) {
     let mut state = driver.backend().state();
     let object = dataset(0).into();

@@ -1,5 +1,4 @@
-//! The driver on a pool in memory keeps the contract of drivers, in every way in which it can be
-//! configured.
+//! The driver on a pool in memory keeps the contract of drivers, with every kind of configuration.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Whether exports are there is seen one by one, and what is lost is put back: of volumes of this
-//! connection only.
+//! Exports are checked one by one, and lost ones restored: only those of volumes of this
+//! connection.
 
 use driver_core::{CreateVolume, Driver, Exports as _, Kind, VolumeId};
 use driver_zfs::observed::VolumeKind;
@@ -41,7 +41,7 @@ fn a_look_at_exports_tells_which_are_missing_and_changes_nothing() {
 }
 
 #[test]
-fn whoever_grows_a_volume_gets_its_export_back() {
+fn growing_a_volume_restores_its_export() {
     on_a_host(
         VolumeKind::Zvol,
         MemoryHost::new().state().clone(),
@@ -51,7 +51,7 @@ fn whoever_grows_a_volume_gets_its_export_back() {
             run(driver, &Verb::Expand(1, 2)).await.unwrap();
             let there = driver.is_exported(&call(), &volume(1)).await;
             assert!(there.unwrap());
-            // Also where it is large enough already.
+            // Even if it is large enough already.
             driver.backend().state().targets.targets.remove("v1");
             run(driver, &Verb::Expand(1, 2)).await.unwrap();
             let there = driver.is_exported(&call(), &volume(1)).await;

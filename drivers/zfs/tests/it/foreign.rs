@@ -1,4 +1,4 @@
-//! What others have, and what only looks like ours, stays.
+//! Objects of others, and objects that only look like ours, stay.
 
 use driver_core::{Effect, Kind, SnapshotName};
 use driver_zfs::name::Object;
@@ -20,7 +20,7 @@ fn taken_by_orchestrator(leaf: &str) -> [driver_zfs::property::Property; 2] {
 #[tokio::test]
 async fn files_that_lie_where_detached_snapshots_would_survive_the_deletion_of_one() {
     for kind in KINDS {
-        // Whether there is a snapshot, and whether what would hold it is a zvol.
+        // Whether the snapshot exists, and whether its container would be a zvol.
         for (snapshot, theirs) in [
             (false, VolumeKind::Filesystem),
             (false, VolumeKind::Zvol),
@@ -107,7 +107,7 @@ async fn a_snapshot_of_the_orchestrator_that_is_called_like_a_helper_is_not_take
     .await;
     assert_eq!(driver.backend().state().pool.things(), before);
 
-    // A volume that stands on it does not take it along.
+    // A volume that depends on it does not delete it.
     let clone = Step::<()>::Clone {
         origin: snapshot.clone(),
         dataset: dataset(2),
@@ -138,7 +138,7 @@ fn no_new_snapshot_is_called_like_a_helper() {
 }
 
 #[tokio::test]
-async fn a_copy_that_somebody_made_is_adopted_only_if_it_is_one_of_this_source() {
+async fn a_foreign_copy_is_adopted_only_if_it_is_of_this_source() {
     for kind in KINDS {
         let driver = fresh(kind);
         well(&driver, &[create(0, From::Nothing), snapshot(0, 0)]).await;
@@ -148,7 +148,7 @@ async fn a_copy_that_somebody_made_is_adopted_only_if_it_is_one_of_this_source()
             let size = [set(PropertyName::VOLSIZE, &SIZE.to_string())];
             state.pool.insert(&dataset(1), kind, &size, None);
             state.pool.insert_snapshot(&theirs, &[]);
-            // What democratic-csi leaves when it is killed right after a copy.
+            // The leftover of a democratic-csi that is killed right after a copy.
             let copy = Step::<()>::Copy {
                 from: attached(0, 0),
                 to: dataset(2),
@@ -166,9 +166,9 @@ async fn a_copy_that_somebody_made_is_adopted_only_if_it_is_one_of_this_source()
     }
 }
 
-/// A verb of one cluster was cut after some of its steps, or not; then another one that shares the pool
-/// asks for the same names.
-async fn is_told_of_a_conflict(kind: VolumeKind, before: &HostState, verb: &Verb, orders: &[Verb]) {
+/// A verb of one cluster was interrupted after some of its steps, or completed; then another one
+/// that shares the pool requests the same names.
+async fn gets_a_conflict(kind: VolumeKind, before: &HostState, verb: &Verb, orders: &[Verb]) {
     let whole = cluster("a", kind, before.clone());
     well(&whole, orders).await;
     let begin = whole.backend().state().clone();
@@ -196,7 +196,7 @@ async fn is_told_of_a_conflict(kind: VolumeKind, before: &HostState, verb: &Verb
             let now = ours.backend().state().clone();
             assert_eq!(now.pool.things(), left.pool.things(), "{what}");
             assert_eq!(now.targets, left.targets, "{what}");
-            // Whoever began it gets it.
+            // The cluster that started it gets it.
             let theirs = cluster("a", kind, now);
             well(&theirs, std::slice::from_ref(verb)).await;
         }
@@ -204,7 +204,7 @@ async fn is_told_of_a_conflict(kind: VolumeKind, before: &HostState, verb: &Verb
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_another_cluster_has_made_or_begun_is_not_taken_for_one_of_the_same_name() {
+async fn a_volume_of_another_cluster_with_the_same_name_is_not_adopted() {
     for kind in KINDS {
         let empty = MemoryHost::new().state().clone();
         let first = [create(0, From::Nothing)];
@@ -213,7 +213,7 @@ async fn a_volume_that_another_cluster_has_made_or_begun_is_not_taken_for_one_of
             create(1, From::Volume(0)),
             copy(1, From::Volume(0)),
         ] {
-            is_told_of_a_conflict(kind, &empty, &verb, &first).await;
+            gets_a_conflict(kind, &empty, &verb, &first).await;
         }
     }
 }
@@ -230,10 +230,10 @@ async fn a_copy_of_another_cluster_that_still_runs_is_a_conflict_too() {
                 set(PropertyName::INSTANCE, instance),
             ]
         };
-        let begun = state
+        let copied = state
             .pool
             .begin_copy(&attached(0, 0), &dataset(1), &by("another"));
-        begun.unwrap();
+        copied.unwrap();
     }
     let words = "another driver or instance_id";
     refused(&driver, &create(1, From::Nothing), Kind::Conflict, words).await;
@@ -313,7 +313,7 @@ async fn a_detached_snapshot_of_another_cluster_is_not_taken_for_one_of_the_same
             refused(&ours, &snapshot_detached(0, 0), Kind::Conflict, words).await;
             assert_eq!(ours.backend().state().pool.things(), before);
         }
-        // Of one that does not say whose it is, democratic-csi could be the maker.
+        // One without marks may be of democratic-csi.
         legacy_detached(&mut ours.backend().state(), kind, 0, 1);
         let before = guid(&ours, detached(0, 1).as_str());
         well(&ours, &[snapshot_detached(0, 1)]).await;
@@ -377,7 +377,7 @@ async fn a_deleted_snapshot_that_is_held_keeps_its_name_for_zfs_release() {
         well(&driver, &[create(0, From::Nothing), snapshot(0, 1)]).await;
         let held = attached(0, 1);
         driver.backend().state().pool.hold(&held);
-        // Asked twice, as a sidecar does that missed the answer.
+        // Called twice, like a sidecar that missed the answer.
         well(&driver, &[delete_snapshot(0, 1), delete_snapshot(0, 1)]).await;
         let before = driver.backend().state().pool.things();
         let kept = &before[&held.into()];

@@ -1,4 +1,5 @@
-//! A pool without room: what was not begun may be made elsewhere, what was begun may not.
+//! A full pool: a volume that was not started may be created elsewhere, one that was started may
+//! not.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use driver_zfs::testing::Room;
 use crate::short::*;
 use crate::world::*;
 
-/// What is said of a volume that finds no room, by the error and by the call.
+/// The error for a volume without enough space, and the effect on the call.
 async fn out_of_space(driver: &MemoryDriver, verb: &Verb) -> [Effect; 2] {
     let Verb::Create { id, source, copy } = verb else {
         unreachable!("{verb:?}")
@@ -57,7 +58,7 @@ async fn a_volume_that_found_no_room_left_nothing_and_says_so() {
 async fn one_that_others_make_while_it_finds_no_room_is_not_made_elsewhere() {
     let driver = fresh(VolumeKind::Filesystem);
     driver.backend().state().pool.room = Room::None;
-    // What an earlier call has begun comes to its end when this one has failed.
+    // The command of an earlier call ends after this call has failed.
     driver.backend().after_failing(|state| {
         let properties = [
             set(driver_zfs::property::PropertyName::MANAGED, "true"),

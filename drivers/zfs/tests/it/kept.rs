@@ -1,8 +1,8 @@
-//! What a verb must never take away or change, also where it was cut.
+//! What a verb must never remove or change, even if it is interrupted.
 //!
-//! Whatever there was is there afterwards, under its name, with its identity, its content and its
-//! own properties: except what the verb names, and what is nobody's. Where something stands on (the
-//! origin of a clone) may change, because clones are promoted. What is exported stays so, and saved.
+//! Everything that existed before exists afterwards, with its name, identity, content and own
+//! properties, except the object of the verb and orphans. The origin of a clone may change, because
+//! clones are promoted. What is exported stays exported, and saved.
 
 use driver_zfs::name::{Object, SnapshotRef};
 use driver_zfs::property::PropertyName;
@@ -10,7 +10,7 @@ use driver_zfs::testing::{HostState, Thing};
 
 use crate::world::*;
 
-/// How much of a thing has to be there again.
+/// How much of an object must be unchanged.
 #[derive(Debug, PartialEq, Eq)]
 enum Stays {
     /// All of it.
@@ -25,7 +25,7 @@ fn has(thing: &Thing, name: &PropertyName) -> bool {
     thing.own.contains_key(name)
 }
 
-/// Whether a snapshot only came with the copy that its volume is.
+/// Whether a snapshot only came with the copy of its volume.
 fn came_with_copy(begin: &HostState, snapshot: &SnapshotRef, thing: &Thing) -> bool {
     let volume = begin.pool.things();
     let volume = volume.get(&Object::from(snapshot.dataset.clone()));
@@ -48,7 +48,7 @@ fn of_snapshot(begin: &HostState, verb: &Verb, name: &SnapshotRef, thing: &Thing
         Object::Dataset(other) => other.parent().as_ref() == Some(&name.dataset),
     };
     match verb {
-        // It goes with its volume, if nothing keeps that.
+        // It is destroyed with its volume, unless it has clones or holds.
         Verb::Delete(id)
             if name.dataset == dataset(*id) && !begin.pool.things().iter().any(keeps) =>
         {
@@ -111,9 +111,9 @@ fn of_dataset(begin: &HostState, verb: &Verb, text: &str, thing: &Thing) -> Stay
             if text != container.as_str() {
                 return Stays::As;
             }
-            // One that was made to hold snapshots, and holds no files.
+            // A container of snapshots without files.
             let files = begin.pool.used(&container) > Some(1 << 20);
-            // democratic-csi leaves no mark; its snapshot says what holds it.
+            // democratic-csi sets no mark; its snapshot identifies the container.
             let of_snapshot = begin
                 .pool
                 .things()
@@ -128,7 +128,7 @@ fn of_dataset(begin: &HostState, verb: &Verb, text: &str, thing: &Thing) -> Stay
     }
 }
 
-/// Fails if the verb, or what was done of it, has taken something away that is not its business.
+/// Fails if the verb, or the done part of it, has removed an unrelated object.
 pub(crate) fn assert_kept(begin: &HostState, now: &HostState, verb: &Verb) {
     let after = now.pool.things();
     for (object, thing) in begin.pool.things() {
@@ -141,7 +141,7 @@ pub(crate) fn assert_kept(begin: &HostState, now: &HostState, verb: &Verb) {
         let kept = match stays {
             Stays::As => there == Some(&thing),
             Stays::Itself => there.map(identity) == Some(identity(&thing)),
-            // What is there is the same one, or one that was made after it.
+            // The existing one is the same, or one that was created after it.
             Stays::Not => true,
         };
         assert!(kept, "{verb:?}: {object} was {thing:?} and is {there:?}");
@@ -166,7 +166,7 @@ pub(crate) fn assert_kept(begin: &HostState, now: &HostState, verb: &Verb) {
     }
 }
 
-/// Fails if something is not exported any more, or not for good. `but` may be gone.
+/// Fails if an object is no longer exported, or the export not saved. `but` may be gone.
 pub(crate) fn assert_exported(begin: &HostState, now: &HostState, but: Option<&str>, what: &str) {
     let (before, after) = (&begin.targets, &now.targets);
     for (name, of) in &before.targets {

@@ -1,4 +1,4 @@
-//! What is left behind by verbs that were cut, and how it goes.
+//! Leftovers of interrupted verbs, and how they are removed.
 
 use driver_core::{Error, Kind};
 use driver_zfs::observed::VolumeKind;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::world::*;
 
-/// Deletes everything that the orchestrator could know of.
+/// Deletes every object that the orchestrator may know.
 async fn empty(kind: VolumeKind, driver: &MemoryDriver) {
     for name in NAMES {
         for (id, detached) in IDS.flat_map(|id| [(id, false), (id, true)]) {
@@ -17,7 +17,7 @@ async fn empty(kind: VolumeKind, driver: &MemoryDriver) {
             let things = driver.backend().state().pool.things();
             let there = things.get(&object).filter(|thing| !thing.doomed);
             let named = |thing: &Thing| thing.own.contains_key(&PropertyName::SNAPSHOT_NAME);
-            // One that came with a half-made copy is refused, and goes with its volume.
+            // One that came with a partial copy is rejected, and removed with its volume.
             let refused = !detached && there.is_some_and(|thing| !named(thing));
             let result = run(driver, &verb).await;
             let expected = refused.then_some(Kind::Busy);
@@ -43,7 +43,7 @@ fn is_of_others(event: &Event) -> bool {
     )
 }
 
-/// Runs on a host of its own, with time that passes by itself.
+/// Runs on a separate host, with a paused clock.
 fn on_a_host(kind: VolumeKind, coy: bool, work: impl AsyncFnOnce(&MemoryDriver)) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -55,8 +55,8 @@ fn on_a_host(kind: VolumeKind, coy: bool, work: impl AsyncFnOnce(&MemoryDriver))
     runtime.block_on(work(&driver));
 }
 
-/// Nothing is left but the parents of volumes and snapshots, and what democratic-csi made to hold
-/// detached snapshots: nothing tells that from a filesystem of somebody else.
+/// Nothing is left except the parents of volumes and snapshots, and the datasets that
+/// democratic-csi created to hold detached snapshots, which look like filesystems of other users.
 fn assert_empty(driver: &MemoryDriver) {
     let state = driver.backend().state().clone();
     let parents = ["tank", "tank/csi", "tank/csi/s", "tank/csi/v"];
@@ -73,7 +73,7 @@ fn assert_empty(driver: &MemoryDriver) {
     assert!(state.targets.saved.is_empty(), "{:?}", state.targets);
 }
 
-/// Runs a verb that is cut after so many steps; whether it was.
+/// Runs a verb that is interrupted after this many steps; returns whether it was.
 async fn cut(driver: &MemoryDriver, verb: &Verb, steps: usize) -> bool {
     let at = driver.backend().state().steps + steps;
     driver.backend().state().cut_after = Some(at);
@@ -103,7 +103,7 @@ fn everything_that_was_made_or_half_made_can_be_deleted_and_nothing_is_left() {
         };
         on_a_host(kind, coy, async |driver| {
             for event in beginning().iter().chain(&events) {
-                // What others keep, nobody can take away.
+                // What others hold cannot be removed.
                 if !is_of_others(event) {
                     happen(driver, kind, event).await;
                 }

@@ -1,7 +1,7 @@
-//! Whatever a verb is cut at, and whatever state it began in, its retry leads to the same end.
+//! A verb that is interrupted anywhere, in any initial state, reaches the same end by a retry.
 //!
-//! States are made by random verbs, by democratic-csi and by other people; then each verb is run
-//! once undisturbed, and once cut at each of its steps and run again.
+//! States are created by random verbs, by democratic-csi and by other users; then each verb is run
+//! once without interruption, and once interrupted at each of its steps and retried.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 

@@ -1,4 +1,4 @@
-//! Volumes and ids that democratic-csi, or nobody, has left.
+//! Volumes of democratic-csi, and ids that match no volume.
 
 use driver_core::{Call, Driver, Kind, Lister as _, SnapshotId, Snapshots as _, Source};
 use driver_zfs::property::PropertyName;

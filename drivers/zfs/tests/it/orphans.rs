@@ -1,5 +1,5 @@
-//! What is left behind by verbs that were cut and are never tried again is listed and can be removed;
-//! nothing that somebody owns is.
+//! Leftovers of interrupted verbs that were never retried are listed and can be removed; an object
+//! with an owner is neither.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::world::*;
 
-/// Whatever the pool in memory holds was made before.
+/// All objects of the pool in memory are older.
 pub(crate) fn late() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)
 }
@@ -43,7 +43,7 @@ pub(crate) async fn remove(driver: &MemoryDriver, orphan: &Orphan) -> Result<(),
     driver.remove_orphan(&call(), late(), orphan).await
 }
 
-/// Runs on a host of its own, with time that passes by itself.
+/// Runs on a separate host, with a paused clock.
 pub(crate) fn on_a_host(kind: VolumeKind, state: HostState, work: impl AsyncFnOnce(&MemoryDriver)) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -57,7 +57,7 @@ fn has(thing: &Thing, name: &PropertyName) -> bool {
     thing.own.contains_key(name)
 }
 
-/// Whether a volume or snapshot was made to its end, so that somebody may ask for it, or is of others.
+/// Whether a volume or snapshot is complete, so that a caller may ask for it, or belongs to others.
 fn is_owned(thing: &Thing) -> bool {
     let ours = [
         PropertyName::MANAGED,
@@ -76,7 +76,7 @@ fn is_helper(object: &Object, thing: &Thing) -> bool {
     called && !has(thing, &PropertyName::SNAPSHOT_NAME)
 }
 
-/// Fails if something that somebody owns is not as it was.
+/// Fails if an object with an owner has changed.
 fn assert_owned_stays(before: &HostState, after: &HostState, what: &str) {
     let now = after.pool.things();
     for (object, thing) in before.pool.things() {
@@ -104,7 +104,7 @@ fn assert_owned_stays(before: &HostState, after: &HostState, what: &str) {
     }
 }
 
-/// Fails if something is left that nobody owns.
+/// Fails if an orphan is left.
 fn assert_clean(state: &HostState, what: &str) {
     let things = state.pool.things();
     let inside = |name: &str| {
@@ -115,7 +115,7 @@ fn assert_clean(state: &HostState, what: &str) {
         };
         things.keys().any(begins)
     };
-    // Nothing is exported without a volume: an export goes before what it is of.
+    // No export without a volume: an export is removed before its dataset.
     for target in state.targets.targets.keys() {
         let volume = DatasetName::parse(&format!("tank/csi/v/{target}")).unwrap();
         assert!(
@@ -131,7 +131,7 @@ fn assert_clean(state: &HostState, what: &str) {
             Object::Dataset(_) if has(thing, &PropertyName::CONTAINER) => held(),
             Object::Dataset(_) => is_owned(thing),
             Object::Snapshot(of) if is_helper(object, thing) => {
-                // democratic-csi does not say whose its detached snapshots are.
+                // democratic-csi does not mark the owner of its detached snapshots.
                 let of = &things[&Object::from(of.dataset.clone())];
                 let nameless = !has(of, &PropertyName::PROVISIONER);
                 nameless || thing.doomed || origins.iter().any(|shape| shape.contains(&name))
@@ -142,7 +142,7 @@ fn assert_clean(state: &HostState, what: &str) {
     }
 }
 
-/// Whether somebody keeps files in it.
+/// Whether it contains files.
 fn object_is_used(state: &HostState, object: &Object) -> bool {
     match object {
         Object::Dataset(name) => state.pool.used(name) > Some(1 << 20),
@@ -150,7 +150,7 @@ fn object_is_used(state: &HostState, object: &Object) -> bool {
     }
 }
 
-/// What others do to half-made things can keep these from being removed, or from being recognised.
+/// Changes of others to partial objects may prevent that they are removed, or recognised.
 fn is_of_others(event: &Event) -> bool {
     matches!(
         event,
@@ -203,7 +203,7 @@ fn every_prefix_of_every_plan_leaves_what_is_listed_and_removed_and_what_can_sti
     }
 }
 
-/// Cuts a verb at each of its steps; the kinds of what it left.
+/// Interrupts a verb at each of its steps; returns the kinds of its leftovers.
 async fn left_by(kind: VolumeKind, begin: &HostState, verb: &Verb) -> Vec<OrphanKind> {
     let whole = driver(kind, false, begin.clone());
     let expected = run(&whole, verb).await;
@@ -227,10 +227,10 @@ async fn left_by(kind: VolumeKind, begin: &HostState, verb: &Verb) -> Vec<Orphan
                 let removed = remove(&swept, &orphan).await;
                 let why = removed.as_ref().err().map(Error::chain);
                 assert!(removed.is_ok(), "{what}: {orphan:?}: {why:?}");
-                // Once more, by somebody who has not seen the end.
+                // Again, by a caller that did not see the end.
                 remove(&swept, &orphan).await.unwrap();
             }
-            // What kept something is gone.
+            // The obstacle is gone.
             for orphan in orphans(&swept, late()).await {
                 remove(&swept, &orphan).await.unwrap();
             }
@@ -250,7 +250,7 @@ fn create(id: u8, source: From, copy: bool) -> Verb {
     Verb::Create { id, source, copy }
 }
 
-/// A host on which a verb was cut after so many steps.
+/// A host on which a verb was interrupted after this many steps.
 async fn cut(driver: &MemoryDriver, verb: &Verb, steps: usize) {
     let at = driver.backend().state().steps + steps;
     driver.backend().state().cut_after = Some(at);
@@ -271,7 +271,7 @@ fn what_is_younger_than_was_asked_for_is_no_orphan() {
             };
             assert_eq!(half.kind, OrphanKind::HalfVolume);
             assert_eq!(half.object, dataset(0).as_str());
-            // Made before that time, and not at it.
+            // Created before that time, and not at it.
             assert_eq!(orphans(driver, half.created).await, []);
             let younger = driver.remove_orphan(&call(), half.created, half).await;
             assert_eq!(outcome(&younger), Some(Kind::Conflict));
@@ -288,8 +288,8 @@ fn what_is_completed_while_it_is_being_removed_stays() {
             let verb = create(0, From::Nothing, false);
             cut(driver, &verb, 1).await;
             let half = orphans(driver, late()).await.remove(0);
-            // Its marks come between the look and the plan of whoever removes it.
-            driver.backend().meanwhile(move |state| {
+            // Its marks appear between the observation and the plan of the removal.
+            driver.backend().before_next_plan(move |state| {
                 let context = r#"{"node_attach_driver":"nfs","server":"192.0.2.1","share":"/x"}"#;
                 let properties = vec![set(PropertyName::CONTEXT, context)];
                 let object = dataset(0).into();
@@ -336,7 +336,7 @@ fn a_copy_that_is_still_running_and_the_helper_that_it_is_made_of_stay() {
             let copy = create(1, From::Volume(0), true);
             assert!(run(driver, &copy).await.is_err());
             driver.backend().state().cut_after = None;
-            // The part looks like one that rests; of the helper it is known what it is for.
+            // The part looks like a paused one; the purpose of the helper is known.
             let listed = orphans(driver, late()).await;
             assert_eq!(listed.len(), 1, "{listed:?}");
             let helper = SnapshotRef::parse(&format!("{}@volume-source-for-volume-v1", dataset(0)));
@@ -385,7 +385,7 @@ fn put_detached_of_others(state: &mut HostState) {
     }
 }
 
-/// Things that look like those that nobody owns, and are not provably ours.
+/// Objects that look like orphans but are not provably ours.
 #[test]
 fn what_is_not_provably_ours_is_neither_listed_nor_removed() {
     on_a_host(

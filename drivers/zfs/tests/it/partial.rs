@@ -1,4 +1,4 @@
-//! What an earlier call has begun, asked for again by one that is refused for another reason.
+//! A retry that is rejected for another reason must not forget what an earlier call started.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use driver_zfs::testing::{HostState, MemoryExport, MemoryHost, settings};
 use crate::short::*;
 use crate::world::*;
 
-/// Does a verb up to so many parts of its steps, and is cut then.
+/// Runs a verb up to this many parts of its steps, and interrupts it.
 async fn cut(driver: &MemoryDriver, verb: &Verb, parts: usize) {
     {
         let mut state = driver.backend().state();
@@ -20,21 +20,21 @@ async fn cut(driver: &MemoryDriver, verb: &Verb, parts: usize) {
     driver.backend().state().cut_after = None;
 }
 
-/// The same host, configured anew.
+/// The same host with another configuration.
 fn configured_anew(driver: &MemoryDriver, kind: VolumeKind, zfs: &str) -> MemoryDriver {
     let host = MemoryHost::from_state(driver.backend().state().clone());
     ZfsDriver::new(settings(kind, zfs).unwrap(), host, MemoryExport::new(kind))
 }
 
 #[tokio::test]
-async fn a_volume_that_was_begun_is_not_forgotten_because_its_export_is_refused() {
+async fn a_started_volume_is_not_forgotten_when_its_export_is_refused() {
     for kind in KINDS {
         let driver = fresh(kind);
         well(&driver, &[create(0, From::Nothing)]).await;
         let verb = create(1, From::Nothing);
         cut(&driver, &verb, 1).await;
         assert!(guid(&driver, dataset(1).as_str()).is_some());
-        // Somebody else's has its name meanwhile.
+        // A volume of another user takes its name during the call.
         {
             let mut state = driver.backend().state();
             let targets = &mut state.targets.targets;
@@ -62,7 +62,7 @@ async fn a_volume_of_another_request_is_a_conflict_for_good() {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_was_begun_is_not_forgotten_because_of_its_properties() {
+async fn a_started_snapshot_is_not_forgotten_because_of_its_properties() {
     let broken = "  snapshotProperties: {'x:y': \"a\\nb\"}\n";
     let kind = VolumeKind::Filesystem;
     for verb in [snapshot(0, 0), snapshot_detached(0, 0)] {
@@ -72,12 +72,12 @@ async fn a_snapshot_that_was_begun_is_not_forgotten_because_of_its_properties() 
         let error = run(&never, &verb).await.unwrap_err();
         assert_eq!(error.effect(), Effect::None, "never: {}", error.chain());
         well(&driver, std::slice::from_ref(&verb)).await;
-        let begun = configured_anew(&driver, kind, broken);
-        let error = run(&begun, &verb).await.unwrap_err();
+        let broken_driver = configured_anew(&driver, kind, broken);
+        let error = run(&broken_driver, &verb).await.unwrap_err();
         assert_eq!(error.effect(), Effect::Possible, "{}", error.chain());
-        begun.backend().state().cut_after = Some(0);
-        let error = run(&begun, &verb).await.unwrap_err();
-        assert_eq!(error.effect(), Effect::Possible, "nobody knows");
+        broken_driver.backend().state().cut_after = Some(0);
+        let error = run(&broken_driver, &verb).await.unwrap_err();
+        assert_eq!(error.effect(), Effect::Possible, "unknown");
     }
 }
 
@@ -96,7 +96,7 @@ async fn a_detached_snapshot_that_was_copied_is_completed_also_without_its_volum
 }
 
 #[tokio::test]
-async fn what_is_cut_while_it_is_copied_is_begun_for_who_asks() {
+async fn an_interrupted_copy_is_found_as_begun_by_the_next_query() {
     let driver = fresh(VolumeKind::Zvol);
     well(&driver, &[create(0, From::Nothing)]).await;
     cut(&driver, &copy(1, From::Volume(0)), 3).await;
@@ -106,14 +106,14 @@ async fn what_is_cut_while_it_is_copied_is_begun_for_who_asks() {
 }
 
 #[tokio::test]
-async fn what_a_killed_process_has_left_running_is_begun_for_who_asks() {
+async fn what_a_killed_process_left_running_is_found_as_begun_by_the_next_query() {
     for kind in KINDS {
         let driver = fresh(kind);
         well(&driver, &[create(0, From::Nothing)]).await;
         driver.backend().state().goes_on = true;
-        // Before its first step, which waits for its turn.
+        // Before its first step, which waits for the lock.
         let cut = |state: &mut HostState| state.cut_after = Some(state.steps);
-        driver.backend().meanwhile(cut);
+        driver.backend().before_next_plan(cut);
         let verb = create(1, From::Nothing);
         assert!(run(&driver, &verb).await.is_err());
         driver.backend().state().cut_after = None;

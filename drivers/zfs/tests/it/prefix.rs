@@ -1,4 +1,4 @@
-//! Every prefix of every plan leads to the same end.
+//! A retry after any prefix of any plan leads to the same end.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use crate::kept::{assert_exported, assert_kept};
 use crate::world::*;
 
-/// A new volume holds what its source held when it was asked for.
+/// A new volume has the content that its source had at the request.
 fn check_content(begin: &HostState, end: &HostState, verb: &Verb) {
     let Verb::Create { id, source, .. } = verb else {
         return;
@@ -34,7 +34,7 @@ fn check_content(begin: &HostState, end: &HostState, verb: &Verb) {
     assert_eq!(end.pool.content(&dataset(*id)), expected, "{verb:?}");
 }
 
-/// Who was published to gets in, and who was unpublished from does not.
+/// Published nodes have access, and unpublished ones do not.
 fn check_access(end: &HostState, verb: &Verb) {
     let (id, of, wanted) = match verb {
         Verb::Publish(id, of) => (id, Some(of), true),
@@ -49,7 +49,7 @@ fn check_access(end: &HostState, verb: &Verb) {
     assert_eq!(is_inside, wanted, "{verb:?}: {inside:?}");
 }
 
-/// Tries again, as whoever does not get an answer; what still runs comes to its end in the end.
+/// Retries like a caller that got no answer; commands that still run end eventually.
 async fn retry(driver: &MemoryDriver, verb: &Verb) -> Result<(), Error> {
     let result = run(driver, verb).await;
     driver.backend().state().finish();
@@ -59,9 +59,9 @@ async fn retry(driver: &MemoryDriver, verb: &Verb) -> Result<(), Error> {
     result
 }
 
-/// Runs the verb undisturbed, then cut at each step and again.
+/// Runs the verb without interruption, then interrupted at each step and retried.
 ///
-/// The end of a verb that succeeded, and how often it was cut.
+/// Returns the final state of a successful verb, and how often it was interrupted.
 async fn cut_everywhere(
     kind: VolumeKind,
     coy: bool,
@@ -118,10 +118,10 @@ async fn cut_everywhere(
     (expected.is_ok().then_some(end), cuts)
 }
 
-/// What was tried, so that a test that tries nothing fails.
+/// The tried verbs, so that a test that tries nothing fails.
 #[derive(Debug, Default)]
 struct Tried {
-    /// Verbs that succeeded, and how often they were cut, by their names.
+    /// Successful verbs, and how often they were interrupted, by their names.
     verbs: BTreeMap<&'static str, (usize, usize)>,
     promotions: usize,
 }
@@ -149,7 +149,7 @@ fn name_of(verb: &Verb) -> &'static str {
     }
 }
 
-/// Volumes that something else stands on.
+/// Volumes that others depend on.
 fn stands_on(state: &HostState) -> usize {
     let shape = state.pool.shape();
     shape

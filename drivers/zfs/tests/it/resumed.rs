@@ -1,4 +1,4 @@
-//! Copies inside a host that were cut: a part stays, and goes on.
+//! Interrupted copies inside a host: a part stays, and resumes.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ use crate::orphans::{call, orphans};
 use crate::short::*;
 use crate::world::*;
 
-/// What can be copied: verbs, and what they fill.
+/// The copies: verbs, and the datasets that they fill.
 fn copies() -> Vec<(Verb, DatasetName)> {
     vec![
         (copy(1, From::Volume(0)), dataset(1)),
@@ -23,7 +23,7 @@ fn copies() -> Vec<(Verb, DatasetName)> {
     ]
 }
 
-/// A host on which all of that can be copied.
+/// A host on which all of these can run.
 async fn with_sources(kind: VolumeKind) -> MemoryDriver {
     let driver = fresh(kind);
     let made = [
@@ -44,7 +44,7 @@ fn part(driver: &MemoryDriver, of: &DatasetName) -> Option<Guid> {
         .filter(|_| arrives)
 }
 
-/// Cuts a verb while its copy runs, and tells what there is of that.
+/// Interrupts a verb while its copy runs, and returns the part.
 async fn cut_within(driver: &MemoryDriver, verb: &Verb, of: &DatasetName) -> Guid {
     for parts in 1.. {
         let before = driver.backend().state().clone();
@@ -91,14 +91,14 @@ async fn a_copy_may_be_cut_as_often_as_it_is_tried() {
                 let driver = with_sources(kind).await;
                 let part = cut_within(&driver, &verb, &of).await;
                 for _ in 0..3 {
-                    driver.backend().meanwhile(move |state| {
+                    driver.backend().before_next_plan(move |state| {
                         state.cut_after = Some(state.steps);
                         state.goes_on = goes_on;
                     });
                     let again = run(&driver, &verb).await.unwrap_err();
                     assert_eq!(again.effect(), Effect::Possible, "{}", again.chain());
                     driver.backend().state().cut_after = None;
-                    // What still runs is over when the next one has its turn.
+                    // Running work is done when the next one gets the lock.
                     if goes_on {
                         break;
                     }
@@ -111,7 +111,7 @@ async fn a_copy_may_be_cut_as_often_as_it_is_tried() {
 }
 
 #[tokio::test]
-async fn what_was_begun_as_a_copy_stays_one_when_its_class_says_another_thing() {
+async fn a_volume_started_as_a_copy_stays_one_when_its_class_changes() {
     for kind in KINDS {
         for source in [From::Volume(0), From::Snapshot(0, 0), From::Detached(0, 1)] {
             let driver = with_sources(kind).await;
@@ -154,7 +154,7 @@ async fn a_part_whose_source_is_gone_or_another_one_begins_again() {
                 };
                 if !taken_again {
                     if sent == attached(0, 0) {
-                        // Nothing can be copied of what is gone for good.
+                        // A deleted source cannot be copied.
                         continue;
                     }
                     let gone = Step::<()>::DestroySnapshot(sent);
@@ -163,7 +163,7 @@ async fn a_part_whose_source_is_gone_or_another_one_begins_again() {
                 well(&driver, std::slice::from_ref(&verb)).await;
                 assert_ne!(guid(&driver, of.as_str()), Some(part), "{verb:?}");
                 let state = driver.backend().state();
-                // What is copied of the volume itself has been written to.
+                // The volume itself was written to.
                 let of_volume = matches!(
                     verb,
                     Verb::Snapshot { .. }
@@ -220,12 +220,12 @@ async fn a_part_of_another_source_is_neither_taken_up_nor_ended() {
     for kind in KINDS {
         let driver = with_sources(kind).await;
         well(&driver, &[create(2, From::Nothing)]).await;
-        let begun = cut_within(&driver, &copy(1, From::Volume(0)), &dataset(1)).await;
+        let partial = cut_within(&driver, &copy(1, From::Volume(0)), &dataset(1)).await;
         let other = copy(1, From::Volume(2));
-        refused(&driver, &other, Kind::Conflict, "something else").await;
+        refused(&driver, &other, Kind::Conflict, "another source").await;
         let empty = create(1, From::Nothing);
-        refused(&driver, &empty, Kind::Conflict, "something else").await;
-        assert_eq!(part(&driver, &dataset(1)), Some(begun));
+        refused(&driver, &empty, Kind::Conflict, "another source").await;
+        assert_eq!(part(&driver, &dataset(1)), Some(partial));
     }
 }
 
@@ -261,8 +261,8 @@ async fn what_cannot_go_on_is_waited_for() {
             // As democratic-csi copies.
             let mut state = driver.backend().state();
             let marks = [set(driver_zfs::property::PropertyName::MANAGED, "true")];
-            let begun = state.pool.begin_copy(&attached(0, 0), &dataset(1), &marks);
-            begun.unwrap();
+            let copied = state.pool.begin_copy(&attached(0, 0), &dataset(1), &marks);
+            copied.unwrap();
         }
         let verb = copy(1, From::Snapshot(0, 0));
         refused(&driver, &verb, Kind::Pending, "still running").await;

@@ -1,4 +1,4 @@
-//! Verbs in few words.
+//! Verbs in short form.
 
 use driver_core::Kind;
 use driver_zfs::ZfsDriver;

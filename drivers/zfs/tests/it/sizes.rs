@@ -1,4 +1,4 @@
-//! Growing volumes, however they are limited.
+//! Expanding volumes, with every kind of limit.
 
 use driver_core::{Call, Driver as _, Expander as _, Kind, SizeRange};
 use driver_zfs::ZfsDriver;
@@ -100,16 +100,16 @@ async fn a_name_that_a_template_gave_costs_no_exchange_of_an_expansion() {
             let took = driver.backend().state().exchanges - before;
             assert!(took <= most, "{verb:?} took {took} exchanges");
             if matches!(verb, Verb::Expand(..)) {
-                let told = driver.backend().state().targets.told.clone();
-                assert_eq!(told, if resizes { vec!["t-v0-x"] } else { vec![] });
-                driver.backend().state().targets.told.clear();
+                let grown = driver.backend().state().targets.grown.clone();
+                assert_eq!(grown, if resizes { vec!["t-v0-x"] } else { vec![] });
+                driver.backend().state().targets.grown.clear();
             }
         }
         assert!(driver.backend().state().targets.targets.is_empty());
     }
 }
 
-/// What is kept free for a zvol, as it was set.
+/// The reservation of a zvol, as it was set.
 fn reserved(state: &HostState, id: u8) -> Option<String> {
     let things = state.pool.things();
     let own = &things[&dataset(id).into()].own;
@@ -117,8 +117,7 @@ fn reserved(state: &HostState, id: u8) -> Option<String> {
 }
 
 #[tokio::test]
-async fn what_is_kept_free_for_new_zvols_is_kept_free_for_clones_and_copies_wherever_they_were_cut()
-{
+async fn the_space_reserved_for_new_zvols_is_reserved_for_interrupted_clones_and_copies() {
     let kind = VolumeKind::Zvol;
     let given = "  zvolEnableReservation: true\n  datasetProperties: {refreservation: 1M}\n";
     for (zfs, of_new, of_copy) in [

@@ -1,4 +1,4 @@
-//! Volumes of one host that are filled from another one, cut wherever they can be cut.
+//! Volumes of one host that are filled from another one, interrupted at every step.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +16,7 @@ use crate::world::*;
 
 const KINDS: [VolumeKind; 2] = [VolumeKind::Filesystem, VolumeKind::Zvol];
 
-/// A host without anything, and one with a volume that somebody wrote to.
+/// An empty host, and one with a volume that contains data.
 async fn hosts(kind: VolumeKind) -> [MemoryDriver; 2] {
     let empty = || MemoryHost::new().state().clone();
     let (from, to): (HostState, HostState) = (empty(), empty());
@@ -51,13 +51,13 @@ async fn copied(from: &MemoryDriver, to: &MemoryDriver) -> Result<Volume, Error>
     Ok(made)
 }
 
-/// Cuts a host off after so many more parts of what is done there, or no more.
+/// Disconnects a host after this many more parts of its work, or not.
 fn cut(host: &MemoryDriver, parts: Option<usize>) {
     let mut state = host.backend().state();
     state.cut_after = parts.map(|parts| state.steps + parts);
 }
 
-/// What both hosts look like after a copy that nothing has disturbed, without transactions.
+/// The state of both hosts after an undisturbed copy, without transactions.
 fn shapes(hosts: &[MemoryDriver; 2]) -> Vec<String> {
     let shape = |host: &MemoryDriver| format!("{:#?}", host.backend().state().pool.shape());
     hosts.iter().map(shape).collect()
@@ -69,7 +69,7 @@ fn no_helper_is_left(hosts: &[MemoryDriver; 2]) {
     }
 }
 
-fn is_begun_or_nothing(host: &MemoryDriver) -> bool {
+fn is_partial_or_absent(host: &MemoryDriver) -> bool {
     let things = host.backend().state().pool.things();
     let found = things.get(&dataset(1).into());
     found.is_none_or(|thing| !thing.own.contains_key(&PropertyName::SUCCESS))
@@ -133,14 +133,14 @@ async fn a_copy_that_finds_no_room_leaves_nothing_there_however_much_of_it_has_c
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_written_meanwhile_is_not_mixed_into_what_was_begun() {
+async fn data_written_during_a_copy_is_not_mixed_into_it() {
     for kind in KINDS {
         let [from, to] = hosts(kind).await;
         let was = from.backend().state().pool.content(&dataset(0));
         cut(&to, Some(4));
         copied(&from, &to).await.unwrap_err();
         cut(&to, None);
-        assert!(is_begun_or_nothing(&to));
+        assert!(is_partial_or_absent(&to));
         let there = to.backend().state().pool.content(&dataset(1));
         assert!(there.is_some(), "a part is there");
         from.backend().state().pool.write(&dataset(0));
@@ -162,7 +162,7 @@ async fn a_part_of_a_snapshot_that_is_gone_makes_room_for_a_new_one() {
         copied(&from, &to).await.unwrap();
         let content = |host: &MemoryDriver, id| host.backend().state().pool.content(&dataset(id));
         assert_eq!(content(&to, 1), content(&from, 0));
-        // Nor is a part kept of what cannot be had any more.
+        // Nor is a part kept whose source is gone.
         let [from, to] = hosts(kind).await;
         cut(&to, Some(4));
         copied(&from, &to).await.unwrap_err();
@@ -239,7 +239,7 @@ async fn what_a_copy_is_made_of_is_an_orphan_only_after_a_week_for_the_copy_may_
     assert_eq!(refused.unwrap_err().kind(), Kind::Conflict);
     age(hours(8 * 24));
     assert_eq!(orphans(&from, hour_ago()).await.len(), 1);
-    // Whoever asks for more gets more.
+    // A caller that asks for more gets more.
     let before = SystemTime::now() - hours(9 * 24);
     assert_eq!(orphans(&from, before).await, []);
     from.remove_orphan(&call(), hour_ago(), &helper)

@@ -1,4 +1,4 @@
-//! What verbs do in states that random ones hardly ever `export_ref`, and what they cost.
+//! Verbs in states that random sequences hardly ever reach, and their cost.
 
 use driver_core::{Call, Driver, Kind, Lister as _, SizeRange, SnapshotId, Snapshots as _};
 use driver_zfs::name::SnapshotRef;
@@ -47,14 +47,14 @@ async fn each_verb_takes_as_many_exchanges_as_it_may() {
             (create(1, From::Snapshot(0, 0)), 3),
             (create(2, From::Volume(0)), 3),
             (Verb::Expand(0, 2), 2),
-            // Whether its origin is a helper, and not doomed yet, takes another look.
+            // Whether its origin is an unmarked helper takes another observation.
             (Verb::Delete(2), 3),
             (Verb::Delete(1), 2),
             (delete_snapshot(0, 0), 2),
             (detached_snapshot(0, 1), 2),
             (create(3, From::Detached(0, 1)), 3),
             (copied(create(4, From::Volume(0))), 3),
-            // What is promoted is looked at before.
+            // A clone is observed before it is promoted.
             (delete_detached_snapshot(0, 1), 3),
             (create(5, From::Volume(0)), 3),
             (Verb::Delete(4), 2),
@@ -125,7 +125,7 @@ async fn what_keeps_a_volume_is_named() {
         .apply(&Step::<()>::DestroyDataset(child))
         .unwrap();
 
-    // A clone that somebody made elsewhere of a helper snapshot.
+    // A clone of a helper snapshot that another user made elsewhere.
     let helper = SnapshotRef::parse(&format!("{}@volume-source-for-volume-x", dataset(0))).unwrap();
     let elsewhere = driver_zfs::name::DatasetName::parse("tank/elsewhere").unwrap();
     {
@@ -227,7 +227,8 @@ async fn volumes_of_democratic_csi_live_on() {
             ],
         )
         .await;
-        // The clone that democratic-csi left undoomed keeps nothing: its source goes first.
+        // The clone of an unmarked helper of democratic-csi keeps nothing: its source is destroyed
+        // first.
         well(
             &driver,
             &[Verb::Delete(0), Verb::Delete(2), delete_snapshot(1, 0)],

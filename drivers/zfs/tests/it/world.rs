@@ -1,4 +1,4 @@
-//! What happens to a pool in memory: verbs, other people, democratic-csi.
+//! Events of a pool in memory: verbs, other users, democratic-csi.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,31 +20,31 @@ use proptest::prelude::*;
 
 pub(crate) type MemoryDriver = ZfsDriver<MemoryHost, MemoryExport>;
 
-/// What happens to a pool.
+/// An event of a pool.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
     Verb(Verb),
-    /// democratic-csi made a volume, empty or as a clone of another one.
+    /// democratic-csi created a volume, empty or as a clone of another one.
     Legacy(u8, Option<u8>),
-    /// Somebody took a snapshot of a volume.
+    /// Another user takes a snapshot of a volume.
     Foreign(u8),
     /// A pod wrote to a volume.
     Write(u8),
-    /// A helper snapshot of a volume that was never made, or is long gone.
+    /// A helper snapshot of a volume that was never created, or is long gone.
     Stale(u8, u8),
-    /// Somebody holds a snapshot.
+    /// Another user holds a snapshot.
     Hold(u8, u8),
-    /// Somebody keeps files where detached snapshots of a volume would lie.
+    /// Another user keeps files where detached snapshots of a volume would lie.
     Files(u8),
-    /// Somebody keeps files beside the volumes, and below one of them.
+    /// Another user keeps files beside the volumes, and below one of them.
     Beside(u8),
-    /// Somebody cloned a snapshot of the orchestrator.
+    /// Another user clones a snapshot of the orchestrator.
     Elsewhere(u8, u8),
-    /// democratic-csi made a detached snapshot, in a dataset that bears no mark.
+    /// democratic-csi created a detached snapshot, in a dataset without a mark.
     LegacyDetached(u8, u8),
-    /// The host started anew, and lost what was not saved.
+    /// The host restarted, and lost unsaved state.
     Restart,
-    /// The host lost all it exported.
+    /// The host lost all exports.
     Lost,
 }
 
@@ -81,7 +81,7 @@ pub(crate) enum From {
 }
 
 pub(crate) const SIZE: i64 = 64 << 20;
-/// Few, so that they meet.
+/// Few, so that they collide.
 pub(crate) const IDS: std::ops::Range<u8> = 0..3;
 pub(crate) const NAMES: std::ops::Range<u8> = 0..3;
 
@@ -189,7 +189,8 @@ pub(crate) fn set(name: PropertyName, value: &str) -> Property {
     Property::new(name, PropertyValue::parse(value).unwrap())
 }
 
-/// A volume as democratic-csi leaves it: with a helper that nobody dooms, and no remembered `export_name`.
+/// A volume as democratic-csi leaves it: its helper is not marked for destruction, and no
+/// `export_name` is recorded.
 pub(crate) fn legacy(state: &mut HostState, kind: VolumeKind, id: u8, of: Option<u8>) {
     let name = dataset(id);
     let object = Object::from(name.clone());
@@ -233,7 +234,7 @@ pub(crate) fn legacy(state: &mut HostState, kind: VolumeKind, id: u8, of: Option
     }
 }
 
-/// Makes a filesystem with files in it, as somebody would who knows nothing of us.
+/// Creates a filesystem with files in it, as a user without knowledge of this driver would.
 fn foreign(state: &mut HostState, name: &DatasetName) {
     if is_there(state, name) {
         return;
@@ -327,7 +328,7 @@ pub(crate) async fn happen(driver: &MemoryDriver, kind: VolumeKind, event: &Even
 
 pub(crate) fn driver(kind: VolumeKind, coy: bool, state: HostState) -> MemoryDriver {
     let mut export = MemoryExport::new(kind);
-    // Each of these with and without the other one, but for one pair.
+    // Each of these with and without the other one, except for one pair.
     (export.coy, export.nodes) = (coy, !coy || kind == VolumeKind::Zvol);
     let zfs = "  datasetEnableQuotas: true\n  datasetPermissionsMode: '0770'\n";
     ZfsDriver::new(
@@ -337,9 +338,9 @@ pub(crate) fn driver(kind: VolumeKind, coy: bool, state: HostState) -> MemoryDri
     )
 }
 
-/// All there is, without what differs from run to run: the identities in names of renamed snapshots.
+/// All objects, without what differs between runs: the identities in names of renamed snapshots.
 pub(crate) fn shape(state: &HostState) -> (Vec<(String, String)>, String) {
-    // They also stand in the origins of clones.
+    // They are also in the origins of clones.
     let without_guid = |text: String| {
         let mut parts = text.split("volume-source-for-");
         let start = parts.next().unwrap_or_default().to_owned();
@@ -399,7 +400,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// With nothing there, most verbs have nothing to do.
+/// In an empty pool most verbs have nothing to do.
 pub(crate) fn beginning() -> [Event; 3] {
     let create = Verb::Create {
         id: 0,

@@ -1,4 +1,4 @@
-//! The calls: one client beside the floors, then many clients at once.
+//! The calls: one client and the baselines in turn, then many concurrent clients.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::floor::Floor;
 use crate::load::{self, Load};
 use crate::report::{Figures, Report, median, row, title};
 
-/// What is measured, and how often.
+/// What is measured, and the number of repetitions.
 #[derive(Debug)]
 pub(crate) struct Bench<'a> {
     pub(crate) ours: Client,
@@ -26,7 +26,7 @@ pub(crate) struct Bench<'a> {
 
 /// The longest pod cycle, in milliseconds.
 const CYCLE_AIM: f64 = 2.0;
-/// Milliseconds that a stage of what is staged already may take.
+/// The longest time to stage a staged volume again, in milliseconds.
 pub(crate) const AGAIN_AIM: f64 = 5.0;
 
 /// One subject: our times, the floor's times, and the ratio of their medians in each round.
@@ -292,7 +292,7 @@ impl Bench<'_> {
 // === impl Pairing ===
 
 impl Pairing {
-    /// Adds one round; `calls` is what the empty service takes for the same number of calls.
+    /// Adds one round; `calls` is the time of the empty service for the same number of calls.
     pub(crate) fn add(&mut self, ours: Vec<Duration>, floor: Vec<Duration>, calls: Duration) {
         let floor: Vec<_> = floor.into_iter().map(|bare| bare + calls).collect();
         let p50 = |series: &[Duration]| Figures::of(&mut series.to_vec()).p50.as_secs_f64();

@@ -8,7 +8,7 @@ use csi_proto::v1::Volume;
 use integration::machine::Machine;
 use integration::volume;
 
-/// What a bench without its machine says.
+/// The message of a bench without its machine.
 const WHAT: &str = "a stage of a disk";
 
 /// The times of `calls` repeated stages; `None` where this machine cannot have a machine of its own.

@@ -1,4 +1,4 @@
-//! The floor of a call: a tonic service that does nothing, in a process of its own.
+//! The baseline of a call: a tonic service that does nothing, in a separate process.
 #![expect(
     clippy::disallowed_methods,
     reason = "starts itself a second time, to be measured"

@@ -1,4 +1,4 @@
-//! The floor of the work itself: the system calls without which it cannot be done, bare.
+//! The baseline of the work itself: only the system calls that it needs.
 
 use std::fs;
 use std::os::fd::OwnedFd;

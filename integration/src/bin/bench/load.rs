@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-/// What many clients saw.
+/// The results of many clients.
 #[derive(Debug, Clone)]
 pub(crate) struct Load {
     /// Each call's time.
     pub(crate) times: Vec<Duration>,
-    /// How long all of it took.
+    /// The total time.
     pub(crate) took: Duration,
 }
 

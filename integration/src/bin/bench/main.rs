@@ -1,8 +1,8 @@
-//! Latencies, throughput, memory and start of the real program, each beside its floor.
+//! Latencies, throughput, memory and start of the real program, each compared to a baseline.
 //!
-//! The floor is measured in the same run, in turn with what it is compared to: an empty tonic
-//! service in a process of its own, and the bare system calls without which the work cannot be
-//! done. What counts is the ratio: the machine's own speed drops out of it.
+//! The baseline is measured in the same run, in turn with the program: an empty tonic service in a
+//! separate process, and the system calls that the work needs. The result is the ratio, which does
+//! not depend on the speed of the machine.
 #![expect(
     clippy::print_stdout,
     reason = "a bench prints its figures; that is all it is for"

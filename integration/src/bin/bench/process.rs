@@ -16,7 +16,7 @@ const START_AIM: f64 = 10.0;
 /// The largest idle memory, in MiB.
 const MEMORY_AIM: f64 = 8.0;
 
-/// Starts the program and its floor in turn.
+/// Starts the program and its baseline in turn.
 pub(crate) async fn starts(
     launch: &Launch,
     place: &Place,

@@ -1,4 +1,4 @@
-//! The proxy: what it costs over a single driver, and what its connections cost each other.
+//! The proxy: its cost compared to a single driver, and the cost of its connections to each other.
 //!
 //! Everything is a ratio to the same calls without it, taken in turn in the same run, or a count that
 //! does not depend on the machine.

@@ -1,9 +1,9 @@
-//! How figures are shown: one table a subject, the ratio and the aim in each row.
+//! The output of the figures: one table for each subject, with the ratio and the aim in each row.
 
 use std::fs;
 use std::time::Duration;
 
-/// What was measured so far.
+/// The results so far.
 #[derive(Debug)]
 pub(crate) struct Report {
     missed: Vec<String>,
@@ -31,7 +31,7 @@ pub(crate) fn row(name: &str, text: &str) {
 // === impl Report ===
 
 impl Report {
-    /// Says where this is measured.
+    /// Prints the machine.
     pub(crate) fn begin() -> Self {
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -51,7 +51,7 @@ impl Report {
         }
     }
 
-    /// Says which aims were missed.
+    /// Prints the missed aims.
     pub(crate) fn end(&self) {
         println!();
         if self.missed.is_empty() {

@@ -1,4 +1,4 @@
-//! Frames that carry header blocks: taking them apart, and writing them anew.
+//! Frames with header blocks: parsing and rewriting them.
 
 use crate::hpack::{Decoder, Field, HpackError};
 
@@ -6,7 +6,7 @@ use crate::hpack::{Decoder, Field, HpackError};
 pub(super) const MAX_FRAME: usize = 16 * 1024;
 /// More compressed header data than any client sends.
 pub(super) const MAX_BLOCK: usize = 64 * 1024;
-/// What a block may unfold into. The HTTP/2 library refuses less than this, in its own words.
+/// The largest decoded block. The HTTP/2 library rejects less than this, with its own error.
 const MAX_LIST: usize = 64 * 1024;
 
 pub(super) const HEADERS: u8 = 0x1;
@@ -17,7 +17,7 @@ pub(super) const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
-/// What replaces an authority that is not one.
+/// The replacement of an invalid authority.
 const LOCALHOST: &[u8] = b"localhost";
 
 /// The nine bytes before each payload.
@@ -26,11 +26,11 @@ pub(super) struct FrameHead {
     pub(super) length: usize,
     pub(super) kind: u8,
     pub(super) flags: u8,
-    /// With the reserved bit, as it came.
+    /// With the reserved bit, unchanged.
     pub(super) stream: u32,
 }
 
-/// A header block in parts: the frame that began it, and the fragments so far.
+/// A header block in parts: its first frame, and the fragments so far.
 #[derive(Debug)]
 pub(super) struct Block {
     flags: u8,
@@ -65,7 +65,7 @@ impl FrameHead {
 // === impl Block ===
 
 impl Block {
-    /// Begins a block with the payload of a HEADERS frame; `None` if the payload contradicts itself.
+    /// Starts a block with the payload of a HEADERS frame; `None` if the payload is inconsistent.
     pub(super) fn begin(head: FrameHead, payload: &[u8]) -> Option<Self> {
         let mut rest = payload;
         let mut padding = 0;
@@ -87,7 +87,7 @@ impl Block {
         })
     }
 
-    /// Whether a frame is the next part of this block; no other may come before its end.
+    /// Whether a frame is the next part of this block; no other frame may come before its end.
     pub(super) fn goes_on_with(&self, head: FrameHead) -> bool {
         head.kind == CONTINUATION && head.stream == self.stream
     }
@@ -97,7 +97,7 @@ impl Block {
         decoder.decode(&self.fragment)
     }
 
-    /// Writes the block with the authority replaced, in as many frames as it takes.
+    /// Writes the block with the authority replaced, in as many frames as needed.
     pub(super) fn write(&self, fields: &mut [Field], output: &mut Vec<u8>) {
         let mut payload = self.priority.clone();
         for field in fields {
@@ -134,7 +134,7 @@ pub(super) fn decoder() -> Decoder {
     Decoder::new(MAX_LIST)
 }
 
-/// Whether the HTTP/2 library would refuse the request for its authority.
+/// Whether the HTTP/2 library would reject the request for its authority.
 pub(super) fn needs_repair(fields: &[Field]) -> bool {
     fields
         .iter()

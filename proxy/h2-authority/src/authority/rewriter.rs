@@ -1,9 +1,9 @@
-//! What the client says, frame by frame, as a machine without I/O.
+//! Rewrites the bytes of the client, frame by frame, as a state machine without I/O.
 //!
-//! What it cannot read in the first request it passes on as it came: the HTTP/2 library then says
-//! what is wrong. Once it has begun to write header blocks anew, the library shares no compression
-//! state with the client; so after an error it passes on one frame that the library must refuse,
-//! and nothing any more.
+//! It passes on unchanged what it cannot read in the first request: the HTTP/2 library then reports
+//! the error. Once it has rewritten header blocks, the library shares no compression state with the
+//! client; so after an error it sends one frame that the library must reject, and then nothing
+//! more.
 
 use super::blocks::{
     Block, CONTINUATION, END_HEADERS, FrameHead, HEADERS, MAX_BLOCK, MAX_FRAME, decoder,
@@ -17,14 +17,14 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #[derive(Debug)]
 pub struct Rewriter {
     state: State,
-    /// Whether header blocks are written anew, or the first one is still awaited.
+    /// Whether header blocks are rewritten, or the first one is still awaited.
     rewriting: bool,
     decoder: Decoder,
-    /// The part of a preface, head or payload that has come so far.
+    /// The received part of a preface, head or payload.
     part: Vec<u8>,
     /// The header block that is coming in.
     block: Option<Block>,
-    /// The frames of that block as they came, while it may have to pass as it came.
+    /// The original frames of that block, as long as it may have to pass unchanged.
     raw: Vec<u8>,
 }
 
@@ -34,13 +34,13 @@ enum State {
     Preface,
     /// Before a frame.
     Head,
-    /// Within a frame that passes as it came; so many bytes are left.
+    /// Within a frame that passes unchanged; this many bytes are left.
     Passing(usize),
-    /// Within a frame that carries headers.
+    /// Within a frame with headers.
     Headers(FrameHead),
     /// Everything passes.
     Transparent,
-    /// The client broke the rules; nothing passes.
+    /// The client violated the protocol; nothing passes.
     Poisoned,
 }
 
@@ -59,15 +59,15 @@ impl Rewriter {
         }
     }
 
-    /// Whether everything that follows passes as it comes.
+    /// Whether everything that follows passes unchanged.
     pub fn is_transparent(&self) -> bool {
         matches!(self.state, State::Transparent)
     }
 
-    /// Looks at some of the input, which must not be empty, and returns how much.
+    /// Inspects some of the input, which must not be empty, and returns how much.
     ///
     /// Appends at most one header block or a part of one other frame to the output, so that a
-    /// caller who hands the output on in between needs bounded memory.
+    /// caller who drains the output in between needs bounded memory.
     pub fn step(&mut self, input: &[u8], output: &mut Vec<u8>) -> usize {
         match self.state {
             State::Transparent => {
@@ -91,7 +91,7 @@ impl Rewriter {
         }
     }
 
-    /// Collects `length` bytes in `part` and then goes on.
+    /// Collects `length` bytes in `part` and then continues.
     fn gather(
         &mut self,
         input: &[u8],
@@ -104,7 +104,7 @@ impl Rewriter {
         if self.part.len() == length {
             then(self, output);
         } else if matches!(self.state, State::Preface) && !PREFACE.starts_with(&self.part) {
-            // Not HTTP/2; whoever speaks it should not wait for 24 bytes.
+            // Not HTTP/2: such a client must not wait for 24 bytes.
             self.on_preface(output);
         }
         count
@@ -168,7 +168,7 @@ impl Rewriter {
                 None => return self.refuse(output),
             },
         }
-        // Counted with the heads, so that a flood of empty frames has an end as well.
+        // Counted with the heads, so that a flood of empty frames is limited as well.
         if self.raw.len() > MAX_BLOCK {
             return self.refuse(output);
         }
@@ -192,7 +192,7 @@ impl Rewriter {
         }
     }
 
-    /// Nothing needs repair, or the library shall say what is wrong.
+    /// Nothing needs repair, or the library must report the error.
     fn give_way(&mut self, output: &mut Vec<u8>) {
         output.append(&mut self.raw);
         output.append(&mut self.part);
@@ -229,7 +229,7 @@ impl Default for Rewriter {
     }
 }
 
-/// What the HTTP/2 library sees of a client that says `input`. For tests and fuzzing.
+/// The bytes that the HTTP/2 library gets from a client that sends `input`. For tests and fuzzing.
 pub fn rewrite(input: &[u8]) -> Vec<u8> {
     let mut rewriter = Rewriter::new();
     let mut output = Vec::new();

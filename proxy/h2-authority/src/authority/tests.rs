@@ -385,7 +385,7 @@ fn all_that_is_not_a_header_block_passes_a_repair_unchanged_and_in_order() {
 }
 
 #[tokio::test]
-async fn a_client_that_breaks_the_rules_during_a_repair_is_told_so_by_the_library() {
+async fn the_library_reports_a_protocol_error_of_the_client_during_a_repair() {
     let open = |flags: u8| frame(1, flags, 3, &[0xc1]);
     let offences = [
         // A frame between the parts of a header block.

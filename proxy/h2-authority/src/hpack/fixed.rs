@@ -1,4 +1,4 @@
-//! The static table of RFC 7541, appendix A. Entry 1 stands first.
+//! The static table of RFC 7541, appendix A, from entry 1 on.
 
 /// Names and values.
 pub(super) const TABLE: [(&str, &str); 61] = [

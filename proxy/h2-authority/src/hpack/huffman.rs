@@ -1,7 +1,7 @@
 //! The Huffman code of RFC 7541, appendix B.
 //!
-//! The code is canonical: within one length, codes count upwards with the symbol, and each length
-//! goes on where the shorter one stopped. So the lengths are the whole table.
+//! The code is canonical: within one length, codes count up with the symbol, and each length
+//! continues where the shorter one stopped. So the lengths are the complete table.
 
 use super::HpackError;
 
@@ -102,7 +102,7 @@ pub(super) fn decode(coded: &[u8], limit: usize) -> Result<Vec<u8>, HpackError> 
             (code, length) = (0, 0);
         }
     }
-    // What is left must be the beginning of end-of-string, all ones, and less than a byte (§5.2).
+    // The rest must be the beginning of end-of-string, all ones, and less than a byte (§5.2).
     if length < 8 && code == (1 << length) - 1 {
         Ok(text)
     } else {

@@ -1,4 +1,4 @@
-//! Room for new volumes: of one connection, or of the roomiest of several.
+//! Capacity for new volumes: of one connection, or the largest of several.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub(super) fn capacity(
                 Err(error) => trouble = Some(error),
             }
         }
-        // What the others have is no less for one that does not answer.
+        // A connection that does not answer does not reduce the capacity of the others.
         match (largest, trouble) {
             (None, Some(error)) => Err(error),
             (largest, _) => Ok(largest.unwrap_or_default()),
@@ -53,8 +53,8 @@ pub(super) fn capacity(
     }))
 }
 
-/// The room of one connection for what is asked. A sum of several would promise a volume that none
-/// of them can hold.
+/// The capacity of one connection for the request. A sum over several would promise a volume that
+/// none of them can hold.
 async fn room(
     task: &Task,
     connection: &Connection,
@@ -63,21 +63,21 @@ async fn room(
 ) -> Result<v1::GetCapacityResponse, Error> {
     let place = request.query.topology.as_ref();
     let none = v1::GetCapacityResponse::default;
-    // There is no room at all where volumes are not reached. compat: "Topology of the proxy".
+    // No capacity where volumes are not reachable. compat: "Topology of the proxy".
     if place.is_some_and(|place| !connection.accessibility().fits(place)) {
         return Ok(none());
     }
-    // Nor where none can be made: the room of others must not look endless because of it.
+    // No capacity in a connection that creates no volumes: it would look unlimited otherwise.
     if !connection.makes_new_volumes() || (several && !connection.can().volumes) {
         return Ok(none());
     }
-    // Nor for a volume that cannot be made. compat: "Capabilities".
+    // No capacity for a volume that cannot be created. compat: "Capabilities".
     let refused = connection.refusal(&request.capabilities).is_some();
     if refused && connection.name().is_named() {
         return Ok(none());
     }
     if connection.name().is_named() && !connection.can().capacity {
-        // compat: "The proxy": nothing is known that would stop a volume.
+        // compat: "The proxy": no limit is known.
         return Ok(v1::GetCapacityResponse {
             available_capacity: i64::MAX,
             ..v1::GetCapacityResponse::default()
@@ -89,7 +89,7 @@ async fn room(
     };
     let room = connection.driver().capacity(&task.call, &query);
     let room = task.ask_patiently(connection, "capacity", room).await?;
-    // After the question: trouble of the storage is told whatever is asked for.
+    // After the query, so that a failure of the storage is always reported.
     if refused {
         return Ok(none());
     }

@@ -1,9 +1,11 @@
-//! Making a volume: which connections may, which of them does, and what it is filled with.
+//! Creating a volume: which connections are candidates, which one is used, and what fills the
+//! volume.
 //!
-//! A class may name several connections. A volume that one of them has is that one's, even if it would
-//! not be made there today; otherwise the one where an earlier attempt has begun it, or may have, is the only
-//! one, and without such a one the place decides, and the room. What was begun elsewhere and never became a
-//! volume is left to its driver: nothing is deleted here. compat: "The proxy".
+//! A class may name several connections. A volume that exists in one of them stays there, even if
+//! that connection would not create it today. Otherwise a connection where an earlier attempt
+//! started it, or may have, is the only candidate. Without one, topology and capacity decide. A
+//! part that was started elsewhere and never became a volume is left to its driver: nothing is
+//! deleted here. compat: "The proxy".
 
 mod choice;
 mod filling;
@@ -25,18 +27,18 @@ use crate::rpc::{Job, Subject, Task};
 use choice::in_order;
 use filling::Filling;
 
-/// One connection of the class, and what the volume would be there.
+/// One candidate connection of the class, and what the volume would be there.
 #[derive(Debug)]
 struct Candidate {
     connection: Arc<Connection>,
     id: VolumeId,
     keys: Keys,
-    /// What it would be filled with there, or why it cannot be made there now.
+    /// The content it would get there, or why it cannot be created there now.
     able: Result<Option<Filling>, Error>,
-    /// Whether an attempt before this one may have begun it there.
-    is_begun: bool,
-    /// Whether another one may have begun it, too.
-    is_begun_elsewhere: bool,
+    /// Whether an earlier attempt may have started it there.
+    may_be_partial: bool,
+    /// Whether another connection may have started it as well.
+    may_be_elsewhere: bool,
 }
 
 pub(super) fn create(
@@ -82,7 +84,7 @@ fn claim(parameters: &Parameters) -> Option<String> {
     Some(format!("{}/{}", of("namespace")?, of("name")?))
 }
 
-/// Those that may have the volume, whether they may make it or not.
+/// The connections that may have the volume, whether they may create it or not.
 fn candidates(
     all: &Connections,
     connections: Vec<Arc<Connection>>,
@@ -103,7 +105,7 @@ fn candidates(
     Ok(found)
 }
 
-/// Makes the volume in the first of them that has room for it.
+/// Creates the volume in the first connection that has enough capacity.
 async fn make(
     task: &Task,
     candidates: Vec<Candidate>,
@@ -111,7 +113,7 @@ async fn make(
 ) -> Result<v1::CreateVolumeResponse, Error> {
     let (mut full, several) = (None, candidates.len() > 1);
     for candidate in candidates {
-        // Only of the one that has it already it was not asked whether it may make it.
+        // Only a connection that already has the volume skipped this check.
         let filling = candidate.able.map_err(choice::of_a_whole_one)?;
         let connection = candidate.connection;
         let wanted = CreateVolume {
@@ -126,12 +128,12 @@ async fn make(
                 .accessibility()
                 .for_driver(request.topology.clone()),
         };
-        // What is remembered if nobody hears how it ended.
+        // These keys stay in doubt if the outcome is not seen.
         task.changes_only(&candidate.keys);
         let object = choice::Sought {
             id: &wanted.id,
             keys: &candidate.keys,
-            is_begun_elsewhere: candidate.is_begun_elsewhere,
+            may_be_elsewhere: candidate.may_be_elsewhere,
         };
         if several {
             about_volume(&connection, wanted.id.as_str()).record();
@@ -147,9 +149,9 @@ async fn make(
             Ok(volume) => {
                 return encode::created_volume(&connection, &volume, request.source.as_ref());
             }
-            // Nothing of it is there: another one may have the room.
-            // What an earlier attempt has left there may be what took the room.
-            Err(error) if candidate.is_begun && error.kind() == Kind::OutOfSpace => {
+            // Nothing of it exists there, so another connection may have the capacity. A part of an
+            // earlier attempt may be what filled the storage.
+            Err(error) if candidate.may_be_partial && error.kind() == Kind::OutOfSpace => {
                 return Err(error.with_effect(Effect::Possible));
             }
             Err(error)
@@ -157,14 +159,14 @@ async fn make(
                     && error.effect() == Effect::None
                     && task.call.effect() == Effect::None =>
             {
-                let error = choice::unless_begun(task, &connection, object, error).await;
+                let error = choice::unless_partial(task, &connection, object, error).await;
                 if error.effect() == Effect::Possible {
                     return Err(error);
                 }
                 full = full.or(Some(error));
             }
             Err(error) => {
-                return Err(choice::unless_begun(task, &connection, object, error).await);
+                return Err(choice::unless_partial(task, &connection, object, error).await);
             }
         }
     }
@@ -184,7 +186,7 @@ impl Candidate {
         }
         let id = connection.name_volume(&request.name, &request.parameters)?;
         let here = connection.scope();
-        // The id comes first: by it the runner remembers a volume whose fate is unknown.
+        // The id first: the runner tracks a volume with an unknown outcome by it.
         let mut keys = Keys::none()
             .and(here, Object::Volume(id.clone()), Hold::Exclusive)
             .and(
@@ -192,7 +194,7 @@ impl Candidate {
                 Object::VolumeName(request.name.clone()),
                 Hold::Exclusive,
             )
-            // Its storage may become another one under its name while the volume is made.
+            // The connection may get another storage under the same name during the call.
             .and(
                 connection.name().text(),
                 Object::VolumeName(request.name.clone()),
@@ -216,8 +218,8 @@ impl Candidate {
             id,
             keys,
             able,
-            is_begun: false,
-            is_begun_elsewhere: false,
+            may_be_partial: false,
+            may_be_elsewhere: false,
         })
     }
 }

@@ -17,7 +17,7 @@ use crate::csi::decode::{
 };
 use crate::routing::connections::{SnapshotHandle, VolumeHandle};
 
-/// A volume to be made.
+/// A volume to create.
 #[derive(Debug)]
 pub(crate) struct CreateVolumeRequest {
     pub(crate) name: VolumeName,
@@ -29,7 +29,7 @@ pub(crate) struct CreateVolumeRequest {
     pub(crate) topology: TopologyRequirement,
 }
 
-/// What a new volume is filled with, as the orchestrator names it.
+/// The content source of a new volume, as the orchestrator names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SourceHandle {
     /// A snapshot.
@@ -38,7 +38,7 @@ pub(crate) enum SourceHandle {
     Volume(VolumeHandle),
 }
 
-/// A volume to be reachable from a node.
+/// A volume to publish to a node.
 #[derive(Debug)]
 pub(crate) struct ControllerPublishRequest {
     pub(crate) volume: VolumeHandle,
@@ -46,25 +46,25 @@ pub(crate) struct ControllerPublishRequest {
     pub(crate) capability: VolumeCapability,
     pub(crate) readonly: bool,
     pub(crate) secrets: Secrets,
-    /// Whether its context was written by hand: no driver has made the volume.
+    /// Whether its context was written by hand, and the volume not created by a driver.
     pub(crate) by_hand: bool,
 }
 
-/// A volume to be changed.
+/// A volume to modify.
 #[derive(Debug)]
 pub(crate) struct ModifyRequest {
     pub(crate) volume: VolumeHandle,
     pub(crate) parameters: Parameters,
 }
 
-/// A volume no longer to be reachable from a node, or from any.
+/// A volume to unpublish from a node, or from all.
 #[derive(Debug)]
 pub(crate) struct ControllerUnpublishRequest {
     pub(crate) volume: VolumeHandle,
     pub(crate) node: Option<NodeId>,
 }
 
-/// A question whether a volume serves some uses; the maps are echoed.
+/// A check of the capabilities of a volume; the maps are echoed.
 #[derive(Debug)]
 pub(crate) struct ValidateRequest {
     pub(crate) volume: VolumeHandle,
@@ -72,14 +72,14 @@ pub(crate) struct ValidateRequest {
     pub(crate) echo: v1::validate_volume_capabilities_response::Confirmed,
 }
 
-/// A question for room.
+/// A query for capacity.
 #[derive(Debug)]
 pub(crate) struct CapacityRequest {
     pub(crate) capabilities: Vec<VolumeCapability>,
     pub(crate) query: CapacityQuery,
 }
 
-/// A snapshot to be taken.
+/// A snapshot to create.
 #[derive(Debug)]
 pub(crate) struct CreateSnapshotRequest {
     pub(crate) name: SnapshotName,
@@ -88,7 +88,7 @@ pub(crate) struct CreateSnapshotRequest {
     pub(crate) secrets: Secrets,
 }
 
-/// A question for snapshots.
+/// A query for snapshots.
 #[derive(Debug)]
 pub(crate) struct ListSnapshotsRequest {
     pub(crate) source: Option<VolumeHandle>,
@@ -96,7 +96,7 @@ pub(crate) struct ListSnapshotsRequest {
     pub(crate) page: PageRequest,
 }
 
-/// A volume to grow.
+/// A volume to expand.
 #[derive(Debug)]
 pub(crate) struct ExpandRequest {
     pub(crate) volume: VolumeHandle,
@@ -162,7 +162,7 @@ pub(crate) fn delete_volume(
     Ok((volume_handle("volume_id", &request.volume_id)?, secrets))
 }
 
-/// The volume to look at.
+/// The volume to read.
 pub(crate) fn get_volume(
     request: &v1::ControllerGetVolumeRequest,
 ) -> Result<VolumeHandle, DecodeError> {
@@ -177,7 +177,7 @@ pub(crate) fn delete_snapshot(
     snapshot_handle("snapshot_id", &request.snapshot_id)
 }
 
-/// The snapshot to look at.
+/// The snapshot to read.
 pub(crate) fn get_snapshot(request: v1::GetSnapshotRequest) -> Result<SnapshotHandle, DecodeError> {
     maps::secrets(request.secrets)?;
     snapshot_handle("snapshot_id", &request.snapshot_id)
@@ -290,7 +290,7 @@ impl TryFrom<v1::CreateSnapshotRequest> for CreateSnapshotRequest {
 
     fn try_from(request: v1::CreateSnapshotRequest) -> Result<Self, DecodeError> {
         present("name", &request.name)?;
-        // Not passed on: only plugins that advertise topology of snapshots get any.
+        // Not passed on: only plugins that advertise topology of snapshots receive it.
         maps::requirement(request.accessibility_requirements)?;
         Ok(Self {
             name: SnapshotName::parse(&request.name)

@@ -55,7 +55,7 @@ pub(super) fn snapshots(
             .as_ref()
             .is_some_and(|handle| plugin.connections.is_stray_volume(handle));
     if stray {
-        // Nothing here was ever given out under such a handle.
+        // No object here has such a handle.
         return Ok(Job::new(about(None), Keys::none(), async |_| {
             Ok(v1::ListSnapshotsResponse::default())
         }));
@@ -73,7 +73,7 @@ pub(super) fn snapshots(
         return Ok(Job::new(subject, Keys::none(), async move |task| {
             let listed = pages::of_one(&task, &connection, request.page, &filter).await?;
             let mut reply = reply(listed);
-            // By another name of its connection it is still the volume that was asked for.
+            // Under another name of its connection it is still the requested volume.
             for snapshot in reply.entries.iter_mut().filter_map(|e| e.snapshot.as_mut()) {
                 handle.as_str().clone_into(&mut snapshot.source_volume_id);
             }
@@ -99,7 +99,7 @@ fn reply(listed: Listed<v1::list_snapshots_response::Entry>) -> v1::ListSnapshot
     }
 }
 
-/// The list of one snapshot, which is empty if there is none such.
+/// The list with that one snapshot, empty if it does not exist.
 fn one_snapshot(
     plugin: &Arc<Plugin>,
     request: ListSnapshotsRequest,

@@ -2,21 +2,22 @@
 //!
 //! Four parts, which know little of each other:
 //!
-//! - **Steps** (`steps`): what may happen. A seed makes a setup (which names mean what, which volume is of
-//!   which class and made of what) and a list of steps: files come, change, break and go; drivers are let go;
-//!   storages fill up and cannot be reached; calls are made, of which one verb may meet a fault (an error, an
-//!   effect that nobody tells of, a panic, a storage that hangs) or be left by its client; the process ends.
+//! - **Steps** (`steps`): what may happen. A seed makes a setup (which names mean what, the class
+//!   and source of each volume) and a list of steps: files come, change, break and go; drivers are
+//!   dropped; storages fill up and become unreachable; calls are made, of which one verb may meet a
+//!   fault (an error, an unreported effect, a panic, a storage that hangs) or be left by its
+//!   client; the process ends.
 //! - **The real thing** (`actor`, with `requests` and `workshop`): the loader and the Controller service as
 //!   they are, over storages in memory (`storage`) that outlive the process and fail as a step says.
 //! - **The reference** (`reference`): plain maps and rules, written from the pages in docs/. Before each
 //!   step it says what may be answered; where the pages leave a choice, all of it.
-//! - **The judge** (here): each answer is one that may be given, no volume of which a storage has
-//!   something is told to be forgotten, and in the end the storages have what the reference says, no volume
-//!   twice.
+//! - **The judge** (here): each answer is one of those allowed, the orchestrator is never led to
+//!   forget a volume of which a storage has something, and in the end the storages contain what the
+//!   reference says, no volume twice.
 //!
-//! The clock is a paused one, so that a deadline of ten minutes costs nothing. A sequence that diverges is
-//! made as short as it can be, and told with its seed, setup and steps: that and `OMNIBUS_SEED` are all that
-//! is needed to have it again. `flaws` plants defects, to show that they are found.
+//! The clock is paused, so that a deadline of ten minutes costs nothing. A sequence that diverges
+//! is shortened as far as possible, and printed with its seed, setup and steps: that and
+//! `OMNIBUS_SEED` are enough to reproduce it. `flaws` plants defects, to show that they are found.
 //!
 //! When an answer changes on purpose: change its page first, then `reference`, and let this tell where
 //! they still differ.
@@ -52,7 +53,7 @@ type Seen = BTreeSet<(&'static str, &'static str)>;
 
 /// A sequence that diverges.
 struct Story {
-    /// What is told of it.
+    /// Its description.
     text: String,
     /// How many steps it takes.
     steps: usize,
@@ -122,7 +123,7 @@ fn shortened(setup: &Setup, mut steps: Vec<Step>, flaw: Option<Flaw>) -> (Vec<St
             let mut fewer = steps.clone();
             fewer.drain(at..(at + part).min(steps.len()));
             match again(&fewer) {
-                Err(told) => (steps, why) = (fewer, told),
+                Err(problem) => (steps, why) = (fewer, problem),
                 Ok(()) => at += part,
             }
         }

@@ -1,4 +1,5 @@
-//! The Controller service over several connections: what is routed where, and what each lacks.
+//! The Controller service with several connections: how calls are routed, and what connections
+//! lack.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -13,11 +14,11 @@ use crate::routing::connections::{Bare, ConnectionName, Names};
 use crate::testing::{Memory, Trouble, multi_connection};
 
 mod absent;
-mod begun;
 mod carried;
 mod choice;
 mod hung;
 mod lacking;
+mod partial;
 mod silent;
 mod slow;
 mod unowned;
@@ -157,7 +158,7 @@ async fn a_connection_that_is_gone_is_named_and_nothing_of_it_is_done() {
     let status = made(&service, create("v", &[("connection", "a")]))
         .await
         .expect_err("gone");
-    assert_eq!(status.code(), Code::Unavailable, "it may have begun it");
+    assert_eq!(status.code(), Code::Unavailable, "it may have started it");
     let status = made(&service, create("v", &[("connection", "c")]))
         .await
         .expect_err("it never was there");
@@ -208,8 +209,8 @@ async fn a_list_without_one_of_them_tells_the_others_and_does_not_end_well() {
     a.fill(["x".to_owned()], "/x");
     b.fill(["y".to_owned()], "/y");
     a.trouble(Trouble::Fail(Kind::Unreachable, Effect::None));
-    let (told, status) = listed(&service, 0).await.expect_err("not whole");
-    assert_eq!(told, ["v:b/y"]);
+    let (volumes, status) = listed(&service, 0).await.expect_err("not whole");
+    assert_eq!(volumes, ["v:b/y"]);
     assert_eq!(status.code(), Code::Unavailable);
     assert!(
         status.message().contains("connection `a`"),
@@ -301,7 +302,7 @@ async fn the_place_decides_before_the_room_and_only_a_place_that_none_reaches_is
 }
 
 #[tokio::test]
-async fn a_copy_of_what_its_driver_gives_to_nobody_stays_in_its_connection() {
+async fn a_copy_of_a_source_without_export_formats_stays_in_its_connection() {
     let (service, [a, _]) = two();
     a.fill(["x".to_owned()], "/x");
     let clone = |class: &str| {
@@ -319,7 +320,7 @@ async fn a_copy_of_what_its_driver_gives_to_nobody_stays_in_its_connection() {
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(
         status.message().contains("another connection, `a`")
-            && status.message().contains("gives nothing away"),
+            && status.message().contains("exports no content"),
         "{}",
         status.message()
     );

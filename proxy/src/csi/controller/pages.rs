@@ -1,9 +1,9 @@
 //! One list over several connections, in pages that every client can receive.
 //!
-//! Clients refuse messages above 4 MiB and sidecars never raise that, so a reply stays below a
-//! fourth of it. Connections come in an order that depends on nothing but their names, so that a
-//! page begins where the last one ended whoever came and went meanwhile. One that cannot be listed
-//! is left out and told at the end: a list that is not whole never ends well.
+//! Clients reject messages above 4 MiB and sidecars never raise that limit, so a reply stays below
+//! a fourth of it. Connections are sorted by name alone, so that a page continues where the last
+//! one ended even if connections were added or removed in between. A connection that cannot be
+//! listed is left out and reported at the end: an incomplete list never ends with success.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const MAX_ENTRIES: usize = 2_000;
 /// How many connections are asked at once.
 const AT_ONCE: usize = 8;
 
-/// Part of a list, on its way out.
+/// A page of a list, as it is sent.
 #[derive(Debug)]
 pub(super) struct Listed<E> {
     pub(super) entries: Vec<E>,
@@ -43,7 +43,7 @@ impl<E> Listed<E> {
     }
 }
 
-/// Where a list over several connections goes on.
+/// Where a list over several connections continues.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Place {
     /// The first that could not be listed, if one could not.
@@ -52,18 +52,18 @@ struct Place {
     at: Option<(Code, Option<PageToken>)>,
 }
 
-/// What stands for the name of a connection in a token, and what the order is by.
+/// The code for the name of a connection in a token; connections are sorted by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Code(u64);
 
-/// What is listed, and how it is told.
+/// What is listed, and how it is encoded.
 pub(super) trait Listing: Send + Sync {
-    /// What drivers answer with.
+    /// The answer of a driver.
     type Found: Send;
-    /// What goes out.
+    /// The encoded entry.
     type Entry: Message;
 
-    /// Whether a driver can be asked. What the others have was made by hand, and nobody knows it.
+    /// Whether a driver can list. The volumes of other drivers were made by hand and are unknown.
     fn has(&self, can: &Capabilities) -> bool;
 
     /// Asks one connection.
@@ -74,11 +74,11 @@ pub(super) trait Listing: Send + Sync {
         page: &PageRequest,
     ) -> impl Future<Output = Result<Page<Self::Found>, Error>> + Send;
 
-    /// Tells one of its entries.
+    /// Encodes one of its entries.
     fn entry(&self, connection: &Connection, found: &Self::Found) -> Self::Entry;
 }
 
-/// Lists one connection: its tokens are the driver's own, and its trouble is that of the list.
+/// Lists one connection: its tokens are those of the driver, and its failure is that of the list.
 pub(super) async fn of_one<L: Listing>(
     task: &Task,
     connection: &Connection,
@@ -110,12 +110,12 @@ struct Stop {
     lazy: Arc<LazyConnection>,
 }
 
-/// Why one of several is missing in a list.
+/// Why a connection is missing in a list.
 #[derive(Debug)]
 enum Missing {
-    /// Its driver does not know the token that it is asked to go on from.
+    /// Its driver rejects the token to continue from.
     Token(Error),
-    /// It could not be asked, or has not answered well.
+    /// It could not be asked, or failed.
     Silent,
 }
 
@@ -139,12 +139,13 @@ pub(super) async fn of_all<L: Listing>(
         max: page.max.unwrap_or(MAX_ENTRIES).min(MAX_ENTRIES),
     };
     let rest: Vec<&Stop> = stops.iter().filter(|stop| stop.code >= first).collect();
-    // One at first, and more at once while they turn out to have little: what does not fit into the
-    // page is asked for in vain.
+    // Starts with one, and asks more concurrently while they have few entries: entries that do not
+    // fit into the page are fetched in vain.
     let (mut ahead, mut next) = (1, 0);
     let time = task.call.remaining();
     while next < rest.len() && place.at.is_none() {
-        // Those that do not answer have taken the time of the others, which the next page has.
+        // Connections that do not answer used up the time of the others, which come on the next
+        // page.
         if task.call.remaining() < time / 2 && !gathered.entries.is_empty() {
             place.at = Some((rest[next].code, None));
             break;
@@ -153,7 +154,7 @@ pub(super) async fn of_all<L: Listing>(
         let many = if left == 0 { 1 } else { ahead };
         let asked = rest.iter().skip(next).take(many).map(|stop| {
             let page = PageRequest {
-                // A full page has to know whether it is the last.
+                // A full page must know whether it is the last.
                 max: Some(left.max(1)),
                 after: inner.clone().filter(|_| stop.code == first),
             };
@@ -164,7 +165,7 @@ pub(super) async fn of_all<L: Listing>(
             let continued = inner.clone().filter(|_| code == first);
             match listed {
                 Ok(listed) => place.at = gathered.take(code, continued, listed),
-                // The caller's own mistake: nobody else would take its token either.
+                // A mistake of the caller: no other connection would accept its token either.
                 Err(Missing::Token(error)) => return Err(error),
                 Err(Missing::Silent) => place.failed = place.failed.or(Some(code)),
             }
@@ -183,7 +184,7 @@ pub(super) async fn of_all<L: Listing>(
     })
 }
 
-/// A page of several connections in the making.
+/// An incomplete page of several connections.
 struct Gathered<E> {
     entries: Vec<E>,
     bytes: usize,
@@ -195,8 +196,8 @@ impl<E: Message> Gathered<E> {
         self.max.saturating_sub(self.entries.len())
     }
 
-    /// Takes what one of them has, if all of that fits; says where the next page begins, if this one
-    /// has to end.
+    /// Adds the entries of one connection if they all fit; returns where the next page begins if
+    /// this one is full.
     fn take(
         &mut self,
         code: Code,
@@ -215,17 +216,17 @@ impl<E: Message> Gathered<E> {
     }
 }
 
-/// The end of a list of which a part is missing.
+/// The end of an incomplete list.
 fn incomplete(stops: &[Stop], failed: Option<Code>) -> Error {
     let missing = stops.iter().find(|stop| Some(stop.code) == failed);
     let missing = missing.filter(|stop| stop.lazy.name().is_named());
     let name = missing.map_or_else(
-        || "what a folder has that cannot be read".to_owned(),
+        || "the content of an unreadable folder".to_owned(),
         |stop| format!("connection `{}`", stop.lazy.name()),
     );
     Error::new(Kind::Unreachable, "end the list")
         .because(format!(
-            "{name} could not be listed: what it has is not among the entries before"
+            "{name} could not be listed: its entries are missing here"
         ))
         .advise("the log says why; list again when it can be reached")
 }
@@ -247,7 +248,7 @@ impl Stop {
         what: &L,
     ) -> (Code, Result<Listed<L::Entry>, Missing>) {
         let goes_on = page.after.is_some();
-        // That there is no driver yet, or no thread for it, is no word of the driver about a token.
+        // A missing driver or thread is no rejection of the token.
         let is_token = |error: &Error| {
             goes_on && error.kind() == Kind::Pending && !is_for_want_of_a_thread(error)
         };
@@ -276,7 +277,7 @@ fn bytes<E: Message>(entries: &[E]) -> usize {
 // === impl Code ===
 
 impl Code {
-    /// FNV-1a, of which 48 bits are kept: a token has little room.
+    /// FNV-1a, reduced to 48 bits to keep tokens short.
     fn of(name: &ConnectionName) -> Self {
         let hash = name
             .text()
@@ -312,7 +313,7 @@ impl Place {
     fn read(token: &PageToken) -> Result<Self, Error> {
         let foreign = || {
             Error::new(Kind::Pending, "request field `starting_token`")
-                .because("this list never gave such a token")
+                .because("the token is not of this list")
                 .advise("list again from the beginning")
         };
         let mut rest = token.0.as_str();
@@ -349,7 +350,7 @@ impl Place {
     }
 }
 
-/// Finds a size of page whose reply is small enough.
+/// Finds a page size whose reply is small enough.
 #[derive(Debug)]
 struct Sizes {
     page: PageRequest,
@@ -363,8 +364,8 @@ impl Sizes {
         Self { page }
     }
 
-    /// Whether a reply can be sent; if not, the next page to ask for is smaller. A single entry is
-    /// always sent: it cannot be made smaller.
+    /// Whether a reply can be sent; if not, the next request is for a smaller page. A single entry
+    /// is always sent: it cannot be split.
     fn fits(&mut self, entries: usize, bytes: usize) -> bool {
         if bytes <= MAX_REPLY || entries <= 1 {
             return true;

@@ -1,7 +1,7 @@
-//! Letting a node reach a volume, and stopping it.
+//! ControllerPublishVolume and ControllerUnpublishVolume.
 //!
-//! Connections whose backend lets every node in have nothing to do, and do it: among others that
-//! have, the orchestrator asks for all. compat: "The proxy".
+//! For a backend that gives access to every node these calls have no effect: the orchestrator calls
+//! them for all volumes once a single connection needs them. compat: "The proxy".
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(super) fn publish(
         return Err(Error::invalid("request field `readonly`")
             .advise("PUBLISH_READONLY is not supported by this driver"));
     }
-    // Its nodes reach it as its context says. One that a driver has made has to be let in there.
+    // Nodes reach it by its context. A volume that a driver created must be published there.
     if request.by_hand && plugin.connections.is_bare_volume(&request.volume) {
         return Ok(unowned::publish(plugin, &request.volume));
     }
@@ -82,12 +82,12 @@ pub(super) fn unpublish(
     }
     let is_bare = plugin.connections.is_bare_volume(&request.volume);
     let (connection, id) = plugin.connections.of_volume(&request.volume)?;
-    // A backend that lets every node in is not asked, whatever the node is called there.
+    // A backend that gives access to every node is not asked, whatever the node is called there.
     let node = match request.node.filter(|_| connection.can().publish) {
         None => Ok(None),
         Some(node) => called(plugin, &connection, &node)
             .map(|node| Some(node.id))
-            .map_err(|error| nobody_knows(&connection, &node, &error)),
+            .map_err(|error| unknown_name(&connection, &node, &error)),
     };
     let object = Object::Volume(id.clone());
     let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
@@ -97,7 +97,7 @@ pub(super) fn unpublish(
             let driver = connection.driver();
             let node = match node {
                 Ok(node) => node,
-                // Of a volume that is gone whoever is left goes.
+                // For a deleted volume, the access of all nodes is revoked.
                 Err(error) => {
                     let found = driver.find_volume(&task.call, &id);
                     match task.ask(&connection, "find_volume", found).await {
@@ -110,7 +110,7 @@ pub(super) fn unpublish(
             let removal = driver.unpublish_volume(&task.call, &id, node.as_ref());
             match task.ask(&connection, "unpublish_volume", removal).await {
                 Err(error) if is_bare && is_foreign(&task, &connection, &id, &error).await => {
-                    debug!("no driver of this connection has given out such an id");
+                    debug!("no driver of this connection issues such ids");
                 }
                 ended => ended?,
             }
@@ -121,14 +121,14 @@ pub(super) fn unpublish(
     }))
 }
 
-/// Whom to put out is not known: it was let in under a name that the configuration does not give any more.
-/// By another name it would seem to be out, and would not be. That it does not exist is not said: there
-/// are orchestrators that take that for the end of it.
-fn nobody_knows(connection: &Connection, node: &NodeId, error: &Error) -> Error {
-    let doing = format!("put out node `{node}`");
+/// The name of the node at the backend is unknown: it got access under a name that the
+/// configuration no longer contains. Revoking another name would report success without effect.
+/// This is not `NotFound`, because some orchestrators take that for success.
+fn unknown_name(connection: &Connection, node: &NodeId, error: &Error) -> Error {
+    let doing = format!("revoke access of node `{node}`");
     Error::new(Kind::Busy, doing)
         .because(format!(
-            "connection `{}` does not say what its backend calls that node: {}",
+            "connection `{}` has no name for that node at its backend: {}",
             connection.name(),
             error.chain()
         ))
@@ -138,8 +138,8 @@ fn nobody_knows(connection: &Connection, node: &NodeId, error: &Error) -> Error 
         )
 }
 
-/// Whether a driver refuses an id that it cannot have given out: somebody has thought of it, for a volume
-/// made by hand, and of that nobody has to be shut out here.
+/// Whether a driver rejects an id that it cannot have issued: it was chosen by a person, for a
+/// volume made by hand, and no access has to be revoked for that one.
 async fn is_foreign(task: &Task, connection: &Connection, id: &VolumeId, error: &Error) -> bool {
     if (error.kind(), error.effect()) != (Kind::Invalid, Effect::None) {
         return false;
@@ -149,7 +149,7 @@ async fn is_foreign(task: &Task, connection: &Connection, id: &VolumeId, error: 
     found.is_err_and(|error| matches!(error.kind(), Kind::Invalid | Kind::NotFound))
 }
 
-/// Refuses a call that no orchestrator makes unless it was told to.
+/// Rejects a call that no orchestrator makes without the advertised capability.
 fn asked_for(plugin: &Plugin, verb: &'static str) -> Result<(), Error> {
     offered(plugin, verb, |can| can.publish)?;
     let advertised = &plugin.advertised.controller;
@@ -161,8 +161,8 @@ fn asked_for(plugin: &Plugin, verb: &'static str) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the backend of a connection calls a node. An id without parts is the name of a node, as it
-/// was before there was a proxy. compat: "Node ids of the proxy".
+/// The name of a node at the backend of a connection. An id without parts is the name of a node, as
+/// without the proxy. compat: "Node ids of the proxy".
 fn called(plugin: &Plugin, connection: &Connection, node: &NodeId) -> Result<NodeIdentity, Error> {
     let Some(ids) = plugin.info.ids() else {
         // The id of such a node is its name.

@@ -23,7 +23,7 @@ pub(super) fn create(
         return Err(connection.lacks("create snapshot"));
     }
     let here = connection.scope();
-    // Several snapshots of one volume may be taken at once; its deletion has to wait.
+    // Several snapshots of one volume may be created concurrently; its deletion must wait.
     let keys = Keys::none()
         .and(
             here,

@@ -92,7 +92,7 @@ async fn what_the_orchestrator_could_not_store_is_refused_before_anything_is_mad
 }
 
 #[tokio::test]
-async fn a_driver_that_makes_what_cannot_be_stored_is_told_as_unfinished_and_not_as_done() {
+async fn a_volume_that_cannot_be_encoded_is_reported_as_unfinished_and_not_as_done() {
     let driver = Memory::new();
     let service = service(&driver, CONFIG);
     driver.trouble(Trouble::Oversize);
@@ -111,7 +111,7 @@ async fn a_driver_that_makes_what_cannot_be_stored_is_told_as_unfinished_and_not
 }
 
 #[tokio::test]
-async fn a_way_of_use_that_the_driver_lacks_is_refused_or_told_or_worth_no_room() {
+async fn an_unsupported_capability_is_rejected_or_reported_or_has_no_capacity() {
     let driver = Memory::new();
     let service = service(&driver, CONFIG);
     let mut request = create("a");
@@ -449,13 +449,13 @@ async fn a_source_that_the_driver_cannot_copy_is_an_invalid_request() {
         let status = made(&service, request).await.expect_err("no copies");
         assert_eq!(status.code(), Code::InvalidArgument);
     }
-    // Each time whether an earlier call has begun it, and nothing else.
+    // Each time only for a part that an earlier call started.
     assert_eq!(driver.asked(), 2);
     assert!(!driver.has("a"));
 }
 
 #[tokio::test]
-async fn hostile_ids_reach_the_driver_as_ids_or_nobody_at_all() {
+async fn hostile_ids_reach_the_driver_as_ids_or_not_at_all() {
     let driver = Memory::new();
     let service = service(&driver, CONFIG);
     for id in [

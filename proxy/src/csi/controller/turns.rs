@@ -1,7 +1,7 @@
-//! Questions to many connections, a few at once.
+//! Queries to many connections, a few at a time.
 //!
-//! Asking a thousand of them in one moment would take all threads for it. One that does not answer
-//! gives its turn to the next, and may answer all the same.
+//! Asking a thousand at once would take all threads. One that does not answer gives up its turn,
+//! and may still answer later.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
-/// How many are asked at once.
+/// The most concurrent queries.
 const AT_ONCE: usize = 8;
 /// One that takes longer gives up its turn.
 const TURN: Duration = Duration::from_millis(500);

@@ -1,9 +1,10 @@
-//! Publishing and unpublishing of volumes of which no connection has to be asked: those made by hand, whose
-//! handles name none, and those of a connection that is gone and had let every node in.
+//! Publishing and unpublishing without a connection: volumes made by hand, whose handles name none,
+//! and volumes of a removed connection that gave access to every node.
 //!
-//! The orchestrator asks for volumes made by hand, too, because some connection lets its nodes in one
-//! by one. Those need nothing; but what shuts a node out may be storage that has no file here yet, or
-//! none any more: that handles are nobody's is for the operator to say. compat: "The proxy".
+//! The orchestrator also publishes volumes made by hand if some connection manages access per node.
+//! Publishing them needs no action. Unpublishing may concern storage that has no file here yet, or
+//! no longer: only the operator can say that such handles belong to no connection. compat: "The
+//! proxy".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +23,10 @@ use crate::rpc::{Job, Subject, Task};
 
 /// How many connections are asked at once.
 const AT_ONCE: usize = 64;
-/// How long they are asked for the sake of advice, all of them together.
+/// The time limit for the advice, for all connections together.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Nodes reach a volume made by hand as its context says.
+/// Publishes a volume made by hand: nodes reach it by its context.
 pub(super) fn publish(
     plugin: &Plugin,
     handle: &VolumeHandle,
@@ -33,22 +34,23 @@ pub(super) fn publish(
     let bare = plugin.connections.bare();
     Job::new(about(handle), Keys::none(), async move |_| {
         match bare {
-            Bare::Nobodys => debug!("whoever has made the volume by hand has let its nodes in"),
+            Bare::Nobodys => debug!("the volume was made by hand: its access is not managed here"),
             Bare::Of(name) => debug!(
-                "whoever has made the volume by hand has let its nodes in; to detach it, connection \
-                 `{name}` is asked"
+                "the volume was made by hand: its access is not managed here; connection `{name}` will \
+                 be asked to detach it"
             ),
             Bare::Unsaid => warn!(
-                "whoever has made the volume by hand has let its nodes in; to detach it will be \
-                 refused until `proxy.legacyConnection` is `none`"
+                "the volume was made by hand: its access is not managed here; detaching it will be \
+                 rejected until `proxy.legacyConnection` is `none`"
             ),
         }
         Ok(v1::ControllerPublishVolumeResponse::default())
     })
 }
 
-/// A node is shut out of what is nobody's. Of anything else it is not known to be: that no storage of
-/// today has it proves nothing about the one that let the node in.
+/// Succeeds for volumes that belong to no connection. For any other it is unknown whether the node
+/// still has access: that no current connection has the volume proves nothing about the one that
+/// gave access.
 pub(super) fn unpublish(
     plugin: &Arc<Plugin>,
     handle: &VolumeHandle,
@@ -56,7 +58,7 @@ pub(super) fn unpublish(
     let (subject, plugin, handle) = (about(handle), plugin.clone(), handle.clone());
     Job::new(subject, Keys::none(), async move |task| {
         if plugin.connections.bare() == Bare::Nobodys {
-            debug!("the volume was made by hand: nobody has let its nodes in");
+            debug!("the volume was made by hand: no access has to be revoked");
             return Ok(v1::ControllerUnpublishVolumeResponse::default());
         }
         let of_its_name = of_its_name(&plugin, &task, &handle).await;
@@ -64,8 +66,8 @@ pub(super) fn unpublish(
     })
 }
 
-/// The connections that let nodes in one by one and have something of that name: for the advice only, so
-/// that one that does not answer changes nothing, and no driver is built for it.
+/// The connections that manage access per node and have an object of that name. This is only for
+/// the advice: a connection that does not answer changes nothing, and no driver is built for it.
 async fn of_its_name(plugin: &Plugin, task: &Task, handle: &VolumeHandle) -> Vec<ConnectionName> {
     let connections = plugin.connections.all().into_iter();
     let there = connections.filter_map(|lazy: Arc<LazyConnection>| lazy.peek());
@@ -87,10 +89,10 @@ async fn of_its_name(plugin: &Plugin, task: &Task, handle: &VolumeHandle) -> Vec
     names
 }
 
-/// What a connection that is gone had nothing to do for.
+/// Unpublishing for a removed connection that gave access to every node.
 pub(super) fn of_one_that_was_open<T: Default + Send + 'static>(handle: &VolumeHandle) -> Job<T> {
     Job::new(about(handle), Keys::none(), async move |_| {
-        debug!("its connection is gone, and had let every node in");
+        debug!("its connection is gone, and gave access to every node");
         Ok(T::default())
     })
 }

@@ -63,7 +63,7 @@ pub(super) fn get(
         let found = connection.driver().get_volume(&task.call, &id);
         let volume = task.ask(&connection, "get_volume", found).await?;
         let mut volume = encode::volume(&connection, &volume);
-        // By another name of its connection it is still the volume that was asked for.
+        // Under another name of its connection it is still the requested volume.
         handle.as_str().clone_into(&mut volume.volume_id);
         Ok(v1::ControllerGetVolumeResponse {
             volume: Some(volume),
@@ -75,7 +75,7 @@ pub(super) fn get(
     }))
 }
 
-/// Whether the orchestrator was told to expect the condition of volumes.
+/// Whether the condition of volumes is advertised to the orchestrator.
 pub(super) fn with_condition(advertised: &Advertised) -> bool {
     let advertised = &advertised.controller;
     advertised.contains(&ControllerCapability::VolumeCondition)
@@ -100,7 +100,7 @@ pub(super) fn validate(
             let found = task.ask(&connection, "find_volume", found).await?;
             if found == Found::Begun {
                 return Err(
-                    Error::not_found(format!("volume `{id}`")).because("it is not made to its end")
+                    Error::not_found(format!("volume `{id}`")).because("it is not complete")
                 );
             }
         }
@@ -117,8 +117,8 @@ pub(super) fn validate(
     }))
 }
 
-/// What a context says about the way to a volume that is not so; to confirm it would be a lie. Keys
-/// that are no part of the way are the orchestrator's.
+/// A key of the context that differs from the attachment of the volume, which must not be
+/// confirmed. Keys that are not part of the attachment belong to the orchestrator.
 fn other_way(attachment: &Attachment, context: &VolumeContext) -> Option<String> {
     let differs = |(key, value): &(String, String)| context.get(key).is_some_and(|v| v != value);
     let (key, _) = attachment.to_context().into_iter().find(differs)?;

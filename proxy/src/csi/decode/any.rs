@@ -82,7 +82,7 @@ pub fn request(rpc: Rpc, bytes: &[u8]) -> Option<Result<(), Error>> {
         Rpc::NodeExpandVolume => read(bytes, |r: v1::NodeExpandVolumeRequest| {
             Ok(NodeExpandRequest::try_from(r).map(drop)?)
         }),
-        // These have no field that anybody looks at.
+        // No field of these is used.
         Rpc::GetPluginInfo
         | Rpc::GetPluginCapabilities
         | Rpc::Probe

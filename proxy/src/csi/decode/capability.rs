@@ -1,4 +1,4 @@
-//! How a volume is wanted: access type, filesystem, mount flags, group, mode.
+//! The capability of a volume: access type, filesystem, mount flags, group, mode.
 
 use csi_proto::v1;
 use csi_proto::v1::volume_capability::{AccessType, MountVolume, access_mode::Mode};
@@ -11,14 +11,14 @@ const FIELD: &str = "volume_capability";
 const FLAGS: &str = "volume_capability.mount.mount_flags";
 const GROUP: &str = "volume_capability.mount.volume_mount_group";
 
-/// A capability that has to be there.
+/// A required capability.
 pub(crate) fn required(
     capability: Option<v1::VolumeCapability>,
 ) -> Result<VolumeCapability, DecodeError> {
     one(capability.ok_or(DecodeError::missing(FIELD))?)
 }
 
-/// A list that has to have an element.
+/// A list with at least one element.
 pub(crate) fn required_list(
     capabilities: Vec<v1::VolumeCapability>,
 ) -> Result<Vec<VolumeCapability>, DecodeError> {

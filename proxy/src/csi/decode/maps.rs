@@ -60,7 +60,7 @@ fn is_secret_key(key: &str) -> bool {
         || (SECRET_OWNERS.iter().any(|owner| key.starts_with(owner)) && key.split('/').all(word))
 }
 
-/// Where a new volume has to be reachable.
+/// The required topology of a new volume.
 pub(crate) fn requirement(
     requirement: Option<v1::TopologyRequirement>,
 ) -> Result<TopologyRequirement, DecodeError> {
@@ -79,8 +79,8 @@ pub(crate) fn requirement(
     })
 }
 
-/// One place. A place without a segment is refused: it would be "everywhere" or "nowhere",
-/// depending on the reader.
+/// One topology. A topology without segments is rejected: some readers take it for "everywhere",
+/// others for "nowhere".
 pub(crate) fn topology(
     field: &'static str,
     topology: v1::Topology,
@@ -105,7 +105,7 @@ pub(crate) fn topology(
     Ok(Topology::new(segments))
 }
 
-/// Whether an orchestrator can store a place that is ours.
+/// Whether an orchestrator can store a topology of ours.
 pub(crate) fn is_topology(place: &Topology) -> bool {
     let segments = place.segments();
     segments

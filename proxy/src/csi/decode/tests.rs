@@ -469,7 +469,7 @@ fn every_id_path_and_context_has_its_limit() {
 }
 
 #[test]
-fn a_token_that_cannot_be_ours_is_a_list_to_be_begun_anew() {
+fn an_unknown_token_restarts_the_list() {
     for token in ["t".repeat(MAX_TOKEN + 1), "a\u{0}b".to_owned()] {
         let error = page(0, token).expect_err("refused");
         assert_eq!(error.kind(), Kind::Pending);

@@ -10,7 +10,7 @@ use node_utils::{StagingPath, TargetPath};
 use crate::csi::decode::{DecodeError, capability, maps, path, present, size, volume_handle};
 use crate::routing::connections::VolumeHandle;
 
-/// A volume to be made ready on this node.
+/// A volume to stage on this node.
 #[derive(Debug)]
 pub(crate) struct StageRequest {
     pub(crate) volume: VolumeHandle,
@@ -20,7 +20,7 @@ pub(crate) struct StageRequest {
     pub(crate) context: VolumeContext,
 }
 
-/// A volume to be shown to a workload.
+/// A volume to publish to a workload.
 #[derive(Debug)]
 pub(crate) struct PublishRequest {
     pub(crate) volume: VolumeHandle,
@@ -32,18 +32,18 @@ pub(crate) struct PublishRequest {
     pub(crate) context: VolumeContext,
 }
 
-/// A volume no longer to be shown at a path.
+/// A volume to unpublish from a path.
 #[derive(Debug)]
 pub(crate) struct UnpublishRequest {
     pub(crate) volume: VolumeHandle,
     pub(crate) target: TargetPath,
 }
 
-/// A volume that was made larger.
+/// A volume that was expanded.
 #[derive(Debug)]
 pub(crate) struct NodeExpandRequest {
     pub(crate) volume: VolumeHandle,
-    /// `None` is a relative path: no volume is ever there.
+    /// `None` is a relative path, which never has a volume.
     pub(crate) path: Option<AbsolutePath>,
     pub(crate) size: SizeRange,
     pub(crate) capability: Option<VolumeCapability>,
@@ -105,8 +105,8 @@ impl TryFrom<v1::NodeUnpublishVolumeRequest> for UnpublishRequest {
     }
 }
 
-/// The volume to look at, and where it is mounted. `None` is a relative path: no volume is ever
-/// there, and the specification has `NOT_FOUND` for a volume that is not at the path.
+/// The volume to read, and where it is mounted. `None` is a relative path, which never has a
+/// volume: the specification has `NOT_FOUND` for that.
 pub(crate) fn stats(
     request: &v1::NodeGetVolumeStatsRequest,
 ) -> Result<(VolumeHandle, Option<AbsolutePath>), DecodeError> {

@@ -1,4 +1,4 @@
-//! What a node calls itself, and what the backend of a connection calls it.
+//! The id of a node, and its name at the backend of a connection.
 //!
 //! One id serves all connections: it has parts, `n=` the name of the node, `h=` its host's, `i…=`
 //! and `v…=` what initiators call it, shortened by a table of prefixes, and `a=` its addresses. Each
@@ -38,7 +38,7 @@ struct Parts {
     addresses: bool,
 }
 
-/// A beginning that many initiators share.
+/// A prefix that many initiators share.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Prefix {
@@ -58,8 +58,8 @@ pub(crate) struct Mapping {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum NodeIdType {
-    /// Nothing is said: the name of the node, which is what it was called before there was a proxy, and
-    /// what `nodes` of a configuration from that time lists. An id without a name is told as it is.
+    /// Not configured: the name of the node, as without the proxy, and as listed by `nodes` of a
+    /// configuration from that time. An id without a name is passed on unchanged.
     #[default]
     #[serde(skip)]
     Unsaid,
@@ -80,7 +80,7 @@ pub(crate) struct MapEntry {
     value: String,
 }
 
-/// What a node is called, part by part.
+/// The names of a node, part by part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct NodeIdentity {
     pub(crate) node_name: Option<String>,
@@ -111,7 +111,7 @@ const NQN_PREFIX: &str = "proxy.nodeId.nqnPrefix";
 const NETWORKS: &str = "proxy.nodeId.networks";
 
 impl NodeIdConfig {
-    /// Refuses tables that no id could be read back with.
+    /// Rejects tables that make ids that cannot be decoded.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let Parts {
             node_name,
@@ -227,7 +227,7 @@ impl NodeIdConfig {
         Ok(parts.join("/"))
     }
 
-    /// What an id says, or `None` if it is not one that a node of ours has.
+    /// The parts of an id, or `None` if it is not the id of a node of ours.
     pub(crate) fn read(&self, id: &NodeId) -> Option<NodeIdentity> {
         let mut found = NodeIdentity::default();
         for part in id.as_str().split('/') {
@@ -281,7 +281,7 @@ fn shortened(mark: char, table: &[Prefix], value: &str, at: &str) -> Result<Stri
 // === impl Mapping ===
 
 impl Mapping {
-    /// Refuses one that could never name a node.
+    /// Rejects a setting that could never name a node.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if self.kind == NodeIdType::Local && self.map.is_empty() && self.template.is_none() {
             let at = "proxy.perDriver.nodeIdType";
@@ -293,7 +293,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// What the backend of a connection calls a node.
+    /// The name of a node at the backend of a connection.
     pub(crate) fn of(&self, id: &NodeId, identity: &NodeIdentity) -> Result<NodeId, Error> {
         let missing = || {
             Error::not_found(format!("node `{id}`"))

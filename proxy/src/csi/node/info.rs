@@ -1,4 +1,4 @@
-//! What the orchestrator is told about this node: its id, and where it is.
+//! The answer to `NodeGetInfo`: the id of this node, and its topology.
 
 use driver_core::config::ConfigError;
 use driver_core::{NodeId, Topology};
@@ -12,7 +12,7 @@ use crate::process;
 use crate::routing::folder::ProxySettings;
 use crate::routing::topology::node::{Files, NodeTopology, Sources};
 
-/// What the orchestrator is told about this node.
+/// The id and topology of this node.
 #[derive(Debug, Clone)]
 pub struct NodeInfo {
     id: NodeId,
@@ -20,17 +20,17 @@ pub struct NodeInfo {
     ids: Option<NodeIdConfig>,
 }
 
-/// Where this node is.
+/// The topology of this node.
 #[derive(Debug, Clone)]
 enum Place {
-    /// As the only driver says.
+    /// As the only driver returns it.
     Fixed(Option<Topology>),
-    /// As rules say whenever they are asked: what they look at may change.
-    Told(Box<Told>),
+    /// By rules that run on every call, because their inputs may change.
+    ByRules(Box<ByRules>),
 }
 
 #[derive(Debug, Clone)]
-struct Told {
+struct ByRules {
     topology: NodeTopology,
     node: NodeId,
     hostname: String,
@@ -40,7 +40,7 @@ struct Told {
 // === impl NodeInfo ===
 
 impl NodeInfo {
-    /// A node that says what its only driver says.
+    /// A node with the topology of its only driver.
     pub(crate) fn plain(id: NodeId, place: Option<Topology>) -> Self {
         Self {
             id,
@@ -49,12 +49,15 @@ impl NodeInfo {
         }
     }
 
-    /// A node that says what is configured for all connections.
-    pub(crate) fn told(settings: &ProxySettings, at: &Environment) -> Result<Self, ConfigError> {
+    /// The node with the settings that are configured for all connections.
+    pub(crate) fn announced(
+        settings: &ProxySettings,
+        at: &Environment,
+    ) -> Result<Self, ConfigError> {
         let hostname = rustix::system::uname();
         let hostname = hostname.nodename().to_string_lossy().into_owned();
         let here = at.modes.is_none_or(|modes| modes.node);
-        // What only nodes have is looked for on nodes.
+        // Names of initiators are only read on nodes.
         let id = if here && at.modes.is_some() {
             let initiators = Initiators {
                 iqn: &|| initiators::iqn(&at.tools),
@@ -69,7 +72,7 @@ impl NodeInfo {
         };
         Ok(Self {
             id,
-            place: Place::Told(Box::new(Told {
+            place: Place::ByRules(Box::new(ByRules {
                 topology: settings.topology.clone(),
                 node: at.node.clone(),
                 hostname,
@@ -84,20 +87,20 @@ impl NodeInfo {
         &self.id
     }
 
-    /// Where it is. May read files.
+    /// Its topology. May read files.
     pub fn place(&self) -> Option<Topology> {
         match &self.place {
             Place::Fixed(place) => place.clone(),
-            Place::Told(told) => told.topology.tell(&Sources {
-                node: &told.node,
-                hostname: &told.hostname,
+            Place::ByRules(rules) => rules.topology.tell(&Sources {
+                node: &rules.node,
+                hostname: &rules.hostname,
                 variable: &process::variable,
-                files: &told.files.read(told.topology.files()),
+                files: &rules.files.read(rules.topology.files()),
             }),
         }
     }
 
-    /// How the ids of nodes are read, where they have parts.
+    /// How the ids of nodes are decoded, if they have parts.
     pub(crate) fn ids(&self) -> Option<&NodeIdConfig> {
         self.ids.as_ref()
     }

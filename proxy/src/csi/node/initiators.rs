@@ -1,7 +1,7 @@
-//! What the initiators of this node are called: what the node half connects as.
+//! The names of the initiators of this node, as used by the node service to connect.
 //!
-//! `iscsid` has its name from a file of its own machine, which is the host where there is one around us;
-//! NVMe has the name that node-utils chooses. compat: "Node ids of the proxy".
+//! `iscsid` reads its name from a file of its own machine, which is the host if this is a
+//! container; NVMe has the name that node-utils chooses. compat: "Node ids of the proxy".
 
 use std::io;
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ const FILES: [&str; 2] = [
 const IQN: &str = "proxy.nodeId.parts.iqn";
 const NQN: &str = "proxy.nodeId.parts.nqn";
 
-/// Whom to ask.
+/// Where the names are read.
 pub(crate) struct Initiators<'a> {
     pub(crate) iqn: &'a dyn Fn() -> Result<String, ConfigError>,
     pub(crate) nqn: &'a dyn Fn() -> Result<String, ConfigError>,
@@ -34,25 +34,25 @@ pub(crate) struct Initiators<'a> {
 /// The addresses of the node in some networks.
 type AddressesIn = dyn Fn(&[Network]) -> Result<Vec<IpAddr>, ConfigError>;
 
-/// The machine that is logged in from.
+/// The machine that logs in.
 #[derive(Debug)]
 enum Machine {
-    /// This one: there is no container.
+    /// This one: not a container.
     This,
-    /// A host that is not seen from here.
+    /// A host that is not visible from here.
     Unseen,
-    /// A host of which nothing is seen before its daemon runs.
+    /// A host that is not visible before its daemon runs.
     Asleep,
     /// A host, and where its root is.
     Host(PathBuf),
 }
 
-/// The name of the initiator that `tools` log in with: first as its own machine has it, then as it may be
-/// mounted here. What an image has of its own is the same on every node, so it is used only where there is
-/// no host around us.
+/// The name of the initiator that `tools` log in with: from its own machine first, then from a
+/// mount here. A file of the image is the same on every node, so it is used only outside of
+/// containers.
 pub(crate) fn iqn(tools: &Tools) -> Result<String, ConfigError> {
     let mounts = MountTable::read().map_err(|error| {
-        ConfigError::at(IQN, format!("what is mounted here cannot be read: {error}"))
+        ConfigError::at(IQN, format!("the mounts here cannot be read: {error}"))
     })?;
     let machine = match tools.iscsi_access() {
         None => Machine::This,
@@ -95,7 +95,7 @@ fn iqn_of(machine: &Machine, own: &Path, mounts: &MountTable) -> Result<String, 
         Machine::This => "start `iscsid` once",
         Machine::Unseen => "mount the host's root at `/host`, or its `/etc/iscsi`",
         Machine::Asleep => "start `iscsid` on the host, or mount its `/etc/iscsi`",
-        Machine::Host(_) => "start `iscsid` once on the host: it is named then",
+        Machine::Host(_) => "start `iscsid` once on the host: that creates its name",
     };
     Err(ConfigError::at(IQN, problems.join("; ")).advise(advice))
 }
@@ -105,7 +105,7 @@ pub(crate) fn nqn(kernel: &Kernel) -> Result<String, ConfigError> {
     nvme::host_nqn(kernel).map_err(|error| ConfigError::at(NQN, error.chain()))
 }
 
-/// The text of a regular file; links lead no further than `root`, as they do for those who live there.
+/// The text of a regular file; links are resolved inside `root`, as for a process that lives there.
 fn read_below(root: &Path, file: &str) -> io::Result<String> {
     let below = resolve(root, Path::new(file)).ok_or(io::ErrorKind::NotFound)?;
     read_regular(&root.join(below))
@@ -114,12 +114,12 @@ fn read_below(root: &Path, file: &str) -> io::Result<String> {
 // === impl Machine ===
 
 impl Machine {
-    /// The host that a container is in, by where its root is seen.
+    /// The host of a container, by the path where its root is mounted.
     fn around(root: Option<PathBuf>) -> Self {
         let Some(root) = root else {
             return Self::Asleep;
         };
-        // What may not be looked at is there.
+        // A path that may not be read exists.
         match root.join("etc").try_exists() {
             Ok(false) => Self::Unseen,
             _ => Self::Host(root),
@@ -127,7 +127,7 @@ impl Machine {
     }
 }
 
-/// The first `InitiatorName=` that is no comment.
+/// The first `InitiatorName=` outside of comments.
 fn name_in(text: &str) -> Option<&str> {
     let names = text.lines().filter_map(|line| {
         let line = line.split('#').next().unwrap_or_default().trim();
@@ -149,7 +149,7 @@ mod tests {
         fs::write(path, text).expect("a file");
     }
 
-    fn told(machine: &Machine, own: &Path, mounts: &str) -> Result<String, String> {
+    fn name_of(machine: &Machine, own: &Path, mounts: &str) -> Result<String, String> {
         let mounts = MountTable::from_text(mounts);
         iqn_of(machine, own, &mounts).map_err(|error| error.to_string())
     }
@@ -164,7 +164,7 @@ mod tests {
         let at_host = Machine::around(Some(host.clone()));
         let asleep = Machine::around(None);
         for (machine, advice) in [(&at_host, "once on the host"), (&asleep, "on the host")] {
-            let unnamed = told(machine, &own, "").expect_err("nobody is named");
+            let unnamed = name_of(machine, &own, "").expect_err("no name");
             let advice = format!("start `iscsid` {advice}");
             assert!(unnamed.contains(&advice), "{unnamed}");
             assert!(!unnamed.contains("/host`"), "{unnamed}");
@@ -173,18 +173,18 @@ mod tests {
                 let place = own.join(place);
                 let place = place.display();
                 let mounted = format!("30 1 8:1 /x {place} rw - ext4 /dev/sda1 rw");
-                assert_eq!(told(machine, &own, &mounted).as_deref(), Ok("iqn.own"));
+                assert_eq!(name_of(machine, &own, &mounted).as_deref(), Ok("iqn.own"));
             }
         }
         let text = "# InitiatorName=iqn.no\n InitiatorName=iqn.host # x\n";
         put(&host, FILES[1], text);
-        assert_eq!(told(&at_host, &own, "").as_deref(), Ok("iqn.host"));
+        assert_eq!(name_of(&at_host, &own, "").as_deref(), Ok("iqn.host"));
         // A link of the host means a file of the host.
         fs::remove_file(host.join(FILES[1])).expect("removed");
         fs::remove_file(host.join(FILES[0])).expect("removed");
         put(&host, "store/name", "InitiatorName=iqn.linked");
         symlink("/store/name", host.join(FILES[0])).expect("a link");
-        assert_eq!(told(&at_host, &own, "").as_deref(), Ok("iqn.linked"));
+        assert_eq!(name_of(&at_host, &own, "").as_deref(), Ok("iqn.linked"));
     }
 
     #[test]
@@ -195,14 +195,14 @@ mod tests {
             (Machine::This, "start `iscsid` once"),
             (Machine::around(Some(host)), "mount the host's root"),
         ] {
-            let missing = told(&machine, &own, "").expect_err("nothing is there");
+            let missing = name_of(&machine, &own, "").expect_err("nothing is there");
             let file = own.join(FILES[0]).display().to_string();
             assert!(
                 missing.contains(&file) && missing.contains(advice),
                 "{missing}"
             );
             put(&own, FILES[0], "InitiatorName=iqn.own\n");
-            assert_eq!(told(&machine, &own, "").as_deref(), Ok("iqn.own"));
+            assert_eq!(name_of(&machine, &own, "").as_deref(), Ok("iqn.own"));
             fs::remove_dir_all(&own).expect("removed");
         }
     }
@@ -212,22 +212,26 @@ mod tests {
         const SHARED: &str = "nqn.2014-08.org.nvmexpress:uuid:941e4f03-2cd6-435e-86df-731b1c573d86";
         const OWN: &str = "nqn.2014-08.org.nvmexpress:uuid:4b498d8b-bd6b-4fc6-9d8c-e78171b2337e";
         let folder = tempfile::tempdir().expect("a folder");
-        let told = || nqn(&Kernel::at(folder.path())).map_err(|error| error.to_string());
-        assert!(told().expect_err("nothing is there").contains("/etc/nvme"));
+        let host_nqn = || nqn(&Kernel::at(folder.path())).map_err(|error| error.to_string());
+        assert!(
+            host_nqn()
+                .expect_err("nothing is there")
+                .contains("/etc/nvme")
+        );
         put(
             folder.path(),
             "etc/machine-id",
             "e0938eea3e4f460191627613050bea33\n",
         );
-        // What every image of democratic-csi carries is no name of this node.
+        // The name in every image of democratic-csi does not identify this node.
         put(folder.path(), "etc/nvme/hostnqn", &format!("{SHARED}\n"));
-        let derived = told().expect("a name");
+        let derived = host_nqn().expect("a name");
         assert!(derived.starts_with("nqn.2014-08.org.nvmexpress:uuid:") && derived != SHARED);
         put(folder.path(), "etc/nvme/hostnqn", &format!("{OWN}\n"));
-        assert_eq!(told().as_deref(), Ok(OWN));
-        // Nor is that of the image, where there is a host.
+        assert_eq!(host_nqn().as_deref(), Ok(OWN));
+        // Neither does that of the image, if there is a host.
         let hosts = OWN.replace("4b49", "4b50");
         put(folder.path(), "host/etc/nvme/hostnqn", &hosts);
-        assert_eq!(told().as_deref(), Ok(&*hosts));
+        assert_eq!(host_nqn().as_deref(), Ok(&*hosts));
     }
 }

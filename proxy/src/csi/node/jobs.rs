@@ -1,7 +1,7 @@
-//! What the calls of a node do, and what each must not share.
+//! The work of the calls of a node, and what each holds exclusively.
 //!
-//! The guard goes down with the work: a thread that hangs in a system call and may yet change
-//! something keeps its volume locked after its caller was told that the deadline has passed.
+//! The guard moves into the work: a thread that hangs in a system call and may still change
+//! something keeps its volume locked after its caller got `DeadlineExceeded`.
 
 use std::sync::{Arc, LazyLock};
 
@@ -53,7 +53,7 @@ pub(super) fn stage(
             secrets,
         };
         let staged = verbs.stage(limits(&task), wanted).await;
-        staged.map_err(|error| told(&id, error))?;
+        staged.map_err(|error| with_volume(&id, error))?;
         Ok(v1::NodeStageVolumeResponse {})
     }))
 }
@@ -74,7 +74,7 @@ pub(super) fn unstage(
     let subject = about(plugin, &handle, Some(staging.path()));
     Ok(Job::new(subject, keys, async move |task| {
         let unstaged = verbs.unstage(limits(&task), staging).await;
-        unstaged.map_err(|error| told(&id, error))?;
+        unstaged.map_err(|error| with_volume(&id, error))?;
         Ok(v1::NodeUnstageVolumeResponse {})
     }))
 }
@@ -92,10 +92,10 @@ pub(super) fn publish(
     let context = node.context_of(&id, &request.context);
     let attachment = node.attachment(&id, &request.context)?;
     node.allow_attached(&attachment, &request.capability)?;
-    // A volume of the pod's own has none, and gets no further: whose words its attributes are.
+    // An inline volume has none, and is rejected: its attributes come from the author of the pod.
     let staging = request.staging.ok_or_else(|| unstaged(&id))?;
     let verbs = node.verbs_for(&id, context)?;
-    // Two calls for one volume must not both find it published nowhere.
+    // Two calls for one volume must not both find it unpublished.
     let hold = if request.capability.mode.has_one_target() {
         Hold::Exclusive
     } else {
@@ -111,7 +111,7 @@ pub(super) fn publish(
     };
     Ok(Job::new(subject, keys, async move |task| {
         let published = verbs.publish(limits(&task), wanted).await;
-        published.map_err(|error| told(&id, error))?;
+        published.map_err(|error| with_volume(&id, error))?;
         Ok(v1::NodePublishVolumeResponse {})
     }))
 }
@@ -131,7 +131,7 @@ fn publish_inline(
     let keys = alone(&id, request.target.path());
     Ok(Job::new(subject, keys, async move |task| {
         let published = inline::publish(&plugin, &task, &connection, &id, &request).await;
-        published.map_err(|error| told(&id, error))?;
+        published.map_err(|error| with_volume(&id, error))?;
         Ok(v1::NodePublishVolumeResponse {})
     }))
 }
@@ -164,9 +164,9 @@ pub(super) fn unpublish(
     Ok(Job::new(subject, keys, async move |task| {
         let target = request.target.path().clone();
         let removed = verbs.unpublish(limits(&task), request.target).await;
-        removed.map_err(|error| told(&id, error))?;
+        removed.map_err(|error| with_volume(&id, error))?;
         let removed = inline::remove(&task, owners, &id, &target).await;
-        removed.map_err(|error| told(&id, error.with_effect(Effect::Possible)))?;
+        removed.map_err(|error| with_volume(&id, error.with_effect(Effect::Possible)))?;
         Ok(v1::NodeUnpublishVolumeResponse {})
     }))
 }
@@ -184,7 +184,7 @@ pub(super) fn stats(
     let subject = about(&plugin, &handle, Some(&path));
     Ok(Job::new(subject, Keys::none(), async move |task| {
         let found = plugin.node.verbs().stats(limits(&task), path).await;
-        let stats = found.map_err(|error| told(&id, error))?;
+        let stats = found.map_err(|error| with_volume(&id, error))?;
         let advertised = &plugin.advertised.node;
         let with_condition = advertised.contains(&NodeCapability::VolumeCondition);
         Ok(encode::stats(&stats, with_condition))
@@ -207,7 +207,7 @@ pub(super) fn expand(
     let Some(path) = request.path else {
         return Err(nowhere(&id));
     };
-    // Storage of this node is grown here; the controller of another node could not reach it.
+    // Storage of this node is expanded here; the controller of another node could not reach it.
     let local = plugin
         .connections
         .only()
@@ -232,7 +232,7 @@ pub(super) fn expand(
             expanded = Some(grown.capacity);
         }
         let grown = verbs.expand(limits(&task), wanted).await;
-        let capacity = grown.map_err(|error| told(&id, error))?.or(expanded);
+        let capacity = grown.map_err(|error| with_volume(&id, error))?.or(expanded);
         Ok(v1::NodeExpandVolumeResponse {
             capacity_bytes: capacity.map_or(0, encode::bytes),
         })
@@ -270,7 +270,7 @@ pub(super) fn info(
 /// What a node works on belongs to the node, not to a connection.
 static HERE: LazyLock<Arc<str>> = LazyLock::new(Arc::default);
 
-/// Staging and its opposite share neither the volume nor the path with anybody.
+/// Stage and unstage hold the volume and the path exclusively.
 fn alone(id: &VolumeId, path: &AbsolutePath) -> Keys {
     Keys::none()
         .and(&HERE, Object::OnNode(id.clone()), Hold::Exclusive)
@@ -284,7 +284,7 @@ fn at_target(id: &VolumeId, path: &AbsolutePath, volume: Hold) -> Keys {
         .and(&HERE, Object::OnNode(id.clone()), volume)
 }
 
-/// A call about a volume at a path. It is recorded at once: refusals name it, too.
+/// A call about a volume at a path. It is recorded at once, so that rejected calls name it, too.
 fn about(plugin: &Plugin, volume: &VolumeHandle, path: Option<&AbsolutePath>) -> Subject {
     let subject = Subject {
         connection: plugin.connections.name_of(volume).text().clone(),
@@ -300,15 +300,15 @@ pub(super) fn limits(task: &Task) -> Limits {
     Limits::until(task.call.deadline()).holding(task.guard())
 }
 
-/// An error of a verb, told about the volume.
-fn told(id: &VolumeId, error: Error) -> Error {
+/// Adds the volume to an error of a verb.
+fn with_volume(id: &VolumeId, error: Error) -> Error {
     let (kind, effect) = (error.kind(), error.effect());
     let advice = error.advice().map(str::to_owned);
-    let told = Error::new(kind, format!("volume `{id}`"))
+    let named = Error::new(kind, format!("volume `{id}`"))
         .with_effect(effect)
         .because(error);
     match advice {
-        Some(advice) => told.advise(advice),
-        None => told,
+        Some(advice) => named.advise(advice),
+        None => named,
     }
 }

@@ -1,7 +1,7 @@
-//! The programs that this node runs: where they are, how long each may take, and who counts them.
+//! The programs that this node runs: their paths, their timeouts, and their metrics.
 //!
-//! The environment decides, once for the process and before anything is bound. What the programs
-//! do is not known here. compat: "Programs of the host".
+//! Read from the environment, once for the process and before anything is bound. This module does
+//! not know what the programs do. compat: "Programs of the host".
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::cli::args::Lookup;
 use crate::process;
 use crate::telemetry::metrics::{Metrics, Outcome};
 
-/// What the environment says about programs.
+/// The settings of the environment for programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Programs {
     host: HostSettings,
@@ -29,17 +29,17 @@ const TIMEOUTS: [&str; 4] = [
     "NVMEOF_DEFAULT_TIMEOUT",
     "FILESYSTEM_DEFAULT_TIMEOUT",
 ];
-/// Where an image has the host's root, and nothing else has anything.
+/// Where the image mounts the host's root.
 const HOST_ROOT: &str = "/host";
 const HOST: [&str; 2] = ["ISCSIADM_HOST_STRATEGY", "ISCSIADM_HOST_PATH"];
 
 // === impl Programs ===
 
 impl Programs {
-    /// Reads the variables. Every problem is told, each with the name of its variable.
+    /// Reads the variables. Returns every problem, each with the name of its variable.
     pub fn read(env: Lookup<'_>) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
-        // One at a time: whoever reads several stops at the first that is wrong.
+        // One at a time: a reader of several stops at the first invalid one.
         for variable in TIMEOUTS {
             let alone = |name: &str| env(name).filter(|_| name == variable);
             problems.extend(Timeouts::read(alone).err().map(|e| e.to_string()));
@@ -79,7 +79,7 @@ impl Observer for Counter {
         };
         for command in observation.commands {
             let path = Path::new(command.program().as_str());
-            // A path comes from the operator, and says less than a name.
+            // The file name of a path: the folder depends on the machine.
             let name = path.file_name().and_then(|name| name.to_str());
             let name = name.unwrap_or(command.program().as_str());
             self.0.command(name, outcome, observation.elapsed);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn every_variable_that_is_wrong_is_told_by_its_name() {
+    fn every_invalid_variable_is_reported_by_its_name() {
         assert!(read(&[]).is_ok());
         let wrong = [
             ("MOUNT_DEFAULT_TIMEOUT", "30s"),

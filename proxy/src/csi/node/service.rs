@@ -1,8 +1,8 @@
-//! What this node does for volumes, whichever connection made them.
+//! The work of this node for volumes of all connections.
 //!
-//! A volume is what its context says: the attachment, and what its connection wants done on nodes.
-//! What the context leaves open is decided by the configuration file of this process. No connection
-//! is needed here: a node mounts and unmounts what belongs to one that is gone.
+//! The context of a volume contains its attachment and the node options of its connection. The
+//! configuration file of this process decides what the context leaves open. No connection is needed
+//! here: a node also mounts and unmounts volumes of a connection that was removed.
 
 mod stage_secrets;
 #[cfg(test)]
@@ -26,10 +26,10 @@ use secrecy::ExposeSecret;
 
 use crate::routing::connection::restricted;
 
-/// What this node does for volumes.
+/// The node service for volumes.
 #[derive(Debug)]
 pub struct NodeService {
-    /// Judges how volumes may be used: the driver of the process, or that of volumes made by hand.
+    /// Decides how volumes may be used: the driver of the process, or that of volumes made by hand.
     judge: Arc<dyn Driver>,
     instance: Option<String>,
     modes: Option<Vec<AccessMode>>,
@@ -38,7 +38,7 @@ pub struct NodeService {
     node: Node,
 }
 
-/// How a pod's own volume is marked: its attributes are the words of whoever wrote the pod.
+/// The mark of an inline volume: its attributes come from the author of the pod.
 const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
 
 // === impl NodeService ===
@@ -82,7 +82,7 @@ impl NodeService {
         }
     }
 
-    /// Sets the folders in which the orchestrator asks for volumes.
+    /// Sets the folders in which the orchestrator places volumes.
     pub(crate) fn use_dirs(&mut self, dirs: OrchestratorDirs) {
         self.node = self.node.with_dirs(dirs);
     }
@@ -92,8 +92,8 @@ impl NodeService {
         &self.node
     }
 
-    /// The verbs for one volume: what its connection wants done counts before what this node's own
-    /// configuration says. compat: "The proxy".
+    /// The verbs for one volume: the options of its connection come before those of this node's own
+    /// configuration. compat: "The proxy".
     pub(crate) fn verbs_for(&self, id: &VolumeId, context: &VolumeContext) -> Result<Node, Error> {
         let theirs = context
             .get(NodeOptions::KEY)
@@ -121,7 +121,7 @@ impl NodeService {
         Ok(self.node.with_config(config))
     }
 
-    /// Refuses a way in which a volume that reaches the node like this cannot be used.
+    /// Rejects a capability that a volume with this attachment cannot have.
     pub(crate) fn allow_attached(
         &self,
         attachment: &Attachment,
@@ -134,7 +134,7 @@ impl NodeService {
         }
     }
 
-    /// The same where the way is not known.
+    /// The same without a known attachment.
     pub(crate) fn allow(&self, capability: &VolumeCapability) -> Result<(), Error> {
         let rules = restricted(self.judge.access_rules(), self.modes.as_deref());
         match rules.refusal(capability) {
@@ -143,8 +143,8 @@ impl NodeService {
         }
     }
 
-    /// What is known of a volume: what the orchestrator sent, or what the configuration has where it
-    /// sent nothing.
+    /// The context of a volume: from the orchestrator, or from the configuration if the
+    /// orchestrator sent none.
     pub(crate) fn context_of<'a>(
         &'a self,
         id: &VolumeId,
@@ -154,9 +154,9 @@ impl NodeService {
         known.flatten().unwrap_or(sent)
     }
 
-    /// How a volume is reached: from its context, or from the configuration where the orchestrator
-    /// sent none. A context that the orchestrator sent has to be one that the driver of this process writes:
-    /// whoever may create a `PersistentVolume` chooses its text.
+    /// How a volume is reached: from its context, or from the configuration if the orchestrator
+    /// sent none. A context from the orchestrator must be one that the driver of this process
+    /// writes: any user who may create a `PersistentVolume` chooses its text.
     pub(crate) fn attachment(
         &self,
         id: &VolumeId,
@@ -193,8 +193,8 @@ impl NodeService {
             .map_err(|error| Error::invalid("secret `mount_flags`").because(error))
     }
 
-    /// What the storage of a volume asks for, from a stage secret. Keys of other ways to a volume
-    /// are not looked at. compat: "Secrets".
+    /// Settings and credentials for the storage of a volume, from a stage secret. Keys of other
+    /// attachments are ignored. compat: "Secrets".
     pub(crate) fn stage_secrets(
         &self,
         attachment: &Attachment,
@@ -228,8 +228,8 @@ pub(crate) fn for_staging(
     capability
 }
 
-/// Whether the attributes of a volume are the words of whoever wrote the pod. Where kubelet adds
-/// the mark it overwrites the author's; where it does not, it still makes up the handle itself.
+/// Whether the attributes of a volume come from the author of the pod. If kubelet adds the mark, it
+/// overwrites the author's; if it does not, it still generates the handle itself.
 pub(super) fn is_ephemeral(id: &VolumeId, context: &VolumeContext) -> bool {
     context.get(EPHEMERAL).is_some_and(|value| value != "false") || is_inline(id)
 }

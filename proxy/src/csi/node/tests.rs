@@ -1,4 +1,5 @@
-//! What the Node service decides before the node's verbs are asked, and how it tells their errors.
+//! The decisions of the Node service before it calls the node's verbs, and how it encodes their
+//! errors.
 
 use csi_proto::v1::controller_server::Controller as _;
 use csi_proto::v1::volume_capability::{
@@ -119,8 +120,8 @@ async fn whose_secrets_count_is_said_by_the_context_of_the_configuration_too() {
     let ours = staged(&of(""), request.clone()).await;
     assert_eq!(ours.code(), Code::InvalidArgument, "{}", ours.message());
     let of_another = staged(&of(", provisioner_driver: other"), request).await;
-    let (code, told) = (of_another.code(), of_another.message());
-    assert_eq!(code, Code::NotFound, "{told}");
+    let (code, message) = (of_another.code(), of_another.message());
+    assert_eq!(code, Code::NotFound, "{message}");
 }
 
 #[tokio::test]
@@ -153,7 +154,7 @@ async fn mount_flags_of_a_secret_are_checked_and_never_shown() {
         "{}",
         status.message()
     );
-    // Those of another driver do not count.
+    // Those of another driver do not apply.
     let key = "provisioner_driver".to_owned();
     request.volume_context.insert(key, "other".to_owned());
     assert_eq!(staged(CONFIG, request).await.code(), Code::NotFound);
@@ -315,7 +316,7 @@ async fn storage_of_the_node_is_grown_by_the_node() {
         capacity_range: Some(range(1 << 30)),
         ..Default::default()
     };
-    // Nothing is mounted here, which needs root; the size is written before that is looked at.
+    // Without root nothing is mounted here; the size is set before the mount is checked.
     let reply = NodeHandler(plugin)
         .node_expand_volume(Request::new(expand))
         .await;

@@ -1,4 +1,4 @@
-//! What the operator wants of filesystems, as the node takes it.
+//! The settings for filesystems, as the node reads them.
 
 use csi_types::FsType;
 use csi_types::filesystem::{
@@ -14,8 +14,8 @@ const CHECK: &str = "node.mount.checkFilesystem";
 // === impl CommonConfig ===
 
 impl CommonConfig {
-    /// `node.format` and `node.mount.checkFilesystem`. A filesystem that cannot be made is no error,
-    /// because democratic-csi never looks at its key either, but `document` tells of it.
+    /// `node.format` and `node.mount.checkFilesystem`. An unsupported filesystem is not an error,
+    /// because democratic-csi ignores its key as well, but `document` reports it.
     pub fn filesystems(&self, document: &Document) -> Result<FilesystemSettings, ConfigError> {
         let mut settings = FilesystemSettings::default();
         for (fs_type, format) in &self.node.format {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filesystem_that_cannot_be_made_is_told_and_a_bad_option_is_refused_by_its_place() {
+    fn an_impossible_filesystem_is_reported_and_a_bad_option_is_rejected_by_its_path() {
         let (document, settings) =
             read("{driver: x, node: {format: {zfs: {customOptions: [-x]}}}}");
         assert_eq!(settings.expect("settings"), FilesystemSettings::default());

@@ -41,7 +41,7 @@ impl ReadError {
         self
     }
 
-    /// Looks for the missing field among the keys that are there and belong to nobody.
+    /// Looks for the missing field among the unknown keys of the map.
     pub(super) fn looking_in(mut self, map: &Map<String, Value>, fields: &[&'static str]) -> Self {
         let strangers = map.keys().map(String::as_str);
         let strangers = strangers.filter(|key| !fields.contains(key));
@@ -81,7 +81,7 @@ impl de::Error for ReadError {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        // Of a type of ours only its name is known, which means nothing to a user.
+        // Only the name of a type of ours is known, which means nothing to a user.
         let expected = match expected.to_string() {
             name if name.starts_with("struct ") => "a section with keys".to_owned(),
             other => other,
@@ -125,7 +125,7 @@ impl de::Error for ReadError {
     }
 }
 
-/// What sort of value was found, without the value.
+/// The kind of the value, without the value.
 fn sort(found: Unexpected<'_>) -> &'static str {
     match found {
         Unexpected::Bool(_) => "a boolean",

@@ -35,7 +35,7 @@ pub enum Verb {
     NextRanges,
 }
 
-/// When a trick is played. Verbs that change nothing know only the first.
+/// When a trick applies. Verbs that change nothing only have the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Moment {
     /// Nothing has changed yet.
@@ -44,18 +44,18 @@ pub enum Moment {
     AfterChange,
 }
 
-/// What a call does instead of going on.
+/// What a call does instead of continuing.
 #[derive(Debug, Clone)]
 pub enum Trick {
     /// It fails; the error says what is known about changes.
     Fail(Kind),
     /// It panics.
     Panic,
-    /// It waits at a gate and then goes on.
+    /// It waits at a gate and then continues.
     Block(Gate),
 }
 
-/// Where a call waits until the test lets it go on.
+/// Where a call waits until the test releases it.
 #[derive(Debug, Clone)]
 pub struct Gate {
     reached: Arc<Semaphore>,
@@ -116,14 +116,14 @@ impl Gate {
         }
     }
 
-    /// Waits until a call stands at the gate.
+    /// Waits until a call has reached the gate.
     pub async fn reached(&self) {
         if let Ok(permit) = self.reached.acquire().await {
             permit.forget();
         }
     }
 
-    /// Lets one call go on, now or when it comes.
+    /// Releases one call, now or when it comes.
     pub fn open(&self) {
         self.open.add_permits(1);
     }
@@ -171,7 +171,7 @@ impl Hooks {
     }
 }
 
-/// A trick may have panicked elsewhere; what is behind the lock is whole all the same.
+/// A trick may have panicked elsewhere; the locked data is still consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,5 @@
-//! Words of some versions or systems, and of what `zfs` runs: read in the sources of each.
+//! Messages of some versions or systems, and of the programs that `zfs` runs: read in the sources
+//! of each.
 
 use super::Word;
 use super::{
@@ -36,7 +37,7 @@ pub(super) const IN_SOME: &[Word] = &[
         Denied,
         Tell,
     ),
-    // 0.8: why is not said.
+    // 0.8: without a reason.
     (
         "cannot mount '/tank/q': failed to create mountpoint",
         Internal,
@@ -116,7 +117,7 @@ pub(super) const IN_SOME: &[Word] = &[
         Denied,
         Tell,
     ),
-    // What the system says, after the name of a tool of GNU: the same by every C library.
+    // The message of the system, after the name of a GNU tool: the same with every C library.
     (
         "chown: changing ownership of '/tank/q': Operation not permitted",
         Denied,

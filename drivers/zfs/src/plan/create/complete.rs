@@ -1,4 +1,4 @@
-//! The further plans of a new volume: what exists is recognised, completed and marked.
+//! The further plans of a new volume: the existing dataset is checked, completed and marked.
 
 use csi_types::{AbsolutePath, Attachment};
 use driver_core::{Effect, Error, Kind};
@@ -12,7 +12,7 @@ use crate::plan::{ExportStatus, going_on, is_complete};
 use crate::property::{Property, PropertyName, PropertyValue};
 use crate::step::{Plan, Step};
 
-/// Why what exists is not what was asked for.
+/// Why the existing dataset does not match the request.
 #[derive(Debug, thiserror::Error)]
 #[error("{dataset} exists, and {why}")]
 struct Other {
@@ -20,7 +20,7 @@ struct Other {
     why: String,
 }
 
-/// What ZFS sets when a stream has ended: one that was cut and goes on does not bring it.
+/// Set by ZFS at the end of a stream: a resumed stream does not bring it.
 const LATE: [PropertyName; 2] = [PropertyName::REFQUOTA, PropertyName::SHARESMB];
 
 /// The last mark.
@@ -28,8 +28,8 @@ fn success() -> Property {
     Property::new(PropertyName::SUCCESS, PropertyValue::yes())
 }
 
-/// Whether a snapshot provably came with the copy of that original: nobody but us takes helpers, and
-/// another one has the identity of the one that was sent, not only its name.
+/// Whether a snapshot provably came with the copy of that original: only this driver takes helpers,
+/// and any other snapshot must have the GUID of the one that was sent, not just its name.
 fn is_mark_of(from: &Original, mark: &Snapshot, pool: &State) -> bool {
     let sent = pool.snapshot(&from.origin);
     from.helper || sent.is_some_and(|sent| sent.guid == mark.guid)
@@ -40,10 +40,10 @@ impl<E: Export> Create<'_, E> {
         let (dataset, why) = (self.name().clone(), why.into());
         self.refused(Kind::Conflict)
             .because(Other { dataset, why })
-            .advise("delete what is there, or ask for another name or what it was made as")
+            .advise("delete the existing one, or request another name, or the same source and size")
     }
 
-    /// What is left of the helper snapshots of a volume that exists.
+    /// The remaining helper snapshots of an existing volume.
     fn leftovers<'p>(
         &self,
         dataset: &Dataset,
@@ -60,20 +60,20 @@ impl<E: Export> Create<'_, E> {
         helper.into_iter().chain(mark).filter(ours)
     }
 
-    /// What seems to be the snapshot that came with the copy, by its name.
+    /// The snapshot that seems to have come with the copy, by its name.
     fn mark<'p>(&self, pool: &'p State) -> Option<&'p Snapshot> {
-        // One that was begun as a copy stays one, whatever its class says by now.
-        let begun = pool.dataset(self.name());
-        let begun = begun.is_some_and(|begun| begun.origin().is_none() && !is_complete(begun));
-        let from = self.from.as_ref().filter(|from| from.copy || begun);
+        // A dataset that started as a copy stays one, even if its class has changed since.
+        let started = pool.dataset(self.name());
+        let started = started.is_some_and(|found| found.origin().is_none() && !is_complete(found));
+        let from = self.from.as_ref().filter(|from| from.copy || started);
         let leaf = from
             .map(|from| &from.origin.leaf)
             .or(self.received.as_ref())?;
         pool.snapshot(&self.name().at(leaf).ok()?)
     }
 
-    /// Refuses what another connection says that it made: equal names of two clusters that share a
-    /// parent are two volumes. compat: "ZFS".
+    /// Rejects a dataset with the marks of another connection: equal names of two clusters that
+    /// share a parent are two volumes. compat: "ZFS".
     pub(super) fn refuse_another(&self, dataset: &Dataset) -> Result<(), Error> {
         if self.policy.owner().is_another(dataset) {
             return Err(self.conflict("is of another driver or instance_id"));
@@ -81,14 +81,14 @@ impl<E: Export> Create<'_, E> {
         Ok(())
     }
 
-    /// Whether what exists was made from this request; otherwise why not.
+    /// Whether the existing dataset was created by this request; otherwise why not.
     pub(super) fn recognise(&self, dataset: &Dataset, pool: &State) -> Result<(), Error> {
         if dataset.kind != self.kind {
             return Err(self.conflict(format!("is a {}", dataset.kind)));
         }
         self.refuse_another(dataset)?;
         if !dataset.is_managed() {
-            // democratic-csi sets the properties of a copy after it; a crash can come between.
+            // democratic-csi sets the properties of a copy afterwards; a crash can come in between.
             let mark = self.from.as_ref().zip(self.mark(pool));
             if mark.is_some_and(|(from, mark)| is_mark_of(from, mark, pool)) {
                 return Ok(());
@@ -98,8 +98,8 @@ impl<E: Export> Create<'_, E> {
         let wanted = self.policy.contract(self.request);
         for (name, what) in [
             (PropertyName::VOLUME_NAME, "has another name"),
-            (PropertyName::SOURCE_KIND, "was made from something else"),
-            (PropertyName::SOURCE_ID, "was made from something else"),
+            (PropertyName::SOURCE_KIND, "has another source"),
+            (PropertyName::SOURCE_ID, "has another source"),
         ] {
             let of_request = wanted
                 .iter()
@@ -115,12 +115,12 @@ impl<E: Export> Create<'_, E> {
         Ok(())
     }
 
-    /// Whether it is the part of a copy that was made from this request, and can go on.
+    /// Whether it is a partial copy of this request that can resume.
     pub(super) fn is_part(&self, dataset: &Dataset, pool: &State) -> bool {
         self.from.is_some() && dataset.resumes().is_some() && self.recognise(dataset, pool).is_ok()
     }
 
-    /// The plan for what has not all of its content.
+    /// The plan for a dataset without its complete content.
     pub(super) fn arriving(
         &self,
         dataset: &Dataset,
@@ -137,7 +137,7 @@ impl<E: Export> Create<'_, E> {
         Err(self.refused(Kind::Pending).because(why))
     }
 
-    /// What the size of what exists has to become.
+    /// The required size of the existing dataset.
     fn resized(&self, dataset: &Dataset) -> Result<Vec<Property>, Error> {
         let limited = self.kind == VolumeKind::Zvol || self.policy.quota;
         let current = dataset.size().filter(|_| limited);
@@ -152,7 +152,7 @@ impl<E: Export> Create<'_, E> {
         let block = dataset.properties.number(&PropertyName::VOLBLOCKSIZE);
         match self.kind {
             VolumeKind::Zvol => {
-                // It is not shown while there is no whole zvol, and could be larger than that.
+                // It is not shown before the zvol is complete, and may be larger than that.
                 let Some(current) = current else {
                     let why = format!("the size of {} is not known yet", self.name());
                     return Err(self.refused(Kind::Pending).because(why));
@@ -163,7 +163,7 @@ impl<E: Export> Create<'_, E> {
                 Ok(if current < size { vec![wanted] } else { vec![] })
             }
             VolumeKind::Filesystem => {
-                // Nobody has measured what came from elsewhere but here.
+                // Data received from another connection was not measured before.
                 let held = self.received.is_some().then(|| dataset.held());
                 let wanted = self.policy.size_of_filesystem(self.size(held, 1)?);
                 Ok(wanted
@@ -174,7 +174,7 @@ impl<E: Export> Create<'_, E> {
         }
     }
 
-    /// The plan that makes what exists complete; empty if it is.
+    /// The plan that completes the existing dataset; empty if it is complete.
     pub(super) fn complete(
         &self,
         dataset: &Dataset,
@@ -183,12 +183,13 @@ impl<E: Export> Create<'_, E> {
     ) -> Result<Plan<E::Command>, Error> {
         self.recognise(dataset, pool)?;
         let resized = self.resized(dataset)?;
-        // From here on it is this very volume, begun or whole: who asks for it must not forget it.
+        // From here on it is the requested volume, in progress or complete: the caller must not
+        // forget it.
         self.rest(dataset, pool, status, resized)
             .map_err(|error| error.with_effect(Effect::Possible))
     }
 
-    /// The same of what is this volume, with what its size has to become.
+    /// The same for a dataset that is this volume, with its required size.
     fn rest(
         &self,
         dataset: &Dataset,
@@ -201,7 +202,7 @@ impl<E: Export> Create<'_, E> {
         let own = |property: &Property| dataset.properties.has(property);
         let mut properties = resized;
         if !dataset.is_managed() {
-            // A copy that lacks marks has from its source what only new datasets can be given.
+            // A copy without marks has the creation-only properties of its source.
             let all = self.policy.of_volume(self.kind, self.request)?.into_iter();
             properties.extend(all.filter(|property| !property.name.is_for_new_only()));
         } else if !complete {
@@ -218,8 +219,8 @@ impl<E: Export> Create<'_, E> {
             plan.step(Step::DestroySnapshot(left.name.clone()));
         }
         if !complete {
-            // After its size: ZFS makes a number of it. And after the snapshots: what they keep would have
-            // to be free once more.
+            // After its size: ZFS turns it into a number. And after the snapshots: the space that
+            // they hold would have to be free once more.
             plan.steps
                 .extend(self.reservation().map(|property| Step::Set {
                     object: self.name().clone().into(),
@@ -251,8 +252,8 @@ impl<E: Export> Create<'_, E> {
         Ok(plan)
     }
 
-    /// What the configuration gives to every volume, and a copy that was cut lacks. Sizes and exports are
-    /// seen to by themselves.
+    /// The configured properties that an interrupted copy lacks. Sizes and exports are handled
+    /// separately.
     fn late(
         &self,
         dataset: &Dataset,
@@ -275,7 +276,7 @@ impl<E: Export> Create<'_, E> {
         Ok(all)
     }
 
-    /// What a zvol that was not made of nothing lacks of what is kept free for it.
+    /// The missing reservation of a zvol that was not created empty.
     fn reservation(&self) -> Option<Property> {
         let is_filled = self.from.is_some() || self.received.is_some();
         let reserves = self.kind == VolumeKind::Zvol && is_filled;
@@ -284,8 +285,8 @@ impl<E: Export> Create<'_, E> {
             .flatten()
     }
 
-    /// A filesystem is mounted, and its root is what the configuration says. What is done to a
-    /// directory that is not mounted is lost with the next mount.
+    /// A filesystem is mounted, and its root gets the configured permissions. Changes to a
+    /// directory without a mount are lost with the next mount.
     fn permitted<R>(&self, dataset: &Dataset) -> Result<Vec<Step<R>>, Error> {
         if self.kind != VolumeKind::Filesystem {
             return Ok(Vec::new());
@@ -298,7 +299,7 @@ impl<E: Export> Create<'_, E> {
             }
             return Err(self
                 .refused(Kind::Invalid)
-                .because("ZFS does not mount it, so that nothing can be permitted there")
+                .because("ZFS does not mount it, so permissions cannot be set")
                 .advise("permissions need a mountpoint: see zfs.datasetProperties"));
         };
         let mut steps = Vec::new();
@@ -313,7 +314,8 @@ impl<E: Export> Create<'_, E> {
         Ok(steps)
     }
 
-    /// The volume context, where the recorded one is not that of the configuration and the dataset.
+    /// The volume context, if the recorded one differs from that of the configuration and the
+    /// dataset.
     fn moved(
         &self,
         dataset: &Dataset,
@@ -322,7 +324,7 @@ impl<E: Export> Create<'_, E> {
     ) -> Result<Vec<Property>, Error> {
         let subject = self.export_ref.subject(pool);
         let export = self.export_ref.export;
-        // One that is mounted nowhere by ZFS is where the record says.
+        // A filesystem that ZFS does not mount keeps its recorded path.
         let current = export.attachment(&subject, &status.export_name, &status.facts);
         let Ok(Some(current)) = current else {
             return Ok(Vec::new());
@@ -341,7 +343,7 @@ impl<E: Export> Create<'_, E> {
         Ok(Property::new(PropertyName::CONTEXT, value))
     }
 
-    /// The mark that it is complete, with the way to it, as soon as that is known.
+    /// The mark that it is complete, with its attachment, as soon as that is known.
     fn marked(
         &self,
         pool: &State,
@@ -355,7 +357,7 @@ impl<E: Export> Create<'_, E> {
             .export
             .attachment(&subject, export_name, facts)?
         else {
-            let why = "its export is there, and does not say how it is reached";
+            let why = "its export exists, but has no attachment";
             return if established {
                 Err(self.refused(Kind::Internal).because(why))
             } else {

@@ -1,7 +1,8 @@
-//! Content that goes to another host, or comes from one: what there is of it, and what is made for it.
+//! Content to another host, or from one: what exists of it, and what is created for it.
 //!
-//! The stream itself is no step of a plan: it is as long as it is, and may go on where it was cut. What
-//! is here says from which snapshot it goes, and what a dataset that it fills has to be.
+//! The stream itself is not a step of a plan: its length is unbounded, and it may resume where it
+//! was interrupted. This module knows from which snapshot it starts, and the requirements for the
+//! dataset that it fills.
 
 use driver_core::{Error, Kind};
 
@@ -13,18 +14,18 @@ use crate::plan::{Outcome, Verb, is_complete};
 use crate::property::{Properties, Property, PropertyName};
 use crate::step::{New, Plan, Step};
 
-/// What there is of a volume that is filled from elsewhere.
+/// What exists of a volume that is filled from elsewhere.
 #[derive(Debug)]
 pub enum Arrival {
     /// Nothing.
     Nothing,
-    /// A part, which can go on from what is there.
+    /// A part, which can resume.
     Part(Dataset),
-    /// All of the content: what is missing is the rest of a volume, or nothing.
+    /// All of the content: only the rest of a volume is missing, or nothing.
     Content,
 }
 
-/// Takes the helper snapshot that a copy elsewhere is made of.
+/// Takes the helper snapshot that is the source of a copy elsewhere.
 #[derive(Debug)]
 pub struct TakeHelper {
     /// What the copy is of.
@@ -42,7 +43,7 @@ pub struct DropHelper {
     pub helper: SnapshotRef,
 }
 
-/// What a source is and has, if it is there and whole.
+/// The content of a source, if it exists and is complete.
 pub fn content_of<'p>(named: &Object, pool: &'p State) -> Option<(VolumeKind, &'p Properties)> {
     match named {
         Object::Snapshot(name) => {
@@ -70,7 +71,7 @@ pub fn content_of<'p>(named: &Object, pool: &'p State) -> Option<(VolumeKind, &'
 // === impl Create ===
 
 impl<E: Export> Create<'_, E> {
-    /// What has to be looked at before anything comes.
+    /// The queries before a stream is received.
     pub fn queries_before(&self) -> Vec<Query> {
         let mut queries = vec![Query::Family(self.name().clone())];
         queries.extend(self.name().parent().map(Query::Dataset));
@@ -80,7 +81,7 @@ impl<E: Export> Create<'_, E> {
         queries
     }
 
-    /// What there is of the volume.
+    /// What exists of the volume.
     pub fn arrival(&self, pool: &State) -> Result<Arrival, Error> {
         let Some(dataset) = pool.dataset(self.name()) else {
             return Ok(Arrival::Nothing);
@@ -96,14 +97,14 @@ impl<E: Export> Create<'_, E> {
         Ok(Arrival::Part(dataset.clone()))
     }
 
-    /// What a dataset of so much content has from its first moment.
+    /// The properties of a dataset of that size from its first moment.
     pub fn properties_of(&self, pool: &State, least: u64) -> Result<Vec<Property>, Error> {
         self.check_device(pool.system())?;
         let size = self.size(Some(least), self.block)?;
         self.properties(pool, size)
     }
 
-    /// What a stream is received into has to exist.
+    /// The parent of a received stream must exist.
     pub fn parent<R>(&self, pool: &State) -> Option<Plan<R>> {
         let parent = self.name().parent()?;
         if pool.dataset(&parent).is_some() {
@@ -119,7 +120,7 @@ impl<E: Export> Create<'_, E> {
     }
 }
 
-/// What ends a part that cannot go on.
+/// The plan that removes a part that cannot resume.
 pub fn given_up<R>(part: &Dataset) -> Plan<R> {
     let mut plan = Plan::about(part.name.clone());
     plan.guard(part.name.clone(), part.guid);

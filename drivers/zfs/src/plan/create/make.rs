@@ -1,4 +1,4 @@
-//! The first plan of a new volume: the dataset, with all that says whose it is.
+//! The first plan of a new volume: the dataset, with its marks.
 
 use driver_core::{Error, Kind};
 
@@ -11,7 +11,7 @@ use crate::observed::{State, System, VolumeKind};
 use crate::property::{Property, PropertyName};
 use crate::step::{New, Plan, Step};
 
-/// What a source holds.
+/// The content of a source.
 struct Content {
     size: Option<u64>,
     block: Option<u64>,
@@ -19,7 +19,7 @@ struct Content {
 }
 
 impl<E: Export> Create<'_, E> {
-    /// The plan that makes the dataset.
+    /// The plan that creates the dataset.
     pub(super) fn make<R>(&self, pool: &State) -> Result<Plan<R>, Error> {
         self.check_device(pool.system())?;
         let mut plan = Plan::about(self.name().clone());
@@ -42,7 +42,7 @@ impl<E: Export> Create<'_, E> {
         let size = self.size(content.size, content.block.unwrap_or(self.block))?;
         if self.policy.quota && self.kind == VolumeKind::Filesystem && content.used > Some(size) {
             let used = content.used.unwrap_or_default();
-            let why = format!("what it is made from holds {used} bytes");
+            let why = format!("its source has {used} bytes");
             return Err(self.refused(Kind::OutOfRange).because(why));
         }
         let parent = self.name().parent().filter(|_| from.copy);
@@ -76,7 +76,7 @@ impl<E: Export> Create<'_, E> {
         Ok(plan)
     }
 
-    /// What every new dataset of this request has from its first moment.
+    /// The properties of every new dataset of this request from its first moment.
     pub(super) fn properties(&self, pool: &State, size: u64) -> Result<Vec<Property>, Error> {
         let mut all = self.policy.of_volume(self.kind, self.request)?;
         let mut lay_over = |property: Property| {
@@ -94,7 +94,7 @@ impl<E: Export> Create<'_, E> {
         Ok(all)
     }
 
-    /// Refuses a zvol whose device would have a name that is too long for the host.
+    /// Rejects a zvol whose device name would be too long for the host.
     pub(super) fn check_device(&self, system: Option<&System>) -> Result<(), Error> {
         if self.kind != VolumeKind::Zvol {
             return Ok(());
@@ -119,7 +119,7 @@ impl<E: Export> Create<'_, E> {
         Ok(())
     }
 
-    /// What a source holds, or why it cannot be one.
+    /// The content of a source, or why it cannot be one.
     fn content(&self, from: &Original, pool: &State) -> Result<Content, Error> {
         let missing = || {
             let why = format!("{} does not exist", from.named);
@@ -144,9 +144,8 @@ impl<E: Export> Create<'_, E> {
     }
 }
 
-/// Plans to take a helper snapshot anew. One that is there is of an earlier attempt, and its content
-/// may be that of long ago; what still stands on it keeps it under another name. `Err` says why it
-/// cannot be taken.
+/// Plans to take a new helper snapshot. An existing one is of an earlier attempt, and its content
+/// may be old; if it has clones, it is renamed. `Err` is why it cannot be taken.
 pub(in crate::plan) fn take<R>(
     plan: &mut Plan<R>,
     helper: &SnapshotRef,
@@ -165,7 +164,7 @@ pub(in crate::plan) fn take<R>(
         if !old.is_doomed() {
             plan.step(Step::DestroySnapshot(helper.clone()));
         }
-        // A doomed one is still there because something keeps it.
+        // One that is marked for deferred destroy still exists because of a clone or hold.
         if old.is_doomed() || old.is_stood_on() {
             plan.step(Step::Rename {
                 snapshot: helper.clone(),

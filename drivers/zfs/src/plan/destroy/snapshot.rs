@@ -1,8 +1,8 @@
 //! Deleting a snapshot of the orchestrator: one of a volume, or one that is a dataset.
 //!
-//! A detached one lies in a dataset that holds those of its volume and goes with the last of them.
-//! That container is known by our mark, or by the snapshot of democratic-csi in it. One with files in
-//! it stays.
+//! A detached one is in a container, a dataset with all detached snapshots of its volume, which is
+//! destroyed with the last of them. The container is known by our mark, or by the snapshot of
+//! democratic-csi in it. A container with files stays.
 
 use driver_core::Error;
 
@@ -16,12 +16,12 @@ use crate::policy::value_of;
 use crate::property::{Property, PropertyName, PropertyValue};
 use crate::step::{Plan, Step};
 
-/// A marked filesystem that refers to more holds files that somebody has put there since. Empty ones
-/// refer to some hundred KiB at most, on the widest stripes. One that refers to less may hold small
-/// files: whoever destroys it looks for those ([`Step::DestroyEmpty`]).
+/// A marked filesystem that refers to more than this contains files that were added since. Empty
+/// ones refer to some hundred KiB at most, on the widest stripes. One that refers to less may still
+/// contain small files: [`Step::DestroyEmpty`] checks for those.
 const EMPTY: u64 = 1 << 20;
 
-const NOT_OURS: &str = "whoever made it can destroy it on the storage host";
+const NOT_OURS: &str = "if it is not needed, destroy it on the storage host";
 
 /// Removes a snapshot.
 #[derive(Debug)]
@@ -30,20 +30,20 @@ pub struct DeleteSnapshot<'a> {
     pub layout: &'a Layout,
     /// The snapshot.
     pub place: SnapshotPlace,
-    /// Who deletes it.
+    /// The connection that deletes it.
     pub owner: Owner<'a>,
     /// Whether a detached one with snapshots that this driver did not take is kept.
     pub keep_foreign: bool,
 }
 
-/// Whether a dataset is a snapshot of ours, be it half made.
+/// Whether a dataset is a snapshot of ours, complete or partial.
 fn is_ours(dataset: &Dataset) -> bool {
     let named = dataset.properties.own(&PropertyName::SNAPSHOT_NAME);
     dataset.is_managed() || named.is_some()
 }
 
-/// Whether a dataset was made to hold detached snapshots, and nobody has used it for anything else.
-/// democratic-csi leaves no mark on those that it makes. compat: "ZFS".
+/// Whether a dataset was created to hold detached snapshots and has no other use since.
+/// democratic-csi leaves no mark on those that it creates. compat: "ZFS".
 pub(in crate::plan) fn is_only_container(dataset: &Dataset) -> bool {
     let used = dataset.properties.number(&PropertyName::REFERENCED);
     dataset.is_container() && used.is_some_and(|used| used < EMPTY)
@@ -52,8 +52,8 @@ pub(in crate::plan) fn is_only_container(dataset: &Dataset) -> bool {
 // === impl DeleteSnapshot ===
 
 impl DeleteSnapshot<'_> {
-    /// The end, if this was looked at under the lock: what is not there may be in the making, by
-    /// what a cut connection left running.
+    /// Done, if this was observed under the lock: a missing one may still be created by the
+    /// leftover command of a cut connection.
     fn absent<R>(plan: Plan<R>, done: usize) -> Outcome<(), R> {
         if done > 0 {
             Outcome::Done(())
@@ -122,8 +122,8 @@ impl DeleteSnapshot<'_> {
             return Ok(Outcome::Ask);
         }
         if let Some(container) = container.filter(|container| !container.is_container()) {
-            // A retry knows it by the mark, when the snapshot in it is gone. It comes last: with it, nothing is
-            // set any more.
+            // A retry finds the container by its mark after the snapshot in it is gone. The mark is set
+            // last: a marked container is complete.
             let mut properties = self.owner.marks();
             properties.push(Property::new(PropertyName::CONTAINER, PropertyValue::yes()));
             plan.guard(container.name.clone(), container.guid);
@@ -139,8 +139,9 @@ impl DeleteSnapshot<'_> {
         Ok(Outcome::End(plan, ()))
     }
 
-    /// Whether democratic-csi made it to hold detached snapshots. It leaves no mark, so the snapshot
-    /// in it says so: a whole one, of the volume that the container is named after. compat: "ZFS".
+    /// Whether democratic-csi created it to hold detached snapshots. It has no mark then, so the
+    /// snapshot in it is the proof: a complete one, of the volume that the container is named
+    /// after. compat: "ZFS".
     fn is_legacy_container(&self, container: &Dataset, snapshot: Option<&Dataset>) -> bool {
         let volume = self.place.volume.as_str();
         let ours = |snapshot: &Dataset| {
@@ -171,8 +172,8 @@ impl DeleteSnapshot<'_> {
     }
 }
 
-/// What a dataset has that is made to hold detached snapshots. It is never mounted, so that nobody puts
-/// files into it without saying so.
+/// The properties of a dataset that holds detached snapshots. It is never mounted, so that no files
+/// are added by accident.
 pub(in crate::plan) fn of_container(owner: Owner<'_>) -> Vec<Property> {
     let mut all = vec![
         Property::new(PropertyName::CONTAINER, PropertyValue::yes()),
@@ -182,7 +183,7 @@ pub(in crate::plan) fn of_container(owner: Owner<'_>) -> Vec<Property> {
     all
 }
 
-/// Plans the end of a container, if nothing is in it then.
+/// Plans the destruction of a container, if it is empty then.
 fn emptied<R>(plan: &mut Plan<R>, container: &Dataset) {
     plan.guard(container.name.clone(), container.guid);
     plan.step(Step::DestroyEmpty(container.name.clone()));
@@ -199,7 +200,7 @@ impl<R, A> Verb<R, A> for DeleteSnapshot<'_> {
         Ok(Request::of(match &self.place.at {
             At::Attached(snapshot) => vec![Query::Snapshot(snapshot.clone())],
             At::Detached(dataset) => {
-                // What else is in the container is no business of this one, and may be a lot.
+                // The rest of the container is not needed here, and may be large.
                 let container = dataset.parent().map(Query::Dataset);
                 let itself = Query::Family(dataset.clone());
                 let ties = ties(self.layout, dataset, pool);

@@ -1,7 +1,7 @@
 //! Deleting a volume.
 //!
-//! The export goes right before the dataset, and only when nothing that was seen keeps the dataset;
-//! if that cannot be destroyed all the same, whyever, the export is put back.
+//! The export is removed right before the dataset, and only if no observed object blocks the
+//! dataset; if that cannot be destroyed for another reason, the export is restored.
 
 use driver_core::{Error, VolumeId};
 
@@ -27,8 +27,8 @@ pub struct DeleteVolume<'a, E> {
 // === impl DeleteVolume ===
 
 impl<E: Export> DeleteVolume<'_, E> {
-    /// Whether a dataset is a volume of ours, be it half made. compat: "ZFS": democratic-csi has
-    /// left whole ones without a mark.
+    /// Whether a dataset is a volume of ours, complete or partial. compat: "ZFS": democratic-csi
+    /// has left complete ones without a mark.
     fn is_ours(dataset: &Dataset) -> bool {
         let named = dataset.properties.own(&PropertyName::VOLUME_NAME);
         dataset.is_managed() || named.is_some() || is_complete(dataset)
@@ -70,8 +70,8 @@ impl<E: Export> Verb<E::Command, E::Output> for DeleteVolume<'_, E> {
         let mut plan = Plan::about(name.clone());
         let Some(dataset) = seen.pool.dataset(name) else {
             plan.steps = self.export_ref.remove(&seen.pool, &status)?;
-            // Without the lock, what is not there may be in the making: by what a cut connection
-            // left running.
+            // Without the lock, a missing one may still be created by the leftover command of a cut
+            // connection.
             return Ok(if plan.is_empty() && done > 0 {
                 Outcome::Done(())
             } else {
@@ -82,7 +82,7 @@ impl<E: Export> Verb<E::Command, E::Output> for DeleteVolume<'_, E> {
             let why = format!("{name} exists, and is not a volume of this driver");
             let mark = Property::new(PropertyName::MANAGED, PropertyValue::yes());
             return Err(blocked(&doing, why).advise(format!(
-                "if it is one all the same, `zfs set {mark} {name}` on the storage host says so"
+                "if it is one, mark it by `zfs set {mark} {name}` on the storage host"
             )));
         }
         if dataset.kind != self.layout.kind {
@@ -105,7 +105,7 @@ impl<E: Export> Verb<E::Command, E::Output> for DeleteVolume<'_, E> {
         if !doomed.hand_over(&mut plan) {
             return Ok(Outcome::Ask);
         }
-        // Whatever can be refused for good comes before this.
+        // All final errors come before this.
         plan.steps
             .extend(self.export_ref.remove(&seen.pool, &status)?);
         doomed.destroy(&mut plan);

@@ -1,4 +1,4 @@
-//! A pool as a host showed it: what `zfs get` printed of it, read back.
+//! A pool of a real host, parsed from the output of `zfs get`.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::name::{Object, SnapshotRef};
 use crate::observed::VolumeKind;
 use crate::property::{Property, PropertyName, PropertyValue};
 
-/// What was printed of one object: what it has of its own, and facts.
+/// The output for one object: its own properties, and facts.
 #[derive(Debug, Default)]
 struct Shown {
     own: Vec<Property>,
@@ -41,7 +41,7 @@ impl Shown {
     }
 }
 
-/// Lines of `zfs get -Hp -o name,property,value,source`; `#` begins a line that says something else.
+/// Lines of `zfs get -Hp -o name,property,value,source`; `#` starts a comment.
 fn read(text: &str) -> Result<BTreeMap<Object, Shown>, Error> {
     let mut all: BTreeMap<Object, Shown> = BTreeMap::new();
     let lines = text
@@ -66,9 +66,9 @@ fn read(text: &str) -> Result<BTreeMap<Object, Shown>, Error> {
 }
 
 impl MemoryPool {
-    /// A pool that is what `zfs get -Hp -o name,property,value,source` printed of every dataset and
-    /// snapshot of it. Of each are needed `type` and `createtxg`, of a zvol `volblocksize`, of a clone
-    /// `origin`, of a snapshot that was copied `guid`, and what is set on it.
+    /// The pool of the output of `zfs get -Hp -o name,property,value,source` for all its datasets
+    /// and snapshots. Each needs `type` and `createtxg`, a zvol `volblocksize`, a clone `origin`, a
+    /// copied snapshot `guid`, and all need their own properties.
     pub fn captured(text: &str) -> Result<Self, Error> {
         let shown = read(text)?;
         let mut order = Vec::new();
@@ -89,7 +89,7 @@ impl MemoryPool {
                     let Some(cut) = pool.snapshots.get_mut(name) else {
                         return Err(refused(format!("{object} is of no dataset")));
                     };
-                    // A copy has the identity of what it was made of.
+                    // A copied snapshot has the GUID of its source.
                     if shown.facts.contains_key(&PropertyName::GUID) {
                         cut.guid = shown.number(object, &PropertyName::GUID)?;
                     }
@@ -111,8 +111,8 @@ impl MemoryPool {
         Ok(pool)
     }
 
-    /// A pool with the same datasets as this one down to two levels below its root, without what is in
-    /// them: as it was before anything was made there.
+    /// A pool with the same datasets as this one down to two levels below its root, without their
+    /// content: the state before anything was created there.
     #[must_use]
     pub fn roots(&self) -> Self {
         let deep = |name: &str| name.split('/').count() > 2;
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
     use crate::observed::Guid;
 
-    const TEXT: &str = "# printed by nobody
+    const TEXT: &str = "# invented output
 tank\ttype\tfilesystem\t-
 tank\tcreatetxg\t1\t-
 tank\tcompression\tlz4\tlocal

@@ -1,4 +1,4 @@
-//! What steps do to the pool, and what it refuses.
+//! The effect of steps on the pool, and what it rejects.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn missing(what: impl std::fmt::Display) -> Failed {
     refused(Next::Observe, Kind::NotFound, text)
 }
 
-/// What may have been done before that is not known.
+/// The effect before the failure is unknown.
 fn no_room(what: impl std::fmt::Display) -> Failed {
     let mut failed = refused(
         Next::Tell,
@@ -41,7 +41,7 @@ fn exists(what: impl std::fmt::Display) -> Failed {
 }
 
 impl Held {
-    /// Holds what that snapshot holds.
+    /// It has the content of that snapshot.
     pub(super) fn fill(&mut self, cut: &Cut) {
         self.content = cut.content;
         self.used = cut.used;
@@ -52,7 +52,7 @@ impl Held {
 }
 
 impl MemoryPool {
-    /// Does one step, as ZFS does it: whole or not at all.
+    /// Applies one step like ZFS: completely or not at all.
     pub fn apply<R>(&mut self, step: &Step<R>) -> Result<(), Failed> {
         match step {
             Step::Create {
@@ -98,7 +98,7 @@ impl MemoryPool {
                     let text = format!("cannot destroy {name}: permission denied");
                     return Err(refused(Next::Tell, Kind::Denied, text));
                 }
-                // A part of what can go on is destroyed like anything else.
+                // A resumable part is destroyed like any other dataset.
                 let running = |held: &Held| held.receiving && held.arrived.is_none();
                 let receiving = self.datasets.get(name).is_some_and(running);
                 if receiving || self.busy.contains(name) {
@@ -123,7 +123,7 @@ impl MemoryPool {
         }
     }
 
-    /// What is set where nothing is mounted is lost.
+    /// Permissions without a mount are lost.
     fn permit(&self, path: &AbsolutePath) -> Result<(), Failed> {
         let name = DatasetName::parse(path.as_str().trim_start_matches('/'));
         if name.is_ok_and(|name| self.is_mounted(&name)) {
@@ -166,7 +166,7 @@ impl MemoryPool {
         Ok(())
     }
 
-    /// What is received is there, with its name and its properties, before its content is.
+    /// A received dataset exists, with its name and its properties, before its content.
     pub fn begin_copy(
         &mut self,
         from: &SnapshotRef,
@@ -188,8 +188,8 @@ impl MemoryPool {
         Ok(())
     }
 
-    /// The content is there, too, and the snapshot that it came with, which is the one that was sent;
-    /// or the stream has ended early, and what stays is a part that can go on, or nothing.
+    /// The content has arrived, with its snapshot, which has the GUID of the sent one; or the
+    /// stream ended early, and leaves a resumable part, or nothing.
     pub fn end_copy(&mut self, to: &DatasetName, from: Option<&SnapshotRef>) -> Result<(), Failed> {
         let stays = |held: &Held| held.arrived.is_some();
         let sent = from.and_then(|from| self.source(from).ok());
@@ -240,7 +240,7 @@ impl MemoryPool {
         Ok(())
     }
 
-    /// What has begun to arrive stays if the rest does not.
+    /// Keeps a partial receive if the rest does not arrive.
     pub fn keep_part(&mut self, to: &DatasetName, from: &SnapshotRef) {
         let token = self.snapshots.get(from).map(|cut| mark(cut, from));
         if let (Some(held), Some(token)) = (self.datasets.get_mut(to), token) {
@@ -326,7 +326,7 @@ impl MemoryPool {
         own.ok_or_else(|| missing(object))
     }
 
-    /// What stood on one snapshot stands on another.
+    /// Moves clones from one snapshot to another.
     fn reparent(&mut self, from: &SnapshotRef, to: &SnapshotRef) {
         for held in self.datasets.values_mut() {
             if held.origin.as_ref() == Some(from) {
@@ -378,7 +378,7 @@ impl MemoryPool {
         Ok(())
     }
 
-    /// Doomed snapshots that nothing keeps are gone.
+    /// Destroys snapshots marked for deferred destroy that have no clones or holds.
     fn sweep(&mut self) {
         let gone: Vec<_> = self
             .snapshots

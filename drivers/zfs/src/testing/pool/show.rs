@@ -1,4 +1,4 @@
-//! What looks and lists show of the pool.
+//! The results of queries and lists.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use crate::observed::{
 };
 use crate::property::{Origin, Properties, PropertyName, Value};
 
-/// Properties without those that nobody asked for.
-fn asked_for(properties: &Properties, besides: &[PropertyName]) -> Properties {
-    let asked = |name: &PropertyName| ALWAYS.contains(name) || besides.contains(name);
+/// The properties that were requested.
+fn asked_for(properties: &Properties, extra: &[PropertyName]) -> Properties {
+    let asked = |name: &PropertyName| ALWAYS.contains(name) || extra.contains(name);
     let shown = properties.iter().filter(|(name, _)| asked(name));
     shown.map(|(n, v)| (n.clone(), v.clone())).collect()
 }
 
-/// What a look at a family shows of all but its head.
+/// The properties that a query of a family shows of all objects except its head.
 fn of_member(properties: &Properties) -> Properties {
     let shown = properties.iter().filter(|(n, _)| OF_MEMBERS.contains(n));
     shown.map(|(n, v)| (n.clone(), v.clone())).collect()
 }
 
 impl MemoryPool {
-    /// A pool of these looks that is not there.
+    /// A pool of these queries that does not exist.
     pub fn missing(&self, queries: &[Query]) -> Option<String> {
         let mut pools = queries.iter().flat_map(|query| match query {
             Query::Dataset(name) | Query::Family(name) | Query::Nearest(name) => vec![name.pool()],
@@ -93,7 +93,7 @@ impl MemoryPool {
         }
         match held.kind {
             VolumeKind::Filesystem => {
-                // What is set on it counts, and is shown below.
+                // Its own value is used, and inherited below.
                 if !held.own.contains_key(&PropertyName::MOUNTPOINT) {
                     fact(PropertyName::MOUNTPOINT, format!("/{name}"));
                 }
@@ -140,23 +140,23 @@ impl MemoryPool {
         })
     }
 
-    /// What looks show: of datasets, only the properties that were asked for.
-    pub fn show(&self, queries: &[Query], besides: &[PropertyName]) -> State {
+    /// The result of queries: of datasets, only the requested properties.
+    pub fn show(&self, queries: &[Query], extra: &[PropertyName]) -> State {
         let mut state = State::default();
         for query in queries {
             match query {
                 Query::Dataset(name) => {
-                    self.dataset_with(name, besides)
+                    self.dataset_with(name, extra)
                         .into_iter()
                         .for_each(|d| state.add_dataset(d));
                 }
                 Query::Snapshot(name) => {
-                    self.snapshot_with(name, besides)
+                    self.snapshot_with(name, extra)
                         .into_iter()
                         .for_each(|s| state.add_snapshot(s));
                 }
                 Query::Family(name) => {
-                    if let Some(head) = self.dataset_with(name, besides) {
+                    if let Some(head) = self.dataset_with(name, extra) {
                         state.add_dataset(head);
                     }
                     let below = |other: &&DatasetName| other.parent().as_ref() == Some(name);
@@ -179,7 +179,7 @@ impl MemoryPool {
                     let above = name.with_ancestors();
                     let there = above
                         .iter()
-                        .filter_map(|name| self.dataset_with(name, besides));
+                        .filter_map(|name| self.dataset_with(name, extra));
                     there.for_each(|dataset| state.add_dataset(dataset));
                 }
                 Query::Named { within, name, .. } => {
@@ -196,17 +196,17 @@ impl MemoryPool {
         state
     }
 
-    /// A dataset without what was not asked for.
-    fn dataset_with(&self, name: &DatasetName, besides: &[PropertyName]) -> Option<Dataset> {
+    /// A dataset with only the requested properties.
+    fn dataset_with(&self, name: &DatasetName, extra: &[PropertyName]) -> Option<Dataset> {
         let mut dataset = self.dataset(name)?;
-        dataset.properties = asked_for(&dataset.properties, besides);
+        dataset.properties = asked_for(&dataset.properties, extra);
         Some(dataset)
     }
 
-    /// A snapshot without what was not asked for.
-    fn snapshot_with(&self, name: &SnapshotRef, besides: &[PropertyName]) -> Option<Snapshot> {
+    /// A snapshot with only the requested properties.
+    fn snapshot_with(&self, name: &SnapshotRef, extra: &[PropertyName]) -> Option<Snapshot> {
         let mut snapshot = self.snapshot(name)?;
-        snapshot.properties = asked_for(&snapshot.properties, besides);
+        snapshot.properties = asked_for(&snapshot.properties, extra);
         Some(snapshot)
     }
 

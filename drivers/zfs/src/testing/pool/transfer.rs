@@ -1,4 +1,5 @@
-//! What streams do to the pool: snapshots in pieces, of which the last one makes a dataset whole.
+//! The effect of streams on the pool: snapshots in pieces, of which the last one completes a
+//! dataset.
 
 use std::fmt::Write as _;
 
@@ -9,7 +10,7 @@ use crate::backend::Incoming;
 use crate::name::SnapshotRef;
 use crate::observed::VolumeKind;
 
-/// How many pieces a snapshot is sent in.
+/// The number of pieces of a snapshot.
 const PIECES: u64 = 4;
 
 /// One piece of a snapshot.
@@ -20,7 +21,7 @@ pub(in crate::testing) struct Piece {
     number: u64,
 }
 
-/// The text of a number that anybody can read: a token has neither `@` nor `/`.
+/// Text as a readable number: a token contains neither `@` nor `/`.
 fn hex(text: &str) -> String {
     let mut digits = String::new();
     for byte in text.bytes() {
@@ -29,7 +30,7 @@ fn hex(text: &str) -> String {
     digits
 }
 
-/// What tells in a token of which snapshot it is.
+/// The part of a token that identifies its snapshot.
 pub(super) fn mark(cut: &Cut, name: &SnapshotRef) -> String {
     hex(&format!("{} {name}", cut.guid))
 }
@@ -37,12 +38,12 @@ pub(super) fn mark(cut: &Cut, name: &SnapshotRef) -> String {
 // === impl Piece ===
 
 impl Piece {
-    /// As bytes; what it stands for is not read from them.
+    /// As bytes, which do not contain the content.
     pub(in crate::testing) fn text(&self) -> String {
         format!("piece {} of {}", self.number, self.cut.guid)
     }
 
-    /// Whether it is the one that this text is of.
+    /// Whether this text is of this snapshot.
     pub(in crate::testing) fn is(&self, text: &str) -> bool {
         self.text() == text
     }
@@ -51,7 +52,7 @@ impl Piece {
 // === impl Held ===
 
 impl Held {
-    /// From where it goes on.
+    /// The position to resume from.
     pub(super) fn token(&self) -> Option<String> {
         let (snapshot, pieces) = self.arrived.as_ref().filter(|_| self.receiving)?;
         Some(format!("1-{snapshot}-{pieces}"))
@@ -61,7 +62,7 @@ impl Held {
 // === impl MemoryPool ===
 
 impl MemoryPool {
-    /// The pieces of a snapshot, from where a token says.
+    /// The pieces of a snapshot, from the position of a token.
     pub(in crate::testing) fn pieces(
         &self,
         from: &SnapshotRef,
@@ -90,7 +91,7 @@ impl MemoryPool {
         Ok((first..PIECES).map(piece).collect())
     }
 
-    /// A stream begins, or goes on with what is there.
+    /// Starts a stream, or resumes the existing part.
     pub(in crate::testing) fn begin_receive(
         &mut self,
         incoming: &Incoming,
@@ -127,7 +128,7 @@ impl MemoryPool {
         Ok(())
     }
 
-    /// A piece has arrived; with the last one the dataset and its snapshot are whole.
+    /// Adds a piece; the last one completes the dataset and its snapshot.
     pub(in crate::testing) fn receive_piece(&mut self, incoming: &Incoming, piece: &Piece) {
         let to = &incoming.to.dataset;
         let Some(held) = self.datasets.get_mut(to) else {

@@ -14,7 +14,7 @@ use crate::report::{Figures, Report, row, title};
 const CHANGED: usize = 421;
 /// The longest time from write to served, in milliseconds.
 const SERVED_AIM: f64 = 1_000.0;
-/// Who waits longer waits for ever.
+/// A longer wait never ends.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Moves a connection from one storage to another and back.

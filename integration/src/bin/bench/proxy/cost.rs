@@ -1,4 +1,5 @@
-//! A call through the proxy beside the same call of a single driver, by how many connections there are.
+//! A call through the proxy compared to the same call of a single driver, by the number of
+//! connections.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +18,7 @@ use crate::calls::Pairing;
 use crate::report::{Report, median, row, title};
 
 pub(super) const CONNECTIONS: [usize; 3] = [1, 100, 1_000];
-/// What a call may cost, over the same call of a single driver.
+/// The highest cost of a call, relative to the same call of a single driver.
 pub(super) const COST_AIM: f64 = 1.03;
 /// The most memory of a thousand connections, in MiB.
 const MEMORY_AIM: f64 = 100.0;
@@ -32,7 +33,7 @@ pub(super) struct Side<'a> {
     fleet: Option<&'a Fleet>,
 }
 
-/// What is compared of one fleet.
+/// The results of one fleet.
 #[derive(Debug, Default)]
 struct Compared {
     get: Pairing,
@@ -73,7 +74,7 @@ pub(super) async fn measure(quick: bool, report: &mut Report) -> Result<()> {
     }
     let mut sides = Vec::new();
     for (fleet, connections) in fleets.iter().zip(CONNECTIONS) {
-        // One in the middle: whoever counted from the beginning would be seen.
+        // One in the middle: a count from the start of the process would show.
         let mut side = Side {
             client: fleet.client(),
             process: fleet.process(),
@@ -118,12 +119,12 @@ fn memory(connections: usize, process: Process, report: &mut Report) {
     }
 }
 
-/// The time that all threads of a process have had a processor, where the kernel says so.
+/// The processor time of all threads of a process, if the kernel shows it.
 fn worked(process: Process) -> Option<Duration> {
     let threads = fs::read_dir(format!("/proc/{}/task", process.0)).ok()?;
     let mut nanoseconds = 0;
     for thread in threads.flatten() {
-        // A thread may end meanwhile.
+        // The thread may have ended.
         let Ok(stat) = fs::read_to_string(thread.path().join("schedstat")) else {
             continue;
         };
@@ -145,7 +146,7 @@ impl Side<'_> {
         Ok(())
     }
 
-    /// The times of the calls that are compared, each made so often.
+    /// The times of the compared calls, each made this often.
     pub(super) async fn called(&self, calls: usize) -> Result<(Vec<Duration>, Vec<Duration>)> {
         let get = fleet::got(&self.client, &self.id, calls).await?;
         let connection = self.connection.as_deref();
@@ -156,7 +157,7 @@ impl Side<'_> {
     async fn round(&self, calls: usize) -> Result<Round> {
         let before = worked(self.process);
         let (get, make) = self.called(calls).await?;
-        // A thread that has ended took its time with it: such a round says nothing.
+        // The time of an ended thread is lost: such a round is invalid.
         let work = worked(self.process).zip(before);
         let work = work.and_then(|(after, before)| after.checked_sub(before));
         Ok(Round { get, make, work })

@@ -30,7 +30,7 @@ pub(super) fn class(connection: &str) -> BTreeMap<String, String> {
     [("connection".to_owned(), connection.to_owned())].into()
 }
 
-/// The file of a connection of local storage; `mark` makes it another content that means the same.
+/// The file of a connection of local storage; `mark` changes its text but not its meaning.
 pub(super) fn local(base: &Path, mark: usize) -> String {
     format!(
         "# {mark}\ndriver: local-hostpath\nlocal-hostpath: {{shareBasePath: {base}, controllerBasePath: {base}}}\n",
@@ -58,7 +58,7 @@ pub(super) async fn made_and_deleted(
     Ok(times)
 }
 
-/// Times of a question about a volume, `calls` times.
+/// Times of a query for a volume, `calls` times.
 pub(super) async fn got(client: &Client, id: &str, calls: usize) -> Result<Vec<Duration>> {
     let mut client = client.controller.clone();
     let mut times = Vec::with_capacity(calls);
@@ -76,7 +76,7 @@ pub(super) async fn got(client: &Client, id: &str, calls: usize) -> Result<Vec<D
 // === impl Fleet ===
 
 impl Fleet {
-    /// Starts one over so many connections of local storage, and what else lies in its folder.
+    /// Starts one with this many connections of local storage, and other files in its folder.
     pub(super) async fn start(connections: usize, more: &[(&str, &str)]) -> Result<Self> {
         let place = Place::new();
         let folder = folder(&place);
@@ -125,7 +125,7 @@ impl Fleet {
         base(&self.place, number)
     }
 
-    /// Puts a file into the folder, as a whole.
+    /// Writes a file into the folder atomically.
     pub(super) fn put(&self, name: &str, text: &str) -> Result<()> {
         let folder = folder(&self.place);
         let new = folder.join(format!(".{name}.new"));
@@ -134,7 +134,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// How many lines of its log say that a connection was changed: this one, and others.
+    /// The number of log lines about a changed connection: this one, and others.
     pub(super) fn changed(&self, name: &str) -> (usize, usize) {
         let log = log_of(&self.place);
         let changed = log.lines().filter(|line| line.contains("changed"));

@@ -1,9 +1,9 @@
-//! What a connection in trouble costs the others.
+//! The cost of a failing connection for the others.
 //!
-//! One server without trouble, one with a connection whose storage never says a word, and one with a
-//! file that is written again and again and never can be used; the same calls to their other
-//! connections, in turn. A panic cannot be had from the program as it is shipped: that it stays where
-//! it is, is tested with a driver in memory.
+//! One server without failures, one with a connection whose storage never answers, and one with a
+//! file that is rewritten repeatedly and is never valid; the same calls to their other connections,
+//! in turn. The released program cannot be made to panic: a test with a driver in memory covers
+//! that case.
 
 use std::time::Duration;
 
@@ -16,23 +16,23 @@ use super::fleet::{self, Fleet};
 use crate::load::{self, Load};
 use crate::report::{Figures, Report, median, title};
 
-/// Connections without trouble.
+/// Healthy connections.
 const CONNECTIONS: usize = 10;
 /// Clients that call them.
 const CLIENTS: usize = 4;
-/// Calls to the one that hangs that are in progress.
+/// The concurrent calls to the connection that hangs.
 const WAITING: usize = 64;
 const P50_AIM: f64 = 1.1;
 const P99_AIM: f64 = 2.0;
 
-/// The others' figures with trouble over those without, one for each round.
+/// The figures of the others with a failing connection over those without, one for each round.
 #[derive(Debug, Default)]
 struct Ratios {
     p50: Vec<f64>,
     p99: Vec<f64>,
 }
 
-/// Measures calls beside a connection that hangs, and beside one that is misconfigured.
+/// Measures calls while a connection hangs, and while one is misconfigured.
 pub(super) async fn measure(quick: bool, report: &mut Report) -> Result<()> {
     let silent = TcpListener::bind("127.0.0.1:0").await?;
     let hangs = over_ssh(silent.local_addr()?.port());
@@ -90,7 +90,7 @@ async fn asked(fleet: &Fleet, connection: &str) -> Result<()> {
     Ok(())
 }
 
-/// Asks a connection as soon as the last question has ended, and a while has passed.
+/// Calls a connection again after the last call has ended, and a pause.
 async fn again_and_again(
     client: integration::client::Client,
     connection: &'static str,
@@ -100,13 +100,13 @@ async fn again_and_again(
         let volume_id = format!("v:{connection}/x");
         let request = ControllerGetVolumeRequest { volume_id };
         let mut client = client.clone();
-        // It is in trouble: nothing else is expected of it.
+        // It is expected to fail.
         drop(client.controller.controller_get_volume(request).await);
         tokio::time::sleep(every).await;
     }
 }
 
-/// Calls to the others while a file is written that cannot be used, and is asked for.
+/// Calls to the others while an invalid file is written, and its connection called.
 async fn rewritten(fleet: &Fleet, calls: usize) -> Result<Load> {
     let mut asking = JoinSet::new();
     let client = fleet.client();
@@ -127,7 +127,7 @@ async fn rewritten(fleet: &Fleet, calls: usize) -> Result<Load> {
     }
 }
 
-/// Volumes made and deleted at the connections without trouble.
+/// Volumes created and deleted at the healthy connections.
 async fn others(fleet: &Fleet, calls: usize) -> Result<Load> {
     let client = fleet.client();
     load::many(CLIENTS, calls / CLIENTS, move |who, _| {

@@ -1,4 +1,4 @@
-//! Files that change without pause under load: no call may fail for it.
+//! Files that change continuously under load: no call may fail because of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ const CLIENTS: usize = 8;
 /// Files written in a second.
 const WRITES: u64 = 200;
 
-/// What the clients saw.
+/// The results of the clients.
 #[derive(Debug, Default)]
 struct Seen {
     calls: AtomicUsize,
@@ -36,7 +36,7 @@ pub(super) async fn measure(quick: bool, report: &mut Report) -> Result<()> {
     let mut written = 0;
     while Instant::now() < until {
         let number = written % CONNECTIONS;
-        // Another content that means the same: the connection is built again.
+        // Another text with the same meaning: the connection is rebuilt.
         let text = fleet::local(&fleet.base(number), written + 1);
         fleet.put(&fleet::name(number), &text)?;
         written += 1;
@@ -61,7 +61,7 @@ pub(super) async fn measure(quick: bool, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Volumes made, asked for and deleted everywhere.
+/// Volumes created, read and deleted everywhere.
 async fn load(client: Client, who: usize, until: Instant, seen: Arc<Seen>) {
     for call in 0.. {
         if Instant::now() >= until {

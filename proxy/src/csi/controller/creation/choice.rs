@@ -1,8 +1,8 @@
-//! Which connection of a class makes a volume.
+//! Chooses the connection of a class that creates a volume.
 //!
-//! All are asked whether they have it before any makes it: a second volume would lose the first. One
-//! that has begun it, or, where none has a part of it, may have, is the only one that makes it, until that is
-//! known, whatever its file says by then and whatever room it has.
+//! All are asked for the volume before any of them creates it: a second volume would hide the
+//! first. A connection that started it, or, if none has a part of it, may have started it, is the
+//! only candidate until that is known, whatever its file says by then and whatever its capacity.
 //! compat: "The proxy".
 
 use std::cmp::Reverse;
@@ -20,38 +20,40 @@ use crate::rpc::Task;
 use crate::rpc::in_flight::Keys;
 use crate::rpc::status;
 
-/// What is known of a volume in the connections that may have it.
+/// What is known of a volume across the connections that may have it.
 #[derive(Debug)]
 enum Known {
-    /// It is in this one.
+    /// This connection has it.
     There(Box<Candidate>),
-    /// It is in none, and these may make it: those that have begun it, or else may have, if there are such.
+    /// No connection has it, and these may create it: those that have started it, or else may have,
+    /// if there are any.
     Nowhere(Vec<Candidate>),
 }
 
-/// What is looked for where a volume was not made.
+/// What is searched after a failed creation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sought<'a> {
     pub(super) id: &'a VolumeId,
     pub(super) keys: &'a Keys,
-    /// Whether another connection may have begun it: to forget the volume would be to forget that, too.
-    pub(super) is_begun_elsewhere: bool,
+    /// Whether another connection may have started it: to forget the volume would leave that part
+    /// behind.
+    pub(super) may_be_elsewhere: bool,
 }
 
-/// What is known of the room of a connection, the better first.
+/// The known capacity of a connection; the better comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Room {
-    /// Enough, as far as it knows: so much, the most first.
+    /// Enough, with this amount; the largest comes first.
     Enough(Reverse<u64>),
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
-    /// Less than what is asked for.
+    /// Less than requested.
     Short(Reverse<u64>),
 }
 
-/// Those in which the volume is made, in the order in which they are tried: the one that has it, or
-/// else those where it may have been begun, and no other; without such a one those that have enough
-/// room first, those that are nearest to where it is wanted, and those with the most room.
+/// The connections to try, in order: the one that has the volume, or else only those where it may
+/// have been started. Without such a one, those with enough capacity come first, then the nearest
+/// ones, then those with the most capacity.
 pub(super) async fn in_order(
     task: &Task,
     candidates: Vec<Candidate>,
@@ -76,7 +78,7 @@ pub(super) async fn in_order(
     ordered.sort_by_cached_key(|(room, candidate)| {
         let rank = candidate.connection.accessibility().rank(&request.topology);
         let is_short = matches!(room, Room::Short(_));
-        // Where its source lies, a volume is made without carrying it there.
+        // A connection that has the source needs no copy between storages.
         let is_carried = candidate.is_carried();
         (candidate.is_closed(), is_carried, is_short, rank, *room)
     });
@@ -86,19 +88,19 @@ pub(super) async fn in_order(
         .collect())
 }
 
-/// What is said where none may make it: for good only if none has it, be it half made. An earlier call may
-/// have come before what is wrong now, such as a change of a file.
+/// The error if no connection may create the volume: final only if none has it or a part of it. An
+/// earlier call may have come before the current problem, such as a changed file.
 async fn refused(task: &Task, candidates: Vec<Candidate>) -> Error {
     let looks = candidates
         .iter()
-        .map(|candidate| has_begun(task, &candidate.connection, &candidate.id));
+        .map(|candidate| part_of(task, &candidate.connection, &candidate.id));
     let found = in_turns(looks).await;
-    let is_begun = found.contains(&Some(Found::Begun))
+    let is_partial = found.contains(&Some(Found::Begun))
         || candidates.iter().any(|one| task.is_in_doubt(&one.keys));
     let mut refusals = candidates.into_iter().filter_map(|one| one.able.err());
     let missing = || Error::invalid("request field `parameters`");
     let refusal = refusals.next().unwrap_or_else(missing);
-    if is_begun {
+    if is_partial {
         refusal.with_effect(Effect::Possible)
     } else if found.contains(&Some(Found::Whole)) {
         of_a_whole_one(refusal)
@@ -107,8 +109,8 @@ async fn refused(task: &Task, candidates: Vec<Candidate>) -> Error {
     }
 }
 
-/// Why a volume that is whole is not given out: it must not be forgotten. That it is in another place than
-/// the one that is asked for is final all the same: who asks chooses another place then, and finds it.
+/// The error for an existing volume that cannot be returned: it must not be forgotten. Only a wrong
+/// topology is final: the caller then chooses another topology, and finds the volume.
 pub(super) fn of_a_whole_one(refusal: Error) -> Error {
     if refusal.kind() == Kind::OutOfSpace {
         refusal
@@ -117,11 +119,11 @@ pub(super) fn of_a_whole_one(refusal: Error) -> Error {
     }
 }
 
-/// Why a connection does not make a volume. What is wrong with a request, or with a configuration, by now
-/// is said for good only if an earlier call has left nothing there, and nothing of which the end is not
-/// known: else it would be forgotten. What trouble means is judged elsewhere, and a conflict says that the
-/// volume is another one.
-pub(super) async fn unless_begun(
+/// The error of a connection that does not create a volume. A problem of the request or of the
+/// configuration is final only if no earlier call left a part there, and none has an unknown
+/// outcome: otherwise that part would be forgotten. Storage failures are judged elsewhere, and a
+/// conflict means that the volume is another one.
+pub(super) async fn unless_partial(
     task: &Task,
     connection: &Arc<Connection>,
     sought: Sought<'_>,
@@ -145,11 +147,11 @@ pub(super) async fn unless_begun(
     if !is_refusal || !is_final {
         return error;
     }
-    if sought.is_begun_elsewhere {
+    if sought.may_be_elsewhere {
         return error.with_effect(Effect::Possible);
     }
-    match has_begun(task, connection, sought.id).await {
-        // It may be there a moment later.
+    match part_of(task, connection, sought.id).await {
+        // It may appear a moment later.
         None if task.is_in_doubt(sought.keys) => error.with_effect(Effect::Possible),
         None => error,
         Some(Found::Whole) => of_a_whole_one(error),
@@ -157,21 +159,21 @@ pub(super) async fn unless_begun(
     }
 }
 
-/// What a connection has of a volume. One that does not say counts as one that has begun it.
-async fn has_begun(task: &Task, connection: &Arc<Connection>, id: &VolumeId) -> Option<Found> {
+/// What a connection has of a volume. One that does not answer counts as one that has started it.
+async fn part_of(task: &Task, connection: &Arc<Connection>, id: &VolumeId) -> Option<Found> {
     match has(task, connection, id).await {
         Ok(found) => found,
-        // It was never asked for what it cannot tell.
+        // Such a driver cannot answer, so it was not asked.
         Err(error) if error.kind() == Kind::Unsupported => None,
         Err(error) => {
             let error = status::message(&error);
-            warn!(connection = %connection.name(), error, "it does not say whether it has the volume");
+            warn!(connection = %connection.name(), error, "cannot determine whether this connection has the volume");
             Some(Found::Begun)
         }
     }
 }
 
-/// What is there of a volume.
+/// What exists of a volume.
 async fn has(
     task: &Task,
     connection: &Arc<Connection>,
@@ -184,27 +186,27 @@ async fn has(
     }
 }
 
-/// Asks all of them whether they have the volume. Those that may not make it now are asked as well: an
-/// earlier attempt may have been meant for another place, and a second volume would lose the first.
+/// Asks all connections whether they have the volume, including those that may not create it now:
+/// an earlier attempt may have had another topology, and a second volume would hide the first.
 async fn known(task: &Task, candidates: Vec<Candidate>) -> Result<Known, Error> {
     let looks = candidates.iter().map(|candidate| candidate.has(task));
     let found = in_turns(looks).await;
     let (mut owners, mut others) = (Vec::new(), Vec::new());
-    let (mut begun, mut in_doubt) = (Vec::new(), Vec::new());
+    let (mut partial, mut in_doubt) = (Vec::new(), Vec::new());
     let (mut silent, mut unheard) = (None, None);
     for (candidate, found) in candidates.into_iter().zip(found) {
         match found {
             Ok(Some(Found::Whole)) => owners.push(candidate),
             Ok(found) => {
                 let likewise = match found {
-                    Some(_) => &mut begun,
-                    // That nothing is there yet is no proof that nothing will be.
+                    Some(_) => &mut partial,
+                    // Absence now does not prove that nothing will appear.
                     None if task.is_in_doubt(&candidate.keys) => &mut in_doubt,
                     None => &mut others,
                 };
                 likewise.push(candidate);
             }
-            // Somebody has said that the others are not to wait for this one.
+            // The operator closed this connection, so the others do not wait for it.
             Err(error) if candidate.is_closed() && is_silence(&error) => {
                 unheard = unheard.or(Some(candidate.in_doubt(&error)));
             }
@@ -218,14 +220,14 @@ async fn known(task: &Task, candidates: Vec<Candidate>) -> Result<Known, Error> 
     if let Some(error) = silent {
         return Err(error);
     }
-    let many = begun.len() + in_doubt.len();
-    // What is there weighs more than what may come to be: the doubt may be one of another call.
-    if let Some(mut begun) = [begun, in_doubt].into_iter().find(|all| !all.is_empty()) {
-        for candidate in &mut begun {
-            candidate.is_begun = true;
-            candidate.is_begun_elsewhere = many > 1;
+    let many = partial.len() + in_doubt.len();
+    // A part that exists counts more than a doubt: the doubt may be of another call.
+    if let Some(mut started) = [partial, in_doubt].into_iter().find(|all| !all.is_empty()) {
+        for candidate in &mut started {
+            candidate.may_be_partial = true;
+            candidate.may_be_elsewhere = many > 1;
         }
-        return finishing(begun).map(Known::Nowhere);
+        return finishing(started).map(Known::Nowhere);
     }
     match (able(others), unheard) {
         (Ok(able), unheard) => {
@@ -233,7 +235,7 @@ async fn known(task: &Task, candidates: Vec<Candidate>) -> Result<Known, Error> 
                 let error = status::message(&error);
                 warn!(
                     error,
-                    "it makes no new volumes: the volume is made elsewhere"
+                    "it accepts no new volumes: the volume is created elsewhere"
                 );
             }
             Ok(Known::Nowhere(able))
@@ -243,26 +245,26 @@ async fn known(task: &Task, candidates: Vec<Candidate>) -> Result<Known, Error> 
     }
 }
 
-/// Whether storage has not answered, as opposed to having said why it does not tell.
+/// Whether the storage did not answer, as opposed to rejecting the query with a reason.
 fn is_silence(error: &Error) -> bool {
     matches!(error.kind(), Kind::Timeout | Kind::Unreachable) || is_for_threads_that_hang(error)
 }
 
-/// Those that may finish what was begun, also where no new volumes are made: it is none.
-fn finishing(begun: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
-    let (able, unable): (Vec<_>, Vec<_>) = begun
+/// The candidates that may finish a started volume, even if they accept no new volumes.
+fn finishing(started: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
+    let (able, unable): (Vec<_>, Vec<_>) = started
         .into_iter()
         .partition(|candidate| candidate.able.is_ok());
     let refusal = unable.into_iter().find_map(|one| one.able.err());
     match refusal.filter(|_| able.is_empty()) {
-        // What is wrong with this call was not wrong with the one that began it.
+        // The problem of this call did not exist for the call that started the volume.
         Some(refusal) => Err(refusal.with_effect(Effect::Possible)),
         None => Ok(able),
     }
 }
 
-/// The one that has the volume. Under two names of one storage it is the same; on two storages nobody
-/// can know which of the two is meant.
+/// The connection that has the volume. Two names of one storage count as one; on two storages it is
+/// ambiguous which of the two is meant.
 fn only_owner(mut owners: Vec<Candidate>) -> Result<Option<Candidate>, Error> {
     let Some(first) = owners.first() else {
         return Ok(None);
@@ -276,7 +278,7 @@ fn only_owner(mut owners: Vec<Candidate>) -> Result<Option<Candidate>, Error> {
                     "both connection `{one}` and connection `{other}` have the volume"
                 ))
                 .advise("delete it by hand at the storage where it is not wanted")
-                // To forget it would lose both.
+                // Forgetting it would lose both.
                 .with_effect(Effect::Possible),
         );
     }
@@ -284,7 +286,7 @@ fn only_owner(mut owners: Vec<Candidate>) -> Result<Option<Candidate>, Error> {
     Ok(Some(owners.swap_remove(at.unwrap_or_default())))
 }
 
-/// Those that may make a volume that none has.
+/// The connections that may create a volume that none has.
 fn able(candidates: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
     let (closed, open): (Vec<_>, Vec<_>) = candidates.into_iter().partition(Candidate::is_closed);
     let (able, unable): (Vec<_>, Vec<_>) = open
@@ -302,35 +304,35 @@ fn able(candidates: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
 // === impl Candidate ===
 
 impl Candidate {
-    /// Whether no new volumes are made there.
+    /// Whether the connection accepts no new volumes.
     fn is_closed(&self) -> bool {
         !self.connection.makes_new_volumes()
     }
 
-    /// Whether what it is filled with would have to be carried there from another storage.
+    /// Whether its content must be copied from another storage.
     fn is_carried(&self) -> bool {
         let filling = self.able.as_ref().ok().and_then(Option::as_ref);
         filling.is_some_and(Filling::is_carried)
     }
 
-    /// What is said then.
+    /// The error in that case.
     fn closed(&self) -> Error {
         let name = self.connection.name();
         Error::new(Kind::Busy, format!("connection `{name}`"))
-            .because("it makes no new volumes")
+            .because("it accepts no new volumes")
             .advise("`proxy.perDriver.newVolumes` in its file says so")
     }
 
-    /// What is there of the volume already.
+    /// What exists of the volume already.
     async fn has(&self, task: &Task) -> Result<Option<Found>, Error> {
         has(task, &self.connection, &self.id).await
     }
 
-    /// Why nothing is made as long as this one cannot say whether it has the volume.
+    /// The error while this connection cannot say whether it has the volume.
     fn in_doubt(&self, error: &Error) -> Error {
         let name = self.connection.name();
         Error::new(error.kind(), "choose one of the connections of the class")
-            // Not of this call: an earlier one may have made it, and must not be forgotten.
+            // Not by this call: an earlier one may have created it, and must not be forgotten.
             .with_effect(Effect::Possible)
             .because(format!(
                 "connection `{name}` may have the volume: {}",

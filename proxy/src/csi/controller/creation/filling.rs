@@ -1,8 +1,9 @@
-//! What a new volume is filled with, and how that comes there.
+//! The content of a new volume, and how it gets there.
 //!
-//! Under two names of one storage its driver copies by itself. Between two storages the content goes
-//! through here: the driver of the target takes what that of the source gives, if they have a form in
-//! common, and each works on its own account. compat: "The proxy".
+//! If source and target are two names of one storage, its driver copies by itself. Between two
+//! storages the content passes through this process: the driver of the target imports what the
+//! driver of the source exports, if they have a format in common, and each uses the threads of its
+//! own connection. compat: "The proxy".
 
 use std::sync::Arc;
 
@@ -17,16 +18,16 @@ use crate::routing::connections::Connections;
 use crate::rpc::Task;
 use crate::rpc::in_flight::Object;
 
-/// What a new volume is filled with.
+/// The content of a new volume.
 #[derive(Debug)]
 pub(super) struct Filling {
     home: Arc<Connection>,
     source: Source,
-    /// How the caller calls it, if it has to be carried from another storage.
+    /// The handle of the caller, if it must be copied from another storage.
     carried: Option<Elsewhere>,
 }
 
-/// A source on its own account: what it does is asked, counted and explained as that of its connection.
+/// The source, with the connection whose threads, metrics and errors its work counts for.
 #[derive(Debug)]
 struct Drawn<'a> {
     inner: Box<dyn ExportStream + 'a>,
@@ -37,7 +38,7 @@ struct Drawn<'a> {
 // === impl Filling ===
 
 impl Filling {
-    /// What a new volume of `connection` is filled with, or why it cannot be.
+    /// The content of a new volume of `connection`, or why it is impossible.
     pub(super) fn of(
         connections: &Connections,
         connection: &Arc<Connection>,
@@ -56,7 +57,7 @@ impl Filling {
                 (home, Source::Volume(id), elsewhere, can.clones)
             }
         };
-        // Two names of one backend reach each other's volumes by the same ids.
+        // Two names of one backend share volumes and ids.
         let is_same = home.name() == connection.name()
             || home.driver().backend_identity() == connection.driver().backend_identity();
         let filling = Self {
@@ -81,7 +82,7 @@ impl Filling {
         &self.home
     }
 
-    /// The source, as long as the volume is made not to be deleted.
+    /// The source, which must not be deleted during the creation.
     pub(super) fn object(&self) -> Object {
         match &self.source {
             Source::Snapshot(id) | Source::Elsewhere(Elsewhere::Snapshot(id)) => {
@@ -93,7 +94,7 @@ impl Filling {
         }
     }
 
-    /// The source, as the driver of the new volume is told of it.
+    /// The source, as the driver of the new volume sees it.
     pub(super) fn source(&self) -> Source {
         match &self.carried {
             Some(elsewhere) => Source::Elsewhere(elsewhere.clone()),
@@ -101,7 +102,7 @@ impl Filling {
         }
     }
 
-    /// Whether it has to be carried there from another storage.
+    /// Whether it must be copied from another storage.
     pub(super) fn is_carried(&self) -> bool {
         self.carried.is_some()
     }
@@ -110,7 +111,7 @@ impl Filling {
         Error::invalid(format!("fill a volume from {}", self.object()))
     }
 
-    /// Refuses what has no way to `target`.
+    /// Rejects a source that cannot be copied to `target`.
     fn check_forms(&self, target: &Connection) -> Result<(), Error> {
         let (gives, takes) = (
             self.home.driver().export_formats(),
@@ -125,12 +126,12 @@ impl Filling {
             |forms: &[TransferFormat], block| forms.iter().all(|form| form.is_block() == block);
         let why = if gives.is_empty() {
             format!(
-                "and its driver, `{}`, gives nothing away",
+                "and its driver, `{}`, exports no content",
                 self.home.driver().kind()
             )
         } else if takes.is_empty() {
             let kind = target.driver().kind();
-            format!("and the driver of `{there}`, `{kind}`, takes nothing from others")
+            format!("and the driver of `{there}`, `{kind}`, imports no content")
         } else if all(gives, true) && all(takes, false) {
             "which has disks, and a disk cannot become a volume of files".to_owned()
         } else if all(gives, false) && all(takes, true) {
@@ -141,17 +142,17 @@ impl Filling {
                 words.join(" and ")
             };
             let (given, taken) = (listed(gives), listed(takes));
-            format!("it gives {given}, and `{there}` takes {taken}")
+            format!("it exports {given}, and `{there}` imports {taken}")
         };
         Err(self
             .refused()
             .because(format!("{elsewhere}, {why}"))
             .advise(
-                "make the volume in the connection of its source, and copy its content in a pod",
+                "create the volume in the connection of its source, or copy the content in a pod",
             ))
     }
 
-    /// Makes the volume.
+    /// Creates the volume.
     pub(super) async fn make(
         &self,
         task: &Task,
@@ -178,12 +179,13 @@ impl Filling {
         );
         let made = driver.import(&task.call, wanted, &from);
         let made = task.ask_for_copy(connection, "inflow", made).await?;
-        // The volume is whole, and that is what is told: what is left at the source is an orphan there.
+        // The volume is complete, so the call succeeds: what is left at the source is an orphan
+        // there.
         if let Err(error) = from.close(&task.call).await {
             warn!(
                 origin = %self.home.name(),
                 error = %error.chain(),
-                "the volume is made; what was made at its source for that is left there"
+                "the volume is complete; the helper at its source was not removed"
             );
         }
         Ok(made)

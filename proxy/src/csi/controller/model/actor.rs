@@ -1,4 +1,5 @@
-//! Does the steps of a sequence with the real thing: files through the loader, calls through the service.
+//! Runs the steps of a sequence on the real code: files through the loader, calls through the
+//! service.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,17 +29,17 @@ use crate::routing::folder::{Loader, States};
 use crate::rpc::{Deadlines, Runner};
 use crate::telemetry::metrics::Metrics;
 
-/// How long a call may take that changes something.
+/// The deadline of a call that changes something.
 pub(super) const DEADLINE: Duration = Duration::from_mins(10);
-/// How long a client waits that leaves.
+/// How long a client waits before it leaves.
 const IMPATIENCE: Duration = Duration::from_secs(1);
-/// Nobody waits so long for anything: whatever can go on has gone on by then.
+/// Longer than any wait: all runnable work has run by then.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// More moments than anybody needs who has nothing to wait for.
+/// More moments than any work without a wait needs.
 const MANY: u32 = 1_000;
 
-/// What lies in the folder.
+/// The content of the folder.
 #[derive(Debug, Clone, Copy)]
 enum File {
     Good(Content),
@@ -56,7 +57,7 @@ pub(super) struct Actor {
     began: Instant,
 }
 
-/// What ends with a restart.
+/// The part that ends with a restart.
 struct Process {
     service: ControllerHandler,
     loader: Loader,
@@ -88,7 +89,7 @@ impl Actor {
         self.began.elapsed()
     }
 
-    /// Does one step. `None` if nobody asked for anything.
+    /// Does one step. `None` if it makes no call.
     pub(super) async fn step(&mut self, step: &Step) -> Option<Answer> {
         match step {
             Step::Good(name, content) => self.put(name, File::Good(*content)),
@@ -204,16 +205,16 @@ impl Actor {
         LazyConnection::new(first, again)
     }
 
-    /// Whatever hangs goes on and ends.
+    /// Hanging work continues and ends.
     async fn release(&self) {
         for storage in &self.storages {
             storage.release();
         }
-        // The clock goes on when nothing else does.
+        // The clock advances when nothing else can run.
         sleep(MOMENT).await;
     }
 
-    /// Another process, which knows nothing but the files.
+    /// A new process, which only knows the files.
     fn begin_anew(&mut self) {
         self.process = Process::new(&self.setup, self.flaw);
         for (name, file) in self.files.clone() {
@@ -221,7 +222,7 @@ impl Actor {
         }
     }
 
-    /// What the storages have in the end.
+    /// The final content of the storages.
     pub(super) async fn held(&self) -> Vec<Held> {
         let mut all = Vec::new();
         for storage in &self.storages {
@@ -296,7 +297,7 @@ impl Process {
     async fn unbuilt(&self, is: bool) {
         self.builds.store(!is, Ordering::Relaxed);
         for lazy in self.connections.all().iter().filter(|_| is) {
-            // Whoever has built it may have to leave it yet.
+            // The task that built it may still hold it.
             for _ in 0..MANY {
                 lazy.let_go(Duration::ZERO);
                 if lazy.peek().is_none() {
@@ -304,7 +305,7 @@ impl Process {
                 }
                 sleep(MOMENT).await;
             }
-            assert!(lazy.peek().is_none(), "a driver that nobody uses stays");
+            assert!(lazy.peek().is_none(), "an unused driver stays");
         }
     }
 }

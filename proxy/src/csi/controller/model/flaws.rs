@@ -1,4 +1,5 @@
-//! That the model can fail: what is planted in a storage, or in the process, is found.
+//! Proves that the model can fail: it finds defects that are planted in a storage or in the
+//! process.
 
 use super::{SEQUENCES, Seen, Story, story};
 
@@ -8,34 +9,34 @@ pub(super) enum Flaw {
     // Of a storage.
     /// What it is to delete stays, and it says that it is gone.
     DeletesNothing,
-    /// It says that there is nothing of what it has begun.
+    /// It reports partial volumes as absent.
     HidesHalves,
-    /// It does not announce a change of which it then does not say that it may have an effect.
+    /// It does not announce a change, and then does not report its effect.
     ChangesUntold,
     /// Each page of a list but the last lacks an entry.
     ListsTooFew,
-    /// What it says to be larger is not.
+    /// It reports an expansion without doing it.
     GrowsInWordsOnly,
-    /// What it keeps for a copy stays when the copy is whole.
+    /// What it keeps for a copy stays after the copy is complete.
     KeepsCopiesOpen,
     // Of the process.
     /// From one call to the next it forgets what it does not know the outcome of, and who is at work.
     ForgetsEverything,
-    /// What has no outcome yet is told as if it had failed for good.
+    /// A call without an outcome is reported as a final failure.
     SoundsFinal,
-    /// A connection whose file is gone goes on.
+    /// A connection whose file is gone stays.
     ServesWhatIsGone,
     /// A connection ends with the first mistake in its file.
     DropsTheLastGood,
     /// An old name means another connection than the one that had it.
     MeansAnother,
-    /// Volumes are made in places that were not asked for.
+    /// Volumes are created outside of the requested topology.
     KnowsNoZones,
-    /// Volumes are made where no new ones are to be made.
+    /// Volumes are created in a connection that accepts no new ones.
     ClosesNothing,
 }
 
-/// Of so many steps is what is told of a defect: a story that nobody has to search.
+/// The most steps in the report of a defect: short enough to read.
 const FEW: usize = 7;
 
 impl Flaw {
@@ -57,7 +58,7 @@ impl Flaw {
 }
 
 #[test]
-fn what_is_planted_in_a_storage_or_in_the_process_is_found_and_told_in_few_steps() {
+fn a_planted_defect_is_found_and_reported_in_few_steps() {
     let seed = super::seed();
     for flaw in Flaw::ALL {
         let tried = |number| story(seed, number, Some(flaw), &mut Seen::new());

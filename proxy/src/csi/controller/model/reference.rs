@@ -1,8 +1,9 @@
-//! The reference: what docs/proxy.md, docs/compatibility.md and docs/grpc-codes.md say that happens.
+//! The reference: the behaviour that docs/proxy.md, docs/compatibility.md and docs/grpc-codes.md
+//! describe.
 //!
-//! Plain maps and plain rules, written from those pages and not from the code. Where they allow several
-//! answers, these are all of them. What the storages do by themselves is in `store`, how work on them
-//! ends in `work`, and what is answered to each call in `calls` and, for new volumes, in `creation`.
+//! Plain maps and rules, written from those pages and not from the code. If they allow several
+//! answers, all of them are here. `store` has the behaviour of the storages, `work` the outcome of
+//! work on them, `calls` the answers to each call and `creation` those for new volumes.
 
 mod calls;
 mod creation;
@@ -32,7 +33,7 @@ enum Served {
     BeingRead,
 }
 
-/// What a call works on, in a storage.
+/// The object of a call, in a storage.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Object {
     Volume(usize, String),
@@ -40,11 +41,11 @@ enum Object {
     Snapshot(usize, String),
 }
 
-/// What is so, as far as the documentation goes.
+/// The state, as far as the documentation defines it.
 #[derive(Debug)]
 pub(super) struct Reference {
     setup: Setup,
-    /// What lies in the folder: a content that can be used, or none.
+    /// The content of the folder: valid content, or none.
     lying: BTreeMap<&'static str, Option<Content>>,
     served: BTreeMap<&'static str, Served>,
     /// Served once by this process, and gone.
@@ -52,16 +53,16 @@ pub(super) struct Reference {
     unread: bool,
     unbuilt: BTreeSet<&'static str>,
     stores: Vec<Store>,
-    /// Of these this process does not know what became.
+    /// Objects with an outcome unknown to this process.
     doubts: BTreeSet<Object>,
     hung: Vec<Hung>,
-    /// Volumes that may be in two storages, or of which one may keep a part when they are forgotten: somebody
-    /// said that it is not to be waited for, or this process never served it.
+    /// Volumes that may be in two storages, or that may leave a part in one when they are
+    /// forgotten: the operator chose not to wait for it, or this process never served it.
     excused: BTreeSet<String>,
     armed: Option<(usize, Verb, Fault)>,
     leaves: bool,
     now: Duration,
-    /// Whether a volume was made of what another storage has.
+    /// Whether the source of a volume is in another storage.
     pub(super) has_copied: bool,
 }
 
@@ -87,12 +88,12 @@ impl Reference {
         }
     }
 
-    /// Whether a step can be done at all: drivers in use cannot be let go.
+    /// Whether a step can be done at all: drivers in use cannot be dropped.
     pub(super) fn allows(&self, step: &Step) -> bool {
         !matches!(step, Step::Unbuilt(true)) || self.hung.is_empty()
     }
 
-    /// What may be answered to a step that begins now.
+    /// The possible answers to a step that starts now.
     pub(super) fn step(&mut self, step: &Step, now: Duration) -> Option<Expected> {
         self.now = now;
         let late = self.hung.iter().filter(|hung| hung.until <= now);
@@ -152,7 +153,7 @@ impl Reference {
                 self.served.insert(name, Served::Well(content));
                 self.unbuilt.remove(name);
             }
-            // The last good one goes on.
+            // The last valid one stays in use.
             (None, Some(Served::Well(_))) => {}
             (None, _) => drop(self.served.insert(name, Served::Refused)),
         }
@@ -168,7 +169,7 @@ impl Reference {
         }
     }
 
-    /// Everything in memory is lost; storages go on with what they were told.
+    /// Everything in memory is lost; storages continue with the commands they received.
     fn restart(&mut self, ends: Ends) {
         match ends {
             Ends::Well => self.release(),
@@ -184,12 +185,12 @@ impl Reference {
         }
     }
 
-    /// What the storages have.
+    /// The content of the storages.
     pub(super) fn held(&self) -> Vec<Held> {
         self.stores.iter().map(Store::held).collect()
     }
 
-    /// The storage that a connection stands on.
+    /// The storage of a connection.
     fn storage(&self, name: &str) -> usize {
         match name {
             "a" => 0,
@@ -199,8 +200,8 @@ impl Reference {
         }
     }
 
-    /// The connection that something is at, or what is said if nobody can be asked. Nobody is told that
-    /// what might be somewhere does not exist.
+    /// The connection of an object, or the error if none can be asked. An object that may exist
+    /// somewhere is never reported as absent.
     fn home(&self, handle: &Handle, changes: bool) -> Result<&'static str, Code> {
         let name = match (handle.at, self.setup.bare) {
             (Some(name), _) => meant(name),
@@ -216,12 +217,12 @@ impl Reference {
         }
     }
 
-    /// Whether a handle is nobody's, as far as the configuration says.
+    /// Whether the configuration assigns a handle to no connection.
     fn is_stray(&self, handle: &Handle) -> bool {
         handle.at.is_none() && self.setup.bare != BareIs::Of
     }
 
-    /// Whether its connection is gone, and every node may have reached its volumes.
+    /// Whether its connection is gone, and its volumes were open to every node.
     fn was_open_to_all(&self, handle: &Handle) -> bool {
         let bare = (self.setup.bare == BareIs::Of).then_some("b");
         handle.at.or(bare).map(meant).is_some_and(|name| {
@@ -229,7 +230,7 @@ impl Reference {
         })
     }
 
-    /// What must never be, whatever was answered: a volume in two storages.
+    /// Forbidden with any answer: a volume in two storages.
     pub(super) fn doubled(&self) -> Option<String> {
         let has = |id: &str| {
             let all = self.stores.iter();
@@ -241,8 +242,8 @@ impl Reference {
         Some(format!("{twice} is in two storages"))
     }
 
-    /// What must never be either: that the orchestrator is told to forget a volume of which a storage has
-    /// something.
+    /// The other forbidden answer: one that makes the orchestrator forget a volume of which a
+    /// storage has something.
     pub(super) fn leaked(&self, call: &Call, answer: &Answer) -> Option<String> {
         let (Call::Create(volume, _), Answer::Failed(code)) = (call, answer) else {
             return None;
@@ -265,14 +266,15 @@ impl Reference {
                 self.stores[at].volumes.contains_key(id),
             );
             match code {
-                // They are repeated, or it is another volume.
+                // These must be equal, or it is another volume.
                 Code::Aborted
                 | Code::Unavailable
                 | Code::DeadlineExceeded
                 | Code::AlreadyExists => false,
-                // Whoever looks for another place finds a whole one.
+                // A caller that tries another connection finds a complete volume.
                 Code::ResourceExhausted => half,
-                // Trouble before any change: what was there is only known if this process remembers.
+                // A failure before any change: earlier parts are known only if this process
+                // remembers them.
                 Code::Internal | Code::Unauthenticated => {
                     let object = Object::Volume(at, id.to_owned());
                     (half || whole) && self.doubts.contains(&object)
@@ -289,7 +291,7 @@ fn meant(name: &'static str) -> &'static str {
     if name == "old" { "a" } else { name }
 }
 
-/// Whether a connection makes volumes at all.
+/// Whether a connection creates volumes at all.
 fn makes(name: &str) -> bool {
     name != HAND
 }

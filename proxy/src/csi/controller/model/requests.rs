@@ -1,4 +1,4 @@
-//! Calls as an orchestrator makes them, and what it keeps of the answers.
+//! Calls as an orchestrator makes them, and the part of the answers that it keeps.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,20 @@ use tonic::{Code, Request, Status};
 use super::steps::{Ask, Call, Handle, Origin, Setup, VOLUMES};
 use crate::csi::controller::ControllerHandler;
 
-/// What an orchestrator hears.
+/// The answer to an orchestrator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Well done, and this was told.
+    /// Success, with this answer.
     Done(String),
     Failed(Code),
     /// It did not wait.
     Left,
-    /// All pages of a list, and how it ended if not well.
+    /// All pages of a list, and its error, if any.
     Listed(Vec<String>, Option<Code>),
 }
 
 impl Answer {
-    /// How a call ended, in a word.
+    /// The outcome of a call, in a word.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Done(_) => "done",
@@ -77,7 +77,7 @@ pub(super) async fn answer(service: &ControllerHandler, setup: &Setup, call: &Ca
         _ => {}
     }
     match one(service, setup, call).await {
-        Ok(told) => Answer::Done(told),
+        Ok(text) => Answer::Done(text),
         Err(status) => Answer::Failed(status.code()),
     }
 }
@@ -168,7 +168,7 @@ async fn one(service: &ControllerHandler, setup: &Setup, call: &Call) -> Result<
                 ..Default::default()
             };
             let cut = service.create_snapshot(Request::new(request)).await?;
-            Ok(told(cut.into_inner().snapshot))
+            Ok(snapshot_text(cut.into_inner().snapshot))
         }
         Call::DeleteSnapshot(handle) => {
             let request = v1::DeleteSnapshotRequest {
@@ -184,13 +184,13 @@ async fn one(service: &ControllerHandler, setup: &Setup, call: &Call) -> Result<
                 ..Default::default()
             };
             let found = service.get_snapshot(Request::new(request)).await?;
-            Ok(told(found.into_inner().snapshot))
+            Ok(snapshot_text(found.into_inner().snapshot))
         }
         Call::List(_) | Call::ListSnapshots(_) | Call::ListSnapshotsOf(_) => Ok(String::new()),
     }
 }
 
-fn told(snapshot: Option<v1::Snapshot>) -> String {
+fn snapshot_text(snapshot: Option<v1::Snapshot>) -> String {
     let snapshot = snapshot.unwrap_or_default();
     format!("{} of {}", snapshot.snapshot_id, snapshot.source_volume_id)
 }
@@ -282,7 +282,7 @@ async fn list_snapshots(service: &ControllerHandler, max: i32, of: String) -> An
             Err(status) => return Answer::Listed(all, Some(status.code())),
         };
         let snapshots = page.entries.into_iter().filter_map(|entry| entry.snapshot);
-        all.extend(snapshots.map(|snapshot| told(Some(snapshot))));
+        all.extend(snapshots.map(|snapshot| snapshot_text(Some(snapshot))));
         if page.next_token.is_empty() {
             return Answer::Listed(all, None);
         }

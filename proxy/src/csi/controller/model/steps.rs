@@ -1,4 +1,4 @@
-//! What may happen in a sequence, and how sequences follow from a seed.
+//! The possible steps of a sequence, and how sequences are made from a seed.
 
 use driver_core::Kind;
 use driver_core::contract::fake::Verb;
@@ -18,7 +18,7 @@ const SNAPSHOTS: [&str; 2] = ["s0", "s1"];
 const NODES: [&str; 2] = ["n1", "n2"];
 const GIB: u64 = 1 << 30;
 
-/// What stays as it is in one sequence.
+/// The constants of a sequence.
 #[derive(Debug, Clone)]
 pub(super) struct Setup {
     /// Whether `c` is another name of the storage of `a`.
@@ -27,7 +27,7 @@ pub(super) struct Setup {
     pub(super) claims: Vec<Claim>,
 }
 
-/// What `proxy.legacyConnection` says.
+/// The value of `proxy.legacyConnection`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BareIs {
     Unsaid,
@@ -36,28 +36,28 @@ pub(super) enum BareIs {
     Of,
 }
 
-/// What every request for a volume of one name says.
+/// The part that every request for a volume of one name has.
 #[derive(Debug, Clone)]
 pub(super) struct Claim {
     pub(super) class: &'static [&'static str],
     pub(super) source: Option<Origin>,
 }
 
-/// What a volume is filled with.
+/// The source of a volume.
 #[derive(Debug, Clone)]
 pub(super) enum Origin {
     Volume(Handle),
     Snapshot(Handle),
 }
 
-/// The id of something: its connection, if it names one, and what it is called there.
+/// A handle: the connection, if it names one, and the id there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Handle {
     pub(super) at: Option<&'static str>,
     pub(super) id: String,
 }
 
-/// What a file says of a connection that can be used.
+/// The content of a valid file of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Content {
     pub(super) zone: Option<u8>,
@@ -65,7 +65,7 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// Every one that a file can have.
+    /// All possible ones.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let zones = [None, Some(1), Some(2)].into_iter();
         zones.flat_map(|zone| [false, true].map(|closed| Self { zone, closed }))
@@ -73,7 +73,7 @@ impl Content {
 }
 
 impl Call {
-    /// What is asked for, in words.
+    /// The request, in words.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Create(..) => "create",
@@ -95,23 +95,23 @@ impl Call {
     }
 }
 
-/// What may differ between two requests for the same volume.
+/// The possible differences of two requests for the same volume.
 #[derive(Debug, Clone)]
 pub(super) struct Ask {
     pub(super) size: u64,
-    /// Not a byte more than that.
+    /// An exact size.
     pub(super) exact: bool,
     pub(super) zones: Vec<u8>,
-    /// In a way that no storage here offers.
+    /// With a capability that no storage here supports.
     pub(super) block: bool,
 }
 
-/// One thing that happens.
+/// One step.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
-    /// A file that can be used is there.
+    /// A valid file appears.
     Good(&'static str, Content),
-    /// A file that cannot.
+    /// An invalid file appears.
     Bad(&'static str),
     /// A file was found, and is not read yet.
     Found(&'static str),
@@ -119,12 +119,12 @@ pub(super) enum Step {
     Gone(&'static str),
     /// A folder cannot be read, or can again.
     Unread(bool),
-    /// Drivers are let go and cannot be built, or can again.
+    /// Drivers are dropped and cannot be built, or can again.
     Unbuilt(bool),
     Storage(usize, Condition),
-    /// What hangs goes on.
+    /// Hanging work continues.
     Release,
-    /// This process ends, and another one begins: when all that hangs has come to its end, or at once.
+    /// This process ends, and another one starts: after all hanging work has ended, or at once.
     Restart(Ends),
     Call {
         call: Call,
@@ -141,7 +141,7 @@ pub(super) enum Ends {
     Killed,
 }
 
-/// What is asked for.
+/// The request.
 #[derive(Debug, Clone)]
 pub(super) enum Call {
     Create(usize, Ask),
@@ -155,7 +155,7 @@ pub(super) enum Call {
     Get(Handle),
     GetSnapshot(Handle),
     Validate(Handle),
-    /// So many entries a page.
+    /// The number of entries of a page.
     List(i32),
     ListSnapshots(i32),
     ListSnapshotsOf(Handle),
@@ -163,7 +163,7 @@ pub(super) enum Call {
     Room(Option<&'static [&'static str]>),
 }
 
-/// What every run has to see.
+/// The cases that every run must cover.
 pub(super) const KINDS: [(&str, &[&str]); 16] = [
     ("create", &["done", "failed", "left"]),
     ("copy", &["done"]),
@@ -183,7 +183,7 @@ pub(super) const KINDS: [(&str, &[&str]); 16] = [
     ("room", &["done"]),
 ];
 
-/// What single connections and several are called by.
+/// The names of classes of one and of several connections.
 const CLASSES: [&[&str]; 14] = [
     &["a"],
     &["a"],
@@ -201,11 +201,11 @@ const CLASSES: [&[&str]; 14] = [
     &["old", "a", "b"],
 ];
 
-/// A stream of numbers that follow from a seed.
+/// A stream of numbers from a seed.
 #[derive(Debug, Clone)]
 pub(super) struct Dice {
     at: u64,
-    /// The snapshot that was asked for last: what asks for any seldom meets one that is there.
+    /// The last requested snapshot: a random one rarely exists.
     taken: Option<Handle>,
 }
 
@@ -232,7 +232,7 @@ impl Dice {
         usize::try_from(self.next() % bound).expect("a small number")
     }
 
-    /// True so many times of a hundred.
+    /// True with this probability in percent.
     fn percent(&mut self, of_hundred: usize) -> bool {
         self.below(100) < of_hundred
     }

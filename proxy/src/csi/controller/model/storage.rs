@@ -1,8 +1,7 @@
 //! The storages of a sequence: they outlive the process, and fail as a step says.
 //!
-//! Each is driver-core's own driver in memory, which keeps the contract; here is only what that one has
-//! not: halves of volumes, room, copies of what another storage has, and faults whose effect the model
-//! knows.
+//! Each is driver-core's own driver in memory, which keeps the contract, with additions: partial
+//! volumes, capacity, copies from another storage, and faults whose effect the model knows.
 
 mod copies;
 mod verbs;
@@ -23,40 +22,40 @@ use tokio::sync::oneshot;
 
 use super::flaws::Flaw;
 
-/// How much of its work a verb has done that did not come to its end.
+/// How much of its work an interrupted verb has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Did {
     Nothing,
-    /// A part that is no volume yet. Only the making of volumes has parts.
+    /// A partial volume. Only the creation of volumes has parts.
     Half,
     All,
 }
 
-/// What a verb does instead of answering well.
+/// The fault of a verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     /// It fails before its first change.
     Fail(Kind),
-    /// It fails after it, and says so or forgets to.
+    /// It fails after it, with or without reporting the effect.
     Cut(Kind, Did, bool),
     /// It panics: before its first change, or after.
     Panic(Option<Did>),
-    /// It hangs until it is released, and has done so much then. A half is done before.
+    /// It hangs until it is released, and then does this much. A half is done before.
     Hang(Did),
 }
 
-/// What a step changes of a storage.
+/// The condition of a storage that a step sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition {
-    /// No volume more fits in.
+    /// No further volume fits in.
     Full(bool),
     /// It cannot be reached.
     Down(bool),
-    /// So many bytes are free.
+    /// This many bytes are free.
     Room(u64),
 }
 
-/// What it has, to be compared.
+/// The content, for comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Held {
     /// Ids and sizes.
@@ -85,7 +84,7 @@ struct State {
     halves: BTreeSet<String>,
     published: BTreeSet<(String, String)>,
     opened: BTreeSet<String>,
-    /// What volumes were filled with that came from elsewhere.
+    /// The sources of volumes that came from elsewhere.
     carried: BTreeMap<String, String>,
     full: bool,
     down: bool,
@@ -94,7 +93,7 @@ struct State {
     hung: Vec<oneshot::Sender<()>>,
 }
 
-/// The form of what each gives to another one, and takes of it: the first two understand each other.
+/// The format that each exports and imports: the first two are compatible.
 pub(super) const FORMS: [TransferFormat; 3] = [
     TransferFormat::Tree,
     TransferFormat::Tree,
@@ -156,15 +155,15 @@ impl Storage {
         }
     }
 
-    /// Whatever hangs goes on.
+    /// Hanging work continues.
     pub(super) fn release(&self) {
         for hung in std::mem::take(&mut self.state().hung) {
-            // Whoever gave up meanwhile is gone.
+            // A receiver that gave up is gone.
             let _ = hung.send(());
         }
     }
 
-    /// Whatever hangs never goes on: its process is gone.
+    /// Hanging work never continues: its process is gone.
     pub(super) fn kill(&self) {
         self.state().hung.clear();
     }
@@ -218,7 +217,7 @@ impl Storage {
         }
     }
 
-    /// A verb that changes something: `all` of it, or whatever the fault lets it do.
+    /// A verb that changes something: `all` of it, or the part that the fault allows.
     async fn work<T>(
         &self,
         call: &Call,
@@ -230,12 +229,16 @@ impl Storage {
         match self.fault(verb)? {
             None => all.await,
             Some(Fault::Fail(kind)) => Err(lost(kind, Effect::None)),
-            Some(Fault::Cut(kind, did, told)) => {
+            Some(Fault::Cut(kind, did, reported)) => {
                 if self.flaw != Some(Flaw::ChangesUntold) {
                     call.changing();
                 }
                 drop(self.part(did, half, all).await);
-                let effect = if told { Effect::Possible } else { Effect::None };
+                let effect = if reported {
+                    Effect::Possible
+                } else {
+                    Effect::None
+                };
                 Err(lost(kind, effect))
             }
             Some(Fault::Panic(None)) => resume_unwind(Box::new("as the step says")),
@@ -273,13 +276,13 @@ impl Storage {
         }
     }
 
-    /// Whether a volume that is there was filled with the same, or with nothing that was carried here.
+    /// Whether an existing volume has the same source, or one that was not copied here.
     fn agrees(&self, id: &VolumeId, carried: Option<&str>) -> bool {
         let state = self.state();
         state.carried.get(id.as_str()).map(String::as_str) == carried
     }
 
-    /// A verb that only looks.
+    /// A reading verb.
     async fn look<T>(
         &self,
         verb: Verb,
@@ -296,7 +299,7 @@ impl Storage {
         }
     }
 
-    /// Leaves a part of a volume, unless there is a whole one.
+    /// Leaves a partial volume, unless there is a complete one.
     async fn begin(&self, half: Option<&VolumeId>) {
         if let Some(id) = half
             && self.inner.get_volume(&inner(), id).await.is_err()
@@ -306,7 +309,7 @@ impl Storage {
     }
 }
 
-/// The circumstances of inner work: whoever asked may have given up.
+/// The context of inner work: the caller may have given up.
 fn inner() -> Call {
     Call::within(LONG)
 }

@@ -1,5 +1,5 @@
-//! What every process of every sequence has in common: read once, or else most of the time of a run
-//! would go into reading it.
+//! Shared by all processes of all sequences: built once, because building it takes most of the time
+//! of a run.
 
 use std::sync::{Arc, LazyLock};
 
@@ -23,7 +23,7 @@ use crate::routing::topology::matching::TopologyKeys;
 
 static WORKSHOP: LazyLock<Workshop> = LazyLock::new(Workshop::new);
 
-/// What is the same in all of them.
+/// The shared parts.
 struct Workshop {
     base: Arc<Document>,
     config: CommonConfig,
@@ -47,7 +47,7 @@ pub(super) fn connection(
     like.twin(name, driver, threads)
 }
 
-/// A process without connections, and what loads them.
+/// A process without connections, and its loader.
 pub(super) fn site(names: Names, threads: &ThreadPool) -> (App, Loader) {
     let connections = Connections::named(names.clone());
     let by_hand: Arc<dyn Driver> = Arc::new(NodeManual);
@@ -104,9 +104,9 @@ impl Workshop {
         let root = parse("{driver: proxy, proxy: {configFolder: /none}}");
         let config = root.common().expect("configuration");
         let (base, site) = App::open(root, &at).expect("a site");
-        let (nobody, threads) = (Storage::by_hand(), ThreadPool::new(1));
+        let (by_hand, threads) = (Storage::by_hand(), ThreadPool::new(1));
         let read = Content::all().map(|content| {
-            let (name, driver) = (ConnectionName::unnamed(), nobody.clone());
+            let (name, driver) = (ConnectionName::unnamed(), by_hand.clone());
             let document = parse(&yaml(content));
             (
                 content,

@@ -1,4 +1,4 @@
-//! A class over directories of which none exists yet.
+//! A class of directories that do not exist yet.
 
 use super::carried::directories;
 use super::choice::BOTH;

@@ -1,4 +1,4 @@
-//! Content that goes from one connection to another.
+//! Copies from one connection to another.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(super) fn directories(base: &Path) -> Arc<dyn Driver> {
     Arc::new(driver_directory::from_document(&document, &node, None).expect("a driver"))
 }
 
-/// A host of its own.
+/// A separate host.
 pub(super) fn host(kind: VolumeKind) -> Host {
     let settings = settings(kind, "").expect("settings");
     Arc::new(ZfsDriver::new(
@@ -52,7 +52,7 @@ pub(super) fn of_volume(name: &str, connection: &str, source: &str) -> v1::Creat
     request
 }
 
-/// What a folder has, in order.
+/// The content of a folder, in order.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("a folder");
     let name = |entry: std::io::Result<fs::DirEntry>| {
@@ -79,12 +79,13 @@ async fn directories_are_copied_from_one_connection_to_another() {
     assert_eq!(volume.content_source, request.volume_content_source);
     let read = |path: &str| fs::read_to_string(b.join(path)).expect("a file");
     assert_eq!(read("v/copy/file"), "content");
-    // The same again is the same, whatever became of the source; of another source it is not.
+    // A retry returns the same volume, whatever happened to the source; with another source it is a
+    // conflict.
     let again = made(&service, request.clone()).await.expect("the same");
     assert_eq!(again, volume);
     let other = made(&service, of_volume("copy", "b", "v:a/y")).await;
     assert_eq!(other.expect_err("taken").code(), Code::AlreadyExists);
-    // What it was made of is remembered, with the handle that it had.
+    // Its source is recorded, with its handle.
     let get = v1::ControllerGetVolumeRequest {
         volume_id: "v:b/copy".into(),
     };
@@ -123,7 +124,7 @@ async fn a_copy_that_fails_on_its_way_leaves_nothing_under_its_name() {
     made(&service, create("x", &[("connection", "a")]))
         .await
         .expect("made");
-    // A size that the source does not fit.
+    // A size that is too small for the source.
     let mut small = of_volume("copy", "b", "v:a/x");
     small.capacity_range = Some(v1::CapacityRange {
         required_bytes: 1,
@@ -158,7 +159,7 @@ async fn datasets_are_sent_from_one_host_to_another() {
         }
         made(&service, plain).await.expect("made");
         hosts[0].backend().state().pool.write(&dataset("x"));
-        // The target is cut off in the middle, and what it says afterwards is that it has begun.
+        // The target is disconnected halfway, and afterwards reports a partial volume.
         {
             let mut state = hosts[1].backend().state();
             state.cut_after = Some(state.steps + 4);
@@ -177,7 +178,7 @@ async fn datasets_are_sent_from_one_host_to_another() {
         assert_eq!(volume.content_source, copy.volume_content_source);
         let content = |host: &Host, id| host.backend().state().pool.content(&dataset(id));
         assert_eq!(content(&hosts[1], "copy"), content(&hosts[0], "x"));
-        // Both are whole, and neither keeps the other one.
+        // Both are complete, and independent.
         deleted(&service, "v:a/x").await.expect("deleted");
         deleted(&service, "v:b/copy").await.expect("deleted");
         for host in &hosts {
@@ -208,10 +209,10 @@ async fn what_has_no_form_in_common_is_refused_and_it_is_said_why() {
         (
             "files",
             "dirs",
-            "gives ZFS filesystems, and `dirs` takes directories",
+            "exports ZFS filesystems, and `dirs` imports directories",
         ),
-        ("memory", "dirs", "`memory`, gives nothing away"),
-        ("dirs", "memory", "`memory`, takes nothing from others"),
+        ("memory", "dirs", "`memory`, exports no content"),
+        ("dirs", "memory", "`memory`, imports no content"),
     ] {
         let mut request = of_volume("copy", to, &format!("v:{from}/x"));
         if to == "disks" {

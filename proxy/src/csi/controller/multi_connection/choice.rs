@@ -1,4 +1,4 @@
-//! Classes over several connections: which of them makes the volume, and what becomes of a retry.
+//! Classes of several connections: which one creates the volume, and what a retry does.
 
 use csi_proto::v1::CapacityRange;
 use driver_core::Capabilities;
@@ -86,12 +86,12 @@ async fn one_without_the_room_is_tried_last_however_near() {
     request.accessibility_requirements = Some(within(&["z1", "z2"]));
     let volume = made(&service, request.clone()).await.expect("made");
     assert_eq!(volume.volume_id, "v:b/v");
-    // With enough room everywhere the nearest makes it.
+    // With enough capacity everywhere the nearest one is used.
     rooms(&drivers, [3, 5]);
     request.name = "w".into();
     let volume = made(&service, request.clone()).await.expect("made");
     assert_eq!(volume.volume_id, "v:a/w");
-    // With too little everywhere it is for the driver to say so.
+    // With too little everywhere the driver reports that.
     rooms(&drivers, [1, 2]);
     request.name = "x".into();
     let volume = made(&service, request).await.expect("made");
@@ -137,7 +137,7 @@ async fn what_was_never_there_is_left_out_and_what_was_there_is_missed() {
     assert_eq!(volume.volume_id, "v:b/v");
     service.0.connections.remove(&name("a"));
     let status = made(&service, create("w", &class)).await;
-    let status = status.expect_err("it may have begun the volume");
+    let status = status.expect_err("it may have started the volume");
     assert_eq!(status.code(), Code::Unavailable);
     assert!(
         status.message().contains("connection `a`"),
@@ -152,7 +152,7 @@ async fn what_was_never_there_is_left_out_and_what_was_there_is_missed() {
     );
 }
 
-/// Two connections, of which `a` makes no new volumes.
+/// Two connections, of which `a` accepts no new volumes.
 pub(super) fn closed() -> (ControllerHandler, [Arc<Memory>; 2]) {
     let drivers = [Memory::new(), Memory::new()];
     let closed = "proxy: {perDriver: {newVolumes: false}}";
@@ -201,14 +201,14 @@ async fn one_that_makes_no_new_volumes_and_does_not_answer_stops_only_those_that
 }
 
 #[tokio::test]
-async fn a_volume_that_may_have_been_begun_is_finished_where_it_was_begun() {
+async fn a_volume_that_may_be_partial_is_finished_where_it_was_started() {
     let (service, drivers) = two();
     let [a, b] = &drivers;
     rooms(&drivers, [20, 10]);
     a.cut.store(true, Ordering::Relaxed);
     let status = made(&service, create("v", &BOTH)).await;
     assert_eq!(status.expect_err("unknown").code(), Code::Unavailable);
-    // What was begun takes room, so that the other is the roomier one now.
+    // The partial volume takes space, so that the other has more capacity now.
     rooms(&drivers, [5, 10]);
     let other = made(&service, create("w", &BOTH)).await.expect("made");
     assert_eq!(other.volume_id, "v:b/w");

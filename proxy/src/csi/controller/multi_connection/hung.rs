@@ -1,4 +1,4 @@
-//! Storage that hangs: what it keeps of the threads that all connections share.
+//! Storage that hangs: how many of the shared threads it holds.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::*;
 use crate::routing::connections::LazyConnection;
 use crate::testing::{among, multi_on};
 
-/// Less than a test may take, and more than anything that does not hang.
+/// Less than the limit of a test, and more than any work that does not hang.
 const LONG: Duration = Duration::from_mins(1);
 
 async fn room(service: &ControllerHandler, class: &[(&str, &str)]) -> Result<i64, Status> {
@@ -24,8 +24,8 @@ async fn room(service: &ControllerHandler, class: &[(&str, &str)]) -> Result<i64
     Ok(reply.into_inner().available_capacity)
 }
 
-/// As many threads as connections may have together: with none left, nothing is served. A thread that
-/// hangs keeps the clock from going on by itself.
+/// The threads of all connections together: with none left, no call is served. A thread that hangs
+/// stops the automatic clock.
 fn small_runtime() -> Runtime {
     Builder::new_current_thread()
         .enable_all()
@@ -35,7 +35,7 @@ fn small_runtime() -> Runtime {
         .expect("a runtime")
 }
 
-/// Calls to `a`, and as many probes of it, all of which have been begun.
+/// Calls to `a`, and as many probes of it, all of which have started.
 async fn ask_often(service: &ControllerHandler) -> Vec<JoinHandle<Result<i64, Status>>> {
     let mut asked = Vec::new();
     let connection = service.0.connections.all()[0].peek().expect("there");
@@ -50,7 +50,7 @@ async fn ask_often(service: &ControllerHandler) -> Vec<JoinHandle<Result<i64, St
     asked
 }
 
-/// A volume is made at a connection, in a thread.
+/// Creates a volume at a connection, in a thread.
 async fn makes_a_volume(service: &ControllerHandler, at: &str, driver: &Memory) {
     let waits = driver.gate.shut();
     let volume = create("v", &[("connection", at)]);
@@ -67,7 +67,7 @@ async fn makes_a_volume(service: &ControllerHandler, at: &str, driver: &Memory) 
 fn one_that_hangs_leaves_threads_to_the_others_however_often_it_is_asked() {
     let runtime = small_runtime();
     let (service, [a, b]) = two();
-    // Opened before the runtime waits for its threads, however this ends.
+    // Opened before the runtime waits for its threads, in any case.
     let _hangs = a.gate.shut();
     runtime.block_on(async {
         let asked = ask_often(&service).await;
@@ -79,7 +79,7 @@ fn one_that_hangs_leaves_threads_to_the_others_however_often_it_is_asked() {
             tokio::task::yield_now().await;
         }
         tokio::time::advance(Duration::from_secs(20)).await;
-        let begun = Instant::now();
+        let start = Instant::now();
         let status = room(&service, &[("connection", "a")]).await;
         let status = status.expect_err("no thread for it");
         assert_eq!(status.code(), Code::Aborted);
@@ -87,7 +87,7 @@ fn one_that_hangs_leaves_threads_to_the_others_however_often_it_is_asked() {
         let connection = service.0.connections.all()[0].peek().expect("there");
         let problems = connection.probe(&Call::within(LONG)).await;
         assert_eq!(problems.len(), 1, "the last look has not come back");
-        assert_eq!(begun.elapsed(), Duration::ZERO, "nobody waits in vain");
+        assert_eq!(start.elapsed(), Duration::ZERO, "no call waits in vain");
         makes_a_volume(&service, "b", &b).await;
     });
 }
@@ -107,7 +107,7 @@ fn one_that_is_drained_and_hangs_keeps_no_volume_from_being_made_elsewhere() {
         tokio::task::yield_now().await;
         tokio::time::advance(Duration::from_secs(15)).await;
         first.await.expect("no panic").expect("made elsewhere");
-        // Its only thread may still come back; later it is known not to.
+        // Its only thread may still return; later it is known not to.
         let next = make("w");
         a.entered.notified().await;
         tokio::task::yield_now().await;
@@ -161,8 +161,8 @@ fn a_list_goes_on_without_one_that_has_no_thread_for_the_rest_of_its_own() {
     runtime.block_on(async {
         let first = page(String::new()).await.expect("no panic");
         let first = first.expect("a page").into_inner();
-        let begun = first.entries[0].volume.as_ref().expect("a volume");
-        let (hung, class) = if begun.volume_id.starts_with("v:a/") {
+        let listed = first.entries[0].volume.as_ref().expect("a volume");
+        let (hung, class) = if listed.volume_id.starts_with("v:a/") {
             (&drivers[0], "a")
         } else {
             (&drivers[1], "b")
@@ -193,9 +193,9 @@ async fn one_with_a_defect_leaves_the_answers_of_the_others() {
     b.fill(["y".to_owned()], "/y");
     b.room.store(20, Ordering::Relaxed);
     a.trouble(Trouble::Panic(Effect::None));
-    let (told, status) = listed(&service, 0).await.expect_err("not whole");
+    let (volumes, status) = listed(&service, 0).await.expect_err("not whole");
     assert_eq!(
-        (told, status.code()),
+        (volumes, status.code()),
         (vec!["v:b/y".to_owned()], Code::Unavailable)
     );
     a.trouble(Trouble::Panic(Effect::None));
@@ -220,9 +220,9 @@ async fn one_that_does_not_answer_is_missing_in_a_list_and_in_no_other_way() {
     b.fill(["y".to_owned()], "/y");
     b.room.store(20, Ordering::Relaxed);
     a.trouble(Trouble::Wait);
-    let (told, status) = listed(&service, 0).await.expect_err("not whole");
+    let (volumes, status) = listed(&service, 0).await.expect_err("not whole");
     assert_eq!(
-        (told, status.code()),
+        (volumes, status.code()),
         (vec!["v:b/y".to_owned()], Code::Unavailable)
     );
     a.trouble(Trouble::Wait);
@@ -230,7 +230,7 @@ async fn one_that_does_not_answer_is_missing_in_a_list_and_in_no_other_way() {
 }
 
 #[tokio::test]
-async fn a_full_page_asks_nobody_for_what_it_has_no_room_for() {
+async fn a_full_page_asks_no_further_connection() {
     let drivers: Vec<_> = (0..8).map(|_| Memory::new()).collect();
     let names: Vec<_> = (0..8).map(|n| format!("c{n}")).collect();
     let all = names.iter().zip(&drivers);
@@ -269,8 +269,8 @@ async fn connections_that_come_and_go_between_two_pages_neither_repeat_nor_hide_
     };
     let (first, token) = page(String::new()).await;
     assert_eq!(first.len(), 3);
-    let begun = first[0].starts_with("v:a/");
-    let (listed_now, other) = if begun { ("a", "b") } else { ("b", "a") };
+    let a_first = first[0].starts_with("v:a/");
+    let (listed_now, other) = if a_first { ("a", "b") } else { ("b", "a") };
     service.0.connections.remove(&name(listed_now));
     let (mut rest, mut token) = page(token).await;
     while !token.is_empty() {
@@ -283,7 +283,7 @@ async fn connections_that_come_and_go_between_two_pages_neither_repeat_nor_hide_
 }
 
 #[tokio::test]
-async fn snapshots_are_told_of_the_source_that_was_asked_for() {
+async fn snapshots_are_listed_for_the_requested_source() {
     let (service, [a, _]) = two();
     a.fill(["x".to_owned()], "/x");
     let request = v1::CreateSnapshotRequest {

@@ -1,4 +1,4 @@
-//! What each call answers where its connection lacks it: the table of the documentation.
+//! The answer of each call that its connection does not support: the table of the documentation.
 
 use csi_proto::v1::node_server::Node;
 use driver_core::Capabilities;
@@ -29,7 +29,7 @@ async fn what_a_connection_lacks_is_answered_as_the_documentation_says() {
 
 const SILENT: &str = "service: {controller: {capabilities: {rpc: []}}}";
 
-fn told(status: Option<Status>) -> String {
+fn code_of(status: Option<Status>) -> String {
     let code = status.map_or(Code::Ok, |status| status.code());
     crate::rpc::status::code_name(code).to_owned()
 }
@@ -49,14 +49,14 @@ async fn answers() -> BTreeMap<String, String> {
     assert_eq!(room.into_inner().available_capacity, i64::MAX);
     let mut all = about_volumes(&service).await;
     all.extend(about_snapshots(&service).await);
-    all.push(("GetCapacity", told(None)));
+    all.push(("GetCapacity", code_of(None)));
     all.push(("NodeExpandVolume", expanded_on_node(&service).await));
     all.into_iter()
         .map(|(call, answer)| (call.to_owned(), answer))
         .collect()
 }
 
-/// To grow what has no device: here a filesystem of the kernel itself, which is no more of one than a share.
+/// Expanding a volume without a device: here a filesystem of the kernel, like a share.
 async fn expanded_on_node(service: &ControllerHandler) -> String {
     let request = v1::NodeExpandVolumeRequest {
         volume_id: "v:a/v".into(),
@@ -68,7 +68,7 @@ async fn expanded_on_node(service: &ControllerHandler) -> String {
         ..Default::default()
     };
     let node = NodeHandler(service.0.clone());
-    told(node.node_expand_volume(Request::new(request)).await.err())
+    code_of(node.node_expand_volume(Request::new(request)).await.err())
 }
 
 async fn about_volumes(s: &ControllerHandler) -> Vec<(&'static str, String)> {
@@ -127,7 +127,7 @@ async fn about_volumes(s: &ControllerHandler) -> Vec<(&'static str, String)> {
         ("ControllerGetVolume", get),
         ("ControllerModifyVolume", modify),
     ];
-    all.map(|(call, status)| (call, told(status))).to_vec()
+    all.map(|(call, status)| (call, code_of(status))).to_vec()
 }
 
 async fn about_snapshots(s: &ControllerHandler) -> Vec<(&'static str, String)> {
@@ -159,7 +159,7 @@ async fn about_snapshots(s: &ControllerHandler) -> Vec<(&'static str, String)> {
         ("ListSnapshots", list),
         ("GetSnapshot", get),
     ];
-    all.map(|(call, status)| (call, told(status))).to_vec()
+    all.map(|(call, status)| (call, code_of(status))).to_vec()
 }
 
 pub(super) fn publication(node: &str) -> v1::ControllerPublishVolumeRequest {
@@ -212,18 +212,18 @@ async fn an_id_from_before_the_proxy_names_a_node_and_one_that_cannot_be_read_is
             ..Default::default()
         };
         let request = Request::new(request);
-        told(service.controller_unpublish_volume(request).await.err())
+        code_of(service.controller_unpublish_volume(request).await.err())
     };
     for node in ["n=node-1", "node-1", "ia=1"] {
         let request = Request::new(publication(node));
         let published = service.controller_publish_volume(request).await.err();
-        assert_eq!(told(published), "OK", "{node}: it has no effect there");
+        assert_eq!(code_of(published), "OK", "{node}: it has no effect there");
         assert_eq!(unpublished("v:a/v", node).await, "OK", "{node}");
         assert_eq!(unpublished("v:b/v", node).await, "OK", "{node}");
     }
-    let told = guarded.nodes();
-    // Of a volume that is not there nobody is left, whatever he was called.
-    assert_eq!(told, ["-node-1", "-node-1", "-*"]);
+    let changes = guarded.nodes();
+    // A missing volume has no access left for any node, whatever its name.
+    assert_eq!(changes, ["-node-1", "-node-1", "-*"]);
     let mut request = publication("node-1");
     request.volume_id = "v:b/v".to_owned();
     let published = service.controller_publish_volume(Request::new(request));
@@ -268,10 +268,10 @@ async fn a_node_whose_name_is_not_known_any_more_is_never_said_to_be_out() {
             status.message()
         );
     }
-    assert_eq!(driver.nodes(), ["+x1"], "nobody else was put out for it");
+    assert_eq!(driver.nodes(), ["+x1"], "no other node lost access for it");
     unpublish(&before, "n=node-1").await.expect("put back");
     assert_eq!(driver.nodes(), ["+x1", "-x1"]);
-    // All of them is a name that is always known.
-    unpublish(&after, "").await.expect("everybody");
+    // All nodes need no name.
+    unpublish(&after, "").await.expect("all nodes");
     assert_eq!(driver.nodes().last().expect("one"), "-*");
 }

@@ -1,4 +1,4 @@
-//! Lists in which many do not answer.
+//! Lists with many connections that do not answer.
 
 use std::time::Duration;
 
@@ -19,25 +19,25 @@ async fn those_that_do_not_answer_leave_time_to_the_others() {
             driver.trouble(Trouble::Wait);
         }
     }
-    let (mut told, mut token) = (0, String::new());
+    let (mut listed, mut token) = (0, String::new());
     let status = loop {
         let request = v1::ListVolumesRequest {
             starting_token: token,
             ..Default::default()
         };
-        let begun = Instant::now();
+        let start = Instant::now();
         let reply = service.list_volumes(Request::new(request)).await;
-        let took = begun.elapsed();
+        let took = start.elapsed();
         assert!(took <= Duration::from_secs(46), "{took:?} of 60 s");
         match reply {
             Ok(reply) => {
                 let page = reply.into_inner();
-                told += page.entries.len();
+                listed += page.entries.len();
                 token = page.next_token;
                 assert!(!token.is_empty(), "it does not end well");
             }
             Err(status) => break status,
         }
     };
-    assert_eq!((told, status.code()), (8, Code::Unavailable));
+    assert_eq!((listed, status.code()), (8, Code::Unavailable));
 }

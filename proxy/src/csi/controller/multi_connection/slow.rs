@@ -1,4 +1,4 @@
-//! A copy from storage that sends for longer than a call may take.
+//! A copy that takes longer than the deadline of a call.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const PACE: Duration = Duration::from_secs(20);
 /// How long a copy may take, as documented.
 const DEADLINE: Duration = Duration::from_hours(24);
 
-/// A host whose stream comes to no end while it is slow.
+/// A host whose stream never ends while it is slow.
 #[derive(Debug)]
 struct Slow {
     host: Host,
@@ -34,7 +34,7 @@ struct Slow {
 #[derive(Debug)]
 struct SlowExport<'a>(Box<dyn ExportStream + 'a>);
 
-/// The first piece, again and again, until whoever sends it is out of time.
+/// The first piece, again and again, until the sender is out of time.
 #[derive(Debug)]
 struct SlowBytes {
     inner: Box<dyn Bytes>,
@@ -181,17 +181,17 @@ async fn a_copy_says_every_minute_how_far_it_is_and_one_that_takes_too_long_goes
     hosts[0].backend().state().pool.write(&dataset("x"));
     let request = of_volume("copy", "b", "v:a/x");
     listen();
-    let begun = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     let status = made(&service, request.clone()).await.expect_err("too long");
     assert_eq!(status.code(), Code::DeadlineExceeded);
-    assert_eq!(begun.elapsed(), DEADLINE);
+    assert_eq!(start.elapsed(), DEADLINE);
     let log = heard();
-    let told = log.lines().filter(|line| line.contains("copying"));
-    let told = told.filter(|line| line.contains("bytes=") && line.contains("ended=false"));
+    let progress = log.lines().filter(|line| line.contains("copying"));
+    let progress = progress.filter(|line| line.contains("bytes=") && line.contains("ended=false"));
     let minutes = usize::try_from(DEADLINE.as_secs() / 60).expect("a number");
-    let told = told.count();
-    assert!((minutes - 1..=minutes).contains(&told), "{told} lines");
-    // It is no volume, for nobody.
+    let count = progress.count();
+    assert!((minutes - 1..=minutes).contains(&count), "{count} lines");
+    // It is not a volume for any query.
     let get = v1::ControllerGetVolumeRequest {
         volume_id: "v:b/copy".into(),
     };
@@ -200,7 +200,7 @@ async fn a_copy_says_every_minute_how_far_it_is_and_one_that_takes_too_long_goes
     let (call, page) = (Call::within(DEADLINE), PageRequest::default());
     let there = hosts[1].list_volumes(&call, &page);
     assert!(there.await.expect("a list").entries.is_empty());
-    // The same call again goes on with what is there.
+    // A retry resumes the existing part.
     source.is_slow.store(false, Ordering::Relaxed);
     made(&service, request).await.expect("copied");
     let content = |host: &Host, id| host.backend().state().pool.content(&dataset(id));

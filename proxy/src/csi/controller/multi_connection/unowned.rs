@@ -1,4 +1,4 @@
-//! Handles that name no connection where none is configured for them.
+//! Handles without a connection if no legacy connection is configured.
 
 use std::time::Duration;
 
@@ -44,10 +44,10 @@ async fn grown(service: &ControllerHandler, id: &str) -> Result<(), Status> {
 }
 
 #[tokio::test]
-async fn what_nobody_knows_the_connection_of_is_never_said_to_be_deleted() {
+async fn a_volume_of_an_unknown_connection_is_never_reported_as_deleted() {
     let (service, driver) = one(Names::default());
     driver.fill(["pvc-1".to_owned()], "/x");
-    // Nor what looks like the handle of something else, nor what no storage of these has.
+    // Nor handles of other objects, nor unknown ones.
     for id in ["pvc-1", "pvc-2", "V:a/pvc-1", "s:a/pvc-1", "g:a/pvc-1"] {
         for refused in [deleted(&service, id).await, grown(&service, id).await] {
             let status = refused.expect_err(id);
@@ -62,24 +62,20 @@ async fn what_nobody_knows_the_connection_of_is_never_said_to_be_deleted() {
         assert_eq!(status.code(), Code::FailedPrecondition, "{id}");
     }
     assert!(driver.has("pvc-1"));
-    assert_eq!(
-        driver.asked(),
-        0,
-        "nobody is asked for the sake of a success"
-    );
+    assert_eq!(driver.asked(), 0, "no connection is asked for a success");
     service.0.connections.remove(&name("a"));
-    let status = deleted(&service, "pvc-1").await.expect_err("nobody at all");
+    let status = deleted(&service, "pvc-1").await.expect_err("no connection");
     assert_eq!(status.code(), Code::FailedPrecondition);
 }
 
 #[tokio::test]
-async fn a_question_about_what_nobody_knows_is_answered_with_not_found() {
+async fn a_query_for_an_unknown_volume_returns_not_found() {
     let (service, _) = one(Names::default());
     let request = v1::ControllerGetVolumeRequest {
         volume_id: "pvc-1".into(),
     };
     let found = service.controller_get_volume(Request::new(request)).await;
-    let status = found.expect_err("nobody has it");
+    let status = found.expect_err("no connection has it");
     assert_eq!(status.code(), Code::NotFound);
     assert!(
         status.message().contains("legacyConnection"),
@@ -171,8 +167,8 @@ async fn no_node_is_said_to_be_shut_out_of_what_may_be_on_storage_that_is_not_he
     let (plain, guarded) = (Memory::new(), guarded());
     let both = [("a", &plain, ""), ("b", &guarded, "")];
     let service = ControllerHandler(multi_connection(&both, Names::default()));
-    // Its file may come, or be gone: nobody has it, and that proves nothing.
-    let status = unpublish(&service).await.expect_err("nobody has it");
+    // Its file may come later, or be gone: that no connection has it proves nothing.
+    let status = unpublish(&service).await.expect_err("no connection has it");
     assert_eq!(status.code(), Code::FailedPrecondition);
     let message = status.message();
     assert!(message.contains("`none`"), "{message}");
@@ -184,7 +180,7 @@ async fn no_node_is_said_to_be_shut_out_of_what_may_be_on_storage_that_is_not_he
         message.contains("connection `b` has something"),
         "{message}"
     );
-    // One bad file or one that does not answer says nothing else.
+    // An invalid file or a connection that does not answer changes nothing.
     guarded.trouble(Trouble::Fail(Kind::Unreachable, Effect::None));
     assert_eq!(unpublished(&service).await, Code::FailedPrecondition);
     for connection in ["a", "b"] {
@@ -195,7 +191,7 @@ async fn no_node_is_said_to_be_shut_out_of_what_may_be_on_storage_that_is_not_he
 }
 
 #[tokio::test]
-async fn of_what_is_said_to_be_nobodys_nobody_is_asked_and_a_bad_file_hurts_nobody() {
+async fn a_volume_configured_as_unowned_asks_no_connection_and_a_bad_file_does_no_harm() {
     let guarded = guarded();
     let names = Names {
         bare: Bare::Nobodys,
@@ -206,7 +202,7 @@ async fn of_what_is_said_to_be_nobodys_nobody_is_asked_and_a_bad_file_hurts_nobo
     connections.put(LazyConnection::refused(name("c"), "a mistake in it"));
     assert_eq!(unpublished(&service).await, Code::Ok);
     assert_eq!(guarded.asked(), 0);
-    // To delete it is something else: nobody knows that it is gone.
+    // A deletion is different: it is unknown whether it is gone.
     let status = deleted(&service, "by-hand")
         .await
         .expect_err("it may exist");
@@ -236,32 +232,33 @@ fn disk_by_hand() -> v1::ControllerPublishVolumeRequest {
 async fn what_was_made_by_hand_is_attached_and_detached_beside_a_deployment_that_was_taken_over() {
     let guarded = guarded();
     let service = ControllerHandler(multi_connection(&[("b", &guarded, "")], of_b()));
-    // Its own driver has files only, and is not asked.
+    // Its own driver only has files, and is not asked.
     assert_eq!(publish(&service, disk_by_hand()).await, Code::Ok);
     assert_eq!(guarded.asked(), 0);
-    // What that driver has made is its own.
+    // The volumes of that driver belong to it.
     let made = [
         ("node_attach_driver", "nfs"),
         ("provisioner_driver", "memory"),
     ];
     assert_eq!(published(&service, &made).await, Code::Ok);
     assert_eq!(guarded.nodes(), ["+node-1"]);
-    // Nobody says of whom a volume is when it is detached; what is not there has nobody to be shut out.
+    // The owner of the volume is unknown when it is detached; a missing volume has no access to
+    // revoke.
     assert_eq!(unpublished(&service).await, Code::Ok);
-    // Nor what no driver can have called so.
+    // Nor ids that no driver can have issued.
     let foreign = || guarded.trouble(Trouble::Fail(Kind::Invalid, Effect::None));
     foreign();
     assert_eq!(unpublished(&service).await, Code::Ok);
     foreign();
     let named = unpublish_volume(&service, "v:b/by-hand").await;
     assert_eq!(named.expect_err("no such id").code(), Code::InvalidArgument);
-    // Nor whatever the node is called.
+    // Nor with any name of the node.
     let yaml = "proxy: {perDriver: {nodeIdType: iqn}}";
     let by_iqn = ControllerHandler(multi_connection(&[("b", &guarded, yaml)], of_b()));
     foreign();
     assert_eq!(unpublished(&by_iqn).await, Code::Ok);
     assert_eq!(guarded.nodes().last().map(String::as_str), Some("-*"));
-    // But not of one that is there.
+    // But not for an existing one.
     guarded.fill(["by-hand".to_owned()], "/x");
     foreign();
     let refused = unpublish(&service).await.expect_err("it is there");
@@ -295,7 +292,7 @@ async fn volumes_of_a_connection_that_is_gone_attach_and_detach_if_every_node_wa
         volume_id: volume.into(),
         ..publication("n=node-1")
     };
-    // Its driver was let go before, and what it could do is remembered.
+    // Its driver was dropped before, and its capabilities are remembered.
     let again = Blueprint::new(|| Err(ConfigError::new("its key is gone")));
     let lazy = LazyConnection::new(among(&ThreadPool::new(1), "c", &guarded, ""), again);
     assert!(lazy.let_go(Duration::ZERO));
@@ -316,14 +313,14 @@ async fn volumes_of_a_connection_that_is_gone_attach_and_detach_if_every_node_wa
         assert_eq!(refused.code(), Code::FailedPrecondition, "{volume}");
     }
     assert_eq!((plain.asked(), guarded.asked()), (0, 0));
-    // One that is there again answers for itself.
+    // A restored connection answers for itself.
     connections.put(LazyConnection::refused(name("b"), "a mistake in it"));
     let refused = unpublish_volume(&service, "v:b/v").await;
     assert_eq!(refused.expect_err("bad").code(), Code::FailedPrecondition);
 }
 
 #[tokio::test(start_paused = true)]
-async fn for_the_sake_of_advice_nobody_is_waited_for_long_and_no_driver_is_built() {
+async fn advice_waits_only_briefly_for_connections_and_builds_no_driver() {
     let drivers = [(); 3].map(|()| guarded());
     let [a, b, c] = &drivers;
     let all = [("a", a, ""), ("b", b, ""), ("c", c, "")];
@@ -340,11 +337,11 @@ async fn for_the_sake_of_advice_nobody_is_waited_for_long_and_no_driver_is_built
     let lazy = LazyConnection::new(among(&threads, "d", &rebuilt, ""), again);
     assert!(lazy.let_go(Duration::ZERO));
     service.0.connections.put(lazy);
-    let begun = Instant::now();
+    let start = Instant::now();
     let status = unpublish(&service).await.expect_err("`c` has it");
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().contains("connection `c` has something"));
-    assert_eq!(begun.elapsed(), Duration::from_secs(5));
+    assert_eq!(start.elapsed(), Duration::from_secs(5));
     assert_eq!(rebuilt.asked(), 0);
     let connections = service.0.connections.all();
     let d = connections.iter().find(|lazy| lazy.name() == &name("d"));

@@ -21,7 +21,7 @@ fn a_page_that_is_too_large_is_asked_for_again_until_it_fits_or_has_one_entry() 
 }
 
 #[test]
-fn nobody_gets_more_than_asked_for_nor_more_than_fits() {
+fn a_page_is_limited_by_the_request_and_by_the_message_size() {
     let asked = |max| Sizes::new(PageRequest { max, after: None }).page.max;
     assert_eq!(asked(Some(3)), Some(3));
     assert_eq!(asked(Some(1_000_000)), Some(MAX_ENTRIES));

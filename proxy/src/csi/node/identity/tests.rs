@@ -1,4 +1,4 @@
-//! Ids of nodes, written and read back, and what backends make of them.
+//! Ids of nodes, encoded and decoded, and their names at backends.
 
 use driver_core::config::{Document, NoEnvironment};
 
@@ -88,7 +88,7 @@ fn tables_that_make_no_id_are_refused_with_their_key() {
 }
 
 #[test]
-fn each_backend_is_told_the_part_that_it_knows() {
+fn each_backend_gets_the_part_that_it_knows() {
     let identity = NodeIdentity {
         node_name: Some("node-1".to_owned()),
         hostname: Some("host-1".to_owned()),
@@ -97,7 +97,7 @@ fn each_backend_is_told_the_part_that_it_knows() {
         addresses: Vec::new(),
     };
     let id = NodeId::parse("n=node-1/h=host-1/ia=a").expect("id");
-    let told = |yaml: &str| {
+    let mapped = |yaml: &str| {
         let yaml = format!("proxy: {{perDriver: {{{yaml}}}}}");
         let document = Document::parse(&yaml, &NoEnvironment).expect("yaml");
         let mapping = PerDriver::read(&document)
@@ -106,33 +106,33 @@ fn each_backend_is_told_the_part_that_it_knows() {
             .expect("a mapping");
         mapping.of(&id, &identity).map(|id| id.as_str().to_owned())
     };
-    assert_eq!(told("").expect("id"), "node-1", "as without a proxy");
-    assert_eq!(told("nodeIdType: whole").expect("id"), id.as_str());
-    assert_eq!(told("nodeIdType: hostname").expect("id"), "host-1");
-    assert_eq!(told("nodeIdType: iqn").expect("id"), "iqn.a");
+    assert_eq!(mapped("").expect("id"), "node-1", "as without a proxy");
+    assert_eq!(mapped("nodeIdType: whole").expect("id"), id.as_str());
+    assert_eq!(mapped("nodeIdType: hostname").expect("id"), "host-1");
+    assert_eq!(mapped("nodeIdType: iqn").expect("id"), "iqn.a");
     assert_eq!(
-        told("nodeIdType: nqn").expect_err("none").kind(),
+        mapped("nodeIdType: nqn").expect_err("none").kind(),
         driver_core::Kind::NotFound
     );
     let map = "nodeIdMap: [{nodeName: node-1, value: x1}]";
     assert_eq!(
-        told(&format!("nodeIdType: local, {map}")).expect("id"),
+        mapped(&format!("nodeIdType: local, {map}")).expect("id"),
         "x1"
     );
     let template = "nodeIdTemplate: '{{ hostname }}.example.org'";
     assert_eq!(
-        told(&format!("nodeIdType: local, {template}")).expect("id"),
+        mapped(&format!("nodeIdType: local, {template}")).expect("id"),
         "host-1.example.org"
     );
 }
 
 #[test]
-fn an_id_without_the_name_of_a_node_is_told_as_it_is() {
+fn an_id_without_the_name_of_a_node_is_passed_on_unchanged() {
     let id = NodeId::parse("h=host-1").expect("id");
     let identity = NodeIdentity {
         hostname: Some("host-1".to_owned()),
         ..NodeIdentity::default()
     };
-    let told = Mapping::default().of(&id, &identity);
-    assert_eq!(told.expect("id"), id);
+    let mapped = Mapping::default().of(&id, &identity);
+    assert_eq!(mapped.expect("id"), id);
 }

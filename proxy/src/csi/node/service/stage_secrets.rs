@@ -1,7 +1,7 @@
-//! What a stage secret says to the way in which a volume reaches the node.
+//! The settings of a stage secret for the attachment of a volume.
 //!
-//! Only the keys of that way are read, so that one secret may serve several volumes. A key that is
-//! no good is refused without being shown: whoever mistyped may have typed the secret there.
+//! Only the keys of that attachment are read, so that one secret may serve several volumes. An
+//! invalid key is rejected without being shown: it may contain the mistyped secret.
 
 use csi_types::secrets::SettingName;
 use csi_types::{Attachment, StageSecrets};
@@ -10,12 +10,12 @@ use driver_core::secrets::{scoped, scoped_below};
 use driver_core::volume::Secrets;
 use node_utils::tools::Variable;
 
-/// What stands before the name of a setting of an iSCSI node record.
+/// The prefix of a setting of an iSCSI node record.
 const NODE_DB: &str = "node-db.";
-/// What stands before the name of a variable of a daemon.
+/// The prefix of a variable of a daemon.
 const ENV: &str = "env.";
 
-/// What `secrets` says for `attachment`, by a driver and its instance. compat: "Secrets".
+/// The settings in `secrets` for `attachment`, by driver and instance. compat: "Secrets".
 pub(super) fn of(
     attachment: &Attachment,
     secrets: &Secrets,

@@ -1,4 +1,4 @@
-//! How volumes may be used on this node, and which options count.
+//! Which capabilities volumes have on this node, and which options apply.
 
 use csi_types::{AccessMode, MountAccess};
 use driver_core::NodeId;
@@ -103,7 +103,7 @@ fn attached(keys: &[(&str, &str)]) -> Attachment {
 
 #[test]
 fn what_a_volume_made_by_hand_may_be_used_for_depends_on_the_way_to_it() {
-    // Not read there: it would shut out volumes that are in use.
+    // Not read there: it would reject volumes that are in use.
     let half = open(
         "
         driver: node-manual
@@ -134,15 +134,15 @@ fn what_a_volume_made_by_hand_may_be_used_for_depends_on_the_way_to_it() {
         half.allow_attached(&disk, &used(Access::Block, shared))
             .is_ok()
     );
-    for (attachment, capability, told) in [
+    for (attachment, capability, reason) in [
         (&share, used(Access::Block, shared), "block access"),
         (&disk, mounted(shared), "MULTI_NODE_MULTI_WRITER"),
     ] {
         let refused = half.allow_attached(attachment, &capability);
-        let text = refused.expect_err(told).chain();
-        assert!(text.contains(told), "{text}");
+        let text = refused.expect_err(reason).chain();
+        assert!(text.contains(reason), "{text}");
     }
-    // Growth comes without a context, and must not refuse what staging allowed.
+    // An expansion has no context, and must not reject what staging allowed.
     assert!(
         half.allow(&used(Access::Block, shared))
             .and(half.allow(&mounted(shared)))
@@ -193,7 +193,7 @@ node:
     let theirs = r#"{"mount":{"mount_flags":"noatime","checkFilesystem":{"xfs":{"enabled":false}}},"format":{"ext4":{"customOptions":["-m","0"]}}}"#;
     let mut context = VolumeContext::from([("omnibus-csi/node".to_owned(), theirs.to_owned())]);
     assert_eq!(flags(&context), (vec!["noatime".to_owned()], 1, 2));
-    // Without the mark of kubelet, or with one that the author of the pod has written.
+    // Without the mark of kubelet, or with one from the author of the pod.
     let inline = format!("csi-{}", "0af9".repeat(16));
     assert_eq!(flags_of(&inline, &context), own);
     for (value, expected) in [
@@ -286,7 +286,7 @@ fn kinds_that_the_driver_does_not_make_are_attached_only_by_node_manual_and_the_
         node.attachment(&id, context)
             .expect_err("not of this driver");
     }
-    // The file of the operator may say what it likes.
+    // The file of the operator has no such limit.
     let written = HOSTPATH.replace(
         "{driver:",
         "{_private: {volume_context: {pvc-1: {node_attach_driver: hostpath, path: /etc}}}, driver:",

@@ -1,4 +1,4 @@
-//! All calls but the making of volumes.
+//! All calls except the creation of volumes.
 
 use driver_core::contract::fake::Verb;
 use tonic::Code;
@@ -8,7 +8,7 @@ use super::{Expected, List, Object, Reader, Reference, Served, code, makes, mean
 use crate::csi::controller::model::requests::Answer;
 use crate::csi::controller::model::steps::{BareIs, Call, HAND, Handle};
 
-/// The largest number there is, on the wire.
+/// The largest number on the wire.
 const ENDLESS: u64 = 0x7fff_ffff_ffff_ffff;
 
 impl Reference {
@@ -45,23 +45,23 @@ impl Reference {
             }
             Call::Snapshot(name, source) => self.snapshot(name, source),
             Call::DeleteSnapshot(handle) => self.delete_snapshot(handle),
-            Call::Get(handle) => self.about(handle, Verb::GetVolume, |store, told| {
-                let (size, _) = store.volumes.get(&told.id)?;
-                Some(format!("{} {size}", told.volume()))
+            Call::Get(handle) => self.about(handle, Verb::GetVolume, |store, wanted| {
+                let (size, _) = store.volumes.get(&wanted.id)?;
+                Some(format!("{} {size}", wanted.volume()))
             }),
-            Call::Validate(handle) => self.about(handle, Verb::FindVolume, |store, told| {
+            Call::Validate(handle) => self.about(handle, Verb::FindVolume, |store, wanted| {
                 store
                     .volumes
-                    .contains_key(&told.id)
+                    .contains_key(&wanted.id)
                     .then(|| "true".to_owned())
             }),
             Call::GetSnapshot(handle) => {
                 let home = self.home(handle, false);
-                self.about(handle, Verb::GetSnapshot, |store, told| {
-                    let found = store.all_snapshots().find(|(id, _)| *id == told.id);
+                self.about(handle, Verb::GetSnapshot, |store, wanted| {
+                    let found = store.all_snapshots().find(|(id, _)| *id == wanted.id);
                     let (_, of) = found?;
                     let at = home.unwrap_or_default();
-                    Some(format!("{} of v:{at}/{of}", told.snapshot()))
+                    Some(format!("{} of v:{at}/{of}", wanted.snapshot()))
                 })
             }
             Call::List(_) => self.list(Verb::ListVolumes, |store, name| {
@@ -86,14 +86,14 @@ impl Reference {
         strict: bool,
         act: Act,
         reader: Reader,
-        told: impl Fn(u64) -> String,
+        answer: impl Fn(u64) -> String,
     ) -> Expected {
         let home = match self.home(handle, strict) {
             Ok(home) => home,
             Err(code) => return Expected::failed(&[code]),
         };
         if !makes(home) {
-            // Every node may reach what was made by hand.
+            // Every node may reach a volume made by hand.
             return match act {
                 Act::Publish(..) | Act::Unpublish(..) => Expected::done(""),
                 _ => Expected::failed(&[Code::InvalidArgument]),
@@ -105,7 +105,7 @@ impl Reference {
         if self.is_locked(alone, &[]) {
             return Expected::failed(&[Code::Aborted]);
         }
-        let result = self.change(at, act, &object, (alone, &[])).map(told);
+        let result = self.change(at, act, &object, (alone, &[])).map(answer);
         Expected::OneOf(vec![self.ended(alone, &object, reader, result)])
     }
 
@@ -124,8 +124,8 @@ impl Reference {
         }
         let act = Act::Snapshot(name, source.id.clone());
         let result = self.change(at, act, &object, (alone, &shared));
-        let told = |_| format!("s:{home}/{}@{name} of {}", source.id, source.volume());
-        let answer = self.ended(alone, &object, Reader::Other, result.map(told));
+        let answer_of = |_| format!("s:{home}/{}@{name} of {}", source.id, source.volume());
+        let answer = self.ended(alone, &object, Reader::Other, result.map(answer_of));
         Expected::OneOf(vec![answer])
     }
 
@@ -143,16 +143,16 @@ impl Reference {
         }
         let act = Act::DeleteSnapshot(handle.id.clone());
         let result = self.change(at, act, &object, (alone, &[]));
-        let told = result.map(|_| String::new());
-        Expected::OneOf(vec![self.ended(alone, &object, Reader::Other, told)])
+        let answer = result.map(|_| String::new());
+        Expected::OneOf(vec![self.ended(alone, &object, Reader::Other, answer)])
     }
 
-    /// A question about one object.
+    /// A query for one object.
     fn about(
         &mut self,
         handle: &Handle,
         verb: Verb,
-        told: impl Fn(&super::Store, &Handle) -> Option<String>,
+        answer: impl Fn(&super::Store, &Handle) -> Option<String>,
     ) -> Expected {
         let home = match self.home(handle, false) {
             Ok(home) if makes(home) => home,
@@ -163,8 +163,8 @@ impl Reference {
         if let Err(kind) = self.look(at, verb, false) {
             return Expected::failed(&[code(kind, false, Reader::Other)]);
         }
-        match told(&self.stores[at], handle) {
-            Some(told) => Expected::done(told),
+        match answer(&self.stores[at], handle) {
+            Some(text) => Expected::done(text),
             None => Expected::failed(&[Code::NotFound]),
         }
     }
@@ -214,13 +214,13 @@ impl Reference {
         }
         let all = self.stores[at].all_snapshots();
         let of_it = all.filter(|(_, of)| **of == handle.id);
-        let told = of_it.map(|(id, _)| format!("s:{home}/{id} of {}", handle.volume()));
-        let mut told: Vec<_> = told.collect();
-        told.sort_unstable();
-        Expected::OneOf(vec![Answer::Listed(told, None)])
+        let snapshots = of_it.map(|(id, _)| format!("s:{home}/{id} of {}", handle.volume()));
+        let mut snapshots: Vec<_> = snapshots.collect();
+        snapshots.sort_unstable();
+        Expected::OneOf(vec![Answer::Listed(snapshots, None)])
     }
 
-    /// The largest room, of those that answer and make new volumes.
+    /// The largest capacity of the connections that answer and accept new volumes.
     fn room(&mut self, class: Option<&'static [&'static str]>) -> Expected {
         let (mut names, mut codes) = (Vec::new(), Vec::new());
         if let Some(class) = class {
@@ -255,8 +255,8 @@ impl Reference {
                 Served::Well(_) => {
                     let at = self.storage(name);
                     let looked = self.look(at, Verb::Capacity, true);
-                    let told = looked.map(|()| self.stores[at].room);
-                    told.map_err(|kind| code(kind, false, Reader::Other))
+                    let capacity = looked.map(|()| self.stores[at].room);
+                    capacity.map_err(|kind| code(kind, false, Reader::Other))
                 }
                 Served::Refused => Err(Code::FailedPrecondition),
                 Served::BeingRead => Err(Code::Aborted),

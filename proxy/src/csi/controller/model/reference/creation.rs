@@ -17,7 +17,7 @@ struct Candidate {
     content: Content,
     at: usize,
     object: Object,
-    /// Why it cannot make it now; the order is nobody's business.
+    /// Why it cannot create it now, in any order.
     refusals: Vec<Code>,
     /// What it would be filled with.
     source: Option<Source>,
@@ -27,7 +27,7 @@ struct Candidate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Nothing,
-    Begun,
+    Partial,
     Whole,
 }
 
@@ -59,12 +59,12 @@ impl Reference {
         {
             return self.make(id, &[(only, 0)], ask, keys);
         }
-        let (mut owners, mut begun, mut in_doubt, mut others) = (vec![], vec![], vec![], vec![]);
+        let (mut owners, mut partial, mut in_doubt, mut others) = (vec![], vec![], vec![], vec![]);
         let (mut silent, mut unheard) = (vec![], vec![]);
         for one in &all {
             match self.find(one.at, id) {
                 Ok(Found::Whole) => owners.push(one),
-                Ok(Found::Begun) => begun.push(one),
+                Ok(Found::Partial) => partial.push(one),
                 Ok(Found::Nothing) if self.doubts.contains(&one.object) => in_doubt.push(one),
                 Ok(Found::Nothing) => others.push(one),
                 // It is not to be waited for.
@@ -80,14 +80,14 @@ impl Reference {
         if !silent.is_empty() {
             return Expected::failed(&silent);
         }
-        let many = begun.len() + in_doubt.len();
+        let many = partial.len() + in_doubt.len();
         // Where nothing is found, what is remembered counts.
-        if begun.is_empty() {
-            begun = in_doubt;
+        if partial.is_empty() {
+            partial = in_doubt;
         }
-        let may_finish = !begun.is_empty();
+        let may_finish = !partial.is_empty();
         let (able, unable): (Vec<_>, Vec<_>) = if may_finish {
-            begun.into_iter().partition(|one| one.refusals.is_empty())
+            partial.into_iter().partition(|one| one.refusals.is_empty())
         } else {
             others
                 .into_iter()
@@ -97,7 +97,7 @@ impl Reference {
             let codes = unable.iter().flat_map(|one| one.refusals.clone());
             if may_finish {
                 let codes: Vec<_> = codes.collect();
-                return refused(&codes, Some(Found::Begun));
+                return refused(&codes, Some(Found::Partial));
             }
             if !unheard.is_empty() {
                 return Expected::failed(&unheard);
@@ -208,7 +208,7 @@ impl Reference {
         };
         let home = match self.home(handle, false) {
             Ok(home) if makes(home) => self.storage(home),
-            // What was made by hand is given to nobody.
+            // A volume made by hand is never provided by a call.
             Ok(_) => return Err(Code::InvalidArgument),
             // Its driver is not built.
             Err(Code::Internal) => return Err(Code::Aborted),
@@ -233,7 +233,7 @@ impl Reference {
         Ok(if store.volumes.contains_key(id) {
             Found::Whole
         } else if store.halves.contains(id) {
-            Found::Begun
+            Found::Partial
         } else {
             Found::Nothing
         })
@@ -261,7 +261,8 @@ impl Reference {
         ordered.into_iter().map(|(_, one)| one).collect()
     }
 
-    /// Makes it in the first that has room, or in the one that may have begun it; so many may have.
+    /// Creates it in the first that has space, or in the one that may have started it. The number
+    /// says how many may have.
     fn make(
         &mut self,
         id: &str,
@@ -269,7 +270,7 @@ impl Reference {
         ask: &Ask,
         keys: (&[Object], &[Object]),
     ) -> Expected {
-        for (one, begun) in order {
+        for (one, partial) in order {
             let act = Act::Create {
                 id: id.to_owned(),
                 size: ask.size,
@@ -279,7 +280,7 @@ impl Reference {
             let made = match self.change(one.at, act, &one.object, keys) {
                 Err(Failure::Of(kind, false)) if is_judged_anew(kind) => {
                     let is_full = kind == Kind::OutOfSpace;
-                    let possible = if *begun > 1 || (is_full && *begun > 0) {
+                    let possible = if *partial > 1 || (is_full && *partial > 0) {
                         true
                     } else {
                         match self.find(one.at, id) {
@@ -287,7 +288,7 @@ impl Reference {
                                 self.is_in_doubt(std::slice::from_ref(&one.object))
                             }
                             Ok(Found::Whole) => !is_full,
-                            Ok(Found::Begun) | Err(_) => true,
+                            Ok(Found::Partial) | Err(_) => true,
                         }
                     };
                     // Another one may have the room.
@@ -298,8 +299,8 @@ impl Reference {
                 }
                 made => made,
             };
-            let told = made.map(|size| format!("v:{}/{id} {size}", one.name));
-            let answer = self.ended(keys.0, &one.object, Reader::Provisioner, told);
+            let done = made.map(|size| format!("v:{}/{id} {size}", one.name));
+            let answer = self.ended(keys.0, &one.object, Reader::Provisioner, done);
             return Expected::OneOf(vec![answer]);
         }
         Expected::failed(&[Code::ResourceExhausted])
@@ -307,14 +308,14 @@ impl Reference {
 
     /// What is said where none may make it: all are asked whether they have it.
     fn refused_by_all(&mut self, id: &str, all: &[Candidate], alone: &[Object]) -> Expected {
-        let mut most = self.is_in_doubt(alone).then_some(Found::Begun);
+        let mut most = self.is_in_doubt(alone).then_some(Found::Partial);
         for one in all {
             let found = match self.find(one.at, id) {
                 Ok(Found::Nothing) => None,
                 Ok(found) => Some(found),
-                Err(_) => Some(Found::Begun),
+                Err(_) => Some(Found::Partial),
             };
-            if most != Some(Found::Begun) {
+            if most != Some(Found::Partial) {
                 most = found.or(most);
             }
         }
@@ -337,7 +338,7 @@ fn refused(codes: &[Code], found: Option<Found>) -> Expected {
         (Code::Aborted, _) => Code::Aborted,
         // Who looks for another place finds it there.
         (Code::ResourceExhausted, Some(Found::Whole)) => Code::ResourceExhausted,
-        (_, Some(Found::Begun | Found::Whole)) => Code::Unavailable,
+        (_, Some(Found::Partial | Found::Whole)) => Code::Unavailable,
         (code, _) => *code,
     };
     let codes: Vec<_> = codes.iter().map(careful).collect();

@@ -1,4 +1,4 @@
-//! What may be answered, and by which codes.
+//! The possible answers, and their codes.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use tonic::Code;
 
 use crate::csi::controller::model::requests::Answer;
 
-/// What may be answered.
+/// The possible answers.
 #[derive(Debug)]
 pub(in crate::csi::controller::model) enum Expected {
     OneOf(Vec<Answer>),
     Listed(List),
 }
 
-/// What a list may say.
+/// The possible lists.
 #[derive(Debug, Default)]
 pub(in crate::csi::controller::model) struct List {
     /// Of connections that can be listed.
@@ -34,7 +34,7 @@ pub(super) enum Reader {
     Other,
 }
 
-/// Trouble of the surroundings, as opposed to what a storage judges.
+/// A failure of the environment, as opposed to a decision of the storage.
 pub(super) fn is_passing(kind: Kind) -> bool {
     let all = [
         Kind::Unreachable,
@@ -45,7 +45,7 @@ pub(super) fn is_passing(kind: Kind) -> bool {
     all.contains(&kind)
 }
 
-/// What a storage is asked about once more before a new volume is refused for it.
+/// An error after which the storage is queried once more before a new volume is rejected for it.
 pub(super) fn is_judged_anew(kind: Kind) -> bool {
     let believed = [Kind::Conflict, Kind::Pending];
     !is_passing(kind) && !believed.contains(&kind)
@@ -79,11 +79,11 @@ impl Expected {
         Self::OneOf(codes.iter().copied().map(Answer::Failed).collect())
     }
 
-    pub(super) fn done(told: impl Into<String>) -> Self {
-        Self::OneOf(vec![Answer::Done(told.into())])
+    pub(super) fn done(text: impl Into<String>) -> Self {
+        Self::OneOf(vec![Answer::Done(text.into())])
     }
 
-    /// Whether this may be answered.
+    /// Whether this answer is possible.
     pub(in crate::csi::controller::model) fn allows(&self, answer: &Answer) -> bool {
         match (self, answer) {
             (Self::OneOf(all), answer) => all.contains(answer),
@@ -97,15 +97,15 @@ impl Expected {
 
 impl List {
     fn allows(&self, all: &[String], end: Option<Code>) -> bool {
-        let told: BTreeSet<_> = all.iter().cloned().collect();
+        let listed: BTreeSet<_> = all.iter().cloned().collect();
         let ends = match end {
-            None => !self.broken && self.may.is_subset(&told),
+            None => !self.broken && self.may.is_subset(&listed),
             Some(Code::Unavailable) => self.broken || self.fails,
             Some(_) => false,
         };
-        let known = told
+        let known = listed
             .iter()
             .all(|one| self.must.contains(one) || self.may.contains(one));
-        ends && known && told.len() == all.len() && self.must.is_subset(&told)
+        ends && known && listed.len() == all.len() && self.must.is_subset(&listed)
     }
 }

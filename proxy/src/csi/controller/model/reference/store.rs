@@ -1,4 +1,4 @@
-//! What a storage has, and what its verbs do: the contract of drivers, as a table.
+//! The content of a storage, and the effect of its verbs: the contract of drivers, as a table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ pub(super) enum Act {
     DeleteSnapshot(String),
 }
 
-/// What a volume was filled with, in the words of its storage.
+/// The source of a volume, in the words of its storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Source {
     Volume(String),
@@ -33,12 +33,12 @@ pub(super) enum Source {
     Elsewhere(Elsewhere),
 }
 
-/// What another storage has.
+/// An object of another storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Elsewhere {
     pub(super) at: usize,
     pub(super) what: Box<Source>,
-    /// The volume that is made of it, as it is called outside.
+    /// The handle of the volume that is filled from it.
     pub(super) copy: String,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Store {
 // === impl Source ===
 
 impl Source {
-    /// It, as something that a call works on, if a volume of storage `at` is made of it.
+    /// It, as the object of a call, if a volume of storage `at` is filled from it.
     pub(super) fn object(&self, at: usize) -> Object {
         match self {
             Self::Volume(id) => Object::Volume(at, id.clone()),
@@ -85,7 +85,7 @@ impl Act {
         }
     }
 
-    /// The volume that is made of what another storage has, if it is, and of what.
+    /// The volume that is filled from another storage, if it is, and its source.
     pub(super) fn copies(&self) -> Option<(&String, &Elsewhere)> {
         match self {
             Self::Create {
@@ -108,7 +108,7 @@ impl Store {
         }
     }
 
-    /// Leaves a part of a volume, if that is what is done of it.
+    /// Leaves a partial volume, if the change does that.
     pub(super) fn begin(&mut self, act: &Act, did: Did) {
         if let (Did::Half, Act::Create { id, .. }) = (did, act)
             && !self.volumes.contains_key(id)
@@ -117,7 +117,7 @@ impl Store {
         }
     }
 
-    /// Does a change, and tells the size of what there is then.
+    /// Applies a change, and returns the resulting size.
     pub(super) fn apply(&mut self, act: &Act) -> Result<u64, Kind> {
         match act {
             Act::Create {
@@ -189,7 +189,7 @@ impl Store {
         all.map(|(name, of)| (format!("{of}@{name}"), of))
     }
 
-    /// Whether it has what a volume is to be made of, or has it elsewhere.
+    /// Whether it has the source of a volume, or has it elsewhere.
     pub(super) fn has(&self, source: &Source) -> bool {
         match source {
             Source::Volume(id) => self.volumes.contains_key(id),

@@ -1,4 +1,4 @@
-//! How work on a storage goes and ends: its faults, who holds what meanwhile, and what stays in doubt.
+//! How work on a storage runs and ends: its faults, its locks, and what stays in doubt.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::csi::controller::model::actor::DEADLINE;
 use crate::csi::controller::model::requests::Answer;
 use crate::csi::controller::model::storage::{Did, Fault};
 
-/// How a verb failed: why, and whether something may have come of it.
+/// How a verb failed: the kind, and whether it may have an effect.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Failure {
     Of(Kind, bool),
@@ -24,17 +24,17 @@ pub(super) enum Failure {
 #[derive(Debug)]
 pub(super) struct Hung {
     pub(super) at: usize,
-    /// What it changes, and how much of that it does.
+    /// Its change, and how much of it is done.
     pub(super) work: Option<(Act, Did)>,
     alone: Vec<Object>,
     shared: Vec<Object>,
     pub(super) changes: Object,
-    /// When it is given up.
+    /// When it is abandoned.
     pub(super) until: Duration,
 }
 
 impl Reference {
-    /// Whether somebody works on any of these.
+    /// Whether a hanging call locks any of these.
     pub(super) fn is_locked(&self, alone: &[Object], shared: &[Object]) -> bool {
         self.hung.iter().any(|hung| {
             let any = |object| hung.alone.contains(object) || hung.shared.contains(object);
@@ -53,7 +53,7 @@ impl Reference {
         Ok(met.map(|(_, _, fault)| fault))
     }
 
-    /// A verb that only looks. `patient`: it is given up early, or else it hangs on.
+    /// A reading verb. Unless `patient`, it is abandoned early.
     pub(super) fn look(&mut self, at: usize, verb: Verb, patient: bool) -> Result<(), Kind> {
         match self.fault(at, verb) {
             Err(_) => Err(Kind::Unreachable),
@@ -76,7 +76,7 @@ impl Reference {
         }
     }
 
-    /// A verb that changes `changes`, by a call that holds these alone and those with others.
+    /// A verb that changes `changes`, by a call that holds these exclusively or shared.
     pub(super) fn change(
         &mut self,
         at: usize,
@@ -93,9 +93,9 @@ impl Reference {
                 done.map_err(|kind| Failure::Of(kind, false))
             }
             Some(Fault::Fail(kind)) => Err(Failure::Of(kind, false)),
-            Some(Fault::Cut(kind, did, told)) => {
+            Some(Fault::Cut(kind, did, reported)) => {
                 self.part(at, &act, did);
-                Err(Failure::Of(kind, told || is_passing(kind)))
+                Err(Failure::Of(kind, reported || is_passing(kind)))
             }
             Some(Fault::Panic(None)) => Err(Failure::Of(Kind::Internal, false)),
             Some(Fault::Panic(Some(did))) => {
@@ -120,16 +120,16 @@ impl Reference {
         }
     }
 
-    /// Does so much of a change. Nobody is told how it ended.
+    /// Does so much of a change. Its outcome is not reported.
     fn part(&mut self, at: usize, act: &Act, did: Did) {
         self.stores[at].begin(act, did);
         if did == Did::All {
-            // Whether it could be done is seen in the end.
+            // Its result is known only at the end.
             let _ = self.apply(at, act);
         }
     }
 
-    /// Does a change, and tells the size of what there is then.
+    /// Applies a change, and returns the resulting size.
     fn apply(&mut self, at: usize, act: &Act) -> Result<u64, Kind> {
         if let Some((id, from)) = act.copies()
             && !self.stores[at].volumes.contains_key(id)
@@ -140,7 +140,7 @@ impl Reference {
         self.stores[at].apply(act)
     }
 
-    /// Asks another storage for what a copy is made of. Something is kept there until it is closed.
+    /// Opens the source of a copy at another storage, which keeps something until it is closed.
     fn open(&mut self, from: &Elsewhere) -> Result<(), Kind> {
         let verb = match *from.what {
             Source::Snapshot(_) => Verb::GetSnapshot,
@@ -155,7 +155,7 @@ impl Reference {
         Ok(())
     }
 
-    /// A copy is whole, and the process was told so.
+    /// A copy is complete, and the process has got that answer.
     fn close(&mut self, act: &Act) {
         let Some((_, from)) = act.copies() else {
             return;
@@ -166,7 +166,7 @@ impl Reference {
         }
     }
 
-    /// What hangs goes on. Nobody hears of it, so that it stays in doubt.
+    /// Hanging calls continue. Their outcome is not seen, so they stay in doubt.
     pub(in crate::csi::controller::model) fn release(&mut self) {
         let mut hung = std::mem::take(&mut self.hung);
         hung.sort_by_key(|hung| hung.at);
@@ -197,7 +197,7 @@ impl Reference {
         objects.iter().any(|object| self.doubts.contains(object))
     }
 
-    /// How a call about `objects` ends that may have changed `changes`.
+    /// The outcome of a call about `objects` that may have changed `changes`.
     pub(super) fn ended(
         &mut self,
         objects: &[Object],
@@ -206,9 +206,9 @@ impl Reference {
         result: Result<String, Failure>,
     ) -> Answer {
         match result {
-            Ok(told) => {
+            Ok(text) => {
                 self.doubts.retain(|object| !objects.contains(object));
-                Answer::Done(told)
+                Answer::Done(text)
             }
             Err(Failure::Left) => Answer::Left,
             Err(Failure::Of(kind, possible)) => {

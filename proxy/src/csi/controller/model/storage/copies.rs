@@ -1,5 +1,5 @@
-//! Copies from one storage to another. No bytes go: what counts is who asks whom for what, and what is
-//! left at the source.
+//! Copies from one storage to another, without bytes: only the exchange of requests counts, and
+//! what is left at the source.
 
 use async_trait::async_trait;
 use driver_core::contract::fake::Verb;
@@ -13,7 +13,7 @@ use driver_core::{
 use super::{Storage, inner};
 use crate::csi::controller::model::flaws::Flaw;
 
-/// What one storage gives to a copy in another one.
+/// The export of one storage for a copy in another one.
 #[derive(Debug)]
 pub(super) struct Given<'a> {
     storage: &'a Storage,
@@ -21,12 +21,12 @@ pub(super) struct Given<'a> {
     tag: CopyTag,
 }
 
-/// A stream that has come to its end.
+/// A finished stream.
 #[derive(Debug)]
 struct Nothing;
 
 impl Storage {
-    /// Makes a volume of what another storage gives.
+    /// Creates a volume from the export of another storage.
     pub(super) async fn take_in(
         &self,
         call: &Call,

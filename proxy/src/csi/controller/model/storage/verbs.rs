@@ -1,4 +1,4 @@
-//! The verbs of a storage: those of the driver in memory, with what a fault makes of them.
+//! The verbs of a storage: those of the driver in memory, modified by faults.
 
 use async_trait::async_trait;
 use driver_core::contract::fake::Verb;
@@ -72,8 +72,8 @@ impl Driver for Storage {
             return Err(self.unsupported("find volume"));
         }
         let all = async {
-            let is_begun = self.state().halves.contains(id.as_str());
-            if is_begun && self.flaw != Some(Flaw::HidesHalves) {
+            let is_partial = self.state().halves.contains(id.as_str());
+            if is_partial && self.flaw != Some(Flaw::HidesHalves) {
                 return Ok(Found::Begun);
             }
             self.inner.find_volume(&inner(), id).await

@@ -1,4 +1,4 @@
-//! Volumes that were begun: where they are finished, and who must not forget them.
+//! Partial volumes: where they are finished, and which calls must not forget them.
 
 use node_utils::blocking::ThreadPool;
 
@@ -9,7 +9,7 @@ use crate::testing::among;
 
 const CLOSED: &str = "proxy: {perDriver: {newVolumes: false}}";
 
-/// Two connections, of which `a` may have begun `v`, and has less room since.
+/// Two connections, of which `a` may have started `v`, and has less capacity since.
 async fn cut() -> (ControllerHandler, [Arc<Memory>; 2]) {
     let (service, drivers) = two();
     rooms(&drivers, [20, 10]);
@@ -21,7 +21,7 @@ async fn cut() -> (ControllerHandler, [Arc<Memory>; 2]) {
 }
 
 #[tokio::test]
-async fn what_was_begun_is_finished_also_where_no_new_volumes_are_made_by_now() {
+async fn a_started_volume_is_finished_by_a_connection_that_accepts_no_new_ones() {
     let (service, [a, b]) = cut().await;
     let threads = ThreadPool::new(8);
     let drained = LazyConnection::fixed(among(&threads, "a", &a, CLOSED));
@@ -34,7 +34,7 @@ async fn what_was_begun_is_finished_also_where_no_new_volumes_are_made_by_now() 
 }
 
 #[tokio::test]
-async fn one_that_was_filled_by_what_it_has_begun_gives_way_to_nobody() {
+async fn a_connection_filled_by_its_partial_volume_stays_the_only_candidate() {
     let (service, [a, b]) = cut().await;
     a.full.store(true, Ordering::Relaxed);
     let status = made(&service, create("v", &BOTH)).await;
@@ -47,7 +47,7 @@ async fn one_that_was_filled_by_what_it_has_begun_gives_way_to_nobody() {
 }
 
 #[tokio::test]
-async fn what_a_storage_says_that_it_has_begun_is_finished_there_by_a_process_that_has_forgotten() {
+async fn a_partial_volume_of_a_storage_is_finished_there_after_a_restart() {
     for is_closed in [false, true] {
         let (service, drivers) = if is_closed { closed() } else { two() };
         rooms(&drivers, [1, 10]);
@@ -80,7 +80,7 @@ async fn what_is_there_weighs_more_than_a_doubt_that_any_call_has_left() {
 }
 
 #[tokio::test]
-async fn what_was_begun_is_no_volume_yet_for_who_asks_about_it() {
+async fn a_partial_volume_is_no_volume_for_queries() {
     let (service, [a, _]) = two();
     a.begin("v");
     let ask = async || {
@@ -114,7 +114,7 @@ async fn one_that_makes_no_new_volumes_and_says_why_it_does_not_tell_is_waited_f
 }
 
 #[tokio::test]
-async fn a_volume_that_may_have_been_begun_is_not_forgotten_because_of_a_file() {
+async fn a_volume_that_may_be_partial_is_not_forgotten_because_of_a_file() {
     let begin = |class: &str| create("v", &[("connection", class)]);
     let (service, drivers) = two();
     let connections = &service.0.connections;
@@ -124,7 +124,7 @@ async fn a_volume_that_may_have_been_begun_is_not_forgotten_because_of_a_file() 
         let status = made(&service, begin(class)).await.expect_err(class);
         assert_eq!(status.code(), Code::Unavailable, "{class}");
     }
-    // Who asks for anything else hears what is wrong.
+    // A different request is rejected.
     let status = deleted(&service, "v:b/v").await.expect_err("refused");
     assert_eq!(status.code(), Code::FailedPrecondition);
     let status = made(&service, begin("c")).await.expect_err("never there");
@@ -149,7 +149,7 @@ async fn a_volume_that_may_have_been_begun_is_not_forgotten_because_of_a_file() 
 }
 
 #[tokio::test]
-async fn a_refusal_is_final_only_for_a_volume_that_no_earlier_call_has_begun() {
+async fn a_refusal_is_final_only_for_a_volume_that_no_earlier_call_started() {
     let (service, [a, _]) = two();
     let as_device = |volume: &str| {
         let mut request = create(volume, &[("connection", "a")]);
@@ -161,7 +161,7 @@ async fn a_refusal_is_final_only_for_a_volume_that_no_earlier_call_has_begun() {
         let status = made(&service, request).await;
         status.expect_err("refused").code()
     };
-    // Before anything is asked of the driver, and by the driver.
+    // Before the driver is called, and by the driver.
     let by_driver = async |volume: &str, kind| {
         a.trouble(Trouble::Fail(kind, Effect::None));
         refused(create(volume, &[("connection", "a")])).await
@@ -180,18 +180,18 @@ async fn a_refusal_is_final_only_for_a_volume_that_no_earlier_call_has_begun() {
             let code = by_driver(volume, kind).await;
             assert_eq!(code, Code::Unavailable, "{volume} {kind:?}");
         }
-        // Who looks for another place finds a whole one there.
+        // A caller that tries another topology finds a complete volume there.
         let code = by_driver(volume, Kind::OutOfSpace).await;
         let is_whole = volume == "w";
         assert_eq!(code == Code::ResourceExhausted, is_whole, "{volume} {code}");
-        // It exists as something else.
+        // It exists from another request.
         let code = by_driver(volume, Kind::Conflict).await;
         assert_eq!(code, Code::AlreadyExists, "{volume}");
     }
     a.trouble(Trouble::Fail(Kind::Unreachable, Effect::None));
     let code = refused(as_device("never")).await;
-    assert_eq!(code, Code::Unavailable, "nobody knows whether it was begun");
-    // Cut before anything showed of it: it may be there a moment later.
+    assert_eq!(code, Code::Unavailable, "unknown whether it was started");
+    // Interrupted before any part was visible: it may appear a moment later.
     a.trouble(Trouble::Fail(Kind::Unreachable, Effect::Possible));
     let code = refused(create("late", &[("connection", "a")])).await;
     assert_eq!(code, Code::Unavailable);
@@ -200,7 +200,7 @@ async fn a_refusal_is_final_only_for_a_volume_that_no_earlier_call_has_begun() {
 }
 
 #[tokio::test]
-async fn a_refusal_by_all_of_a_class_is_final_only_if_none_has_begun_the_volume() {
+async fn a_refusal_by_all_of_a_class_is_final_only_if_none_started_the_volume() {
     let (service, [_, b]) = two();
     let mut request = create("v", &BOTH);
     let device = AccessType::Block(v1::volume_capability::BlockVolume {});
