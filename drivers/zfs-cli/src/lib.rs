@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod at_once;
 mod failure;
 mod list;
 mod progress;
@@ -29,10 +30,10 @@ use exec::{Command, Lock, Locked, Output, RunError, Runner};
 pub use exec;
 pub use tools::ZfsTools;
 
-use driver_zfs::backend::{Backend, Incoming, Interrupted, ListQuery, Listed};
+use driver_zfs::backend::{Backend, Incoming, Interrupted, ListQuery, Listed, Tried};
 use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::{Observed, Request};
-use driver_zfs::step::{Failed, Next, Plan};
+use driver_zfs::step::{Failed, Guess, Next, Plan};
 
 /// How long a command of `zfs` may take, copies apart. democratic-csi waits ten minutes; one pool
 /// that answers nothing should not hold a call that long.
@@ -181,6 +182,15 @@ impl<R: Runner> Backend for Cli<R> {
             next: Next::Tell,
             error: error.with_effect(Effect::Possible),
         })
+    }
+
+    async fn look_and_do(
+        &self,
+        call: &Call,
+        request: &Request<Command>,
+        guess: &Guess<Command>,
+    ) -> Option<Result<Tried<Output>, Failed>> {
+        Some(self.tried(call, request, guess).await)
     }
 
     fn streams(&self) -> bool {

@@ -12,7 +12,7 @@ use driver_core::{BackendIdentity, Call, Error};
 use crate::name::{DatasetName, SnapshotRef};
 use crate::observed::{Dataset, Observed, Request, Snapshot, VolumeKind};
 use crate::property::{Property, PropertyName};
-use crate::step::{Failed, Next, Plan};
+use crate::step::{Failed, Guess, Next, Plan};
 
 /// Looks at pools and changes them.
 #[async_trait]
@@ -43,6 +43,17 @@ pub trait Backend: Send + Sync + Debug {
         plan: &Plan<Self::Command>,
         then: &Request<Self::Command>,
     ) -> Result<Observed<Self::Output>, Failed>;
+
+    /// Looks, and does what is guessed at once if it is right, all under the lock and in one exchange. `None`
+    /// where that is not offered: then it is looked first, and planned.
+    async fn look_and_do(
+        &self,
+        _call: &Call,
+        _request: &Request<Self::Command>,
+        _guess: &Guess<Self::Command>,
+    ) -> Option<Result<Tried<Self::Output>, Failed>> {
+        None
+    }
 
     /// Whether content goes out of it and into it as streams.
     fn streams(&self) -> bool {
@@ -77,6 +88,15 @@ pub trait Backend: Send + Sync + Debug {
     /// One part of a list; the backend filters, sorts and cuts. What lies in a pool that is not there
     /// is no empty list but `Unreachable`.
     async fn list(&self, call: &Call, query: &ListQuery) -> Result<Listed, Error>;
+}
+
+/// How a guess ended.
+#[derive(Debug)]
+pub struct Tried<A> {
+    /// What was seen before anything was done.
+    pub seen: Observed<A>,
+    /// Whether it was right, and is done.
+    pub done: bool,
 }
 
 /// What is received.

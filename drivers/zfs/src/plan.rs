@@ -18,7 +18,7 @@ use crate::export::{Act, Asked, Export, Subject};
 use crate::name::{DatasetName, Object, SnapshotRef};
 use crate::observed::{Dataset, Observed, Request, State};
 use crate::property::PropertyName;
-use crate::step::{Plan, Step};
+use crate::step::{Guess, Plan, Step};
 
 /// One verb about one object.
 pub trait Verb<R, A>: Send + Sync {
@@ -45,6 +45,11 @@ pub trait Verb<R, A>: Send + Sync {
         seen: &Observed<A>,
         done: usize,
     ) -> Result<Outcome<Self::Done, R>, Error>;
+
+    /// What the plan is where all is as usual: saves the second exchange and the look under the lock.
+    fn guess(&self) -> Option<Guess<R>> {
+        None
+    }
 
     /// Whether [`Verb::compensate`] may have something to do.
     const COMPENSATES: bool = false;

@@ -161,6 +161,41 @@ pub enum Permission {
     Acl(Vec<String>),
 }
 
+/// A step that is right without another look if what is seen is as expected.
+#[derive(Debug, Clone)]
+pub struct Guess<R> {
+    /// Whom this is about, as in a plan.
+    pub lock: DatasetName,
+    /// What has to be seen.
+    pub expected: Vec<Expected>,
+    /// What is done then.
+    pub step: Step<R>,
+}
+
+/// What has to be seen of a property.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    /// Whose property.
+    pub object: Object,
+    /// Which one.
+    pub property: PropertyName,
+    /// What it has to be.
+    pub test: Test,
+}
+
+/// What a property has to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Test {
+    /// This text.
+    Is(String),
+    /// A value of the object's own, whatever it is.
+    Own,
+    /// A number, neither zero nor as large as this one.
+    Below(u64),
+    /// A number that divides this one.
+    Divides(u64),
+}
+
 /// Why a plan was not done to its end.
 #[derive(Debug)]
 pub struct Failed {
@@ -183,6 +218,48 @@ pub enum Next {
     Queue,
     /// Nothing: the caller has to know.
     Tell,
+}
+
+// === impl Guess ===
+
+impl<R> Guess<R> {
+    /// Does this, if what is expected is seen.
+    pub fn of(lock: DatasetName, step: Step<R>) -> Self {
+        Self {
+            lock,
+            expected: Vec::new(),
+            step,
+        }
+    }
+
+    /// Expects this of a property.
+    #[must_use]
+    pub fn expecting(mut self, object: &Object, property: PropertyName, test: Test) -> Self {
+        let object = object.clone();
+        self.expected.push(Expected {
+            object,
+            property,
+            test,
+        });
+        self
+    }
+
+    /// Whether these are the steps that were guessed.
+    pub fn is_all_of(&self, steps: &[Step<R>]) -> bool {
+        match (steps, &self.step) {
+            (
+                [Step::Set { object, properties }],
+                Step::Set {
+                    object: guessed,
+                    properties: these,
+                },
+            ) => object == guessed && properties == these,
+            ([Step::DestroySnapshot(snapshot)], Step::DestroySnapshot(guessed)) => {
+                snapshot == guessed
+            }
+            _ => false,
+        }
+    }
 }
 
 // === impl Plan ===

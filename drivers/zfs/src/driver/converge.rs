@@ -15,9 +15,9 @@ use tokio::time::Instant;
 use super::ZfsDriver;
 use crate::backend::Backend;
 use crate::export::Export;
-use crate::observed::{Request, State};
+use crate::observed::{Observed, Request, State};
 use crate::plan::{Leftover, Outcome, Verb};
-use crate::step::{Failed, Next};
+use crate::step::{Failed, Guess, Next};
 
 /// How often a verb is planned before it is a defect that it does not end.
 const ROUNDS: usize = 24;
@@ -49,6 +49,16 @@ enum Then {
     Again(Error),
     /// To tell.
     Tell(Error),
+}
+
+/// How a guess ended.
+enum Guessed<T, A> {
+    /// It was the whole plan.
+    Done(T),
+    /// It was not right, or not all; what was seen, if it still holds.
+    Seen(Option<Observed<A>>),
+    /// It failed.
+    Failed(Failed),
 }
 
 /// What a call has done so far, for the case that it fails.
@@ -198,45 +208,57 @@ where
         let doing = verb.doing();
         let (mut seen, mut done) = (None, 0);
         let (mut wait, mut last) = (Wait::new(), None);
+        let mut guess = verb.guess();
         let mut rounds = 0;
         while rounds < ROUNDS {
             rounds += 1;
             call.check(&doing)?;
-            let observed = if let Some(observed) = seen.take() {
-                observed
-            } else {
-                let request = verb.request(&run.asked).map_err(in_call)?;
-                self.backend
-                    .observe(call, &request)
-                    .await
-                    .map_err(in_call)?
-            };
-            self.heard();
-            let outcome = verb.plan(&run.asked, &observed, done).map_err(in_call)?;
-            run.asked = observed.pool;
-            let (plan, end) = match outcome {
-                Outcome::Done(end) => return Ok(end),
-                Outcome::Ask => continue,
-                Outcome::Do(plan) => (plan, None),
-                Outcome::End(plan, end) => (plan, Some(end)),
-            };
-            tracing::debug!(verb = %doing, steps = plan.steps.len(), "plan");
-            let then = match &end {
-                Some(_) => Request::of([]),
-                None => verb.request_after(&run.asked).map_err(in_call)?,
-            };
             let before = call.effect();
-            let failed = match self.backend.apply(call, &plan, &then).await {
-                Ok(observed) => {
-                    done += 1;
-                    run.changed = true;
-                    if let Some(end) = end {
-                        return Ok(end);
+            let failed = if let Some(guess) = guess.take() {
+                match self.guessed(call, verb, &guess, run).await? {
+                    Guessed::Done(end) => return Ok(end),
+                    Guessed::Seen(observed) => {
+                        seen = observed;
+                        continue;
                     }
-                    seen = Some(observed);
-                    continue;
+                    Guessed::Failed(failed) => failed,
                 }
-                Err(failed) => failed,
+            } else {
+                let observed = if let Some(observed) = seen.take() {
+                    observed
+                } else {
+                    let request = verb.request(&run.asked).map_err(in_call)?;
+                    self.backend
+                        .observe(call, &request)
+                        .await
+                        .map_err(in_call)?
+                };
+                self.heard();
+                let outcome = verb.plan(&run.asked, &observed, done).map_err(in_call)?;
+                run.asked = observed.pool;
+                let (plan, end) = match outcome {
+                    Outcome::Done(end) => return Ok(end),
+                    Outcome::Ask => continue,
+                    Outcome::Do(plan) => (plan, None),
+                    Outcome::End(plan, end) => (plan, Some(end)),
+                };
+                tracing::debug!(verb = %doing, steps = plan.steps.len(), "plan");
+                let then = match &end {
+                    Some(_) => Request::of([]),
+                    None => verb.request_after(&run.asked).map_err(in_call)?,
+                };
+                match self.backend.apply(call, &plan, &then).await {
+                    Ok(observed) => {
+                        done += 1;
+                        run.changed = true;
+                        if let Some(end) = end {
+                            return Ok(end);
+                        }
+                        seen = Some(observed);
+                        continue;
+                    }
+                    Err(failed) => failed,
+                }
             };
             run.failed(&failed.error);
             if matches!(failed.next, Next::Queue | Next::WaitFor(_)) {
@@ -261,6 +283,45 @@ where
                 .because(why)
                 .advise("see whether something else changes the same dataset on the storage host"),
         }))
+    }
+
+    /// Tries what a verb guesses. What was done counts only if the plan, made of what was seen, is just that.
+    async fn guessed<V: Verb<B::Command, B::Output>>(
+        &self,
+        call: &Call,
+        verb: &V,
+        guess: &Guess<B::Command>,
+        run: &mut RunState,
+    ) -> Result<Guessed<V::Done, B::Output>, Error> {
+        let (request, before) = (verb.request(&run.asked)?, call.effect());
+        let Some(tried) = self.backend.look_and_do(call, &request, guess).await else {
+            return Ok(Guessed::Seen(None));
+        };
+        let tried = match tried {
+            Ok(tried) => tried,
+            Err(failed) => {
+                if failed.error.effect() == Effect::None && before == Effect::None {
+                    call.undone();
+                }
+                return Ok(Guessed::Failed(failed));
+            }
+        };
+        self.heard();
+        if !tried.done {
+            if before == Effect::None {
+                call.undone();
+            }
+            return Ok(Guessed::Seen(Some(tried.seen)));
+        }
+        run.changed = true;
+        let outcome = verb.plan(&run.asked, &tried.seen, 0);
+        Ok(
+            match outcome.map_err(|error| error.with_effect(Effect::Possible))? {
+                Outcome::End(plan, end) if guess.is_all_of(&plan.steps) => Guessed::Done(end),
+                // There is more to do: it is looked at again.
+                _ => Guessed::Seen(None),
+            },
+        )
     }
 
     /// Puts right what a call that fails has changed. If that fails, too, the next call that asks for
