@@ -58,6 +58,11 @@ pub(crate) trait Stack: Debug + Send + Sync {
         None
     }
 
+    /// Asks what of the configuration the host does not know, in the words of [`Facts`]; of no disk.
+    fn examine(&self) -> Option<Command> {
+        None
+    }
+
     /// Looks, and prints what [`Facts`] read.
     fn look(&self, disk: &Disk<'_>) -> Command;
 
@@ -106,6 +111,19 @@ pub(crate) struct Disk<'a> {
     pub(crate) nodes: Option<&'a [NodeName]>,
     /// Who has to be out, whatever the host says of them. Nobody of these is in `nodes`.
     pub(crate) out: &'a [NodeName],
+}
+
+/// What is said of an attribute that the host does not know: its key, the host and its kernel.
+fn unknown(line: &str) -> Error {
+    let mut words = line.split(' ');
+    let mut word = || words.next().unwrap_or("-");
+    let (key, host, kernel) = (word(), word(), word());
+    let why = format!(
+        "the kernel {kernel} of host `{host}` has no such attribute: volumes are made without it"
+    );
+    Error::new(Kind::Invalid, format!("set `{key}`"))
+        .because(why)
+        .advise("remove it from the configuration, or update the kernel of that host")
 }
 
 // === impl Disk ===
@@ -370,6 +388,17 @@ impl Export for DiskExport {
         }
         let told = self.with(subject, export_name, |stack, disk| stack.resize(disk));
         Ok(told.map(Act::Do).into_iter().collect())
+    }
+
+    fn examine(&self) -> Vec<Command> {
+        self.stack.examine().into_iter().collect()
+    }
+
+    fn problems(&self, answers: &[Output]) -> Vec<Error> {
+        match Facts::read(answers) {
+            Ok(facts) => facts.unknown.iter().map(|line| unknown(line)).collect(),
+            Err(error) => vec![error],
+        }
     }
 
     fn is_per_node(&self) -> bool {

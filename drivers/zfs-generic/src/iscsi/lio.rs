@@ -90,6 +90,19 @@ pub(super) fn arguments(
     fixed.map(str::to_owned).into_iter().chain(words).collect()
 }
 
+/// The arguments of the script where it is about no disk.
+fn of_no_disk(mode: &str, scripts: &Scripts, save: &str) -> impl Iterator<Item = String> {
+    let places = scripts.places();
+    let fixed = [mode, &places.configfs, save, &places.targetcli_lock].map(str::to_owned);
+    fixed.into_iter().chain([""; 4].map(str::to_owned))
+}
+
+/// Asks which attributes the kernel of the host does not have.
+pub(super) fn examining(scripts: &Scripts, wishes: &Wishes) -> Command {
+    let arguments = of_no_disk("examine", scripts, "-").chain(wishes.words());
+    scripts.look(arguments.collect(), "")
+}
+
 // === impl Wishes ===
 
 impl Wishes {
@@ -140,11 +153,13 @@ impl Stack for Lio {
         self.scripts.change_by_itself(arguments, "")
     }
 
+    fn examine(&self) -> Option<Command> {
+        Some(examining(&self.scripts, &self.wishes))
+    }
+
     fn save(&self) -> Option<Command> {
-        let places = self.scripts.places();
-        let of_nobody = ["save", &places.configfs, &self.save, &places.targetcli_lock];
-        let arguments = of_nobody.into_iter().chain([""; 4]).map(str::to_owned);
         // Alone among those that save: one of them at a time stands among those that change something.
+        let arguments = of_no_disk("save", &self.scripts, &self.save);
         let save = self.scripts.save_by_itself(arguments.collect());
         // What is of other volumes is in it, too.
         Some(self.wishes.hiding(save))
