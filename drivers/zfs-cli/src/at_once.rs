@@ -1,13 +1,22 @@
 //! A look, and a step right after it where what is seen is as expected: one exchange, and no second look under
-//! the lock. The shell decides by what the look has just printed.
+//! the lock. The shell decides by what the look has just printed; of a snapshot that is destroyed the kernel does.
+
+use std::sync::atomic::Ordering;
 
 use driver_core::{Call, Effect};
 use exec::{Command, Lock, Locked, Output, Runner};
 
 use super::{COMMAND, Cli, bounded, looking, query, steps, understood};
 use driver_zfs::backend::Tried;
+use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::Request;
-use driver_zfs::step::{Expected, Failed, Guess, Next, Test};
+use driver_zfs::property::PropertyName;
+use driver_zfs::step::{Expected, Failed, Guess, Next, Step, Test};
+
+/// Destroys a snapshot if it is one of ours.
+const DESTROY: &str = include_str!("script/destroy.sh");
+/// What that says where no channel program may run.
+const REFUSED: &str = "refused";
 
 /// What a step says that was done.
 const DONE: &str = "done";
@@ -54,7 +63,50 @@ fn words(expected: &Expected) -> [String; 4] {
     ]
 }
 
+/// What a guess destroys if all that it expects is that the snapshot is one of ours.
+fn doomed(guess: &Guess<Command>) -> Option<&SnapshotRef> {
+    match &guess.step {
+        Step::DestroySnapshot(snapshot) => Some(snapshot),
+        _ => None,
+    }
+}
+
 impl<R: Runner> Cli<R> {
+    fn locked<C>(&self, guess: &Guess<C>) -> Locked<&R> {
+        let mut lock = Lock::object(guess.lock.as_str());
+        if let Some(folder) = &self.locks {
+            lock = lock.within_folder(folder);
+        }
+        Locked::new(&self.runner, lock)
+    }
+
+    /// Destroys a snapshot by a channel program; says whether that was right, and is done.
+    async fn destroyed(
+        &self,
+        call: &Call,
+        snapshot: &SnapshotRef,
+        guess: &Guess<Command>,
+    ) -> Result<bool, Failed> {
+        let (pool, name) = (snapshot.dataset.pool(), snapshot.to_string());
+        let own = PropertyName::SNAPSHOT_NAME;
+        let program = Command::function(DESTROY)
+            .args(self.tools.words())
+            .args(["program", "-j", pool, "-", &name, own.as_str()])
+            .within(COMMAND);
+        let commands = bounded(call, vec![program]);
+        call.changing();
+        let batch = self.locked(guess).run_all(&commands).await;
+        let outputs = batch.into_outputs().map_err(|error| {
+            let doing = guess.step.to_string();
+            understood(&error.source, Some(&doing), Effect::Possible)
+        })?;
+        let said = outputs.first().map(Output::text).unwrap_or_default();
+        if said.trim() == REFUSED {
+            self.has_no_programs.store(true, Ordering::Relaxed);
+        }
+        Ok(said.trim() == DONE)
+    }
+
     /// Looks, and does what is guessed if it is right.
     pub(super) async fn tried(
         &self,
@@ -62,6 +114,12 @@ impl<R: Runner> Cli<R> {
         request: &Request<Command>,
         guess: &Guess<Command>,
     ) -> Result<Tried<Output>, Failed> {
+        if let Some(snapshot) = doomed(guess)
+            && !self.has_no_programs.load(Ordering::Relaxed)
+            && self.destroyed(call, snapshot, guess).await?
+        {
+            return Ok(Tried::Done);
+        }
         let mut commands = query::commands(&self.tools, request);
         let looks = commands.len();
         let step = Command::function(AT_ONCE)
@@ -72,12 +130,7 @@ impl<R: Runner> Cli<R> {
         commands.push(step);
         let commands = bounded(call, commands);
         call.changing();
-        let mut lock = Lock::object(guess.lock.as_str());
-        if let Some(folder) = &self.locks {
-            lock = lock.within_folder(folder);
-        }
-        let locked = Locked::new(&self.runner, lock);
-        let batch = locked.run_all(&commands).await;
+        let batch = self.locked(guess).run_all(&commands).await;
         let mut outputs = batch.into_outputs().map_err(|error| {
             let (doing, effect) = if error.step < looks {
                 (looking(request, error.step), Effect::None)
@@ -94,6 +147,6 @@ impl<R: Runner> Cli<R> {
             next: Next::Tell,
             error: error.with_effect(effect),
         })?;
-        Ok(Tried { seen, done })
+        Ok(Tried::Seen { seen, done })
     }
 }

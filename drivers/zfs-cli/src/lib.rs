@@ -19,6 +19,7 @@ mod steps;
 mod tools;
 mod transfer;
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -47,6 +48,8 @@ pub struct Cli<R> {
     identity: BackendIdentity,
     locks: Option<String>,
     telling: Duration,
+    /// Whether the host has refused a channel program: only root may run one.
+    has_no_programs: AtomicBool,
 }
 
 // === impl Cli ===
@@ -60,6 +63,7 @@ impl<R: Runner> Cli<R> {
             identity,
             locks: None,
             telling: progress::EVERY,
+            has_no_programs: AtomicBool::new(false),
         }
     }
 

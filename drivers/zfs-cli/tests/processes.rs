@@ -44,10 +44,11 @@ show() {
 }
 case "$*" in
 "get -Hp -o name,property,value,source "*) shift 5; for n; do show "$n"; done; exit ${bad-0} ;;
+"program -j tank - tank/v/pvc-1@s1 democratic-csi:csi_snapshot_name")
+    cat >/dev/null; rm "${0%/*}/taken"; printf '{"return":"done"}\n' ;;
 "program -jn tank - s1 tank/v tank/s") cat >/dev/null; printf '{"return":"[]"}\n' ;;
 "set volsize=2147483648 tank/v/pvc-1") ;;
 "snapshot "*" tank/v/pvc-1@s1") : >"${0%/*}/taken" ;;
-"destroy -d tank/v/pvc-1@s1") rm "${0%/*}/taken" ;;
 *) echo "unexpected: $*" >&2; exit 2 ;;
 esac"#;
 
@@ -98,6 +99,6 @@ async fn no_call_about_one_volume_needs_more_than_a_few_calls_of_zfs() {
 
     let id = SnapshotId::parse("pvc-1@s1").unwrap();
     driver.delete_snapshot(&call(), &id).await.unwrap();
-    // A look and the deletion.
-    assert_eq!(calls(folder), 2);
+    // The kernel looks and destroys.
+    assert_eq!(calls(folder), 1);
 }

@@ -92,11 +92,16 @@ pub trait Backend: Send + Sync + Debug {
 
 /// How a guess ended.
 #[derive(Debug)]
-pub struct Tried<A> {
-    /// What was seen before anything was done.
-    pub seen: Observed<A>,
-    /// Whether it was right, and is done.
-    pub done: bool,
+pub enum Tried<A> {
+    /// It was right, and is done: all that was expected was asked of the storage itself.
+    Done,
+    /// It was looked.
+    Seen {
+        /// What was seen before anything was done.
+        seen: Observed<A>,
+        /// Whether it was right, and is done.
+        done: bool,
+    },
 }
 
 /// What is received.

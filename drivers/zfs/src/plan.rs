@@ -51,6 +51,11 @@ pub trait Verb<R, A>: Send + Sync {
         None
     }
 
+    /// What it gives in the end where the guess was right and nothing else has to be seen.
+    fn guessed(&self) -> Option<Self::Done> {
+        None
+    }
+
     /// Whether [`Verb::compensate`] may have something to do.
     const COMPENSATES: bool = false;
 

@@ -13,7 +13,7 @@ use driver_core::{Call, Effect, Error, Kind};
 use tokio::time::Instant;
 
 use super::ZfsDriver;
-use crate::backend::Backend;
+use crate::backend::{Backend, Tried};
 use crate::export::Export;
 use crate::observed::{Observed, Request, State};
 use crate::plan::{Leftover, Outcome, Verb};
@@ -307,14 +307,21 @@ where
             }
         };
         self.heard();
-        if !tried.done {
+        let (seen, done) = match tried {
+            Tried::Seen { seen, done } => (Some(seen), done),
+            Tried::Done => (None, true),
+        };
+        if !done {
             if before == Effect::None {
                 call.undone();
             }
-            return Ok(Guessed::Seen(Some(tried.seen)));
+            return Ok(Guessed::Seen(seen));
         }
         run.changed = true;
-        let outcome = verb.plan(&run.asked, &tried.seen, 0);
+        let Some(seen) = seen else {
+            return Ok(verb.guessed().map_or(Guessed::Seen(None), Guessed::Done));
+        };
+        let outcome = verb.plan(&run.asked, &seen, 0);
         Ok(
             match outcome.map_err(|error| error.with_effect(Effect::Possible))? {
                 Outcome::End(plan, end) if guess.is_all_of(&plan.steps) => Guessed::Done(end),

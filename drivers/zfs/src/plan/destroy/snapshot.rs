@@ -223,6 +223,10 @@ impl<R, A> Verb<R, A> for DeleteSnapshot<'_> {
         )
     }
 
+    fn guessed(&self) -> Option<()> {
+        Some(())
+    }
+
     fn plan(
         &self,
         asked: &State,
