@@ -6,7 +6,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
-#[allow(dead_code, reason = "each test takes what it needs")]
 mod common;
 
 use std::collections::BTreeMap;
@@ -243,12 +242,9 @@ async fn targets(others: usize) -> BTreeMap<&'static str, (u64, u64)> {
     calls(&host, &driver, false, others <= MANY).await
 }
 
-fn can_count() -> bool {
-    let tried = std::process::Command::new("unshare")
-        .args(UNSHARED)
-        .arg("true")
-        .output();
-    let can = tried.is_ok_and(|output| output.status.success());
+async fn can_count() -> bool {
+    let tried = Command::new(UNSHARE).args(UNSHARED).arg("true");
+    let can = Local::new().run_checked(&tried).await.is_ok();
     if !can {
         this_test_could_not_run("unshare cannot make a namespace of processes here");
     }
@@ -286,7 +282,7 @@ fn assert_bounded(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_about_a_share_costs_few_processes_and_the_same_among_many_volumes() {
-    if !can_count() {
+    if !can_count().await {
         return;
     }
     let bounds = [
@@ -305,7 +301,7 @@ async fn a_call_about_a_share_costs_few_processes_and_the_same_among_many_volume
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_about_a_target_costs_few_processes_and_the_same_among_many_volumes() {
-    if !can_count() {
+    if !can_count().await {
         return;
     }
     let bounds = [

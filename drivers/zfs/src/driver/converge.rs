@@ -224,14 +224,9 @@ where
                     Guessed::Failed(failed) => failed,
                 }
             } else {
-                let observed = if let Some(observed) = seen.take() {
-                    observed
-                } else {
-                    let request = verb.request(&run.asked).map_err(in_call)?;
-                    self.backend
-                        .observe(call, &request)
-                        .await
-                        .map_err(in_call)?
+                let observed = match seen.take() {
+                    Some(observed) => observed,
+                    None => self.looked(call, verb, run).await.map_err(in_call)?,
                 };
                 self.heard();
                 let outcome = verb.plan(&run.asked, &observed, done).map_err(in_call)?;
@@ -283,6 +278,17 @@ where
                 .because(why)
                 .advise("see whether something else changes the same dataset on the storage host"),
         }))
+    }
+
+    /// What a verb has to know.
+    async fn looked<V: Verb<B::Command, B::Output>>(
+        &self,
+        call: &Call,
+        verb: &V,
+        run: &RunState,
+    ) -> Result<Observed<B::Output>, Error> {
+        let request = verb.request(&run.asked)?;
+        self.backend.observe(call, &request).await
     }
 
     /// Tries what a verb guesses. What was done counts only if the plan, made of what was seen, is just that.
