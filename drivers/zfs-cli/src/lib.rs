@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod at_once;
 mod failure;
 mod list;
 mod progress;
@@ -18,6 +19,7 @@ mod steps;
 mod tools;
 mod transfer;
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -29,10 +31,10 @@ use exec::{Command, Lock, Locked, Output, RunError, Runner};
 pub use exec;
 pub use tools::ZfsTools;
 
-use driver_zfs::backend::{Backend, Incoming, Interrupted, ListQuery, Listed};
+use driver_zfs::backend::{Backend, Incoming, Interrupted, ListQuery, Listed, Tried};
 use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::{Observed, Request};
-use driver_zfs::step::{Failed, Next, Plan};
+use driver_zfs::step::{Failed, Guess, Next, Plan};
 
 /// The time limit of a command of `zfs`, except copies. democratic-csi waits ten minutes; a pool
 /// that does not answer must not hold a call that long.
@@ -46,6 +48,8 @@ pub struct Cli<R> {
     identity: BackendIdentity,
     locks: Option<String>,
     telling: Duration,
+    /// Whether the host has refused a channel program: only root may run one.
+    has_no_programs: AtomicBool,
 }
 
 // === impl Cli ===
@@ -60,6 +64,7 @@ impl<R: Runner> Cli<R> {
             identity,
             locks: None,
             telling: progress::EVERY,
+            has_no_programs: AtomicBool::new(false),
         }
     }
 
@@ -182,6 +187,15 @@ impl<R: Runner> Backend for Cli<R> {
             next: Next::Tell,
             error: error.with_effect(Effect::Possible),
         })
+    }
+
+    async fn look_and_do(
+        &self,
+        call: &Call,
+        request: &Request<Command>,
+        guess: &Guess<Command>,
+    ) -> Option<Result<Tried<Output>, Failed>> {
+        Some(self.tried(call, request, guess).await)
     }
 
     fn streams(&self) -> bool {

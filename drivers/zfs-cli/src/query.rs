@@ -22,32 +22,48 @@ const SYSTEM: &str = "\
 if [ -d /sys/module ] && read -r release 2>/dev/null </proc/sys/kernel/osrelease; then printf 'Linux %s\\n' \"$release\"
 else uname -sr; fi";
 
-/// `$1` is an awk program that filters the output, or nothing. `$2` counts the words of the command
-/// that checks the pools; those of the query itself follow them.
+/// `$1` is an awk program that filters the output, or nothing. `$2` counts the words that begin a
+/// command of `zfs`, `$3` holds the pools, one in each line; `$4` and `$5` are `wanted` and `name` of
+/// the filter; the rest is the query itself.
 ///
-/// A missing object is an answer only if its pool exists, so the script checks the pool if it finds
-/// nothing. A pipe only reports its last part, so the query prints its exit status in its last
-/// line. No value can look like that line or follow it; without it a part was killed.
+/// A missing object is an answer only if its pool exists, so a query that finds nothing checks the
+/// pools of which it has seen nothing. A pipe only reports its last part, so the query prints its exit
+/// status in its last line. No value can look like that line or follow it; without it a part was
+/// killed. What is read without a filter stays in a variable, so that the next command of the list
+/// need not read it again.
 macro_rules! look {
     () => {
         concat!(
     "\
-filter=$1; n=$2; shift 2
+filter=$1; n=$2; pools=$3; wanted=$4; name=$5; shift 5
+line='
+'
 pools() {
 i=0; while [ $i -lt $n ]; do word=$1; shift; set -- \"$@\" \"$word\"; i=$((i + 1)); done
-shift $(($# - n)); \"$@\"
+shift $(($# - n)); set -- \"$@\" get -H -o name type
+while [ -n \"$unseen\" ]; do set -- \"$@\" \"${unseen%%\"$line\"*}\"; unseen=${unseen#*\"$line\"}; done
+\"$@\"
 }
-look() { shift $n; \"$@\"; }
-if [ -z \"$filter\" ]; then look \"$@\"
+omnibus_seen=
+if [ -z \"$filter\" ]; then
+omnibus_seen=$(\"$@\"); code=$?
+[ -z \"$omnibus_seen\" ] || printf '%s\\n' \"$omnibus_seen\"
 else
 ended=.ended.$$.
-{ look \"$@\"; echo \"$ended$?\"; } | ended=$ended LC_ALL=C awk -F '\\t' \"
+{ \"$@\"; echo \"$ended$?\"; } |
+ended=$ended wanted=$wanted name=$name LC_ALL=C awk -F '\\t' \"
 index(\\$0, ENVIRON[\\\"ended\\\"]) == 1 { code = substr(\\$0, length(ENVIRON[\\\"ended\\\"]) + 1); next }
 $filter
 END { exit code == \\\"\\\" ? 3 : code }\"
-fi
 code=$?
+fi
 [ $code -eq 1 ] || return $code
+unseen=
+while [ -n \"$pools\" ]; do
+pool=${pools%%\"$line\"*}; pools=${pools#*\"$line\"}
+case $line$omnibus_seen in *\"$line$pool\"[/@\"\t\"]*) ;; *) unseen=$unseen$pool$line ;; esac
+done
+[ -n \"$unseen\" ] || return 1
 said=$(pools \"$@\" 2>&1 >/dev/null) && return 1
 ",
     of_the_pool!(),
@@ -75,8 +91,15 @@ else if (next_one == \"@\" || next_one == \"/\") keep = index(ENVIRON[\"wanted\"
 }
 keep";
 
-const WANTED: exec::Variable = exec::Variable::constant("wanted");
-const NAME: exec::Variable = exec::Variable::constant("name");
+/// What to filter by.
+#[derive(Clone, Copy, Default)]
+struct Filter<'a> {
+    /// A program of awk; empty for all that there is.
+    program: &'a str,
+    /// What it knows by these names.
+    wanted: &'a str,
+    name: &'a str,
+}
 
 /// The largest output of a query: a volume may have tens of thousands of foreign snapshots.
 const OUTPUT: usize = 64 << 20;
@@ -94,7 +117,7 @@ pub(super) fn properties(extra: &[PropertyName]) -> String {
 fn look<A: Into<String>>(
     tools: &ZfsTools,
     pools: &[&str],
-    filter: &str,
+    filter: Filter<'_>,
     arguments: impl IntoIterator<Item = A>,
 ) -> Command {
     look_by(Command::function(LOOK), tools, pools, filter, arguments)
@@ -104,23 +127,23 @@ fn look_by<A: Into<String>>(
     script: Command,
     tools: &ZfsTools,
     pools: &[&str],
-    filter: &str,
+    filter: Filter<'_>,
     arguments: impl IntoIterator<Item = A>,
 ) -> Command {
-    let mut root = tools.words();
-    root.extend(["get", "-H", "-o", "name", "type"].map(str::to_owned));
-    root.extend(pools.iter().map(|pool| (*pool).to_owned()));
+    let pools = pools.iter().flat_map(|pool| [*pool, "\n"]);
+    let words = tools.words();
     script
-        .args([filter.to_owned(), root.len().to_string()])
-        .args(root)
-        .args(tools.words())
+        .arg(filter.program)
+        .args([words.len().to_string(), pools.collect()])
+        .args([filter.wanted, filter.name])
+        .args(words)
         .args(arguments)
         .accepting(Accept::Codes(vec![1]))
         .with_output_cap(OUTPUT)
         .within(COMMAND)
 }
 
-fn get(tools: &ZfsTools, name: &DatasetName, filter: &str, arguments: &[&str]) -> Command {
+fn get(tools: &ZfsTools, name: &DatasetName, filter: Filter<'_>, arguments: &[&str]) -> Command {
     let words = ["get", "-Hp", "-o", COLUMNS];
     let words = words.iter().chain(arguments).copied();
     look(tools, &[name.pool()], filter, words)
@@ -188,7 +211,8 @@ impl Group<'_> {
                 let pools: BTreeSet<&str> = names.iter().map(|name| pool_of(name)).collect();
                 let pools: Vec<&str> = pools.into_iter().collect();
                 let words = ["get", "-Hp", "-o", COLUMNS, wanted].map(str::to_owned);
-                return look(tools, &pools, "", words.into_iter().chain(names.clone()));
+                let words = words.into_iter().chain(names.clone());
+                return look(tools, &pools, Filter::default(), words);
             }
             Self::Other(query) => query,
         };
@@ -197,9 +221,12 @@ impl Group<'_> {
                 let members = OF_MEMBERS.iter().map(PropertyName::as_str);
                 let members = members.collect::<Vec<_>>().join(",");
                 let arguments = ["-d", "1", "-t", ALL_KINDS, wanted, name.as_str()];
-                get(tools, name, FAMILY, &arguments)
-                    .env(NAME, name.as_str())
-                    .env(WANTED, format!(",{members},"))
+                let filter = Filter {
+                    program: FAMILY,
+                    wanted: &format!(",{members},"),
+                    name: name.as_str(),
+                };
+                get(tools, name, filter, &arguments)
             }
             Query::Named { within, name, leaf } => named(tools, within, name, leaf),
             _ => Command::function(SYSTEM),
@@ -247,7 +274,12 @@ fn named(tools: &ZfsTools, within: &[DatasetName], name: &str, leaf: &SnapshotLe
             &words.len().to_string(),
         ])
         .args(words);
-    look_by(script, tools, &pools, NAMED, arguments).env(WANTED, name)
+    let filter = Filter {
+        program: NAMED,
+        wanted: name,
+        name: "",
+    };
+    look_by(script, tools, &pools, filter, arguments)
 }
 
 /// The state that the outputs of these commands show.

@@ -44,7 +44,7 @@ done";
 const GUARD_PROPERTY: &str = "\
 expected=$1; object=$2; shift 2
 seen=$(\"$@\") || return 1
-tab=$(printf '\\t'); own=
+tab='	'; own=
 case ${seen##*\"$tab\"} in local | received) own==${seen%\"$tab\"*} ;; esac
 case $own in = | =-) own= ;; esac
 [ \"$own\" = \"$expected\" ] && return 0
@@ -346,6 +346,18 @@ fn command(tools: &ZfsTools, step: &Step<Command>) -> Command {
             .within(COMMAND),
         Step::Export(request) => request.clone(),
     }
+}
+
+/// A step as the words of one command. It fails if the step was done before.
+pub(super) fn words(tools: &ZfsTools, step: &Step<Command>) -> Vec<String> {
+    let command = match step {
+        Step::DestroySnapshot(snapshot) => tools.zfs(["destroy", "-d", &snapshot.to_string()]),
+        step => command(tools, step),
+    };
+    let arguments = command.arguments().iter();
+    let arguments = arguments.map(|word| word.expose().to_owned());
+    let program = command.program().as_str().to_owned();
+    std::iter::once(program).chain(arguments).collect()
 }
 
 /// `fine` is a further message that counts as success.

@@ -58,6 +58,11 @@ pub(crate) trait Stack: Debug + Send + Sync {
         None
     }
 
+    /// Asks which parts of the configuration the host does not know, for [`Facts`]. About no disk.
+    fn examine(&self) -> Option<Command> {
+        None
+    }
+
     /// Observes the disk and prints lines that [`Facts`] parses.
     fn observe(&self, disk: &Disk<'_>) -> Command;
 
@@ -106,6 +111,19 @@ pub(crate) struct Disk<'a> {
     pub(crate) nodes: Option<&'a [NodeName]>,
     /// The nodes that must lose access, whatever the host shows. None of them is in `nodes`.
     pub(crate) out: &'a [NodeName],
+}
+
+/// What is said of an attribute that the host does not know: its key, the host and its kernel.
+fn unknown(line: &str) -> Error {
+    let mut words = line.split(' ');
+    let mut word = || words.next().unwrap_or("-");
+    let (key, host, kernel) = (word(), word(), word());
+    let why = format!(
+        "the kernel {kernel} of host `{host}` has no such attribute: volumes are made without it"
+    );
+    Error::new(Kind::Invalid, format!("set `{key}`"))
+        .because(why)
+        .advise("remove it from the configuration, or update the kernel of that host")
 }
 
 // === impl Disk ===
@@ -374,6 +392,17 @@ impl Export for DiskExport {
         }
         let resize = self.with(subject, export_name, |stack, disk| stack.resize(disk));
         Ok(resize.map(Act::Do).into_iter().collect())
+    }
+
+    fn examine(&self) -> Vec<Command> {
+        self.stack.examine().into_iter().collect()
+    }
+
+    fn problems(&self, answers: &[Output]) -> Vec<Error> {
+        match Facts::read(answers) {
+            Ok(facts) => facts.unknown.iter().map(|line| unknown(line)).collect(),
+            Err(error) => vec![error],
+        }
     }
 
     fn is_per_node(&self) -> bool {

@@ -13,7 +13,7 @@ use driver_core::{BackendIdentity, Call, Error};
 use crate::name::{DatasetName, SnapshotRef};
 use crate::observed::{Dataset, Observed, Request, Snapshot, VolumeKind};
 use crate::property::{Property, PropertyName};
-use crate::step::{Failed, Next, Plan};
+use crate::step::{Failed, Guess, Next, Plan};
 
 /// Reads pools and changes them.
 #[async_trait]
@@ -44,6 +44,17 @@ pub trait Backend: Send + Sync + Debug {
         plan: &Plan<Self::Command>,
         then: &Request<Self::Command>,
     ) -> Result<Observed<Self::Output>, Failed>;
+
+    /// Observes, and applies the guess at once if it is right, all under the lock and in one exchange.
+    /// `None` if the backend does not offer that: then it observes first, and a plan is made.
+    async fn look_and_do(
+        &self,
+        _call: &Call,
+        _request: &Request<Self::Command>,
+        _guess: &Guess<Self::Command>,
+    ) -> Option<Result<Tried<Self::Output>, Failed>> {
+        None
+    }
 
     /// Whether it exports and imports content as streams.
     fn streams(&self) -> bool {
@@ -78,6 +89,20 @@ pub trait Backend: Send + Sync + Debug {
     /// One page of a list; the backend filters, sorts and limits. A missing pool is `Unreachable`,
     /// not an empty list.
     async fn list(&self, call: &Call, query: &ListQuery) -> Result<Listed, Error>;
+}
+
+/// The outcome of a guess.
+#[derive(Debug)]
+pub enum Tried<A> {
+    /// It was right, and is applied; the storage itself has checked all expectations.
+    Done,
+    /// The state was observed.
+    Seen {
+        /// The state before any change.
+        seen: Observed<A>,
+        /// Whether the guess was right, and is applied.
+        done: bool,
+    },
 }
 
 /// The content to receive.

@@ -18,7 +18,7 @@ use crate::export::{Act, Asked, Export, Subject};
 use crate::name::{DatasetName, Object, SnapshotRef};
 use crate::observed::{Dataset, Observed, Request, State};
 use crate::property::PropertyName;
-use crate::step::{Plan, Step};
+use crate::step::{Guess, Plan, Step};
 
 /// One verb about one object.
 pub trait Verb<R, A>: Send + Sync {
@@ -50,6 +50,16 @@ pub trait Verb<R, A>: Send + Sync {
     /// proves that there is nothing of it.
     fn is_begun(&self, _seen: &State) -> bool {
         false
+    }
+
+    /// The plan in the usual case, if there is one: saves the second exchange and the query under the lock.
+    fn guess(&self) -> Option<Guess<R>> {
+        None
+    }
+
+    /// The result if the guess was right and nothing else has to be observed.
+    fn guessed(&self) -> Option<Self::Done> {
+        None
     }
 
     /// Whether [`Verb::compensate`] may have something to do.

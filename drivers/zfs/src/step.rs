@@ -161,6 +161,41 @@ pub enum Permission {
     Acl(Vec<String>),
 }
 
+/// A step that needs no further observation if the state is as expected.
+#[derive(Debug, Clone)]
+pub struct Guess<R> {
+    /// The dataset that it is about, as in a plan.
+    pub lock: DatasetName,
+    /// The expected state.
+    pub expected: Vec<Expected>,
+    /// The step.
+    pub step: Step<R>,
+}
+
+/// The expected value of a property.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    /// The object with the property.
+    pub object: Object,
+    /// The property.
+    pub property: PropertyName,
+    /// The condition.
+    pub test: Test,
+}
+
+/// A condition on the value of a property.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Test {
+    /// This text.
+    Is(String),
+    /// Any value of the object's own.
+    Own,
+    /// A number that is not zero and smaller than this one.
+    Below(u64),
+    /// A number that divides this one.
+    Divides(u64),
+}
+
 /// Why a plan was not completed.
 #[derive(Debug)]
 pub struct Failed {
@@ -183,6 +218,48 @@ pub enum Next {
     Queue,
     /// Return the error to the caller.
     Tell,
+}
+
+// === impl Guess ===
+
+impl<R> Guess<R> {
+    /// Does this, if what is expected is seen.
+    pub fn of(lock: DatasetName, step: Step<R>) -> Self {
+        Self {
+            lock,
+            expected: Vec::new(),
+            step,
+        }
+    }
+
+    /// Expects this of a property.
+    #[must_use]
+    pub fn expecting(mut self, object: &Object, property: PropertyName, test: Test) -> Self {
+        let object = object.clone();
+        self.expected.push(Expected {
+            object,
+            property,
+            test,
+        });
+        self
+    }
+
+    /// Whether these are the steps that were guessed.
+    pub fn is_all_of(&self, steps: &[Step<R>]) -> bool {
+        match (steps, &self.step) {
+            (
+                [Step::Set { object, properties }],
+                Step::Set {
+                    object: guessed,
+                    properties: these,
+                },
+            ) => object == guessed && properties == these,
+            ([Step::DestroySnapshot(snapshot)], Step::DestroySnapshot(guessed)) => {
+                snapshot == guessed
+            }
+            _ => false,
+        }
+    }
 }
 
 // === impl Plan ===

@@ -107,7 +107,8 @@ impl Command {
     }
 
     /// Like [`Command::script`], but as the body of a function that needs no process of its own. It ends by
-    /// `return`, does not change the shell or its working directory, and reads no variable that it has not set.
+    /// `return`, does not change the shell or its working directory, and reads no variable that neither it nor a
+    /// function before it in the list has set. Those begin with `omnibus_`.
     pub fn function(body: &'static str) -> Self {
         let text = format!("{FUNCTION}() {{\n{body}\n}}\n{FUNCTION} \"$@\"");
         Self::shell(Script::Function(body), &text)

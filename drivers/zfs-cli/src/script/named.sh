@@ -33,7 +33,11 @@ in_kernel() {
     "${parent%%/*}"/*) set -- "$@" program -jn "${parent%%/*}" - "$leaf" "$parent" "$detached" ;;
     *) return 1 ;;
     esac
-    answer=$(printf '%s\n' "$program" | "$@" 2>/dev/null) || return 1
+    answer=$(
+        "$@" 2>/dev/null <<PROGRAM
+$program
+PROGRAM
+    ) || return 1
     case $answer in *'"[]'*) ;; *) return 1 ;; esac
     while :; do
         case $answer in

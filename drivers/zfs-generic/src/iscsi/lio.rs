@@ -90,6 +90,19 @@ pub(super) fn arguments(
     fixed.map(str::to_owned).into_iter().chain(words).collect()
 }
 
+/// The arguments of the script if it is about no disk.
+fn of_no_disk(mode: &str, scripts: &Scripts, save: &str) -> impl Iterator<Item = String> {
+    let places = scripts.places();
+    let fixed = [mode, &places.configfs, save, &places.targetcli_lock].map(str::to_owned);
+    fixed.into_iter().chain([""; 4].map(str::to_owned))
+}
+
+/// Asks which attributes the kernel of the host does not have.
+pub(super) fn examining(scripts: &Scripts, settings: &TargetSettings) -> Command {
+    let arguments = of_no_disk("examine", scripts, "-").chain(settings.words());
+    scripts.observe(arguments.collect(), "")
+}
+
 // === impl TargetSettings ===
 
 impl TargetSettings {
@@ -140,11 +153,13 @@ impl Stack for Lio {
         self.scripts.change_by_itself(arguments, "")
     }
 
+    fn examine(&self) -> Option<Command> {
+        Some(examining(&self.scripts, &self.wishes))
+    }
+
     fn save(&self) -> Option<Command> {
-        let places = self.scripts.places();
-        let of_no_disk = ["save", &places.configfs, &self.save, &places.targetcli_lock];
-        let arguments = of_no_disk.into_iter().chain([""; 4]).map(str::to_owned);
         // Exclusive among the saves: at most one of them waits among the changes.
+        let arguments = of_no_disk("save", &self.scripts, &self.save);
         let save = self.scripts.save_by_itself(arguments.collect());
         // It also contains the objects of other volumes.
         Some(self.settings.hiding(save))

@@ -9,7 +9,7 @@ use driver_zfs_cli::exec::Command;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::TargetSettings;
-use super::lio::{SCRIPT, arguments};
+use super::lio::{SCRIPT, arguments, examining};
 use crate::config::ChapKey;
 use crate::disk::{Disk, Stack};
 use crate::facts::Facts;
@@ -81,10 +81,9 @@ impl TargetCli {
         } else if is_missing("/tpgt_1") {
             lines.push(format!("/iscsi/{target} create 1"));
         }
-        let tpg: Vec<String> = self.settings.tpg.words("").collect();
-        if !tpg.is_empty() {
-            lines.push(format!("{group} set attribute {}", tpg.join(" ")));
-        }
+        // One line each: the tool ignores the rest of a line after an attribute that the kernel lacks.
+        let tpg = self.settings.tpg.words("");
+        lines.extend(tpg.map(|word| format!("{group} set attribute {word}")));
         let auth = |(key, secret): (ChapKey, &SecretString)| {
             format!("{}={}", key.name(), secret.expose_secret())
         };
@@ -103,13 +102,10 @@ impl TargetCli {
                 "/backstores/block create name={export_name} dev={device} wwn={uuid}"
             ));
         }
-        let block: Vec<String> = self.settings.block.words("").collect();
-        if !block.is_empty() {
-            let words = block.join(" ");
-            lines.push(format!(
-                "/backstores/block/{export_name} set attribute {words}"
-            ));
-        }
+        let block = self.settings.block.words("");
+        lines.extend(
+            block.map(|word| format!("/backstores/block/{export_name} set attribute {word}")),
+        );
         if !is_present("target") || is_missing("lun") || is_missing("/lun_0") {
             lines.push(format!(
                 "{group}/luns create /backstores/block/{export_name} 0"
@@ -142,6 +138,10 @@ impl Stack for TargetCli {
         let arguments = self.arguments(disk);
         self.settings
             .hiding(self.scripts.unlocked(arguments, secrets.expose_secret()))
+    }
+
+    fn examine(&self) -> Option<Command> {
+        Some(examining(&self.scripts, &self.wishes))
     }
 
     fn make(&self, disk: &Disk<'_>, facts: &Facts) -> Command {

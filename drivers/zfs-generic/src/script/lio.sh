@@ -5,7 +5,8 @@
 # those get in that `node=INITIATOR` names. SAVED is a file, `auto` for that of whatever targetcli there
 # is, `named` or `named:FILE` for a look that is content with the names in it, `-` for none. `$secrets`
 # are lines `FILE VALUE` for the folder `auth` of the portal group and of each node. The mode `nodes`
-# changes who gets into a target that is there. The mode `save`, of no volume, saves what was changed of all.
+# changes who gets into a target that is there. The mode `save`, of no volume, saves what was changed of all;
+# `examine`, of none either, says which attributes the kernel does not have.
 mode=$1 root=$2/target save=$3 lock=$4
 share_lio
 about "$5" "$6" "$7" "$8"
@@ -99,6 +100,22 @@ want_known() {
         return 0
     fi
     want "$@"
+}
+
+# unknown_to NAME FOLDER...: says that the kernel does not have an attribute, by the first object that there is. As
+# long as there is none it cannot be known.
+unknown_to() {
+    attribute=$1
+    shift
+    for folder; do
+        [ -d "$folder" ] || continue
+        [ ! -e "$folder/${attribute#*.attributes.}" ] || return 0
+        get /proc/sys/kernel/osrelease
+        release=$it
+        get /proc/sys/kernel/hostname
+        printf 'unknown %s %s %s\n' "$attribute" "${it:--}" "${release:--}"
+        return 0
+    done
 }
 
 # Whether the LUN is a disk.
@@ -273,6 +290,15 @@ is_saved() {
 
 case $mode in
 look) ;;
+examine)
+    for word; do
+        case $word in
+        tpg=*) word=${word#*=} && unknown_to "tpg.attributes.${word%%=*}" "$root"/iscsi/*/tpgt_*/attrib ;;
+        block=*) word=${word#*=} && unknown_to "block.attributes.${word%%=*}" "$root"/core/iblock_*/*/attrib ;;
+        esac
+    done
+    exit 0
+    ;;
 save)
     # Somebody may have saved all of it by now.
     something_waits || exit 0

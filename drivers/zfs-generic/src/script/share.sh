@@ -8,12 +8,36 @@ shift 5
 # What the server of NFS on Linux has been told; ZFS before 2.0 keeps no list of its own.
 table=/var/lib/nfs/etab
 
-# listed FILE PATH: whether a list names a folder. Blanks are written in another way there than here.
-listed() {
-    while read -r shared rest; do
-        [ "$shared" != "$2" ] || return 0
-    done <"$1"
-    return 1
+newline='
+'
+tab='	'
+
+# listing PATH FILE...: those of the files that name a folder. Blanks are written in another way there than here.
+# One process, however many folders they name.
+listing() {
+    rest=$1 pattern=
+    shift
+    while :; do
+        case $rest in
+        *.*) pattern=$pattern${rest%%.*}[.] rest=${rest#*.} ;;
+        *) break ;;
+        esac
+    done
+    lists=$(grep -lE -e "^$pattern$rest([[:blank:]]|\$)" "$@" 2>/dev/null)
+    # A host that does not say is believed.
+    [ $? -le 1 ]
+}
+
+# seen PROPERTY: what the list of commands that this one is in has just seen of the dataset, in `$it`.
+seen() {
+    it=$newline${omnibus_seen-}
+    case $it in
+    *"$newline$dataset$tab$1$tab"*) ;;
+    *) return 1 ;;
+    esac
+    it=${it#*"$newline$dataset$tab$1$tab"}
+    it=${it%%"$newline"*}
+    it=${it%"$tab"*}
 }
 
 # Whether the server has forgotten what the list of ZFS has: then ZFS says that it is shared.
@@ -22,7 +46,7 @@ forgotten() {
     path=$("$@" get -H -o value mountpoint "$dataset" 2>/dev/null)
     case $path in /*) ;; *) return 1 ;; esac
     case $path in *[!A-Za-z0-9/._:-]*) return 1 ;; esac
-    ! listed "$table" "$path"
+    listing "$path" "$table" && [ -z "$lists" ]
 }
 
 # zfs_says VERB ZFS...: what ZFS says to it is in `said`. On Linux only root tells the servers, whatever
@@ -53,13 +77,24 @@ if [ "$mode" = make ]; then
     printf '%s\n' "$said" >&2
     return 1
 fi
-seen=$("$@" get -H -o value mountpoint,mounted "$dataset" 2>/dev/null)
-case $seen in
-/*'
-yes') path=${seen%?yes} ;;
-/*'
-no')
-    echo "missing mount at ${seen%?no}"
+if seen mounted; then
+    mounted=$it
+    seen mountpoint || return 0
+    path=$it
+else
+    # It was looked for, and is not there.
+    case $newline${omnibus_seen-} in
+    "$newline" | *"$newline$dataset$tab"*) ;;
+    *) return 0 ;;
+    esac
+    path=$("$@" get -H -o value mountpoint,mounted "$dataset" 2>/dev/null)
+    mounted=${path##*"$newline"}
+    path=${path%"$newline"*}
+fi
+case $mounted$path in
+yes/*) ;;
+no/*)
+    echo "missing mount at $path"
     # Without its key it cannot be mounted, whatever is tried here. ZFS before 0.8 has no such property.
     [ "$("$@" get -H -o value keystatus "$dataset" 2>/dev/null)" != unavailable ] || echo "blocked key of $dataset"
     return 0
@@ -72,19 +107,28 @@ nfs)
     # What ZFS writes on Linux and on FreeBSD.
     list=/etc/exports.d/zfs.exports
     [ -r "$list" ] || list=/etc/zfs/exports
+    set --
     for file in "$list" "$table"; do
-        if [ -r "$file" ] && ! listed "$file" "$path"; then
+        [ ! -r "$file" ] || set -- "$@" "$file"
+    done
+    [ $# -gt 0 ] || return 0
+    listing "$path" "$@" || return 0
+    for file; do
+        case $newline$lists$newline in
+        *"$newline$file$newline"*) ;;
+        *)
             echo "missing export of $path"
             return 0
-        fi
+            ;;
+        esac
     done
     ;;
 smb)
     folder=/var/lib/samba/usershares
     [ -x "$folder" ] || return 0
-    for file in "$folder/$name" "$folder/$(printf %s "$name" | tr '[:upper:]' '[:lower:]')"; do
-        [ ! -e "$file" ] || return 0
-    done
+    [ ! -e "$folder/$name" ] || return 0
+    case $name in *[A-Z]*) name=$(printf %s "$name" | tr '[:upper:]' '[:lower:]') ;; esac
+    [ ! -e "$folder/$name" ] || return 0
     echo "missing usershare $name"
     ;;
 esac

@@ -46,9 +46,7 @@ show() {
 case "$*" in
 "get -Hp -d 1 -t volume "*)
     for id in 1 2 3; do
-        row tank/v/pvc-$id createtxg $id -
-        row tank/v/pvc-$id guid $id -
-        row tank/v/pvc-$id $context '{}' local
+        show tank/v/pvc-$id
     done
     ;;
 "get -Hp -o name,value guid tank/v/pvc-"*) printf '%s\t%s\n' "$6" "${6#tank/v/pvc-}" ;;

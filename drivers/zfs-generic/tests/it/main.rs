@@ -12,6 +12,7 @@ mod lost;
 mod nodes;
 mod portal_groups;
 mod ports;
+mod processes;
 #[path = "../../../zfs/tests/common/replay.rs"]
 mod replay;
 mod saving;

@@ -391,7 +391,8 @@ iscsi:
     let uuid = told.split("wwn=").nth(1).unwrap().lines().next().unwrap();
     let expected = format!(
         "/iscsi create iqn.2003-01.org.example:old-1
-/iscsi/iqn.2003-01.org.example:old-1/tpg1 set attribute authentication=1 generate_node_acls=1
+/iscsi/iqn.2003-01.org.example:old-1/tpg1 set attribute authentication=1
+/iscsi/iqn.2003-01.org.example:old-1/tpg1 set attribute generate_node_acls=1
 /iscsi/iqn.2003-01.org.example:old-1/tpg1 set auth password=secret-word userid=me
 /backstores/block create name=old-1 dev=/dev/zvol/tank/v/pvc-1 wwn={uuid}
 /backstores/block/old-1 set attribute emulate_tpu=1
@@ -442,21 +443,52 @@ async fn a_serial_number_that_the_kernel_pads_with_blanks_is_the_one_that_is_wan
 }
 
 #[tokio::test]
-async fn attributes_that_the_kernel_of_the_host_does_not_have_stop_no_volume() {
-    let host = Host::new();
-    let text = lio().replace("{emulate_tpu: 1}", "{emulate_tpu: 1, emulate_new: 1}");
-    let text = text.replace(
-        "{cache_dynamic_acls: false}",
-        "{cache_dynamic_acls: false, newer: 2}",
-    );
-    let (export, volume) = (host.export(&text), volume());
-    host.ensure(&export, &volume).await.unwrap().unwrap();
-    let facts = host.facts(&export, &volume).await;
-    assert_eq!(facts.missing, [""; 0]);
-    let unknown: Vec<_> = facts
-        .unknown
-        .iter()
-        .filter_map(|name| name.rsplit('/').next())
-        .collect();
-    assert_eq!(unknown, ["emulate_new", "newer"]);
+async fn attributes_that_the_kernel_of_the_host_does_not_have_stop_no_volume_and_are_named() {
+    let targetcli = "driver: zfs-generic-iscsi
+iscsi:
+  targetPortal: 192.0.2.1
+  shareStrategy: targetCli
+  shareStrategyTargetCli:
+    basename: iqn.2003-01.org.example
+    tpg: {attributes: {a_newer: 2, authentication: 0, generate_node_acls: 1}}
+    block: {attributes: {a_new: 1, emulate_tpu: 1}}
+";
+    let by_lio = lio()
+        .replace("{emulate_tpu: 1}", "{a_new: 1, emulate_tpu: 1}")
+        .replace(
+            "{cache_dynamic_acls: false}",
+            "{a_newer: 2, cache_dynamic_acls: false}",
+        );
+    for text in [targetcli, &by_lio] {
+        let host = Host::new();
+        let (export, volume) = (host.export(text), Volume::new("tank/v", "pvc-1", 7));
+        let examined = async || {
+            let mut answers = Vec::new();
+            for command in export.examine() {
+                answers.push(host.run(&command).await.unwrap());
+            }
+            let problems = export.problems(&answers);
+            let chains = problems.iter().map(driver_core::Error::chain);
+            chains.collect::<Vec<_>>()
+        };
+        // As long as there is no target, the host does not say what it knows.
+        assert_eq!(examined().await, [""; 0]);
+        host.ensure(&export, &volume).await.unwrap().unwrap();
+        let facts = host.facts(&export, &volume).await;
+        assert_eq!(facts.missing, [""; 0]);
+        let unknown = facts.unknown.iter();
+        let unknown: Vec<_> = unknown.filter_map(|name| name.rsplit('/').next()).collect();
+        assert_eq!(unknown, ["a_new", "a_newer"]);
+        let mut problems = examined().await;
+        problems.sort();
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        for (problem, key) in problems.iter().zip(["block", "tpg"]) {
+            assert!(
+                problem.contains(&format!("{key}.attributes.a_new")),
+                "{problem}"
+            );
+            assert!(problem.contains(kernel.trim()), "{problem}");
+        }
+    }
 }

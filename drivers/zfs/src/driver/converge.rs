@@ -13,11 +13,11 @@ use driver_core::{Call, Effect, Error, Kind};
 use tokio::time::Instant;
 
 use super::ZfsDriver;
-use crate::backend::Backend;
+use crate::backend::{Backend, Tried};
 use crate::export::Export;
-use crate::observed::{Request, State};
+use crate::observed::{Observed, Request, State};
 use crate::plan::{Leftover, Outcome, Verb};
-use crate::step::{Failed, Next};
+use crate::step::{Failed, Guess, Next};
 
 /// How many plans a verb may need before this counts as a defect.
 const ROUNDS: usize = 24;
@@ -49,6 +49,16 @@ enum Then {
     Again(Error),
     /// Return the error.
     Tell(Error),
+}
+
+/// How a guess ended.
+enum Guessed<T, A> {
+    /// It was the whole plan.
+    Done(T),
+    /// It was not right, or not all; what was seen, if it still holds.
+    Seen(Option<Observed<A>>),
+    /// It failed.
+    Failed(Failed),
 }
 
 /// What a call has done so far, for the case that it fails.
@@ -199,49 +209,56 @@ where
         let doing = verb.doing();
         let (mut seen, mut done) = (None, 0);
         let (mut wait, mut last) = (Wait::new(), None);
+        let mut guess = verb.guess();
         let mut rounds = 0;
         while rounds < ROUNDS {
             rounds += 1;
             call.check(&doing)?;
-            let observed = if let Some(observed) = seen.take() {
-                observed
-            } else {
-                let request = verb.request(&run.asked).map_err(in_call)?;
-                self.backend
-                    .observe(call, &request)
-                    .await
-                    .map_err(in_call)?
-            };
-            self.heard();
-            let outcome = verb.plan(&run.asked, &observed, done).map_err(in_call)?;
-            run.asked = observed.pool;
-            let (plan, end) = match outcome {
-                Outcome::Done(end) => return Ok(end),
-                Outcome::Ask => continue,
-                Outcome::Do(plan) => (plan, None),
-                Outcome::End(plan, end) => (plan, Some(end)),
-            };
-            tracing::debug!(verb = %doing, steps = plan.steps.len(), "plan");
-            let then = match &end {
-                Some(_) => Request::of([]),
-                None => verb.request_after(&run.asked).map_err(in_call)?,
-            };
             let before = call.effect();
-            let failed = match self.backend.apply(call, &plan, &then).await {
-                Ok(observed) => {
-                    done += 1;
-                    run.changed = true;
-                    if let Some(end) = end {
-                        return Ok(end);
+            let failed = if let Some(guess) = guess.take() {
+                match self.guessed(call, verb, &guess, run).await? {
+                    Guessed::Done(end) => return Ok(end),
+                    Guessed::Seen(observed) => {
+                        seen = observed;
+                        continue;
                     }
-                    seen = Some(observed);
-                    continue;
+                    Guessed::Failed(failed) => failed,
                 }
-                Err(failed) if verb.is_begun(&run.asked) => Failed {
-                    error: failed.error.with_effect(Effect::Possible),
-                    ..failed
-                },
-                Err(failed) => failed,
+            } else {
+                let observed = match seen.take() {
+                    Some(observed) => observed,
+                    None => self.observed(call, verb, run).await.map_err(in_call)?,
+                };
+                self.heard();
+                let outcome = verb.plan(&run.asked, &observed, done).map_err(in_call)?;
+                run.asked = observed.pool;
+                let (plan, end) = match outcome {
+                    Outcome::Done(end) => return Ok(end),
+                    Outcome::Ask => continue,
+                    Outcome::Do(plan) => (plan, None),
+                    Outcome::End(plan, end) => (plan, Some(end)),
+                };
+                tracing::debug!(verb = %doing, steps = plan.steps.len(), "plan");
+                let then = match &end {
+                    Some(_) => Request::of([]),
+                    None => verb.request_after(&run.asked).map_err(in_call)?,
+                };
+                match self.backend.apply(call, &plan, &then).await {
+                    Ok(observed) => {
+                        done += 1;
+                        run.changed = true;
+                        if let Some(end) = end {
+                            return Ok(end);
+                        }
+                        seen = Some(observed);
+                        continue;
+                    }
+                    Err(failed) if verb.is_begun(&run.asked) => Failed {
+                        error: failed.error.with_effect(Effect::Possible),
+                        ..failed
+                    },
+                    Err(failed) => failed,
+                }
             };
             run.failed(&failed.error);
             if matches!(failed.next, Next::Queue | Next::WaitFor(_)) {
@@ -267,6 +284,63 @@ where
                 .because(why)
                 .advise("see whether something else changes the same dataset on the storage host"),
         }))
+    }
+
+    /// Observes what a verb has to know.
+    async fn observed<V: Verb<B::Command, B::Output>>(
+        &self,
+        call: &Call,
+        verb: &V,
+        run: &RunState,
+    ) -> Result<Observed<B::Output>, Error> {
+        let request = verb.request(&run.asked)?;
+        self.backend.observe(call, &request).await
+    }
+
+    /// Tries the guess of a verb. It counts as done only if the plan, made from the observed state, is the same.
+    async fn guessed<V: Verb<B::Command, B::Output>>(
+        &self,
+        call: &Call,
+        verb: &V,
+        guess: &Guess<B::Command>,
+        run: &mut RunState,
+    ) -> Result<Guessed<V::Done, B::Output>, Error> {
+        let (request, before) = (verb.request(&run.asked)?, call.effect());
+        let Some(tried) = self.backend.look_and_do(call, &request, guess).await else {
+            return Ok(Guessed::Seen(None));
+        };
+        let tried = match tried {
+            Ok(tried) => tried,
+            Err(failed) => {
+                if failed.error.effect() == Effect::None && before == Effect::None {
+                    call.undone();
+                }
+                return Ok(Guessed::Failed(failed));
+            }
+        };
+        self.heard();
+        let (seen, done) = match tried {
+            Tried::Seen { seen, done } => (Some(seen), done),
+            Tried::Done => (None, true),
+        };
+        if !done {
+            if before == Effect::None {
+                call.undone();
+            }
+            return Ok(Guessed::Seen(seen));
+        }
+        run.changed = true;
+        let Some(seen) = seen else {
+            return Ok(verb.guessed().map_or(Guessed::Seen(None), Guessed::Done));
+        };
+        let outcome = verb.plan(&run.asked, &seen, 0);
+        Ok(
+            match outcome.map_err(|error| error.with_effect(Effect::Possible))? {
+                Outcome::End(plan, end) if guess.is_all_of(&plan.steps) => Guessed::Done(end),
+                // There is more to do: observe again.
+                _ => Guessed::Seen(None),
+            },
+        )
     }
 
     /// Restores what a failing call has changed. If that fails as well, the next call for the

@@ -8,7 +8,7 @@ use crate::export::{Act, Export};
 use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
 use crate::policy::Policy;
 use crate::property::{Property, PropertyName};
-use crate::step::{Plan, Step};
+use crate::step::{Guess, Plan, Step, Test};
 
 /// Grows a volume.
 #[derive(Debug)]
@@ -104,6 +104,36 @@ impl<E: Export> Verb<E::Command, E::Output> for Expand<'_, E> {
             queries: vec![Query::Dataset(self.export_ref.dataset.clone())],
             properties: self.export_ref.export.reads(),
             export: self.export_ref.commands(pool)?,
+        })
+    }
+
+    fn guess(&self) -> Option<Guess<E::Command>> {
+        let wanted = self.size.choose(1).ok()?.max(self.policy.smallest);
+        let size = match self.kind {
+            VolumeKind::Zvol => PropertyName::VOLSIZE,
+            VolumeKind::Filesystem => PropertyName::REFQUOTA,
+        };
+        // The export may have to be told; what is reserved grows with the quota.
+        let told = self.told(&State::default(), None).ok()?;
+        let reserved = self.policy.reservation && self.kind == VolumeKind::Filesystem;
+        if !told.is_empty() || reserved {
+            return None;
+        }
+        let object = self.export_ref.dataset.clone().into();
+        let kind = Test::Is(self.kind.word().to_owned());
+        let step = Step::Set {
+            object: self.export_ref.dataset.clone().into(),
+            properties: vec![Property::new(size.clone(), wanted.into())],
+        };
+        let guess = Guess::of(self.export_ref.dataset.clone(), step)
+            .expecting(&object, PropertyName::TYPE, kind)
+            .expecting(&object, PropertyName::CONTEXT, Test::Own)
+            .expecting(&object, size, Test::Below(wanted));
+        Some(match self.kind {
+            VolumeKind::Zvol => {
+                guess.expecting(&object, PropertyName::VOLBLOCKSIZE, Test::Divides(wanted))
+            }
+            VolumeKind::Filesystem => guess,
         })
     }
 

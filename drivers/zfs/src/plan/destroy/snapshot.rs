@@ -14,7 +14,7 @@ use crate::plan::owner::Owner;
 use crate::plan::{Outcome, Verb, blocked};
 use crate::policy::value_of;
 use crate::property::{Property, PropertyName, PropertyValue};
-use crate::step::{Plan, Step};
+use crate::step::{Guess, Plan, Step, Test};
 
 /// A marked filesystem that refers to more than this contains files that were added since. Empty
 /// ones refer to some hundred KiB at most, on the widest stripes. One that refers to less may still
@@ -210,6 +210,23 @@ impl<R, A> Verb<R, A> for DeleteSnapshot<'_> {
                     .collect()
             }
         }))
+    }
+
+    fn guess(&self) -> Option<Guess<R>> {
+        let At::Attached(snapshot) = &self.place.at else {
+            return None;
+        };
+        let object = snapshot.clone().into();
+        let step = Step::DestroySnapshot(snapshot.clone());
+        Some(
+            Guess::of(snapshot.dataset.clone(), step)
+                .expecting(&object, PropertyName::SNAPSHOT_NAME, Test::Own)
+                .expecting(&object, PropertyName::DEFER_DESTROY, Test::Is("off".into())),
+        )
+    }
+
+    fn guessed(&self) -> Option<()> {
+        Some(())
     }
 
     fn plan(

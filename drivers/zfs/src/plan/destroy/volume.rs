@@ -109,7 +109,7 @@ impl<E: Export> Verb<E::Command, E::Output> for DeleteVolume<'_, E> {
         plan.steps
             .extend(self.export_ref.remove(&seen.pool, &status)?);
         doomed.destroy(&mut plan);
-        Ok(Outcome::Do(plan))
+        Ok(Outcome::End(plan, ()))
     }
 
     const COMPENSATES: bool = true;

@@ -1,0 +1,152 @@
+//! A look, and a step right after it where what is seen is as expected: one exchange, and no second look under
+//! the lock. The shell decides by what the look has just printed; of a snapshot that is destroyed the kernel does.
+
+use std::sync::atomic::Ordering;
+
+use driver_core::{Call, Effect};
+use exec::{Command, Lock, Locked, Output, Runner};
+
+use super::{COMMAND, Cli, bounded, looking, query, steps, understood};
+use driver_zfs::backend::Tried;
+use driver_zfs::name::SnapshotRef;
+use driver_zfs::observed::Request;
+use driver_zfs::property::PropertyName;
+use driver_zfs::step::{Expected, Failed, Guess, Next, Step, Test};
+
+/// Destroys a snapshot if it is one of ours.
+const DESTROY: &str = include_str!("script/destroy.sh");
+/// What that says where no channel program may run.
+const REFUSED: &str = "refused";
+
+/// What a step says that was done.
+const DONE: &str = "done";
+
+/// For each expectation its object, its property, the sort of test and what that compares with; then `--` and
+/// the command. The first row of a property is the right one: those of ZFS stand before what a user wrote.
+pub(super) const AT_ONCE: &str = "\
+line='
+'; tab='\t'
+while [ \"$1\" != -- ]; do
+it=$line$omnibus_seen
+case $it in *\"$line$1$tab$2$tab\"*) ;; *) return 0 ;; esac
+it=${it#*\"$line$1$tab$2$tab\"}; it=${it%%\"$line\"*}
+value=${it%\"$tab\"*}; source=${it##*\"$tab\"}
+case $3 in
+is) [ \"$value\" = \"$4\" ] || return 0 ;;
+own) case $source in local | received) ;; *) return 0 ;; esac ;;
+*)
+case $value in '' | *[!0-9]* | 0*) return 0 ;; esac
+case $3 in
+below) [ \"$value\" -lt \"$4\" ] || return 0 ;;
+divides) [ $(($4 % value)) -eq 0 ] || return 0 ;;
+esac ;;
+esac
+shift 4
+done
+shift; \"$@\" || return $?
+echo done";
+
+/// An expectation as words of the script.
+fn words(expected: &Expected) -> [String; 4] {
+    let (test, operand) = match &expected.test {
+        Test::Is(text) => ("is", text.clone()),
+        Test::Own => ("own", String::new()),
+        Test::Below(size) => ("below", size.to_string()),
+        Test::Divides(size) => ("divides", size.to_string()),
+    };
+    let object = expected.object.to_string();
+    [
+        object,
+        expected.property.to_string(),
+        test.to_owned(),
+        operand,
+    ]
+}
+
+/// What a guess destroys if all that it expects is that the snapshot is one of ours.
+fn doomed(guess: &Guess<Command>) -> Option<&SnapshotRef> {
+    match &guess.step {
+        Step::DestroySnapshot(snapshot) => Some(snapshot),
+        _ => None,
+    }
+}
+
+impl<R: Runner> Cli<R> {
+    fn locked<C>(&self, guess: &Guess<C>) -> Locked<&R> {
+        let mut lock = Lock::object(guess.lock.as_str());
+        if let Some(folder) = &self.locks {
+            lock = lock.within_folder(folder);
+        }
+        Locked::new(&self.runner, lock)
+    }
+
+    /// Destroys a snapshot by a channel program; says whether that was right, and is done.
+    async fn destroyed(
+        &self,
+        call: &Call,
+        snapshot: &SnapshotRef,
+        guess: &Guess<Command>,
+    ) -> Result<bool, Failed> {
+        let (pool, name) = (snapshot.dataset.pool(), snapshot.to_string());
+        let own = PropertyName::SNAPSHOT_NAME;
+        let program = Command::function(DESTROY)
+            .args(self.tools.words())
+            .args(["program", "-j", pool, "-", &name, own.as_str()])
+            .within(COMMAND);
+        let commands = bounded(call, vec![program]);
+        call.changing();
+        let batch = self.locked(guess).run_all(&commands).await;
+        let outputs = batch.into_outputs().map_err(|error| {
+            let doing = guess.step.to_string();
+            understood(&error.source, Some(&doing), Effect::Possible)
+        })?;
+        let said = outputs.first().map(Output::text).unwrap_or_default();
+        if said.trim() == REFUSED {
+            self.has_no_programs.store(true, Ordering::Relaxed);
+        }
+        Ok(said.trim() == DONE)
+    }
+
+    /// Looks, and does what is guessed if it is right.
+    pub(super) async fn tried(
+        &self,
+        call: &Call,
+        request: &Request<Command>,
+        guess: &Guess<Command>,
+    ) -> Result<Tried<Output>, Failed> {
+        if let Some(snapshot) = doomed(guess)
+            && !self.has_no_programs.load(Ordering::Relaxed)
+            && self.destroyed(call, snapshot, guess).await?
+        {
+            return Ok(Tried::Done);
+        }
+        let mut commands = query::commands(&self.tools, request);
+        let looks = commands.len();
+        let step = Command::function(AT_ONCE)
+            .args(guess.expected.iter().flat_map(words))
+            .arg("--")
+            .args(steps::words(&self.tools, &guess.step))
+            .within(COMMAND);
+        commands.push(step);
+        let commands = bounded(call, commands);
+        call.changing();
+        let batch = self.locked(guess).run_all(&commands).await;
+        let mut outputs = batch.into_outputs().map_err(|error| {
+            let (doing, effect) = if error.step < looks {
+                (looking(request, error.step), Effect::None)
+            } else {
+                (Some(guess.step.to_string()), Effect::Possible)
+            };
+            understood(&error.source, doing.as_deref(), effect)
+        })?;
+        let done = outputs
+            .pop()
+            .is_some_and(|output| output.text().trim() == DONE);
+        let effect = if done { Effect::Possible } else { Effect::None };
+        let seen = query::observed(request, outputs).map_err(|error| Failed {
+            next: Next::Tell,
+            error: error.with_effect(effect),
+        })?;
+        Ok(Tried::Seen { seen, done })
+    }
+}
