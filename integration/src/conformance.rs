@@ -54,7 +54,7 @@ pub trait Target: Send + Sync {
     /// How to start the program in `place`, whose folders exist and are empty.
     fn launch(&self, place: &Place) -> Launch;
 
-    /// The state of the backend: volumes, snapshots and whatever was begun. Equal before and after
+    /// The state of the backend: volumes, snapshots and incomplete ones. Equal before and after
     /// means that nothing was changed; what the driver keeps at hand for itself is left out.
     fn backend(&self, place: &Place) -> Tree;
 
@@ -68,7 +68,7 @@ pub trait Target: Send + Sync {
         BTreeMap::new()
     }
 
-    /// What staging has to be told.
+    /// The secrets that staging needs.
     fn secrets(&self) -> BTreeMap<String, String> {
         BTreeMap::new()
     }
@@ -116,7 +116,7 @@ pub trait Target: Send + Sync {
         Duration::ZERO
     }
 
-    /// Connections of the same process that are asked for something meanwhile.
+    /// Connections of the same process that get calls at the same time.
     fn beside(&self) -> Vec<&'static str> {
         Vec::new()
     }

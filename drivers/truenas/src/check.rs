@@ -53,7 +53,7 @@ pub(crate) fn roles(generation: Generation, needs: &Needs) -> Vec<&'static str> 
             roles.extend(["ZFS_RESOURCE_READ", "REPLICATION_TASK_WRITE"]);
         }
     } else if !needs.files {
-        // What grows has to be told.
+        // A zvol grows through the API, so that the NAS notifies the initiators.
         roles.push("DATASET_WRITE");
     }
     roles.extend_from_slice(match needs.service {

@@ -1,7 +1,7 @@
 //! Datasets by another backend, `zfs` over SSH, and exports through the API: what `freenas-nfs` and its kin are.
 //!
-//! A plan runs in parts, each by whom it is for, in the order of its steps. A zvol grows through the API:
-//! only then does the NAS tell the initiators.
+//! A plan runs in parts, in the order of its steps: each part on the host or through the API. A zvol grows
+//! through the API: only then does the NAS notify the initiators.
 //!
 //! Between two parts others have their turn. So each part of the host has the guards of what it changes, and
 //! the host is asked for them before what removes an export.

@@ -106,19 +106,19 @@ fn problems(answers: &[Answer]) -> Vec<Error> {
         Answer::Problems(problems) => Some(problems),
         _ => None,
     });
-    let told = |error: &Arc<Error>| {
-        let told = Error::new(error.kind(), error.to_string());
+    let copied = |error: &Arc<Error>| {
+        let copied = Error::new(error.kind(), error.to_string());
         let cause = std::error::Error::source(error.as_ref()).map(ToString::to_string);
-        let told = match cause {
-            Some(cause) => told.because(cause),
-            None => told,
+        let copied = match cause {
+            Some(cause) => copied.because(cause),
+            None => copied,
         };
         match error.advice() {
-            Some(advice) => told.advise(advice),
-            None => told,
+            Some(advice) => copied.advise(advice),
+            None => copied,
         }
     };
-    all.flatten().map(told).collect()
+    all.flatten().map(copied).collect()
 }
 
 fn unread() -> Error {

@@ -39,16 +39,16 @@ fn advice(error: &ApiError) -> Option<&'static str> {
 
 /// What a failed call means.
 pub(crate) fn understood(doing: impl Into<String>, error: &ApiError) -> Error {
-    let told = Error::new(kind_of(error), doing);
-    let told = match advice(error) {
-        Some(advice) => told.advise(advice),
-        None => told,
+    let failure = Error::new(kind_of(error), doing);
+    let failure = match advice(error) {
+        Some(advice) => failure.advise(advice),
+        None => failure,
     };
     let effect = match error.effect() {
         ApiEffect::None => Effect::None,
         ApiEffect::Possible => Effect::Possible,
     };
-    told.because(error.clone()).with_effect(effect)
+    failure.because(error.clone()).with_effect(effect)
 }
 
 /// Whether the NAS has only checked the arguments of a call: calls that make or change a row or a dataset do
@@ -66,15 +66,15 @@ pub(crate) fn failed(doing: impl Into<String>, error: &ApiError, alone: bool) ->
         ApiKind::NotFound | ApiKind::Exists | ApiKind::Dependents => Next::Observe,
         _ => Next::Tell,
     };
-    let told = understood(doing, error);
-    let effect = match told.effect() {
+    let failure = understood(doing, error);
+    let effect = match failure.effect() {
         _ if !alone => Effect::Possible,
         Effect::Possible if was_only_checked(error) => Effect::None,
         effect => effect,
     };
     Failed {
         next,
-        error: told.with_effect(effect),
+        error: failure.with_effect(effect),
     }
 }
 

@@ -396,7 +396,7 @@ async fn a_copy_whose_script_dies_at_any_of_its_commands_is_completed_by_the_ret
             break;
         }
         cuts += 1;
-        // Until the orphan is over, the retry is told so.
+        // Until the orphan ends, the retry gets `Pending`.
         let mut made = driver.create_volume(&call(), &copy).await;
         while made
             .as_ref()

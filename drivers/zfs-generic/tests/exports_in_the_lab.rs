@@ -413,7 +413,7 @@ async fn lio_lets_in_a_node_by_name_and_ends_its_session() {
         ));
     }
     let log = |way: &str| admin(&[&record[..], &[way]].concat());
-    assert!(!log("--login"), "nobody was let in");
+    assert!(!log("--login"), "no node was let in");
     publish(&driver, "node-b").await;
     assert!(!log("--login"), "another one was let in");
     publish(&driver, "node-a").await;
@@ -486,7 +486,7 @@ async fn nvmet_lets_in_a_node_by_name_and_ends_its_session() {
     // A port with another subsystem stays open, whatever becomes of this one.
     let other = request("pvc-2", 64 * MIB);
     driver.create_volume(&call(), &other).await.unwrap();
-    assert!(!connect('a'), "nobody was let in");
+    assert!(!connect('a'), "no node was let in");
     publish(&driver, "node-b").await;
     assert!(!connect('a'), "another one was let in");
     publish(&driver, "node-a").await;

@@ -180,7 +180,7 @@ pub async fn a_call_that_is_not_advertised_is_unimplemented(target: &dyn Target)
     let offered = messages::offered(&world.client).await;
     let mut refused = 0;
     for method in messages::methods() {
-        // A node with nothing to grow may say so to whoever asks all the same.
+        // A node with nothing to grow may still answer `NodeExpandVolume`.
         if offered.contains(method.name()) || method.name() == "NodeExpandVolume" {
             continue;
         }

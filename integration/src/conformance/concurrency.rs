@@ -55,7 +55,7 @@ fn only<T>(outcomes: &[Outcome<T>], codes: &[Code], what: &str) {
     }
     assert!(
         outcomes.iter().any(Result::is_ok),
-        "{what}: nobody won: {got:?}"
+        "{what}: no call succeeded: {got:?}"
     );
 }
 
@@ -67,7 +67,7 @@ fn winners<T, W>(outcomes: Vec<Outcome<T>>, what: impl Fn(T) -> Option<W>) -> Ve
         .collect()
 }
 
-/// One volume, whose id all winners get; the others are told that it is being made.
+/// One volume, whose id all winners get; the others get `ABORTED`.
 pub async fn sixty_four_equal_callers_make_one_volume(target: &dyn Target) {
     let world = World::start(target).await;
     for round in 0..ROUNDS {
@@ -97,7 +97,7 @@ pub async fn sixty_four_equal_callers_make_one_volume(target: &dyn Target) {
     world.end().await;
 }
 
-/// All winners asked for the same; the others conflict or are told to wait.
+/// All winners asked for the same; the others get `ALREADY_EXISTS` or `ABORTED`.
 pub async fn sixty_four_conflicting_callers_make_one_volume(target: &dyn Target) {
     let world = World::start(target).await;
     for round in 0..ROUNDS {

@@ -38,8 +38,8 @@ async fn large_volume(world: &World<'_>) -> (csi::Volume, Tree) {
     (source, tree)
 }
 
-/// Asks for a volume until nobody else is at it: the question whether it is being made holds it
-/// for a moment, too.
+/// Asks for a volume until no other call works on it. The check whether it is being made also holds it
+/// for a moment.
 pub async fn insist(
     client: &mut Client,
     request: csi::CreateVolumeRequest,

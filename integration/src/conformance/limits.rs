@@ -118,7 +118,7 @@ pub async fn every_reply_keeps_the_limits_itself(target: &dyn Target) {
         .list_volumes(request)
         .await
         .expect("a page");
-    // A token names an entry, so that it is a little longer than the longest id: nobody stores it.
+    // A token names an entry, so it may be a little longer than the longest id: clients do not store it.
     let token = page.into_inner().next_token;
     assert!(!token.is_empty() && token.len() <= STRING + 3, "{token}");
     let mut listed = world.snapshot_ids().await;

@@ -54,7 +54,7 @@ impl Load {
     }
 }
 
-/// A round of a connection; `false` if there is nobody any more to ask. Until `patience` it may be late.
+/// A round of a connection; `false` if the program has ended. Until `patience` it may be late.
 async fn round(client: Client, connection: &str, patience: Option<Instant>) -> bool {
     loop {
         let status = match asked(&client, connection).await {
@@ -62,7 +62,7 @@ async fn round(client: Client, connection: &str, patience: Option<Instant>) -> b
             Err(status) => status,
         };
         if status.source().is_some() {
-            // The program itself has not said so.
+            // An error of the transport, not an answer of the program.
             return false;
         }
         let is_late = status.code() == Code::DeadlineExceeded;
@@ -80,7 +80,7 @@ async fn asked(client: &Client, connection: &str) -> Result<(), Status> {
     };
     controller.get_capacity(room).await?;
     let look = csi::ControllerGetVolumeRequest {
-        volume_id: format!("v:{connection}/nobody-made-it"),
+        volume_id: format!("v:{connection}/never-created"),
     };
     match controller.controller_get_volume(look).await {
         Err(status) if status.code() == Code::NotFound => Ok(()),

@@ -23,7 +23,7 @@ impl Target for LocalHostpath {
 
     fn backend(&self, place: &Place) -> Tree {
         // The folders that it keeps, and the mark of each living process, are no volumes; what lies
-        // in `making` and `trash` was begun and not ended.
+        // in `making` and `trash` is incomplete.
         let kept = ["", "v", "s", ".omnibus-csi", ".omnibus-csi-base"].map(Path::new);
         let workshop = ["making", "trash"].map(|name| Path::new(".omnibus-csi").join(name));
         let makers = Path::new(".omnibus-csi/makers");

@@ -223,7 +223,7 @@ pub async fn read_only_is_enforced_by_the_kernel(target: &dyn Target) {
         let (staging, pod) = (world.staging(&made), world.pod("read-only"));
         let node = &mut world.client.clone().node;
         if mode == Mode::MultiNodeReaderOnly {
-            // Where many read, nobody makes the filesystem of a new disk: one has written before.
+            // Readers do not make the filesystem of a new disk: a writer stages it before.
             let request = csi::NodeStageVolumeRequest {
                 volume_capability: Some(writer),
                 ..world.stage(&made, &staging)

@@ -39,7 +39,7 @@ pub async fn pages_neither_lose_nor_repeat_while_others_come_and_go(target: &dyn
         }
     }
     stop.store(true, Ordering::Release);
-    churn.await.expect("nothing failed meanwhile");
+    churn.await.expect("no call failed");
     // At rest, nothing but them is listed.
     assert_eq!(list_volumes(&world.client, 7).await.len(), stable);
     assert_eq!(list_snapshots(&world.client, 7).await.len(), stable);

@@ -326,7 +326,7 @@ pub fn ends_with<T: Debug>(outcome: Outcome<T>, codes: &[Code], what: &str) {
     );
     if let Err(status) = outcome {
         assert!(status.details().is_empty(), "{what}: details must be empty");
-        // Of a service that nobody serves, only the library could say something.
+        // Calls of a service that is not served are answered by the library, without a message.
         let silent = status.message().is_empty() && status.code() != Code::Unimplemented;
         assert!(!silent, "{what}: says nothing");
         let control = status.message().chars().find(|c| c.is_control());

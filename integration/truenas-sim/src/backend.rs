@@ -150,7 +150,7 @@ pub struct NewDataset {
 pub struct Destroy {
     /// Children and snapshots, too.
     pub recursive: bool,
-    /// Clones of the snapshots, too, wherever they are; holds do not stop it.
+    /// Clones of the snapshots, too, in any dataset; holds do not stop it.
     pub clones: bool,
 }
 

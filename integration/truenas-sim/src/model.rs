@@ -45,7 +45,7 @@ impl Model {
         self.lock().sessions.push(session);
     }
 
-    /// Everybody disconnects from a target or subsystem.
+    /// All clients disconnect from a target or subsystem.
     pub fn disconnect(&self, target: &str) {
         self.lock()
             .sessions

@@ -14,7 +14,7 @@ mod type_list;
 
 const REGENERATE: &str = "OMNIBUS_REGENERATE=1 cargo test -p csi-proto --test it bootstrap";
 const PACKAGE: &str = "csi.v1";
-/// Looks like the start of every generated file, so that nobody edits one by hand for long.
+/// The start of every generated file, which warns against manual edits.
 const BANNER: &str = "// @generated from csi.proto by tests/it/bootstrap.rs. Do not edit.\n\n";
 
 /// Path below the crate, and what is to be there.
@@ -28,7 +28,7 @@ fn generate(crate_dir: &Path) -> Files {
         .open_file("csi.proto")
         .unwrap();
     let with_comments = compiler.file_descriptor_set();
-    // Reflection clients need the imports; nobody needs the comments at run time. Encoded by protox
+    // Reflection clients need the imports, but not the comments. Encoded by protox
     // because prost's own types lose the custom options.
     let encoded = compiler
         .include_source_info(false)

@@ -1,6 +1,6 @@
 //! Calls the generated servers through the generated clients, without a socket: a server is a service
-//! that a client can use as its channel. What the calls mean is the business of whoever implements
-//! them.
+//! that a client can use as its channel. What the calls mean is tested where they are
+//! implemented.
 
 use csi_proto::v1;
 use csi_proto::v1::controller_client::ControllerClient;
@@ -57,7 +57,7 @@ where
 }
 
 #[tokio::test]
-async fn every_call_that_nobody_implements_is_routed_and_answers_unimplemented() {
+async fn every_call_without_an_implementation_is_routed_and_answers_unimplemented() {
     let pool = DescriptorPool::decode(csi_proto::FILE_DESCRIPTOR_SET).unwrap();
     for service in pool.services() {
         for method in service.methods() {

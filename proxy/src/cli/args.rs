@@ -44,7 +44,7 @@ pub enum Command {
     Check(CheckFlags),
     /// List the connections of a folder: how their storage is, its room, its volumes
     Connections(ConnectionsFlags),
-    /// List what a backend holds and nobody owns, and remove it on request
+    /// List the orphans of a backend, what incomplete calls left behind, and remove them on request
     #[command(after_help = cli::AFTER_ORPHANS)]
     Orphans(OrphansFlags),
     /// See whether all volumes are still exported, and put back what is missing on request
@@ -64,7 +64,7 @@ pub enum Command {
     },
 }
 
-/// Why the command line cannot be followed, or what it asked to be told.
+/// Why the command line is invalid, or the help or version that it asks for.
 #[derive(Debug, thiserror::Error)]
 pub enum ArgsError {
     /// `--help`, `--version`, or a flag that cannot be read: clap says it best.
@@ -182,7 +182,7 @@ impl ArgsError {
     /// Says it, to standard output if it was asked for.
     pub fn print(&self) {
         match self {
-            // A terminal that is gone cannot be told.
+            // A failure is ignored: without a terminal there is no place to report it.
             Self::Clap(error) => drop(error.print()),
             Self::Usage(problems) => {
                 for problem in problems {

@@ -1,8 +1,8 @@
 //! `check`: what is wrong with a configuration, found without changing anything.
 //!
 //! First the file alone: what a server would refuse, and what it would only warn about, because
-//! here is the place to be strict. Then, unless told otherwise, the storage, as far as looking
-//! goes. Each finding says what to do.
+//! here is the place to be strict. Then the storage, by reading only, unless `--offline` is given.
+//! Each finding says what to do.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -32,7 +32,7 @@ use report::{Finding, Report, Weight};
 
 /// How long the storage may take to answer.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// How often a person is told that it is waited for.
+/// How often a line says that the check waits for the storage.
 const PROGRESS: Duration = Duration::from_secs(5);
 
 /// Checks, reports on standard output, and returns the exit code.
@@ -348,7 +348,7 @@ mod tests {
             "proxy.aliases.other",
         ];
         assert_eq!(warned(), keys);
-        // One that cannot be used is told as such.
+        // A connection with an invalid file is reported as such, without these warnings.
         fs::write(folder.join("nas.yaml"), "{}").expect("a file");
         assert_eq!(warned(), keys[2..]);
     }

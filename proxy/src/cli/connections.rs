@@ -59,7 +59,7 @@ enum Health {
     Bad,
     /// Its file cannot be used.
     Invalid,
-    /// Nobody asked.
+    /// Its storage was not asked.
     Unknown,
 }
 
@@ -162,7 +162,7 @@ impl Row {
         }
     }
 
-    /// What was answered; what was not is told beside it.
+    /// The answer. Without one, the row shows why.
     fn told<T>(&mut self, what: &str, answer: Result<Result<T, Error>, String>) -> Option<T> {
         let why = match answer {
             Ok(Ok(answer)) => return Some(answer),
@@ -270,15 +270,15 @@ mod tests {
     use crate::testing::{EVERYTHING, Memory, Trouble};
 
     #[test]
-    fn sizes_are_told_in_the_largest_unit_that_they_fill() {
-        for (bytes, told) in [
+    fn sizes_are_shown_in_the_largest_unit_that_they_fill() {
+        for (bytes, expected) in [
             (0, "0 B"),
             (1023, "1023 B"),
             (1536, "1.5 KiB"),
             (1 << 40, "1.0 TiB"),
             (u64::MAX, "15.9 EiB"),
         ] {
-            assert_eq!(size(bytes), told);
+            assert_eq!(size(bytes), expected);
         }
     }
 
@@ -301,7 +301,7 @@ mod tests {
         };
         row.ask(&connection).await;
         assert_eq!((row.health, row.volumes), (Health::Good, None));
-        let error = row.error.expect("it is told");
+        let error = row.error.expect("an error");
         assert!(error.starts_with("its volumes: no answer"), "{error}");
     }
 

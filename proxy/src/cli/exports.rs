@@ -54,7 +54,7 @@ enum Seen {
     Well,
     /// It was deleted in the meantime, or another connection exports it.
     Gone,
-    /// It was not looked at: nobody answers any more.
+    /// It was not looked at, because the host no longer answers.
     Skipped(Row),
     /// It was not found exported.
     Lost(Row),

@@ -19,7 +19,7 @@ pub enum NotAlive {
     /// The flags make no sense.
     #[error("{0}")]
     Usage(String),
-    /// Nobody listens there, or whoever does speaks no gRPC.
+    /// Nothing listens there, or the server speaks no gRPC.
     #[error("connect to {address}")]
     Connect {
         /// Where.

@@ -1,4 +1,4 @@
-//! `orphans`: what backends hold of ours and nobody owns, and its end if that is wanted.
+//! `orphans`: lists what incomplete calls left on backends, and removes it on request.
 //!
 //! All connections are asked at once, and each removes one thing after the other. What is shown first is
 //! what is removed, and nothing else: a driver looks once more, and leaves what has become something
@@ -96,7 +96,7 @@ async fn tidy(mut chosen: Chosen, flags: &OrphansFlags) -> Ledger {
         unsupported,
         ..Ledger::default()
     };
-    // What is removed is shown before, also to whoever reads the rest by a program.
+    // What will be removed is shown first; with `--json`, on standard error.
     let tell = |text: &str| {
         if flags.json {
             complain(text.trim_end());
@@ -133,7 +133,7 @@ async fn tidy(mut chosen: Chosen, flags: &OrphansFlags) -> Ledger {
     ledger
 }
 
-/// All pages of one connection. What came before a page that failed is told.
+/// All pages of one connection. If a page fails, the pages before it are reported.
 async fn look(connection: Arc<Connection>, before: SystemTime, now: SystemTime) -> Found {
     let mut found = Found {
         rows: Vec::new(),
@@ -169,7 +169,7 @@ async fn look(connection: Arc<Connection>, before: SystemTime, now: SystemTime) 
     }
 }
 
-/// One after the other. What cannot be removed stops none of the others, unless nobody answers.
+/// One after the other. A failure stops none of the others, unless the host no longer answers.
 async fn remove(found: &mut Found, before: SystemTime, tell: &impl Fn(&str)) {
     let driver = found.connection.driver();
     let patience = Patience::default();
@@ -229,7 +229,7 @@ impl Row {
 // === impl Ledger ===
 
 impl Ledger {
-    /// 0: nothing is left that nobody owns, as far as drivers can tell; 1: something is, or may be.
+    /// 0: no orphan is left, as far as drivers can tell; 1: one is left, or may be.
     fn exit_code(&self) -> ExitCode {
         let left = |row: &Row| row.state != State::Removed;
         if self.orphans.iter().any(left) || !self.problems.is_empty() {
@@ -278,7 +278,7 @@ impl Ledger {
             (0, _) if !self.problems.is_empty() => {
                 "nothing was found, as far as it is known\n".to_owned()
             }
-            (0, _) => "nothing was found that nobody owns\n".to_owned(),
+            (0, _) => "no orphans were found\n".to_owned(),
             (_, false) => format!("{all} found; `--remove` removes them\n"),
             (_, true) => format!("{} of {all} removed\n", count(State::Removed)),
         }

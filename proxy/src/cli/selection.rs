@@ -1,7 +1,7 @@
 //! The connections that a command for operators is about, and questions to them.
 //!
 //! The one of a file, all of a folder, or one of them by its name. A connection that cannot be used, or
-//! lacks the verb, is told beside the others and stops none of them.
+//! lacks the verb, is reported beside the others and stops none of them.
 
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
@@ -53,7 +53,7 @@ pub(crate) struct Problem {
 #[derive(Debug, Default)]
 pub(crate) struct Patience(AtomicUsize);
 
-/// The name of a connection, as it is told.
+/// The name of a connection, as reports show it.
 pub(crate) fn name_of(connection: &Connection) -> Option<String> {
     let name = connection.name();
     name.is_named().then(|| name.to_string())

@@ -63,7 +63,7 @@ struct Bindings {
     admin: Option<TcpListener>,
 }
 
-/// Serves until it is told to stop, and returns the exit code.
+/// Serves until a signal stops it, and returns the exit code.
 pub fn run(serve: &Serve) -> ExitCode {
     let log = log::start(serve.verbosity, serve.log_format);
     process::log_panics();
@@ -153,15 +153,15 @@ async fn serve_until_stopped(
         }
     };
     let remains = bindings.remains.clone();
-    // What is there already is served from the first call on. What hangs there keeps nobody from
-    // stopping this.
+    // Connections that exist already are served from the first call on. A signal stops the program even if
+    // reading them hangs.
     if let Some(watch) = &mut watch {
-        let told = tokio::select! {
+        let stopped = tokio::select! {
             () = watch.first() => None,
             signal = signals.stop(&log) => Some(signal),
         };
-        if let Some(signal) = told {
-            info!(signal, "told to stop before anything was served");
+        if let Some(signal) = stopped {
+            info!(signal, "stopped by a signal before anything was served");
             remove(remains.as_ref());
             return ExitCode::SUCCESS;
         }
@@ -306,7 +306,7 @@ impl Running {
                 warn!(in_flight = tracker.len(), ?grace, "the grace period is over");
             }
             signal = signals.stop(log) => {
-                warn!(signal, in_flight = tracker.len(), "told twice: leaving at once");
+                warn!(signal, in_flight = tracker.len(), "second signal: exiting at once");
             }
         }
     }
@@ -328,7 +328,7 @@ async fn bind(serve: &Serve) -> Result<Bindings, Box<dyn std::error::Error + Sen
             let address = listener.local_addr()?;
             info!(address = %address, "metrics and the log level are served");
             if is_exposed(address) {
-                warn!(address = %address, "whoever reaches this address may read the metrics and set the log level");
+                warn!(address = %address, "any client that reaches this address may read the metrics and set the log level");
             }
             Some(listener)
         }
@@ -340,7 +340,7 @@ async fn bind(serve: &Serve) -> Result<Bindings, Box<dyn std::error::Error + Sen
             let address = listener.local_addr()?;
             info!(address = %address, "listening on TCP");
             if is_exposed(address) {
-                warn!(address = %address, "whoever reaches this address owns the storage: there is no authentication");
+                warn!(address = %address, "any client that reaches this address controls the storage: there is no authentication");
             }
             Some(listener)
         }

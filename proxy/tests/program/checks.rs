@@ -93,11 +93,11 @@ fn every_example_file_can_be_used_as_it_stands() {
             .replace("${TRUENAS_API_KEY}", "1-key")
             .replace("privateKey: ${TRUENAS_SSH_KEY}", "password: x");
         fs::write(place.path("config.yaml"), text).unwrap();
-        let (code, told) = check(&place, &["--offline"]);
-        assert_eq!(code, 0, "{name}: {told}");
+        let (code, text) = check(&place, &["--offline"]);
+        assert_eq!(code, 0, "{name}: {text}");
         assert!(
-            !told.contains("ERROR") && !told.contains("WARNING"),
-            "{name}: {told}"
+            !text.contains("ERROR") && !text.contains("WARNING"),
+            "{name}: {text}"
         );
         drivers.insert(name);
     }

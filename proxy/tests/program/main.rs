@@ -46,7 +46,7 @@ fn sigterm_and_sigint_end_it_with_exit_code_0_and_without_its_socket() {
     }
 }
 
-/// A client that has begun a call and does not finish it.
+/// A client that starts a call and does not finish it.
 fn hanging_call(socket: &Path) -> UnixStream {
     let mut stream = UnixStream::connect(socket).unwrap();
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
@@ -102,7 +102,7 @@ fn a_second_signal_ends_it_at_once() {
     server.signal(Signal::TERM);
     server.until("no call is taken any more; those in progress go on");
     server.signal(Signal::INT);
-    server.until("told twice: leaving at once");
+    server.until("second signal: exiting at once");
     assert_eq!(server.ended(), Some(0));
     assert!(!place.socket().exists());
 }
@@ -279,7 +279,7 @@ fn a_tcp_listener_is_served_beside_the_socket() {
 }
 
 #[test]
-fn the_probe_fails_in_bounded_time_where_nobody_answers() {
+fn the_probe_fails_in_bounded_time_without_an_answer() {
     let place = Place::new();
     assert_eq!(probe(&place.socket(), &[]).status.code(), Some(1));
     let _silent = UnixListener::bind(place.socket()).unwrap();

@@ -34,7 +34,7 @@ async fn kubelet(socket: &Path) -> RegistrationClient<Channel> {
 }
 
 #[tokio::test]
-async fn the_kubelet_is_told_who_is_there_and_what_it_answers_is_in_the_log() {
+async fn the_kubelet_gets_the_driver_info_and_its_answer_is_logged() {
     let place = Place::new();
     std::fs::create_dir(registry(&place)).unwrap();
     let mut server = registered(&place);
@@ -66,7 +66,10 @@ async fn the_kubelet_is_told_who_is_there_and_what_it_answers_is_in_the_log() {
     drop(kubelet);
     server.signal(Signal::TERM);
     assert_eq!(server.ended(), Some(0));
-    assert!(!socket(&place).exists(), "the kubelet would ask nobody");
+    assert!(
+        !socket(&place).exists(),
+        "the kubelet would ask a dead socket"
+    );
 }
 
 #[tokio::test]

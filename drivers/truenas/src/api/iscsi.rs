@@ -59,12 +59,12 @@ pub struct Target {
     pub name: String,
     /// Another name.
     pub alias: Option<String>,
-    /// Where it listens and whom it lets in.
+    /// Where it listens and which initiators it admits.
     #[serde(default)]
     pub groups: Vec<TargetGroup>,
 }
 
-/// Where a target listens and whom it lets in.
+/// Where a target listens and which initiators it admits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub struct TargetGroup {
     /// The number of the portal.
@@ -85,13 +85,13 @@ pub struct CreateTarget {
     pub name: String,
     /// Another name, which no other target has.
     pub alias: Option<String>,
-    /// Where it listens and whom it lets in.
+    /// Where it listens and which initiators it admits.
     pub groups: Vec<TargetGroup>,
     /// How many commands a session may queue: 32 or 128. From 25.04 on.
     pub queued_commands: Option<u32>,
 }
 
-/// Changes where a target listens and whom it lets in.
+/// Changes where a target listens and which initiators it admits.
 #[derive(Debug, Clone)]
 pub struct UpdateTarget {
     /// Its number.

@@ -21,7 +21,7 @@ pub struct QuerySnapshots {
     pub holds: bool,
 }
 
-/// Finds snapshots by the name after the `@`, wherever below a dataset they are.
+/// Finds snapshots by the name after the `@`, at any depth below a dataset.
 #[derive(Debug, Clone)]
 pub struct FindSnapshots {
     /// The name after the `@`.

@@ -1,5 +1,5 @@
-//! What a question wants to know of the pool, and the calls that read it: all at once, except for what
-//! nobody can ask before something else is known.
+//! What a question wants to know of the pool, and the calls that read it. They run concurrently, except for
+//! a call whose arguments depend on the answer of another.
 
 use std::collections::BTreeSet;
 

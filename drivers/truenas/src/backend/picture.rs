@@ -91,7 +91,8 @@ impl Picture {
     pub(super) fn may_be_a_part(&self, name: &DatasetName) -> bool {
         let marks = [PropertyName::MANAGED, PropertyName::CONTAINER];
         let found = self.datasets.get(name.as_str());
-        // What volumes lie in is made once and by anybody.
+        // The parent of volumes may bear no mark, as an administrator may have created it: a dataset
+        // with children is excluded.
         found.is_some_and(|found| {
             let bare = |mark: &PropertyName| {
                 let text = found.user_properties.get(mark.as_str());

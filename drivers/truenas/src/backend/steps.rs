@@ -193,7 +193,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Steps that do not wait for each other. All of them end before the first failure is told.
+    /// Steps that do not wait for each other. All of them end before the first failure is returned.
     async fn beside(&mut self, steps: &[Step<Command>]) -> Done {
         self.done |= steps.len() > 1;
         let permissions: Vec<_> = steps

@@ -31,7 +31,7 @@ pub(crate) struct IscsiExport {
     pub(crate) interface: Option<Interface>,
     /// How targets are named.
     pub(crate) naming: ExportNaming,
-    /// Where targets listen and whom they let in.
+    /// Where targets listen and which initiators they admit.
     pub(crate) groups: Vec<TargetGroup>,
     /// What extents are like, but for their names, zvols and comments.
     pub(crate) extent: CreateExtent,

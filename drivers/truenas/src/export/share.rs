@@ -285,7 +285,7 @@ impl Export for SmbExport {
         vec![PropertyName::FREENAS_SMB_SHARE]
     }
 
-    /// What nodes were told counts before everything else.
+    /// The recorded volume context, which nodes use, takes precedence over everything else.
     fn export_name(&self, subject: &Subject<'_>) -> Result<SmbName, Error> {
         let recorded = subject.remembered(&PropertyName::CONTEXT);
         let recorded = recorded.and_then(|text| context::from_json(text).ok());

@@ -225,7 +225,7 @@ async fn no_key_is_in_a_log_an_error_or_a_driver() {
     said.push(log);
     assert!(
         said.iter().all(|text| !text.contains(canary)),
-        "a key is told"
+        "a key was printed"
     );
     assert!(said.len() > 3);
 }

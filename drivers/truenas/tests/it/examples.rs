@@ -14,7 +14,7 @@ fn read(text: &str) -> Document {
 }
 
 #[test]
-fn every_example_builds_its_driver_and_has_no_key_that_nobody_reads() {
+fn every_example_builds_its_driver_and_has_no_unused_key() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let freenas = KINDS.iter().filter(|kind| kind.starts_with("freenas-"));
     for kind in freenas {
@@ -140,7 +140,7 @@ fn an_api_key_without_its_user_is_doubtful() {
 }
 
 #[tokio::test]
-async fn a_share_that_is_open_to_everybody_is_doubtful() {
+async fn a_share_that_is_open_to_all_hosts_is_doubtful() {
     let nas = crate::volumes::appliance(truenas_sim::Generation::V25_10).await;
     let closed = "shareAllowedNetworks: [10.0.0.0/8]";
     for (allowed, doubtful) in [

@@ -171,7 +171,7 @@ async fn an_iscsi_volume_of_democratic_csi_goes_on() {
     let context = again.attachment.to_context();
     assert_eq!(context["iqn"], "iqn.2005-10.org.freenas.ctl:csi-pvc-1-a");
     assert_eq!(rows(&nas, "iscsi.extent").await.len(), 1);
-    // Somebody deletes the target: it comes back, and what is stored is right again.
+    // The target is deleted on the NAS. The retry creates it again and corrects what is stored.
     run(&nas, "iscsi.target.delete", json!([target["id"]])).await;
     let exports = driver.exports().expect("exports");
     assert!(!exports.is_exported(&call(), &asked.id).await.expect("seen"));

@@ -33,8 +33,8 @@ pub(crate) async fn set_up(nas: &Simulator, generation: Generation) {
         json!([{"listen": [{"ip": "10.0.0.5"}], "comment": "csi"}])
     };
     run("iscsi.portal.create", listen).await;
-    let everybody = json!([{"initiators": [], "comment": "csi"}]);
-    run("iscsi.initiator.create", everybody).await;
+    let any_initiator = json!([{"initiators": [], "comment": "csi"}]);
+    run("iscsi.initiator.create", any_initiator).await;
     if generation >= Generation::V25_10 {
         let port = json!([{
             "addr_trtype": "TCP",
@@ -141,14 +141,14 @@ async fn detached_copies_stand_on_their_own_and_leave_nothing() {
             parameters: says("detachedSnapshots"),
             secrets: Secrets::new(),
         };
-        let told = |error: driver_core::Error| -> Snapshot {
+        let fail = |error: driver_core::Error| -> Snapshot {
             panic!("{kind} on {generation:?}: {}", error.chain())
         };
         let taken = snapshots.create_snapshot(&call(), &asked).await;
-        let taken = taken.unwrap_or_else(told);
+        let taken = taken.unwrap_or_else(fail);
         assert_eq!(taken.id.as_str(), "pvc-1/s-1");
         let again = snapshots.create_snapshot(&call(), &asked).await;
-        assert_eq!(again.unwrap_or_else(told), taken);
+        assert_eq!(again.unwrap_or_else(fail), taken);
         let gone = driver.delete_volume(&call(), &volume.id).await;
         gone.unwrap_or_else(|error| panic!("{kind}: {}", error.chain()));
         let from = Some(Source::Snapshot(taken.id.clone()));

@@ -94,7 +94,7 @@ async fn a_copy_that_was_cut_goes_on_or_begins_again_where_its_source_is_another
             VolumeKind::Filesystem => &["nothing", "gone", "another one"],
             VolumeKind::Zvol => &["nothing"],
         };
-        for &meanwhile in ways {
+        for &change in ways {
             shears.cut(true);
             let error = driver.create_volume(&call(), &copy).await.unwrap_err();
             assert_ne!(error.kind(), Kind::Pending, "{}", error.chain());
@@ -102,21 +102,21 @@ async fn a_copy_that_was_cut_goes_on_or_begins_again_where_its_source_is_another
             let token = one("receive_resume_token", &part);
             assert!(token.starts_with("1-"), "{token}: {}", error.chain());
             assert!(!error.chain().contains(&token), "{}", error.chain());
-            let begun = one("guid", &part);
+            let first = one("guid", &part);
             let before = content.read(&ground, "a");
-            if meanwhile != "nothing" {
+            if change != "nothing" {
                 zfs(&["destroy", &helper]);
             }
-            if meanwhile == "another one" {
+            if change == "another one" {
                 content.write(&ground, "a");
                 zfs(&["snapshot", &helper]);
             }
             shears.cut(false);
             driver.create_volume(&call(), &copy).await.unwrap();
-            assert_eq!(one("guid", &part) == begun, meanwhile == "nothing");
+            assert_eq!(one("guid", &part) == first, change == "nothing");
             let now = content.read(&ground, "a");
-            assert_eq!(now == before, meanwhile != "another one");
-            assert!(content.read(&ground, "c") == now, "{kind}: {meanwhile}");
+            assert_eq!(now == before, change != "another one");
+            assert!(content.read(&ground, "c") == now, "{kind}: {change}");
             driver.delete_volume(&call(), &copy.id).await.unwrap();
             assert!(!ground.list().contains('@'), "{}", ground.list());
         }
@@ -126,10 +126,10 @@ async fn a_copy_that_was_cut_goes_on_or_begins_again_where_its_source_is_another
         shears.cut(true);
         driver.create_snapshot(&call(), &taken).await.unwrap_err();
         let part = format!("{}/s/a/s", ground.root);
-        let begun = one("guid", &part);
+        let first = one("guid", &part);
         shears.cut(false);
         let made = driver.create_snapshot(&call(), &taken).await.unwrap();
-        assert_eq!(one("guid", &part), begun);
+        assert_eq!(one("guid", &part), first);
         driver.delete_snapshot(&call(), &made.id).await.unwrap();
         shears.cut(true);
         driver.create_volume(&call(), &copy).await.unwrap_err();

@@ -8,7 +8,7 @@ use driver_zfs::observed::VolumeKind;
 use crate::ground::{Ground, zfs};
 use crate::{call, request, snapshot, with};
 
-/// The stream of `$1` to `$2` stops after its beginning, until somebody opens `$3`.
+/// The stream of `$1` to `$2` stops after its first block, until a process opens `$3`.
 const SLOW_COPY: &str = "\
 zfs send \"$1\" | { dd bs=512 count=1 iflag=fullblock 2>/dev/null; cat \"$3\"; cat; } | zfs receive \"$2\"";
 
@@ -56,7 +56,7 @@ async fn a_copy_that_is_still_running_is_waited_for_and_then_taken_up() {
         let error = driver.create_volume(&call(), &restore).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Pending, "{kind}: {}", error.chain());
         let b = VolumeId::parse("b").unwrap();
-        // Without a mark it is nobody's: not ours to delete, whatever happens to it.
+        // Without a mark it is not ours, so the driver must not delete it.
         let error = driver.delete_volume(&call(), &b).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Busy, "{kind}: {}", error.chain());
         std::fs::write(&gate, "").unwrap();
@@ -87,7 +87,7 @@ async fn what_holds_detached_snapshots_goes_with_the_last_of_them() {
     assert!(ground.list().contains("/s/a/t"), "{}", ground.list());
     driver.delete_snapshot(&call(), &id("a/t")).await.unwrap();
     assert!(!ground.list().contains("/s/a"), "{}", ground.list());
-    // What somebody else keeps there stays.
+    // A foreign dataset there stays.
     let photos = format!("{}/s/photos", ground.root);
     zfs(&["create", &photos]);
     driver

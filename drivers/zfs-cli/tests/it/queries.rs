@@ -348,7 +348,7 @@ case "$*" in
 esac"#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_what_nobody_may_own_the_host_leaves_out_what_is_whole_or_holds_something() {
+async fn the_host_leaves_out_of_orphans_what_is_whole_or_holds_something() {
     let folder = tempfile::tempdir().unwrap();
     let cli = host(folder.path(), HALF_MADE);
     let scope = |parent, depth, kind, filter| ListScope {

@@ -113,7 +113,7 @@ async fn a_part_goes_on_only_with_the_snapshot_that_it_is_of() {
             ended,
             true,
         ),
-        // It will never be a better one.
+        // A corrupt token stays corrupt.
         (
             "1-ab",
             "cannot resume send: resume token is corrupt (incorrect checksum)\n",
@@ -121,7 +121,7 @@ async fn a_part_goes_on_only_with_the_snapshot_that_it_is_of() {
             ended,
             true,
         ),
-        // Nothing follows from what nobody knows.
+        // The driver concludes nothing from a failure it does not know.
         (
             "1-ab",
             "cannot resume send: permission denied\n",
@@ -293,7 +293,7 @@ async fn nothing_is_done_where_a_property_is_not_what_was_observed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_gets_no_turn_at_a_target_stack_has_not_begun_and_tries_again() {
+async fn a_plan_that_gets_no_lock_of_the_target_stack_changes_nothing_and_is_retried() {
     let folder = tempfile::tempdir().unwrap();
     let held = folder.path().join("held");
     let stack = || exec::Lock::stack("lio").within_folder(folder.path().to_str().unwrap());
@@ -304,8 +304,8 @@ async fn whoever_gets_no_turn_at_a_target_stack_has_not_begun_and_tries_again() 
         tokio::task::yield_now().await;
     }
     let cli = host(folder.path(), "exit 0");
-    let begun = folder.path().join("begun");
-    let step = sh(format!("touch {}", begun.display()));
+    let marker = folder.path().join("marker");
+    let step = sh(format!("touch {}", marker.display()));
     let step = stack().waiting(Duration::from_secs(1)).around(&step);
     let mut plan = Plan::about(dataset("tank/v/a"));
     plan.step(Step::Export(step));
@@ -315,7 +315,7 @@ async fn whoever_gets_no_turn_at_a_target_stack_has_not_begun_and_tries_again() 
     assert_eq!(failed.next, Next::Queue, "{why}");
     assert_eq!(failed.error.kind(), Kind::Pending, "{why}");
     assert_eq!(failed.error.effect(), Effect::None, "{why}");
-    assert!(!begun.exists());
+    assert!(!marker.exists());
     holding.abort();
 }
 
@@ -408,10 +408,10 @@ async fn what_held_snapshots_is_destroyed_only_if_it_is_seen_to_hold_no_files() 
     let shown = |path: &Path| path.to_str().unwrap().to_owned();
     let missing = shown(&folder.path().join("missing"));
     for (seen, goes) in [
-        // As it is made: nobody has ever mounted it.
+        // As created: never mounted.
         (["off", "no", &shown(&used)], true),
         (["off", "no", "none"], true),
-        // Of an earlier version, or of somebody who has mounted it since.
+        // Created by an earlier version, or mounted since by an administrator.
         (["on", "yes", &shown(&empty)], true),
         (["on", "yes", &shown(&used)], false),
         (["off", "yes", &shown(&used)], false),
@@ -464,7 +464,7 @@ async fn what_only_root_may_mount_is_mounted_and_destroyed_by_sudo_where_that_is
             raised,
             true,
         ),
-        // Somebody has withheld that.
+        // A permission that the administrator has withheld.
         (
             "cannot destroy 'tank/v/a': permission denied",
             raised,
@@ -525,7 +525,7 @@ async fn a_step_whose_end_was_not_seen_is_no_success_and_nothing_follows_it() {
 async fn a_program_that_is_missing_is_the_fault_of_the_host_and_no_proof_that_nothing_was_done() {
     let folder = tempfile::tempdir().unwrap();
     let cli = host(folder.path(), "exit 0");
-    let missing = exec::Program::constant("a-tool-that-nobody-has");
+    let missing = exec::Program::constant("a-tool-that-does-not-exist");
     let tool = Step::Export(exec::Command::new(missing));
     let set = Step::Set {
         object: dataset("tank/v/a").into(),
@@ -542,7 +542,7 @@ async fn a_program_that_is_missing_is_the_fault_of_the_host_and_no_proof_that_no
         let why = failed.error.chain();
         assert_eq!(failed.error.kind(), Kind::Internal, "{why}");
         assert_eq!(failed.error.effect(), effect, "{why}");
-        assert!(why.contains("a-tool-that-nobody-has"), "{why}");
+        assert!(why.contains("a-tool-that-does-not-exist"), "{why}");
     }
 }
 

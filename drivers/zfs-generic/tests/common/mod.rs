@@ -153,8 +153,8 @@ impl Host {
         std::os::unix::fs::symlink("../controllers", self.path("debug/nvmet")).unwrap();
     }
 
-    /// Somebody connects to a subsystem, or logs in to a target, by its name: by what the kernel has
-    /// now, whoever is let in. `port` is of nvmet.
+    /// An initiator connects to a subsystem, or logs in to a target, by its name. It uses what the kernel
+    /// has now, and no access list is checked. `port` is of nvmet.
     pub(crate) fn connect(&self, target: &str, who: &str, port: u16) {
         if target.starts_with("iqn.") {
             std::fs::create_dir_all(self.path("sessions")).unwrap();
@@ -340,7 +340,7 @@ pub(crate) fn pair(name: &str, id: &str) -> String {
     format!("{name}#{}", digits.concat())
 }
 
-/// A target of LIO that lets in whom it is told, by its configfs.
+/// A target of LIO, set up by its configfs, with an access list.
 pub(crate) const LIO: &str = "driver: zfs-generic-iscsi
 iscsi:
   targetPortal: 192.0.2.1

@@ -164,7 +164,7 @@ proptest! {
     }
 }
 
-/// The words of a command that anybody on the host can read.
+/// The words of a command that every user of the host can read.
 fn seen_by_all(export: &DiskExport, volume: &Volume) -> String {
     let subject = volume.subject();
     let export_name = export.export_name(&subject).unwrap();

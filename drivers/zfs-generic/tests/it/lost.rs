@@ -150,7 +150,7 @@ async fn a_target_that_is_there_and_not_saved_for_the_next_start_is_missing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_somebody_else_has_under_its_name_is_told_and_left_alone() {
+async fn a_foreign_object_of_the_same_name_is_reported_and_left_alone() {
     let host = Arc::new(Host::new());
     let driver = driver(&host);
     let store = host.path("cfg/target/core/iblock_0/csi-pvc-1");
@@ -233,8 +233,8 @@ async fn a_filesystem_whose_key_is_not_loaded_grows_and_is_not_called_exported()
     }
     assert!(!driver.is_exported(&call(), &id).await.unwrap());
     let error = driver.repair_export(&call(), &id).await.unwrap_err();
-    let told = error.chain();
-    assert!(told.contains("key not loaded"), "{told}");
+    let message = error.chain();
+    assert!(message.contains("key not loaded"), "{message}");
     // One that is not mounted for another reason is put back before it grows, or that is an error.
     let driver = unmounted(&host, "/tank/v/pvc-1", "-");
     let size = SizeRange::new(4 << 20, 0).unwrap();
@@ -252,11 +252,11 @@ async fn a_filesystem_that_zfs_does_not_mount_is_not_called_exported() {
             driver.repair_export(&call(), &id).await,
         ] {
             let error = outcome.unwrap_err();
-            let told = error.chain();
-            assert!(told.contains("mounted nowhere"), "{path}: {told}");
+            let message = error.chain();
+            assert!(message.contains("mounted nowhere"), "{path}: {message}");
         }
     }
-    // At another place than the nodes were told.
+    // Mounted at another path than the volume context says.
     let host = Arc::new(Host::new());
     let driver = unmounted(&host, "/elsewhere", "-");
     let exported = driver.is_exported(&call(), &id).await;

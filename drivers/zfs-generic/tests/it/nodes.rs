@@ -115,7 +115,7 @@ async fn only_the_nodes_that_were_let_in_get_in_and_that_is_saved() {
 }
 
 #[tokio::test]
-async fn a_host_that_lost_all_lets_in_again_who_was_in_and_nobody_who_was_put_out() {
+async fn a_host_that_lost_all_admits_the_published_nodes_again_and_no_revoked_one() {
     for text in [LIO, NVMET] {
         let host = Host::new();
         let export = host.export(text);
@@ -148,7 +148,7 @@ async fn a_host_that_lost_all_lets_in_again_who_was_in_and_nobody_who_was_put_ou
 }
 
 #[tokio::test]
-async fn whoever_is_cut_while_a_node_is_let_in_the_retry_lets_it_in() {
+async fn if_admitting_a_node_is_interrupted_the_retry_admits_it() {
     for text in [LIO, NVMET] {
         let (mut steps, mut cut) = (0, 0);
         while cut <= steps {
@@ -205,7 +205,7 @@ async fn who_is_put_out_of_the_last_subsystem_is_forgotten() {
     assert_eq!(known(&host), [a.as_str(), &b]);
     assert!(revoke(&host, &export, &mut volumes[1], Some("a")).await);
     assert_eq!(known(&host), [b.as_str()]);
-    // Its keys are somebody's work.
+    // Its keys were set by an administrator.
     let key = host.path(&format!("cfg/nvmet/hosts/{b}/dhchap_key"));
     std::fs::write(&key, "DHHC-1:00:key:\n").unwrap();
     assert!(revoke(&host, &export, &mut volumes[0], Some("b")).await);
@@ -218,7 +218,7 @@ async fn who_is_put_out_of_the_last_subsystem_is_forgotten() {
 }
 
 #[tokio::test]
-async fn whoever_is_cut_while_nodes_are_put_out_the_retry_leaves_nobody_known() {
+async fn if_revoking_nodes_is_interrupted_the_retry_leaves_none_known() {
     for removed in [false, true] {
         let (mut steps, mut cut) = (0, 0);
         while cut <= steps {
@@ -264,12 +264,12 @@ async fn where_nodes_have_no_names_those_that_others_let_in_stay_and_are_saved()
     assert!(!export.is_per_node());
     let mut volume = Volume::new("tank/v", "pvc-1", 7);
     present(&host, &export, &mut volume).await;
-    let acl = host.path(&format!("{GROUP}/acls/iqn.of-somebody"));
+    let acl = host.path(&format!("{GROUP}/acls/iqn.foreign"));
     std::fs::create_dir_all(acl.join("lun_0")).unwrap();
     present(&host, &export, &mut volume).await;
     assert!(acl.exists());
     let node_acls = &saved(&host)["targets"][0]["tpgs"][0]["node_acls"];
-    assert_eq!(node_acls[0]["node_wwn"], "iqn.of-somebody");
+    assert_eq!(node_acls[0]["node_wwn"], "iqn.foreign");
     assert!(revoke(&host, &export, &mut volume, None).await);
     assert!(acl.exists());
 }
@@ -323,7 +323,7 @@ zfs: {datasetParentName: tank/v, detachedSnapshotsDatasetParentName: tank/s}
     let made = export.properties(&shared("off").subject(), &());
     assert_eq!(made[0].value.as_str(), "off");
     assert_eq!(established("off"), none);
-    // Whoever was let in by other options stays in; what lets in everybody does so no more.
+    // A host that is listed with other options stays listed. A wildcard for all hosts is removed.
     assert_eq!(established("rw=a.lan,ro_x"), ["rw=a.lan,no_root_squash"]);
     assert_eq!(established("rw,no_root_squash"), ["off"]);
     let a = pair("a.lan", "a");

@@ -18,13 +18,13 @@ async fn present(host: &Host, export: &DiskExport, volume: &mut Volume) {
 
 #[tokio::test]
 async fn initiators_that_the_kernel_remembers_go_with_their_group_unless_it_may_be_in_use() {
-    // Whether the kernel says who is logged in, and whom it names.
-    for sessions in [Some(""), Some("iqn.of-somebody\n"), None] {
+    // Whether the kernel lists sessions, and which initiators it lists.
+    for sessions in [Some(""), Some("iqn.foreign\n"), None] {
         let host = Host::new();
         let mut volume = Volume::new("tank/v", "pvc-1", 7);
         present(&host, &host.export(&open(LIO)), &mut volume).await;
         let memory = host.path(&format!("{GROUP}/memory"));
-        std::fs::write(&memory, "iqn.of-somebody").unwrap();
+        std::fs::write(&memory, "iqn.foreign").unwrap();
         let file = host.path(&format!("{GROUP}/dynamic_sessions"));
         match sessions {
             Some(text) => std::fs::write(file, text).unwrap(),
@@ -41,21 +41,21 @@ async fn initiators_that_the_kernel_remembers_go_with_their_group_unless_it_may_
 }
 
 #[tokio::test]
-async fn a_group_that_is_made_anew_keeps_the_portals_that_others_gave_it_wherever_it_is_cut() {
+async fn a_recreated_group_keeps_foreign_portals_at_whatever_step_it_is_interrupted() {
     let (mut steps, mut cut) = (0, 0);
     while cut <= steps {
         let mut host = Host::new();
         let mut volume = Volume::new("tank/v", "pvc-1", 7);
-        let everybody = host.export(&open(LIO));
-        present(&host, &everybody, &mut volume).await;
+        let open_export = host.export(&open(LIO));
+        present(&host, &open_export, &mut volume).await;
         let portals = ["192.0.2.7:3260", "[2001:db8::7]:3261"].map(|portal| {
             let portal = host.path(&format!("{GROUP}/np/{portal}"));
             std::fs::create_dir(&portal).unwrap();
             portal
         });
-        // What somebody made with a tool is saved by it.
+        // The tool that made the portals saved them too.
         std::fs::remove_file(host.path("etc/saved.json")).unwrap();
-        present(&host, &everybody, &mut volume).await;
+        present(&host, &open_export, &mut volume).await;
         let named = host.export(LIO);
         host.counted();
         host.cut = (cut > 0).then_some(cut);

@@ -1,5 +1,5 @@
-//! Ports of nvmet that are not where they are wanted, on a configfs that pretends: no link is made
-//! there, none is taken away, and nobody is kept in.
+//! Ports of nvmet at another address than configured, on a fake configfs: no link is made there, none is
+//! removed, and a revoked node does not stay admitted.
 
 use crate::common::{Ask, Host, NVMET, Volume};
 use driver_core::NodeId;
@@ -16,7 +16,7 @@ const WANTED: [&str; 4] = ["tcp", "ipv4", "0.0.0.0", "4420"];
 const ELSEWHERE: [&str; 4] = ["tcp", "ipv4", "192.0.2.9", "4420"];
 const TOLD: &str = "port 1 of the host is at tcp,192.0.2.9,4420, not at tcp,0.0.0.0,4420";
 
-/// Somebody has set up port 1 like this; a new one has nothing but empty lines.
+/// An administrator has set up port 1 like this; a new port has only empty lines.
 fn set(host: &Host, address: [&str; 4]) {
     let port = host.path("cfg/nvmet/ports/1");
     std::fs::create_dir_all(port.join("subsystems")).unwrap();
@@ -78,7 +78,7 @@ async fn with_nodes(names: &[&str], text: &str) -> (Host, DiskExport, Volume) {
 }
 
 #[tokio::test]
-async fn a_port_that_somebody_has_put_elsewhere_is_told_and_left_there() {
+async fn a_port_at_another_address_is_reported_and_left_there() {
     let host = Host::new();
     let (export, volume) = (host.export(NVMET), volume(1));
     set(&host, ELSEWHERE);
@@ -97,8 +97,8 @@ async fn a_port_that_somebody_has_put_elsewhere_is_told_and_left_there() {
 }
 
 #[tokio::test]
-async fn a_port_that_somebody_has_begun_to_set_up_is_told_and_left_as_it_is() {
-    for (theirs, told) in [
+async fn a_port_that_is_partly_set_up_is_reported_and_left_as_it_is() {
+    for (theirs, expected) in [
         (["loop", "", "", ""], "at loop,-,-, not at"),
         (
             ["tcp", "ipv4", "192.0.2.77", ""],
@@ -112,7 +112,7 @@ async fn a_port_that_somebody_has_begun_to_set_up_is_told_and_left_as_it_is() {
         let (export, volume) = (host.export(NVMET), volume(1));
         set(&host, theirs);
         let refused = host.ensure(&export, &volume).await.unwrap().unwrap_err();
-        assert!(refused.to_string().contains(told), "{refused}");
+        assert!(refused.to_string().contains(expected), "{refused}");
         assert_eq!(address(&host), theirs);
         assert_eq!(host.facts(&export, &volume).await.blocked, ["ports/1"]);
     }
@@ -168,9 +168,9 @@ async fn volumes_of_a_port_that_has_moved_are_published_grown_and_left_by_every_
 }
 
 #[tokio::test]
-async fn who_leaves_needs_no_port_and_who_comes_is_told_what_is_wrong_with_it() {
+async fn revoking_needs_no_port_and_admitting_reports_what_is_wrong_with_it() {
     let number = NVMET.replace("{id: 1, traddr: 0.0.0.0}", "1");
-    for (text, told) in [
+    for (text, expected) in [
         (NVMET, TOLD),
         (number.as_str(), "nvmet of the host has no port 1"),
     ] {
@@ -193,7 +193,7 @@ async fn who_leaves_needs_no_port_and_who_comes_is_told_what_is_wrong_with_it() 
                 assert!(!host.path(LINK).is_symlink());
             }
             let refused = ask(&host, &export, &mut volume, &Ask::Establish).await;
-            assert!(refused.unwrap().contains(told));
+            assert!(refused.unwrap().contains(expected));
         }
     }
 }

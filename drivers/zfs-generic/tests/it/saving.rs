@@ -1,4 +1,4 @@
-//! What was changed of LIO, and is saved with what others have changed meanwhile.
+//! Changes of LIO are saved together with the changes that others made at the same time.
 
 use crate::common::{Ask, Host, LIO, Volume};
 use driver_core::NodeId;
@@ -12,7 +12,7 @@ const WAITING: &str = "etc/saved.json.omnibus-waiting";
 /// The portal group of the first volume.
 const GROUP: &str = "cfg/target/iscsi/iqn.2003-01.org.example:pvc-1/tpgt_1";
 
-/// Everybody gets in.
+/// A config without an access list: every initiator may log in.
 fn open() -> String {
     let (start, _) = LIO.split_once("    nodes:").unwrap();
     start.to_owned()
@@ -71,7 +71,7 @@ async fn remove(host: &Host, export: &DiskExport, volume: &Volume) {
 }
 
 #[tokio::test]
-async fn whoever_saves_saves_what_has_become_of_all_that_waits() {
+async fn one_save_writes_the_result_of_all_waiting_changes() {
     let host = Host::new();
     let export = host.export(&open());
     let mut saves = Vec::new();
@@ -238,7 +238,7 @@ async fn what_is_half_made_waits_where_the_saved_file_cannot_be_read() {
     let failed = host.settle(&export, &mut half, &all).await;
     assert!(failed.unwrap_err().stderr().contains("nothing was saved"));
     std::fs::write(host.path("etc/saved.json"), before).unwrap();
-    // Whoever saves next saves that as well.
+    // The next save includes that change.
     host.ensure(&export, &volume(2)).await.unwrap().unwrap();
     assert!(!host.text("etc/saved.json").contains("org.example:a"));
 }
@@ -274,7 +274,7 @@ async fn who_was_put_out_of_what_is_half_made_is_not_saved() {
         host.settle(&export, &mut half, &allow).await.unwrap();
     }
     assert!(host.text("etc/saved.json").contains("org.example:a"));
-    // Somebody was cut.
+    // A call was interrupted.
     std::fs::write(host.path(GROUP).join("enable"), "0\n").unwrap();
     std::fs::remove_dir_all(&hand_made).unwrap();
     host.settle(&export, &mut half, &Ask::Revoke(None))
@@ -375,7 +375,7 @@ async fn what_others_saved_stays_as_it_is_and_is_not_taken_for_whole_where_it_wa
         .collect();
     let theirs = json!({"fabric_modules": [], "storage_objects": stores, "targets": targets});
     let before = format!("{theirs:#}\n");
-    // As a tool writes it, in one line, and with what somebody changed by hand.
+    // As a tool writes it, in one line, and edited by hand.
     let by_hand = before.replace("\"tag\": 1\n", "\"tag\" :1 \n");
     for text in [&before, &theirs.to_string(), &by_hand] {
         std::fs::write(host.path("etc/saved.json"), text).unwrap();
@@ -409,7 +409,7 @@ async fn who_gets_no_turn_changes_nothing_and_says_who_has_it() {
     host.program("flock", "#!/bin/sh\n[ \"$1\" != -w ] || exit 75\n");
     let error = host.run(&make).await.unwrap_err();
     let said = error.stderr();
-    // So it is told from what fails, and waits on.
+    // This text distinguishes a busy lock from a failure, so the caller keeps waiting.
     assert!(said.starts_with("no turn within 30 s: "), "{error}");
     assert!(said.contains("targetcli.lock"), "{error}");
     assert_eq!(host.tree("cfg"), before);
@@ -419,7 +419,7 @@ async fn who_gets_no_turn_changes_nothing_and_says_who_has_it() {
 async fn a_tool_that_cannot_wait_for_a_turn_asks_for_it_again() {
     let host = Host::new();
     let export = host.export(&open());
-    // As that of BusyBox, where somebody else has the first turn.
+    // Like the `flock` of BusyBox, while another process holds the lock at first.
     let tried = host.path("tried");
     host.program(
         "flock",

@@ -203,7 +203,7 @@ async fn whatever_is_cut_before_any_command_the_retry_leads_to_the_same_end() {
                 [""; 0],
                 "cut {cut}"
             );
-            // An adapter without a backstore is nobody's, and the next backstore takes it.
+            // An adapter without a backstore has no owner, and the next backstore takes it.
             let mut left = shape(&host);
             left.retain(|line| !line.ends_with("/iblock_0="));
             assert_eq!(left, gone, "cut {cut}");
@@ -322,7 +322,7 @@ async fn volumes_that_are_made_at_the_same_time_are_all_saved_and_seen_at_once()
 }
 
 #[tokio::test]
-async fn only_a_namespace_that_is_there_is_told_to_read_its_size_again() {
+async fn only_an_existing_namespace_revalidates_its_size() {
     let host = Host::new();
     let (export, volume) = (host.export(NVMET), volume());
     let subject = volume.subject();
@@ -344,28 +344,28 @@ async fn only_a_namespace_that_is_there_is_told_to_read_its_size_again() {
             let _ = host.run(&command).await.unwrap();
         }
     };
-    // Before anybody has looked: nothing is made.
+    // Before the first observation: nothing is made.
     tell(None).await;
     assert_eq!(host.facts(&export, &volume).await, facts);
     host.ensure(&export, &volume).await.unwrap().unwrap();
     let facts = host.facts(&export, &volume).await;
     let space = "cfg/nvmet/subsystems/nqn.2003-01.org.example:k8s:pvc-1/namespaces/1";
-    let told = format!("{space}/revalidate_size");
+    let revalidate = format!("{space}/revalidate_size");
     for facts in [Some(&facts), None] {
-        std::fs::write(host.path(&told), "").unwrap();
+        std::fs::write(host.path(&revalidate), "").unwrap();
         tell(facts).await;
-        assert_eq!(host.text(&told).trim(), "1");
+        assert_eq!(host.text(&revalidate).trim(), "1");
     }
-    // One that shows the disk of somebody else is not touched.
-    std::fs::write(host.path(&told), "").unwrap();
+    // A namespace that shows a foreign disk is not touched.
+    std::fs::write(host.path(&revalidate), "").unwrap();
     let device = host.path(&format!("{space}/device_path"));
     std::fs::write(device, "/dev/zvol/tank/theirs").unwrap();
     tell(None).await;
-    assert_eq!(host.text(&told).trim(), "");
+    assert_eq!(host.text(&revalidate).trim(), "");
 }
 
 #[tokio::test]
-async fn targetcli_is_told_what_is_missing_and_believed_only_after_a_look() {
+async fn targetcli_gets_what_is_missing_and_its_result_is_verified() {
     let host = Host::new();
     let text = "driver: zfs-generic-iscsi
 iscsi:
@@ -380,15 +380,15 @@ iscsi:
 ";
     host.program(
         "targetcli",
-        "#!/bin/sh\ncat >\"${0%/bin/*}/told\"\necho \"password is now secret-word\"\n",
+        "#!/bin/sh\ncat >\"${0%/bin/*}/input\"\necho \"password is now secret-word\"\n",
     );
     let export = host.export(text);
     let volume = Volume::new("tank/v", "pvc-1", 7).remembering(PropertyName::ISCSI_ASSETS, "old-1");
     let error = host.ensure(&export, &volume).await.unwrap().unwrap_err();
     assert!(!error.stderr().contains("secret-word"), "{error}");
     assert!(error.stderr().contains("missing backstore"), "{error}");
-    let told = host.text("told");
-    let uuid = told.split("wwn=").nth(1).unwrap().lines().next().unwrap();
+    let input = host.text("input");
+    let uuid = input.split("wwn=").nth(1).unwrap().lines().next().unwrap();
     let expected = format!(
         "/iscsi create iqn.2003-01.org.example:old-1
 /iscsi/iqn.2003-01.org.example:old-1/tpg1 set attribute authentication=1
@@ -401,7 +401,7 @@ iscsi:
 exit
 "
     );
-    assert_eq!(told, expected);
+    assert_eq!(input, expected);
 }
 
 proptest! {

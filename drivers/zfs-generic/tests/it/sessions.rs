@@ -93,7 +93,7 @@ impl Stage {
         std::os::unix::fs::symlink(subsystem, link).unwrap();
     }
 
-    /// The kernel lets nobody write to the state of the controllers that it shows.
+    /// The kernel refuses every write to the state of the controllers that it shows.
     fn is_locked_down(&self) {
         for entry in std::fs::read_dir(self.host.path("controllers").join(NQN)).unwrap() {
             let state = entry.unwrap().path().join("state");
@@ -118,7 +118,7 @@ fn newer() -> Host {
 }
 
 #[tokio::test]
-async fn a_node_is_put_out_and_the_others_stay_connected_whenever_somebody_is_cut() {
+async fn a_node_is_revoked_and_the_others_stay_connected_at_whatever_step_a_call_is_interrupted() {
     for (text, shows) in [(LIO, false), (NVMET, true), (NVMET, false)] {
         let (mut steps, mut cut) = (0, 0);
         while cut <= steps {
@@ -135,13 +135,13 @@ async fn a_node_is_put_out_and_the_others_stay_connected_whenever_somebody_is_cu
             stage.host.cut = None;
             assert!(stage.is_connected("b") && stage.is_connected("c"));
             if !done {
-                // Whatever else is asked meanwhile lets nobody in who is being put out.
+                // Another call at this point does not admit the node that is being revoked.
                 assert!(stage.ask(&Ask::Establish).await);
                 let allowed = stage.allowed().await;
                 assert!(!allowed.contains(&called(text, "a")), "cut {cut}");
             }
             assert!(stage.revoke("a").await);
-            // Where the kernel does not show who is connected nobody can be ended alone.
+            // Where the kernel does not list connections, no single connection can be ended.
             let stays = text == NVMET && !shows;
             assert_eq!(stage.is_connected("a"), stays, "cut {cut}");
             assert!(stage.is_connected("b") && stage.is_connected("c"));
@@ -199,12 +199,12 @@ async fn the_last_node_is_put_out_by_every_kernel_and_ports_of_others_come_back(
 }
 
 #[tokio::test]
-async fn a_node_that_got_in_while_everybody_did_stays_when_another_one_leaves() {
+async fn a_node_that_connected_while_access_was_open_stays_when_another_one_leaves() {
     let mut stage = Stage::new(newer(), NVMET, &["a"]).await;
     stage.host.connect(NQN, &called(NVMET, "old"), 1);
     assert!(stage.revoke("a").await);
     assert!(!stage.is_connected("a") && stage.is_connected("old"));
-    // It is put out by its own name, though nobody remembers it.
+    // It is revoked by its own name, although that name is recorded nowhere.
     assert!(stage.revoke("old").await);
     assert!(!stage.is_connected("old"));
 }
@@ -223,14 +223,14 @@ async fn a_connection_that_does_not_end_is_no_success() {
 }
 
 #[tokio::test]
-async fn a_kernel_that_is_locked_down_keeps_nobody_waiting_and_counts_as_one_that_shows_nothing() {
+async fn a_kernel_that_is_locked_down_delays_no_call_and_counts_as_one_that_shows_nothing() {
     let mut stage = Stage::new(newer(), NVMET, &["a", "b"]).await;
     stage.is_locked_down();
     stage.host.program("sleep", "#!/bin/sh\nexit 1\n");
     assert!(stage.revoke("a").await);
     assert!(stage.is_connected("a") && stage.is_connected("b"));
     assert_eq!(stage.allowed().await, [called(NVMET, "b")]);
-    // The last one is put out by the ports, and whoever was left behind with it.
+    // Revoking the last node unlinks the ports, which also ends connections of nodes revoked before.
     assert!(stage.revoke("b").await);
     assert!(!stage.is_connected("a") && !stage.is_connected("b"));
 }
@@ -238,7 +238,7 @@ async fn a_kernel_that_is_locked_down_keeps_nobody_waiting_and_counts_as_one_tha
 #[tokio::test]
 async fn a_connection_that_ends_slowly_keeps_no_other_volume_waiting() {
     let mut stage = Stage::new(newer(), NVMET, &["a", "b"]).await;
-    // Whoever waits asks for the lock of the stack meanwhile.
+    // The fake `sleep` tries to take the lock of the stack during the wait.
     let locks = stage.host.path("locks");
     let free = format!(
         "#!/bin/sh\nfor lock in '{}'/*nvmet*; do\n    flock -n \"$lock\" true || {{ touch '{}'; exit 1; }}\n\
@@ -255,7 +255,7 @@ async fn a_connection_that_ends_slowly_keeps_no_other_volume_waiting() {
 }
 
 #[tokio::test]
-async fn a_host_that_calls_itself_what_is_no_name_goes_with_everybody() {
+async fn a_host_with_an_invalid_name_is_disconnected_with_the_last_node() {
     let mut stage = Stage::new(newer(), NVMET, &["a"]).await;
     std::fs::create_dir_all(stage.host.path("controllers").join(NQN)).unwrap();
     for odd in ["plain", "nqn"] {
@@ -285,7 +285,7 @@ async fn a_node_that_is_called_otherwise_now_is_put_out_by_its_old_name() {
         stage.export = stage
             .host
             .export(&format!("{start}{{names: {{c: '{other}'}}}}\n"));
-        assert!(stage.revoke("nobody").await);
+        assert!(stage.revoke("unknown").await);
         assert!(stage.is_connected("b"));
         assert!(stage.revoke("b").await);
         assert!(!stage.is_connected("b"));
@@ -315,7 +315,7 @@ async fn a_node_whose_id_has_changed_is_put_out_by_its_name() {
 }
 
 #[tokio::test]
-async fn without_names_for_nodes_everybody_gets_in_again_and_nobody_is_cut() {
+async fn without_names_for_nodes_access_is_open_again_and_no_connection_ends() {
     let mut stage = Stage::new(newer(), NVMET, &["a", "b"]).await;
     stage.export = stage.host.export(&open(NVMET));
     assert!(stage.ask(&Ask::Establish).await);
@@ -332,7 +332,7 @@ async fn without_names_for_nodes_everybody_gets_in_again_and_nobody_is_cut() {
 }
 
 #[tokio::test]
-async fn a_look_waits_for_nobody_who_is_being_linked_to_the_same_port() {
+async fn an_observation_does_not_wait_for_another_volume_on_the_same_port() {
     let stage = Stage::new(Host::new(), NVMET, &[]).await;
     // Another volume is there already, and not saved yet.
     let other = stage.host.path("cfg/nvmet/subsystems/nqn.other");

@@ -61,7 +61,7 @@ fn allow(export: &ShareExport, volume: &Volume, node: &str) -> Result<Vec<String
 }
 
 #[test]
-fn a_node_that_is_not_listed_any_more_leaves_beside_a_name_that_somebody_wrote_by_hand() {
+fn a_node_whose_name_is_gone_from_the_config_leaves_beside_a_name_written_by_hand() {
     let export = export("{names: {b: b.lan}}");
     let list = "rw=x.lan:gone.lan:b.lan,no_root_squash";
     let before = [pair("gone.lan", "gone"), pair("b.lan", "b")].join(",");
@@ -71,10 +71,10 @@ fn a_node_that_is_not_listed_any_more_leaves_beside_a_name_that_somebody_wrote_b
     assert_eq!(acts.len(), 2);
     let after = volume(&acts[0], &acts[1]);
     assert_eq!(revoke(&export, &after, "gone").unwrap(), [""; 0]);
-    // Of one that was never known the name may be that one.
-    let refused = revoke(&export, &after, "somebody").unwrap_err();
+    // The name written by hand may belong to a node that was never recorded.
+    let refused = revoke(&export, &after, "unknown").unwrap_err();
     assert_eq!(refused.kind(), Kind::Invalid);
-    // Nothing of it is left when everybody is known again.
+    // Nothing of it is left when every name is known again.
     let after = volume("rw=b.lan,no_root_squash", &acts[1]);
     let acts = revoke(&export, &after, "gone").unwrap();
     assert_eq!(acts, [pair("b.lan", "b")]);
@@ -100,7 +100,7 @@ fn a_node_whose_id_has_changed_leaves_and_one_that_shares_its_address_stays() {
 }
 
 #[test]
-fn a_list_that_is_full_is_told_before_anything_is_done_and_whoever_is_in_it_can_leave() {
+fn a_full_list_is_reported_before_any_change_and_listed_nodes_can_still_leave() {
     let export = export("{nameTemplate: '10.10.{{node}}'}");
     let (mut list, mut remembered) = (String::from("off"), String::new());
     let mut count = 0;

@@ -102,7 +102,7 @@ async fn a_usershare_that_the_host_has_lost_is_missing() {
 }
 
 #[tokio::test]
-async fn sharing_what_is_shared_is_no_error_and_anything_else_is_told() {
+async fn sharing_what_is_shared_is_no_error_and_any_other_failure_is_reported() {
     let host = host("yes");
     let shared = "cannot share 'tank/v/pvc-1': filesystem already shared\n";
     std::fs::write(host.path("answer"), shared).unwrap();
@@ -183,7 +183,7 @@ async fn a_share_that_only_zfs_still_lists_is_missing_and_shared_anew() {
     let whole = format!("{others}/tank/v/pvc-1\t*(rw,sync,wdelay,hide,crossmnt)\n");
     std::fs::write(host.path(TABLE), whole).unwrap();
     assert_eq!(missing(&host, "nfs").await, "");
-    // One that somebody reaches is never taken away.
+    // A share that a client can reach is never removed.
     std::fs::write(host.path("done"), "").unwrap();
     let _ = run(&host, "make", "nfs").await.unwrap();
     assert_eq!(host.text("done"), "share\n");

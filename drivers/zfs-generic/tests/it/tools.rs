@@ -1,5 +1,5 @@
-//! Targets by the tools of their stacks, on tools that pretend: they check what they are told as the
-//! real ones do, and change a tree of files.
+//! Targets by the tools of their stacks, on fake tools: they check their input as the real ones do, and
+//! change a tree of files.
 
 use std::sync::Arc;
 

@@ -85,7 +85,7 @@ impl Call {
         .await;
     }
 
-    /// The key was seen by everybody on the way: it is revoked, from 25.04 on.
+    /// Whether the key was sent unencrypted over a network. From 25.04 on it is revoked then.
     fn sent_in_clear(&self) -> bool {
         let foreign = !self.session.loopback() || self.nas.faults.settings().loopback_is_foreign;
         self.generation >= Generation::V25_04 && !self.session.encrypted && foreign

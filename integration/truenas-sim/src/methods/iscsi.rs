@@ -128,7 +128,7 @@ fn for_generation(call: &Call, mut row: Row) -> Row {
     row
 }
 
-/// Everybody who is connected to an iSCSI target.
+/// The sessions of all iSCSI targets.
 pub(super) async fn sessions(call: &Call) -> Result<Vec<Value>, Failure> {
     let sessions = call.nas.backend.sessions().await.map_err(plain)?;
     let mine = sessions

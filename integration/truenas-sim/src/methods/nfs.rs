@@ -257,8 +257,8 @@ fn conflict(generation: Generation, row: &Row, other: &Row, schema: &str) -> Opt
     let (hosts, networks) = (rows::texts(row, "hosts"), rows::texts(row, "networks"));
     let (other_hosts, other_networks) =
         (rows::texts(other, "hosts"), rows::texts(other, "networks"));
-    let everybody = hosts.is_empty() && networks.is_empty();
-    let other_everybody = other_hosts.is_empty() && other_networks.is_empty();
+    let open = hosts.is_empty() && networks.is_empty();
+    let other_open = other_hosts.is_empty() && other_networks.is_empty();
     let host = hosts.iter().find(|host| other_hosts.contains(host));
     let network = networks.iter().find(|network| {
         let parsed = parse_network(network);
@@ -268,15 +268,16 @@ fn conflict(generation: Generation, row: &Row, other: &Row, schema: &str) -> Opt
                 .is_some_and(|(left, right)| overlap(left, right))
         })
     });
-    if !everybody && !other_everybody && host.is_none() && network.is_none() {
+    if !open && !other_open && host.is_none() && network.is_none() {
         return None;
     }
     if generation >= Generation::V25_04 {
-        let whom = host
-            .or(network)
-            .map_or_else(|| "everybody".to_owned(), |whom| format!("{{'{whom}'}}"));
+        let client = host.or(network).map_or_else(
+            || "everybody".to_owned(),
+            |client| format!("{{'{client}'}}"),
+        );
         let text = format!(
-            "ERROR - Export conflict. Another share with the same path exports {path} for {whom}"
+            "ERROR - Export conflict. Another share with the same path exports {path} for {client}"
         );
         return Some(Invalid::new(format!("{schema}.path"), text));
     }
@@ -288,7 +289,7 @@ fn conflict(generation: Generation, row: &Row, other: &Row, schema: &str) -> Opt
         let text = "Another NFS share already exports this dataset for some network";
         return Some(Invalid::new(format!("{schema}.networks"), text));
     }
-    (everybody && other_everybody).then(|| {
+    (open && other_open).then(|| {
         let text = "Another NFS share already exports this dataset for all networks";
         Invalid::new(format!("{schema}.networks"), text)
     })

@@ -49,12 +49,12 @@ Exit codes:
   64  the command line or the configuration is wrong; nothing was started";
 
 pub(super) const AFTER_ORPHANS: &str = "\
-Listed is only what is provably ours and was never given to anybody: volumes and detached snapshots that \
-were not made to their end, helper snapshots that nothing stands on, empty containers of detached \
-snapshots. A retry of the same call completes or removes them, too; these are for calls that nobody \
-repeats. Volumes and snapshots that were made to their end are never listed, nor are copies that run, nor \
-what bears the driver or the instance_id of another connection. Clusters that share a parent, the driver \
-and the instance_id cannot be told apart: do not use --remove there.
+Lists only what provably belongs to this connection and was never handed out: incomplete volumes and \
+detached snapshots, helper snapshots without a clone, empty containers of detached snapshots. A retry of \
+the same call completes or removes them, too; this command is for calls that are not retried. Complete \
+volumes and snapshots are never listed, nor are running copies, nor what bears the driver or the \
+instance_id of another connection. Clusters that share a parent, the driver and the instance_id cannot be \
+distinguished: do not use --remove there.
 
 --remove shows everything first, and looks at each once more before it goes.
 
@@ -258,7 +258,7 @@ pub struct ConnectionsFlags {
     pub json: bool,
 }
 
-/// Where to look for what nobody owns.
+/// Where to look for orphans.
 #[derive(Debug, Args)]
 pub struct OrphansFlags {
     /// The configuration of the storage, YAML
@@ -315,7 +315,7 @@ fn age(text: &str) -> Result<Duration, String> {
         .ok_or_else(wrong)
 }
 
-/// Whom to ask.
+/// Which server to ask.
 #[derive(Debug, Args)]
 pub struct LivenessFlags {
     /// The CSI version of the server; every version is asked in the same way
@@ -340,7 +340,7 @@ impl LivenessFlags {
         seconds(&self.timeout).map_err(|problem| format!("--timeout: {problem}"))
     }
 
-    /// A version that nobody serves is a mistake, even if every server is asked in the same way.
+    /// An unsupported version is a mistake, although every version is asked in the same way.
     pub(crate) fn check_version(&self) -> Result<(), String> {
         match self.csi_version.as_deref().map(str::parse::<CsiVersion>) {
             Some(Err(error)) => Err(format!("--csi-version: {error}")),

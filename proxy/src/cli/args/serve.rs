@@ -1,4 +1,4 @@
-//! What to serve and where, checked as a whole: every problem is told, not only the first.
+//! What to serve and where, checked as a whole: every problem is reported, not only the first.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -282,7 +282,7 @@ fn registration(
     Ok(Some(KubeletRegistration { folder, endpoint }))
 }
 
-/// What the CSI specification says a plugin is told.
+/// An endpoint as the CSI specification defines it: a socket or a TCP address.
 fn endpoint(text: &str) -> Result<(Option<PathBuf>, Option<Tcp>), String> {
     let Some(address) = text.strip_prefix("tcp://") else {
         return Ok((Some(socket_path(text)?), None));
@@ -327,7 +327,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// Narrower than what a request may hold: whoever made this one meant the name of a machine.
+/// Stricter than the node id of a request: this one is meant to be the name of a machine.
 fn node(text: &str) -> Result<NodeId, String> {
     if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err("holds a blank, a line break or a control character".into());

@@ -279,7 +279,7 @@ fn the_endpoint_of_the_specification_counts_only_where_no_flag_says_where() {
 }
 
 #[test]
-fn all_problems_are_told_at_once_each_with_its_flag() {
+fn all_problems_are_reported_at_once_each_with_its_flag() {
     let problem = refused(
         &[
             "--csi-name=_",
@@ -400,7 +400,7 @@ fn help_names_every_flag_and_every_exit_code() {
 }
 
 #[test]
-fn orphans_are_old_and_stay_unless_told_otherwise() {
+fn by_default_orphans_are_old_and_stay() {
     let orphans = |args: &[&str]| {
         let args = [&["orphans", "--driver-config-file=/c.yaml"][..], args].concat();
         match parsed(&args, &[]) {
@@ -434,7 +434,7 @@ fn orphans_are_old_and_stay_unless_told_otherwise() {
 }
 
 #[test]
-fn exports_are_only_looked_at_unless_told_otherwise() {
+fn by_default_exports_are_only_looked_at() {
     let exports = |args: &[&str]| {
         let args = [&["exports", "--driver-config-file=/c.yaml"][..], args].concat();
         match parsed(&args, &[]) {

@@ -1,11 +1,11 @@
-//! What democratic-csi's parser forgives and clap does not: flags that nobody knows.
+//! What democratic-csi's parser accepts and clap does not: unknown flags.
 //!
 //! They are taken out, with the value they seem to have, and named in a warning: after an upgrade
 //! of the image only, everything goes on. compat: "Command line".
 
 use std::ffi::OsString;
 
-/// A command line without what nobody knows.
+/// A command line without unknown flags.
 #[derive(Debug, Default)]
 pub(super) struct Tolerant {
     /// `--flag=value` for each flag that is known, and what asks for help.

@@ -391,7 +391,7 @@ fn flags(file: &Path) -> CheckFlags {
 }
 
 #[test]
-fn each_typical_mistake_is_told_in_words_that_help() {
+fn each_typical_mistake_is_reported_in_words_that_help() {
     assert!(MISTAKES.len() >= 40, "{}", MISTAKES.len());
     let file = tempfile::NamedTempFile::new().expect("a file");
     let mut wrong = Vec::new();
@@ -633,7 +633,7 @@ fn each_value_that_is_wrong_is_named_at_once_and_no_other_for_every_kind_of_driv
 }
 
 #[test]
-fn everything_that_is_wrong_in_a_section_is_told_at_once() {
+fn all_mistakes_of_a_section_are_reported_at_once() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let text = "
 driver: local-hostpath
@@ -647,8 +647,8 @@ local-hostpath:
 ";
     fs::write(file.path(), text).expect("a file");
     let report = check(&flags(file.path()));
-    let mut told: Vec<_> = report.findings.iter().map(|found| &*found.about).collect();
-    told.sort_unstable();
+    let mut about: Vec<_> = report.findings.iter().map(|found| &*found.about).collect();
+    about.sort_unstable();
     let keys = [
         "controllerBasePath",
         "dirPermissionGroup",
@@ -658,11 +658,11 @@ local-hostpath:
         "snapshots",
     ];
     let keys = keys.map(|key| format!("local-hostpath.{key}"));
-    assert_eq!(told, keys, "{}", report.table());
+    assert_eq!(about, keys, "{}", report.table());
 }
 
 #[test]
-fn what_is_wrong_in_the_file_of_a_proxy_and_in_each_of_its_connections_is_told_at_once() {
+fn mistakes_in_the_file_of_a_proxy_and_in_its_connections_are_reported_at_once() {
     let dir = tempfile::tempdir().expect("a folder");
     let (file, folder) = (dir.path().join("proxy.yaml"), dir.path().join("c"));
     fs::create_dir(&folder).expect("a folder");
@@ -676,7 +676,7 @@ fn what_is_wrong_in_the_file_of_a_proxy_and_in_each_of_its_connections_is_told_a
     fs::write(folder.join("nas.yaml"), NFS.replace("tank/v", "/tank/v")).expect("a file");
     let report = check(&flags(&file));
     let table = report.table();
-    for told in [
+    for expected in [
         "proxy.cacheTimeoutMinutes: ",
         "proxy.aliases: ",
         "node.mount: ",
@@ -687,7 +687,7 @@ fn what_is_wrong_in_the_file_of_a_proxy_and_in_each_of_its_connections_is_told_a
         "driver: the volumes of `local-hostpath` belong to a node",
         "zfs.datasetParentName: is a path",
     ] {
-        assert_eq!(table.matches(told).count(), 1, "{told}\n{table}");
+        assert_eq!(table.matches(expected).count(), 1, "{expected}\n{table}");
     }
     assert!(!report.is_usable(), "{table}");
     assert!(table.contains("9 errors"), "{table}");

@@ -33,7 +33,7 @@ fn failed(tour: &Tour) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_told_and_left_alone_and_an_error_of_one_volume_stops_no_other() {
+async fn what_is_missing_is_reported_and_left_alone_and_an_error_of_one_volume_stops_no_other() {
     let keeper = keeper();
     let tour = visit(chosen(vec![keeper.connection("nas")]), false).await;
     let found = [
@@ -46,8 +46,8 @@ async fn what_is_missing_is_told_and_left_alone_and_an_error_of_one_volume_stops
     assert_eq!(tour.volumes, 5);
     assert_eq!(keeper.held().lost.len(), 2);
     assert!(failed(&tour));
-    let told = serde_json::json!(tour).to_string();
-    assert!(!told.contains("hunter2"), "{told}");
+    let report = serde_json::json!(tour).to_string();
+    assert!(!report.contains("hunter2"), "{report}");
     let table = tour.table();
     let last = "5 volumes: 1 exported, 2 missing, 2 unknown; `--repair` puts them back";
     assert_eq!(table.lines().last(), Some(last), "{table}");
@@ -71,7 +71,7 @@ async fn what_is_missing_is_put_back_if_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn a_volume_that_was_deleted_meanwhile_is_not_missing() {
+async fn a_volume_that_was_deleted_since_the_listing_is_not_missing() {
     let keeper = Keeper::of(Held {
         volumes: vec!["a"],
         gone: BTreeSet::from(["a"]),
@@ -92,7 +92,7 @@ async fn a_host_that_is_gone_is_not_asked_for_each_of_its_volumes() {
         ..Held::default()
     });
     let tour = visit(chosen(vec![keeper.connection("nas")]), true).await;
-    // Pages of two: after the second nobody is asked any more, and nobody is left out of what is told.
+    // Pages of two: after the second the host is not asked again, but every volume is reported.
     let named: Vec<&str> = states(&tour).iter().map(|(volume, _)| *volume).collect();
     assert_eq!(named, ids.map(|id| format!("v:nas/{id}")));
     let skipped = |(_, state): &(&str, State)| *state == State::Skipped;
@@ -102,8 +102,8 @@ async fn a_host_that_is_gone_is_not_asked_for_each_of_its_volumes() {
     let last = "4 volumes: 0 exported, 4 unknown, 8 skipped";
     assert_eq!(table.lines().last(), Some(last), "{table}");
     assert_eq!(tour.problems.len(), 1);
-    let told = &tour.problems[0].error;
-    assert!(told.contains("were not looked at"), "{told}");
+    let error = &tour.problems[0].error;
+    assert!(error.contains("were not looked at"), "{error}");
     assert!(failed(&tour));
 }
 

@@ -59,7 +59,7 @@ pub(super) fn only_settings(
             continue;
         };
         for key in keys {
-            // Of a sidecar, what somebody chose are its arguments; the rest is as ours has it.
+            // Of a sidecar, only arguments and resources are the user's choice; the rest is as our chart has it.
             let chosen = map.remove(*key).is_some_and(|value| {
                 ["args", "extraArgs", "resources"]
                     .iter()

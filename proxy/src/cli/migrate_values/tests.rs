@@ -71,7 +71,7 @@ fn two_releases_become_two_connections_whose_classes_name_them() {
         "zfs-generic-iscsi"
     );
     let classes = values["storageClasses"].as_array().unwrap();
-    let told: Vec<_> = classes
+    let shown: Vec<_> = classes
         .iter()
         .map(|class| {
             (
@@ -86,7 +86,7 @@ fn two_releases_become_two_connections_whose_classes_name_them() {
         ("iscsi", "disks", false),
         ("nfs-disks", "disks", false),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(shown, expected);
     assert_eq!(
         classes[0]["parameters"],
         json!({"fsType": "nfs", "connection": "nas"})

@@ -46,7 +46,7 @@ fn states(ledger: &Ledger) -> Vec<(&str, State)> {
 }
 
 #[tokio::test]
-async fn without_being_told_to_nothing_is_removed_and_what_is_there_fails() {
+async fn without_remove_orphans_stay_and_the_command_fails() {
     let keeper = keeper();
     let ledger = tidy(chosen(vec![keeper.connection("nas")]), &flags(false)).await;
     let found = ["tank/a", "tank/b", "tank/c"].map(|object| (object, State::Found));
@@ -69,10 +69,10 @@ async fn one_that_cannot_be_removed_and_one_that_meets_a_defect_stop_no_other() 
     assert_eq!(states(&ledger), ends);
     assert_eq!(keeper.held().orphans.len(), 3);
     assert!(failed(&ledger));
-    let told = serde_json::json!(ledger).to_string();
+    let report = serde_json::json!(ledger).to_string();
     assert!(
-        told.contains("it is stuck") && !told.contains("hunter2"),
-        "{told}"
+        report.contains("it is stuck") && !report.contains("hunter2"),
+        "{report}"
     );
     // Once nothing stands in the way.
     let orphans = keeper.held().orphans.clone();
@@ -192,7 +192,7 @@ fn the_end_says_what_came_of_it() {
         };
         ledger.ending(remove)
     };
-    assert_eq!(ending(&[], true), "nothing was found that nobody owns\n");
+    assert_eq!(ending(&[], true), "no orphans were found\n");
     let silent = Ledger {
         problems: vec![Problem {
             connection: None,

@@ -168,7 +168,10 @@ impl Backend for Half {
                 Still::Itself(guid) => pool.guid(&guard.object) == Some(*guid),
                 Still::Has(name, text) => pool.has(&guard.object, name, text.as_deref()),
             };
-            assert!(still, "nobody else is here: {guard}");
+            assert!(
+                still,
+                "a guard fails, although no other process changes this host: {guard}"
+            );
         }
         for step in &plan.steps {
             self.step(step).await?;
