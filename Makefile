@@ -46,7 +46,7 @@ demo: ## watch a volume live its whole life, on this machine, in a temporary fol
 test: ## every test: unit, whole program, csi-sanity, the lab, seconds of fuzzing
 	@scripts/test
 
-lint: ## format, clippy, who imports whom, licences, advisories, docs, scripts
+lint: ## format, clippy, allowed imports, licences, advisories, docs, scripts
 	@scripts/lint
 
 fmt: ## format the code

@@ -310,8 +310,8 @@ impl Nas {
         let generation = self.generation();
         let login = self.valid_login(session);
         let roles = match (&method.access, &login) {
-            (Access::Anybody, None) => return self.rate_limit(session, &method.name).await,
-            (Access::Anybody | Access::Login, Some(_)) => return Ok(()),
+            (Access::NoLogin, None) => return self.rate_limit(session, &method.name).await,
+            (Access::NoLogin | Access::Login, Some(_)) => return Ok(()),
             (_, None) if generation.is_core() => {
                 return Err(Failure::call(EACCES, "Not authenticated"));
             }

@@ -49,7 +49,7 @@ pub(crate) enum Style {
 #[derive(Debug)]
 pub(crate) enum Access {
     /// No login is needed.
-    Anybody,
+    NoLogin,
     /// Any login will do.
     Login,
     /// One of these roles, or full administration.
@@ -264,7 +264,7 @@ impl Method {
                 Style::Accepts
             },
             access: match access {
-                "none" => Access::Anybody,
+                "none" => Access::NoLogin,
                 "login" => Access::Login,
                 roles => Access::Roles(list(roles.strip_prefix("roles:").unwrap_or(roles))),
             },

@@ -131,7 +131,7 @@ pub mod plugin_capability {
             Unknown = 0,
             /// While they are published.
             Online = 1,
-            /// Only while nobody uses them.
+            /// Only while they are not in use.
             Offline = 2,
         }
         impl Type {
@@ -474,7 +474,7 @@ pub struct ControllerUnpublishVolumeRequest {
 /// Nothing to say.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ControllerUnpublishVolumeResponse {}
-/// A volume and the ways in which somebody wants to use it.
+/// A volume and the requested ways of using it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 #[prost(skip_debug)]
 pub struct ValidateVolumeCapabilitiesRequest {

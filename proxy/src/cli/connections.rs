@@ -154,16 +154,16 @@ impl Row {
         if connection.can().capacity {
             let query = CapacityQuery::default();
             let room = patiently(async |call| driver.capacity(call, &query).await).await;
-            self.available = self.told("its room", room).map(|room| room.available);
+            self.available = self.answered("its room", room).map(|room| room.available);
         }
         if connection.can().list_volumes {
             let volumes = patiently(async |call| count(connection, call).await).await;
-            self.volumes = self.told("its volumes", volumes);
+            self.volumes = self.answered("its volumes", volumes);
         }
     }
 
     /// The answer. Without one, the row shows why.
-    fn told<T>(&mut self, what: &str, answer: Result<Result<T, Error>, String>) -> Option<T> {
+    fn answered<T>(&mut self, what: &str, answer: Result<Result<T, Error>, String>) -> Option<T> {
         let why = match answer {
             Ok(Ok(answer)) => return Some(answer),
             Ok(Err(error)) => status::message(&error),

@@ -124,7 +124,7 @@ impl<'a> PublishRequest<'a> {
 /// A volume that a node can reach now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Published {
-    /// The publish context: what the node is told besides the volume context.
+    /// The publish context: what the node gets in addition to the volume context.
     pub context: BTreeMap<String, String>,
 }
 

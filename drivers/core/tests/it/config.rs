@@ -365,7 +365,7 @@ fn after_an_error_nothing_is_said_of_sections_that_were_not_reached() {
          zfs: {datasetParentName: a}\nextra: 1\n",
     )
     .unwrap();
-    document.common().expect_err("a strategy of nobody");
+    document.common().expect_err("an unknown strategy");
     let paths = |findings: Vec<Finding>| -> Vec<_> {
         findings.into_iter().map(|finding| finding.path).collect()
     };

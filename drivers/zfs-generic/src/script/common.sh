@@ -1,6 +1,6 @@
 # What the scripts of all target stacks share. `$mode` is `look`, `make`, `remove` or another one of theirs.
-# A look changes nothing and prints what is missing, what is present and what is of somebody else;
-# the other modes are silent. One function wants a thing: it says so in a look, and does it in `make`.
+# A look changes nothing, and prints what is missing, what is present and what belongs to others. The other
+# modes print nothing. Each wanted thing has one function: a look reports it, `make` does it.
 umask 077
 
 die() {
@@ -29,7 +29,7 @@ lacks() {
 }
 
 # want FILE VALUE [ADVICE]: the file holds the value. The value may be a secret, so no message has it;
-# the advice is for somebody whom the kernel refuses it.
+# the advice is printed if the kernel refuses it.
 want() {
     get "$1"
     [ "$it" != "$2" ] || return 0
@@ -112,13 +112,13 @@ saved() {
     die 'cannot run awk, or it was killed'
 }
 
-# What is told of these elements as they are saved, in `$told`: nothing of what is no JSON, which whoever writes it
-# refuses.
+# The saved form of these elements, in `$saved_text`. Empty for a file that is no JSON: the script that writes it
+# refuses that.
 tell_saved() {
-    told=$(saved "$1" "$2")
+    saved_text=$(saved "$1" "$2")
     case $? in
     0) ;;
-    4) told= ;;
+    4) saved_text= ;;
     *) exit 1 ;;
     esac
 }

@@ -26,8 +26,8 @@ make_folders() {
     done
 }
 
-# Where the backstore goes that is not there yet. One adapter for each, as rtslib does it. One that is empty was
-# left behind by somebody who was cut right here.
+# Where a new backstore goes. Each has an adapter of its own, as rtslib does it. An empty adapter was left by an
+# interrupted call.
 find_adapter() {
     adapter=
     for found in "$root"/core/iblock_*; do
@@ -86,7 +86,7 @@ make_store() {
         block=*)
             word=${word#*=}
             want_known "$backstore/attrib/${word%%=*}" "${word#*=}" \
-                "some attributes only change while nobody can reach the disk; see block.attributes"
+                "some attributes only change while no node can reach the disk; see block.attributes"
             ;;
         esac
     done
@@ -130,10 +130,10 @@ want_secret() {
     want "$account/auth/$1" "$2"
 }
 
-# Whoever was there while everybody got in is remembered by the kernel, shown nowhere, and let in
-# again whatever is set since; all of them go with their portal group. One that is in use stays, and so
-# does one of a kernel that does not say whether it is. Whoever logs in right here is cut off, and logs
-# in again if it may.
+# The kernel remembers nodes that logged in while every node was allowed, shows them nowhere, and allows them
+# again whatever is set since; they are forgotten with their portal group. A group that is in use stays, and so
+# does one of a kernel that does not report whether it is. A node that logs in at this moment is cut off, and
+# logs in again if it may.
 forget_others() {
     among nodes listed "$@" || return 0
     get "$tpg/attrib/generate_node_acls"
@@ -200,7 +200,7 @@ make_target() {
         make_noted_portals
         make_nodes "$@"
     fi
-    # Last: nobody logs in before all of it is there.
+    # Last: no node logs in before everything exists.
     want "$tpg/enable" 1
 }
 
@@ -229,8 +229,8 @@ make_node() {
     fi
 }
 
-# Lets in the nodes that are listed and nobody else, if that is how it is wanted. Where there is no disk nobody is
-# let in, and whoever has to be out is put out all the same.
+# Gives access to the listed nodes only, if access per node is wanted. Without a disk no node gets access, and
+# revoked nodes are still put out.
 make_nodes() {
     among nodes listed "$@" || return 0
     for account in "$tpg"/acls/*; do
@@ -300,15 +300,15 @@ examine)
     exit 0
     ;;
 save)
-    # Somebody may have saved all of it by now.
+    # Another call may have saved all of it by now.
     something_waits || exit 0
     take_turn
     save_waiting
     exit 0
     ;;
 make)
-    # ZFS lets a zvol be opened for the first time while it makes no other, and waits a second for that. So
-    # nobody else waits meanwhile.
+    # ZFS opens a zvol for the first time only while it makes no other, and waits a second for that. No other
+    # call waits during that time.
     tries=5
     until { command exec 6<"$device"; } 2>/dev/null || [ $tries = 0 ]; do
         tries=$((tries - 1))

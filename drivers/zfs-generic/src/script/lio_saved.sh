@@ -18,8 +18,8 @@ share_lio() {
     waiting=$save.omnibus-waiting
 }
 
-# Waits until nobody else changes the target stack, and keeps everybody out until this ends. It is the lock that
-# targetcli holds for as long as it runs. Whose turn does not come has not begun, and says so as the locks of ours do.
+# Takes the lock of the target stack until this script ends. It is the lock that targetcli holds while it runs. A
+# script that does not get it has changed nothing, and reports that as our own locks do.
 take_turn() {
     command -v flock >/dev/null 2>&1 || die 'flock is not installed'
     exec 9>"$lock" || exit 1
@@ -51,7 +51,7 @@ store_of() {
     done
 }
 
-# Whether what has our names is ours, or half made and nobody's.
+# Whether the objects of our names are ours, or incomplete and without an owner.
 judge() {
     store_of
     foreign_store=no foreign_target=no
@@ -59,7 +59,7 @@ judge() {
         get "$backstore/udev_path"
         [ -z "$it" ] || [ "$it" = "$device" ] || foreign_store=yes
     fi
-    # What is linked to the backstore of somebody else is theirs; so is, then, what has no link.
+    # A target that is linked to a foreign backstore is foreign; so is, then, one without a link.
     if [ $foreign_store = yes ] && [ -d "$target" ]; then foreign_target=yes; fi
     for link in "$target"/tpgt_*/lun/lun_*/*; do
         [ -L "$link" ] || continue
@@ -110,7 +110,7 @@ chap_members() {
     done
 }
 
-# The nodes that get in, as they are there: somebody else may have let them in.
+# The nodes that have access in the kernel, including those that others gave access.
 node_elements() {
     accounts= between=
     for account in "$tpg"/acls/*; do
@@ -135,8 +135,8 @@ node_elements() {
     done
 }
 
-# The portals that the group has, also those that somebody else gave it. One that is not enabled is one at which
-# somebody was cut: what it had is saved.
+# The portals of the group, including those that others added. A group that is not enabled was interrupted: its
+# portals are saved.
 note_portals() {
     portals=
     for portal in "$tpg"/np/*; do
@@ -146,7 +146,7 @@ note_portals() {
     get "$tpg/enable"
     [ "$it" != 1 ] && [ -n "$save" ] || return 0
     tell_saved portals "$only_target"
-    old=$told
+    old=$saved_text
     while [ -n "$old" ]; do
         portal=${old%%"$newline"*}
         old=${old#"$portal"}
@@ -209,10 +209,10 @@ absences() {
     absences="{$absences}"
 }
 
-# To save is slow, and costs the same for one volume as for many. So whoever changes a volume notes here which
-# one that is, and lets others have their turn. Whoever has the next turn at saving saves what has become of all
-# of them until then, and who comes later finds it done. What was noted before the host started is of a kernel
-# that knew other targets. Who is cut while a line is written leaves one without its end, which counts for
+# Saving is slow, and costs the same for one volume as for many. So each call notes here which volume it has
+# changed, and releases the lock. The next call that saves, saves the state of all noted volumes; the calls after
+# it find that done. A note from before the last boot is about a kernel with other targets. A call that is
+# interrupted while it writes a line leaves one without its end, which counts for
 # nothing. No word has a `|` in it.
 will_be_saved() {
     [ -n "$save" ] || return 0
@@ -242,15 +242,15 @@ something_waits() {
 # them disables each for a moment.
 is_half() {
     saved named "$only_target"
-    # What is no JSON is refused by whoever writes it.
+    # A file that is no JSON is refused by the script that writes it.
     [ $? != 3 ] || return 1
     [ -z "$backstore" ] || [ $waited = yes ] || sleep 1
     waited=yes
 }
 
-# note_state kept|gone NAME IQN DEVICE SERIAL WORD...: adds to `$states` what has to be saved of it. What was made
-# and is not there any more was taken away by somebody else, who says what becomes of what is saved. What is half
-# there is saved as that, with those alone who get into it by now, and only if it was saved before.
+# note_state kept|gone NAME IQN DEVICE SERIAL WORD...: adds to `$states` what has to be saved of it. A volume that
+# was made and no longer exists was removed by another call, which decides what is saved. An incomplete one is saved
+# as it is, with the nodes that have access now, and only if it was saved before.
 note_state() {
     way=$1
     about "$2" "$3" "$4" "$5"
@@ -273,7 +273,7 @@ note_state() {
     fi
 }
 
-# Saves what has become of all that waits. Nobody changes anything meanwhile.
+# Saves the state of all noted volumes, while no other call changes anything.
 save_waiting() {
     something_waits || return 0
     get /proc/sys/kernel/random/boot_id
@@ -294,7 +294,7 @@ save_waiting() {
         [ $# -lt 5 ] || note_state "$@"
         :
     done <"$waiting" || die "cannot read $waiting"
-    # Nothing has to be taken out of a file that nobody has.
+    # Nothing has to be removed from a file that does not exist.
     if [ -e "$save" ] || [ $some = yes ]; then
         [ -z "$states" ] || put "$states"
     fi

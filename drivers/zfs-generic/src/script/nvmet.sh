@@ -2,8 +2,8 @@
 #
 # nvmet.sh MODE CONFIGFS DEBUGFS SAVED NQN DEVICE UUID WORD... with the words `port=ID` (is there
 # already) or `port=ID,trtype,adrfam,traddr,trsvcid` (is made if it is missing),
-# `attr=ATTRIBUTE=VALUE`; `nodes=listed` if only those get in that `node=NQN` names, and `out=NQN` for
-# those that have to be out at the end, whoever they are. SAVED is a file, `named:FILE` for a look that
+# `attr=ATTRIBUTE=VALUE`; `nodes=listed` if only the nodes of `node=NQN` have access, and `out=NQN` for
+# nodes that must be out at the end. SAVED is a file, `named:FILE` for a look that
 # is content with the names in it, or `-` for none. The mode `nodes` changes who gets into a subsystem
 # that is there; `gone` waits until those are out.
 mode=$1 root=$2/nvmet shown=$3/nvmet/$5 save=$4 nqn=$5 device=$6 uuid=$7
@@ -16,7 +16,7 @@ case $save in
 named:*) how=named save=${save#*:} ;;
 esac
 
-# Whether what has our name is ours, or half made and nobody's.
+# Whether the object of our name is ours, or incomplete and without an owner.
 judge() {
     foreign=no others=no
     get "$namespace/device_path"
@@ -26,8 +26,8 @@ judge() {
     done
 }
 
-# blocked NUMBER WHY: no link can be made there before somebody has put the port right. Whoever leaves
-# needs none, and is not kept for it.
+# blocked NUMBER WHY: no link can be made there until an administrator has corrected the port. A node that
+# leaves needs no link, and does not wait for it.
 blocked() {
     case $mode in
     look)
@@ -50,8 +50,8 @@ make_port() {
 }
 
 # make_address NUMBER TRTYPE,ADRFAM,TRADDR,TRSVCID: a port that has none gets it, and one that was cut
-# right here gets the rest. One with a word of another address is somebody's, and nodes would look for
-# its disks where we say. The family is not asked: it follows from the address.
+# right here gets the rest. One with a part of another address is foreign, and nodes would look for
+# its disks at our address. The family is not asked: it follows from the address.
 make_address() {
     here= there= theirs=no fields=$2
     for field in trtype adrfam traddr trsvcid; do
@@ -99,7 +99,7 @@ make_links() {
             word=${word#*=}
             number=${word%%,*}
             link=$root/ports/$number/subsystems/$nqn
-            # A port that has it is used as it is, wherever that is: nodes are connected there.
+            # A port that has it is used as it is: nodes are connected there.
             [ ! -L "$link" ] || continue
             if [ "$mode" = look ]; then
                 make_port "$word"
@@ -121,8 +121,8 @@ make_subsystem() {
         make_links "$@"
         return
     }
-    # A random one would change when the subsystem is made again. While it shows no disk, nobody has
-    # seen the one that it has.
+    # A random one would change when the subsystem is made again. While it has no disk, no node
+    # has seen its number.
     if [ "$mode" = make ] && [ ! -d "$namespace" ] && [ -e "$subsystem/attr_serial" ]; then
         serial=$(printf %s "$uuid" | tr -d -)
         printf '%s\n' "${serial#????????????}" >"$subsystem/attr_serial" ||
@@ -132,7 +132,7 @@ make_subsystem() {
         case $word in
         attr=*)
             word=${word#*=}
-            # The kernel lets in everybody only where nobody is named. Sessions stay.
+            # The kernel gives every node access only if no node is named. Sessions stay.
             [ "$mode/$word" != make/allow_any_host=1 ] || remove_hosts
             want "$subsystem/attr_${word%%=*}" "${word#*=}"
             ;;
@@ -140,7 +140,7 @@ make_subsystem() {
     done
     make_namespace
     [ "$mode" = look ] || make_nodes "$@"
-    # Last: nobody connects before all of it is there.
+    # Last: no node connects before everything exists.
     make_links "$@"
 }
 
@@ -156,8 +156,8 @@ group() {
     all="{${all#,}}"
 }
 
-# What a port lists, and what is saved that it lists: whoever is putting somebody out, or was cut at
-# that, has taken a subsystem off it that comes back.
+# The subsystems that a port lists, and that are saved for it: a call that puts a node out, or was interrupted at
+# that, has removed a subsystem that comes back.
 port_list() {
     list= comma=
     for link in "$1"/subsystems/*; do
@@ -167,7 +167,7 @@ port_list() {
     done
     [ -n "$save" ] || return 0
     tell_saved listed "{\"ports\":[{\"portid\":${1##*/},\"lists\":\"\"}]}"
-    known=$told
+    known=$saved_text
     # Names may hold what means files, too.
     set -f
     fields=$IFS IFS=$newline

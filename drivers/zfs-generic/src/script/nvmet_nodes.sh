@@ -4,8 +4,8 @@
 # outlives the name. Since Linux 6.11 the kernel can show who is connected, and end one of them, in a
 # folder `ctrl*` of debugfs for each controller, if it was built so (CONFIG_NVME_TARGET_DEBUGFS).
 
-# unname NAME: the subsystem does not name it any more, and where nobody else does, the host does not know
-# it any more. One that somebody else names is busy; one that somebody has given keys stays.
+# unname NAME: removes it from the subsystem, and from the host if no other subsystem names it. A name that
+# another subsystem has is busy; one with keys stays.
 unname() {
     link=$subsystem/allowed_hosts/$1 known=$root/hosts/$1
     [ ! -L "$link" ] || rm -f "$link" || die "cannot put out $1"
@@ -17,7 +17,7 @@ unname() {
     rmdir "$known" 2>/dev/null || :
 }
 
-# Nobody is named any more. The words tell again who somebody was putting out that was cut right there.
+# Removes all names. The arguments repeat the nodes that an interrupted call was putting out.
 remove_hosts() {
     for host in "$subsystem"/allowed_hosts/*; do
         [ ! -L "$host" ] || set -- "$@" "out=${host##*/}"
@@ -27,15 +27,15 @@ remove_hosts() {
     done
 }
 
-# Who has this controller, in `$it`: nobody where the kernel does not show it, and nobody either where it
-# lets nobody end it. One that is locked down, as by Secure Boot, refuses to open for writing what it
-# shows, and a controller that cannot be ended must not be waited for.
+# The node of this controller, in `$it`: empty if the kernel does not show it, or does not allow ending it. A
+# kernel that is locked down, as by Secure Boot, refuses to open what it shows for writing, and a controller that
+# cannot be ended must not be waited for.
 who_has() {
     get "$1/hostnqn"
     [ -n "$it" ] && true 2>/dev/null >>"$1/state" || it=
 }
 
-# Who is connected. A name is what somebody has sent.
+# The connected nodes. A name is whatever the node has sent.
 show_sessions() {
     for controller in "$shown"/ctrl*; do
         who_has "$controller"
@@ -46,7 +46,7 @@ show_sessions() {
     done
 }
 
-# Whether somebody else is listed, or connected.
+# Whether another node is listed, or connected.
 others_stay() {
     for word; do
         case $word in node=*) return 0 ;; esac
@@ -58,7 +58,7 @@ others_stay() {
     return 1
 }
 
-# Tells each controller of those that are put out to end, and nobody else's; the last of them is in
+# Ends the controllers of the nodes that are put out, and no others; the last of them is in
 # `$connected`.
 tell_sessions() {
     connected=
@@ -88,9 +88,9 @@ await_sessions() {
     done
 }
 
-# Takes the subsystem off all its ports, which ends whatever is connected; waits for what is on its way
-# to the disk; and puts it back. A port that it was taken off by somebody who was cut right here is one
-# that is saved; what the words say of ports comes after this.
+# Removes the subsystem from all its ports, which ends all connections; waits for writes in progress; and puts it
+# back. A port from which an interrupted call removed it is a saved one; the ports of the arguments come after
+# this.
 cut_sessions() {
     numbers=
     for port in "$root"/ports/*; do
@@ -118,8 +118,8 @@ cut_sessions() {
     done
 }
 
-# Puts out those that have to be, and whoever else is named and not listed. Their names go first, so
-# that nobody comes back; whoever is cut after that is told again who has to be out.
+# Puts out the nodes that must be out, and those that are named and not listed. Their names are removed first, so
+# that none comes back; the retry of an interrupted call gets the same nodes again.
 put_out() {
     for host in "$subsystem"/allowed_hosts/*; do
         [ -L "$host" ] || continue
@@ -144,7 +144,7 @@ put_out() {
     fi
 }
 
-# Lets in the nodes that are listed and nobody else, if that is how it is wanted.
+# Gives access to the listed nodes only, if access per node is wanted.
 make_nodes() {
     among nodes listed "$@" || return 0
     want "$subsystem/attr_allow_any_host" 0

@@ -11,8 +11,8 @@
 # `drop` is a subsystem that no saved port may list, also one that the host does not have any more.
 #
 # Lines mean nothing, but that strings end in them. A line that holds one member of an element, as tools
-# write them, is read at once. Most elements are such that nobody asks for, and laid out as they are printed
-# here: those are passed over.
+# write them, is read at once. Most elements are not asked for, and laid out as they are printed here:
+# those are passed over.
 
 BEGIN { document = 0; broken = 0
     names["storage_objects"] = "plugin name"; names["targets"] = "fabric wwn"
@@ -46,7 +46,7 @@ function of_element(line) {
     else pieces(line)
 }
 
-# An element that is laid out as it would be printed, and that nobody asks for, stays as it is. It is read from
+# An element that is laid out as it would be printed, and is not asked for, stays as it is. It is read from
 # one "}" to the next: elements have in common most of what is between these, or all but the strings in it, and
 # where that leads is found out once. Any other element is read again, line by line.
 function pass_over(    text, part, state, rest, lines, n, i) {

@@ -5,7 +5,7 @@
 mode=$1 protocol=$2 dataset=$3 name=$4 sudo=$5
 shift 5
 
-# What the server of NFS on Linux has been told; ZFS before 2.0 keeps no list of its own.
+# The exports of the NFS server on Linux; ZFS before 2.0 keeps no list of its own.
 table=/var/lib/nfs/etab
 
 newline='
@@ -70,7 +70,7 @@ if [ "$mode" = make ]; then
     case $said in
     *'already shared'*)
         forgotten "$@" || return 0
-        # Nobody is in, so nobody is put out.
+        # No client has access, so none loses it.
         zfs_says unshare "$@" && zfs_says share "$@" && return 0
         ;;
     esac

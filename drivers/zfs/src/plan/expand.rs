@@ -108,15 +108,15 @@ impl<E: Export> Verb<E::Command, E::Output> for Expand<'_, E> {
     }
 
     fn guess(&self) -> Option<Guess<E::Command>> {
-        let wanted = self.size.choose(1).ok()?.max(self.policy.smallest);
+        let wanted = self.policy.choose(self.size, 1, 0).ok()?;
         let size = match self.kind {
             VolumeKind::Zvol => PropertyName::VOLSIZE,
             VolumeKind::Filesystem => PropertyName::REFQUOTA,
         };
-        // The export may have to be told; what is reserved grows with the quota.
-        let told = self.told(&State::default(), None).ok()?;
+        // The export may need a change; what is reserved grows with the quota.
+        let export = self.announce(&State::default(), None).ok()?;
         let reserved = self.policy.reservation && self.kind == VolumeKind::Filesystem;
-        if !told.is_empty() || reserved {
+        if !export.is_empty() || reserved {
             return None;
         }
         let object = self.export_ref.dataset.clone().into();

@@ -264,7 +264,7 @@ pub(crate) async fn reap_once(plugin: &Arc<Plugin>) {
                 volume_id: id,
                 target_path: path,
             };
-            // As if the kubelet had asked: what fails is told, and tried again.
+            // As if the kubelet had asked: a failure is logged, and tried again.
             let request = tonic::Request::new(request);
             drop(
                 plugin

@@ -68,8 +68,8 @@ impl InlineRules {
         context: &VolumeContext,
     ) -> Result<(), Error> {
         let refused = || Error::invalid(format!("inline volume `{id}`"));
-        let (told, found) = (context.get(UID), pods::uid(target));
-        if told.is_some() && found.is_some() && told != found.as_ref() {
+        let (reported, found) = (context.get(UID), pods::uid(target));
+        if reported.is_some() && found.is_some() && reported != found.as_ref() {
             return Err(refused()
                 .because("its attributes are not those of the pod that its target belongs to")
                 .advise("set `podInfoOnMount: true` in the CSIDriver"));
@@ -83,7 +83,7 @@ impl InlineRules {
                 .advise("list the namespaces in `inline.namespaces` of its file"));
         }
         match context.get(NAMESPACE) {
-            Some(_) if found.is_some() && told.is_none() => Err(refused()
+            Some(_) if found.is_some() && reported.is_none() => Err(refused()
                 .because("nothing proves of which namespace the pod is: its uid is missing")
                 .advise("set `podInfoOnMount: true` in the CSIDriver")),
             None => Err(refused()

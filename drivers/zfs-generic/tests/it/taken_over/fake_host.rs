@@ -127,11 +127,11 @@ impl Half {
         let Step::Export(command) = step else {
             return self.pool().apply(step);
         };
-        self.run(command).await.map(drop).map_err(told)
+        self.run(command).await.map(drop).map_err(reported)
     }
 }
 
-fn told(error: Error) -> Failed {
+fn reported(error: Error) -> Failed {
     Failed {
         next: Next::Tell,
         error: error.with_effect(Effect::Possible),
@@ -176,7 +176,7 @@ impl Backend for Half {
         for step in &plan.steps {
             self.step(step).await?;
         }
-        self.observe(then).await.map_err(told)
+        self.observe(then).await.map_err(reported)
     }
 
     async fn list(&self, _call: &Call, query: &ListQuery) -> Result<Listed, Error> {

@@ -77,11 +77,11 @@ impl InlineVolumes for Pods {
         wanted: &InlineVolume<'_>,
     ) -> Result<InlineMount, Error> {
         call.changing();
-        let told = wanted
+        let given = wanted
             .secrets
             .values()
             .map(|secret| secret.expose_secret().to_owned());
-        self.secrets.lock().expect("secrets").extend(told);
+        self.secrets.lock().expect("secrets").extend(given);
         let mut volumes = self.volumes.lock().expect("volumes");
         volumes.insert(wanted.id.clone(), wanted.target.clone());
         Ok(InlineMount::Mounted)
