@@ -100,7 +100,7 @@ fn of_no_disk(mode: &str, scripts: &Scripts, save: &str) -> impl Iterator<Item =
 /// Asks which attributes the kernel of the host does not have.
 pub(super) fn examining(scripts: &Scripts, settings: &TargetSettings) -> Command {
     let arguments = of_no_disk("examine", scripts, "-").chain(settings.words());
-    scripts.observe(arguments.collect(), "")
+    scripts.unlocked(arguments.collect(), "")
 }
 
 // === impl TargetSettings ===
@@ -154,7 +154,7 @@ impl Stack for Lio {
     }
 
     fn examine(&self) -> Option<Command> {
-        Some(examining(&self.scripts, &self.wishes))
+        Some(examining(&self.scripts, &self.settings))
     }
 
     fn save(&self) -> Option<Command> {

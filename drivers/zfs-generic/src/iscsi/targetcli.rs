@@ -141,7 +141,7 @@ impl Stack for TargetCli {
     }
 
     fn examine(&self) -> Option<Command> {
-        Some(examining(&self.scripts, &self.wishes))
+        Some(examining(&self.scripts, &self.settings))
     }
 
     fn make(&self, disk: &Disk<'_>, facts: &Facts) -> Command {
