@@ -99,6 +99,7 @@ impl Node {
             ("image.reference", "registry.example/hello:1"),
             ("csi.storage.k8s.io/ephemeral", "true"),
             ("csi.storage.k8s.io/pod.namespace", namespace),
+            ("csi.storage.k8s.io/pod.uid", "u-1"),
         ];
         v1::NodePublishVolumeRequest {
             volume_id: id(),

@@ -57,7 +57,7 @@ fn a_file_without_a_section_of_its_driver_is_answered_with_the_least_that_has_to
     for kind in built() {
         if let Err(error) = open(&format!("driver: {kind}")) {
             let advice = error.advice().expect(kind);
-            let example = least(kind);
+            let example = least(kind).expect(kind);
             let first = example.lines().nth(1).expect("a section");
             assert!(advice.contains(first), "{kind}: {advice}");
             assert!(!advice.contains('\n'), "{kind}: {advice}");
