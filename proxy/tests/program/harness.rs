@@ -104,6 +104,15 @@ impl Server {
         }
     }
 
+    /// The line with this message, whether or not it was read already.
+    pub(super) fn line(&mut self, message: &str) -> Value {
+        let read = self.lines.iter().find(|line| line["message"] == message);
+        match read.cloned() {
+            Some(line) => line,
+            None => self.until(message),
+        }
+    }
+
     pub(super) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();

@@ -385,7 +385,7 @@ fn a_server_whose_storage_cannot_be_used_says_so() {
     fs::remove_dir(place.path("base")).unwrap();
     fs::write(place.path("base"), "a file").unwrap();
     let mut server = place.start();
-    let line = server.until("the storage of the connection cannot be used");
+    let line = server.line("the storage of the connection cannot be used");
     assert_eq!(line["level"], "warn");
     assert!(line["error"].as_str().unwrap().contains("base"), "{line}");
 }

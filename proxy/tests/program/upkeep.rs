@@ -11,12 +11,12 @@ use super::harness::{PROGRAM, Place};
 /// One half-made volume of long ago, one that is being made, and a helper snapshot.
 const ZFS: &str = r#"#!/bin/sh
 row() { printf 'tank/%s\t%s\t%s\t%s\n' "$@"; }
-begin() { row "$1" createtxg "$2" -; row "$1" guid "10$2" -; }
 name=democratic-csi:csi_volume_name
 success=democratic-csi:provision_success
 volume() {
-    begin "$1" "$2"
     row "$1" type volume -
+    row "$1" createtxg "$2" -
+    row "$1" guid "10$2" -
     row "$1" creation "$3" -
     row "$1" democratic-csi:managed_resource true local
     row "$1" democratic-csi:volume_context_provisioner_driver zfs-generic-iscsi local
@@ -24,13 +24,12 @@ volume() {
 }
 case "$*" in
 "get -Hp -d 1 -t volume "*" tank/v")
-    for number in 1 2; do
-        begin v/pvc-$number $number; row v/pvc-$number $success - -; row v/pvc-$number $name pvc local
-    done
+    volume v/pvc-1 1 1000
+    volume v/pvc-2 2 "$(($(date +%s) - 5))"
     ;;
-"get -Hp -d 2 -t snapshot "*",type tank/v")
-    begin v/whole@volume-source-for-volume-pvc-9 3
-    row v/whole@volume-source-for-volume-pvc-9 type snapshot -
+"get -Hp -d 2 -t snapshot "*" tank/v")
+    volume v/whole@volume-source-for-volume-pvc-9 3 2000
+    row v/whole@volume-source-for-volume-pvc-9 $success true 'inherited from tank/v/whole'
     ;;
 *" tank/v/pvc-9") echo "cannot open 'tank/v/pvc-9': dataset does not exist" >&2; exit 1 ;;
 "get -H -o name type tank") echo tank ;;
