@@ -1,4 +1,4 @@
-//! ControllerPublishVolume and ControllerUnpublishVolume.
+//! `ControllerPublishVolume` and `ControllerUnpublishVolume`.
 //!
 //! For a backend that gives access to every node these calls have no effect: the orchestrator calls
 //! them for all volumes once a single connection needs them. compat: "The proxy".
