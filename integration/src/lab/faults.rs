@@ -20,7 +20,7 @@ use super::fixture::{Access, ExportKind, Fixture};
 pub struct Kind {
     /// What cells of it are called.
     pub name: &'static str,
-    export_kind: ExportKind,
+    export: ExportKind,
     filesystem: &'static str,
     flags: &'static [&'static str],
     /// It must be writable so soon after the storage's port answers.
@@ -44,10 +44,10 @@ pub const KINDS: [Kind; 4] = [
 // === impl Kind ===
 
 impl Kind {
-    const fn new(name: &'static str, export_kind: ExportKind, filesystem: &'static str) -> Self {
+    const fn new(name: &'static str, export: ExportKind, filesystem: &'static str) -> Self {
         Self {
             name,
-            export_kind,
+            export,
             filesystem,
             flags: &[],
             again: Duration::from_mins(1),
@@ -57,7 +57,7 @@ impl Kind {
     /// Makes a volume of this kind.
     pub fn fixture(self, name: &str) -> Fixture {
         let mut fixture = self
-            .export_kind
+            .export
             .fixture(name, Access::Mount(self.filesystem));
         if let Some(AccessType::Mount(mount)) = &mut fixture.capability.access_type {
             mount.mount_flags = self.flags.iter().map(|&flag| flag.to_owned()).collect();
@@ -68,7 +68,7 @@ impl Kind {
     /// A kind with which it shares neither port nor driver.
     #[must_use]
     pub fn other(self) -> Self {
-        match self.export_kind {
+        match self.export {
             ExportKind::Iscsi => KINDS[1],
             _ => KINDS[0],
         }
