@@ -56,9 +56,7 @@ impl Kind {
 
     /// Makes a volume of this kind.
     pub fn fixture(self, name: &str) -> Fixture {
-        let mut fixture = self
-            .export
-            .fixture(name, Access::Mount(self.filesystem));
+        let mut fixture = self.export.fixture(name, Access::Mount(self.filesystem));
         if let Some(AccessType::Mount(mount)) = &mut fixture.capability.access_type {
             mount.mount_flags = self.flags.iter().map(|&flag| flag.to_owned()).collect();
         }
