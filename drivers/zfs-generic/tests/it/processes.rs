@@ -24,7 +24,7 @@ use driver_zfs_cli::exec::script::Shell;
 use driver_zfs_cli::exec::{Command, Local, Output, Program, RunError, Runner};
 use driver_zfs_cli::{Cli, ZfsTools};
 use driver_zfs_generic::{Protocol, ShareExport};
-use exec::testing::requirement::this_test_could_not_run;
+use node_utils::requirement::this_test_could_not_run;
 
 const UNSHARE: Program = Program::constant("unshare");
 const UNSHARED: [&str; 4] = ["--user", "--map-root-user", "--pid", "--fork"];
