@@ -283,7 +283,7 @@ async fn a_call_about_a_share_costs_few_processes_and_the_same_among_many_volume
         return;
     }
     let bounds = [
-        ("CreateVolume", 14),
+        ("CreateVolume", 16),
         ("CreateSnapshot", 8),
         ("ListVolumes", 4),
         ("ListSnapshots", 5),

@@ -170,9 +170,9 @@ impl<E: Export> Verb<E::Command, E::Output> for Create<'_, E> {
                 Object::Snapshot(name) => Query::Snapshot(name.clone()),
             });
             queries.extend(from.helper.then(|| Query::Snapshot(from.origin.clone())));
+            let parent = self.name().parent().filter(|_| from.copy);
+            queries.extend(parent.map(Query::Dataset));
         }
-        // That it is there says that the pool is, and a copy is given what it would inherit there.
-        queries.extend(self.name().parent().map(Query::Dataset));
         Ok(Request {
             queries,
             properties: self.export_ref.export.reads(),
