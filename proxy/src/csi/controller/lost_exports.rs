@@ -141,7 +141,7 @@ async fn restore(
         Err(error) => return Err(error),
     }
     let object = Object::Volume(id.clone());
-    let keys = Keys::none().and(connection.name().text(), object, Hold::Exclusive);
+    let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
     let Ok(_guard) = in_flight.take(Rpc::ControllerGetVolume, keys) else {
         return Ok(false);
     };

@@ -45,11 +45,7 @@ async fn a_volume_that_a_call_works_on_is_left_to_that_call() {
     let keeper = keeper(&["a", "b"]);
     let (connection, in_flight) = (keeper.connection("nas"), InFlight::default());
     let id = VolumeId::parse("a").expect("an id");
-    let keys = Keys::none().and(
-        connection.name().text(),
-        Object::Volume(id),
-        Hold::Exclusive,
-    );
+    let keys = Keys::none().and(connection.scope(), Object::Volume(id), Hold::Exclusive);
     let guard = in_flight.take(Rpc::DeleteVolume, keys).expect("free");
     restore_from(&connection, &in_flight, None)
         .await
