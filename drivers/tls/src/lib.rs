@@ -3,8 +3,9 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{env, fmt};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::client::WebPkiServerVerifier;
@@ -17,6 +18,9 @@ use rustls::{
     ClientConfig, DigitallySignedStruct, Error as RustlsError, RootCertStore, SignatureScheme,
 };
 use serde::{Deserialize, Deserializer};
+
+/// Names a file of more authorities in PEM, beside those of the system. compat: "Environment".
+const MORE_AUTHORITIES: &str = "NODE_EXTRA_CA_CERTS";
 
 /// How the certificate of an appliance is checked.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -62,7 +66,11 @@ impl TlsOptions {
                 .with_custom_certificate_verifier(Arc::new(Verifier { accept, provider }))
                 .with_no_client_auth());
         }
-        let roots = Arc::new(roots(self.ca.as_deref())?);
+        let roots = match &self.ca {
+            Some(pem) => own(pem)?,
+            None => system(env::var_os(MORE_AUTHORITIES).map(PathBuf::from).as_deref()),
+        };
+        let roots = Arc::new(roots);
         let inner = WebPkiServerVerifier::builder_with_provider(roots, provider)
             .build()
             .map_err(|error| TlsError(format!("httpConnection.tls.ca: {error}")))?;
@@ -115,27 +123,45 @@ fn named(name: &str) -> Result<ServerName<'static>, TlsError> {
     })
 }
 
-fn roots(own: Option<&str>) -> Result<RootCertStore, TlsError> {
+fn own(pem: &str) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    if let Some(pem) = own {
-        let config = |why: String| TlsError(format!("httpConnection.tls.ca {why}"));
-        for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-            let certificate =
-                certificate.map_err(|error| config(format!("is not PEM: {error}")))?;
-            let added = roots.add(certificate);
-            added.map_err(|error| config(format!("has an unusable certificate: {error}")))?;
-        }
-        if roots.is_empty() {
-            return Err(config("holds no certificate".to_owned()));
-        }
-        return Ok(roots);
+    let config = |why: String| TlsError(format!("httpConnection.tls.ca {why}"));
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        let certificate = certificate.map_err(|error| config(format!("is not PEM: {error}")))?;
+        let added = roots.add(certificate);
+        added.map_err(|error| config(format!("has an unusable certificate: {error}")))?;
     }
+    if roots.is_empty() {
+        return Err(config("holds no certificate".to_owned()));
+    }
+    Ok(roots)
+}
+
+/// The authorities of the system, and those of the file `more`. A file that cannot be used is a
+/// warning: it is not part of the connection's configuration.
+fn system(more: Option<&Path>) -> RootCertStore {
+    let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     let (_, _) = roots.add_parsable_certificates(found.certs);
+    if let Some(path) = more {
+        let read =
+            CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        match read {
+            Ok(certificates) => {
+                let (_, _) = roots.add_parsable_certificates(certificates);
+            }
+            Err(error) => tracing::warn!(
+                error = %error,
+                path = %path.display(),
+                variable = MORE_AUTHORITIES,
+                "could not read certificate authorities"
+            ),
+        }
+    }
     if roots.is_empty() {
         tracing::warn!("the system has no certificate authorities: set httpConnection.tls.ca");
     }
-    Ok(roots)
+    roots
 }
 
 /// Asks the authorities, about another name than that of the host if one is given.
@@ -244,6 +270,8 @@ impl ServerCertVerifier for Verifier {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine;
+
     use super::*;
 
     #[test]
@@ -254,6 +282,21 @@ mod tests {
         assert_eq!(Fingerprint::parse(&plain).expect("read").to_string(), plain);
         assert_eq!(Fingerprint::parse("ab"), None);
         assert_eq!(Fingerprint::parse(&"zz".repeat(32)), None);
+    }
+
+    #[test]
+    fn more_authorities_come_from_a_file_and_a_bad_file_takes_none_away() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("ca.pem");
+        let signed = rcgen::generate_simple_self_signed(["nas.example".to_owned()]).expect("made");
+        let text = base64::engine::general_purpose::STANDARD.encode(signed.cert.der());
+        let pem = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
+        std::fs::write(&path, pem).expect("written");
+        let without = system(None).len();
+        assert_eq!(system(Some(&path)).len(), without + 1);
+        std::fs::write(&path, "-----BEGIN CERTIFICATE-----\nA").expect("written");
+        assert_eq!(system(Some(&path)).len(), without);
+        assert_eq!(system(Some(&dir.path().join("absent"))).len(), without);
     }
 
     #[test]

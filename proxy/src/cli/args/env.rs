@@ -26,7 +26,6 @@ pub enum Effect {
 
 const NODE_JS: &str = "there is no Node.js runtime here";
 const NO_DRIVER: &str = "the drivers that use it are not in this build";
-const NO_HTTPS: &str = "no driver of this build speaks HTTPS";
 const METRICS: &str = "use --metrics-address and the process_ figures there";
 
 /// All of them.
@@ -115,8 +114,11 @@ pub const VARIABLES: &[Variable] = &[
         "TMPDIR",
         "where `try` makes its temporary folder (else /var/tmp, /tmp)",
     ),
+    acts(
+        "NODE_EXTRA_CA_CERTS",
+        "a file of certificate authorities in PEM, beside those of the system, for appliances",
+    ),
     acts("NO_COLOR", "`try` does not use colours on a terminal"),
-    none("NODE_EXTRA_CA_CERTS", NO_HTTPS),
     none(
         "SSH_REUSE_CONNECTION",
         "one connection is always kept, and shared",
