@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server;
 use tonic_health::server::{HealthReporter, health_reporter};
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::app::{App, Environment};
 use crate::cli::args::{self, EX_USAGE, Serve};
@@ -171,6 +171,10 @@ async fn serve_until_stopped(
     running.announce(ServingStatus::Serving).await;
     let version = env!("CARGO_PKG_VERSION");
     info!(driver, version, pid = std::process::id(), "serving");
+    // Most of what ran until here never runs again, and would count as memory of this process.
+    if let Err(error) = node_utils::unmap_code() {
+        debug!(error = %error, "could not unmap the code of the start");
+    }
     let registered = match serve.registration.as_ref().map(|to| to.begin(&serve.name)) {
         Some(Err(error)) => {
             error!(
