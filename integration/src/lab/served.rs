@@ -274,6 +274,11 @@ impl Served {
         self.kind.starts_with("zfs-generic")
     }
 
+    /// Whether the controller expands its volumes. Storage of the node is expanded by the node alone.
+    pub fn is_expanded_by_the_controller(&self) -> bool {
+        self.is_remote()
+    }
+
     /// Whether its nodes may be asked for a secret that the configuration holds, here that of CHAP.
     pub fn has_secrets(&self) -> bool {
         self.kind == "zfs-generic-iscsi"

@@ -128,6 +128,10 @@ async fn everywhere(served: Served, part: Part, choose: impl Fn(&[Step]) -> Vec<
         ),
         _ => (served, part.operations().to_vec()),
     };
+    let operations = operations.into_iter().filter(|operation| {
+        *operation != Operation::Expand || served.is_expanded_by_the_controller()
+    });
+    let operations: Vec<_> = operations.collect();
     let mut trial = Trial::start(served).await;
     for &operation in &operations {
         let undisturbed = trial.undisturbed(operation).await;

@@ -62,7 +62,7 @@ pub(in crate::lab) async fn lived(node: &Node, served: Served, first: &Fixture) 
     same(node, &cloned, &new, "the clone").await;
 
     step("grow");
-    grow(node, first, &pod).await;
+    grow(node, served, first, &pod).await;
     content::same(&new, &read(first, &pod), "after growing");
 
     step("take away");
@@ -169,18 +169,9 @@ pub(super) async fn cut(node: &Node, fixture: &Fixture, parameters: &[(&str, &st
     snapshot.snapshot_id
 }
 
-async fn grow(node: &Node, fixture: &Fixture, pod: &std::path::Path) {
+async fn grow(node: &Node, served: Served, fixture: &Fixture, pod: &std::path::Path) {
     let small = size(fixture, pod);
-    let bytes = i64::try_from(LARGER).expect("a size");
-    let request = csi::ControllerExpandVolumeRequest {
-        volume_capability: Some(fixture.capability.clone()),
-        ..volume::expand(&fixture.volume.volume_id, bytes)
-    };
-    let mut controller = node.server.client().controller;
-    let reply = within("grow", controller.controller_expand_volume(request)).await;
-    let reply = reply.expect("grown").into_inner();
-    assert_eq!(reply.capacity_bytes, bytes);
-    if reply.node_expansion_required {
+    if !served.is_expanded_by_the_controller() || expanded(node, fixture).await {
         node.expand(fixture, pod, LARGER).await.expect("grown");
     }
     let large = size(fixture, pod);
@@ -192,6 +183,20 @@ async fn grow(node: &Node, fixture: &Fixture, pod: &std::path::Path) {
             "it had {small} bytes and now has {large}"
         ),
     }
+}
+
+/// Expands a volume by the controller; whether the node has to go on.
+async fn expanded(node: &Node, fixture: &Fixture) -> bool {
+    let bytes = i64::try_from(LARGER).expect("a size");
+    let request = csi::ControllerExpandVolumeRequest {
+        volume_capability: Some(fixture.capability.clone()),
+        ..volume::expand(&fixture.volume.volume_id, bytes)
+    };
+    let mut controller = node.server.client().controller;
+    let reply = within("grow", controller.controller_expand_volume(request)).await;
+    let reply = reply.expect("grown").into_inner();
+    assert_eq!(reply.capacity_bytes, bytes);
+    reply.node_expansion_required
 }
 
 /// As often as an orchestrator would try; the last time it is gone already.
