@@ -15,7 +15,7 @@ use driver_core::text::GroupSnapshotId;
 use driver_core::{Capabilities, Error, SnapshotId};
 use tonic::{Request, Response, Status};
 
-use crate::csi::controller::{about_snapshot, offered_by_any};
+use crate::csi::controller::{about_snapshot, at_one_connection, offered_by_any};
 use crate::csi::encode;
 use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
@@ -99,7 +99,7 @@ fn create(
         let (connection, id) = plugin.connections.of_volume(handle)?;
         Ok((handle.as_str(), connection, id))
     });
-    let (connection, volumes) = at_one_connection(VOLUMES, found)?;
+    let (connection, volumes) = gathered(VOLUMES, found)?;
     if !connection.can().groups {
         return Err(connection.lacks(VERB));
     }
@@ -194,19 +194,13 @@ fn members(
         let (connection, id) = plugin.connections.owner_of_snapshot(handle)?;
         Ok((handle.as_str(), connection, id))
     });
-    let (home, snapshots) = at_one_connection(SNAPSHOTS, found)?;
-    if home.name() != connection.name() {
-        return Err(refused(SNAPSHOTS).because(format!(
-            "they are on connection `{}`, and the group is on connection `{}`",
-            home.name(),
-            connection.name()
-        )));
-    }
+    let (home, snapshots) = gathered(SNAPSHOTS, found)?;
+    at_one_connection(SNAPSHOTS, "they are", &home, "the group", &connection)?;
     Ok((connection, id, snapshots))
 }
 
 /// The one connection where all of these are, and what they are called there.
-fn at_one_connection<'a, I: PartialEq + fmt::Display>(
+fn gathered<'a, I: PartialEq + fmt::Display>(
     field: &'static str,
     all: impl Iterator<Item = Result<(&'a str, Arc<Connection>, I), Error>>,
 ) -> Result<(Arc<Connection>, Vec<I>), Error> {
@@ -215,15 +209,10 @@ fn at_one_connection<'a, I: PartialEq + fmt::Display>(
     for found in all {
         let (handle, connection, id) = found?;
         let (other, home) = first.get_or_insert_with(|| (handle, connection.clone()));
-        if home.name() != connection.name() {
-            return Err(refused(field)
-                .because(format!(
-                    "`{other}` is on connection `{}`, and `{handle}` is on connection `{}`",
-                    home.name(),
-                    connection.name()
-                ))
-                .advise("a group has to be on one connection: make one group for each"));
-        }
+        let (other, this) = (format!("`{other}` is"), format!("`{handle}`"));
+        at_one_connection(field, &other, home, &this, &connection).map_err(|error| {
+            error.advise("a group has to be on one connection: make one group for each")
+        })?;
         if ids.contains(&id) {
             return Err(refused(field).because(format!("`{handle}` is there twice")));
         }

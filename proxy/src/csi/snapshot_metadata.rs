@@ -16,7 +16,7 @@ use driver_core::{BlockRange, Error, Kind};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
-use crate::csi::controller::{about_snapshot, offered_by_any};
+use crate::csi::controller::{about_snapshot, at_one_connection, offered_by_any};
 use crate::csi::encode;
 use crate::csi::plugin::Plugin;
 use crate::rpc::in_flight::{Hold, Keys, Object};
@@ -109,15 +109,8 @@ fn ranges<M: Send + 'static>(
         None => None,
         Some(handle) => {
             let (home, base) = plugin.connections.of_snapshot(handle)?;
-            if home.name() != connection.name() {
-                return Err(
-                    Error::invalid("request field `base_snapshot_id`").because(format!(
-                        "it is on connection `{}`, and the target is on connection `{}`",
-                        home.name(),
-                        connection.name()
-                    )),
-                );
-            }
+            let field = "base_snapshot_id";
+            at_one_connection(field, "it is", &home, "the target", &connection)?;
             Some(base)
         }
     };
