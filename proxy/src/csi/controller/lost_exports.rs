@@ -13,7 +13,7 @@ use std::time::Duration;
 use driver_core::{Error, Kind, PageRequest, PageToken, VolumeId};
 use futures_util::{StreamExt, stream};
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{debug, field, warn};
+use tracing::{debug, warn};
 
 use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
@@ -99,10 +99,8 @@ async fn restore_from(
             match restore(connection, in_flight, &volume.id).await {
                 Ok(was_lost) => were_lost |= was_lost,
                 Err(error) => {
-                    let named = connection.name().is_named();
-                    let name = named.then(|| field::display(connection.name()));
                     warn!(
-                        connection = name,
+                        connection = connection.name().field(),
                         volume = volume.id.as_str(),
                         error = error.chain(),
                         "could not check the export of a volume, or restore it"
@@ -152,10 +150,8 @@ async fn restore(
         Err(error) if error.kind() == Kind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     }
-    let named = connection.name().is_named();
-    let name = named.then(|| field::display(connection.name()));
     warn!(
-        connection = name,
+        connection = connection.name().field(),
         volume = id.as_str(),
         "the storage host had lost the export of a volume; it is exported again"
     );
