@@ -5,7 +5,6 @@
 
 pub(crate) mod decode;
 
-use std::fmt;
 use std::sync::Arc;
 
 use csi_proto::v1;
@@ -20,12 +19,19 @@ use crate::csi::encode;
 use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
 use crate::rpc::in_flight::{Hold, Keys, Object};
-use crate::rpc::{Job, Rpc};
+use crate::rpc::{Incoming, Rpc};
 use decode::{CreateGroupRequest, GroupRequest};
 
 /// The `GroupController` service.
 #[derive(Debug, Clone)]
 pub(crate) struct GroupControllerHandler(pub(crate) Arc<Plugin>);
+
+/// Objects of one field, which have to be on one connection.
+struct Members<'a, I> {
+    field: &'static str,
+    first: Option<(&'a str, Arc<Connection>)>,
+    ids: Vec<I>,
+}
 
 type Reply<T> = Result<Response<T>, Status>;
 
@@ -88,18 +94,20 @@ fn capabilities() -> v1::GroupControllerGetCapabilitiesResponse {
     }
 }
 
-fn create(
-    plugin: &Arc<Plugin>,
+async fn create(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::CreateVolumeGroupSnapshotRequest,
-) -> Result<Job<v1::CreateVolumeGroupSnapshotResponse>, Error> {
+) -> Result<v1::CreateVolumeGroupSnapshotResponse, Error> {
     const VERB: &str = "create group snapshot";
-    offered_by_any(plugin, VERB, has_groups)?;
+    offered_by_any(&plugin, VERB, has_groups)?;
     let request = CreateGroupRequest::try_from(request)?;
-    let found = request.volumes.iter().map(|handle| {
-        let (connection, id) = plugin.connections.of_volume(handle)?;
-        Ok((handle.as_str(), connection, id))
-    });
-    let (connection, volumes) = gathered(VOLUMES, found)?;
+    let mut volumes = Members::of(VOLUMES);
+    for handle in &request.volumes {
+        let found = plugin.connections.of_volume(handle).await?;
+        volumes.add(handle.as_str(), found)?;
+    }
+    let (connection, volumes) = volumes.all()?;
     if !connection.can().groups {
         return Err(connection.lacks(VERB));
     }
@@ -111,32 +119,32 @@ fn create(
         keys.and(here, Object::Volume(id.clone()), Hold::Shared)
     });
     let subject = about_snapshot(&connection, request.name.as_str());
-    Ok(Job::new(subject, keys, async move |task| {
-        let (driver, name) = (connection.driver(), &request.name);
-        let cut = driver.create_group(&task.call, name, &volumes, &request.parameters);
-        let group = task.ask_for_copy(&connection, "create_group", cut).await?;
-        let mut reply = encode::created_group(&connection, &group, &volumes)?;
-        for (reply, snapshot) in reply.snapshots.iter_mut().zip(&group.snapshots) {
-            // By another name of its connection it is still the volume that was asked for.
-            if let Some(at) = volumes.iter().position(|id| *id == snapshot.source) {
-                let handle = &request.volumes[at];
-                handle.as_str().clone_into(&mut reply.source_volume_id);
-            }
+    let task = incoming.admit(subject, keys)?;
+    let (driver, name) = (connection.driver(), &request.name);
+    let cut = driver.create_group(&task.call, name, &volumes, &request.parameters);
+    let group = task.ask_for_copy(&connection, "create_group", cut).await?;
+    let mut reply = encode::created_group(&connection, &group, &volumes)?;
+    for (reply, snapshot) in reply.snapshots.iter_mut().zip(&group.snapshots) {
+        // By another name of its connection it is still the volume that was asked for.
+        if let Some(at) = volumes.iter().position(|id| *id == snapshot.source) {
+            let handle = &request.volumes[at];
+            handle.as_str().clone_into(&mut reply.source_volume_id);
         }
-        Ok(v1::CreateVolumeGroupSnapshotResponse {
-            group_snapshot: Some(reply),
-        })
-    }))
+    }
+    Ok(v1::CreateVolumeGroupSnapshotResponse {
+        group_snapshot: Some(reply),
+    })
 }
 
-fn delete(
-    plugin: &Arc<Plugin>,
+async fn delete(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::DeleteVolumeGroupSnapshotRequest,
-) -> Result<Job<v1::DeleteVolumeGroupSnapshotResponse>, Error> {
+) -> Result<v1::DeleteVolumeGroupSnapshotResponse, Error> {
     const VERB: &str = "delete group snapshot";
-    offered_by_any(plugin, VERB, has_groups)?;
+    offered_by_any(&plugin, VERB, has_groups)?;
     let request = GroupRequest::try_from(request)?;
-    let (connection, id, snapshots) = members(plugin, &request)?;
+    let (connection, id, snapshots) = members(&plugin, &request).await?;
     if !connection.can().groups {
         return Err(connection.lacks(VERB));
     }
@@ -146,81 +154,92 @@ fn delete(
         keys.and(here, Object::Snapshot(id.clone()), Hold::Exclusive)
     });
     let subject = about_snapshot(&connection, request.group.as_str());
-    Ok(Job::new(subject, keys, async move |task| {
-        let driver = connection.driver();
-        let deletion = driver.delete_group(&task.call, &id, &snapshots);
-        task.ask_for_deletion(&connection, "delete_group", deletion)
-            .await?;
-        Ok(v1::DeleteVolumeGroupSnapshotResponse {})
-    }))
+    let task = incoming.admit(subject, keys)?;
+    let driver = connection.driver();
+    let deletion = driver.delete_group(&task.call, &id, &snapshots);
+    task.ask_for_deletion(&connection, "delete_group", deletion)
+        .await?;
+    Ok(v1::DeleteVolumeGroupSnapshotResponse {})
 }
 
-fn get(
-    plugin: &Arc<Plugin>,
+async fn get(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::GetVolumeGroupSnapshotRequest,
-) -> Result<Job<v1::GetVolumeGroupSnapshotResponse>, Error> {
+) -> Result<v1::GetVolumeGroupSnapshotResponse, Error> {
     const VERB: &str = "get group snapshot";
-    offered_by_any(plugin, VERB, has_groups)?;
+    offered_by_any(&plugin, VERB, has_groups)?;
     let request = GroupRequest::try_from(request)?;
-    let (connection, id, snapshots) = members(plugin, &request)?;
+    let (connection, id, snapshots) = members(&plugin, &request).await?;
     if !connection.can().groups {
         return Err(connection.lacks(VERB));
     }
     let subject = about_snapshot(&connection, request.group.as_str());
-    Ok(Job::new(subject, Keys::none(), async move |task| {
-        let found = connection.driver().get_group(&task.call, &id, &snapshots);
-        let group = task.ask(&connection, "get_group", found).await?;
-        let handle = request.group.as_str();
-        let mut reply = encode::group(&connection, &group, handle);
-        for (reply, snapshot) in reply.snapshots.iter_mut().zip(&group.snapshots) {
-            if let Some(at) = snapshots.iter().position(|id| *id == snapshot.id) {
-                let handle = &request.snapshots[at];
-                handle.as_str().clone_into(&mut reply.snapshot_id);
-            }
+    let task = incoming.admit(subject, Keys::none())?;
+    let found = connection.driver().get_group(&task.call, &id, &snapshots);
+    let group = task.ask(&connection, "get_group", found).await?;
+    let handle = request.group.as_str();
+    let mut reply = encode::group(&connection, &group, handle);
+    for (reply, snapshot) in reply.snapshots.iter_mut().zip(&group.snapshots) {
+        if let Some(at) = snapshots.iter().position(|id| *id == snapshot.id) {
+            let handle = &request.snapshots[at];
+            handle.as_str().clone_into(&mut reply.snapshot_id);
         }
-        Ok(v1::GetVolumeGroupSnapshotResponse {
-            group_snapshot: Some(reply),
-        })
-    }))
+    }
+    Ok(v1::GetVolumeGroupSnapshotResponse {
+        group_snapshot: Some(reply),
+    })
 }
 
 /// Where a group is, what it is called there, and which snapshots should be in it.
-fn members(
+async fn members(
     plugin: &Plugin,
     request: &GroupRequest,
 ) -> Result<(Arc<Connection>, GroupSnapshotId, Vec<SnapshotId>), Error> {
-    let (connection, id) = plugin.connections.owner_of_group(&request.group)?;
-    let found = request.snapshots.iter().map(|handle| {
-        let (connection, id) = plugin.connections.owner_of_snapshot(handle)?;
-        Ok((handle.as_str(), connection, id))
-    });
-    let (home, snapshots) = gathered(SNAPSHOTS, found)?;
+    let (connection, id) = plugin.connections.owner_of_group(&request.group).await?;
+    let mut snapshots = Members::of(SNAPSHOTS);
+    for handle in &request.snapshots {
+        let found = plugin.connections.owner_of_snapshot(handle).await?;
+        snapshots.add(handle.as_str(), found)?;
+    }
+    let (home, snapshots) = snapshots.all()?;
     at_one_connection(SNAPSHOTS, "they are", &home, "the group", &connection)?;
     Ok((connection, id, snapshots))
 }
 
-/// The one connection where all of these are, and what they are called there.
-fn gathered<'a, I: PartialEq + fmt::Display>(
-    field: &'static str,
-    all: impl Iterator<Item = Result<(&'a str, Arc<Connection>, I), Error>>,
-) -> Result<(Arc<Connection>, Vec<I>), Error> {
-    let mut first: Option<(&str, Arc<Connection>)> = None;
-    let mut ids = Vec::new();
-    for found in all {
-        let (handle, connection, id) = found?;
-        let (other, home) = first.get_or_insert_with(|| (handle, connection.clone()));
+// === impl Members ===
+
+impl<'a, I: PartialEq> Members<'a, I> {
+    fn of(field: &'static str) -> Self {
+        Self {
+            field,
+            first: None,
+            ids: Vec::new(),
+        }
+    }
+
+    /// Adds an object, unless it is on another connection, or there already.
+    fn add(&mut self, handle: &'a str, found: (Arc<Connection>, I)) -> Result<(), Error> {
+        let (connection, id) = found;
+        let first = || (handle, connection.clone());
+        let (other, home) = self.first.get_or_insert_with(first);
         let (other, this) = (format!("`{other}` is"), format!("`{handle}`"));
-        at_one_connection(field, &other, home, &this, &connection).map_err(|error| {
+        at_one_connection(self.field, &other, home, &this, &connection).map_err(|error| {
             error.advise("a group has to be on one connection: make one group for each")
         })?;
-        if ids.contains(&id) {
-            return Err(refused(field).because(format!("`{handle}` is there twice")));
+        if self.ids.contains(&id) {
+            return Err(refused(self.field).because(format!("{this} is there twice")));
         }
-        ids.push(id);
+        self.ids.push(id);
+        Ok(())
     }
-    match first {
-        Some((_, connection)) => Ok((connection, ids)),
-        None => Err(refused(field).because("is required and missing")),
+
+    /// The connection, and what they are called there.
+    fn all(self) -> Result<(Arc<Connection>, Vec<I>), Error> {
+        match self.first {
+            Some((_, connection)) => Ok((connection, self.ids)),
+            None => Err(refused(self.field).because("is required and missing")),
+        }
     }
 }
 
