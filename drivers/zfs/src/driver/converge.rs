@@ -216,12 +216,11 @@ where
             rounds += 1;
             call.check(&doing)?;
             let before = call.effect();
-            let round = match guess.take() {
-                Some(guess) => self.guessed(call, verb, &guess, run).await?,
-                None => {
-                    let planned = self.planned(call, verb, seen.take(), run).await;
-                    planned.map_err(in_call)?
-                }
+            let round = if let Some(guess) = guess.take() {
+                self.guessed(call, verb, &guess, run).await?
+            } else {
+                let planned = self.planned(call, verb, seen.take(), run).await;
+                planned.map_err(in_call)?
             };
             let failed = match round {
                 Round::Done(end) => return Ok(end),
@@ -264,12 +263,11 @@ where
         seen: Option<Observed<B::Output>>,
         run: &mut RunState,
     ) -> Result<Round<V::Done, B::Output>, Error> {
-        let observed = match seen {
-            Some(observed) => observed,
-            None => {
-                let request = verb.request(&run.asked)?;
-                self.backend.observe(call, &request).await?
-            }
+        let observed = if let Some(observed) = seen {
+            observed
+        } else {
+            let request = verb.request(&run.asked)?;
+            self.backend.observe(call, &request).await?
         };
         self.heard();
         let outcome = verb.plan(&run.asked, &observed, run.plans)?;
