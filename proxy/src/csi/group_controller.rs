@@ -5,6 +5,7 @@
 
 pub(crate) mod decode;
 
+use std::future::Future;
 use std::sync::Arc;
 
 use csi_proto::v1;
@@ -18,6 +19,7 @@ use crate::csi::controller::{about_snapshot, at_one_connection, offered_by_any};
 use crate::csi::encode;
 use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
+use crate::routing::connections::Handle;
 use crate::rpc::in_flight::{Hold, Keys, Object};
 use crate::rpc::{Incoming, Rpc};
 use decode::{CreateGroupRequest, GroupRequest};
@@ -25,13 +27,6 @@ use decode::{CreateGroupRequest, GroupRequest};
 /// The `GroupController` service.
 #[derive(Debug, Clone)]
 pub(crate) struct GroupControllerHandler(pub(crate) Arc<Plugin>);
-
-/// Objects of one field, which have to be on one connection.
-struct Members<'a, I> {
-    field: &'static str,
-    first: Option<(&'a str, Arc<Connection>)>,
-    ids: Vec<I>,
-}
 
 type Reply<T> = Result<Response<T>, Status>;
 
@@ -102,12 +97,8 @@ async fn create(
     const VERB: &str = "create group snapshot";
     offered_by_any(&plugin, VERB, has_groups)?;
     let request = CreateGroupRequest::try_from(request)?;
-    let mut volumes = Members::of(VOLUMES);
-    for handle in &request.volumes {
-        let found = plugin.connections.of_volume(handle).await?;
-        volumes.add(handle.as_str(), found)?;
-    }
-    let (connection, volumes) = volumes.all()?;
+    let resolve = |handle| plugin.connections.of_volume(handle);
+    let (connection, volumes) = gathered(VOLUMES, &request.volumes, resolve).await?;
     if !connection.can().groups {
         return Err(connection.lacks(VERB));
     }
@@ -197,49 +188,39 @@ async fn members(
     request: &GroupRequest,
 ) -> Result<(Arc<Connection>, GroupSnapshotId, Vec<SnapshotId>), Error> {
     let (connection, id) = plugin.connections.owner_of_group(&request.group).await?;
-    let mut snapshots = Members::of(SNAPSHOTS);
-    for handle in &request.snapshots {
-        let found = plugin.connections.owner_of_snapshot(handle).await?;
-        snapshots.add(handle.as_str(), found)?;
-    }
-    let (home, snapshots) = snapshots.all()?;
+    let resolve = |handle| plugin.connections.owner_of_snapshot(handle);
+    let (home, snapshots) = gathered(SNAPSHOTS, &request.snapshots, resolve).await?;
     at_one_connection(SNAPSHOTS, "they are", &home, "the group", &connection)?;
     Ok((connection, id, snapshots))
 }
 
-// === impl Members ===
-
-impl<'a, I: PartialEq> Members<'a, I> {
-    fn of(field: &'static str) -> Self {
-        Self {
-            field,
-            first: None,
-            ids: Vec::new(),
-        }
-    }
-
-    /// Adds an object, unless it is on another connection, or there already.
-    fn add(&mut self, handle: &'a str, found: (Arc<Connection>, I)) -> Result<(), Error> {
-        let (connection, id) = found;
-        let first = || (handle, connection.clone());
-        let (other, home) = self.first.get_or_insert_with(first);
-        let (other, this) = (format!("`{other}` is"), format!("`{handle}`"));
-        at_one_connection(self.field, &other, home, &this, &connection).map_err(|error| {
+/// The one connection where all of these are, and what they are called there.
+async fn gathered<'a, H, F>(
+    field: &'static str,
+    handles: &'a [H],
+    resolve: impl Fn(&'a H) -> F,
+) -> Result<(Arc<Connection>, Vec<H::Id>), Error>
+where
+    H: Handle<Id: PartialEq>,
+    F: Future<Output = Result<(Arc<Connection>, H::Id), Error>>,
+{
+    let mut first: Option<(&str, Arc<Connection>)> = None;
+    let mut ids = Vec::new();
+    for handle in handles {
+        let (connection, id) = resolve(handle).await?;
+        let (other, home) = first.get_or_insert_with(|| (handle.text(), connection.clone()));
+        let (other, this) = (format!("`{other}` is"), format!("`{}`", handle.text()));
+        at_one_connection(field, &other, home, &this, &connection).map_err(|error| {
             error.advise("a group has to be on one connection: make one group for each")
         })?;
-        if self.ids.contains(&id) {
-            return Err(refused(self.field).because(format!("{this} is there twice")));
+        if ids.contains(&id) {
+            return Err(refused(field).because(format!("{this} is there twice")));
         }
-        self.ids.push(id);
-        Ok(())
+        ids.push(id);
     }
-
-    /// The connection, and what they are called there.
-    fn all(self) -> Result<(Arc<Connection>, Vec<I>), Error> {
-        match self.first {
-            Some((_, connection)) => Ok((connection, self.ids)),
-            None => Err(refused(self.field).because("is required and missing")),
-        }
+    match first {
+        Some((_, connection)) => Ok((connection, ids)),
+        None => Err(refused(field).because("is required and missing")),
     }
 }
 

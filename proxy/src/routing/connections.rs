@@ -22,9 +22,9 @@ use driver_core::{Capabilities, Error, Kind, SnapshotId, VolumeId};
 
 use crate::routing::connection::Connection;
 use gone::Gone;
-use handle::{Handle, HandleError, Reading};
+use handle::{HandleError, Reading};
 
-pub(crate) use handle::{GroupHandle, SnapshotHandle, VolumeHandle};
+pub(crate) use handle::{GroupHandle, Handle, SnapshotHandle, VolumeHandle};
 pub(crate) use lazy::{Blueprint, LazyConnection, late};
 pub use name::{ConnectionName, ConnectionNameError};
 pub(crate) use names::NO_OWNER;
