@@ -1,5 +1,8 @@
 //! How a call runs: detached from its client, guarded, with a deadline, logged and measured.
 //!
+//! Each call is one `async fn`: it decodes its request, finds its connection, which may have to be built,
+//! is admitted with the keys of what it works on, and works.
+//!
 //! tonic drops a handler when its client leaves. Work on storage must not be dropped half-way, so a
 //! dropped handler hands its work over to a task (`detach`). The work itself is not known here.
 //! compat: "Calls in progress".
@@ -33,13 +36,13 @@ use tonic::{Code, Response, Status};
 use tracing::{Instrument, Span, debug, error, error_span, field, info, warn};
 
 use crate::process;
-use crate::routing::connections::{opened, with_possible_effect};
+use crate::routing::connections::late;
 use crate::rpc::in_flight::{Guard, InFlight, Keys};
 use crate::rpc::status::{RpcGroup, code_name, printable};
 use crate::telemetry::metrics::{Metrics, RpcInFlight};
 use concurrency_limit::{ConcurrencyLimit, Permit};
 use detach::DetachOnDrop;
-use doubt::Doubts;
+use doubt::{Doubts, Trace};
 
 pub use methods::{Deadlines, Rpc};
 pub(crate) use stream::Outlet;
@@ -64,17 +67,26 @@ pub struct Runner {
 /// Where the outcome of a call arrives.
 type Answer<T> = oneshot::Receiver<Result<Response<T>, Status>>;
 
-/// An admitted call, with everything that it holds until its end.
-type Admitted<T> = (Job<T>, Arc<Guard>, Option<Permit>);
+/// The whole work of a call, from its request on.
+type Work<T> = BoxFuture<'static, Result<T, Error>>;
 
-/// A decoded call: its subject, its keys, and its work.
-pub(crate) struct Job<T> {
-    subject: Subject,
-    keys: Keys,
-    work: Work<T>,
+/// A call that holds nothing yet.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    rpc: Rpc,
+    runner: Runner,
+    admitted: oneshot::Sender<Admitted>,
 }
 
-type Work<T> = Box<dyn FnOnce(Task) -> BoxFuture<'static, Result<T, Error>> + Send>;
+/// What an admitted call holds until its end.
+#[derive(Debug)]
+struct Admitted {
+    connection: Arc<str>,
+    call: Call,
+    trace: Trace,
+    guard: Arc<Guard>,
+    permit: Option<Permit>,
+}
 
 /// The subject of a call, for logs and metrics: only these fields.
 #[derive(Debug, Clone, Default)]
@@ -152,14 +164,13 @@ impl Runner {
         entry.reply(result)
     }
 
-    /// Runs the job that `prepare` makes of the request to its end, also if the client leaves, and
-    /// answers with its result. `prepare` runs again if a connection must be opened first.
+    /// Runs `work` to its end, also if the client leaves, and answers with its result.
     pub(crate) async fn detached<T: Send + 'static>(
         &self,
         rpc: Rpc,
-        prepare: impl FnMut() -> Result<Job<T>, Error> + Send + 'static,
+        work: impl FnOnce(Incoming) -> Work<T>,
     ) -> Result<Response<T>, Status> {
-        let (work, mut receiver) = self.begin(rpc, prepare);
+        let (work, mut receiver) = self.begin(rpc, work);
         let mut work = DetachOnDrop::new(self.tracker.track_future(work));
         let answer = tokio::select! {
             biased;
@@ -174,7 +185,7 @@ impl Runner {
     fn begin<T: Send + 'static>(
         &self,
         rpc: Rpc,
-        prepare: impl FnMut() -> Result<Job<T>, Error> + Send + 'static,
+        work: impl FnOnce(Incoming) -> Work<T>,
     ) -> (impl Future<Output = ()> + Send + 'static, Answer<T>) {
         let (sender, receiver) = oneshot::channel();
         let request = self.next_request.fetch_add(1, Ordering::Relaxed);
@@ -191,56 +202,59 @@ impl Runner {
             claim = field::Empty,
             path = field::Empty,
         );
-        let work = self.clone().conduct(rpc, prepare, sender);
+        let (admitted, admission) = oneshot::channel();
+        let work = work(Incoming {
+            rpc,
+            runner: self.clone(),
+            admitted,
+        });
+        let work = self.clone().conduct(rpc, work, admission, sender);
         (work.instrument(span), receiver)
     }
 
     async fn conduct<T: Send + 'static>(
         self,
         rpc: Rpc,
-        mut prepare: impl FnMut() -> Result<Job<T>, Error> + Send + 'static,
+        work: Work<T>,
+        mut admission: oneshot::Receiver<Admitted>,
         answer: oneshot::Sender<Result<Response<T>, Status>>,
     ) {
         let entry = Entry::new(rpc);
         let mut measured = self.metrics.rpc(rpc.name());
         debug!("{} started", rpc.name());
-        let patience = self.deadlines.of(rpc) / 2;
-        let unopened = match rpc {
-            Rpc::CreateVolume => with_possible_effect,
-            _ => std::convert::identity::<Error>,
-        };
-        let prepared = opened(patience, unopened, || caught(rpc, &mut prepare)).await;
-        // Drops the request, which may have secrets.
-        drop(prepare);
-        let (job, guard, _member) = match prepared.and_then(|job| self.admit(rpc, job)) {
-            Ok(admitted) => admitted,
-            Err(error) => {
-                self.finish(&entry, answer, Err(error), Some(measured));
-                return;
-            }
-        };
-        measured.on_connection(&job.subject.connection);
-        let call = Call::within(self.deadlines.of(rpc));
-        let trace = self.doubts.trace(job.keys);
-        let metrics = self.metrics.clone();
-        let task = Task::new(call.clone(), guard.clone(), metrics, trace.clone());
-        let work = job.work;
         let node = (rpc.group() == RpcGroup::Node).then(|| self.node.clone());
         let work = async move {
             match node {
-                Some(threads) => threads.on_account(work(task)).await,
-                None => work(task).await,
+                Some(threads) => threads.on_account(work).await,
+                None => work.await,
             }
         };
         let work = AssertUnwindSafe(work).catch_unwind();
+        let work = work.map(|ended| ended.unwrap_or_else(|_| Err(defect(rpc))));
         let mut work = std::pin::pin!(work);
-        let ended = tokio::select! {
+        // What a call has to wait for until it is admitted are drivers that must be built.
+        let patience = self.deadlines.of(rpc) / 2;
+        let (mut ended, admitted) = tokio::select! {
             biased;
-            ended = &mut work => Some(ended),
-            () = tokio::time::sleep_until(call.deadline() + GRACE) => None,
+            ended = &mut work => (Some(ended), admission.try_recv().ok()),
+            Ok(admitted) = &mut admission => (None, Some(admitted)),
+            () = tokio::time::sleep(patience) => (Some(Err(late(rpc.name()))), None),
         };
-        if let Some(ended) = ended {
-            let result = ended.unwrap_or_else(|_| Err(defect(rpc)));
+        let Some(admitted) = admitted else {
+            let refused = ended.unwrap_or_else(|| Err(defect(rpc)));
+            return self.finish(&entry, answer, refused, Some(measured));
+        };
+        let (call, trace, guard) = (admitted.call, admitted.trace, admitted.guard);
+        let _permit = admitted.permit;
+        measured.on_connection(&admitted.connection);
+        if ended.is_none() {
+            ended = tokio::select! {
+                biased;
+                ended = &mut work => Some(ended),
+                () = tokio::time::sleep_until(call.deadline() + GRACE) => None,
+            };
+        }
+        if let Some(result) = ended {
             let result = weighed(result, &call);
             let result = if answer.is_closed() {
                 trace.settle_abandoned(result)
@@ -256,24 +270,11 @@ impl Runner {
                 .advise("the object stays locked until the work ends");
             let result = trace.settle(Err(error));
             self.finish(&entry, answer, result, None);
-            let result = work.await.unwrap_or_else(|_| Err(defect(rpc)));
-            let result = trace.settle_abandoned(weighed(result, &call));
+            let result = trace.settle_abandoned(weighed(work.await, &call));
             entry.log_late(&result);
             drop(guard);
             measured.ended(Code::DeadlineExceeded);
         }
-    }
-
-    /// Takes the keys of a job, and puts its subject into the logs.
-    fn admit<T>(&self, rpc: Rpc, job: Job<T>) -> Result<Admitted<T>, Error> {
-        job.subject.record();
-        // What is done on a node needs no connection, and must not wait for one that hangs.
-        let permit = match rpc.group() {
-            RpcGroup::Node => None,
-            _ => self.limit.enter(&job.subject.connection)?,
-        };
-        let guard = self.in_flight.take(rpc, job.keys.clone())?;
-        Ok((job, Arc::new(guard), permit))
     }
 
     /// Logs, counts and sends an answer; `measured` unless the work goes on.
@@ -332,23 +333,32 @@ fn weighed<T>(result: Result<T, Error>, call: &Call) -> Result<T, Error> {
     })
 }
 
-// === impl Job ===
+// === impl Incoming ===
 
-impl<T> Job<T> {
-    /// Work about `subject` that holds `keys` while it runs.
-    pub(crate) fn new<F>(
-        subject: Subject,
-        keys: Keys,
-        work: impl FnOnce(Task) -> F + Send + 'static,
-    ) -> Self
-    where
-        F: Future<Output = Result<T, Error>> + Send + 'static,
-    {
-        Self {
-            subject,
-            keys,
-            work: Box::new(move |task| work(task).boxed()),
-        }
+impl Incoming {
+    /// Takes the keys of the call, and puts its subject into the logs. From here on its deadline counts.
+    pub(crate) fn admit(self, subject: Subject, keys: Keys) -> Result<Task, Error> {
+        let Self { rpc, runner, .. } = self;
+        subject.record();
+        // What is done on a node needs no connection, and must not wait for one that hangs.
+        let permit = match rpc.group() {
+            RpcGroup::Node => None,
+            _ => runner.limit.enter(&subject.connection)?,
+        };
+        let guard = Arc::new(runner.in_flight.take(rpc, keys.clone())?);
+        let call = Call::within(runner.deadlines.of(rpc));
+        let trace = runner.doubts.trace(keys);
+        let task = Task::new(call.clone(), guard.clone(), runner.metrics, trace.clone());
+        let admitted = Admitted {
+            connection: subject.connection,
+            call,
+            trace,
+            guard,
+            permit,
+        };
+        // The runner waits for it as long as the work runs.
+        drop(self.admitted.send(admitted));
+        Ok(task)
     }
 }
 

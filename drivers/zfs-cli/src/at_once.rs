@@ -21,30 +21,8 @@ const REFUSED: &str = "refused";
 /// What a step says that was done.
 const DONE: &str = "done";
 
-/// For each expectation its object, its property, the sort of test and what that compares with; then `--` and
-/// the command. The first row of a property is the right one: those of ZFS stand before what a user wrote.
-pub(super) const AT_ONCE: &str = "\
-line='
-'; tab='\t'
-while [ \"$1\" != -- ]; do
-it=$line$omnibus_seen
-case $it in *\"$line$1$tab$2$tab\"*) ;; *) return 0 ;; esac
-it=${it#*\"$line$1$tab$2$tab\"}; it=${it%%\"$line\"*}
-value=${it%\"$tab\"*}; source=${it##*\"$tab\"}
-case $3 in
-is) [ \"$value\" = \"$4\" ] || return 0 ;;
-own) case $source in local | received) ;; *) return 0 ;; esac ;;
-*)
-case $value in '' | *[!0-9]* | 0*) return 0 ;; esac
-case $3 in
-below) [ \"$value\" -lt \"$4\" ] || return 0 ;;
-divides) [ $(($4 % value)) -eq 0 ] || return 0 ;;
-esac ;;
-esac
-shift 4
-done
-shift; \"$@\" || return $?
-echo done";
+/// Runs a command if what the look before it has printed is as expected.
+const AT_ONCE: &str = include_str!("script/at_once.sh");
 
 /// An expectation as words of the script.
 fn words(expected: &Expected) -> [String; 4] {

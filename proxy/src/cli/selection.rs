@@ -55,8 +55,8 @@ pub(crate) struct Patience(AtomicUsize);
 
 /// The name of a connection, as reports show it.
 pub(crate) fn name_of(connection: &Connection) -> Option<String> {
-    let name = connection.name();
-    name.is_named().then(|| name.to_string())
+    let name = connection.name().field();
+    name.map(|name| name.to_string())
 }
 
 /// The connections of a configuration; with a name that one alone. If there are none, it is said why, and

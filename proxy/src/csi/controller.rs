@@ -207,6 +207,22 @@ pub(crate) fn offered_by_any(
     Ok(())
 }
 
+/// Refuses the objects of a field that are on one connection while others are on another.
+pub(crate) fn at_one_connection(
+    field: &str,
+    these_are: &str,
+    home: &Connection,
+    those: &str,
+    other: &Connection,
+) -> Result<(), Error> {
+    let (home, other) = (home.name(), other.name());
+    if home == other {
+        return Ok(());
+    }
+    let why = format!("{these_are} on connection `{home}`, and {those} is on connection `{other}`");
+    Err(Error::invalid(format!("request field `{field}`")).because(why))
+}
+
 /// A call about a volume.
 fn about_volume(connection: &Connection, volume: &str) -> Subject {
     Subject {

@@ -5,7 +5,7 @@
 
 pub(crate) mod decode;
 
-use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 
 use csi_proto::v1;
@@ -15,12 +15,13 @@ use driver_core::text::GroupSnapshotId;
 use driver_core::{Capabilities, Error, SnapshotId};
 use tonic::{Request, Response, Status};
 
-use crate::csi::controller::{about_snapshot, offered_by_any};
+use crate::csi::controller::{about_snapshot, at_one_connection, offered_by_any};
 use crate::csi::encode;
 use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
+use crate::routing::connections::Handle;
 use crate::rpc::in_flight::{Hold, Keys, Object};
-use crate::rpc::{Job, Rpc};
+use crate::rpc::{Incoming, Rpc};
 use decode::{CreateGroupRequest, GroupRequest};
 
 /// The `GroupController` service.
@@ -88,18 +89,16 @@ fn capabilities() -> v1::GroupControllerGetCapabilitiesResponse {
     }
 }
 
-fn create(
-    plugin: &Arc<Plugin>,
+async fn create(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::CreateVolumeGroupSnapshotRequest,
-) -> Result<Job<v1::CreateVolumeGroupSnapshotResponse>, Error> {
+) -> Result<v1::CreateVolumeGroupSnapshotResponse, Error> {
     const VERB: &str = "create group snapshot";
-    offered_by_any(plugin, VERB, has_groups)?;
+    offered_by_any(&plugin, VERB, has_groups)?;
     let request = CreateGroupRequest::try_from(request)?;
-    let found = request.volumes.iter().map(|handle| {
-        let (connection, id) = plugin.connections.of_volume(handle)?;
-        Ok((handle.as_str(), connection, id))
-    });
-    let (connection, volumes) = at_one_connection(VOLUMES, found)?;
+    let resolve = |handle| plugin.connections.of_volume(handle);
+    let (connection, volumes) = gathered(VOLUMES, &request.volumes, resolve).await?;
     if !connection.can().groups {
         return Err(connection.lacks(VERB));
     }
@@ -111,32 +110,32 @@ fn create(
         keys.and(here, Object::Volume(id.clone()), Hold::Shared)
     });
     let subject = about_snapshot(&connection, request.name.as_str());
-    Ok(Job::new(subject, keys, async move |task| {
-        let (driver, name) = (connection.driver(), &request.name);
-        let cut = driver.create_group(&task.call, name, &volumes, &request.parameters);
-        let group = task.ask_for_copy(&connection, "create_group", cut).await?;
-        let mut reply = encode::created_group(&connection, &group, &volumes)?;
-        for (reply, snapshot) in reply.snapshots.iter_mut().zip(&group.snapshots) {
-            // By another name of its connection it is still the volume that was asked for.
-            if let Some(at) = volumes.iter().position(|id| *id == snapshot.source) {
-                let handle = &request.volumes[at];
-                handle.as_str().clone_into(&mut reply.source_volume_id);
-            }
+    let task = incoming.admit(subject, keys)?;
+    let (driver, name) = (connection.driver(), &request.name);
+    let cut = driver.create_group(&task.call, name, &volumes, &request.parameters);
+    let group = task.ask_for_copy(&connection, "create_group", cut).await?;
+    let mut reply = encode::created_group(&connection, &group, &volumes)?;
+    for (reply, snapshot) in reply.snapshots.iter_mut().zip(&group.snapshots) {
+        // By another name of its connection it is still the volume that was asked for.
+        if let Some(at) = volumes.iter().position(|id| *id == snapshot.source) {
+            let handle = &request.volumes[at];
+            handle.as_str().clone_into(&mut reply.source_volume_id);
         }
-        Ok(v1::CreateVolumeGroupSnapshotResponse {
-            group_snapshot: Some(reply),
-        })
-    }))
+    }
+    Ok(v1::CreateVolumeGroupSnapshotResponse {
+        group_snapshot: Some(reply),
+    })
 }
 
-fn delete(
-    plugin: &Arc<Plugin>,
+async fn delete(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::DeleteVolumeGroupSnapshotRequest,
-) -> Result<Job<v1::DeleteVolumeGroupSnapshotResponse>, Error> {
+) -> Result<v1::DeleteVolumeGroupSnapshotResponse, Error> {
     const VERB: &str = "delete group snapshot";
-    offered_by_any(plugin, VERB, has_groups)?;
+    offered_by_any(&plugin, VERB, has_groups)?;
     let request = GroupRequest::try_from(request)?;
-    let (connection, id, snapshots) = members(plugin, &request)?;
+    let (connection, id, snapshots) = members(&plugin, &request).await?;
     if !connection.can().groups {
         return Err(connection.lacks(VERB));
     }
@@ -146,86 +145,76 @@ fn delete(
         keys.and(here, Object::Snapshot(id.clone()), Hold::Exclusive)
     });
     let subject = about_snapshot(&connection, request.group.as_str());
-    Ok(Job::new(subject, keys, async move |task| {
-        let driver = connection.driver();
-        let deletion = driver.delete_group(&task.call, &id, &snapshots);
-        task.ask_for_deletion(&connection, "delete_group", deletion)
-            .await?;
-        Ok(v1::DeleteVolumeGroupSnapshotResponse {})
-    }))
+    let task = incoming.admit(subject, keys)?;
+    let driver = connection.driver();
+    let deletion = driver.delete_group(&task.call, &id, &snapshots);
+    task.ask_for_deletion(&connection, "delete_group", deletion)
+        .await?;
+    Ok(v1::DeleteVolumeGroupSnapshotResponse {})
 }
 
-fn get(
-    plugin: &Arc<Plugin>,
+async fn get(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::GetVolumeGroupSnapshotRequest,
-) -> Result<Job<v1::GetVolumeGroupSnapshotResponse>, Error> {
+) -> Result<v1::GetVolumeGroupSnapshotResponse, Error> {
     const VERB: &str = "get group snapshot";
-    offered_by_any(plugin, VERB, has_groups)?;
+    offered_by_any(&plugin, VERB, has_groups)?;
     let request = GroupRequest::try_from(request)?;
-    let (connection, id, snapshots) = members(plugin, &request)?;
+    let (connection, id, snapshots) = members(&plugin, &request).await?;
     if !connection.can().groups {
         return Err(connection.lacks(VERB));
     }
     let subject = about_snapshot(&connection, request.group.as_str());
-    Ok(Job::new(subject, Keys::none(), async move |task| {
-        let found = connection.driver().get_group(&task.call, &id, &snapshots);
-        let group = task.ask(&connection, "get_group", found).await?;
-        let handle = request.group.as_str();
-        let mut reply = encode::group(&connection, &group, handle);
-        for (reply, snapshot) in reply.snapshots.iter_mut().zip(&group.snapshots) {
-            if let Some(at) = snapshots.iter().position(|id| *id == snapshot.id) {
-                let handle = &request.snapshots[at];
-                handle.as_str().clone_into(&mut reply.snapshot_id);
-            }
+    let task = incoming.admit(subject, Keys::none())?;
+    let found = connection.driver().get_group(&task.call, &id, &snapshots);
+    let group = task.ask(&connection, "get_group", found).await?;
+    let handle = request.group.as_str();
+    let mut reply = encode::group(&connection, &group, handle);
+    for (reply, snapshot) in reply.snapshots.iter_mut().zip(&group.snapshots) {
+        if let Some(at) = snapshots.iter().position(|id| *id == snapshot.id) {
+            let handle = &request.snapshots[at];
+            handle.as_str().clone_into(&mut reply.snapshot_id);
         }
-        Ok(v1::GetVolumeGroupSnapshotResponse {
-            group_snapshot: Some(reply),
-        })
-    }))
+    }
+    Ok(v1::GetVolumeGroupSnapshotResponse {
+        group_snapshot: Some(reply),
+    })
 }
 
 /// Where a group is, what it is called there, and which snapshots should be in it.
-fn members(
+async fn members(
     plugin: &Plugin,
     request: &GroupRequest,
 ) -> Result<(Arc<Connection>, GroupSnapshotId, Vec<SnapshotId>), Error> {
-    let (connection, id) = plugin.connections.owner_of_group(&request.group)?;
-    let found = request.snapshots.iter().map(|handle| {
-        let (connection, id) = plugin.connections.owner_of_snapshot(handle)?;
-        Ok((handle.as_str(), connection, id))
-    });
-    let (home, snapshots) = at_one_connection(SNAPSHOTS, found)?;
-    if home.name() != connection.name() {
-        return Err(refused(SNAPSHOTS).because(format!(
-            "they are on connection `{}`, and the group is on connection `{}`",
-            home.name(),
-            connection.name()
-        )));
-    }
+    let (connection, id) = plugin.connections.owner_of_group(&request.group).await?;
+    let resolve = |handle| plugin.connections.owner_of_snapshot(handle);
+    let (home, snapshots) = gathered(SNAPSHOTS, &request.snapshots, resolve).await?;
+    at_one_connection(SNAPSHOTS, "they are", &home, "the group", &connection)?;
     Ok((connection, id, snapshots))
 }
 
 /// The one connection where all of these are, and what they are called there.
-fn at_one_connection<'a, I: PartialEq + fmt::Display>(
+async fn gathered<'a, H, F>(
     field: &'static str,
-    all: impl Iterator<Item = Result<(&'a str, Arc<Connection>, I), Error>>,
-) -> Result<(Arc<Connection>, Vec<I>), Error> {
+    handles: &'a [H],
+    resolve: impl Fn(&'a H) -> F,
+) -> Result<(Arc<Connection>, Vec<H::Id>), Error>
+where
+    H: Handle<Id: PartialEq>,
+    F: Future<Output = Result<(Arc<Connection>, H::Id), Error>>,
+{
     let mut first: Option<(&str, Arc<Connection>)> = None;
     let mut ids = Vec::new();
-    for found in all {
-        let (handle, connection, id) = found?;
-        let (other, home) = first.get_or_insert_with(|| (handle, connection.clone()));
-        if home.name() != connection.name() {
-            return Err(refused(field)
-                .because(format!(
-                    "`{other}` is on connection `{}`, and `{handle}` is on connection `{}`",
-                    home.name(),
-                    connection.name()
-                ))
-                .advise("a group has to be on one connection: make one group for each"));
-        }
+    for handle in handles {
+        let (connection, id) = resolve(handle).await?;
+        let (other, home) = first.get_or_insert_with(|| (handle.text(), connection.clone()));
+        let (other, this) = (format!("`{other}` is"), format!("`{}`", handle.text()));
+        at_one_connection(field, &other, home, &this, &connection).map_err(|error| {
+            error.advise("a group has to be on one connection: make one group for each")
+        })?;
         if ids.contains(&id) {
-            return Err(refused(field).because(format!("`{handle}` is there twice")));
+            return Err(refused(field).because(format!("{this} is there twice")));
         }
         ids.push(id);
     }

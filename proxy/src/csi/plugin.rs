@@ -3,6 +3,7 @@
 //! State that lives as long as the process is here and is passed down; nothing is static. Binding
 //! sockets, signals and metrics endpoints are not known here.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use csi_proto::v1::controller_server::{self, ControllerServer};
@@ -11,6 +12,7 @@ use csi_proto::v1::identity_server::{self, IdentityServer};
 use csi_proto::v1::node_server::{self, NodeServer};
 use csi_proto::v1::snapshot_metadata_server::{self, SnapshotMetadataServer};
 use driver_core::Error;
+use futures_util::FutureExt;
 use tonic::codegen::BoxStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
@@ -26,7 +28,7 @@ use crate::csi::node::service::NodeService;
 use crate::csi::snapshot_metadata::SnapshotMetadataHandler;
 use crate::routing::connections::Connections;
 use crate::routing::folder::States;
-use crate::rpc::{Job, Outlet, Rpc, Runner};
+use crate::rpc::{Incoming, Outlet, Rpc, Runner};
 
 /// Everything that answers calls.
 #[derive(Debug)]
@@ -48,9 +50,6 @@ pub struct Plugin {
     /// Runs its calls.
     pub runner: Runner,
 }
-
-/// Makes the job of a request that is answered with many messages.
-type Prepare<Q, M> = fn(&Arc<Plugin>, Q, Outlet<M>) -> Result<Job<()>, Error>;
 
 /// Which services are served in addition to Identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,31 +120,35 @@ impl Plugin {
         routes
     }
 
-    /// Answers `request` with the outcome of the job that `prepare` makes of it.
-    pub(crate) async fn answer<Q: Clone + Send + 'static, T: Send + 'static>(
+    /// Answers `request` with the outcome of `work`.
+    pub(crate) async fn answer<Q, T, F>(
         self: &Arc<Self>,
         rpc: Rpc,
         request: Request<Q>,
-        prepare: fn(&Arc<Self>, Q) -> Result<Job<T>, Error>,
-    ) -> Result<Response<T>, Status> {
-        let plugin = self.clone();
-        let request = request.into_inner();
-        self.runner
-            .detached(rpc, move || prepare(&plugin, request.clone()))
-            .await
+        work: impl FnOnce(Arc<Self>, Incoming, Q) -> F,
+    ) -> Result<Response<T>, Status>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let (plugin, request) = (self.clone(), request.into_inner());
+        let work = |incoming| work(plugin, incoming, request).boxed();
+        self.runner.detached(rpc, work).await
     }
 
-    /// Answers `request` with the messages that the job of `prepare` puts into its outlet.
-    pub(crate) async fn stream<Q: Clone + Send + 'static, M: Send + 'static>(
+    /// Answers `request` with the messages that `work` puts into its outlet.
+    pub(crate) async fn stream<Q, M, F>(
         self: &Arc<Self>,
         rpc: Rpc,
         request: Request<Q>,
-        prepare: Prepare<Q, M>,
-    ) -> Result<Response<BoxStream<M>>, Status> {
-        let plugin = self.clone();
-        let request = request.into_inner();
-        self.runner
-            .streamed(rpc, move |outlet| prepare(&plugin, request.clone(), outlet))
-            .await
+        work: impl FnOnce(Arc<Self>, Incoming, Q, Outlet<M>) -> F,
+    ) -> Result<Response<BoxStream<M>>, Status>
+    where
+        M: Send + 'static,
+        F: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        let (plugin, request) = (self.clone(), request.into_inner());
+        let work = |incoming, outlet| work(plugin, incoming, request, outlet).boxed();
+        self.runner.streamed(rpc, work).await
     }
 }

@@ -16,11 +16,11 @@ use driver_core::{BlockRange, Error, Kind};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
-use crate::csi::controller::{about_snapshot, offered_by_any};
+use crate::csi::controller::{about_snapshot, at_one_connection, offered_by_any};
 use crate::csi::encode;
 use crate::csi::plugin::Plugin;
 use crate::rpc::in_flight::{Hold, Keys, Object};
-use crate::rpc::{Job, Outlet, Rpc};
+use crate::rpc::{Incoming, Outlet, Rpc};
 use decode::RangesRequest;
 
 /// The `SnapshotMetadata` service.
@@ -65,59 +65,57 @@ impl SnapshotMetadata for SnapshotMetadataHandler {
     }
 }
 
-fn allocated(
-    plugin: &Arc<Plugin>,
+async fn allocated(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::GetMetadataAllocatedRequest,
     outlet: Outlet<v1::GetMetadataAllocatedResponse>,
-) -> Result<Job<()>, Error> {
+) -> Result<(), Error> {
     let decode = || RangesRequest::allocated(request);
-    ranges(plugin, decode, outlet, |piece| {
+    ranges(&plugin, incoming, decode, outlet, |piece| {
         v1::GetMetadataAllocatedResponse {
             block_metadata_type: RANGES_ARE_OF_ANY_LENGTH.into(),
             volume_capacity_bytes: piece.capacity,
             block_metadata: piece.ranges,
         }
     })
+    .await
 }
 
-fn delta(
-    plugin: &Arc<Plugin>,
+async fn delta(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::GetMetadataDeltaRequest,
     outlet: Outlet<v1::GetMetadataDeltaResponse>,
-) -> Result<Job<()>, Error> {
+) -> Result<(), Error> {
     let decode = || RangesRequest::delta(request);
-    ranges(plugin, decode, outlet, |piece| {
+    ranges(&plugin, incoming, decode, outlet, |piece| {
         v1::GetMetadataDeltaResponse {
             block_metadata_type: RANGES_ARE_OF_ANY_LENGTH.into(),
             volume_capacity_bytes: piece.capacity,
             block_metadata: piece.ranges,
         }
     })
+    .await
 }
 
-fn ranges<M: Send + 'static>(
+async fn ranges<M>(
     plugin: &Plugin,
+    incoming: Incoming,
     decode: impl FnOnce() -> Result<RangesRequest, Error>,
     outlet: Outlet<M>,
     message: fn(Piece) -> M,
-) -> Result<Job<()>, Error> {
+) -> Result<(), Error> {
     const VERB: &str = "list block ranges";
     offered_by_any(plugin, VERB, |can| can.block_metadata)?;
     let request = decode()?;
-    let (connection, id) = plugin.connections.of_snapshot(&request.snapshot)?;
+    let (connection, id) = plugin.connections.of_snapshot(&request.snapshot).await?;
     let base = match &request.base {
         None => None,
         Some(handle) => {
-            let (home, base) = plugin.connections.of_snapshot(handle)?;
-            if home.name() != connection.name() {
-                return Err(
-                    Error::invalid("request field `base_snapshot_id`").because(format!(
-                        "it is on connection `{}`, and the target is on connection `{}`",
-                        home.name(),
-                        connection.name()
-                    )),
-                );
-            }
+            let (home, base) = plugin.connections.of_snapshot(handle).await?;
+            let field = "base_snapshot_id";
+            at_one_connection(field, "it is", &home, "the target", &connection)?;
             Some(base)
         }
     };
@@ -131,34 +129,33 @@ fn ranges<M: Send + 'static>(
         keys.and(connection.scope(), object, Hold::Shared)
     });
     let subject = about_snapshot(&connection, request.snapshot.as_str());
-    Ok(Job::new(subject, keys, async move |task| {
-        let work = async {
-            let driver = connection.driver();
-            let found = driver.block_ranges(&task.call, &id, base.as_ref(), request.offset);
-            let mut found = found.await?;
-            let mut course = Course::new(request.offset, found.capacity())?;
-            let mut is_empty = true;
-            loop {
-                let piece = match found.next(request.max).await? {
-                    Some(piece) => course.follow(&piece, request.max)?,
-                    // Also without a range the client hears of the size.
-                    None if is_empty => Vec::new(),
-                    None => return Ok(()),
-                };
-                let is_last = piece.is_empty();
-                let piece = Piece {
-                    capacity: encode::bytes(course.capacity),
-                    ranges: piece,
-                };
-                outlet.send(&task, message(piece)).await?;
-                if is_last {
-                    return Ok(());
-                }
-                is_empty = false;
+    let task = incoming.admit(subject, keys)?;
+    let work = async {
+        let driver = connection.driver();
+        let found = driver.block_ranges(&task.call, &id, base.as_ref(), request.offset);
+        let mut found = found.await?;
+        let mut course = Course::new(request.offset, found.capacity())?;
+        let mut is_empty = true;
+        loop {
+            let piece = match found.next(request.max).await? {
+                Some(piece) => course.follow(&piece, request.max)?,
+                // Also without a range the client hears of the size.
+                None if is_empty => Vec::new(),
+                None => return Ok(()),
+            };
+            let is_last = piece.is_empty();
+            let piece = Piece {
+                capacity: encode::bytes(course.capacity),
+                ranges: piece,
+            };
+            outlet.send(&task, message(piece)).await?;
+            if is_last {
+                return Ok(());
             }
-        };
-        task.ask_for_copy(&connection, "block_ranges", work).await
-    }))
+            is_empty = false;
+        }
+    };
+    task.ask_for_copy(&connection, "block_ranges", work).await
 }
 
 // === impl Course ===

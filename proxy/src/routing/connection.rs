@@ -24,6 +24,7 @@ use driver_node_manual::NodeManual;
 use node_utils::Tools;
 use node_utils::blocking::{ThreadPool, Threads};
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 use crate::csi::decode::map_size;
 use crate::csi::node::identity::Mapping;
@@ -310,6 +311,21 @@ impl Connection {
         match threads {
             Some(threads) => threads.on_account(work).await,
             None => work.await,
+        }
+    }
+
+    /// Asks its driver on its own threads, within a time: work that no call waits for.
+    pub(crate) async fn ask_within<T>(
+        &self,
+        patience: Duration,
+        doing: &'static str,
+        ask: impl AsyncFnOnce(&Call) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let call = Call::within(patience);
+        let asked = self.run_limited(WorkClass::Short, patience, ask(&call));
+        match timeout(2 * patience, asked).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::new(Kind::Timeout, doing).with_effect(call.effect())),
         }
     }
 

@@ -22,11 +22,10 @@ use driver_core::{Capabilities, Error, Kind, SnapshotId, VolumeId};
 
 use crate::routing::connection::Connection;
 use gone::Gone;
-use handle::{Handle, HandleError, Reading};
+use handle::{HandleError, Reading};
 
-pub(crate) use class::with_possible_effect;
-pub(crate) use handle::{GroupHandle, SnapshotHandle, VolumeHandle};
-pub(crate) use lazy::{Blueprint, LazyConnection, opened};
+pub(crate) use handle::{GroupHandle, Handle, SnapshotHandle, VolumeHandle};
+pub(crate) use lazy::{Blueprint, LazyConnection, late};
 pub use name::{ConnectionName, ConnectionNameError};
 pub(crate) use names::NO_OWNER;
 pub use names::{Bare, Names};
@@ -98,7 +97,7 @@ impl Connections {
     /// The only connection, if that has no name.
     pub(crate) fn only(&self) -> Option<Arc<Connection>> {
         match self.inner.naming {
-            Naming::Unnamed => self.open(&ConnectionName::unnamed()).ok(),
+            Naming::Unnamed => self.table().get(&ConnectionName::unnamed())?.peek(),
             Naming::Named(_) => None,
         }
     }
@@ -221,19 +220,19 @@ impl Connections {
     }
 
     /// The connection of a volume, and its id there.
-    pub(crate) fn of_volume(
+    pub(crate) async fn of_volume(
         &self,
         handle: &VolumeHandle,
     ) -> Result<(Arc<Connection>, VolumeId), Error> {
-        self.resolve(handle)
+        self.resolve(handle).await
     }
 
     /// The connection of a snapshot, and its id there.
-    pub(crate) fn of_snapshot(
+    pub(crate) async fn of_snapshot(
         &self,
         handle: &SnapshotHandle,
     ) -> Result<(Arc<Connection>, SnapshotId), Error> {
-        self.resolve(handle)
+        self.resolve(handle).await
     }
 
     /// The name of the connection that a volume belongs to, if there is such a one: for logs and
@@ -266,34 +265,34 @@ impl Connections {
 
     /// The connection of a volume that is to be deleted or changed. If nothing says where it is, it may
     /// exist: the error is not "not found". compat: "The proxy".
-    pub(crate) fn owner_of_volume(
+    pub(crate) async fn owner_of_volume(
         &self,
         handle: &VolumeHandle,
     ) -> Result<(Arc<Connection>, VolumeId), Error> {
-        self.owner_of(handle)
+        self.owner_of(handle).await
     }
 
     /// The same for a snapshot.
-    pub(crate) fn owner_of_snapshot(
+    pub(crate) async fn owner_of_snapshot(
         &self,
         handle: &SnapshotHandle,
     ) -> Result<(Arc<Connection>, SnapshotId), Error> {
-        self.owner_of(handle)
+        self.owner_of(handle).await
     }
 
     /// The same for a group of snapshots.
-    pub(crate) fn owner_of_group(
+    pub(crate) async fn owner_of_group(
         &self,
         handle: &GroupHandle,
     ) -> Result<(Arc<Connection>, GroupSnapshotId), Error> {
-        self.owner_of(handle)
+        self.owner_of(handle).await
     }
 
-    fn owner_of<H: Handle>(&self, handle: &H) -> Result<(Arc<Connection>, H::Id), Error> {
+    async fn owner_of<H: Handle>(&self, handle: &H) -> Result<(Arc<Connection>, H::Id), Error> {
         if self.is_stray(&handle.read()) {
             return Err(unowned(doing(handle)));
         }
-        self.resolve(handle)
+        self.resolve(handle).await
     }
 
     /// Whether a handle names no connection, whether or not such handles have an owner.
@@ -341,7 +340,7 @@ impl Connections {
         }
     }
 
-    fn resolve<H: Handle>(&self, handle: &H) -> Result<(Arc<Connection>, H::Id), Error> {
+    async fn resolve<H: Handle>(&self, handle: &H) -> Result<(Arc<Connection>, H::Id), Error> {
         let doing = || doing(handle);
         let reading = match self.inner.naming {
             Naming::Unnamed => Reading::Bare(handle.bare().clone()),
@@ -369,24 +368,29 @@ impl Connections {
                 (ConnectionName::unnamed(), id)
             }
         };
-        let connection = self.open(&name).map_err(|error| about(doing(), error))?;
+        let opened = self.open(&name).await;
+        let connection = opened.map_err(|error| about(doing(), error))?;
         Ok((connection, id))
     }
 
     /// The connection that is meant by a name.
-    pub(crate) fn named_connection(&self, name: &ConnectionName) -> Result<Arc<Connection>, Error> {
+    pub(crate) async fn named_connection(
+        &self,
+        name: &ConnectionName,
+    ) -> Result<Arc<Connection>, Error> {
         match &self.inner.naming {
-            Naming::Named(names) => self.open(names.meant(name)),
-            Naming::Unnamed => self.open(name),
+            Naming::Named(names) => self.open(names.meant(name)).await,
+            Naming::Unnamed => self.open(name).await,
         }
     }
 
     /// The connection of that name. A missing one is never a success: its work may still have to be
     /// done.
-    fn open(&self, name: &ConnectionName) -> Result<Arc<Connection>, Error> {
+    async fn open(&self, name: &ConnectionName) -> Result<Arc<Connection>, Error> {
         let unknown = self.unknown();
         let lazy = self.table().get(name).cloned();
-        lazy.ok_or_else(|| missing_one(name, unknown))?.open()
+        let lazy = lazy.ok_or_else(|| missing_one(name, unknown))?;
+        lazy.open().await
     }
 
     /// All of them as they are now, shared, for readers.

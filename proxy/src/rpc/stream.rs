@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tonic::codegen::BoxStream;
 use tonic::{Response, Status};
 
-use super::{Answer, Job, Rpc, Runner, Task, torn_down};
+use super::{Answer, Incoming, Rpc, Runner, Task, Work, torn_down};
 
 /// Messages that wait for the client; the work waits while there are more.
 const ROOM: usize = 1;
@@ -35,13 +35,20 @@ impl Runner {
     pub(crate) async fn streamed<M: Send + 'static>(
         &self,
         rpc: Rpc,
-        mut prepare: impl FnMut(Outlet<M>) -> Result<Job<()>, Error> + Send + 'static,
+        work: impl FnOnce(Incoming, Outlet<M>) -> Work<()>,
     ) -> Result<Response<BoxStream<M>>, Status> {
         let (sender, waiting) = mpsc::channel(ROOM);
         let outlet = Outlet(sender);
-        let (work, answer) = self.begin(rpc, move || {
-            let job = prepare(outlet.clone())?;
-            Ok(job.while_read(outlet.clone()))
+        let (work, answer) = self.begin(rpc, |incoming| {
+            let work = work(incoming, outlet.clone());
+            let while_read = async move {
+                tokio::select! {
+                    biased;
+                    ended = work => ended,
+                    () = outlet.0.closed() => Err(left()),
+                }
+            };
+            while_read.boxed()
         });
         self.tracker.spawn(work);
         let mut messages = Messages {
@@ -58,29 +65,6 @@ impl Runner {
         Ok(Response::new(
             stream::iter(first.map(Ok)).chain(rest).boxed(),
         ))
-    }
-}
-
-// === impl Job ===
-
-impl Job<()> {
-    /// The same work, dropped once the messages of `outlet` are not read any more.
-    fn while_read<M: Send + 'static>(self, outlet: Outlet<M>) -> Self {
-        let work = self.work;
-        let work = move |task: Task| {
-            async move {
-                tokio::select! {
-                    biased;
-                    ended = work(task) => ended,
-                    () = outlet.0.closed() => Err(left()),
-                }
-            }
-            .boxed()
-        };
-        Self {
-            work: Box::new(work),
-            ..self
-        }
     }
 }
 

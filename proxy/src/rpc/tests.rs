@@ -138,6 +138,24 @@ async fn work_that_overruns_is_answered_and_keeps_its_object_until_it_ends() {
     ));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_half_of_its_time_for_a_connection_is_aborted_and_holds_nothing() {
+    let runner = Runner::new(Deadlines::default(), Metrics::new());
+    let start = Instant::now();
+    let reply = runner.detached(Rpc::DeleteVolume, |incoming| {
+        let work = async {
+            std::future::pending::<()>().await;
+            incoming.admit(Subject::default(), Keys::none()).map(drop)
+        };
+        work.boxed()
+    });
+    let status = reply.await.expect_err("late");
+    assert_eq!(start.elapsed(), Deadlines::default().changing / 2);
+    assert_eq!(status.code(), Code::Aborted);
+    assert!(status.message().contains("not built yet"), "{status:?}");
+    assert_eq!(runner.tracker().len(), 0);
+}
+
 #[tokio::test]
 async fn a_panic_costs_one_call_and_is_final_only_if_nothing_was_changed() {
     let driver = Memory::new();

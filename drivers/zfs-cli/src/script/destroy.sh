@@ -19,5 +19,5 @@ PROGRAM
     return 0
 }
 case $answer in
-*'"done"'*) echo done ;;
+*'"done"'*) echo 'done' ;;
 esac

@@ -19,7 +19,7 @@ listing() {
     shift
     while :; do
         case $rest in
-        *.*) pattern=$pattern${rest%%.*}[.] rest=${rest#*.} ;;
+        *.*) pattern=$pattern${rest%%.*}'[.]' rest=${rest#*.} ;;
         *) break ;;
         esac
     done

@@ -51,13 +51,13 @@ enum Then {
     Tell(Error),
 }
 
-/// How a guess ended.
-enum Guessed<T, A> {
-    /// It was the whole plan.
+/// How one round of a verb ended.
+enum Round<T, A> {
+    /// The verb is done.
     Done(T),
-    /// It was not right, or not all; what was seen, if it still holds.
+    /// There is more to do; what was seen, if it still holds.
     Seen(Option<Observed<A>>),
-    /// It failed.
+    /// A plan, or a guess, failed.
     Failed(Failed),
 }
 
@@ -66,6 +66,8 @@ enum Guessed<T, A> {
 struct RunState {
     /// The state that the last request was made from.
     asked: State,
+    /// How many plans were applied.
+    plans: usize,
     /// Whether something may have been changed.
     changed: bool,
     /// Whether the end of a plan was not observed: it may still be running.
@@ -207,72 +209,39 @@ where
             Effect::Possible => error.with_effect(Effect::Possible),
         };
         let doing = verb.doing();
-        let (mut seen, mut done) = (None, 0);
+        let (mut guess, mut seen) = (verb.guess(), None);
         let (mut wait, mut last) = (Wait::new(), None);
-        let mut guess = verb.guess();
         let mut rounds = 0;
         while rounds < ROUNDS {
             rounds += 1;
             call.check(&doing)?;
             let before = call.effect();
-            let failed = if let Some(guess) = guess.take() {
-                match self.guessed(call, verb, &guess, run).await? {
-                    Guessed::Done(end) => return Ok(end),
-                    Guessed::Seen(observed) => {
-                        seen = observed;
-                        continue;
-                    }
-                    Guessed::Failed(failed) => failed,
-                }
+            let round = if let Some(guess) = guess.take() {
+                self.guessed(call, verb, &guess, run).await?
             } else {
-                let observed = match seen.take() {
-                    Some(observed) => observed,
-                    None => self.observed(call, verb, run).await.map_err(in_call)?,
-                };
-                self.heard();
-                let outcome = verb.plan(&run.asked, &observed, done).map_err(in_call)?;
-                run.asked = observed.pool;
-                let (plan, end) = match outcome {
-                    Outcome::Done(end) => return Ok(end),
-                    Outcome::Ask => continue,
-                    Outcome::Do(plan) => (plan, None),
-                    Outcome::End(plan, end) => (plan, Some(end)),
-                };
-                tracing::debug!(verb = %doing, steps = plan.steps.len(), "plan");
-                let then = match &end {
-                    Some(_) => Request::of([]),
-                    None => verb.request_after(&run.asked).map_err(in_call)?,
-                };
-                match self.backend.apply(call, &plan, &then).await {
-                    Ok(observed) => {
-                        done += 1;
-                        run.changed = true;
-                        if let Some(end) = end {
-                            return Ok(end);
-                        }
-                        seen = Some(observed);
-                        continue;
-                    }
-                    Err(failed) if verb.is_begun(&run.asked) => Failed {
-                        error: failed.error.with_effect(Effect::Possible),
-                        ..failed
-                    },
-                    Err(failed) => failed,
+                let planned = self.planned(call, verb, seen.take(), run).await;
+                planned.map_err(in_call)?
+            };
+            let failed = match round {
+                Round::Done(end) => return Ok(end),
+                Round::Seen(observed) => {
+                    seen = observed;
+                    continue;
                 }
+                Round::Failed(failed) => failed,
             };
             run.failed(&failed.error);
             if matches!(failed.next, Next::Queue | Next::WaitFor(_)) {
                 // Not a wasted plan, only too early. The deadline of the call ends this.
                 rounds -= 1;
             }
-            // That this plan provably did nothing says nothing about the plans before it.
-            let all = |error: Error| match before {
-                Effect::None => error,
-                Effect::Possible => error.with_effect(before),
-            };
             match wait.after(call, failed).await {
                 Then::Again(error) => last = Some(error),
-                Then::Tell(error) => return Err(all(error)),
+                // That this plan provably did nothing says nothing about the plans before it.
+                Then::Tell(error) if before == Effect::Possible => {
+                    return Err(error.with_effect(before));
+                }
+                Then::Tell(error) => return Err(error),
             }
         }
         let why = "the applied changes are repeatedly missing in the next observation";
@@ -286,15 +255,46 @@ where
         }))
     }
 
-    /// Observes what a verb has to know.
-    async fn observed<V: Verb<B::Command, B::Output>>(
+    /// Plans from what was seen, or observes first, and applies the plan.
+    async fn planned<V: Verb<B::Command, B::Output>>(
         &self,
         call: &Call,
         verb: &V,
-        run: &RunState,
-    ) -> Result<Observed<B::Output>, Error> {
-        let request = verb.request(&run.asked)?;
-        self.backend.observe(call, &request).await
+        seen: Option<Observed<B::Output>>,
+        run: &mut RunState,
+    ) -> Result<Round<V::Done, B::Output>, Error> {
+        let observed = if let Some(observed) = seen {
+            observed
+        } else {
+            let request = verb.request(&run.asked)?;
+            self.backend.observe(call, &request).await?
+        };
+        self.heard();
+        let outcome = verb.plan(&run.asked, &observed, run.plans)?;
+        run.asked = observed.pool;
+        let (plan, end) = match outcome {
+            Outcome::Done(end) => return Ok(Round::Done(end)),
+            Outcome::Ask => return Ok(Round::Seen(None)),
+            Outcome::Do(plan) => (plan, None),
+            Outcome::End(plan, end) => (plan, Some(end)),
+        };
+        tracing::debug!(verb = %verb.doing(), steps = plan.steps.len(), "plan");
+        let then = match &end {
+            Some(_) => Request::of([]),
+            None => verb.request_after(&run.asked)?,
+        };
+        match self.backend.apply(call, &plan, &then).await {
+            Ok(observed) => {
+                run.plans += 1;
+                run.changed = true;
+                Ok(end.map_or(Round::Seen(Some(observed)), Round::Done))
+            }
+            Err(failed) if verb.is_begun(&run.asked) => Ok(Round::Failed(Failed {
+                error: failed.error.with_effect(Effect::Possible),
+                ..failed
+            })),
+            Err(failed) => Ok(Round::Failed(failed)),
+        }
     }
 
     /// Tries the guess of a verb. It counts as done only if the plan, made from the observed state, is the same.
@@ -304,43 +304,39 @@ where
         verb: &V,
         guess: &Guess<B::Command>,
         run: &mut RunState,
-    ) -> Result<Guessed<V::Done, B::Output>, Error> {
+    ) -> Result<Round<V::Done, B::Output>, Error> {
         let (request, before) = (verb.request(&run.asked)?, call.effect());
-        let Some(tried) = self.backend.look_and_do(call, &request, guess).await else {
-            return Ok(Guessed::Seen(None));
-        };
-        let tried = match tried {
-            Ok(tried) => tried,
-            Err(failed) => {
-                if failed.error.effect() == Effect::None && before == Effect::None {
-                    call.undone();
-                }
-                return Ok(Guessed::Failed(failed));
-            }
-        };
-        self.heard();
-        let (seen, done) = match tried {
-            Tried::Seen { seen, done } => (Some(seen), done),
-            Tried::Done => (None, true),
-        };
-        if !done {
+        let is_undone = || {
             if before == Effect::None {
                 call.undone();
             }
-            return Ok(Guessed::Seen(seen));
+        };
+        let (seen, done) = match self.backend.look_and_do(call, &request, guess).await {
+            None => return Ok(Round::Seen(None)),
+            Some(Err(failed)) => {
+                if failed.error.effect() == Effect::None {
+                    is_undone();
+                }
+                return Ok(Round::Failed(failed));
+            }
+            Some(Ok(Tried::Seen { seen, done })) => (Some(seen), done),
+            Some(Ok(Tried::Done)) => (None, true),
+        };
+        self.heard();
+        if !done {
+            is_undone();
+            return Ok(Round::Seen(seen));
         }
         run.changed = true;
         let Some(seen) = seen else {
-            return Ok(verb.guessed().map_or(Guessed::Seen(None), Guessed::Done));
+            return Ok(verb.guessed().map_or(Round::Seen(None), Round::Done));
         };
         let outcome = verb.plan(&run.asked, &seen, 0);
-        Ok(
-            match outcome.map_err(|error| error.with_effect(Effect::Possible))? {
-                Outcome::End(plan, end) if guess.is_all_of(&plan.steps) => Guessed::Done(end),
-                // There is more to do: observe again.
-                _ => Guessed::Seen(None),
-            },
-        )
+        match outcome.map_err(|error| error.with_effect(Effect::Possible))? {
+            Outcome::End(plan, end) if guess.is_all_of(&plan.steps) => Ok(Round::Done(end)),
+            // There is more to do: observe again.
+            _ => Ok(Round::Seen(None)),
+        }
     }
 
     /// Restores what a failing call has changed. If that fails as well, the next call for the

@@ -12,13 +12,14 @@ use crate::csi::encode;
 use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
 use crate::rpc::in_flight::Keys;
-use crate::rpc::{Job, Task};
+use crate::rpc::{Incoming, Task};
 
-pub(super) fn capacity(
-    plugin: &Arc<Plugin>,
+pub(super) async fn capacity(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::GetCapacityRequest,
-) -> Result<Job<v1::GetCapacityResponse>, Error> {
-    offered(plugin, "capacity", |can| can.capacity)?;
+) -> Result<v1::GetCapacityResponse, Error> {
+    offered(&plugin, "capacity", |can| can.capacity)?;
     let request = CapacityRequest::try_from(request)?;
     let connections = plugin.connections.for_room(&request.query.parameters)?;
     let subject = match connections.as_slice() {
@@ -26,31 +27,30 @@ pub(super) fn capacity(
         _ => about(None),
     };
     let several = connections.len() > 1;
-    Ok(Job::new(subject, Keys::none(), async move |task| {
-        let rooms = connections.iter().map(async |lazy| {
-            let connection = lazy.look().await?;
-            room(&task, &connection, several, &request).await
-        });
-        let (mut largest, mut trouble) = (None, None);
-        for room in in_turns(rooms).await {
-            match room {
-                Ok(room) => {
-                    let more = |known: &v1::GetCapacityResponse| {
-                        room.available_capacity > known.available_capacity
-                    };
-                    if largest.as_ref().is_none_or(more) {
-                        largest = Some(room);
-                    }
+    let task = incoming.admit(subject, Keys::none())?;
+    let rooms = connections.iter().map(async |lazy| {
+        let connection = lazy.look().await?;
+        room(&task, &connection, several, &request).await
+    });
+    let (mut largest, mut trouble) = (None, None);
+    for room in in_turns(rooms).await {
+        match room {
+            Ok(room) => {
+                let more = |known: &v1::GetCapacityResponse| {
+                    room.available_capacity > known.available_capacity
+                };
+                if largest.as_ref().is_none_or(more) {
+                    largest = Some(room);
                 }
-                Err(error) => trouble = Some(error),
             }
+            Err(error) => trouble = Some(error),
         }
-        // A connection that does not answer does not reduce the capacity of the others.
-        match (largest, trouble) {
-            (None, Some(error)) => Err(error),
-            (largest, _) => Ok(largest.unwrap_or_default()),
-        }
-    }))
+    }
+    // A connection that does not answer does not reduce the capacity of the others.
+    match (largest, trouble) {
+        (None, Some(error)) => Err(error),
+        (largest, _) => Ok(largest.unwrap_or_default()),
+    }
 }
 
 /// The capacity of one connection for the request. A sum over several would promise a volume that

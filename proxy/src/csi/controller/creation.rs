@@ -23,7 +23,7 @@ use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
 use crate::routing::connections::Connections;
 use crate::rpc::in_flight::{Hold, Keys, Object};
-use crate::rpc::{Job, Subject, Task};
+use crate::rpc::{Incoming, Subject, Task};
 use choice::in_order;
 use filling::Filling;
 
@@ -41,14 +41,15 @@ struct Candidate {
     may_be_elsewhere: bool,
 }
 
-pub(super) fn create(
-    plugin: &Arc<Plugin>,
+pub(super) async fn create(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::CreateVolumeRequest,
-) -> Result<Job<v1::CreateVolumeResponse>, Error> {
-    offered(plugin, "create volume", |can| can.volumes)?;
+) -> Result<v1::CreateVolumeResponse, Error> {
+    offered(&plugin, "create volume", |can| can.volumes)?;
     let request = CreateVolumeRequest::try_from(request)?;
-    let connections = plugin.connections.for_new(&request.parameters)?;
-    let candidates = candidates(&plugin.connections, connections, &request)?;
+    let connections = plugin.connections.for_new(&request.parameters).await?;
+    let candidates = candidates(&plugin.connections, connections, &request).await?;
     let subject = match candidates.as_slice() {
         [only] => about_volume(&only.connection, only.id.as_str()),
         _ => Subject {
@@ -67,11 +68,10 @@ pub(super) fn create(
     };
     let all = candidates.iter().map(|candidate| candidate.keys.clone());
     let keys = all.reduce(Keys::with).unwrap_or_default();
-    Ok(Job::new(subject, keys, async move |task| {
-        task.changes_only(&Keys::none());
-        let candidates = in_order(&task, candidates, &request).await?;
-        make(&task, candidates, &request).await
-    }))
+    let task = incoming.admit(subject, keys)?;
+    task.changes_only(&Keys::none());
+    let candidates = in_order(&task, candidates, &request).await?;
+    make(&task, candidates, &request).await
 }
 
 /// The claim that the volume is for, if the provisioner runs with `--extra-create-metadata`.
@@ -85,7 +85,7 @@ fn claim(parameters: &Parameters) -> Option<String> {
 }
 
 /// The connections that may have the volume, whether they may create it or not.
-fn candidates(
+async fn candidates(
     all: &Connections,
     connections: Vec<Arc<Connection>>,
     request: &CreateVolumeRequest,
@@ -93,7 +93,7 @@ fn candidates(
     let mut refusal = None;
     let mut found = Vec::with_capacity(connections.len());
     for connection in connections {
-        match Candidate::new(all, connection, request) {
+        match Candidate::new(all, connection, request).await {
             Ok(candidate) => found.push(candidate),
             Err(error) => drop(refusal.get_or_insert(error)),
         }
@@ -176,7 +176,7 @@ async fn make(
 // === impl Candidate ===
 
 impl Candidate {
-    fn new(
+    async fn new(
         all: &Connections,
         connection: Arc<Connection>,
         request: &CreateVolumeRequest,
@@ -205,7 +205,7 @@ impl Candidate {
             .and_then(|()| connection.accessibility().accept(&request.topology))
             .map(|()| None);
         if let (Ok(filled), Some(handle)) = (&mut able, &request.source) {
-            match Filling::of(all, &connection, handle) {
+            match Filling::of(all, &connection, handle).await {
                 Ok(filling) => {
                     keys = keys.and(filling.home().scope(), filling.object(), Hold::Shared);
                     *filled = Some(filling);

@@ -12,40 +12,40 @@ use crate::csi::encode;
 use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
 use crate::rpc::in_flight::Keys;
-use crate::rpc::{Job, Task};
+use crate::rpc::{Incoming, Task};
 
-pub(super) fn volumes(
-    plugin: &Arc<Plugin>,
+pub(super) async fn volumes(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::ListVolumesRequest,
-) -> Result<Job<v1::ListVolumesResponse>, Error> {
-    offered(plugin, "list volumes", |can| can.list_volumes)?;
+) -> Result<v1::ListVolumesResponse, Error> {
+    offered(&plugin, "list volumes", |can| can.list_volumes)?;
     let page = decode::page(request.max_entries, request.starting_token)?;
-    let plugin = Arc::clone(plugin);
-    Ok(Job::new(about(None), Keys::none(), async move |task| {
-        let what = Volumes {
-            with_condition: super::volumes::with_condition(&plugin.advertised),
-        };
-        let listed = if let Some(only) = plugin.connections.only() {
-            pages::of_one(&task, &only, page, &what).await?
-        } else {
-            pages::of_all(&task, plugin.connections.listed(), page, &what).await?
-        };
-        let Listed {
-            entries,
-            next_token,
-        } = listed;
-        Ok(v1::ListVolumesResponse {
-            entries,
-            next_token,
-        })
-    }))
+    let task = incoming.admit(about(None), Keys::none())?;
+    let what = Volumes {
+        with_condition: super::volumes::with_condition(&plugin.advertised),
+    };
+    let listed = if let Some(only) = plugin.connections.only() {
+        pages::of_one(&task, &only, page, &what).await?
+    } else {
+        pages::of_all(&task, plugin.connections.listed(), page, &what).await?
+    };
+    let Listed {
+        entries,
+        next_token,
+    } = listed;
+    Ok(v1::ListVolumesResponse {
+        entries,
+        next_token,
+    })
 }
 
-pub(super) fn snapshots(
-    plugin: &Arc<Plugin>,
+pub(super) async fn snapshots(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::ListSnapshotsRequest,
-) -> Result<Job<v1::ListSnapshotsResponse>, Error> {
-    offered(plugin, "list snapshots", |can| can.list_snapshots)?;
+) -> Result<v1::ListSnapshotsResponse, Error> {
+    offered(&plugin, "list snapshots", |can| can.list_snapshots)?;
     let request = ListSnapshotsRequest::decode(request)?;
     let (snapshot, source) = (&request.snapshot, &request.source);
     let stray = snapshot
@@ -56,40 +56,36 @@ pub(super) fn snapshots(
             .is_some_and(|handle| plugin.connections.is_stray_volume(handle));
     if stray {
         // No object here has such a handle.
-        return Ok(Job::new(about(None), Keys::none(), async |_| {
-            Ok(v1::ListSnapshotsResponse::default())
-        }));
+        let _task = incoming.admit(about(None), Keys::none())?;
+        return Ok(v1::ListSnapshotsResponse::default());
     }
     if request.snapshot.is_some() {
-        return one_snapshot(plugin, request);
+        return one_snapshot(plugin, incoming, request).await;
     }
     if let Some(handle) = request.source {
-        let (connection, id) = plugin.connections.of_volume(&handle)?;
+        let (connection, id) = plugin.connections.of_volume(&handle).await?;
         if !connection.can().list_snapshots {
             return Err(connection.lacks("list snapshots"));
         }
         let subject = about_volume(&connection, handle.as_str());
         let filter = SnapshotFilter { source: Some(id) };
-        return Ok(Job::new(subject, Keys::none(), async move |task| {
-            let listed = pages::of_one(&task, &connection, request.page, &filter).await?;
-            let mut reply = reply(listed);
-            // Under another name of its connection it is still the requested volume.
-            for snapshot in reply.entries.iter_mut().filter_map(|e| e.snapshot.as_mut()) {
-                handle.as_str().clone_into(&mut snapshot.source_volume_id);
-            }
-            Ok(reply)
-        }));
+        let task = incoming.admit(subject, Keys::none())?;
+        let listed = pages::of_one(&task, &connection, request.page, &filter).await?;
+        let mut reply = reply(listed);
+        // Under another name of its connection it is still the requested volume.
+        for snapshot in reply.entries.iter_mut().filter_map(|e| e.snapshot.as_mut()) {
+            handle.as_str().clone_into(&mut snapshot.source_volume_id);
+        }
+        return Ok(reply);
     }
-    let plugin = Arc::clone(plugin);
-    Ok(Job::new(about(None), Keys::none(), async move |task| {
-        let (filter, page) = (SnapshotFilter::default(), request.page);
-        let listed = if let Some(only) = plugin.connections.only() {
-            pages::of_one(&task, &only, page, &filter).await?
-        } else {
-            pages::of_all(&task, plugin.connections.listed(), page, &filter).await?
-        };
-        Ok(reply(listed))
-    }))
+    let task = incoming.admit(about(None), Keys::none())?;
+    let (filter, page) = (SnapshotFilter::default(), request.page);
+    let listed = if let Some(only) = plugin.connections.only() {
+        pages::of_one(&task, &only, page, &filter).await?
+    } else {
+        pages::of_all(&task, plugin.connections.listed(), page, &filter).await?
+    };
+    Ok(reply(listed))
 }
 
 fn reply(listed: Listed<v1::list_snapshots_response::Entry>) -> v1::ListSnapshotsResponse {
@@ -100,47 +96,49 @@ fn reply(listed: Listed<v1::list_snapshots_response::Entry>) -> v1::ListSnapshot
 }
 
 /// The list with that one snapshot, empty if it does not exist.
-fn one_snapshot(
-    plugin: &Arc<Plugin>,
+async fn one_snapshot(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: ListSnapshotsRequest,
-) -> Result<Job<v1::ListSnapshotsResponse>, Error> {
+) -> Result<v1::ListSnapshotsResponse, Error> {
     let missing = || Error::invalid("request field `snapshot_id`");
     let handle = request.snapshot.ok_or_else(missing)?;
-    let (connection, id) = plugin.connections.of_snapshot(&handle)?;
+    let (connection, id) = plugin.connections.of_snapshot(&handle).await?;
     if !connection.can().get_snapshot {
         return Err(connection.lacks("get snapshot"));
     }
     let subject = about_snapshot(&connection, handle.as_str());
-    let place = |source| {
-        let (home, id) = plugin.connections.of_volume(&source)?;
-        Ok::<_, Error>((source, home, id))
-    };
-    let source = request.source.map(place).transpose()?;
-    Ok(Job::new(subject, Keys::none(), async move |task| {
-        let found = connection.driver().get_snapshot(&task.call, &id);
-        let found = match task.ask(&connection, "get_snapshot", found).await {
-            Ok(found) => found,
-            Err(error) if error.kind() == Kind::NotFound => {
-                return Ok(v1::ListSnapshotsResponse::default());
-            }
-            Err(error) => return Err(error),
-        };
-        let of = |(_, home, id): &(_, Arc<Connection>, _)| {
-            home.scope() == connection.scope() && *id == found.source
-        };
-        let wanted = source.as_ref().is_none_or(of);
-        let mut entry = SnapshotFilter::default().entry(&connection, &found);
-        if let Some(snapshot) = &mut entry.snapshot {
-            handle.as_str().clone_into(&mut snapshot.snapshot_id);
-            if let Some((source, ..)) = &source {
-                source.as_str().clone_into(&mut snapshot.source_volume_id);
-            }
+    let source = match request.source {
+        None => None,
+        Some(source) => {
+            let (home, id) = plugin.connections.of_volume(&source).await?;
+            Some((source, home, id))
         }
-        Ok(v1::ListSnapshotsResponse {
-            entries: wanted.then_some(entry).into_iter().collect(),
-            next_token: String::new(),
-        })
-    }))
+    };
+    let task = incoming.admit(subject, Keys::none())?;
+    let found = connection.driver().get_snapshot(&task.call, &id);
+    let found = match task.ask(&connection, "get_snapshot", found).await {
+        Ok(found) => found,
+        Err(error) if error.kind() == Kind::NotFound => {
+            return Ok(v1::ListSnapshotsResponse::default());
+        }
+        Err(error) => return Err(error),
+    };
+    let of = |(_, home, id): &(_, Arc<Connection>, _)| {
+        home.scope() == connection.scope() && *id == found.source
+    };
+    let wanted = source.as_ref().is_none_or(of);
+    let mut entry = SnapshotFilter::default().entry(&connection, &found);
+    if let Some(snapshot) = &mut entry.snapshot {
+        handle.as_str().clone_into(&mut snapshot.snapshot_id);
+        if let Some((source, ..)) = &source {
+            source.as_str().clone_into(&mut snapshot.source_volume_id);
+        }
+    }
+    Ok(v1::ListSnapshotsResponse {
+        entries: wanted.then_some(entry).into_iter().collect(),
+        next_token: String::new(),
+    })
 }
 
 /// All volumes.

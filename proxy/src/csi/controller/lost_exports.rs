@@ -10,14 +10,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use driver_core::{Call, Error, Kind, PageRequest, PageToken, VolumeId};
+use driver_core::{Error, Kind, PageRequest, PageToken, VolumeId};
 use futures_util::{StreamExt, stream};
-use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{debug, field, warn};
+use tracing::{debug, warn};
 
 use crate::csi::plugin::Plugin;
-use crate::routing::connection::{Connection, WorkClass};
+use crate::routing::connection::Connection;
 use crate::routing::connections::{ConnectionName, LazyConnection};
 use crate::rpc::Rpc;
 use crate::rpc::in_flight::{Hold, InFlight, Keys, Object};
@@ -91,7 +90,7 @@ async fn restore_from(
     };
     let mut failures = 0;
     loop {
-        let listed = within(connection, QUESTION, "list volumes", async |call| {
+        let listed = connection.ask_within(QUESTION, "list volumes", async |call| {
             connection.driver().list_volumes(call, &page).await
         });
         let listed = listed.await?;
@@ -100,10 +99,8 @@ async fn restore_from(
             match restore(connection, in_flight, &volume.id).await {
                 Ok(was_lost) => were_lost |= was_lost,
                 Err(error) => {
-                    let named = connection.name().is_named();
-                    let name = named.then(|| field::display(connection.name()));
                     warn!(
-                        connection = name,
+                        connection = connection.name().field(),
                         volume = volume.id.as_str(),
                         error = error.chain(),
                         "could not check the export of a volume, or restore it"
@@ -130,7 +127,7 @@ async fn restore(
     id: &VolumeId,
 ) -> Result<bool, Error> {
     let driver = connection.driver();
-    let found = within(connection, QUESTION, "check an export", async |call| {
+    let found = connection.ask_within(QUESTION, "check an export", async |call| {
         driver.is_exported(call, id).await
     });
     match found.await {
@@ -145,7 +142,7 @@ async fn restore(
     let Ok(_guard) = in_flight.take(Rpc::ControllerGetVolume, keys) else {
         return Ok(false);
     };
-    let restored = within(connection, CHANGE, "restore an export", async |call| {
+    let restored = connection.ask_within(CHANGE, "restore an export", async |call| {
         driver.repair_export(call, id).await
     });
     match restored.await {
@@ -153,27 +150,10 @@ async fn restore(
         Err(error) if error.kind() == Kind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     }
-    let named = connection.name().is_named();
-    let name = named.then(|| field::display(connection.name()));
     warn!(
-        connection = name,
+        connection = connection.name().field(),
         volume = id.as_str(),
         "the storage host had lost the export of a volume; it is exported again"
     );
     Ok(true)
-}
-
-/// Asks on the connection's own threads, within a time.
-async fn within<T>(
-    connection: &Connection,
-    patience: Duration,
-    doing: &'static str,
-    ask: impl AsyncFnOnce(&Call) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let call = Call::within(patience);
-    let asked = connection.run_limited(WorkClass::Short, patience, ask(&call));
-    match timeout(2 * patience, asked).await {
-        Ok(answer) => answer,
-        Err(_) => Err(Error::new(Kind::Timeout, doing).with_effect(call.effect())),
-    }
 }

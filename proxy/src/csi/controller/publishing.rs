@@ -18,13 +18,14 @@ use crate::csi::node::identity::NodeIdentity as ReportedId;
 use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
 use crate::rpc::in_flight::{Hold, Keys, Object};
-use crate::rpc::{Job, Task};
+use crate::rpc::{Incoming, Task};
 
-pub(super) fn publish(
-    plugin: &Arc<Plugin>,
+pub(super) async fn publish(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::ControllerPublishVolumeRequest,
-) -> Result<Job<v1::ControllerPublishVolumeResponse>, Error> {
-    asked_for(plugin, "publish volume")?;
+) -> Result<v1::ControllerPublishVolumeResponse, Error> {
+    asked_for(&plugin, "publish volume")?;
     let request = ControllerPublishRequest::try_from(request)?;
     if request.readonly {
         return Err(Error::invalid("request field `readonly`")
@@ -32,93 +33,92 @@ pub(super) fn publish(
     }
     // Nodes reach it by its context. A volume that a driver created must be published there.
     if request.by_hand && plugin.connections.is_bare_volume(&request.volume) {
-        return Ok(unowned::publish(plugin, &request.volume));
+        return unowned::publish(&plugin, incoming, &request.volume);
     }
     if plugin.connections.is_of_one_that_was_open(&request.volume) {
-        return Ok(unowned::of_one_that_was_open(&request.volume));
+        return unowned::of_one_that_was_open(incoming, &request.volume);
     }
-    let (connection, id) = plugin.connections.of_volume(&request.volume)?;
+    let (connection, id) = plugin.connections.of_volume(&request.volume).await?;
     let node = if connection.can().publish {
         connection.allow(std::slice::from_ref(&request.capability))?;
-        Some(called(plugin, &connection, &request.node)?)
+        Some(called(&plugin, &connection, &request.node)?)
     } else {
         None
     };
     let object = Object::Volume(id.clone());
     let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
     let subject = about_volume(&connection, request.volume.as_str());
-    Ok(Job::new(subject, keys, async move |task| {
-        if let Some(node) = node {
-            let driver = connection.driver();
-            let request = PublishRequest {
-                volume: &id,
-                node: &node,
-                capability: &request.capability,
-                readonly: request.readonly,
-                secrets: &request.secrets,
-            };
-            let access = driver.publish_volume(&task.call, &request);
-            let published = task.ask(&connection, "publish_volume", access).await?;
-            return Ok(v1::ControllerPublishVolumeResponse {
-                publish_context: published.context.into_iter().collect(),
-            });
-        }
-        debug!("every node may reach the volumes of this connection");
-        Ok(v1::ControllerPublishVolumeResponse::default())
-    }))
+    let task = incoming.admit(subject, keys)?;
+    if let Some(node) = node {
+        let driver = connection.driver();
+        let request = PublishRequest {
+            volume: &id,
+            node: &node,
+            capability: &request.capability,
+            readonly: request.readonly,
+            secrets: &request.secrets,
+        };
+        let access = driver.publish_volume(&task.call, &request);
+        let published = task.ask(&connection, "publish_volume", access).await?;
+        return Ok(v1::ControllerPublishVolumeResponse {
+            publish_context: published.context.into_iter().collect(),
+        });
+    }
+    debug!("every node may reach the volumes of this connection");
+    Ok(v1::ControllerPublishVolumeResponse::default())
 }
 
-pub(super) fn unpublish(
-    plugin: &Arc<Plugin>,
+pub(super) async fn unpublish(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::ControllerUnpublishVolumeRequest,
-) -> Result<Job<v1::ControllerUnpublishVolumeResponse>, Error> {
-    asked_for(plugin, "unpublish volume")?;
+) -> Result<v1::ControllerUnpublishVolumeResponse, Error> {
+    asked_for(&plugin, "unpublish volume")?;
     let request = ControllerUnpublishRequest::try_from(request)?;
     if plugin.connections.is_stray_volume(&request.volume) {
-        return Ok(unowned::unpublish(plugin, &request.volume));
+        return unowned::unpublish(&plugin, incoming, &request.volume).await;
     }
     if plugin.connections.is_of_one_that_was_open(&request.volume) {
-        return Ok(unowned::of_one_that_was_open(&request.volume));
+        return unowned::of_one_that_was_open(incoming, &request.volume);
     }
     let is_bare = plugin.connections.is_bare_volume(&request.volume);
-    let (connection, id) = plugin.connections.of_volume(&request.volume)?;
+    let (connection, id) = plugin.connections.of_volume(&request.volume).await?;
     // A backend that gives access to every node is not asked, whatever the node is called there.
     let node = match request.node.filter(|_| connection.can().publish) {
         None => Ok(None),
-        Some(node) => called(plugin, &connection, &node)
+        Some(node) => called(&plugin, &connection, &node)
             .map(|node| Some(node.id))
             .map_err(|error| unknown_name(&connection, &node, &error)),
     };
     let object = Object::Volume(id.clone());
     let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
     let subject = about_volume(&connection, request.volume.as_str());
-    Ok(Job::new(subject, keys, async move |task| {
-        if connection.can().publish {
-            let driver = connection.driver();
-            let node = match node {
-                Ok(node) => node,
-                // For a deleted volume, the access of all nodes is revoked.
-                Err(error) => {
-                    let found = driver.find_volume(&task.call, &id);
-                    match task.ask(&connection, "find_volume", found).await {
-                        Err(gone) if gone.kind() == Kind::NotFound => None,
-                        Err(foreign) if is_bare && foreign.kind() == Kind::Invalid => None,
-                        _ => return Err(error),
-                    }
+    let task = incoming.admit(subject, keys)?;
+    if connection.can().publish {
+        let driver = connection.driver();
+        let node = match node {
+            Ok(node) => node,
+            // For a deleted volume, the access of all nodes is revoked.
+            Err(error) => {
+                let found = driver.find_volume(&task.call, &id);
+                match task.ask(&connection, "find_volume", found).await {
+                    Err(gone) if gone.kind() == Kind::NotFound => None,
+                    Err(foreign) if is_bare && foreign.kind() == Kind::Invalid => None,
+                    _ => return Err(error),
                 }
-            };
-            let removal = driver.unpublish_volume(&task.call, &id, node.as_ref());
-            match task.ask(&connection, "unpublish_volume", removal).await {
-                Err(error) if is_bare && is_foreign(&task, &connection, &id, &error).await => {
-                    debug!("no driver of this connection issues such ids");
-                }
-                ended => ended?,
             }
-        } else {
-            debug!("every node may reach the volumes of this connection");
+        };
+        let removal = driver.unpublish_volume(&task.call, &id, node.as_ref());
+        match task.ask(&connection, "unpublish_volume", removal).await {
+            Err(error) if is_bare && is_foreign(&task, &connection, &id, &error).await => {
+                debug!("no driver of this connection issues such ids");
+            }
+            ended => ended?,
         }
-        Ok(v1::ControllerUnpublishVolumeResponse {})
-    }))
+    } else {
+        debug!("every node may reach the volumes of this connection");
+    }
+    Ok(v1::ControllerUnpublishVolumeResponse {})
 }
 
 /// The name of the node at the backend is unknown: it got access under a name that the

@@ -10,15 +10,16 @@ use crate::csi::decode::{self, CreateSnapshotRequest};
 use crate::csi::encode;
 use crate::csi::plugin::Plugin;
 use crate::rpc::in_flight::{Hold, Keys, Object};
-use crate::rpc::{Job, Subject};
+use crate::rpc::{Incoming, Subject};
 
-pub(super) fn create(
-    plugin: &Arc<Plugin>,
+pub(super) async fn create(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::CreateSnapshotRequest,
-) -> Result<Job<v1::CreateSnapshotResponse>, Error> {
-    offered(plugin, "create snapshot", |can| can.snapshots)?;
+) -> Result<v1::CreateSnapshotResponse, Error> {
+    offered(&plugin, "create snapshot", |can| can.snapshots)?;
     let request = CreateSnapshotRequest::try_from(request)?;
-    let (connection, source) = plugin.connections.of_volume(&request.source)?;
+    let (connection, source) = plugin.connections.of_volume(&request.source).await?;
     if !connection.can().snapshots {
         return Err(connection.lacks("create snapshot"));
     }
@@ -42,53 +43,52 @@ pub(super) fn create(
         parameters: request.parameters,
         secrets: request.secrets,
     };
-    Ok(Job::new(subject, keys, async move |task| {
-        let cut = connection.driver().create_snapshot(&task.call, &wanted);
-        let cut = task.ask_for_copy(&connection, "create_snapshot", cut);
-        let snapshot = cut.await?;
-        encode::created_snapshot(&connection, &snapshot, &handle)
-    }))
+    let task = incoming.admit(subject, keys)?;
+    let cut = connection.driver().create_snapshot(&task.call, &wanted);
+    let cut = task.ask_for_copy(&connection, "create_snapshot", cut);
+    let snapshot = cut.await?;
+    encode::created_snapshot(&connection, &snapshot, &handle)
 }
 
-pub(super) fn delete(
-    plugin: &Arc<Plugin>,
+pub(super) async fn delete(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::DeleteSnapshotRequest,
-) -> Result<Job<v1::DeleteSnapshotResponse>, Error> {
-    offered(plugin, "delete snapshot", |can| can.snapshots)?;
+) -> Result<v1::DeleteSnapshotResponse, Error> {
+    offered(&plugin, "delete snapshot", |can| can.snapshots)?;
     let handle = decode::delete_snapshot(request)?;
-    let (connection, id) = plugin.connections.owner_of_snapshot(&handle)?;
+    let (connection, id) = plugin.connections.owner_of_snapshot(&handle).await?;
     if !connection.can().snapshots {
         return Err(connection.lacks("delete snapshot"));
     }
     let object = Object::Snapshot(id.clone());
     let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
     let subject = about_snapshot(&connection, handle.as_str());
-    Ok(Job::new(subject, keys, async move |task| {
-        let deletion = connection.driver().delete_snapshot(&task.call, &id);
-        task.ask_for_deletion(&connection, "delete_snapshot", deletion)
-            .await?;
-        Ok(v1::DeleteSnapshotResponse {})
-    }))
+    let task = incoming.admit(subject, keys)?;
+    let deletion = connection.driver().delete_snapshot(&task.call, &id);
+    task.ask_for_deletion(&connection, "delete_snapshot", deletion)
+        .await?;
+    Ok(v1::DeleteSnapshotResponse {})
 }
 
-pub(super) fn get(
-    plugin: &Arc<Plugin>,
+pub(super) async fn get(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::GetSnapshotRequest,
-) -> Result<Job<v1::GetSnapshotResponse>, Error> {
-    offered(plugin, "get snapshot", |can| can.get_snapshot)?;
+) -> Result<v1::GetSnapshotResponse, Error> {
+    offered(&plugin, "get snapshot", |can| can.get_snapshot)?;
     let handle = decode::get_snapshot(request)?;
-    let (connection, id) = plugin.connections.of_snapshot(&handle)?;
+    let (connection, id) = plugin.connections.of_snapshot(&handle).await?;
     if !connection.can().get_snapshot {
         return Err(connection.lacks("get snapshot"));
     }
     let subject = about_snapshot(&connection, handle.as_str());
-    Ok(Job::new(subject, Keys::none(), async move |task| {
-        let found = connection.driver().get_snapshot(&task.call, &id);
-        let snapshot = task.ask(&connection, "get_snapshot", found).await?;
-        let mut reply = encode::snapshot(&connection, &snapshot);
-        handle.as_str().clone_into(&mut reply.snapshot_id);
-        Ok(v1::GetSnapshotResponse {
-            snapshot: Some(reply),
-        })
-    }))
+    let task = incoming.admit(subject, Keys::none())?;
+    let found = connection.driver().get_snapshot(&task.call, &id);
+    let snapshot = task.ask(&connection, "get_snapshot", found).await?;
+    let mut reply = encode::snapshot(&connection, &snapshot);
+    handle.as_str().clone_into(&mut reply.snapshot_id);
+    Ok(v1::GetSnapshotResponse {
+        snapshot: Some(reply),
+    })
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_proto::v1;
+use driver_core::Error;
 use futures_util::{StreamExt, stream};
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
@@ -19,7 +20,7 @@ use crate::routing::connections::{
     Bare, ConnectionName, Connections, LazyConnection, VolumeHandle,
 };
 use crate::rpc::in_flight::Keys;
-use crate::rpc::{Job, Subject, Task};
+use crate::rpc::{Incoming, Subject, Task};
 
 /// How many connections are asked at once.
 const AT_ONCE: usize = 64;
@@ -29,41 +30,39 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Publishes a volume made by hand: nodes reach it by its context.
 pub(super) fn publish(
     plugin: &Plugin,
+    incoming: Incoming,
     handle: &VolumeHandle,
-) -> Job<v1::ControllerPublishVolumeResponse> {
-    let bare = plugin.connections.bare();
-    Job::new(about(handle), Keys::none(), async move |_| {
-        match bare {
-            Bare::Nobodys => debug!("the volume was made by hand: its access is not managed here"),
-            Bare::Of(name) => debug!(
-                "the volume was made by hand: its access is not managed here; connection `{name}` will \
-                 be asked to detach it"
-            ),
-            Bare::Unsaid => warn!(
-                "the volume was made by hand: its access is not managed here; detaching it will be \
-                 rejected until `proxy.legacyConnection` is `none`"
-            ),
-        }
-        Ok(v1::ControllerPublishVolumeResponse::default())
-    })
+) -> Result<v1::ControllerPublishVolumeResponse, Error> {
+    let _task = incoming.admit(about(handle), Keys::none())?;
+    match plugin.connections.bare() {
+        Bare::Nobodys => debug!("the volume was made by hand: its access is not managed here"),
+        Bare::Of(name) => debug!(
+            "the volume was made by hand: its access is not managed here; connection `{name}` will \
+             be asked to detach it"
+        ),
+        Bare::Unsaid => warn!(
+            "the volume was made by hand: its access is not managed here; detaching it will be \
+             rejected until `proxy.legacyConnection` is `none`"
+        ),
+    }
+    Ok(v1::ControllerPublishVolumeResponse::default())
 }
 
 /// Succeeds for volumes that belong to no connection. For any other it is unknown whether the node
 /// still has access: that no current connection has the volume proves nothing about the one that
 /// gave access.
-pub(super) fn unpublish(
-    plugin: &Arc<Plugin>,
+pub(super) async fn unpublish(
+    plugin: &Plugin,
+    incoming: Incoming,
     handle: &VolumeHandle,
-) -> Job<v1::ControllerUnpublishVolumeResponse> {
-    let (subject, plugin, handle) = (about(handle), plugin.clone(), handle.clone());
-    Job::new(subject, Keys::none(), async move |task| {
-        if plugin.connections.bare() == Bare::Nobodys {
-            debug!("the volume was made by hand: no access has to be revoked");
-            return Ok(v1::ControllerUnpublishVolumeResponse::default());
-        }
-        let of_its_name = of_its_name(&plugin, &task, &handle).await;
-        Err(Connections::cannot_shut_out(&handle, &of_its_name))
-    })
+) -> Result<v1::ControllerUnpublishVolumeResponse, Error> {
+    let task = incoming.admit(about(handle), Keys::none())?;
+    if plugin.connections.bare() == Bare::Nobodys {
+        debug!("the volume was made by hand: no access has to be revoked");
+        return Ok(v1::ControllerUnpublishVolumeResponse::default());
+    }
+    let of_its_name = of_its_name(plugin, &task, handle).await;
+    Err(Connections::cannot_shut_out(handle, &of_its_name))
 }
 
 /// The connections that manage access per node and have an object of that name. This is only for
@@ -90,11 +89,13 @@ async fn of_its_name(plugin: &Plugin, task: &Task, handle: &VolumeHandle) -> Vec
 }
 
 /// Unpublishing for a removed connection that gave access to every node.
-pub(super) fn of_one_that_was_open<T: Default + Send + 'static>(handle: &VolumeHandle) -> Job<T> {
-    Job::new(about(handle), Keys::none(), async move |_| {
-        debug!("its connection is gone, and gave access to every node");
-        Ok(T::default())
-    })
+pub(super) fn of_one_that_was_open<T: Default>(
+    incoming: Incoming,
+    handle: &VolumeHandle,
+) -> Result<T, Error> {
+    let _task = incoming.admit(about(handle), Keys::none())?;
+    debug!("its connection is gone, and gave access to every node");
+    Ok(T::default())
 }
 
 fn about(handle: &VolumeHandle) -> Subject {

@@ -16,63 +16,60 @@ use crate::csi::encode;
 use crate::csi::plugin::Plugin;
 use crate::rpc::in_flight::{Hold, Keys, Object};
 use crate::rpc::status::printable_within;
-use crate::rpc::{Job, Subject};
+use crate::rpc::{Incoming, Subject};
 
-pub(super) fn delete(
-    plugin: &Arc<Plugin>,
+pub(super) async fn delete(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::DeleteVolumeRequest,
-) -> Result<Job<v1::DeleteVolumeResponse>, Error> {
-    offered(plugin, "delete volume", |can| can.volumes)?;
+) -> Result<v1::DeleteVolumeResponse, Error> {
+    offered(&plugin, "delete volume", |can| can.volumes)?;
     let (handle, secrets) = decode::delete_volume(request)?;
-    let (connection, id) = plugin.connections.owner_of_volume(&handle)?;
+    let (connection, id) = plugin.connections.owner_of_volume(&handle).await?;
     if !connection.can().volumes {
         return Err(connection.lacks("delete volume"));
     }
     let object = Object::Volume(id.clone());
     let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
     let subject = about_volume(&connection, handle.as_str());
-    Ok(Job::new(subject, keys, async move |task| {
-        if connection.retains() {
-            info!(
-                "kept the volume on its storage: `_private.csi.volume.deleteStrategy` is `retain`"
-            );
-        } else {
-            let driver = connection.driver();
-            let deletion = driver.delete_volume_with(&task.call, &id, &secrets);
-            task.ask_for_deletion(&connection, "delete_volume", deletion)
-                .await?;
-        }
-        Ok(v1::DeleteVolumeResponse {})
-    }))
+    let task = incoming.admit(subject, keys)?;
+    if connection.retains() {
+        info!("kept the volume on its storage: `_private.csi.volume.deleteStrategy` is `retain`");
+    } else {
+        let driver = connection.driver();
+        let deletion = driver.delete_volume_with(&task.call, &id, &secrets);
+        task.ask_for_deletion(&connection, "delete_volume", deletion)
+            .await?;
+    }
+    Ok(v1::DeleteVolumeResponse {})
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "all jobs have one shape")]
-pub(super) fn get(
-    plugin: &Arc<Plugin>,
+pub(super) async fn get(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::ControllerGetVolumeRequest,
-) -> Result<Job<v1::ControllerGetVolumeResponse>, Error> {
-    offered(plugin, "get volume", |can| can.get_volume)?;
+) -> Result<v1::ControllerGetVolumeResponse, Error> {
+    offered(&plugin, "get volume", |can| can.get_volume)?;
     let handle = decode::get_volume(&request)?;
-    let (connection, id) = plugin.connections.of_volume(&handle)?;
+    let (connection, id) = plugin.connections.of_volume(&handle).await?;
     if !connection.can().get_volume {
         return Err(connection.lacks("get volume"));
     }
     let subject = about_volume(&connection, handle.as_str());
     let condition = with_condition(&plugin.advertised).then(encode::normal);
-    Ok(Job::new(subject, Keys::none(), async move |task| {
-        let found = connection.driver().get_volume(&task.call, &id);
-        let volume = task.ask(&connection, "get_volume", found).await?;
-        let mut volume = encode::volume(&connection, &volume);
-        // Under another name of its connection it is still the requested volume.
-        handle.as_str().clone_into(&mut volume.volume_id);
-        Ok(v1::ControllerGetVolumeResponse {
-            volume: Some(volume),
-            status: Some(v1::controller_get_volume_response::VolumeStatus {
-                published_node_ids: Vec::new(),
-                volume_condition: condition,
-            }),
-        })
-    }))
+    let task = incoming.admit(subject, Keys::none())?;
+    let found = connection.driver().get_volume(&task.call, &id);
+    let volume = task.ask(&connection, "get_volume", found).await?;
+    let mut volume = encode::volume(&connection, &volume);
+    // Under another name of its connection it is still the requested volume.
+    handle.as_str().clone_into(&mut volume.volume_id);
+    Ok(v1::ControllerGetVolumeResponse {
+        volume: Some(volume),
+        status: Some(v1::controller_get_volume_response::VolumeStatus {
+            published_node_ids: Vec::new(),
+            volume_condition: condition,
+        }),
+    })
 }
 
 /// Whether the condition of volumes is advertised to the orchestrator.
@@ -81,40 +78,38 @@ pub(super) fn with_condition(advertised: &Advertised) -> bool {
     advertised.contains(&ControllerCapability::VolumeCondition)
 }
 
-pub(super) fn validate(
-    plugin: &Arc<Plugin>,
+pub(super) async fn validate(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::ValidateVolumeCapabilitiesRequest,
-) -> Result<Job<v1::ValidateVolumeCapabilitiesResponse>, Error> {
+) -> Result<v1::ValidateVolumeCapabilitiesResponse, Error> {
     let request = ValidateRequest::try_from(request)?;
-    let (connection, id) = plugin.connections.of_volume(&request.volume)?;
+    let (connection, id) = plugin.connections.of_volume(&request.volume).await?;
     let subject = about_volume(&connection, request.volume.as_str());
-    Ok(Job::new(subject, Keys::none(), async move |task| {
-        let driver = connection.driver();
-        let mut wrong = None;
-        if connection.can().get_volume && !request.echo.volume_context.is_empty() {
-            let found = driver.get_volume(&task.call, &id);
-            let volume = task.ask(&connection, "get_volume", found).await?;
-            wrong = other_way(&volume.attachment, &request.echo.volume_context);
-        } else {
-            let found = driver.find_volume(&task.call, &id);
-            let found = task.ask(&connection, "find_volume", found).await?;
-            if found == Found::Begun {
-                return Err(
-                    Error::not_found(format!("volume `{id}`")).because("it is not complete")
-                );
-            }
+    let task = incoming.admit(subject, Keys::none())?;
+    let driver = connection.driver();
+    let mut wrong = None;
+    if connection.can().get_volume && !request.echo.volume_context.is_empty() {
+        let found = driver.get_volume(&task.call, &id);
+        let volume = task.ask(&connection, "get_volume", found).await?;
+        wrong = other_way(&volume.attachment, &request.echo.volume_context);
+    } else {
+        let found = driver.find_volume(&task.call, &id);
+        let found = task.ask(&connection, "find_volume", found).await?;
+        if found == Found::Begun {
+            return Err(Error::not_found(format!("volume `{id}`")).because("it is not complete"));
         }
-        Ok(match connection.refusal(&request.capabilities).or(wrong) {
-            None => v1::ValidateVolumeCapabilitiesResponse {
-                confirmed: Some(request.echo),
-                message: String::new(),
-            },
-            Some(reason) => v1::ValidateVolumeCapabilitiesResponse {
-                confirmed: None,
-                message: printable_within(&reason, MAX_STRING),
-            },
-        })
-    }))
+    }
+    Ok(match connection.refusal(&request.capabilities).or(wrong) {
+        None => v1::ValidateVolumeCapabilitiesResponse {
+            confirmed: Some(request.echo),
+            message: String::new(),
+        },
+        Some(reason) => v1::ValidateVolumeCapabilitiesResponse {
+            confirmed: None,
+            message: printable_within(&reason, MAX_STRING),
+        },
+    })
 }
 
 /// A key of the context that differs from the attachment of the volume, which must not be
@@ -125,15 +120,16 @@ fn other_way(attachment: &Attachment, context: &VolumeContext) -> Option<String>
     Some(format!("this volume has another `{key}` in its context"))
 }
 
-pub(super) fn expand(
-    plugin: &Arc<Plugin>,
+pub(super) async fn expand(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::ControllerExpandVolumeRequest,
-) -> Result<Job<v1::ControllerExpandVolumeResponse>, Error> {
-    offered(plugin, "expand volume", |can| {
+) -> Result<v1::ControllerExpandVolumeResponse, Error> {
+    offered(&plugin, "expand volume", |can| {
         !matches!(can.expand, Expansion::None | Expansion::Node)
     })?;
     let request = ExpandRequest::try_from(request)?;
-    let (connection, id) = plugin.connections.owner_of_volume(&request.volume)?;
+    let (connection, id) = plugin.connections.owner_of_volume(&request.volume).await?;
     if connection.can().expand == Expansion::None {
         return Err(connection.lacks("expand volume"));
     }
@@ -144,30 +140,30 @@ pub(super) fn expand(
         size: request.size.required(),
         ..about_volume(&connection, request.volume.as_str())
     };
-    Ok(Job::new(subject, keys, async move |task| {
-        let driver = connection.driver();
-        let growth = driver.expand_volume(&task.call, &id, request.size);
-        let expanded = task.ask(&connection, "expand_volume", growth).await?;
-        Ok(v1::ControllerExpandVolumeResponse {
-            capacity_bytes: encode::bytes(expanded.capacity),
-            node_expansion_required: expanded.node_expansion_required,
-        })
-    }))
+    let task = incoming.admit(subject, keys)?;
+    let driver = connection.driver();
+    let growth = driver.expand_volume(&task.call, &id, request.size);
+    let expanded = task.ask(&connection, "expand_volume", growth).await?;
+    Ok(v1::ControllerExpandVolumeResponse {
+        capacity_bytes: encode::bytes(expanded.capacity),
+        node_expansion_required: expanded.node_expansion_required,
+    })
 }
 
-pub(super) fn modify(
-    plugin: &Arc<Plugin>,
+pub(super) async fn modify(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::ControllerModifyVolumeRequest,
-) -> Result<Job<v1::ControllerModifyVolumeResponse>, Error> {
+) -> Result<v1::ControllerModifyVolumeResponse, Error> {
     let advertised = &plugin.advertised.controller;
     if plugin.connections.only().is_none()
         && !advertised.contains(&ControllerCapability::ModifyVolume)
     {
         return Err(Error::unsupported("modify volume"));
     }
-    offered(plugin, "modify volume", |can| can.modify)?;
+    offered(&plugin, "modify volume", |can| can.modify)?;
     let request = ModifyRequest::try_from(request)?;
-    let (connection, id) = plugin.connections.owner_of_volume(&request.volume)?;
+    let (connection, id) = plugin.connections.owner_of_volume(&request.volume).await?;
     let Some(modifier) = connection.driver().modifier() else {
         return Err(connection.lacks("modify volume"));
     };
@@ -185,10 +181,9 @@ pub(super) fn modify(
     let object = Object::Volume(id.clone());
     let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
     let subject = about_volume(&connection, request.volume.as_str());
-    Ok(Job::new(subject, keys, async move |task| {
-        let driver = connection.driver();
-        let change = driver.modify_volume(&task.call, &id, &request.parameters);
-        task.ask(&connection, "modify_volume", change).await?;
-        Ok(v1::ControllerModifyVolumeResponse {})
-    }))
+    let task = incoming.admit(subject, keys)?;
+    let driver = connection.driver();
+    let change = driver.modify_volume(&task.call, &id, &request.parameters);
+    task.ask(&connection, "modify_volume", change).await?;
+    Ok(v1::ControllerModifyVolumeResponse {})
 }

@@ -32,7 +32,7 @@ const EVERY: Duration = Duration::from_mins(5);
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The connection that makes a volume for a pod, if that is what is asked for.
-pub(super) fn meant(
+pub(super) async fn meant(
     plugin: &Plugin,
     id: &VolumeId,
     context: &VolumeContext,
@@ -58,17 +58,15 @@ pub(super) fn meant(
             .because(error)
             .advise("see the attribute `connection`")
     })?;
-    let connection = plugin
-        .connections
-        .named_connection(&name)
-        .map_err(|error| {
-            let advice =
-                "this node reads the files of connections only with `proxy.inlineVolumes: true`";
-            let advice = error.advice().unwrap_or(advice).to_owned();
-            Error::new(error.kind(), format!("inline volume `{id}`"))
-                .because(error)
-                .advise(advice)
-        })?;
+    let connection = plugin.connections.named_connection(&name).await;
+    let connection = connection.map_err(|error| {
+        let advice =
+            "this node reads the files of connections only with `proxy.inlineVolumes: true`";
+        let advice = error.advice().unwrap_or(advice).to_owned();
+        Error::new(error.kind(), format!("inline volume `{id}`"))
+            .because(error)
+            .advise(advice)
+    })?;
     if connection.can().inline {
         return Ok(Some(connection));
     }

@@ -20,14 +20,15 @@ use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
 use crate::routing::connections::VolumeHandle;
 use crate::rpc::in_flight::{Hold, Keys, Object};
-use crate::rpc::{Job, Subject, Task};
+use crate::rpc::{Incoming, Subject, Task};
 
-pub(super) fn stage(
-    plugin: &Arc<Plugin>,
+pub(super) async fn stage(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::NodeStageVolumeRequest,
-) -> Result<Job<v1::NodeStageVolumeResponse>, Error> {
+) -> Result<v1::NodeStageVolumeResponse, Error> {
     let request = StageRequest::try_from(request)?;
-    let subject = about(plugin, &request.volume, Some(request.staging.path()));
+    let subject = about(&plugin, &request.volume, Some(request.staging.path()));
     let (node, id) = (&plugin.node, request.volume.on_node());
     let context = node.context_of(&id, &request.context);
     let attachment = node.attachment(&id, &request.context)?;
@@ -37,25 +38,24 @@ pub(super) fn stage(
     let capability = for_staging(&verbs, node.on_node(request.capability), &secret);
     let secrets = node.stage_secrets(&attachment, context, &request.secrets)?;
     let keys = alone(&id, request.staging.path());
-    Ok(Job::new(subject, keys, async move |task| {
-        if !secret.is_empty() && takes_no_flags_when_staged(&attachment) {
-            let dropped = secret.iter().count();
-            warn!(
-                dropped,
-                "ignored the mount options of the stage secret: a directory takes its options when it is \
-                 published"
-            );
-        }
-        let wanted = node::StageRequest {
-            staging: request.staging,
-            attachment,
-            capability,
-            secrets,
-        };
-        let staged = verbs.stage(limits(&task), wanted).await;
-        staged.map_err(|error| with_volume(&id, error))?;
-        Ok(v1::NodeStageVolumeResponse {})
-    }))
+    let task = incoming.admit(subject, keys)?;
+    if !secret.is_empty() && takes_no_flags_when_staged(&attachment) {
+        let dropped = secret.iter().count();
+        warn!(
+            dropped,
+            "ignored the mount options of the stage secret: a directory takes its options when it is \
+             published"
+        );
+    }
+    let wanted = node::StageRequest {
+        staging: request.staging,
+        attachment,
+        capability,
+        secrets,
+    };
+    let staged = verbs.stage(limits(&task), wanted).await;
+    staged.map_err(|error| with_volume(&id, error))?;
+    Ok(v1::NodeStageVolumeResponse {})
 }
 
 /// compat: "Mount flags".
@@ -63,31 +63,31 @@ fn takes_no_flags_when_staged(attachment: &Attachment) -> bool {
     matches!(attachment, Attachment::Hostpath(_))
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "all jobs have one shape")]
-pub(super) fn unstage(
-    plugin: &Arc<Plugin>,
+pub(super) async fn unstage(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::NodeUnstageVolumeRequest,
-) -> Result<Job<v1::NodeUnstageVolumeResponse>, Error> {
+) -> Result<v1::NodeUnstageVolumeResponse, Error> {
     let (handle, staging) = decode::unstage(&request)?;
     let (verbs, id) = (plugin.node.verbs().clone(), handle.on_node());
     let keys = alone(&id, staging.path());
-    let subject = about(plugin, &handle, Some(staging.path()));
-    Ok(Job::new(subject, keys, async move |task| {
-        let unstaged = verbs.unstage(limits(&task), staging).await;
-        unstaged.map_err(|error| with_volume(&id, error))?;
-        Ok(v1::NodeUnstageVolumeResponse {})
-    }))
+    let subject = about(&plugin, &handle, Some(staging.path()));
+    let task = incoming.admit(subject, keys)?;
+    let unstaged = verbs.unstage(limits(&task), staging).await;
+    unstaged.map_err(|error| with_volume(&id, error))?;
+    Ok(v1::NodeUnstageVolumeResponse {})
 }
 
-pub(super) fn publish(
-    plugin: &Arc<Plugin>,
+pub(super) async fn publish(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::NodePublishVolumeRequest,
-) -> Result<Job<v1::NodePublishVolumeResponse>, Error> {
+) -> Result<v1::NodePublishVolumeResponse, Error> {
     let request = PublishRequest::try_from(request)?;
-    let subject = about(plugin, &request.volume, Some(request.target.path()));
+    let subject = about(&plugin, &request.volume, Some(request.target.path()));
     let (node, id) = (&plugin.node, request.volume.on_node());
-    if let Some(connection) = inline::meant(plugin, &id, &request.context)? {
-        return publish_inline(plugin, subject, connection, request);
+    if let Some(connection) = inline::meant(&plugin, &id, &request.context).await? {
+        return publish_inline(&plugin, incoming, subject, connection, request).await;
     }
     let context = node.context_of(&id, &request.context);
     let attachment = node.attachment(&id, &request.context)?;
@@ -109,31 +109,30 @@ pub(super) fn publish(
         capability: node.on_node(request.capability),
         readonly: request.readonly,
     };
-    Ok(Job::new(subject, keys, async move |task| {
-        let published = verbs.publish(limits(&task), wanted).await;
-        published.map_err(|error| with_volume(&id, error))?;
-        Ok(v1::NodePublishVolumeResponse {})
-    }))
+    let task = incoming.admit(subject, keys)?;
+    let published = verbs.publish(limits(&task), wanted).await;
+    published.map_err(|error| with_volume(&id, error))?;
+    Ok(v1::NodePublishVolumeResponse {})
 }
 
-fn publish_inline(
-    plugin: &Arc<Plugin>,
+async fn publish_inline(
+    plugin: &Plugin,
+    incoming: Incoming,
     subject: Subject,
     connection: Arc<Connection>,
     request: PublishRequest,
-) -> Result<Job<v1::NodePublishVolumeResponse>, Error> {
-    let (plugin, id) = (Arc::clone(plugin), request.volume.on_node());
+) -> Result<v1::NodePublishVolumeResponse, Error> {
+    let id = request.volume.on_node();
     inline::allow(&connection, &id, &request)?;
     let subject = Subject {
         connection: connection.name().text().clone(),
         ..subject
     };
     let keys = alone(&id, request.target.path());
-    Ok(Job::new(subject, keys, async move |task| {
-        let published = inline::publish(&plugin, &task, &connection, &id, &request).await;
-        published.map_err(|error| with_volume(&id, error))?;
-        Ok(v1::NodePublishVolumeResponse {})
-    }))
+    let task = incoming.admit(subject, keys)?;
+    let published = inline::publish(plugin, &task, &connection, &id, &request).await;
+    published.map_err(|error| with_volume(&id, error))?;
+    Ok(v1::NodePublishVolumeResponse {})
 }
 
 fn unstaged(id: &VolumeId) -> Error {
@@ -147,58 +146,58 @@ fn unstaged(id: &VolumeId) -> Error {
 #[error("request field `staging_target_path` is missing")]
 struct MissingStage;
 
-pub(super) fn unpublish(
-    plugin: &Arc<Plugin>,
+pub(super) async fn unpublish(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::NodeUnpublishVolumeRequest,
-) -> Result<Job<v1::NodeUnpublishVolumeResponse>, Error> {
+) -> Result<v1::NodeUnpublishVolumeResponse, Error> {
     let request = UnpublishRequest::try_from(request)?;
     let (verbs, id) = (plugin.node.verbs().clone(), request.volume.on_node());
-    let owners = Owners::of(plugin, &id)?;
+    let owners = Owners::of(&plugin, &id)?;
     let hold = if owners.are_none() {
         Hold::Shared
     } else {
         Hold::Exclusive
     };
     let keys = at_target(&id, request.target.path(), hold);
-    let subject = about(plugin, &request.volume, Some(request.target.path()));
-    Ok(Job::new(subject, keys, async move |task| {
-        let target = request.target.path().clone();
-        let removed = verbs.unpublish(limits(&task), request.target).await;
-        removed.map_err(|error| with_volume(&id, error))?;
-        let removed = inline::remove(&task, owners, &id, &target).await;
-        removed.map_err(|error| with_volume(&id, error.with_effect(Effect::Possible)))?;
-        Ok(v1::NodeUnpublishVolumeResponse {})
-    }))
+    let subject = about(&plugin, &request.volume, Some(request.target.path()));
+    let task = incoming.admit(subject, keys)?;
+    let target = request.target.path().clone();
+    let removed = verbs.unpublish(limits(&task), request.target).await;
+    removed.map_err(|error| with_volume(&id, error))?;
+    let removed = inline::remove(&task, owners, &id, &target).await;
+    removed.map_err(|error| with_volume(&id, error.with_effect(Effect::Possible)))?;
+    Ok(v1::NodeUnpublishVolumeResponse {})
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "all jobs have one shape")]
-pub(super) fn stats(
-    plugin: &Arc<Plugin>,
+pub(super) async fn stats(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::NodeGetVolumeStatsRequest,
-) -> Result<Job<v1::NodeGetVolumeStatsResponse>, Error> {
+) -> Result<v1::NodeGetVolumeStatsResponse, Error> {
     let (handle, path) = decode::stats(&request)?;
-    let (plugin, id) = (plugin.clone(), handle.on_node());
+    let id = handle.on_node();
     let Some(path) = path else {
         return Err(nowhere(&id));
     };
     let subject = about(&plugin, &handle, Some(&path));
-    Ok(Job::new(subject, Keys::none(), async move |task| {
-        let found = plugin.node.verbs().stats(limits(&task), path).await;
-        let stats = found.map_err(|error| with_volume(&id, error))?;
-        let advertised = &plugin.advertised.node;
-        let with_condition = advertised.contains(&NodeCapability::VolumeCondition);
-        Ok(encode::stats(&stats, with_condition))
-    }))
+    let task = incoming.admit(subject, Keys::none())?;
+    let found = plugin.node.verbs().stats(limits(&task), path).await;
+    let stats = found.map_err(|error| with_volume(&id, error))?;
+    let advertised = &plugin.advertised.node;
+    let with_condition = advertised.contains(&NodeCapability::VolumeCondition);
+    Ok(encode::stats(&stats, with_condition))
 }
 
-pub(super) fn expand(
-    plugin: &Arc<Plugin>,
+pub(super) async fn expand(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     request: v1::NodeExpandVolumeRequest,
-) -> Result<Job<v1::NodeExpandVolumeResponse>, Error> {
+) -> Result<v1::NodeExpandVolumeResponse, Error> {
     let request = NodeExpandRequest::try_from(request)?;
     let subject = Subject {
         size: request.size.required(),
-        ..about(plugin, &request.volume, request.path.as_ref())
+        ..about(&plugin, &request.volume, request.path.as_ref())
     };
     let (verbs, id) = (plugin.node.verbs().clone(), request.volume.on_node());
     let allowed = request.capability.as_ref();
@@ -224,47 +223,39 @@ pub(super) fn expand(
         path,
         required: request.size.required(),
     };
-    Ok(Job::new(subject, keys, async move |task| {
-        let mut expanded = None;
-        if let Some(connection) = &local {
-            let growth = connection.driver().expand_volume(&task.call, &id, size);
-            let grown = task.ask(connection, "expand_volume", growth).await?;
-            expanded = Some(grown.capacity);
-        }
-        let grown = verbs.expand(limits(&task), wanted).await;
-        let capacity = grown.map_err(|error| with_volume(&id, error))?.or(expanded);
-        Ok(v1::NodeExpandVolumeResponse {
-            capacity_bytes: capacity.map_or(0, encode::bytes),
-        })
-    }))
+    let task = incoming.admit(subject, keys)?;
+    let mut expanded = None;
+    if let Some(connection) = &local {
+        let growth = connection.driver().expand_volume(&task.call, &id, size);
+        let grown = task.ask(connection, "expand_volume", growth).await?;
+        expanded = Some(grown.capacity);
+    }
+    let grown = verbs.expand(limits(&task), wanted).await;
+    let capacity = grown.map_err(|error| with_volume(&id, error))?.or(expanded);
+    Ok(v1::NodeExpandVolumeResponse {
+        capacity_bytes: capacity.map_or(0, encode::bytes),
+    })
 }
 
 fn nowhere(id: &VolumeId) -> Error {
     Error::not_found(format!("volume {id} at a relative path"))
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "all jobs have one shape")]
-pub(super) fn info(
-    plugin: &Arc<Plugin>,
+pub(super) async fn info(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
     _: v1::NodeGetInfoRequest,
-) -> Result<Job<v1::NodeGetInfoResponse>, Error> {
-    let plugin = plugin.clone();
-    Ok(Job::new(
-        Subject::default(),
-        Keys::none(),
-        async move |_| {
-            let node_id = plugin.info.id().as_str().to_owned();
-            let place = blocking::spawn(move || plugin.info.place()).await;
-            let place =
-                place.map_err(|join| Error::new(Kind::Internal, "tell the place").because(join))?;
-            Ok(v1::NodeGetInfoResponse {
-                node_id,
-                // The orchestrator decides.
-                max_volumes_per_node: 0,
-                accessible_topology: place.as_ref().map(encode::topology),
-            })
-        },
-    ))
+) -> Result<v1::NodeGetInfoResponse, Error> {
+    let _task = incoming.admit(Subject::default(), Keys::none())?;
+    let node_id = plugin.info.id().as_str().to_owned();
+    let place = blocking::spawn(move || plugin.info.place()).await;
+    let place = place.map_err(|join| Error::new(Kind::Internal, "tell the place").because(join))?;
+    Ok(v1::NodeGetInfoResponse {
+        node_id,
+        // The orchestrator decides.
+        max_volumes_per_node: 0,
+        accessible_topology: place.as_ref().map(encode::topology),
+    })
 }
 
 /// What a node works on belongs to the node, not to a connection.

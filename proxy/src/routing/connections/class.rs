@@ -22,10 +22,15 @@ const MAX_LISTED: usize = 10;
 impl Connections {
     /// The connections where a new volume of a class may be; at least one. Those that make no new
     /// volumes are included. compat: "The proxy".
-    pub(crate) fn for_new(&self, parameters: &Parameters) -> Result<Vec<Arc<Connection>>, Error> {
-        let connections = self.of_class(parameters)?;
-        let open = |lazy: &Arc<LazyConnection>| lazy.open().map_err(with_possible_effect);
-        connections.iter().map(open).collect()
+    pub(crate) async fn for_new(
+        &self,
+        parameters: &Parameters,
+    ) -> Result<Vec<Arc<Connection>>, Error> {
+        let mut opened = Vec::new();
+        for lazy in self.of_class(parameters)? {
+            opened.push(lazy.open().await.map_err(with_possible_effect)?);
+        }
+        Ok(opened)
     }
 
     /// The connections of a capacity query: those of the class, or all if no class is named.
@@ -102,7 +107,7 @@ impl Connections {
 
 /// Marks an error about a connection that cannot be asked: an earlier call may have made a part of the
 /// volume there, and after a final error the caller would forget it.
-pub(crate) fn with_possible_effect(error: Error) -> Error {
+fn with_possible_effect(error: Error) -> Error {
     error.with_effect(Effect::Possible)
 }
 

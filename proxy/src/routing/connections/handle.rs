@@ -22,7 +22,7 @@ pub(crate) struct SnapshotHandle(SnapshotId);
 pub(crate) struct GroupHandle(GroupSnapshotId);
 
 /// What is true of the handles of all kinds.
-pub(super) trait Handle {
+pub(crate) trait Handle {
     /// The id of a driver.
     type Id: Clone;
     /// What it is a handle of.
@@ -40,7 +40,7 @@ pub(super) trait Handle {
 
 /// What a handle says by itself.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Reading<I> {
+pub(crate) enum Reading<I> {
     /// The id of something at a connection.
     At(ConnectionName, I),
     /// The bare id of a driver.
@@ -49,7 +49,7 @@ pub(super) enum Reading<I> {
 
 /// Why a handle is none of ours.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum HandleError {
+pub(crate) enum HandleError {
     /// It begins like one that names a connection.
     #[error("it is not of the form `{0}<connection>/<id>`")]
     Form(&'static str),

@@ -4,7 +4,6 @@
 //! the next call. Building touches no backend, but may read files that hang. So it runs on a thread of
 //! `own_thread`, once for all waiting calls, and each call waits for a limited time.
 
-use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,11 +30,6 @@ static BUILD_PERMITS: Semaphore = Semaphore::const_new(64);
 const TURN: Duration = Duration::from_secs(1);
 /// The threads of all builds, also of those that hang. A connection has at most one.
 static THREADS: Semaphore = Semaphore::const_new(1024);
-
-tokio::task_local! {
-    /// The connections that the current work needs and whose drivers must be built first.
-    static TO_BUILD: RefCell<Vec<Arc<LazyConnection>>>;
-}
 
 /// One connection.
 #[derive(Debug)]
@@ -86,34 +80,11 @@ type Outcome = Result<Arc<Connection>, Arc<str>>;
 
 const DEFECT: &str = "met a defect of this program";
 
-/// Runs `work`, which opens connections. If it needs drivers that must be built, they are built and
-/// the work runs again. `unopened` maps the error of a failed build.
-pub(crate) async fn opened<T>(
-    patience: Duration,
-    unopened: impl Fn(Error) -> Error,
-    mut work: impl FnMut() -> Result<T, Error>,
-) -> Result<T, Error> {
-    let until = Instant::now() + patience;
-    // Kept until the work has found them: otherwise they might be dropped again before.
-    let mut built = Vec::new();
-    loop {
-        let (result, wanted) = TO_BUILD.sync_scope(RefCell::default(), || {
-            let result = work();
-            (result, TO_BUILD.with(RefCell::take))
-        });
-        if wanted.is_empty() {
-            return result;
-        }
-        for lazy in wanted {
-            match timeout_at(until, lazy.look()).await {
-                Ok(Ok(connection)) => built.push(connection),
-                // Something can be done without it.
-                _ if result.is_ok() => return result,
-                Ok(Err(error)) => return Err(unopened(error)),
-                Err(_) => return Err(lazy.late()),
-            }
-        }
-    }
+/// The error while a driver is not built. A call can be retried.
+pub(crate) fn late(doing: impl Into<String>) -> Error {
+    Error::new(Kind::Pending, doing)
+        .because("its driver is not built yet")
+        .advise("what its file names, such as a file with a key, may not be readable now")
 }
 
 // === impl LazyConnection ===
@@ -180,19 +151,12 @@ impl LazyConnection {
         &self.can
     }
 
-    /// The connection, for a call. Fails if its driver must be built first, which [`opened`] does.
-    pub(crate) fn open(self: &Arc<Self>) -> Result<Arc<Connection>, Error> {
-        self.usable()?;
+    /// The connection, for a call. It is built if necessary.
+    pub(crate) async fn open(self: &Arc<Self>) -> Result<Arc<Connection>, Error> {
+        let connection = self.look().await?;
         let mut built = self.lock();
-        if let Some(connection) = &built.connection {
-            let connection = Arc::clone(connection);
-            (built.used, built.in_use) = (Instant::now(), true);
-            return Ok(connection);
-        }
-        drop(built);
-        // Outside of `opened` nothing builds it.
-        let _ = TO_BUILD.try_with(|wanted| wanted.borrow_mut().push(Arc::clone(self)));
-        Err(self.late())
+        (built.used, built.in_use) = (Instant::now(), true);
+        Ok(connection)
     }
 
     /// The connection, for a query to all connections. It is built if necessary. This does not count as
@@ -291,18 +255,19 @@ impl LazyConnection {
     }
 
     fn late(&self) -> Error {
-        self.fail(Kind::Pending)
-            .because("its driver is not built yet")
-            .advise("what its file names, such as a file with a key, may not be readable now")
+        late(self.doing())
     }
 
     fn fail(&self, kind: Kind) -> Error {
-        let doing = if self.name.is_named() || self.kind.is_some() {
+        Error::new(kind, self.doing())
+    }
+
+    fn doing(&self) -> String {
+        if self.name.is_named() || self.kind.is_some() {
             format!("connection `{}`", self.name)
         } else {
             "know all connections".to_owned()
-        };
-        Error::new(kind, doing)
+        }
     }
 
     /// The connection, if its driver exists. This does not count as use.

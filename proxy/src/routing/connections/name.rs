@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tracing::field::{self, DisplayValue};
+
 /// The longest name, in bytes: beside it the longest kind of snapshot id has to fit into a handle.
 const MAX: usize = 48;
 
@@ -39,6 +41,11 @@ impl ConnectionName {
     /// Whether handles name it.
     pub fn is_named(&self) -> bool {
         !self.0.is_empty()
+    }
+
+    /// It as a field of log lines and reports; none for the only one of a process.
+    pub(crate) fn field(&self) -> Option<DisplayValue<&Self>> {
+        self.is_named().then(|| field::display(self))
     }
 
     /// How many bytes of a handle say that it is this one's.

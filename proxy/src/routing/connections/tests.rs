@@ -16,20 +16,9 @@ fn connection(driver: &Arc<Memory>) -> Connection {
     Connection::among(name, driver.clone(), &document.expect("yaml"), &threads)
 }
 
-fn of_volume(connections: &Connections) -> Arc<Connection> {
-    let handle = VolumeHandle::parse("v:nas/a").expect("a handle");
-    connections.of_volume(&handle).expect("there").0
-}
-
-const LONG: Duration = Duration::from_mins(10);
-
 async fn found(connections: &Connections) -> Result<Arc<Connection>, Error> {
     let handle = VolumeHandle::parse("v:nas/a").expect("a handle");
-    let found = opened(LONG, std::convert::identity, || {
-        connections.of_volume(&handle)
-    })
-    .await?;
-    Ok(found.0)
+    Ok(connections.of_volume(&handle).await?.0)
 }
 
 #[tokio::test(start_paused = true)]
@@ -51,14 +40,14 @@ async fn an_idle_driver_is_dropped_and_built_again() {
             .filter(|lazy| lazy.let_go(idle))
             .count()
     };
-    let call = of_volume(&connections);
+    let call = found(&connections).await.expect("there");
     tokio::time::advance(idle).await;
     assert_eq!(let_go(), 0, "a call still uses it");
     drop(call);
     assert_eq!(let_go(), 1);
     assert_eq!(let_go(), 0, "it is gone");
     drop(found(&connections).await.expect("built again"));
-    drop(of_volume(&connections));
+    drop(found(&connections).await.expect("there"));
     assert_eq!(built.load(Ordering::Relaxed), 1);
     assert_eq!(let_go(), 0, "it was just used");
 }
@@ -196,15 +185,18 @@ async fn a_driver_that_cannot_be_built_again_says_why_each_time() {
     }
 }
 
-#[test]
-fn a_call_keeps_the_connection_that_it_found_and_the_old_one_goes_with_its_last_call() {
+#[tokio::test]
+async fn a_call_keeps_the_connection_that_it_found_and_the_old_one_goes_with_its_last_call() {
     let (old, new) = (Memory::new(), Memory::new());
     let connections = Connections::named(Names::default());
     let name = ConnectionName::parse("nas").expect("a name");
     connections.put(LazyConnection::fixed(connection(&old)));
-    let call = of_volume(&connections);
+    let call = found(&connections).await.expect("there");
     connections.put(LazyConnection::fixed(connection(&new)));
-    assert!(!Arc::ptr_eq(&call, &of_volume(&connections)));
+    assert!(!Arc::ptr_eq(
+        &call,
+        &found(&connections).await.expect("there")
+    ));
     assert_eq!(Arc::strong_count(&old), 2, "the call holds it");
     drop(call);
     assert_eq!(Arc::strong_count(&old), 1);
@@ -213,22 +205,22 @@ fn a_call_keeps_the_connection_that_it_found_and_the_old_one_goes_with_its_last_
     assert_eq!(Arc::strong_count(&new), 1);
 }
 
-#[test]
-fn a_single_connection_gives_out_the_ids_of_its_driver_whatever_they_look_like() {
+#[tokio::test]
+async fn a_single_connection_gives_out_the_ids_of_its_driver_whatever_they_look_like() {
     let driver = Memory::new();
     let config = driver_core::config::CommonConfig::default();
     let connections =
         Connections::single(Connection::of(ConnectionName::unnamed(), driver, &config));
     let handle = VolumeHandle::parse("v:nas/a").expect("a handle");
-    let (only, id) = connections.of_volume(&handle).expect("there");
+    let (only, id) = connections.of_volume(&handle).await.expect("there");
     assert_eq!(
         (only.volume_handle(&id), id.as_str()),
         ("v:nas/a".to_owned(), "v:nas/a")
     );
 }
 
-#[test]
-fn handles_without_a_name_follow_a_connection_that_was_renamed() {
+#[tokio::test]
+async fn handles_without_a_name_follow_a_connection_that_was_renamed() {
     let driver = Memory::new();
     let parse = |name: &str| ConnectionName::parse(name).expect("a name");
     let connections = Connections::named(Names {
@@ -237,7 +229,7 @@ fn handles_without_a_name_follow_a_connection_that_was_renamed() {
     });
     connections.put(LazyConnection::fixed(connection(&driver)));
     let bare = VolumeHandle::parse("pvc-1").expect("a handle");
-    let (found, id) = connections.of_volume(&bare).expect("there");
+    let (found, id) = connections.of_volume(&bare).await.expect("there");
     assert_eq!((found.name(), id.as_str()), (&parse("nas"), "pvc-1"));
     assert_eq!(connections.name_of(&bare), parse("nas"));
 }

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use node_utils::blocking::is_for_lack_of_threads;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{field, info, warn};
+use tracing::{info, warn};
 
 use super::states::{Health, States, Turn};
 use super::usage::Schedule;
@@ -185,7 +185,7 @@ async fn of(connection: &Connection) -> Option<Health> {
 const DEFECT: &str = "met a defect of this program";
 
 fn tell(name: &ConnectionName, before: Health, now: &Health) {
-    let connection = name.is_named().then(|| field::display(name));
+    let connection = name.field();
     match (before, now) {
         (Health::Bad(_), Health::Good) => {
             info!(

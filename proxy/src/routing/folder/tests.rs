@@ -14,7 +14,7 @@ mod model;
 
 use super::*;
 use crate::routing::connection::LETTING_IN;
-use crate::routing::connections::{Bare, Names, VolumeHandle, opened};
+use crate::routing::connections::{Bare, Names, VolumeHandle};
 use crate::routing::topology::matching::TopologyKeys;
 use crate::telemetry::metrics::Metrics;
 use crate::testing::log;
@@ -86,9 +86,9 @@ impl Place {
     }
 
     /// The base directory that a connection has now.
-    fn base(&self, name: &str) -> Option<String> {
+    async fn base(&self, name: &str) -> Option<String> {
         let handle = VolumeHandle::parse(&format!("v:{name}/a")).expect("a handle");
-        let (connection, _) = self.connections.of_volume(&handle).ok()?;
+        let (connection, _) = self.connections.of_volume(&handle).await.ok()?;
         Some(connection.driver().backend_identity().0)
     }
 
@@ -136,10 +136,10 @@ async fn a_zfs_host_stands_beside_directories_of_the_node_and_volumes_made_by_ha
         let valid = format!("omnibus_csi_connection_config_valid{{connection=\"{name}\"}} 1");
         assert!(place.counts(&valid), "{valid}");
     }
-    assert_eq!(place.base("nas"), place.base("twin"));
+    assert_eq!(place.base("nas").await, place.base("twin").await);
     assert_ne!(
-        place.base("nas"),
-        place.base("other"),
+        place.base("nas").await,
+        place.base("other").await,
         "ids mean other datasets"
     );
 }
@@ -151,16 +151,16 @@ async fn files_are_served_swapped_and_gone_and_a_bad_one_keeps_the_last_good_one
     assert!(place.connections.is_empty(), "an empty folder works");
     place.write("a.yaml", &hostpath("/one")).await;
     place.write("b.yaml", &hostpath("/other")).await;
-    assert!(place.base("a").expect("served").ends_with("/one"));
+    assert!(place.base("a").await.expect("served").ends_with("/one"));
     assert!(place.counts("omnibus_csi_connections 2"));
     assert!(
         place.counts("omnibus_csi_connection_info{connection=\"a\",driver=\"local-hostpath\"} 1")
     );
     let other = VolumeHandle::parse("v:b/x").expect("a handle");
-    let (before, _) = place.connections.of_volume(&other).expect("served");
+    let (before, _) = place.connections.of_volume(&other).await.expect("served");
 
     place.write("a.yaml", &hostpath("/two")).await;
-    assert!(place.base("a").expect("served").ends_with("/two"));
+    assert!(place.base("a").await.expect("served").ends_with("/two"));
     for bad in [
         "driver: [",
         "driver: carrier-pigeon",
@@ -171,6 +171,7 @@ async fn files_are_served_swapped_and_gone_and_a_bad_one_keeps_the_last_good_one
         assert!(
             place
                 .base("a")
+                .await
                 .expect("the last good one")
                 .ends_with("/two"),
             "{bad}"
@@ -182,18 +183,18 @@ async fn files_are_served_swapped_and_gone_and_a_bad_one_keeps_the_last_good_one
     }
     place.write("a.yaml", &hostpath("/three")).await;
     assert!(place.counts("omnibus_csi_connection_config_valid{connection=\"a\"} 1"));
-    assert!(place.base("a").expect("served").ends_with("/three"));
+    assert!(place.base("a").await.expect("served").ends_with("/three"));
 
-    let (after, _) = place.connections.of_volume(&other).expect("served");
+    let (after, _) = place.connections.of_volume(&other).await.expect("served");
     assert!(
         Arc::ptr_eq(&before, &after),
         "a change to one rebuilds only that one"
     );
     fs::remove_file(place.dir.path().join("a.yaml")).expect("removed");
     place.scans().await;
-    assert!(place.base("a").is_some(), "an editor may put it back");
+    assert!(place.base("a").await.is_some(), "an editor may put it back");
     place.grace().await;
-    assert_eq!(place.base("a"), None);
+    assert_eq!(place.base("a").await, None);
     assert!(
         !place
             .metrics
@@ -233,10 +234,16 @@ async fn a_file_takes_defaults_from_the_main_one_and_its_name_from_its_own() {
     let mut place = Place::new(renamed, None);
     place.write("a.yaml", &hostpath("/one")).await;
     place.write("old.yaml", &hostpath("/two")).await;
-    assert!(place.base("old").expect("the alias").ends_with("/one"));
+    assert!(
+        place
+            .base("old")
+            .await
+            .expect("the alias")
+            .ends_with("/one")
+    );
     let id = VolumeId::parse("x").expect("an id");
     let lazy = place.connections.all().remove(0);
-    let connection = lazy.open().expect("there");
+    let connection = lazy.open().await.expect("there");
     assert_eq!(connection.volume_handle(&id), "v:a/x");
     let attachment = csi_types::Attachment::Hostpath(csi_types::attachment::Hostpath {
         path: csi_types::AbsolutePath::parse("/one").expect("a path"),
@@ -255,7 +262,7 @@ async fn where_none_means_no_owner_no_connection_has_that_name() {
         };
         let mut place = Place::new(names, None);
         place.write("none.yaml", &hostpath("/one")).await;
-        assert_eq!(place.base("none").is_some(), is_served);
+        assert_eq!(place.base("none").await.is_some(), is_served);
     }
 }
 
@@ -264,7 +271,11 @@ async fn a_call_for_a_connection_whose_file_was_never_usable_gets_the_reason() {
     let mut place = Place::new(Names::default(), None);
     place.write("a.yaml", "driver: carrier-pigeon").await;
     let handle = VolumeHandle::parse("v:a/x").expect("a handle");
-    let error = place.connections.of_volume(&handle).expect_err("refused");
+    let error = place
+        .connections
+        .of_volume(&handle)
+        .await
+        .expect_err("refused");
     assert_eq!(error.kind(), driver_core::Kind::Busy);
     assert!(
         error.chain().contains("carrier-pigeon"),
@@ -273,7 +284,7 @@ async fn a_call_for_a_connection_whose_file_was_never_usable_gets_the_reason() {
     );
     assert!(place.connections.is_empty() && place.counts("omnibus_csi_connections 0"));
     place.write("a.yaml", &hostpath("/one")).await;
-    assert!(place.base("a").is_some());
+    assert!(place.base("a").await.is_some());
 }
 
 fn parse(name: &str) -> ConnectionName {
@@ -287,7 +298,7 @@ async fn volumes_of_a_node_are_not_served_by_a_controller_that_stands_for_all() 
         Some("this controller stands for all nodes"),
     );
     place.write("a.yaml", &hostpath("/one")).await;
-    assert_eq!(place.base("a"), None);
+    assert_eq!(place.base("a").await, None);
     let survey = Folder::new(
         &ProxySettings::read(&document(place.dir.path())).expect("settings"),
         Arc::new(document(place.dir.path())),
@@ -329,7 +340,7 @@ async fn a_change_to_one_of_many_takes_two_scans_and_builds_only_that_one() {
     let before = place.connections.all();
     assert_eq!(place.connections.len(), 100);
     place.write("nas-0050.yaml", &hostpath("/changed")).await;
-    let served = place.base("nas-0050").expect("served");
+    let served = place.base("nas-0050").await.expect("served");
     assert!(served.ends_with("/changed"), "{served}");
     let after = place.connections.all();
     let same = before.iter().zip(&after).filter(|(a, b)| Arc::ptr_eq(a, b));
@@ -341,7 +352,7 @@ async fn what_is_there_when_the_process_begins_is_served_from_the_first_call_on(
     let mut place = Place::new(Names::default(), None);
     fs::write(place.dir.path().join("a.yaml"), hostpath("/one")).expect("a file");
     place.watch.first().await;
-    assert!(place.base("a").expect("served").ends_with("/one"));
+    assert!(place.base("a").await.expect("served").ends_with("/one"));
 }
 
 #[tokio::test]
@@ -358,10 +369,15 @@ async fn what_was_found_and_not_made_yet_is_neither_missing_nor_left_out() {
         place.watch.scan(place.now, TEST_TIMEOUT).await;
         let handle = VolumeHandle::parse("v:a/x").expect("a handle");
         for error in [
-            place.connections.of_volume(&handle).expect_err("not yet"),
+            place
+                .connections
+                .of_volume(&handle)
+                .await
+                .expect_err("not yet"),
             place
                 .connections
                 .for_new(&class)
+                .await
                 .expect_err("it may be a's"),
         ] {
             let found = (error.kind(), error.chain());
@@ -374,9 +390,16 @@ async fn what_was_found_and_not_made_yet_is_neither_missing_nor_left_out() {
         }
     }
     place.watch.settle(TEST_TIMEOUT).await;
-    assert_eq!(place.connections.for_new(&class).expect("both").len(), 2);
+    assert_eq!(
+        place.connections.for_new(&class).await.expect("both").len(),
+        2
+    );
     let handle = VolumeHandle::parse("v:c/x").expect("a handle");
-    let error = place.connections.of_volume(&handle).expect_err("gone");
+    let error = place
+        .connections
+        .of_volume(&handle)
+        .await
+        .expect_err("gone");
     assert!(
         error.chain().contains("does not exist"),
         "{}",
@@ -421,7 +444,7 @@ async fn a_change_to_one_of_a_thousand_is_served_while_the_watch_runs() {
     let served = async |name: &str, base: &str| {
         let handle = VolumeHandle::parse(&format!("v:{name}/a")).expect("a handle");
         loop {
-            let found = connections.of_volume(&handle);
+            let found = connections.of_volume(&handle).await;
             if found.is_ok_and(|(one, _)| one.driver().backend_identity().0.ends_with(base)) {
                 return;
             }
@@ -447,23 +470,27 @@ async fn of_a_folder_that_could_never_be_read_nothing_is_said_not_to_exist() {
     fs::remove_dir(&dir).expect("removed");
     place.watch.first().await;
     assert!(place.counts("omnibus_csi_connection_folders_unread 1"));
-    let error_text = |place: &Place| {
+    let error_text = async |place: &Place| {
         let handle = VolumeHandle::parse("v:a/x").expect("a handle");
-        let error = place.connections.of_volume(&handle).expect_err("no file");
+        let error = place
+            .connections
+            .of_volume(&handle)
+            .await
+            .expect_err("no file");
         error.chain()
     };
     assert!(
-        error_text(&place).contains("cannot be read"),
+        error_text(&place).await.contains("cannot be read"),
         "{}",
-        error_text(&place)
+        error_text(&place).await
     );
     assert!(place.connections.unknown().is_some(), "lists say so too");
     fs::create_dir(&dir).expect("a folder");
     place.scans().await;
     assert!(
-        error_text(&place).contains("does not exist"),
+        error_text(&place).await.contains("does not exist"),
         "{}",
-        error_text(&place)
+        error_text(&place).await
     );
     assert!(place.connections.unknown().is_none());
     assert!(place.counts("omnibus_csi_connection_folders_unread 0"));
@@ -487,10 +514,7 @@ async fn calls_go_on_while_files_are_swapped_under_them() {
                 let mut calls = 0_u32;
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                     let handle = VolumeHandle::parse("v:a/x").expect("a handle");
-                    let found = opened(TEST_TIMEOUT, std::convert::identity, || {
-                        connections.of_volume(&handle)
-                    })
-                    .await;
+                    let found = connections.of_volume(&handle).await;
                     let (connection, _) = found.expect("always there");
                     let call = driver_core::Call::within(std::time::Duration::from_mins(1));
                     let page = driver_core::PageRequest::default();

@@ -2,7 +2,6 @@
 //! for the metrics.
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +9,7 @@ use driver_core::{Call, CapacityQuery, Error, PageRequest, Parameters};
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::routing::connection::{Connection, WorkClass};
+use crate::routing::connection::Connection;
 use crate::rpc::status;
 use crate::telemetry::metrics::{Metrics, Usage};
 
@@ -47,16 +46,23 @@ impl Schedule {
         };
         let can = connection.can();
         if can.capacity {
-            let asked = within(connection, available(connection)).await;
-            record(connection, metrics, Usage::Available, asked);
+            let asked =
+                connection.ask_within(QUERY_TIMEOUT, "measure the free space", async |call| {
+                    available(connection, call).await
+                });
+            record(connection, metrics, Usage::Available, asked.await);
         }
         if can.list_volumes {
-            let asked = within(connection, volumes(connection)).await;
-            record(connection, metrics, Usage::Volumes, asked);
+            let asked = connection.ask_within(QUERY_TIMEOUT, "count the volumes", async |call| {
+                volumes(connection, call).await
+            });
+            record(connection, metrics, Usage::Volumes, asked.await);
         }
         if can.orphans && with_orphans {
-            let asked = within(connection, orphans(connection)).await;
-            record(connection, metrics, Usage::Orphans, asked);
+            let asked = connection.ask_within(QUERY_TIMEOUT, "count the orphans", async |call| {
+                orphans(connection, call).await
+            });
+            record(connection, metrics, Usage::Orphans, asked.await);
         }
         self.change(name, |last| last.is_running = false);
     }
@@ -84,42 +90,29 @@ impl Schedule {
     }
 }
 
-/// Queries on threads of the connection, with a time limit.
-async fn within(
-    connection: &Connection,
-    question: impl Future<Output = Result<u64, Error>>,
-) -> Result<u64, String> {
-    let question = connection.run_limited(WorkClass::Short, QUERY_TIMEOUT, question);
-    match tokio::time::timeout(2 * QUERY_TIMEOUT, question).await {
-        Ok(answer) => answer.map_err(|error| status::message(&error)),
-        Err(_) => Err("no answer in time".to_owned()),
-    }
-}
-
-fn record(connection: &Connection, metrics: &Metrics, usage: Usage, asked: Result<u64, String>) {
+fn record(connection: &Connection, metrics: &Metrics, usage: Usage, asked: Result<u64, Error>) {
     let name = connection.name();
     if let Err(error) = &asked {
+        let error = status::message(error);
         debug!(connection = %name, error, "could not measure the storage");
     }
     metrics.connection_usage(name.text(), usage, asked.ok());
 }
 
-async fn available(connection: &Connection) -> Result<u64, Error> {
+async fn available(connection: &Connection, call: &Call) -> Result<u64, Error> {
     let query = CapacityQuery {
         parameters: Parameters::default(),
         topology: None,
     };
-    let call = Call::within(QUERY_TIMEOUT);
-    let capacity = connection.driver().capacity(&call, &query).await?;
+    let capacity = connection.driver().capacity(call, &query).await?;
     Ok(capacity.available)
 }
 
-async fn volumes(connection: &Connection) -> Result<u64, Error> {
-    let call = Call::within(QUERY_TIMEOUT);
+async fn volumes(connection: &Connection, call: &Call) -> Result<u64, Error> {
     let mut count = 0;
     let mut page = first_page();
     loop {
-        let found = connection.driver().list_volumes(&call, &page).await?;
+        let found = connection.driver().list_volumes(call, &page).await?;
         count += found.entries.len() as u64;
         match found.next {
             None => return Ok(count),
@@ -128,13 +121,12 @@ async fn volumes(connection: &Connection) -> Result<u64, Error> {
     }
 }
 
-async fn orphans(connection: &Connection) -> Result<u64, Error> {
-    let call = Call::within(QUERY_TIMEOUT);
+async fn orphans(connection: &Connection, call: &Call) -> Result<u64, Error> {
     let before = SystemTime::now() - ORPHAN_AGE;
     let mut count = 0;
     let mut page = first_page();
     loop {
-        let found = connection.driver().orphans(&call, before, &page).await?;
+        let found = connection.driver().orphans(call, before, &page).await?;
         count += found.entries.len() as u64;
         match found.next {
             None => return Ok(count),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use driver_core::transfer::{Bookmark, CopyTag, ExportInfo, ExportStream, Stream, TransferFormat};
-use driver_core::{Call, CreateVolume, Elsewhere, Error, Source, Volume};
+use driver_core::{Call, CreateVolume, Elsewhere, Error, Kind, Source, Volume};
 use tracing::{info, warn};
 
 use crate::csi::decode::SourceHandle;
@@ -39,7 +39,7 @@ struct Drawn<'a> {
 
 impl Filling {
     /// The content of a new volume of `connection`, or why it is impossible.
-    pub(super) fn of(
+    pub(super) async fn of(
         connections: &Connections,
         connection: &Arc<Connection>,
         handle: &SourceHandle,
@@ -47,12 +47,12 @@ impl Filling {
         let can = connection.can();
         let (home, source, elsewhere, able) = match handle {
             SourceHandle::Snapshot(handle) => {
-                let (home, id) = connections.of_snapshot(handle)?;
+                let (home, id) = connections.of_snapshot(handle).await.map_err(not_yet)?;
                 let elsewhere = Elsewhere::Snapshot(handle.whole().clone());
                 (home, Source::Snapshot(id), elsewhere, can.snapshots)
             }
             SourceHandle::Volume(handle) => {
-                let (home, id) = connections.of_volume(handle)?;
+                let (home, id) = connections.of_volume(handle).await.map_err(not_yet)?;
                 let elsewhere = Elsewhere::Volume(handle.whole().clone());
                 (home, Source::Volume(id), elsewhere, can.clones)
             }
@@ -189,6 +189,15 @@ impl Filling {
             );
         }
         Ok(made)
+    }
+}
+
+/// The error about a source whose driver cannot be built now: it may be there later, and the new volume is
+/// not refused for good.
+fn not_yet(error: Error) -> Error {
+    match error.kind() {
+        Kind::Internal => Error::new(Kind::Pending, "find the source of the volume").because(error),
+        _ => error,
     }
 }
 

@@ -108,7 +108,7 @@ proptest! {
             }
             let base = |name: &str| model.served.get(name).map(|base| format!("/base/{base}"));
             for (asked, meant) in [("a", "a"), ("b", "b"), ("old", "a")] {
-                let served = place.base(asked);
+                let served = runtime.block_on(place.base(asked));
                 let expected = base(meant);
                 let same = match (&served, &expected) {
                     (Some(served), Some(expected)) => served.ends_with(expected.as_str()),
@@ -117,7 +117,8 @@ proptest! {
                 prop_assert!(same, "{asked} after {change:?}: {served:?}, not {expected:?}");
             }
             let bare = VolumeHandle::parse("pvc-1").expect("a handle");
-            prop_assert_eq!(place.connections.of_volume(&bare).is_ok(), base("b").is_some());
+            let served = runtime.block_on(place.connections.of_volume(&bare));
+            prop_assert_eq!(served.is_ok(), base("b").is_some());
         }
     }
 }
