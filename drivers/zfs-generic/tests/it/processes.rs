@@ -129,6 +129,24 @@ iscsi:
   shareStrategyLio: {basename: iqn.2003-01.org.example, configPath: '{etc}/saved.json'}
 ";
 
+/// The only detached snapshot of the volume, in its container.
+fn detached(host: &Host, kind: &str) {
+    let mark = |name: PropertyName, text: &str| format!("{name}\t{text}\tlocal\n");
+    let rows = |kind: &str| {
+        let facts = "guid\t1\t-\ncreatetxg\t1\t-\nreferenced\t24576\t-\nmounted\tno\t-\n";
+        let canmount = mark(PropertyName::CANMOUNT, "off");
+        format!("type\t{kind}\t-\n{facts}{canmount}")
+    };
+    let container = rows("filesystem") + &mark(PropertyName::CONTAINER, "true");
+    let snapshot = rows(kind)
+        + &mark(PropertyName::MANAGED, "true")
+        + &mark(PropertyName::SNAPSHOT_NAME, "s1")
+        + &mark(PropertyName::SNAPSHOT_SOURCE, "pvc-1")
+        + &mark(PropertyName::SUCCESS, "true");
+    std::fs::write(host.path("zfs/tank+s+pvc-1"), container).unwrap();
+    std::fs::write(host.path("zfs/tank+s+pvc-1+s1"), snapshot).unwrap();
+}
+
 /// The calls about one volume, and the lists; what each costs.
 async fn calls<E>(
     host: &Host,
@@ -204,6 +222,13 @@ where
     let other = SnapshotId::parse("pvc-1@s1").unwrap();
     driver.delete_snapshot(&call(), &other).await.unwrap();
     costs("DeleteSnapshot of any name");
+    detached(host, if makes { "filesystem" } else { "volume" });
+    let detached = SnapshotId::parse("pvc-1/s1").unwrap();
+    driver.delete_snapshot(&call(), &detached).await.unwrap();
+    for gone in ["zfs/tank+s+pvc-1", "zfs/tank+s+pvc-1+s1"] {
+        assert_eq!(host.text(gone), "", "{gone}");
+    }
+    costs("DeleteSnapshot, detached");
     if makes {
         driver.delete_volume(&call(), &id).await.unwrap();
         costs("DeleteVolume");
@@ -307,6 +332,7 @@ async fn a_call_about_a_share_costs_few_processes_and_the_same_among_many_volume
         ("ControllerExpandVolume", 5),
         ("DeleteSnapshot", 2),
         ("DeleteSnapshot of any name", 4),
+        ("DeleteSnapshot, detached", 16),
         ("DeleteVolume", 10),
     ];
     let alone = shares(0).await;
@@ -327,6 +353,7 @@ async fn a_call_about_a_target_costs_few_processes_and_the_same_among_many_volum
         ("ControllerExpandVolume", 8),
         ("DeleteSnapshot", 2),
         ("DeleteSnapshot of any name", 4),
+        ("DeleteSnapshot, detached", 16),
     ];
     let alone = targets(0).await;
     assert_bounded(&bounds, &alone, &targets(MANY).await);
