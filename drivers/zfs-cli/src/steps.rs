@@ -21,8 +21,8 @@ const CHOWN: Program = Program::constant("chown");
 const NO_SNAPSHOT: &str = "could not find any snapshots to destroy";
 /// The message for any object that does not exist.
 const ABSENT: &str = "does not exist";
-/// The message for a dataset with snapshots or children.
-const CHILDREN: &str = "has children";
+/// The messages for a dataset that is destroyed only if it is empty: it is gone, or has snapshots or children.
+const KEPT: [&str; 2] = [ABSENT, "has children"];
 /// The message of a guard that found another object.
 pub(super) const STALE: &str = "is not what it was when it was looked at";
 
@@ -139,27 +139,6 @@ case $i in 1) pause=0.2 ;; 2) pause=0.5 ;; 3) pause=1 ;; 6) pause=2 ;; esac
 case $i in 5 | 10 | 15 | 20 | 25) tell_again 2>/dev/null ;; esac
 done
 return 0";
-
-/// `$1` is a dataset, `$2` counts the words of `zfs`; those of the destroying command follow them.
-/// The dataset is kept unless it is known to be empty: one that is never mounted is empty, and any
-/// other if its folder is.
-const EMPTY: &str = "\
-name=$1; n=$2; shift 2
-ask() {
-i=0; while [ $i -lt $n ]; do word=$1; shift; set -- \"$@\" \"$word\"; i=$((i + 1)); done
-shift $(($# - n)); \"$@\" get -H -o value canmount,mounted,mountpoint \"$name\"
-}
-seen=$(ask \"$@\" 2>/dev/null) || exit 0
-line='
-'
-case $seen in
-\"off${line}no${line}\"*) ;;
-*\"${line}yes${line}/\"*)
-path=/${seen#*\"${line}yes${line}/\"}
-[ -z \"$(ls -A \"$path\" 2>&1)\" ] || exit 0 ;;
-*) exit 0 ;;
-esac
-shift $n; exec \"$@\"";
 
 /// A received filesystem is mounted by a separate step: on Linux only root may mount, so the `zfs
 /// receive` of another login would fail after all content arrived.
@@ -335,8 +314,8 @@ fn command(tools: &ZfsTools, step: &Step<Command>) -> Command {
         Step::DestroySnapshot(snapshot) => {
             tools.tolerant([NO_SNAPSHOT; 2], &["destroy", "-d", &snapshot.to_string()])
         }
-        Step::DestroyDataset(dataset) => destroy(tools, dataset, ABSENT),
-        Step::DestroyEmpty(dataset) => destroy_empty(tools, dataset),
+        Step::DestroyDataset(dataset) => tools.destroying([ABSENT; 2], &destroy(dataset)),
+        Step::DestroyEmpty(dataset) => tools.destroying_empty(KEPT, &destroy(dataset)),
         Step::Mount(dataset) => {
             tools.mounting(["already mounted"; 2], &["mount", dataset.as_str()])
         }
@@ -360,21 +339,8 @@ pub(super) fn words(tools: &ZfsTools, step: &Step<Command>) -> Vec<String> {
     std::iter::once(program).chain(arguments).collect()
 }
 
-/// `fine` is a further message that counts as success.
-fn destroy(tools: &ZfsTools, dataset: &DatasetName, fine: &str) -> Command {
-    tools.destroying([ABSENT, fine], &["destroy", "-f", dataset.as_str()])
-}
-
-fn destroy_empty(tools: &ZfsTools, dataset: &DatasetName) -> Command {
-    let words = tools.words();
-    let destroy = destroy(tools, dataset, CHILDREN);
-    let arguments = destroy.arguments().iter();
-    let arguments = arguments.map(|word| word.expose().to_owned());
-    script(EMPTY, [dataset.to_string(), words.len().to_string()])
-        .args(words)
-        .arg(destroy.program().as_str())
-        .args(arguments)
-        .within(COMMAND)
+fn destroy(dataset: &DatasetName) -> [&str; 3] {
+    ["destroy", "-f", dataset.as_str()]
 }
 
 fn options(

@@ -82,6 +82,39 @@ printf '%s\\n' \"$said\" >&2; return 1"
     };
 }
 
+/// The last word is a dataset to destroy. `$1` counts the words before those of `zfs`, and `$2` counts these. The
+/// dataset is kept unless it is known to be empty: one that is never mounted is empty, and any other if its folder
+/// is. What is not mounted is kept by no nfsd.
+macro_rules! only_if_empty {
+    () => {
+        concat!(
+            "\
+before=$1; n=$2; shift 2
+for name; do :; done
+ask() {
+shift $before
+i=0; while [ $i -lt $n ]; do word=$1; shift; set -- \"$@\" \"$word\"; i=$((i + 1)); done
+shift $(($# - n)); \"$@\" get -H -o value canmount,mounted,mountpoint \"$name\"
+}
+seen=$(ask \"$@\" 2>/dev/null) || return 0
+line='
+'
+case $seen in
+\"off${line}no${line}\"*) ;;
+*\"${line}yes${line}/\"*)
+path=/${seen#*\"${line}yes${line}/\"}
+[ -z \"$(ls -A \"$path\" 2>&1)\" ] || return 0
+",
+            unless_nfsd_keeps_it!(),
+            "\
+;;
+*) return 0 ;;
+esac
+"
+        )
+    };
+}
+
 const TOLERANT: &str = tolerant!();
 
 /// The scripts to mount and to destroy: for a login that always uses sudo, and for one that uses it
@@ -90,6 +123,10 @@ const MOUNT: [&str; 2] = [TOLERANT, raised!()];
 const DESTROY: [&str; 2] = [
     concat!(unless_nfsd_keeps_it!(), tolerant!()),
     concat!(unless_nfsd_keeps_it!(), raised!()),
+];
+const DESTROY_EMPTY: [&str; 2] = [
+    concat!(only_if_empty!(), tolerant!()),
+    concat!(only_if_empty!(), raised!()),
 ];
 
 /// The message of a script about a pool that was not found; `$said` is the error output of that
@@ -202,41 +239,44 @@ impl ZfsTools {
     /// A command of `zfs` that mounts, and that counts as success if it fails with one of these
     /// messages.
     pub(super) fn mounting(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
-        self.raised_where_it_has_to_be(MOUNT, fine, arguments)
+        let (text, words) = self.raised_if_needed(MOUNT);
+        Self::checked(text, &fine, &words, arguments)
     }
 
     /// A command of `zfs` whose last argument is a dataset that it destroys, and that counts as
     /// success if it fails with one of these messages.
     pub(super) fn destroying(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
-        self.raised_where_it_has_to_be(DESTROY, fine, arguments)
+        let (text, words) = self.raised_if_needed(DESTROY);
+        Self::checked(text, &fine, &words, arguments)
+    }
+
+    /// The same for a dataset that is kept, as a success, unless it is known to be empty.
+    pub(super) fn destroying_empty(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
+        let words = self.words().len().to_string();
+        let before = if self.raise { "2" } else { "3" };
+        let (text, command) = self.raised_if_needed(DESTROY_EMPTY);
+        let fine = [[before, &words], fine].concat();
+        Self::checked(text, &fine, &command, arguments)
     }
 
     /// A command of `zfs` that counts as success if it fails with one of these messages.
     pub(super) fn tolerant(&self, fine: [&str; 2], arguments: &[&str]) -> Command {
-        Self::checked(TOLERANT, fine, &self.words(), arguments)
+        Self::checked(TOLERANT, &fine, &self.words(), arguments)
     }
 
-    fn raised_where_it_has_to_be(
-        &self,
-        [anyhow, raised]: [&'static str; 2],
-        fine: [&str; 2],
-        arguments: &[&str],
-    ) -> Command {
+    /// The script and the first words of its command: for a login that always uses sudo, or for one that uses it only
+    /// if needed.
+    fn raised_if_needed(&self, [anyhow, raised]: [&'static str; 2]) -> (&'static str, Vec<String>) {
         if self.raise {
-            return Self::checked(anyhow, fine, &self.words(), arguments);
+            return (anyhow, self.words());
         }
         let words = [&self.sudo, &self.zfs].map(|program| program.as_str().to_owned());
-        Self::checked(raised, fine, &words, arguments)
+        (raised, words.to_vec())
     }
 
-    fn checked(
-        text: &'static str,
-        fine: [&str; 2],
-        words: &[String],
-        arguments: &[&str],
-    ) -> Command {
+    fn checked(text: &'static str, fine: &[&str], words: &[String], arguments: &[&str]) -> Command {
         Command::function(text)
-            .args(fine)
+            .args(fine.iter().copied())
             .args(words)
             .args(arguments.iter().copied())
             .within(COMMAND)

@@ -123,17 +123,18 @@ impl Scripts {
         self.alone(&self.change_by_itself(arguments, ""))
     }
 
-    /// Runs the commands of a tool, alone on its stack, then observes; see `tool.sh`. `tool` comes
-    /// before the arguments of the observation, which finds `secrets`.
+    /// Runs the commands of a tool, alone on its stack, then observes; see `tool.sh`. `saving` are those for one that
+    /// has not saved by itself. `tool` comes before the arguments of the observation, which finds `secrets`.
     pub(crate) fn run_tool(
         &self,
         tool: [&str; 4],
-        commands: &str,
+        [commands, saving]: [&str; 2],
         arguments: Vec<String>,
         secrets: &str,
     ) -> Command {
-        let (look, commands) = (quoted(&self.text(secrets)), quoted(commands));
-        let text = format!("look={look}\ncommands={commands}\n{TOOL}");
+        let look = quoted(&self.text(secrets));
+        let (commands, saving) = (quoted(commands), quoted(saving));
+        let text = format!("look={look}\ncommands={commands}\nsaving={saving}\n{TOOL}");
         let tool = tool.map(str::to_owned).into_iter();
         self.alone(&self.run(&text, tool.chain(arguments).collect()))
     }

@@ -8,7 +8,7 @@
 use driver_core::transfer::CopyTag;
 use driver_core::{BackendIdentity, Error, SnapshotId, SnapshotName, VolumeId, naming};
 
-use crate::name::{DatasetName, NameError, SnapshotLeaf, SnapshotRef};
+use crate::name::{DatasetName, NameError, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::{Guid, VolumeKind};
 
 /// The longest id of a volume.
@@ -75,6 +75,22 @@ pub fn is_helper(leaf: &SnapshotLeaf) -> bool {
 /// Whether a snapshot has the name of a helper for a copy in another connection.
 pub fn is_of_copy(leaf: &SnapshotLeaf) -> bool {
     leaf.as_str().starts_with(FOR_COPY)
+}
+
+/// Whether the name of a snapshot ends in a random UUID, as `snapshot-<uid>` of external-snapshotter does: it belongs
+/// to one request, so no other volume has a snapshot of this name, and it is never taken again.
+pub fn is_unique(name: &str) -> bool {
+    let Some((prefix, uuid)) = name.as_bytes().split_last_chunk::<36>() else {
+        return false;
+    };
+    let fits = |(at, byte): (usize, &u8)| match at {
+        8 | 13 | 18 | 23 => *byte == b'-',
+        // Version 4, which is random, of the usual variant.
+        14 => *byte == b'4',
+        19 => matches!(byte, b'8' | b'9' | b'a' | b'b'),
+        _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+    };
+    prefix.last() == Some(&b'-') && uuid.iter().enumerate().all(fits)
 }
 
 /// The helper snapshot that is the source of a new volume.
@@ -245,13 +261,13 @@ impl Layout {
     }
 
     /// The snapshot of a dataset or snapshot of the pool, if it can be one.
-    pub fn place_of(&self, object: &crate::name::Object) -> Option<SnapshotPlace> {
+    pub fn place_of(&self, object: &Object) -> Option<SnapshotPlace> {
         match object {
-            crate::name::Object::Snapshot(snapshot) => {
+            Object::Snapshot(snapshot) => {
                 let volume = self.volume_id(&snapshot.dataset)?;
                 self.attached(&volume, &snapshot.leaf).ok()
             }
-            crate::name::Object::Dataset(dataset) => {
+            Object::Dataset(dataset) => {
                 let below = dataset.below(self.detached.as_ref()?)?;
                 let (volume, leaf) = below.split_once('/')?;
                 let volume = VolumeId::parse(volume).ok().filter(|_| is_volume(volume))?;
@@ -265,6 +281,14 @@ impl Layout {
 // === impl SnapshotPlace ===
 
 impl SnapshotPlace {
+    /// The snapshot or dataset that it is.
+    pub fn object(&self) -> Object {
+        match &self.at {
+            At::Attached(snapshot) => snapshot.clone().into(),
+            At::Detached(dataset) => dataset.clone().into(),
+        }
+    }
+
     /// The id that callers know.
     pub fn id(&self) -> Result<SnapshotId, Error> {
         let mark = match self.at {
@@ -365,6 +389,28 @@ mod tests {
         assert!(leaf_of(&name, &volume, 70).is_err());
         let volume = VolumeId::parse(&"v".repeat(128)).unwrap();
         assert!(leaf_of(&name, &volume, 128).is_err());
+    }
+
+    #[test]
+    fn a_name_is_unique_if_a_random_uuid_ends_it() {
+        let uuid = "0aa4ba5c-6ee9-4d3b-9cf3-0f1e2d3c4b5a";
+        assert!(is_unique(&format!("snapshot-{uuid}")));
+        for name in [
+            uuid.to_owned(),
+            format!("snapshot{uuid}"),
+            format!("snapshot-{uuid}-1"),
+            format!("snapshot-{}", uuid.to_uppercase()),
+            format!("snapshot-{}", &uuid[..35]),
+            format!("snapshot-{}", uuid.replace('-', "0")),
+            format!("snapshot-{}", uuid.replace("-4", "-1")),
+            format!("snapshot-{}", uuid.replace("-9", "-c")),
+            // Of which external-snapshotter keeps eight digits, if it is set so.
+            format!("snapshot-{}", &uuid[..8]),
+            "snapshot-00000000-0000-0000-0000-000000000000".to_owned(),
+            "DeleteSnapshot-volume-1-0AA4BA5C-6EE94D3B".to_owned(),
+        ] {
+            assert!(!is_unique(&name), "{name}");
+        }
     }
 
     proptest! {

@@ -170,6 +170,9 @@ pub struct Guess<R> {
     pub expected: Vec<Expected>,
     /// The step.
     pub step: Step<R>,
+    /// Whether the storage may check and do it at one moment without the lock: nothing that an interrupted command
+    /// makes or destroys later can have its name.
+    pub is_unique: bool,
 }
 
 /// The expected value of a property.
@@ -229,6 +232,7 @@ impl<R> Guess<R> {
             lock,
             expected: Vec::new(),
             step,
+            is_unique: false,
         }
     }
 
@@ -241,6 +245,13 @@ impl<R> Guess<R> {
             property,
             test,
         });
+        self
+    }
+
+    /// Needs no lock where the storage checks and does it at one moment, if this is so.
+    #[must_use]
+    pub fn unique(mut self, is_unique: bool) -> Self {
+        self.is_unique = is_unique;
         self
     }
 

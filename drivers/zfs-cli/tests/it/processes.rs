@@ -6,8 +6,7 @@ use std::path::Path;
 use crate::bare::{Bare, settings};
 use crate::fake::{FakeCli, call, host};
 use driver_core::{
-    CreateSnapshot, Expander as _, Parameters, SizeRange, SnapshotId, SnapshotName, Snapshots as _,
-    VolumeId,
+    CreateSnapshot, Expander as _, Parameters, SizeRange, SnapshotName, Snapshots as _, VolumeId,
 };
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
@@ -22,11 +21,11 @@ show() {
         row "$1" type volume -; row "$1" guid 7 -; row "$1" volsize 1073741824 local
         row "$1" volblocksize 16384 -; row "$1" democratic-csi:managed_resource true local
         row "$1" democratic-csi:csi_share_volume_context '{"node_attach_driver":"zfs-local","zfs_asset_name":"tank/v/pvc-1"}' local ;;
-    tank/v/pvc-1@s1)
+    tank/v/pvc-1@*)
         [ -e "${0%/*}/taken" ] || { echo "cannot open '$1': dataset does not exist" >&2; bad=1; return; }
         row "$1" type snapshot -; row "$1" guid 8 -; row "$1" creation 1 -
         row "$1" defer_destroy off -
-        row "$1" democratic-csi:csi_snapshot_name s1 local
+        row "$1" democratic-csi:csi_snapshot_name "${1#*@}" local
         row "$1" democratic-csi:managed_resource true local
         row "$1" democratic-csi:provision_success true local ;;
     *) echo "cannot open '$1': dataset does not exist" >&2; bad=1 ;;
@@ -34,11 +33,11 @@ show() {
 }
 case "$*" in
 "get -Hp -o name,property,value,source "*) shift 5; for n; do show "$n"; done; exit ${bad-0} ;;
-"program -j tank - tank/v/pvc-1@s1 democratic-csi:csi_snapshot_name")
+"program -j tank - tank/v/pvc-1@"*" democratic-csi:csi_snapshot_name")
     cat >/dev/null; rm "${0%/*}/taken"; printf '{"return":"done"}\n' ;;
 "program -jn tank - s1 tank/v tank/s") cat >/dev/null; printf '{"return":"[]"}\n' ;;
 "set volsize=2147483648 tank/v/pvc-1") ;;
-"snapshot "*" tank/v/pvc-1@s1") : >"${0%/*}/taken" ;;
+"snapshot "*" tank/v/pvc-1@"*) : >"${0%/*}/taken" ;;
 *) echo "unexpected: $*" >&2; exit 2 ;;
 esac"#;
 
@@ -77,18 +76,20 @@ async fn no_call_about_one_volume_needs_more_than_a_few_calls_of_zfs() {
     // A look and the size.
     assert_eq!(calls(folder), 2);
 
-    let request = CreateSnapshot {
-        name: SnapshotName::parse("s1").unwrap(),
-        source: id,
-        parameters: Parameters::default(),
-        secrets: BTreeMap::new(),
-    };
-    driver.create_snapshot(&call(), &request).await.unwrap();
-    // A look at both, other snapshots of the name, the snapshot, a look.
-    assert_eq!(calls(folder), 4);
+    // A look at both, the snapshot, a look; and one for other snapshots of a name that others may have.
+    let unique = "snapshot-0aa4ba5c-6ee9-4d3b-9cf3-0f1e2d3c4b5a";
+    for (name, to_take) in [(unique, 3), ("s1", 4)] {
+        let request = CreateSnapshot {
+            name: SnapshotName::parse(name).unwrap(),
+            source: id.clone(),
+            parameters: Parameters::default(),
+            secrets: BTreeMap::new(),
+        };
+        let taken = driver.create_snapshot(&call(), &request).await.unwrap();
+        assert_eq!(calls(folder), to_take, "{name}");
 
-    let id = SnapshotId::parse("pvc-1@s1").unwrap();
-    driver.delete_snapshot(&call(), &id).await.unwrap();
-    // The kernel looks and destroys.
-    assert_eq!(calls(folder), 1);
+        driver.delete_snapshot(&call(), &taken.id).await.unwrap();
+        // The kernel looks and destroys.
+        assert_eq!(calls(folder), 1, "{name}");
+    }
 }

@@ -1,8 +1,8 @@
 //! Targets of LIO by `targetcli`. The state is read from configfs; the tool makes what is missing, and
-//! saves.
+//! saves when it exits.
 //!
 //! The tool always exits with 0, so only an observation after it shows what it has done. Sources:
-//! targetcli-fb (`ui_target.py`, `ui_backstore.py`) and the grammar of configshell-fb.
+//! targetcli-fb (`targetcli_shell.py`, `ui_target.py`, `ui_backstore.py`) and the grammar of configshell-fb.
 
 use driver_core::config::ConfigError;
 use driver_zfs_cli::exec::Command;
@@ -17,6 +17,9 @@ use crate::scripts::{HostPaths, Scripts, TRIES};
 
 /// The file that the tool writes. Its content is not checked.
 const NAMED: &str = "named";
+
+/// The tool saves when it exits, as `auto_save_on_exit` says by default. This is for one that is set up otherwise.
+const SAVING: &str = "/ saveconfig\nexit\n";
 
 #[derive(Debug)]
 pub(super) struct TargetCli {
@@ -57,13 +60,14 @@ impl TargetCli {
 
     /// Runs the tool with these lines. The observation after it must not print `word`.
     fn run_tool(&self, disk: &Disk<'_>, lines: &[String], word: &str) -> Command {
-        let text = format!("{}\nexit\n", lines.join("\n"));
+        let lines = lines.iter().map(String::as_str).chain(["exit\n"]);
+        let lines = lines.collect::<Vec<_>>().join("\n");
         let tool = [TRIES, word, "targetcli", "-"];
         let arguments = self.arguments(disk);
         let secrets = self.settings.secrets();
-        let command = self
-            .scripts
-            .run_tool(tool, &text, arguments, secrets.expose_secret());
+        let command =
+            self.scripts
+                .run_tool(tool, [&lines, SAVING], arguments, secrets.expose_secret());
         self.settings.hiding(command)
     }
 
@@ -117,7 +121,6 @@ impl TargetCli {
         if is_missing("/enable") {
             lines.push(format!("{group} enable"));
         }
-        lines.push("/ saveconfig".to_owned());
         lines
     }
 }
@@ -157,7 +160,6 @@ impl Stack for TargetCli {
         if present("backstore") {
             lines.push(format!("/backstores/block delete {}", disk.export_name));
         }
-        lines.push("/ saveconfig".to_owned());
         self.run_tool(disk, &lines, "present")
     }
 }

@@ -74,7 +74,7 @@ impl NvmetCli {
         let tool = [TRIES, word, self.tool.as_str(), imported];
         let arguments = self.arguments("look", disk);
         self.scripts
-            .run_tool(tool, &lines.join("\n"), arguments, "")
+            .run_tool(tool, [&lines.join("\n"), ""], arguments, "")
     }
 
     /// The commands that make the missing parts. Each line has its full path: after a failed line the tool

@@ -121,7 +121,7 @@ impl Spdk {
         let tool = [TRIES, word, self.tool.as_str(), "-"];
         let arguments = self.arguments(disk);
         self.scripts
-            .run_tool(tool, &lines.join("\n"), arguments, "")
+            .run_tool(tool, [&lines.join("\n"), ""], arguments, "")
     }
 
     /// `line` and attributes after it, each after a blank.

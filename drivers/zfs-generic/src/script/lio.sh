@@ -330,11 +330,11 @@ look)
         make_store "$@" && make_target "$@" || exit 1
         if [ $lacking = no ] && [ -n "$save" ]; then
             elements "$@"
-            if saved "$how" "$elements"; then as_wanted=$how; else lacks saved; fi
+            if saved "$how" "$elements"; then as_wanted=yes; else lacks saved; fi
         fi
         show_nodes
     fi
-    if [ $as_wanted = same ] || { [ -n "$save" ] && is_saved; }; then echo 'present saved'; fi
+    if [ $as_wanted = yes ] || { [ -n "$save" ] && is_saved; }; then echo 'present saved'; fi
     ;;
 nodes)
     is_ours || die "$iqn is not there, or of another volume"

@@ -15,7 +15,7 @@ use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
     BackendIdentity, Call, CreateSnapshot, CreateVolume, Driver, Expander as _, Lister as _,
-    PageRequest, Parameters, SizeRange, SnapshotFilter, SnapshotName, Snapshots as _,
+    PageRequest, Parameters, SizeRange, SnapshotFilter, SnapshotId, SnapshotName, Snapshots as _,
     TopologyRequirement, VolumeId, VolumeName,
 };
 use driver_zfs::property::PropertyName;
@@ -110,6 +110,9 @@ where
 /// As many as are listed here.
 const MANY: usize = 600;
 
+/// As external-snapshotter names them.
+const OF_KUBERNETES: &str = "snapshot-0aa4ba5c-6ee9-4d3b-9cf3-0f1e2d3c4b5a";
+
 const NFS: &str = "driver: zfs-generic-nfs
 zfs: {datasetParentName: tank/v, detachedSnapshotsDatasetParentName: tank/s, datasetEnableQuotas: true}
 nfs:
@@ -125,6 +128,24 @@ iscsi:
   shareStrategy: lio
   shareStrategyLio: {basename: iqn.2003-01.org.example, configPath: '{etc}/saved.json'}
 ";
+
+/// The only detached snapshot of the volume, in its container.
+fn detached(host: &Host, kind: &str) {
+    let mark = |name: PropertyName, text: &str| format!("{name}\t{text}\tlocal\n");
+    let rows = |kind: &str| {
+        let facts = "guid\t1\t-\ncreatetxg\t1\t-\nreferenced\t24576\t-\nmounted\tno\t-\n";
+        let canmount = mark(PropertyName::CANMOUNT, "off");
+        format!("type\t{kind}\t-\n{facts}{canmount}")
+    };
+    let container = rows("filesystem") + &mark(PropertyName::CONTAINER, "true");
+    let snapshot = rows(kind)
+        + &mark(PropertyName::MANAGED, "true")
+        + &mark(PropertyName::SNAPSHOT_NAME, "s1")
+        + &mark(PropertyName::SNAPSHOT_SOURCE, "pvc-1")
+        + &mark(PropertyName::SUCCESS, "true");
+    std::fs::write(host.path("zfs/tank+s+pvc-1"), container).unwrap();
+    std::fs::write(host.path("zfs/tank+s+pvc-1+s1"), snapshot).unwrap();
+}
 
 /// The calls about one volume, and the lists; what each costs.
 async fn calls<E>(
@@ -161,14 +182,24 @@ where
         driver.create_volume(&call(), &request).await.unwrap();
         costs("CreateVolume");
     }
-    let request = CreateSnapshot {
-        name: SnapshotName::parse("s1").unwrap(),
+    let request = |name| CreateSnapshot {
+        name: SnapshotName::parse(name).unwrap(),
         source: id.clone(),
         parameters: Parameters::default(),
         secrets: BTreeMap::new(),
     };
-    let snapshot = driver.create_snapshot(&call(), &request).await.unwrap();
+    let unique = request(OF_KUBERNETES);
+    let snapshot = driver.create_snapshot(&call(), &unique).await.unwrap();
+    // The look at the volumes that the kernel makes for it prints nothing and is no process.
+    let about_others = |line: &&str| !line.contains("pvc-1");
+    let zfs = host.text("calls");
+    assert_eq!(zfs.lines().find(about_others), None);
     costs("CreateSnapshot");
+    let named = request("s1");
+    driver.create_snapshot(&call(), &named).await.unwrap();
+    let zfs = host.text("calls");
+    assert!(zfs.lines().any(|line| about_others(&line)), "{zfs}");
+    costs("CreateSnapshot of any name");
     if lists {
         let page = PageRequest::default();
         let volumes = driver.list_volumes(&call(), &page).await.unwrap();
@@ -188,6 +219,16 @@ where
     costs("ControllerExpandVolume");
     driver.delete_snapshot(&call(), &snapshot.id).await.unwrap();
     costs("DeleteSnapshot");
+    let other = SnapshotId::parse("pvc-1@s1").unwrap();
+    driver.delete_snapshot(&call(), &other).await.unwrap();
+    costs("DeleteSnapshot of any name");
+    detached(host, if makes { "filesystem" } else { "volume" });
+    let detached = SnapshotId::parse("pvc-1/s1").unwrap();
+    driver.delete_snapshot(&call(), &detached).await.unwrap();
+    for gone in ["zfs/tank+s+pvc-1", "zfs/tank+s+pvc-1+s1"] {
+        assert_eq!(host.text(gone), "", "{gone}");
+    }
+    costs("DeleteSnapshot, detached");
     if makes {
         driver.delete_volume(&call(), &id).await.unwrap();
         costs("DeleteVolume");
@@ -284,12 +325,15 @@ async fn a_call_about_a_share_costs_few_processes_and_the_same_among_many_volume
     }
     let bounds = [
         ("CreateVolume", 16),
-        ("CreateSnapshot", 8),
+        ("CreateSnapshot", 7),
+        ("CreateSnapshot of any name", 8),
         ("ListVolumes", 4),
         ("ListSnapshots", 5),
         ("ControllerExpandVolume", 5),
-        ("DeleteSnapshot", 4),
-        ("DeleteVolume", 12),
+        ("DeleteSnapshot", 2),
+        ("DeleteSnapshot of any name", 4),
+        ("DeleteSnapshot, detached", 16),
+        ("DeleteVolume", 10),
     ];
     let alone = shares(0).await;
     assert_bounded(&bounds, &alone, &shares(MANY).await);
@@ -302,11 +346,14 @@ async fn a_call_about_a_target_costs_few_processes_and_the_same_among_many_volum
         return;
     }
     let bounds = [
-        ("CreateSnapshot", 8),
+        ("CreateSnapshot", 7),
+        ("CreateSnapshot of any name", 8),
         ("ListVolumes", 4),
         ("ListSnapshots", 5),
         ("ControllerExpandVolume", 8),
-        ("DeleteSnapshot", 4),
+        ("DeleteSnapshot", 2),
+        ("DeleteSnapshot of any name", 4),
+        ("DeleteSnapshot, detached", 16),
     ];
     let alone = targets(0).await;
     assert_bounded(&bounds, &alone, &targets(MANY).await);

@@ -397,7 +397,6 @@ iscsi:
 /backstores/block create name=old-1 dev=/dev/zvol/tank/v/pvc-1 wwn={uuid}
 /backstores/block/old-1 set attribute emulate_tpu=1
 /iscsi/iqn.2003-01.org.example:old-1/tpg1/luns create /backstores/block/old-1 0
-/ saveconfig
 exit
 "
     );

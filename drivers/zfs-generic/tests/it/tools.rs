@@ -93,6 +93,23 @@ async fn every_tool_makes_it_makes_it_again_when_it_was_lost_and_removes_it() {
 }
 
 #[tokio::test]
+async fn targetcli_saves_once_when_it_exits_and_is_made_to_save_where_it_does_not() {
+    let host = host();
+    let (export, volume) = (host.export(TARGETCLI), Volume::new("tank/v", "pvc-1", 7));
+    let saves = || std::fs::read_to_string(host.path("saves")).unwrap_or_default();
+    let is_saved = || host.text("etc/targetcli.json").contains("pvc-1");
+    for (number, file) in ["unused", "no-save-on-exit"].into_iter().enumerate() {
+        std::fs::write(host.path(file), "").unwrap();
+        let before = saves().lines().count();
+        host.ensure(&export, &volume).await.unwrap().unwrap();
+        assert!(is_saved(), "{number}");
+        host.remove(&export, &volume).await.unwrap();
+        assert!(!is_saved(), "{number}");
+        assert_eq!(saves().lines().count(), before + 2, "{number}");
+    }
+}
+
+#[tokio::test]
 async fn spdk_shows_the_same_disk_to_nodes_whenever_it_is_made() {
     let host = host();
     let (export, volume) = (host.export(SPDK), Volume::new("tank/v", "pvc-1", 7));

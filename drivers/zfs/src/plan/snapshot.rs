@@ -3,7 +3,7 @@
 //! An attached one is complete in one step. A detached one is a copy of a helper snapshot, and is
 //! marked when the helpers are gone. Where a copy gets its properties after its content, an interrupted
 //! one is recognised by the helper that came with it. A name belongs to one snapshot: the host is
-//! searched for others.
+//! searched for others, unless the name itself is unique. That search grows with the number of volumes.
 
 use driver_core::{Error, Kind, SnapshotName};
 
@@ -92,14 +92,6 @@ impl TakeSnapshot<'_> {
         self.source.at(&id::helper_for_snapshot(&self.place.leaf)?)
     }
 
-    /// The object that it will be.
-    fn itself(&self) -> Object {
-        match &self.place.at {
-            At::Attached(snapshot) => snapshot.clone().into(),
-            At::Detached(dataset) => dataset.clone().into(),
-        }
-    }
-
     /// The queries for the snapshot and its volume.
     fn queries(&self) -> Result<Vec<Query>, Error> {
         let mut queries = vec![Query::Dataset(self.source.clone())];
@@ -114,17 +106,42 @@ impl TakeSnapshot<'_> {
         Ok(queries)
     }
 
+    /// The parent of detached snapshots, where this one needs its pool: a plain snapshot does not need that of
+    /// detached ones. compat: "ZFS".
+    fn detached_parent(&self) -> Option<&DatasetName> {
+        self.layout.detached.as_ref().filter(|detached| {
+            let same_pool = detached.pool() == self.layout.volumes.pool();
+            same_pool || matches!(self.place.at, At::Detached(_))
+        })
+    }
+
+    /// The snapshot of this name and volume that is detached where this one is not, and the other way round.
+    fn twin(&self) -> Option<Object> {
+        let (volume, leaf) = (&self.place.volume, &self.place.leaf);
+        let place = match self.place.at {
+            At::Attached(_) => {
+                self.detached_parent()?;
+                self.layout.detached(volume, leaf)
+            }
+            At::Detached(_) => self.layout.attached(volume, leaf),
+        };
+        place.ok().map(|place| place.object())
+    }
+
     /// Other snapshots of this name. Some of them may be marked for deferred destroy.
-    fn others<'p>(&self, pool: &'p State) -> impl Iterator<Item = &'p Object> {
-        let itself = self.itself();
-        let ours = |object: &&Object| self.layout.place_of(object).is_some();
-        let others: Vec<_> = pool
-            .named()
-            .iter()
-            .filter(ours)
-            .filter(|o| **o != itself)
-            .collect();
-        others.into_iter()
+    fn others(&self, pool: &State) -> Vec<Object> {
+        let itself = self.place.object();
+        let named = pool.named().iter().filter(|object| {
+            let is_ours = self.layout.place_of(object).is_some();
+            is_ours && **object != itself
+        });
+        let twin = self.twin().filter(|twin| match twin {
+            Object::Dataset(name) => pool.dataset(name).is_some(),
+            Object::Snapshot(name) => pool.snapshot(name).is_some(),
+        });
+        let mut others: Vec<Object> = named.cloned().collect();
+        others.extend(twin.filter(|twin| !pool.named().contains(twin)));
+        others
     }
 
     /// Whether another one has the name; `None` if that needs another observation.
@@ -132,7 +149,7 @@ impl TakeSnapshot<'_> {
         let text = self.text();
         let mut taken = false;
         for object in self.others(pool) {
-            let name = match object {
+            let name = match &object {
                 Object::Dataset(name) => pool
                     .dataset(name)
                     .map(|dataset| dataset.properties.own(&PropertyName::SNAPSHOT_NAME)),
@@ -143,7 +160,7 @@ impl TakeSnapshot<'_> {
             taken |= match name {
                 Some(name) => name == Some(text.as_str()),
                 // Observed, and gone since.
-                None if asked.named().contains(object) => false,
+                None if asked.named().contains(&object) => false,
                 None => return None,
             };
         }
@@ -161,7 +178,7 @@ impl TakeSnapshot<'_> {
         }
         let why = format!(
             "{} exists, and was not taken by this request",
-            self.itself()
+            self.place.object()
         );
         Err(self.refused(Kind::Conflict).because(why))
     }
@@ -336,22 +353,22 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
 
     fn request(&self, pool: &State) -> Result<Request<R>, Error> {
         let mut queries = self.queries()?;
-        // A plain snapshot does not need the pool of detached ones. compat: "ZFS".
-        let detached = self.layout.detached.as_ref();
-        let detached = detached.filter(|detached| {
-            let same_pool = detached.pool() == self.layout.volumes.pool();
-            same_pool || matches!(self.place.at, At::Detached(_))
-        });
-        let parents = std::iter::once(&self.layout.volumes).chain(detached);
-        queries.push(Query::Named {
-            within: parents.cloned().collect(),
-            name: self.text().as_str().to_owned(),
-            leaf: self.place.leaf.clone(),
-        });
+        let twin = if id::is_unique(self.name.as_str()) {
+            self.twin()
+        } else {
+            let parents = std::iter::once(&self.layout.volumes).chain(self.detached_parent());
+            queries.push(Query::Named {
+                within: parents.cloned().collect(),
+                name: self.text().as_str().to_owned(),
+                leaf: self.place.leaf.clone(),
+            });
+            None
+        };
         // The objects that may have the name, by the last observation.
-        queries.extend(self.others(pool).map(|object| match object {
-            Object::Snapshot(snapshot) => Query::Snapshot(snapshot.clone()),
-            Object::Dataset(dataset) => Query::Dataset(dataset.clone()),
+        let others = self.others(pool).into_iter().chain(twin);
+        queries.extend(others.map(|object| match object {
+            Object::Snapshot(snapshot) => Query::Snapshot(snapshot),
+            Object::Dataset(dataset) => Query::Dataset(dataset),
         }));
         Ok(Request::of(queries))
     }

@@ -1,11 +1,13 @@
 //! Changes between an observation and a plan, and during a plan: by others, and by the leftover
 //! command of a cut connection.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use csi_types::NodeIdentity;
 use driver_core::{
-    Call, Driver, Effect, Exports as _, Kind, NodeId, PublishRequest, Publisher as _,
+    Call, CreateSnapshot, Driver, Effect, Error, Exports as _, Kind, NodeId, PublishRequest,
+    Publisher as _, SnapshotId, SnapshotName, Snapshots as _,
 };
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
@@ -424,5 +426,46 @@ async fn others_that_have_the_name_are_looked_for_once() {
         driver.backend().state().scans = 0;
         well(&driver, &[verb]).await;
         assert_eq!(driver.backend().state().scans, 1);
+    }
+}
+
+async fn named(
+    driver: &MemoryDriver,
+    name: &str,
+    id: u8,
+    detached: bool,
+) -> Result<SnapshotId, Error> {
+    let request = CreateSnapshot {
+        name: SnapshotName::parse(name).unwrap(),
+        source: volume(id),
+        parameters: parameters(&[("detachedSnapshots", detached)]),
+        secrets: BTreeMap::new(),
+    };
+    let call = Call::within(Duration::from_mins(10));
+    let taken = driver.create_snapshot(&call, &request).await;
+    taken.map(|taken| taken.id)
+}
+
+#[tokio::test]
+async fn others_that_have_the_name_are_not_looked_for_if_a_random_uuid_ends_it() {
+    let unique = "snapshot-0aa4ba5c-6ee9-4d3b-9cf3-0f1e2d3c4b5a";
+    for (kind, detached) in KINDS
+        .into_iter()
+        .flat_map(|kind| [(kind, false), (kind, true)])
+    {
+        let driver = fresh(kind);
+        let volumes = [0, 1].map(|id| create(id, From::Nothing));
+        well(&driver, &volumes).await;
+        let first = named(&driver, unique, 0, detached).await.unwrap();
+        let again = named(&driver, unique, 0, detached).await.unwrap();
+        assert_eq!(first, again);
+        let other_form = named(&driver, unique, 0, !detached).await.unwrap_err();
+        assert_eq!(other_form.kind(), Kind::Conflict, "{}", other_form.chain());
+        assert_eq!(driver.backend().state().scans, 0, "{kind}");
+
+        named(&driver, "s0", 0, detached).await.unwrap();
+        let elsewhere = named(&driver, "s0", 1, detached).await.unwrap_err();
+        assert_eq!(elsewhere.kind(), Kind::Conflict, "{}", elsewhere.chain());
+        assert!(driver.backend().state().scans > 0, "{kind}");
     }
 }

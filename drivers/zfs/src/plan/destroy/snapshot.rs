@@ -7,7 +7,7 @@
 use driver_core::Error;
 
 use super::{Doomed, ties, were_asked};
-use crate::id::{At, Layout, SnapshotPlace};
+use crate::id::{self, At, Layout, SnapshotPlace};
 use crate::name::{DatasetName, SnapshotRef};
 use crate::observed::{Dataset, Observed, Query, Request, Snapshot, State, VolumeKind};
 use crate::plan::owner::Owner;
@@ -221,7 +221,8 @@ impl<R, A> Verb<R, A> for DeleteSnapshot<'_> {
         Some(
             Guess::of(snapshot.dataset.clone(), step)
                 .expecting(&object, PropertyName::SNAPSHOT_NAME, Test::Own)
-                .expecting(&object, PropertyName::DEFER_DESTROY, Test::Is("off".into())),
+                .expecting(&object, PropertyName::DEFER_DESTROY, Test::Is("off".into()))
+                .unique(id::is_unique(snapshot.leaf.as_str())),
         )
     }
 
