@@ -33,14 +33,23 @@ pub(super) enum Source {
     Elsewhere(Elsewhere),
 }
 
-/// An object of another storage.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An object of another storage. The same object is the same source, whichever connection of a shared
+/// storage the volume is made by.
+#[derive(Debug, Clone)]
 pub(super) struct Elsewhere {
     pub(super) at: usize,
     pub(super) what: Box<Source>,
     /// The handle of the volume that is filled from it.
     pub(super) copy: String,
 }
+
+impl PartialEq for Elsewhere {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, &self.what) == (other.at, &other.what)
+    }
+}
+
+impl Eq for Elsewhere {}
 
 /// One storage.
 #[derive(Debug, Default)]
