@@ -332,7 +332,7 @@ async fn a_call_about_a_share_costs_few_processes_and_the_same_among_many_volume
         ("ControllerExpandVolume", 5),
         ("DeleteSnapshot", 2),
         ("DeleteSnapshot of any name", 4),
-        ("DeleteSnapshot, detached", 16),
+        ("DeleteSnapshot, detached", 13),
         ("DeleteVolume", 10),
     ];
     let alone = shares(0).await;
@@ -353,7 +353,7 @@ async fn a_call_about_a_target_costs_few_processes_and_the_same_among_many_volum
         ("ControllerExpandVolume", 8),
         ("DeleteSnapshot", 2),
         ("DeleteSnapshot of any name", 4),
-        ("DeleteSnapshot, detached", 16),
+        ("DeleteSnapshot, detached", 13),
     ];
     let alone = targets(0).await;
     assert_bounded(&bounds, &alone, &targets(MANY).await);
