@@ -11,6 +11,7 @@ use csi_proto::v1::identity_server::SERVICE_NAME;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server;
@@ -171,10 +172,7 @@ async fn serve_until_stopped(
     running.announce(ServingStatus::Serving).await;
     let version = env!("CARGO_PKG_VERSION");
     info!(driver, version, pid = std::process::id(), "serving");
-    // Most of what ran until here never runs again, and would count as memory of this process.
-    if let Err(error) = node_utils::unmap_code() {
-        debug!(error = %error, "could not unmap the code of the start");
-    }
+    let _unmapping = AbortOnDropHandle::new(tokio::spawn(unmap_unused_code()));
     let registered = match serve.registration.as_ref().map(|to| to.begin(&serve.name)) {
         Some(Err(error)) => {
             error!(
@@ -205,6 +203,20 @@ async fn serve_until_stopped(
     remove(registered.as_ref());
     remove(remains.as_ref());
     code
+}
+
+/// Unmaps the code of the start when that is over, and of calls once a minute. Most of it does not run
+/// again soon, and would count as memory of this process.
+async fn unmap_unused_code() {
+    let first = Instant::now() + Duration::from_millis(500);
+    let mut ticks = tokio::time::interval_at(first, Duration::from_mins(1));
+    loop {
+        ticks.tick().await;
+        if let Err(error) = node_utils::unmap_code() {
+            debug!(error = %error, "could not unmap unused code");
+            return;
+        }
+    }
 }
 
 /// Removes the socket.
