@@ -33,6 +33,7 @@ mod login;
 mod scram;
 mod session;
 mod settings;
+pub mod setup;
 mod tls;
 mod wire;
 

@@ -11,5 +11,6 @@ mod jobs;
 mod nas;
 mod others;
 mod secrets;
+mod setup;
 mod taken_over;
 mod volumes;
