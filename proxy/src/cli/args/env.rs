@@ -115,6 +115,18 @@ pub const VARIABLES: &[Variable] = &[
         "TMPDIR",
         "where `try` makes its temporary folder (else /var/tmp, /tmp)",
     ),
+    acts(
+        "OMNIBUS_CSI_TRUENAS_ADMIN_USER",
+        "`truenas setup-user`: the administrator (else `truenas_admin`)",
+    ),
+    acts(
+        "OMNIBUS_CSI_TRUENAS_ADMIN_PASSWORD",
+        "`truenas setup-user`: the administrator's password",
+    ),
+    acts(
+        "OMNIBUS_CSI_TRUENAS_ADMIN_API_KEY",
+        "`truenas setup-user`: the administrator's API key, instead",
+    ),
     acts("NO_COLOR", "`try` does not use colours on a terminal"),
     none("NODE_EXTRA_CA_CERTS", NO_HTTPS),
     none(
