@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acl;
 pub mod api;
 mod backend;
 mod backoff;

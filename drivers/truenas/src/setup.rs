@@ -262,8 +262,8 @@ pub fn dialect_of(release: &str) -> Result<Dialect, Error> {
 // === impl Shell ===
 
 impl Shell {
-    /// What is told where no call makes it.
-    fn told(&self) -> String {
+    /// What is to be done where no call makes it.
+    fn in_words(&self) -> String {
         let login = match &self.public_key {
             Some(key) => format!(
                 "a home folder in the pool {} and the public key `{key}`",

@@ -1,6 +1,7 @@
 //! What each method does. The arguments have been checked and filled when one of these is called.
 
 mod accounts;
+mod acl;
 mod core;
 mod dataset;
 mod dataset_change;

@@ -24,7 +24,11 @@ const DATASETS: [&str; 10] = [
 const SNAPSHOTS: [&str; 7] = [
     "clone", "create", "delete", "hold", "query", "release", "update",
 ];
-const FILES: [&str; 2] = ["filesystem.setperm", "filesystem.setacl"];
+const FILES: [&str; 3] = [
+    "filesystem.getacl",
+    "filesystem.setacl",
+    "filesystem.setperm",
+];
 const SHARE: [&str; 4] = ["create", "delete", "query", "update"];
 const ISCSI: [&str; 5] = [
     "iscsi.auth.query",

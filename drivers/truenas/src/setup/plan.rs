@@ -64,7 +64,7 @@ impl Wanted {
                  revokes such a key: run this command again after it",
                 dialect.version().text()
             ));
-            plan.notes.extend(self.shell.as_ref().map(Shell::told));
+            plan.notes.extend(self.shell.as_ref().map(Shell::in_words));
         } else {
             self.users(&mut plan, seen)?;
             self.grant(&mut plan, seen)?;
@@ -78,7 +78,7 @@ impl Wanted {
         let shell = self
             .shell
             .as_ref()
-            .map(|shell| format!(", and {}", shell.told()));
+            .map(|shell| format!(", and {}", shell.in_words()));
         let message = format!(
             "CORE has no roles, and its API keys may do everything: make a key in its web pages{}. There \
              the programs are /sbin/zfs, /bin/chmod, /usr/sbin/chown and /bin/setfacl",
@@ -97,7 +97,7 @@ impl Wanted {
             let found = seen.users.iter().find(|row| row["username"] == **name);
             match found {
                 None => plan.make(name, shell, *name == self.user)?,
-                Some(row) => plan.complete(name, shell, row)?,
+                Some(row) => plan.complete(name, shell, row),
             }
         }
         Ok(())
@@ -282,12 +282,12 @@ impl Plan {
     }
 
     /// What a user that is there lacks.
-    fn complete(&mut self, name: &str, shell: Option<&Shell>, row: &Value) -> Result<(), Error> {
+    fn complete(&mut self, name: &str, shell: Option<&Shell>, row: &Value) {
         if row["locked"] == true {
             self.notes
                 .push(format!("the user {name} is locked: unlock it on TrueNAS"));
         }
-        let Some(shell) = shell else { return Ok(()) };
+        let Some(shell) = shell else { return };
         let mut changes = Map::new();
         let known = texts(&row["sudo_commands_nopasswd"]);
         let all = union(known.clone(), shell.commands.iter().cloned());
@@ -323,7 +323,6 @@ impl Plan {
             );
             self.add(format!("let {name} log in by SSH, and use sudo"), call);
         }
-        Ok(())
     }
 
     /// Carries it out. What was done before a failure stays, and is found by the next run.

@@ -1,5 +1,6 @@
 //! The client against simulated appliances, and what it sends against the tables of each generation.
 
+mod acls;
 mod appliance;
 mod catalogue;
 mod checks;

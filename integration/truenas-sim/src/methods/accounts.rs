@@ -368,7 +368,7 @@ fn shown(call: &Call, id: i64, accounts: &Accounts) -> Value {
 }
 
 /// With what stands once in an answer.
-fn with_secret(mut shown: Value, text: String) -> Value {
+fn with_secret(mut shown: Value, text: &str) -> Value {
     shown["key"] = json!(text);
     shown
 }
@@ -396,7 +396,7 @@ fn create_old_key(call: &Call) -> Answer {
     if let Some(key) = accounts.keys.get_mut(&id) {
         key.allowed = allowed(data);
     }
-    Ok(with_secret(shown(call, id, &accounts), text))
+    Ok(with_secret(shown(call, id, &accounts), &text))
 }
 
 /// `plugins/api_key.py` of TS-25.10.6, the same in TS-25.04.2.6 and on the branch of 26.
@@ -424,7 +424,7 @@ fn create_key(call: &Call) -> Answer {
     }
     let mut accounts = call.nas.accounts();
     let (id, text) = accounts.add_key(name, user, &random::hex(64), None);
-    Ok(with_secret(shown(call, id, &accounts), text))
+    Ok(with_secret(shown(call, id, &accounts), &text))
 }
 
 fn update_key(call: &Call) -> Answer {
@@ -446,5 +446,5 @@ fn update_key(call: &Call) -> Answer {
     key.secret = random::hex(64);
     key.revoked = false;
     let text = format!("{id}-{}", key.secret);
-    Ok(with_secret(shown(call, id, &accounts), text))
+    Ok(with_secret(shown(call, id, &accounts), &text))
 }

@@ -16,7 +16,7 @@ use crate::rows::{self, Row};
 use crate::table::Table;
 
 /// The ids and numbers of users that came with the options lie below.
-const FIRST: i64 = 3000;
+pub(super) const FIRST: i64 = 3000;
 /// `DEFAULT_HOME_PATH` of `plugins/account_/constants.py`.
 const NO_HOME: &str = "/var/empty";
 
@@ -216,7 +216,10 @@ fn update(call: &Call) -> Answer {
     if let Some(password) = row.remove("password").filter(Value::is_string) {
         let name = rows::text(&row, "username");
         if let Some(user) = call.nas.accounts().users.get_mut(name) {
-            user.password = password.as_str().unwrap_or_default().to_owned();
+            password
+                .as_str()
+                .unwrap_or_default()
+                .clone_into(&mut user.password);
         }
     }
     row.retain(|key, _| !["home_create", "home_mode", "random_password"].contains(&key.as_str()));
