@@ -180,9 +180,12 @@ impl Wanted {
         format!("omnibus-csi {}", self.user)
     }
 
-    /// The name of its API key.
-    fn key(&self) -> String {
-        format!("omnibus-csi-{}", self.user)
+    /// The name of its API key. One with a list of calls has another: an upgrade revokes it, and its name
+    /// stays taken.
+    fn key(&self, generation: Generation) -> String {
+        let has_user = generation >= Generation::V25_04;
+        let kind = if has_user { "" } else { "-calls" };
+        format!("omnibus-csi-{}{kind}", self.user)
     }
 
     /// Looks for what is there. Changes nothing.
@@ -198,7 +201,7 @@ impl Wanted {
             }
             seen.privilege = first(nas, "privilege", "name", &self.privilege()).await?;
         }
-        seen.key = first(nas, "api_key", "name", &self.key()).await?;
+        seen.key = first(nas, "api_key", "name", &self.key(dialect.generation())).await?;
         Ok(seen)
     }
 }

@@ -158,8 +158,9 @@ impl Wanted {
     }
 
     fn key_of(&self, plan: &mut Plan, seen: &Seen, renew: bool) -> Result<(), Error> {
-        let name = self.key();
-        let has_user = plan.dialect.generation() >= Generation::V25_04;
+        let generation = plan.dialect.generation();
+        let name = self.key(generation);
+        let has_user = generation >= Generation::V25_04;
         let Some(found) = &seen.key else {
             let fields = Fields::new(&plan.dialect).put("name", name.clone());
             let fields = if has_user {

@@ -6,6 +6,7 @@ mod catalogue;
 mod checks;
 mod connection;
 mod costs;
+mod crowd;
 mod examples;
 mod faults;
 mod jobs;

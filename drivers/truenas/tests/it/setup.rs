@@ -155,6 +155,22 @@ async fn what_is_there_is_kept_and_what_is_missing_is_added() {
     }
 }
 
+/// An upgrade to 25.04 revokes keys with a list.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_login_is_made_again_after_an_upgrade_to_25_04() {
+    let nas = appliance(Generation::V24_10).await;
+    let old = made(&nas, &text(&nas, "truenas-api-nfs", "", "")).await;
+    nas.upgrade(Generation::V25_04);
+    let with = |key: &SecretString| {
+        let text = text(&nas, "truenas-api-nfs", key.expose_secret(), "");
+        from_document(&document(&text)).expect("a driver")
+    };
+    let problems = with(&old).probe(&call()).await;
+    assert!(!problems.is_empty(), "the old key is revoked");
+    let new = made(&nas, &text(&nas, "truenas-api-nfs", "", "")).await;
+    create(with(&new).as_ref(), "pvc-1").await;
+}
+
 #[tokio::test]
 async fn a_new_key_ends_the_old_one() {
     for generation in [Generation::V24_10, Generation::V25_10] {

@@ -295,7 +295,7 @@ pub struct OrphansFlags {
     pub json: bool,
 }
 
-/// For whom a login is made.
+/// Which login is made, and where its key goes.
 #[derive(Debug, Args)]
 pub struct SetupUserFlags {
     /// The configuration of the connection, YAML. Its httpConnection.username is made
