@@ -70,7 +70,7 @@ async fn a_volume_that_is_asked_for_among_many_does_not_wait_for_all_of_them() {
             done.fetch_add(1, Ordering::SeqCst);
         });
     }
-    // The others have begun.
+    // The others have started.
     while nas.counts().in_flight < 10 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -18,7 +18,7 @@ async fn nas(generation: Generation) -> Simulator {
         .expect("a simulator")
 }
 
-fn user(more: Value) -> Value {
+fn user(more: &Value) -> Value {
     let mut data = json!({
         "username": "csi",
         "full_name": "csi",
@@ -45,7 +45,7 @@ async fn a_user_has_the_roles_of_the_privilege_of_its_group() {
         let nas = nas(generation).await;
         let mut root = Client::root(&nas).await;
         let made = root
-            .call("user.create", user(json!({})))
+            .call("user.create", user(&json!({})))
             .await
             .expect("a user");
         let key = json!([{"name": "csi", "username": "csi"}]);
@@ -106,7 +106,7 @@ async fn users_and_privileges_that_the_middleware_refuses_are_refused() {
             (json!({"username": "root"}), "user_create.username"),
             (json!({"roles": []}), "user_create.roles"),
         ] {
-            let (found, text) = said(root.call("user.create", user(more)).await);
+            let (found, text) = said(root.call("user.create", user(&more)).await);
             assert_eq!(found, at, "{generation}: {text}");
         }
         for (groups, roles, at) in [
