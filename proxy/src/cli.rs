@@ -9,5 +9,6 @@ pub mod migrate_values;
 pub mod orphans;
 mod selection;
 pub mod serve;
+pub mod truenas;
 pub mod try_out;
 pub mod version;

@@ -68,6 +68,11 @@ impl Key {
             Err(_) => Err(InvalidKey::Unreadable),
         }
     }
+
+    /// Its public half, as a line of `authorized_keys`.
+    pub fn public_line(&self) -> Option<String> {
+        self.0.public_key().to_openssh().ok()
+    }
 }
 
 fn looks_encrypted(text: &str) -> bool {

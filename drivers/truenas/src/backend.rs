@@ -80,6 +80,11 @@ impl Nas {
         &self.address
     }
 
+    /// Whether the login is an API key.
+    pub(crate) fn logs_in_by_key(&self) -> bool {
+        self.client.logs_in_by_key()
+    }
+
     /// How it is spoken to.
     pub(crate) async fn dialect(&self, call: &Call) -> Result<Dialect, Error> {
         let doing = || format!("connect to {}", self.address);

@@ -13,6 +13,7 @@ use tokio_rustls::TlsConnector;
 use crate::api::{Call, Request};
 use crate::backoff::Backoff;
 use crate::session::{Session, Silence};
+use crate::settings::Credentials;
 use crate::{Dialect, Error, Kind, Settings, connect, login, tls};
 
 /// How long things may take.
@@ -105,6 +106,11 @@ impl Client {
             state,
         });
         Ok(Self { shared })
+    }
+
+    /// Whether the login is an API key.
+    pub(crate) fn logs_in_by_key(&self) -> bool {
+        matches!(self.shared.settings.credentials, Credentials::ApiKey { .. })
     }
 
     /// The dialect of the NAS as it answers now.

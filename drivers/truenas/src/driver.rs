@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use driver_core::config::{ConfigError, Document};
+use driver_core::config::{ConfigError, Document, Finding, Severity};
 use driver_core::{BackendIdentity, Driver, DriverFactory};
 use driver_ssh::Ssh;
 use driver_zfs::observed::VolumeKind;
@@ -11,6 +11,7 @@ use driver_zfs::step::Permission;
 use driver_zfs::{Export, Settings, ZfsConfig, ZfsDriver};
 use driver_zfs_cli::{Cli, ZfsTools, ssh};
 
+use crate::acl::Acl;
 use crate::backend::{Api, Nas};
 use crate::command::{Answer, Command};
 use crate::composed::Composed;
@@ -127,15 +128,11 @@ where
             "this driver needs the API alone; the one without `api` in its name uses both",
         ),
         ("zfs.cli", "nothing is run on the NAS"),
-        (
-            "zfs.datasetPermissionsAcls",
-            "they are arguments of a program, and nothing is run on the NAS",
-        ),
     ]);
     let nas = nas(document)?;
     let zfs = ZfsConfig::read(document)?;
     let mut settings = zfs.settings(&document.common()?, export.kind(), None)?;
-    fit_for_api(&mut settings)?;
+    fit_for_api(document, &mut settings)?;
     let backend = Api::new(nas.clone(), identity(&settings, &nas)).sharing_by(share_type);
     Ok(Arc::new(ZfsDriver::new(settings, backend, export)))
 }
@@ -170,7 +167,7 @@ fn nas(document: &Document) -> Result<Nas, ConfigError> {
 }
 
 /// What the API takes of what may be configured.
-fn fit_for_api(settings: &mut Settings) -> Result<(), ConfigError> {
+fn fit_for_api(document: &Document, settings: &mut Settings) -> Result<(), ConfigError> {
     let policy = &mut settings.policy;
     if settings.layout.kind == VolumeKind::Filesystem && (policy.quota || policy.reservation) {
         policy.smallest = SMALLEST;
@@ -190,8 +187,23 @@ fn fit_for_api(settings: &mut Settings) -> Result<(), ConfigError> {
         let problem = "may have three digits: TrueNAS sets no others by its API";
         return Err(ConfigError::at("zfs.datasetPermissionsMode", problem));
     }
-    policy
-        .permissions
-        .retain(|permission| !matches!(permission, Permission::Acl(_)));
+    policy.permissions.retain(|permission| {
+        let Permission::Acl(arguments) = permission else {
+            return true;
+        };
+        let is_known = Acl::parse(arguments).is_some();
+        if !is_known {
+            document.add(Finding {
+                severity: Severity::NoEffect,
+                path: "zfs.datasetPermissionsAcls".to_owned(),
+                message: format!("`{}` has no effect", arguments.join(" ")),
+                advice: Some(
+                    "by the API only `-m` with entries of NFS 4 or POSIX is set, see docs/truenas.md"
+                        .to_owned(),
+                ),
+            });
+        }
+        is_known
+    });
     Ok(())
 }

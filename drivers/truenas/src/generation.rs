@@ -60,7 +60,7 @@ impl Generation {
         Self::V26,
     ];
 
-    fn of(major: u32, minor: u32) -> Option<Self> {
+    pub(crate) fn of(major: u32, minor: u32) -> Option<Self> {
         Some(match (major, minor) {
             (..12, _) => return None,
             (12..22, _) => Self::Core,

@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acl;
 pub mod api;
 mod backend;
 mod backoff;
@@ -33,6 +34,7 @@ mod login;
 mod scram;
 mod session;
 mod settings;
+pub mod setup;
 mod tls;
 mod wire;
 

@@ -30,6 +30,37 @@ pub struct ApiKey {
     pub revoked: bool,
     /// It ends at this time of the simulator's clock.
     pub expires: Option<Duration>,
+    /// What it may do up to 24.10, where a key has such a list and no user; `None` is everything.
+    pub allowed: Option<Vec<Allowed>>,
+}
+
+/// An entry of the list of a key. Read from `utils/allowlist.py` of TS-24.10.2.4 and TS-22.12.4.2.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allowed {
+    /// `CALL`, `SUBSCRIBE`, a verb of HTTP, or `*`.
+    pub method: String,
+    /// A name, with `*` for any text.
+    pub resource: String,
+}
+
+impl Allowed {
+    /// Whether the entry covers this.
+    pub(crate) fn covers(&self, method: &str, resource: &str) -> bool {
+        let mut parts = self.resource.split('*');
+        let first = parts.next().unwrap_or_default();
+        let fits = match (resource.strip_prefix(first), parts.next_back()) {
+            (Some(rest), None) => rest.is_empty(),
+            (Some(rest), Some(last)) => rest.strip_suffix(last).is_some_and(|middle| {
+                parts
+                    .try_fold(middle, |left, part| {
+                        left.split_once(part).map(|(_, left)| left)
+                    })
+                    .is_some()
+            }),
+            (None, _) => false,
+        };
+        (self.method == "*" || self.method == method) && fits
+    }
 }
 
 impl fmt::Debug for User {
@@ -87,6 +118,7 @@ impl Accounts {
             secret: secret.to_owned(),
             revoked: false,
             expires,
+            allowed: None,
         };
         self.keys.insert(id, key);
         (id, format!("{id}-{secret}"))

@@ -33,6 +33,8 @@ pub struct Counts {
     pub exchanges: u64,
     /// Connections that were accepted.
     pub connections: u64,
+    /// The most calls that were unanswered at the same time on one connection.
+    pub in_flight: u64,
 }
 
 impl Counts {
@@ -81,6 +83,13 @@ impl Drop for Travel {
 impl Counters {
     pub(crate) fn connected(&self) {
         self.with(|inner| inner.counts.connections += 1);
+    }
+
+    /// So many calls of a connection are unanswered now.
+    pub(crate) fn pending(&self, calls: usize) {
+        self.with(|inner| {
+            inner.counts.in_flight = inner.counts.in_flight.max(calls as u64);
+        });
     }
 
     pub(crate) fn arrived(&self, method: &str, bytes: usize) {

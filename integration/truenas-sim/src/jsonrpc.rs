@@ -127,6 +127,8 @@ pub(crate) async fn limited(
     id: &Value,
 ) -> Result<Value, Failure> {
     let _place = Place::take(session).ok_or(Failure::TooManyCalls)?;
+    nas.counters
+        .pending(session.pending.load(Ordering::Relaxed));
     let _permit = session.running.acquire().await;
     nas.call(session, method, params, id.clone()).await
 }

@@ -86,10 +86,17 @@ pub(crate) fn read(nas: &Nas, session: &Session, connected: &mut bool, text: &st
     }
 }
 
-pub(crate) fn subscribe(session: &Session, id: &Value, name: &str) {
-    if session.login().is_none() {
-        session.send_json(&json!({"msg": "nosub", "id": id, "error": {"error": 13, "errname": "EACCES", "reason": "Not authenticated"}}));
-        return;
+pub(crate) fn subscribe(nas: &Nas, session: &Session, id: &Value, name: &str) {
+    let refuse = |kind: &str, reason: &str| {
+        session.send_json(&json!({"msg": kind, "id": id, "error": {"error": 13, "errname": "EACCES", "reason": reason}}));
+    };
+    let Some(login) = session.login() else {
+        return refuse("nosub", "Not authenticated");
+    };
+    // `can_subscribe` of `main.py`: up to 22.12 only by the list, on 24.10 jobs are for every login.
+    let open = nas.generation() >= Generation::V24_10 && name == "core.get_jobs";
+    if !open && !nas.key_allows(&login, "SUBSCRIBE", name) {
+        return refuse("result", "Not authorized");
     }
     let ident = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
     session.subscribe(ident, name.to_owned());

@@ -45,7 +45,7 @@ mod tls;
 mod validate;
 mod websocket;
 
-pub use accounts::{ApiKey, User};
+pub use accounts::{Allowed, ApiKey, User};
 pub use clock::Clock;
 pub use counters::{Cost, Counts};
 pub use failure::{Failure, Invalid};

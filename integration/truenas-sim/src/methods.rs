@@ -1,6 +1,7 @@
 //! What each method does. The arguments have been checked and filled when one of these is called.
 
 mod accounts;
+mod acl;
 mod core;
 mod dataset;
 mod dataset_change;
@@ -16,8 +17,10 @@ mod rowset;
 mod smb;
 mod snapshot;
 mod system;
+mod users;
 
 pub(crate) use smb::default_options as default_smb_options;
+pub(crate) use users::keys_have_lists;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -119,7 +122,8 @@ pub(crate) fn run(call: Call) -> Pin<Box<dyn Future<Output = Answer> + Send>> {
         let name = call.method.name.as_str();
         let (service, verb) = name.rsplit_once('.').unwrap_or((name, ""));
         match service {
-            "api_key" | "auth" | "user" | "group" => accounts::run(&call, service, verb).await,
+            "api_key" | "auth" => accounts::run(&call, service, verb).await,
+            "group" | "privilege" | "user" => users::run(&call, service, verb),
             "core" => core::run(&call, verb).await,
             "filesystem" => files::run(&call, verb).await,
             "iscsi.extent" => iscsi_extent::run(&call, verb).await,

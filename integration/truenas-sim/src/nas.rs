@@ -16,7 +16,7 @@ use crate::counters::Counters;
 use crate::failure::{EACCES, EBUSY, ENOTAUTHENTICATED, Failure};
 use crate::faults::{Action, Faults};
 use crate::jobs::Jobs;
-use crate::methods::{self, Call};
+use crate::methods::{self, Call, keys_have_lists};
 use crate::rows::Rows;
 use crate::session::{Login, Out, Protocol, Session};
 use crate::table::{Access, Method, Table};
@@ -101,6 +101,12 @@ impl Nas {
     pub(crate) fn upgrade(&self, generation: Generation) {
         let before = self.generation();
         migrate::rows(&mut self.rows(), before, generation);
+        if keys_have_lists(before) && !keys_have_lists(generation) {
+            // `alembic/versions/25.04/2024-10-08_18-48_user_api_key.py` of TS-25.10.6.
+            for key in self.accounts().keys.values_mut() {
+                key.revoked |= key.allowed.is_some();
+            }
+        }
         *self
             .generation
             .write()
@@ -309,6 +315,12 @@ impl Nas {
     async fn authorize(&self, session: &Session, method: &Method) -> Result<(), Failure> {
         let generation = self.generation();
         let login = self.valid_login(session);
+        if let Some(login) = &login
+            && !matches!(method.access, Access::NoLogin)
+            && !self.key_allows(login, "CALL", &method.name)
+        {
+            return Err(Failure::call(EACCES, "Not authorized"));
+        }
         let roles = match (&method.access, &login) {
             (Access::NoLogin, None) => return self.rate_limit(session, &method.name).await,
             (Access::NoLogin | Access::Login, Some(_)) => return Ok(()),
@@ -326,6 +338,17 @@ impl Nas {
             return Ok(());
         }
         Err(Failure::call(EACCES, "Not authorized"))
+    }
+
+    /// Whether the list of a key, which it has up to 24.10, covers this. REST is taken for calls of the same
+    /// methods, which is not how a list names them there.
+    pub(crate) fn key_allows(&self, login: &Login, method: &str, resource: &str) -> bool {
+        let (Some(id), true) = (login.key, keys_have_lists(self.generation())) else {
+            return true;
+        };
+        let accounts = self.accounts();
+        let list = accounts.keys.get(&id).and_then(|key| key.allowed.as_ref());
+        list.is_none_or(|list| list.iter().any(|entry| entry.covers(method, resource)))
     }
 
     /// A login that is too old, or whose key was revoked, is no login any more; the connection stays.

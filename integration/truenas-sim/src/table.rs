@@ -176,6 +176,17 @@ impl Table {
         self.choices.get(name).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether a role is named anywhere in this table.
+    pub(crate) fn has_role(&self, role: &str) -> bool {
+        let is = |known: &String| known == role;
+        let needed = self.methods.values().any(|method| match &method.access {
+            Access::Roles(roles) => roles.iter().any(is),
+            Access::NoLogin | Access::Login => false,
+        });
+        let mut included = self.roles.values().flatten();
+        role == "FULL_ADMIN" || needed || self.roles.contains_key(role) || included.any(is)
+    }
+
     /// The roles given and all roles that these include.
     pub(crate) fn expand_roles(&self, roles: &[String]) -> BTreeSet<String> {
         let mut all = BTreeSet::new();

@@ -157,7 +157,7 @@ async fn work(
                     travel,
                 ))),
                 legacy::Message::Subscribe { id, name } => {
-                    legacy::subscribe(&session, &id, &name);
+                    legacy::subscribe(&nas, &session, &id, &name);
                     None
                 }
                 legacy::Message::Done => None,

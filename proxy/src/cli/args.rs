@@ -21,6 +21,7 @@ mod tolerant;
 
 pub use cli::{
     CheckFlags, ConnectionsFlags, ExportsFlags, LivenessFlags, LogFlags, OrphansFlags, ServeFlags,
+    SetupUserFlags,
 };
 pub use env::{Effect, VARIABLES, Variable, without_effect};
 pub use serve::{Serve, Tcp, UnixSocket};
@@ -54,6 +55,9 @@ pub enum Command {
     MigrateValues(MigrateValuesFlags),
     /// Let a volume live its whole life: on this machine, or on your own storage
     Try(TryFlags),
+    /// Prepare a TrueNAS for a driver
+    #[command(subcommand)]
+    Truenas(TruenasCommand),
     /// Ask a running server whether it is ready: exit 0 if it is
     LivenessProbe(LivenessFlags),
     /// Say which version this is
@@ -62,6 +66,14 @@ pub enum Command {
         #[arg(long)]
         environment: bool,
     },
+}
+
+/// What is done on a TrueNAS.
+#[derive(Debug, Subcommand)]
+pub enum TruenasCommand {
+    /// Make the login of a driver with an administrator's: user, privilege, API key, sudo rules for SSH
+    #[command(after_help = cli::AFTER_SETUP_USER)]
+    SetupUser(SetupUserFlags),
 }
 
 /// Why the command line is invalid, or the help or version that it asks for.
@@ -153,14 +165,23 @@ fn is_subcommand(first: Option<&OsString>) -> bool {
 /// Lets `check FILE` stand for `check --driver-config-file FILE`, and so for the other commands.
 fn name_the_file(rest: &mut Vec<OsString>) {
     const FLAG: &str = "--driver-config-file";
-    const COMMANDS: [&str; 5] = ["check", "connections", "orphans", "exports", "try"];
+    const COMMANDS: [&str; 6] = [
+        "check",
+        "connections",
+        "orphans",
+        "exports",
+        "try",
+        "setup-user",
+    ];
     let text = |index: usize| rest.get(index).and_then(|text: &OsString| text.to_str());
-    let (Some(command), Some(file)) = (text(0), text(1)) else {
+    // `truenas` is followed by what is done there.
+    let first = 1 + usize::from(text(0) == Some("truenas"));
+    let (Some(command), Some(file)) = (text(first - 1), text(first)) else {
         return;
     };
     let is_named = (1..rest.len()).any(|at| text(at).is_some_and(|arg| arg.starts_with(FLAG)));
     if COMMANDS.contains(&command) && !file.starts_with('-') && !is_named {
-        rest.insert(1, FLAG.into());
+        rest.insert(first, FLAG.into());
     }
 }
 

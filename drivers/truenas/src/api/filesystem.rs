@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Call, Fields, JobRequest, Request};
-use crate::{Dialect, Error};
+use crate::{Dialect, Error, Generation};
 
 /// What stands at a path.
 #[derive(Debug, Clone)]
@@ -108,6 +108,24 @@ pub struct SetAcl {
     pub recursive: bool,
 }
 
+/// The ACL of a directory.
+#[derive(Debug, Clone)]
+pub struct GetAcl {
+    /// The directory.
+    pub path: String,
+    /// With the names of numbers.
+    pub names: bool,
+}
+
+/// An ACL as it stands.
+#[derive(Debug, Clone, Deserialize)]
+pub struct FileAcl {
+    /// `NFS4`, `POSIX1E` or `DISABLED`.
+    pub acltype: String,
+    /// The entries in the form of the API.
+    pub acl: Option<Vec<Value>>,
+}
+
 /// The two kinds of ACL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AclKind {
@@ -145,6 +163,29 @@ impl Request for ListDirectory {
     }
 }
 
+impl Request for GetAcl {
+    type Answer = FileAcl;
+
+    fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
+        let mut params = vec![json!(self.path), json!(true)];
+        // CORE lacks the argument.
+        if dialect.generation() > Generation::Core {
+            params.push(json!(self.names));
+        }
+        Ok(Call::new("filesystem.getacl", params))
+    }
+}
+
+impl AclKind {
+    /// What the API calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nfs4 => "NFS4",
+            Self::Posix1e => "POSIX1E",
+        }
+    }
+}
+
 impl JobRequest for SetPermissions {
     fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
         Fields::new(dialect)
@@ -173,13 +214,9 @@ impl JobRequest for SetOwner {
 
 impl JobRequest for SetAcl {
     fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
-        let kind = match self.kind {
-            AclKind::Nfs4 => "NFS4",
-            AclKind::Posix1e => "POSIX1E",
-        };
         Fields::new(dialect)
             .put("path", self.path.as_str())
-            .put("acltype", kind)
+            .put("acltype", self.kind.name())
             .put("dacl", self.entries.clone())
             .opt("uid", self.uid.as_ref())
             .opt("gid", self.gid.as_ref())

@@ -12,11 +12,11 @@ use serde_json::{Map, json};
 
 use super::picture::Picture;
 use super::{Api, native};
-use crate::Dialect;
+use crate::acl::Acl;
 use crate::api::dataset::{
     CreateDataset, CreateKind, Dataset, DeleteDataset, PromoteDataset, UpdateDataset,
 };
-use crate::api::filesystem::{FindFilesystem, ListDirectory, SetPermissions};
+use crate::api::filesystem::{FindFilesystem, GetAcl, ListDirectory, SetAcl, SetPermissions};
 use crate::api::iscsi::DeleteTarget;
 use crate::api::replication::CopySnapshot;
 use crate::api::snapshot::{
@@ -25,6 +25,7 @@ use crate::api::snapshot::{
 use crate::command::{Answer, Change, Command, Look};
 use crate::error::{Error as ApiError, Kind as ApiKind};
 use crate::failure::failed;
+use crate::{Dialect, Generation};
 
 /// What a plan has done so far, and what it was answered.
 pub(super) struct Run<'a> {
@@ -527,11 +528,53 @@ impl<'a> Run<'a> {
                 Permission::Acl(_) => {}
             }
         }
-        if set.mode.is_none() && set.uid.is_none() && set.gid.is_none() {
-            return Ok(());
+        if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
+            let permitted = self.api.nas.run(self.call, &set).await;
+            permitted.map_err(|error| self.failed(doing, &error))?;
         }
-        let permitted = self.api.nas.run(self.call, &set).await;
-        permitted.map_err(|error| self.failed(doing, &error))
+        for (path, permission) in permissions {
+            if let Permission::Acl(arguments) = permission
+                && let Some(acl) = Acl::parse(arguments)
+            {
+                self.list_access(path, &acl).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets entries of an access control list, unless they are there.
+    async fn list_access(&self, path: &str, acl: &Acl) -> Done {
+        let doing = format!("set the access control list of {path}");
+        let get = GetAcl {
+            path: path.to_owned(),
+            names: acl.has_names(),
+        };
+        let found = self.api.nas.read(self.call, &get).await;
+        let found = found.map_err(|error| self.failed(&doing, &error))?;
+        if found.acltype != acl.kind.name() {
+            let why = format!(
+                "it is one of {}, and zfs.datasetPermissionsAcls has entries of {}",
+                found.acltype,
+                acl.kind.name()
+            );
+            return Err(tell(&doing, Kind::Invalid, why));
+        }
+        if acl.has_names() && self.dialect.generation() < Generation::V25_04 {
+            let why =
+                "zfs.datasetPermissionsAcls has names, and before 25.04 the API takes only numbers";
+            return Err(tell(&doing, Kind::Invalid, why));
+        }
+        let current = found.acl.unwrap_or_default();
+        let set = SetAcl {
+            path: path.to_owned(),
+            kind: acl.kind,
+            entries: Acl::sent(acl.over(&current)),
+            uid: None,
+            gid: None,
+            recursive: false,
+        };
+        let listed = self.api.nas.run(self.call, &set).await;
+        listed.map_err(|error| self.failed(doing, &error))
     }
 
     async fn destroy_snapshot(&self, snapshot: &SnapshotRef) -> Done {

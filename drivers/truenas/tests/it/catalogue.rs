@@ -6,7 +6,7 @@ use driver_truenas::api::dataset::{
     CreateDataset, CreateKind, DeleteDataset, PromoteDataset, QueryDatasets, UpdateDataset,
 };
 use driver_truenas::api::filesystem::{
-    AclKind, FindFilesystem, SetAcl, SetOwner, SetPermissions, Stat,
+    AclKind, FindFilesystem, GetAcl, SetAcl, SetOwner, SetPermissions, Stat,
 };
 use driver_truenas::api::replication::CopySnapshot;
 use driver_truenas::api::resource::{DestroyResource, QueryResourceSnapshots, QueryResources};
@@ -310,6 +310,11 @@ fn jobs(d: &Dialect) -> Vec<Encoded> {
     vec![
         Stat { path: path() }.encode(d),
         FindFilesystem { path: path() }.encode(d),
+        GetAcl {
+            path: path(),
+            names: true,
+        }
+        .encode(d),
         SetPermissions {
             path: path(),
             mode: Some("0770".to_owned()),

@@ -1,15 +1,18 @@
 //! The client against simulated appliances, and what it sends against the tables of each generation.
 
+mod acls;
 mod appliance;
 mod catalogue;
 mod checks;
 mod connection;
 mod costs;
+mod crowd;
 mod examples;
 mod faults;
 mod jobs;
 mod nas;
 mod others;
 mod secrets;
+mod setup;
 mod taken_over;
 mod volumes;

@@ -17,6 +17,7 @@ mod load;
 mod process;
 mod proxy;
 mod report;
+mod truenas;
 
 use std::time::Duration;
 
@@ -34,30 +35,36 @@ fn main() -> Result<()> {
         let socket = arguments.next().unwrap_or_default();
         return empty::serve(socket.as_ref());
     }
-    let (mut quick, mut only_proxy) = (false, false);
+    let (mut quick, mut only_proxy, mut only_truenas) = (false, false, false);
     for argument in first.into_iter().chain(arguments) {
         match argument.as_str() {
             "--quick" => quick = true,
             "--proxy" => only_proxy = true,
-            other => bail!("unknown argument {other}; there are --quick and --proxy"),
+            "--truenas" => only_truenas = true,
+            other => bail!("unknown argument {other}; there are --quick, --proxy and --truenas"),
         }
     }
-    if !rustix::process::geteuid().is_root() {
+    if !only_truenas && !rustix::process::geteuid().is_root() {
         bail!("the bench mounts for real: it needs root");
     }
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?
-        .block_on(run(quick, only_proxy))
+        .block_on(run(quick, only_proxy, only_truenas))
 }
 
-async fn run(quick: bool, only_proxy: bool) -> Result<()> {
+async fn run(quick: bool, only_proxy: bool, only_truenas: bool) -> Result<()> {
     let mut report = Report::begin();
-    if !only_proxy {
-        alone(quick, &mut report).await?;
+    if !only_truenas {
+        if !only_proxy {
+            alone(quick, &mut report).await?;
+        }
+        proxy::all(quick, &mut report).await?;
     }
-    proxy::all(quick, &mut report).await?;
+    if !only_proxy {
+        truenas::exchanges(&mut report).await?;
+    }
     report.end();
     Ok(())
 }

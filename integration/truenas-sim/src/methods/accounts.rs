@@ -1,13 +1,13 @@
-//! `auth.*`, `api_key.*`, `user.query`, `group.query`.
+//! `auth.*` and `api_key.*`.
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::{Answer, Call, unknown};
+use super::{Answer, Call, unknown, users};
 use crate::Generation;
-use crate::accounts::{KeyCheck, Token, User};
-use crate::failure::{Failure, Invalid};
+use crate::accounts::{Accounts, Allowed, KeyCheck, Token, User};
+use crate::failure::{EFAULT, Failure, Invalid};
 use crate::random;
 use crate::rows;
 use crate::scram::{Exchange, First};
@@ -24,7 +24,7 @@ pub(super) async fn run(call: &Call, service: &str, verb: &str) -> Answer {
         }
         ("auth", "generate_token") => Ok(json!(new_token(call))),
         ("auth", "mechanism_choices") => mechanisms(call),
-        ("auth", "me") => Ok(me(call)),
+        ("auth", "me") => own(call),
         ("auth", "logout") => {
             call.session.set_login(None);
             Ok(json!(true))
@@ -47,29 +47,13 @@ pub(super) async fn run(call: &Call, service: &str, verb: &str) -> Answer {
             call.query(rows.collect())
         }
         ("api_key", verb) => api_keys(call, verb),
-        ("user", "query") => {
-            let names: Vec<String> = call.nas.accounts().users.keys().cloned().collect();
-            let rows = names.iter().enumerate().map(|(index, name)| {
-                let uid = if name == "root" { 0 } else { 3000 + index };
-                json!({"id": index + 1, "uid": uid, "username": name, "full_name": name, "builtin": name == "root", "locked": false, "local": true, "group": {"id": 1, "bsdgrp_gid": 0, "bsdgrp_group": "wheel"}})
-            });
-            call.query(rows.collect())
-        }
-        ("group", "query") => {
-            let group = |(id, gid, name): (i64, i64, &str)| json!({"id": id, "gid": gid, "name": name, "group": name, "builtin": true, "local": true});
-            call.query(
-                [(1, 0, "wheel"), (2, 65_534, "nogroup"), (3, 100, "users")]
-                    .map(group)
-                    .to_vec(),
-            )
-        }
         _ => Err(unknown(call)),
     }
 }
 
 impl Call {
     fn log_in(&self, user: &str, key: Option<i64>) {
-        let roles = self.nas.accounts().roles(user);
+        let roles = users::roles(&self.nas, user);
         self.session.set_login(Some(Login {
             user: user.to_owned(),
             key,
@@ -330,47 +314,31 @@ fn me(call: &Call) -> Value {
     })
 }
 
+/// A key has no user up to 24.10: `_me` of `plugins/auth.py` of TS-24.10.2.4 and TS-22.12.4.2.
+fn own(call: &Call) -> Answer {
+    let by_key = call
+        .session
+        .login()
+        .is_some_and(|login| login.key.is_some());
+    if by_key && users::keys_have_lists(call.generation) {
+        let text = "You are logged in using API_KEY";
+        return Err(Failure::call(EFAULT, text));
+    }
+    Ok(me(call))
+}
+
 fn api_keys(call: &Call, verb: &str) -> Answer {
-    let show = |id: i64, accounts: &crate::accounts::Accounts| {
-        let key = &accounts.keys[&id];
-        json!({"id": id, "name": key.name, "username": key.user, "user_identifier": key.user, "keyhash": "********", "created_at": call.nas.clock.date(), "expires_at": null, "local": true, "revoked": key.revoked, "revoked_reason": null})
-    };
     match verb {
         "query" => {
             let accounts = call.nas.accounts();
-            let rows = accounts
-                .keys
-                .keys()
-                .map(|id| show(*id, &accounts))
-                .collect();
+            let rows = accounts.keys.keys();
+            let rows = rows.map(|id| shown(call, *id, &accounts)).collect();
             drop(accounts);
             call.query(rows)
         }
-        "create" => {
-            let data = call.object(0);
-            let name = rows::text(data, "name");
-            let own = call
-                .session
-                .login()
-                .map(|login| login.user)
-                .unwrap_or_default();
-            let user = data
-                .get("username")
-                .and_then(Value::as_str)
-                .unwrap_or(&own)
-                .to_owned();
-            let mut accounts = call.nas.accounts();
-            if accounts.keys.values().any(|key| key.name == name) {
-                return Err(Failure::invalid(
-                    "api_key_create.name",
-                    "API key with this name already exists",
-                ));
-            }
-            let (id, text) = accounts.add_key(name, &user, &random::hex(64), None);
-            let mut shown = show(id, &accounts);
-            shown["key"] = json!(text);
-            Ok(shown)
-        }
+        "create" if users::keys_have_lists(call.generation) => create_old_key(call),
+        "create" => create_key(call),
+        "update" => update_key(call),
         "delete" => {
             let id = call.number(0);
             let removed = call.nas.accounts().keys.remove(&id);
@@ -380,4 +348,103 @@ fn api_keys(call: &Call, verb: &str) -> Answer {
         }
         _ => Err(unknown(call)),
     }
+}
+
+fn shown(call: &Call, id: i64, accounts: &Accounts) -> Value {
+    let key = &accounts.keys[&id];
+    let date = call.nas.clock.date();
+    if !users::keys_have_lists(call.generation) {
+        return json!({"id": id, "name": key.name, "username": key.user, "user_identifier": key.user, "keyhash": "********", "created_at": date, "expires_at": null, "local": true, "revoked": key.revoked, "revoked_reason": null});
+    }
+    let mut row = json!({"id": id, "name": key.name, "created_at": date});
+    if !call.generation.is_core() {
+        let entry = |entry: &Allowed| json!({"method": entry.method, "resource": entry.resource});
+        row["allowlist"] = match &key.allowed {
+            Some(list) => list.iter().map(entry).collect(),
+            None => json!([{"method": "*", "resource": "*"}]),
+        };
+    }
+    row
+}
+
+/// With what stands once in an answer.
+fn with_secret(mut shown: Value, text: &str) -> Value {
+    shown["key"] = json!(text);
+    shown
+}
+
+/// The list of a request; CORE has none.
+fn allowed(data: &Map<String, Value>) -> Option<Vec<Allowed>> {
+    let entry = |entry: &Value| Allowed {
+        method: entry["method"].as_str().unwrap_or_default().to_owned(),
+        resource: entry["resource"].as_str().unwrap_or_default().to_owned(),
+    };
+    let list = data.get("allowlist")?.as_array()?;
+    Some(list.iter().map(entry).collect())
+}
+
+/// `plugins/api_key.py` of TS-24.10.2.4, TS-22.12.4.2 and TN-13.0-U6.8. On CORE a key may do everything.
+fn create_old_key(call: &Call) -> Answer {
+    let data = call.object(0);
+    let name = rows::text(data, "name");
+    let mut accounts = call.nas.accounts();
+    if accounts.keys.values().any(|key| key.name == name) {
+        let text = "Object with this name already exists";
+        return Err(Failure::invalid("api_key_create.name", text));
+    }
+    let (id, text) = accounts.add_key(name, "root", &random::hex(64), None);
+    if let Some(key) = accounts.keys.get_mut(&id) {
+        key.allowed = allowed(data);
+    }
+    Ok(with_secret(shown(call, id, &accounts), &text))
+}
+
+/// `plugins/api_key.py` of TS-25.10.6, the same in TS-25.04.2.6 and on the branch of 26.
+fn create_key(call: &Call) -> Answer {
+    let data = call.object(0);
+    let (name, user) = (rows::text(data, "name"), rows::text(data, "username"));
+    let mut errors = Vec::new();
+    let mut wrong = |text: &str| errors.push(Invalid::new("api_key_create", text));
+    if call
+        .nas
+        .accounts()
+        .keys
+        .values()
+        .any(|key| key.name == name)
+    {
+        wrong("name must be unique");
+    }
+    if !call.nas.accounts().users.contains_key(user) {
+        wrong("User does not exist.");
+    } else if users::roles(&call.nas, user).is_some_and(|roles| roles.is_empty()) {
+        wrong("User lacks privilege role membership.");
+    }
+    if !errors.is_empty() {
+        return Err(Failure::Validation(errors));
+    }
+    let mut accounts = call.nas.accounts();
+    let (id, text) = accounts.add_key(name, user, &random::hex(64), None);
+    Ok(with_secret(shown(call, id, &accounts), &text))
+}
+
+fn update_key(call: &Call) -> Answer {
+    let (id, data) = (call.number(0), call.object(1));
+    let mut accounts = call.nas.accounts();
+    let Some(key) = accounts.keys.get_mut(&id) else {
+        return Err(Failure::not_found(
+            None,
+            format!("ApiKey {id} does not exist"),
+        ));
+    };
+    if let Some(name) = data.get("name").and_then(Value::as_str) {
+        name.clone_into(&mut key.name);
+    }
+    key.allowed = allowed(data).or(key.allowed.take());
+    if data.get("reset") != Some(&json!(true)) {
+        return Ok(shown(call, id, &accounts));
+    }
+    key.secret = random::hex(64);
+    key.revoked = false;
+    let text = format!("{id}-{}", key.secret);
+    Ok(with_secret(shown(call, id, &accounts), &text))
 }

@@ -88,11 +88,13 @@ pub(super) async fn create(call: &Call) -> Answer {
         })?;
     let smb = data.get("share_type") == Some(&json!("SMB"));
     if smb && !volume {
+        let entry = |tag: &str, perms: &str| json!({"tag": tag, "id": -1, "type": "ALLOW", "perms": {"BASIC": perms}, "flags": {"BASIC": "INHERIT"}});
         let change = crate::backend::PermissionChange {
             mode: Some(0o770),
-            acl: Some(Some(
-                json!([{"tag": "owner@", "perms": {"BASIC": "FULL_CONTROL"}, "type": "ALLOW"}]),
-            )),
+            acl: Some(Some(json!([
+                entry("owner@", "FULL_CONTROL"),
+                entry("group@", "MODIFY"),
+            ]))),
             ..Default::default()
         };
         call.nas
@@ -143,6 +145,17 @@ fn new_dataset(
                 .entry("refreservation".to_owned())
                 .or_insert_with(|| size.to_string());
         }
+    }
+    if data.get("share_type") == Some(&json!("SMB")) && !volume {
+        // `plugins/pool_/dataset.py` of TS-25.10.6.
+        properties.extend(
+            [
+                ("casesensitivity", "insensitive"),
+                ("acltype", "nfsv4"),
+                ("aclmode", "restricted"),
+            ]
+            .map(|(name, value)| (name.to_owned(), value.to_owned())),
+        );
     }
     let key = new_key(data, &mut properties);
     NewDataset {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Answer, Call, plain, unknown};
+use super::{Answer, Call, acl, plain, unknown};
 use crate::Generation;
 use crate::backend::{PermissionChange, Permissions, Problem};
 use crate::failure::{EDATASETISLOCKED, EEXIST, EINVAL, ENOENT, Failure};
@@ -16,13 +16,13 @@ pub(super) async fn run(call: &Call, verb: &str) -> Answer {
         "mkdir" => mkdir(call).await,
         "setperm" => setperm(call).await,
         "chown" => chown(call).await,
-        "setacl" => setacl(call).await,
-        "getacl" => getacl(call).await,
+        "setacl" => acl::set(call).await,
+        "getacl" => acl::get(call).await,
         _ => Err(unknown(call)),
     }
 }
 
-async fn look(call: &Call, path: &str) -> Result<Permissions, Failure> {
+pub(super) async fn look(call: &Call, path: &str) -> Result<Permissions, Failure> {
     if !path.starts_with('/') {
         return Err(Failure::call(
             EINVAL,
@@ -153,7 +153,7 @@ async fn mkdir(call: &Call) -> Answer {
     )
 }
 
-fn owner(data: &Map<String, Value>, key: &str) -> Option<i64> {
+pub(super) fn owner(data: &Map<String, Value>, key: &str) -> Option<i64> {
     // -1 leaves it as it is.
     data.get(key).and_then(Value::as_i64).filter(|id| *id >= 0)
 }
@@ -262,61 +262,6 @@ async fn chown(call: &Call) -> Answer {
         .await
         .map_err(plain)?;
     Ok(Value::Null)
-}
-
-async fn setacl(call: &Call) -> Answer {
-    let data = call.object(0);
-    let path = rows::text(data, "path");
-    look(call, path).await?;
-    let strip = data
-        .get("options")
-        .is_some_and(|options| options["stripacl"] == json!(true));
-    let acl = data.get("dacl").cloned().unwrap_or_default();
-    let change = PermissionChange {
-        uid: owner(data, "uid"),
-        gid: owner(data, "gid"),
-        mode: None,
-        acl: Some((!strip).then_some(acl)),
-    };
-    call.nas
-        .backend
-        .set_permissions(path, change)
-        .await
-        .map_err(plain)?;
-    getacl_of(call, path).await
-}
-
-async fn getacl(call: &Call) -> Answer {
-    getacl_of(call, call.text(0)).await
-}
-
-async fn getacl_of(call: &Call, path: &str) -> Answer {
-    let found = look(call, path).await?;
-    let bits = |shift: u32| {
-        let bits = found.mode >> shift;
-        json!({"READ": bits & 4 != 0, "WRITE": bits & 2 != 0, "EXECUTE": bits & 1 != 0})
-    };
-    let entry = |tag: &str, shift: u32| json!({"default": false, "tag": tag, "id": -1, "perms": bits(shift)});
-    let trivial = json!([
-        entry("USER_OBJ", 6),
-        entry("GROUP_OBJ", 3),
-        entry("OTHER", 0)
-    ]);
-    let acl_type = if found.acl.is_some() {
-        "NFS4"
-    } else {
-        "POSIX1E"
-    };
-    Ok(json!({
-        "path": path,
-        "uid": found.uid,
-        "gid": found.gid,
-        "user": null,
-        "group": null,
-        "acltype": acl_type,
-        "trivial": found.acl.is_none(),
-        "acl": found.acl.clone().unwrap_or(trivial),
-    }))
 }
 
 /// `pool.dataset.permission`, up to 24.04.

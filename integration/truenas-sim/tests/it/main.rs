@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accounts;
 mod auth;
 mod client;
 mod faults;

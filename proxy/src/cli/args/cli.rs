@@ -71,6 +71,23 @@ Exit codes:
   1   something is left, or may be
   64  the command line or the configuration is wrong";
 
+pub(super) const AFTER_SETUP_USER: &str = "\
+The administrator's login comes from the environment: OMNIBUS_CSI_TRUENAS_ADMIN_PASSWORD or \
+OMNIBUS_CSI_TRUENAS_ADMIN_API_KEY, and OMNIBUS_CSI_TRUENAS_ADMIN_USER (else truenas_admin). \
+Variables of the configuration that are not set count as empty. What is there already is kept; \
+nothing is taken away.
+
+Examples:
+  Make it:
+    omnibus-csi truenas setup-user --driver-config-file=driver.yaml --key-file=key.txt
+  See the calls, without any login:
+    omnibus-csi truenas setup-user --driver-config-file=driver.yaml --print --release=25.10
+
+Exit codes:
+  0   all is there
+  1   something is missing, or is not known
+  64  the command line or the configuration is wrong";
+
 pub(super) const AFTER_EXPORTS: &str = "\
 A storage host that started anew without its saved configuration exports nothing. Each volume is put back \
 when it is next asked for; this does it for all. Who gets in stays as it was. Volumes that bear the driver \
@@ -276,6 +293,26 @@ pub struct OrphansFlags {
     /// Write the list as one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// Which login is made, and where its key goes.
+#[derive(Debug, Args)]
+pub struct SetupUserFlags {
+    /// The configuration of the connection, YAML. Its httpConnection.username is made
+    #[arg(long, value_name = "PATH")]
+    pub driver_config_file: PathBuf,
+    /// Change nothing: print the missing calls for the shell of the NAS
+    #[arg(long)]
+    pub print: bool,
+    /// Print all calls for this release, such as 25.10, without asking the NAS
+    #[arg(long, value_name = "VERSION", requires = "print")]
+    pub release: Option<String>,
+    /// Replace the API key if there is one; the old one ends
+    #[arg(long)]
+    pub new_key: bool,
+    /// Write the API key into this new file, mode 0600 (default: to standard output)
+    #[arg(long, value_name = "PATH", conflicts_with = "print")]
+    pub key_file: Option<PathBuf>,
 }
 
 /// Which exports to look at.

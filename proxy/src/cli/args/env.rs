@@ -118,6 +118,18 @@ pub const VARIABLES: &[Variable] = &[
         "NODE_EXTRA_CA_CERTS",
         "a file of certificate authorities in PEM, beside those of the system, for appliances",
     ),
+    acts(
+        "OMNIBUS_CSI_TRUENAS_ADMIN_USER",
+        "`truenas setup-user`: the administrator (else `truenas_admin`)",
+    ),
+    acts(
+        "OMNIBUS_CSI_TRUENAS_ADMIN_PASSWORD",
+        "`truenas setup-user`: the administrator's password",
+    ),
+    acts(
+        "OMNIBUS_CSI_TRUENAS_ADMIN_API_KEY",
+        "`truenas setup-user`: the administrator's API key, instead",
+    ),
     acts("NO_COLOR", "`try` does not use colours on a terminal"),
     none(
         "SSH_REUSE_CONNECTION",

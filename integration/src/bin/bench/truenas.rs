@@ -1,0 +1,224 @@
+//! What verbs cost on TrueNAS: exchanges in a row, counted by the simulator of each generation.
+//!
+//! No time is measured, so that the load of the machine does not matter.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use csi_types::capability::{Access, AccessMode, MountAccess, VolumeCapability};
+use driver_core::config::{Document, NoEnvironment};
+use driver_core::{
+    Call, CreateSnapshot, CreateVolume, Driver, Parameters, Secrets, SizeRange, SnapshotName,
+    TopologyRequirement, VolumeName,
+};
+use serde_json::json;
+use truenas_sim::{Generation, Options, Simulator};
+
+use crate::report::{Report, title};
+
+/// So long that requests which are sent together are on their way together.
+const ROUND_TRIP_MS: u64 = 120;
+const GENERATIONS: [Generation; 5] = [
+    Generation::V22_12,
+    Generation::V24_10,
+    Generation::V25_04,
+    Generation::V25_10,
+    Generation::V26Rc,
+];
+const VERBS: [&str; 5] = ["create", "snapshot", "unsnapshot", "grow", "delete"];
+
+/// A protocol.
+struct Kind {
+    name: &'static str,
+    section: &'static str,
+    /// The exchanges of a creation that are aimed at.
+    aim: u32,
+    /// Those of democratic-csi 1.9, where they were counted.
+    theirs: Option<u32>,
+    files: bool,
+}
+
+const KINDS: [Kind; 4] = [
+    Kind {
+        name: "nfs",
+        section: "nfs: {shareHost: 10.0.0.5, shareAllowedNetworks: [10.0.0.0/8]}",
+        aim: 4,
+        theirs: Some(13),
+        files: true,
+    },
+    Kind {
+        name: "smb",
+        section: "smb: {shareHost: 10.0.0.5}",
+        aim: 4,
+        theirs: None,
+        files: true,
+    },
+    Kind {
+        name: "iscsi",
+        section: "iscsi: {targetPortal: '10.0.0.5:3260', targetGroups: [{targetGroupPortalGroup: 1, targetGroupInitiatorGroup: 1}]}",
+        aim: 5,
+        theirs: Some(14),
+        files: false,
+    },
+    Kind {
+        name: "nvmeof",
+        section: "nvmeof: {transports: ['tcp://10.0.0.5:4420'], ports: [1]}",
+        aim: 5,
+        theirs: None,
+        files: false,
+    },
+];
+
+/// Prints a table of each protocol.
+pub(crate) async fn exchanges(report: &mut Report) -> Result<()> {
+    for kind in &KINDS {
+        let theirs = kind.theirs.map_or(String::new(), |theirs| {
+            format!("; democratic-csi creates with {theirs}")
+        });
+        title(&format!(
+            "TrueNAS {} by its API, exchanges in a row{theirs}",
+            kind.name
+        ));
+        for generation in GENERATIONS {
+            if kind.name == "nvmeof" && generation < Generation::V25_10 {
+                continue;
+            }
+            let costs = of(kind, generation).await?;
+            let all = VERBS.iter().zip(costs);
+            let text: Vec<String> = all.map(|(verb, cost)| format!("{verb} {cost}")).collect();
+            let created = f64::from(u32::try_from(costs[0])?);
+            let aim = f64::from(kind.aim);
+            report.aimed(generation.name(), &text.join("  "), created, aim);
+        }
+    }
+    Ok(())
+}
+
+async fn of(kind: &Kind, generation: Generation) -> Result<[u64; 5]> {
+    let nas = set_up(generation).await?;
+    let driver = driver(&nas, kind)?;
+    let driver = driver.as_ref();
+    let call = || Call::within(Duration::from_mins(2));
+    let well =
+        |error: driver_core::Error| anyhow!("{} on {generation}: {}", kind.name, error.chain());
+    // Connecting is once for all.
+    driver
+        .create_volume(&call(), &asked(driver, kind, "warm")?)
+        .await
+        .map_err(well)?;
+    nas.faults()
+        .set(|settings| settings.round_trip_ms = ROUND_TRIP_MS);
+    let mut costs = [0; 5];
+    settle(&nas).await;
+    let volume = driver
+        .create_volume(&call(), &asked(driver, kind, "pvc-1")?)
+        .await
+        .map_err(well)?;
+    costs[0] = settle(&nas).await;
+    let snapshots = driver.snapshots().ok_or_else(|| anyhow!("no snapshots"))?;
+    let request = CreateSnapshot {
+        name: SnapshotName::parse("s-1")?,
+        source: volume.id.clone(),
+        parameters: Parameters::default(),
+        secrets: Secrets::new(),
+    };
+    let taken = snapshots
+        .create_snapshot(&call(), &request)
+        .await
+        .map_err(well)?;
+    costs[1] = settle(&nas).await;
+    snapshots
+        .delete_snapshot(&call(), &taken.id)
+        .await
+        .map_err(well)?;
+    costs[2] = settle(&nas).await;
+    let expander = driver.expander().ok_or_else(|| anyhow!("no growth"))?;
+    let size = SizeRange::new(4 << 30, 0)?;
+    expander
+        .expand_volume(&call(), &volume.id, size)
+        .await
+        .map_err(well)?;
+    costs[3] = settle(&nas).await;
+    driver
+        .delete_volume(&call(), &volume.id)
+        .await
+        .map_err(well)?;
+    costs[4] = settle(&nas).await;
+    Ok(costs)
+}
+
+/// The exchanges since the last time. What is still on its way does not count as the beginning of the next.
+async fn settle(nas: &Simulator) -> u64 {
+    tokio::time::sleep(Duration::from_millis(2 * ROUND_TRIP_MS)).await;
+    let counts = nas.counts();
+    nas.reset_counts();
+    counts.exchanges
+}
+
+fn asked(driver: &dyn Driver, kind: &Kind, name: &str) -> Result<CreateVolume> {
+    let name = VolumeName::parse(name)?;
+    let parameters = Parameters::default();
+    let access = if kind.files {
+        Access::Mount(MountAccess::default())
+    } else {
+        Access::Block
+    };
+    Ok(CreateVolume {
+        id: driver
+            .name_volume(&name, &parameters)
+            .map_err(|error| anyhow!(error.chain()))?,
+        name,
+        size: SizeRange::new(2 << 30, 0)?,
+        capabilities: vec![VolumeCapability {
+            access,
+            mode: AccessMode::SingleNodeWriter,
+        }],
+        parameters,
+        secrets: Secrets::new(),
+        source: None,
+        topology: TopologyRequirement::default(),
+    })
+}
+
+fn driver(nas: &Simulator, kind: &Kind) -> Result<Arc<dyn Driver>> {
+    let zfs = if kind.files {
+        ", datasetEnableQuotas: true, datasetPermissionsMode: '0777'"
+    } else {
+        ""
+    };
+    let text = format!(
+        "driver: truenas-api-{}
+httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, apiKey: {}, apiKeyLogin: plain, allowInsecure: true}}
+zfs: {{datasetParentName: tank/csi/v{zfs}}}
+{}
+",
+        kind.name,
+        nas.https().port(),
+        nas.api_key(),
+        kind.section,
+    );
+    let document = Document::parse(&text, &NoEnvironment)?;
+    Ok(driver_truenas::from_document(&document)?)
+}
+
+/// A NAS with a portal, initiators and a port.
+async fn set_up(generation: Generation) -> Result<Simulator> {
+    let nas = Simulator::start(Options::new(generation)).await?;
+    let mut calls = vec![
+        (
+            "iscsi.portal.create",
+            json!({"listen": [{"ip": "10.0.0.5"}]}),
+        ),
+        ("iscsi.initiator.create", json!({"initiators": []})),
+    ];
+    if generation >= Generation::V25_10 {
+        let port = json!({"addr_trtype": "TCP", "addr_traddr": "10.0.0.5", "addr_trsvcid": 4420});
+        calls.push(("nvmet.port.create", port));
+    }
+    for (method, data) in calls {
+        let made = nas.call(method, vec![data]).await;
+        made.map_err(|failure| anyhow!("{method}: {failure:?}"))?;
+    }
+    Ok(nas)
+}
