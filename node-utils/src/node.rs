@@ -30,6 +30,7 @@ mod unresponsive;
 mod unstage;
 
 pub use ownership::OrchestratorDirs;
+pub(crate) use unresponsive::take_away;
 pub use request::{
     ExpandRequest, Health, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath,
     Usage, VolumeStats,
