@@ -30,11 +30,11 @@ mod unresponsive;
 mod unstage;
 
 pub use ownership::OrchestratorDirs;
-pub(crate) use unresponsive::take_away;
 pub use request::{
     ExpandRequest, Health, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath,
     Usage, VolumeStats,
 };
+pub(crate) use unresponsive::take_away;
 
 use std::sync::Arc;
 use std::time::Duration;

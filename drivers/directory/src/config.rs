@@ -4,8 +4,8 @@
 //! driver-core's; here are the keys, their defaults and their meaning. [`Layout`] is the checked
 //! form that the driver works with.
 
-use csi_types::AbsolutePath;
 use csi_types::attachment::Server;
+use csi_types::{AbsolutePath, MountFlags};
 use driver_core::config::ConfigError;
 use driver_core::config::scalar::{Mode, Owner, unless_falsy};
 use serde::de::Error as _;
@@ -28,8 +28,13 @@ pub struct DirectoryConfig {
     pub share_host: Option<String>,
     /// The base directory as nodes see it.
     pub share_base_path: String,
-    /// The same directory as the controller sees it.
-    pub controller_base_path: String,
+    /// The same directory as the controller sees it. Without it the controller mounts the share in a folder
+    /// of its own.
+    #[serde(default)]
+    pub controller_base_path: Option<String>,
+    /// How the controller mounts the share; without it as nodes do, by `node.mount.mount_flags`.
+    #[serde(default, deserialize_with = "mount_options")]
+    pub mount_options: Option<MountFlags>,
     /// Whether the base directory is created if it does not exist; without it, if it was never used.
     #[serde(default)]
     pub create_base: Option<bool>,
@@ -60,8 +65,8 @@ pub struct SnapshotsConfig {
 pub struct Layout {
     /// The base directory as nodes see it.
     pub location: Location,
-    /// The same directory as this process sees it.
-    pub base: AbsolutePath,
+    /// The same directory as this process sees it, if an administrator has named one.
+    pub base: Option<AbsolutePath>,
     /// When the base is created.
     pub creation: Creation,
     /// What new volumes look like.
@@ -84,6 +89,12 @@ fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D:
     let value = Value::deserialize(deserializer)?;
     let absent = value.is_null() || value.as_str() == Some("");
     Ok((!absent).then_some(value))
+}
+
+fn mount_options<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<MountFlags>, D::Error> {
+    driver_core::config::mount_flags(deserializer).map(Some)
 }
 
 fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
@@ -123,10 +134,6 @@ impl DirectoryConfig {
             return Err(ConfigError::at(key("snapshots.default_driver"), problem)
                 .advise("snapshots are made with `filecopy`"));
         }
-        let path = |name: &str, value: &str| {
-            AbsolutePath::parse(value)
-                .map_err(|error| ConfigError::at(key(name), error.to_string()))
-        };
         let account = |name: &str,
                        find: fn(&Owner) -> Result<u32, accounts::AccountError>,
                        owner: &Option<Owner>| {
@@ -138,7 +145,7 @@ impl DirectoryConfig {
         };
         Ok(Layout {
             location: self.location(kind)?,
-            base: path("controllerBasePath", &self.controller_base_path)?,
+            base: self.base(kind)?,
             creation: match self.create_base {
                 None => Creation::IfNeverUsed,
                 Some(true) => Creation::Always,
@@ -162,6 +169,22 @@ impl DirectoryConfig {
 }
 
 impl DirectoryConfig {
+    fn base(&self, kind: DirectoryKind) -> Result<Option<AbsolutePath>, ConfigError> {
+        let at =
+            |problem| ConfigError::at(format!("{}.controllerBasePath", kind.section()), problem);
+        let given = self.controller_base_path.as_deref();
+        match given.filter(|path| !path.is_empty()) {
+            Some(path) => AbsolutePath::parse(path)
+                .map(Some)
+                .map_err(|error| at(error.to_string())),
+            None if kind == DirectoryKind::LocalHostpath => Err(at("is missing".to_owned())),
+            None if self.create_base == Some(true) => Err(at("is missing".to_owned()).advise(
+                "without it the share is mounted, and `createBase: true` is for a base that is not",
+            )),
+            None => Ok(None),
+        }
+    }
+
     fn location(&self, kind: DirectoryKind) -> Result<Location, ConfigError> {
         let key = |key: &str| format!("{}.{key}", kind.section());
         let server = match (kind, self.share_host.as_deref()) {
@@ -312,13 +335,10 @@ mod tests {
         }
         let text = "driver: local-hostpath\nlocal-hostpath: {shareBasePath: /s}\n";
         let document = Document::parse(text, &NoEnvironment).expect("document");
-        let missing = document.section::<DirectoryConfig>(LOCAL.section());
-        assert!(
-            missing
-                .expect_err("required")
-                .to_string()
-                .contains("controllerBasePath")
-        );
+        let section = document.section::<DirectoryConfig>(LOCAL.section());
+        let missing = section.expect("a section").layout(LOCAL);
+        let missing = missing.expect_err("required");
+        assert_eq!(missing.path(), Some("local-hostpath.controllerBasePath"));
     }
 
     #[test]

@@ -45,7 +45,7 @@ fn directories(base: &Path) -> Directories {
         )),
         layout: Layout {
             location: Location::Hostpath(base.clone()),
-            base,
+            base: Some(base),
             creation: Creation::IfNeverUsed,
             permissions: Permissions {
                 mode: Some(0o770),

@@ -15,10 +15,12 @@ use driver_core::{
 };
 
 use csi_types::{AbsolutePath, Attachment};
+use node_utils::Tools;
 
 use crate::base::Base;
 use crate::config::{DirectoryConfig, FILECOPY};
 use crate::kind::DirectoryKind;
+use crate::share::{self, KeepMounted};
 use crate::store::Store;
 use crate::transfer;
 use crate::volumes::Directories;
@@ -30,6 +32,10 @@ pub struct DirectoryDriver {
     instance: Option<String>,
     naming: VolumeNaming,
     pub(crate) directories: Arc<Directories>,
+    /// The share of the base, where this process may mount it.
+    pub(crate) share: Option<Box<dyn KeepMounted>>,
+    /// Whether this process only attaches volumes, and so does not use the base.
+    pub(crate) only_attaches: bool,
 }
 
 /// Why a section of another driver of snapshots does nothing, as long as no request asks for it.
@@ -38,11 +44,13 @@ const ONLY_FILECOPY: &str = "this build makes snapshots with filecopy only";
 /// Makes the driver of one connection, of whichever kind of this family it names. Touches no storage.
 ///
 /// `node` is the node that this process runs on. In the directory `records` the driver records which
-/// base directories are in use; it has to survive a restart of the process.
+/// base directories are in use; it has to survive a restart of the process. With `tools` it mounts the
+/// share of the base if that is not mounted; without them that is left to the administrator.
 pub fn from_document(
     document: &Document,
     node: &NodeId,
     records: Option<&AbsolutePath>,
+    tools: Option<&Tools>,
 ) -> Result<DirectoryDriver, ConfigError> {
     let name = document.driver()?;
     let kind = DirectoryKind::ALL
@@ -60,11 +68,24 @@ pub fn from_document(
         (&key("snapshots.kopia"), ONLY_FILECOPY),
     ]);
     if local {
-        document.without_effect(&[(&key("shareHost"), "the node mounts no share")]);
+        document.without_effect(&[
+            (&key("shareHost"), "the node mounts no share"),
+            (&key("mountOptions"), "there is no share to mount"),
+        ]);
     }
     let common = document.common()?;
-    let layout = document.section::<DirectoryConfig>(section)?.layout(kind)?;
-    let base = Base::new(kind, layout.base.clone(), layout.creation, records.cloned());
+    let config = document.section::<DirectoryConfig>(section)?;
+    let layout = config.layout(kind)?;
+    let flags = config.mount_options.as_ref();
+    let flags = flags.unwrap_or(&common.node.mount.mount_flags);
+    let is_own_folder = layout.base.is_none();
+    let path = layout
+        .base
+        .clone()
+        .unwrap_or_else(|| share::own_folder(records, &layout.location, flags));
+    let keeper =
+        tools.and_then(|tools| share::keeper(&layout.location, flags, tools, &path, is_own_folder));
+    let base = Base::new(kind, path, layout.creation, records.cloned());
     Ok(DirectoryDriver {
         kind,
         instance: common.instance_id.clone(),
@@ -75,14 +96,39 @@ pub fn from_document(
             topology: local.then(|| Topology::node(node.as_str())),
             id_room: common.id_room,
         }),
+        share: keeper.map(|keeper| Box::new(keeper) as _),
+        only_attaches: false,
     })
 }
 
 // === impl DirectoryDriver ===
 
 impl DirectoryDriver {
-    /// Runs `work` where it may block; it goes on to its end if the caller leaves.
+    /// Mounts the share of the base if it is not mounted, and returns once it answers.
+    async fn ensure_base(&self, call: &Call) -> Result<(), Error> {
+        let Some(share) = &self.share else {
+            return Ok(());
+        };
+        let is_kept = share.is_kept();
+        let look = |directories: &Directories, _: &Call| directories.store.base.lacks_share();
+        if is_kept || self.block(call, "looking for the base", look).await? {
+            share.ensure(call.deadline()).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs `work` on the base, where it may block; it goes on to its end if the caller leaves.
     pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        call: &Call,
+        doing: &'static str,
+        work: impl FnOnce(&Directories, &Call) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.ensure_base(call).await?;
+        self.block(call, doing, work).await
+    }
+
+    async fn block<T: Send + 'static>(
         &self,
         call: &Call,
         doing: &'static str,
@@ -142,6 +188,9 @@ impl Driver for DirectoryDriver {
     }
 
     async fn probe(&self, call: &Call) -> Vec<Error> {
+        if self.only_attaches && self.kind != DirectoryKind::LocalHostpath {
+            return Vec::new();
+        }
         let problems = self.run(call, "probing", |directories, _| {
             Ok(directories.store.problems())
         });

@@ -21,6 +21,9 @@ pub mod id;
 mod kind;
 mod page;
 mod record;
+mod share;
+#[cfg(test)]
+mod share_tests;
 mod snapshots;
 mod staging_area;
 mod store;

@@ -177,7 +177,9 @@ fn layers(point: &Path) -> usize {
 }
 
 /// Runs `test` on a thread with mounts of its own.
-fn alone<F: Future<Output = ()>>(test: impl FnOnce(Arc<Server>, std::path::PathBuf) -> F + Send + 'static) {
+fn alone<F: Future<Output = ()>>(
+    test: impl FnOnce(Arc<Server>, std::path::PathBuf) -> F + Send + 'static,
+) {
     with_own_mounts(|top| {
         let runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = { runtime }.enable_all().build().expect("runtime");
