@@ -243,8 +243,8 @@ impl ShareMount {
     }
 
     async fn mount(&self, deadline: Instant) -> Result<(), Failure> {
-        let point = self.point.clone();
-        let make = move || std::fs::create_dir_all(point.as_path());
+        let (point, is_own_folder) = (self.point.clone(), self.is_own_folder);
+        let make = move || make_folder(&point, is_own_folder);
         let made = on_own_thread(deadline, make).await;
         made.unwrap_or_else(|| Err(std::io::ErrorKind::TimedOut.into()))
             .map_err(|error| Failure::because(format!("its directory: {error}"), None))?;
@@ -375,6 +375,18 @@ impl Failure {
             advice,
         }
     }
+}
+
+/// Makes the folder. One of this process alone may be made by no other user, nor be a link.
+fn make_folder(point: &AbsolutePath, is_own_folder: bool) -> std::io::Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::create_dir_all(point.as_path())?;
+    let found = std::fs::symlink_metadata(point.as_path())?;
+    let is_ours = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
+    if is_own_folder && !is_ours {
+        return Err(std::io::Error::other("it was made by another user"));
+    }
+    Ok(())
 }
 
 /// What the mount table shows; the server is not asked.

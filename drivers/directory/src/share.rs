@@ -88,18 +88,16 @@ pub(crate) fn own_folder(
             let _ = write!(text, "{byte:02x}");
             text
         });
-    match records {
-        Some(records) => records.child(FOLDER).child(&name),
-        // A command that tries something out: it keeps nothing.
-        None => {
-            let temporary = std::env::temp_dir();
-            let top = temporary
-                .to_str()
-                .and_then(|dir| AbsolutePath::parse(dir).ok());
-            let top = top.unwrap_or_else(|| AbsolutePath::parse("/tmp").expect("a path"));
-            top.child(&format!("omnibus-csi-{}-{name}", std::process::id()))
-        }
+    if let Some(records) = records {
+        return records.child(FOLDER).child(&name);
     }
+    // A command that tries something out: it keeps nothing.
+    let temporary = std::env::temp_dir();
+    let top = temporary
+        .to_str()
+        .and_then(|dir| AbsolutePath::parse(dir).ok());
+    let top = top.unwrap_or_else(|| AbsolutePath::parse("/tmp").expect("a path"));
+    top.child(&format!("omnibus-csi-{}-{name}", std::process::id()))
 }
 
 #[cfg(test)]

@@ -152,6 +152,9 @@ async fn keeps_the_contract(client: Client) {
         let records = tempfile::tempdir().unwrap();
         let below = number.fetch_add(1, Ordering::Relaxed).to_string();
         let driver = driver(client, &below, client.login, records.path(), "");
+        // Nothing is reported as deleted from a base that was never used.
+        create(&driver, "first").await.unwrap();
+        driver.delete_volume(&call(), &id("first")).await.unwrap();
         Fresh::new(Arc::new(driver), records)
     })
     .await;
