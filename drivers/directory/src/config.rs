@@ -15,9 +15,17 @@ use serde_json::Value;
 use crate::accounts;
 use crate::base::Creation;
 use crate::kind::{DirectoryKind, Location};
+pub use crate::restic::ResticSection;
 
-/// The one driver of snapshots in this build.
-pub(crate) const FILECOPY: &str = "filecopy";
+/// How a snapshot is made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SnapshotDriver {
+    /// A copy of the directory, in the base.
+    #[default]
+    Filecopy,
+    /// In a repository of restic.
+    Restic,
+}
 
 /// The section of a kind: `local-hostpath`, `nfs`, `smb` or `lustre`.
 #[derive(Debug, Clone, Deserialize)]
@@ -58,6 +66,9 @@ pub struct SnapshotsConfig {
     /// The driver of snapshots whose class names none; `filecopy` if absent.
     #[serde(default, deserialize_with = "unless_falsy")]
     pub default_driver: Option<String>,
+    /// The repository of restic.
+    #[serde(default)]
+    pub restic: Option<ResticSection>,
 }
 
 /// Where volumes lie and how they are made: the checked form of a section.
@@ -69,6 +80,8 @@ pub struct Layout {
     pub base: Option<AbsolutePath>,
     /// When the base is created.
     pub creation: Creation,
+    /// How a snapshot is made whose class does not say it.
+    pub default_driver: SnapshotDriver,
     /// What new volumes look like.
     pub permissions: Permissions,
 }
@@ -117,23 +130,25 @@ fn owner<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Owner>, D:
         .transpose()
 }
 
+// === impl SnapshotDriver ===
+
+impl SnapshotDriver {
+    /// The driver of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "filecopy" => Some(Self::Filecopy),
+            "restic" => Some(Self::Restic),
+            _ => None,
+        }
+    }
+}
+
 // === impl DirectoryConfig ===
 
 impl DirectoryConfig {
     /// Checks every value, accounts included.
     pub fn layout(&self, kind: DirectoryKind) -> Result<Layout, ConfigError> {
         let key = |key: &str| format!("{}.{key}", kind.section());
-        if let Some(driver) = self.snapshots.default_driver.as_deref()
-            && driver != FILECOPY
-        {
-            // Another text may have come out of the environment, and may be a secret.
-            let problem = match driver {
-                "restic" | "kopia" => format!("`{driver}` is not a driver of this build"),
-                _ => "there is no such driver of snapshots".to_owned(),
-            };
-            return Err(ConfigError::at(key("snapshots.default_driver"), problem)
-                .advise("snapshots are made with `filecopy`"));
-        }
         let account = |name: &str,
                        find: fn(&Owner) -> Result<u32, accounts::AccountError>,
                        owner: &Option<Owner>| {
@@ -143,7 +158,20 @@ impl DirectoryConfig {
                 .transpose()
                 .map_err(|error| ConfigError::at(key(name), error.to_string()))
         };
+        let default_driver = match self.snapshots.default_driver.as_deref() {
+            None => SnapshotDriver::default(),
+            Some(driver) => SnapshotDriver::parse(driver).ok_or_else(|| {
+                // Another text may have come out of the environment, and may be a secret.
+                let problem = match driver {
+                    "kopia" => "`kopia` is not a driver of this build",
+                    _ => "there is no such driver of snapshots",
+                };
+                ConfigError::at(key("snapshots.default_driver"), problem)
+                    .advise("snapshots are made with `filecopy` or `restic`")
+            })?,
+        };
         Ok(Layout {
+            default_driver,
             location: self.location(kind)?,
             base: self.base(kind)?,
             creation: match self.create_base {
@@ -320,10 +348,6 @@ mod tests {
             ("dirPermissionsMode: u+rwx", "dirPermissionsMode"),
             ("dirPermissionsUser: \"no:one\"", "dirPermissionsUser"),
             ("dirPermissionsGroup: no-such-group", "dirPermissionsGroup"),
-            (
-                "snapshots: {default_driver: restic}",
-                "snapshots.default_driver",
-            ),
             (
                 "snapshots: {default_driver: kopia}",
                 "snapshots.default_driver",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use driver_core::config::{ConfigError, Document};
+use driver_core::config::{CommonConfig, ConfigError, Document};
 use driver_core::naming::VolumeNaming;
 use driver_core::parameters::Scope;
 use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
@@ -18,8 +18,9 @@ use csi_types::{AbsolutePath, Attachment};
 use node_utils::Tools;
 
 use crate::base::Base;
-use crate::config::{DirectoryConfig, FILECOPY};
+use crate::config::{DirectoryConfig, SnapshotDriver};
 use crate::kind::DirectoryKind;
+use crate::restic::{Restic, ResticConfig};
 use crate::share::{self, KeepMounted};
 use crate::store::Store;
 use crate::transfer;
@@ -38,8 +39,8 @@ pub struct DirectoryDriver {
     pub(crate) only_attaches: bool,
 }
 
-/// Why a section of another driver of snapshots does nothing, as long as no request asks for it.
-const ONLY_FILECOPY: &str = "this build makes snapshots with filecopy only";
+/// Why the section of a driver of snapshots does nothing, as long as no request asks for it.
+const NO_KOPIA: &str = "this build makes no snapshots with kopia";
 
 /// Makes the driver of one connection, of whichever kind of this family it names. Touches no storage.
 ///
@@ -64,8 +65,7 @@ pub fn from_document(
     document.without_effect(&[
         ("node.format", "a directory is never formatted"),
         ("node.mount.checkFilesystem", "a directory is never checked"),
-        (&key("snapshots.restic"), ONLY_FILECOPY),
-        (&key("snapshots.kopia"), ONLY_FILECOPY),
+        (&key("snapshots.kopia"), NO_KOPIA),
     ]);
     if local {
         document.without_effect(&[
@@ -85,6 +85,7 @@ pub fn from_document(
         .unwrap_or_else(|| share::own_folder(records, &layout.location, flags));
     let keeper =
         tools.and_then(|tools| share::keeper(&layout.location, flags, tools, &path, is_own_folder));
+    let restic = restic(&config, &key("snapshots.restic"), tools, &common)?;
     let base = Base::new(kind, path, layout.creation, records.cloned());
     Ok(DirectoryDriver {
         kind,
@@ -95,10 +96,24 @@ pub fn from_document(
             layout,
             topology: local.then(|| Topology::node(node.as_str())),
             id_room: common.id_room,
+            restic,
         }),
         share: keeper.map(|keeper| Box::new(keeper) as _),
         only_attaches: false,
     })
+}
+
+/// The repository of restic; only a process with `tools` runs the program.
+fn restic(
+    config: &DirectoryConfig,
+    key: &str,
+    tools: Option<&Tools>,
+    common: &CommonConfig,
+) -> Result<Option<Restic>, ConfigError> {
+    let section = config.snapshots.restic.clone().unwrap_or_default();
+    let read = ResticConfig::read(&section, key, std::env::vars())?;
+    let is_listed = config.snapshots.restic.is_some() || config.snapshots.default_driver.is_some();
+    Ok(tools.map(|tools| Restic::new(tools.clone(), read, common.instance_id.clone(), is_listed)))
 }
 
 // === impl DirectoryDriver ===
@@ -144,20 +159,19 @@ impl DirectoryDriver {
         })
     }
 
-    /// Refuses a class that asks for another way of making snapshots.
-    fn check_snapshot_driver(&self, parameters: &Parameters) -> Result<(), Error> {
+    /// How the class wants a snapshot to be made.
+    fn snapshot_driver(&self, parameters: &Parameters) -> Result<SnapshotDriver, Error> {
         let scope = Scope {
             driver: self.kind.name(),
             instance: self.instance.as_deref(),
         };
         match parameters.get(scope, "driver") {
-            None | Some(FILECOPY) => Ok(()),
-            Some(other) => Err(Error::invalid(format!(
-                "taking a snapshot with `{}`",
-                other.escape_debug()
-            ))
-            .because("this build makes snapshots with `filecopy` only")
-            .advise("set the parameter `driver` of the snapshot class to `filecopy`")),
+            None => Ok(self.directories.layout.default_driver),
+            Some(name) => SnapshotDriver::parse(name).ok_or_else(|| {
+                Error::invalid(format!("taking a snapshot with `{}`", name.escape_debug()))
+                    .because("this build makes snapshots with `filecopy` and `restic`")
+                    .advise("set the parameter `driver` of the snapshot class to one of them")
+            }),
         }
     }
 }
@@ -335,10 +349,10 @@ impl Snapshots for DirectoryDriver {
         call: &Call,
         request: &CreateSnapshot,
     ) -> Result<Snapshot, Error> {
-        self.check_snapshot_driver(&request.parameters)?;
+        let driver = self.snapshot_driver(&request.parameters)?;
         let request = request.clone();
         self.run(call, "taking a snapshot", move |directories, call| {
-            directories.create_snapshot(call, &request)
+            directories.create_snapshot_with(call, &request, driver)
         })
         .await
     }
@@ -346,15 +360,15 @@ impl Snapshots for DirectoryDriver {
     async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
         let id = id.clone();
         self.run(call, "deleting a snapshot", move |directories, call| {
-            directories.delete_snapshot(call, &id)
+            directories.delete_any_snapshot(call, &id)
         })
         .await
     }
 
     async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
         let id = id.clone();
-        self.run(call, "looking at a snapshot", move |directories, _| {
-            directories.get_snapshot(&id)
+        self.run(call, "looking at a snapshot", move |directories, call| {
+            directories.get_any_snapshot(call, &id)
         })
         .await
     }
@@ -366,8 +380,8 @@ impl Snapshots for DirectoryDriver {
         page: &PageRequest,
     ) -> Result<Page<Snapshot>, Error> {
         let (filter, page) = (filter.clone(), page.clone());
-        self.run(call, "listing snapshots", move |directories, _| {
-            directories.list_snapshots(&filter, &page)
+        self.run(call, "listing snapshots", move |directories, call| {
+            directories.list_all_snapshots(call, &filter, &page)
         })
         .await
     }
