@@ -1,5 +1,6 @@
 //! The driver: each verb of the contract is one hop to a thread that may block.
 
+use std::ffi::OsString;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -111,9 +112,12 @@ fn restic(
     common: &CommonConfig,
 ) -> Result<Option<Restic>, ConfigError> {
     let section = config.snapshots.restic.clone().unwrap_or_default();
-    let read = ResticConfig::read(&section, key, std::env::vars())?;
-    let is_listed = config.snapshots.restic.is_some() || config.snapshots.default_driver.is_some();
-    Ok(tools.map(|tools| Restic::new(tools.clone(), read, common.instance_id.clone(), is_listed)))
+    let variables = std::env::vars_os();
+    let texts = |(name, value): (OsString, OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    let read = ResticConfig::read(&section, key, variables.filter_map(texts))?;
+    Ok(tools.map(|tools| Restic::new(tools.clone(), read, common.instance_id.clone())))
 }
 
 // === impl DirectoryDriver ===

@@ -7,6 +7,11 @@
 //!
 //! All methods block, on a thread of the runtime that may.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "only threads that may block come here: all work of this driver is done there"
+)]
+
 mod config;
 mod snapshot;
 #[cfg(test)]
@@ -67,13 +72,13 @@ pub(crate) struct Restic {
     tools: Tools,
     config: ResticConfig,
     instance: Option<String>,
-    is_listed: bool,
 }
 
 /// What a backup prints.
 #[derive(Debug, Deserialize)]
 struct Message {
-    message_type: String,
+    #[serde(rename = "message_type")]
+    kind: String,
     #[serde(default)]
     percent_done: f64,
     #[serde(default)]
@@ -88,23 +93,17 @@ struct Stats {
 }
 
 impl Restic {
-    pub(crate) fn new(
-        tools: Tools,
-        config: ResticConfig,
-        instance: Option<String>,
-        is_listed: bool,
-    ) -> Self {
+    pub(crate) fn new(tools: Tools, config: ResticConfig, instance: Option<String>) -> Self {
         Self {
             tools,
             config,
             instance,
-            is_listed,
         }
     }
 
-    /// Whether its snapshots are listed: the configuration speaks of a repository.
+    /// Whether its snapshots are listed: something says where the repository is.
     pub(crate) fn is_listed(&self) -> bool {
-        self.is_listed
+        self.config.has_repository()
     }
 
     /// The snapshot of that name, made of the directory `path`.
@@ -158,7 +157,7 @@ impl Restic {
     fn listed(&self, call: &Call, arguments: &[&str]) -> Result<Vec<u8>, Error> {
         let command = self.command(call, "snapshots").arg("--no-lock");
         let command = command.args(arguments.iter().copied());
-        match self.run(call, command) {
+        match self.run(call, &command) {
             Ok(output) => Ok(output.stdout),
             Err(error) if says(&error, &[NO_MATCH]) => Ok(b"[]".to_vec()),
             // Of a repository that is not there nothing is known; only a new snapshot makes it.
@@ -190,7 +189,7 @@ impl Restic {
             &cut,
             path,
         ]);
-        let made = match self.run_with_progress(call, command, doing) {
+        let made = match self.run_with_progress(call, &command, doing) {
             Ok(made) => made,
             Err(error) => {
                 if error.exit_code() == Some(INCOMPLETE) {
@@ -210,8 +209,8 @@ impl Restic {
         let command = self.command(call, "tag").args([
             "--path", path, "--host", HOST, "--add", &add, "--remove", &pending, &made,
         ]);
-        self.run(call, command)
-            .map_err(|error| failed(doing, error))?;
+        let tagged = self.run(call, &command).map(drop);
+        tagged.map_err(|error| failed(doing, error))?;
         self.find(call, path, (volume, name))?.ok_or_else(|| {
             Error::new(Kind::Internal, doing)
                 .because("restic has tagged the backup, and does not find it by its tags")
@@ -221,7 +220,7 @@ impl Restic {
     /// Makes the repository, unless it is there.
     pub(crate) fn init(&self, call: &Call) -> Result<(), Error> {
         let command = self.command(call, "init");
-        match self.run(call, command) {
+        match self.run(call, &command) {
             Ok(_) => Ok(()),
             Err(error) if says(&error, &EXISTS) => Ok(()),
             Err(error) => Err(failed("making the repository of restic", error)),
@@ -233,7 +232,7 @@ impl Restic {
         let command = self
             .command(call, "snapshots")
             .args(["--no-lock", "--path", "/"]);
-        match self.run(call, command) {
+        match self.run(call, &command) {
             Ok(_) => Ok(true),
             Err(error) if error.exit_code() == Some(IS_MISSING) || says(&error, &NO_REPOSITORY) => {
                 Ok(false)
@@ -247,7 +246,7 @@ impl Restic {
         let doing = format!("measuring snapshot {id}");
         let command = self.command(call, "stats").args(["--no-lock", id]);
         let output = self
-            .run(call, command)
+            .run(call, &command)
             .map_err(|error| failed(&doing, error))?;
         let stats: Stats = serde_json::from_slice(&output.stdout)
             .map_err(|error| Error::new(Kind::Internal, doing).because(error))?;
@@ -268,7 +267,7 @@ impl Restic {
         if self.writes_holes(call)? {
             command = command.arg("--sparse");
         }
-        match self.run(call, command) {
+        match self.run(call, &command) {
             Ok(_) => Ok(()),
             Err(error) if only_metadata(error.stderr()) => {
                 let why = error.stderr().lines().next().unwrap_or_default().to_owned();
@@ -290,7 +289,7 @@ impl Restic {
             command = command.arg("--prune");
         }
         call.changing();
-        match self.run(call, command.arg(id)) {
+        match self.run(call, &command.arg(id)) {
             Ok(_) => Ok(()),
             Err(error) if says(&error, &[NO_MATCH]) => Ok(()),
             Err(error) => Err(failed(&format!("deleting snapshot {id}"), error)),
@@ -301,7 +300,7 @@ impl Restic {
     fn writes_holes(&self, call: &Call) -> Result<bool, Error> {
         let command = Command::new(TOOL).arg("version").within(call.remaining());
         let output = self
-            .run(call, command)
+            .run(call, &command)
             .map_err(|error| failed("asking restic for its version", error))?;
         Ok(version(&output.text()).is_none_or(|version| version >= SPARSE))
     }
@@ -344,7 +343,7 @@ impl Restic {
 
     /// Runs a command to its end. Waits while another process has locked the repository, and removes locks of
     /// processes that are gone.
-    fn run(&self, call: &Call, command: Command) -> Result<Output, RunError> {
+    fn run(&self, call: &Call, command: &Command) -> Result<Output, RunError> {
         Handle::current().block_on(async {
             let mut pause = FIRST_PAUSE;
             loop {
@@ -369,7 +368,7 @@ impl Restic {
     fn run_with_progress(
         &self,
         call: &Call,
-        command: Command,
+        command: &Command,
         doing: &str,
     ) -> Result<String, RunError> {
         Handle::current().block_on(async {
@@ -397,7 +396,7 @@ impl Restic {
                 let Ok(message) = serde_json::from_slice::<Message>(&line) else {
                     continue;
                 };
-                match &*message.message_type {
+                match &*message.kind {
                     "summary" => made = message.snapshot_id,
                     "status" if said.elapsed() >= PROGRESS => {
                         said = Instant::now();

@@ -283,3 +283,37 @@ fn what_else_is_mounted_there_is_neither_used_nor_covered() {
         assert_eq!((layers(&point), server.mounts()), (1, 0));
     });
 }
+
+/// Says that this process is the one that ends.
+const ENDS: &str = "OMNIBUS_SHARES_END";
+
+#[test]
+fn the_end_of_the_program_unmounts_what_it_mounted() {
+    let name = "shares::tests::the_end_of_the_program_unmounts_what_it_mounted";
+    if std::env::var_os(ENDS).is_none() {
+        // A process of its own, because all that it has mounted is meant.
+        let program = std::env::current_exe().expect("this program");
+        let mut child = std::process::Command::new(program);
+        let ended = child.args(["--exact", name]).env(ENDS, "1").output();
+        let ended = ended.expect("a child");
+        let text = String::from_utf8_lossy(&ended.stdout);
+        assert!(
+            ended.status.success() && text.contains("1 passed"),
+            "{text}"
+        );
+        return;
+    }
+    alone(async |server, point| {
+        let share = share(&server, &point, &[]);
+        share.ensure(soon()).await.expect("mounted");
+        if server.cannot.load(SeqCst) {
+            return;
+        }
+        server.falls_silent();
+        let began = Instant::now();
+        unmount_all(Duration::from_secs(10));
+        assert_eq!(layers(&point), 0);
+        assert!(began.elapsed() < Duration::from_secs(10));
+        assert!(!share.point.as_path().exists());
+    });
+}

@@ -62,6 +62,13 @@ impl fmt::Debug for ResticConfig {
 }
 
 impl ResticConfig {
+    /// Whether something says where the repository is.
+    pub(crate) fn has_repository(&self) -> bool {
+        ["RESTIC_REPOSITORY", "RESTIC_REPOSITORY_FILE"]
+            .into_iter()
+            .any(|name| self.env.contains_key(&Variable::constant(name)))
+    }
+
     /// Whether nothing says where the cache is.
     pub(crate) fn has_no_home(&self) -> bool {
         ["HOME", "XDG_CACHE_HOME", "RESTIC_CACHE_DIR"]

@@ -346,7 +346,7 @@ async fn a_repository_that_is_not_there_or_not_ours_is_no_empty_one() {
     assert_eq!(error.expect_err("unknown").kind(), Kind::Unreachable);
     assert!(!place.repository().exists());
 
-    // A backup of somebody's own stays.
+    // A backup of another program stays.
     place.restic(&["init", "--json"]);
     std::fs::create_dir_all(place.base()).expect("folder");
     place.restic(&["backup", "--json", place.base().to_str().expect("text")]);
