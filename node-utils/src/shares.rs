@@ -28,6 +28,8 @@ use csi_types::secrets::StageSecrets;
 
 /// How long a mounted share may take to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+/// What it is left at least where a call has less time than that, and needs the rest to mount it anew.
+const LEAST: Duration = Duration::from_secs(5);
 /// How long an answer counts. A copy of many files asks once, and not for each.
 const FRESH: Duration = Duration::from_secs(1);
 /// How long the kernel may take to let go of a share.
@@ -299,7 +301,9 @@ impl ShareMount {
             let why = "its options have changed".to_owned();
             return Ok(State::Unusable(why));
         }
-        let until = deadline.min(Instant::now() + self.answers_within);
+        let half = deadline.saturating_duration_since(Instant::now()) / 2;
+        let patience = self.answers_within.min(half.max(LEAST));
+        let until = deadline.min(Instant::now() + patience);
         let point = self.point.clone();
         let ask = move || Place::open(point.as_path()).and_then(rustix::fs::fstatvfs);
         Ok(match on_own_thread(until, ask).await {
@@ -308,7 +312,7 @@ impl ShareMount {
             None if until == deadline => {
                 return Err(Failure::because("it does not answer".into(), None));
             }
-            None => State::Unusable(format!("no answer within {:?}", self.answers_within)),
+            None => State::Unusable(format!("no answer within {patience:?}")),
         })
     }
 
