@@ -205,7 +205,9 @@ impl DirectoryConfig {
             Some(path) => AbsolutePath::parse(path)
                 .map(Some)
                 .map_err(|error| at(error.to_string())),
-            None if kind == DirectoryKind::LocalHostpath => Err(at("is missing".to_owned())),
+            None if kind == DirectoryKind::LocalHostpath => {
+                Err(at("is required and missing".to_owned()))
+            }
             None if self.create_base == Some(true) => Err(at("is missing".to_owned()).advise(
                 "without it the share is mounted, and `createBase: true` is for a base that is not",
             )),

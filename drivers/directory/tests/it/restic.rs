@@ -20,6 +20,11 @@ use driver_directory::{DirectoryDriver, from_document};
 use node_utils::Tools;
 use serde_json::Value;
 
+use async_trait::async_trait;
+use exec::{Local, Output, OutputStream, RunError, Runner, Status};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 const PASSWORD: &str = "canary-of-the-repository";
 
 struct Place {
@@ -46,6 +51,10 @@ impl Place {
     }
 
     fn driver(&self, keys: &str) -> DirectoryDriver {
+        self.driver_with(keys, &Tools::of_this_machine())
+    }
+
+    fn driver_with(&self, keys: &str, tools: &Tools) -> DirectoryDriver {
         let (base, repository) = (self.base(), self.repository());
         let (base, repository) = (base.display(), repository.display());
         let text = format!(
@@ -56,8 +65,7 @@ impl Place {
         );
         let document = Document::parse(&text, &NoEnvironment).expect("document");
         let node = NodeId::parse("node-1").expect("node");
-        let tools = Tools::of_this_machine();
-        let driver = from_document(&document, &node, None, Some(&tools)).expect("driver");
+        let driver = from_document(&document, &node, None, Some(tools)).expect("driver");
         assert_eq!(document.findings(), []);
         driver
     }
@@ -369,4 +377,86 @@ async fn a_repository_that_is_not_there_or_not_ours_is_no_empty_one() {
     assert!(!text.contains(PASSWORD), "{text}");
     let missing = snapshot(&driver, "pvc-9", "s").await;
     assert_eq!(missing.expect_err("no volume").kind(), Kind::NotFound);
+}
+
+/// The real tool, which cannot read every file.
+#[derive(Debug)]
+struct Unreadable {
+    tool: Local,
+    commands: AtomicUsize,
+}
+
+/// Ends with the code that says so, after all that the real one prints.
+#[derive(Debug)]
+struct Incomplete {
+    printed: Box<dyn OutputStream>,
+    command: exec::Command,
+}
+
+fn keeps_secrets(command: &exec::Command) {
+    let shown = command.arguments().iter().map(exec::Argument::expose);
+    assert_eq!(shown.filter(|text| text.contains(PASSWORD)).count(), 0);
+    assert!(!format!("{command} {command:?}").contains(PASSWORD));
+}
+
+#[async_trait]
+impl Runner for Unreadable {
+    async fn run(&self, command: &exec::Command) -> Result<Output, RunError> {
+        keeps_secrets(command);
+        self.commands.fetch_add(1, Ordering::SeqCst);
+        self.tool.run(command).await
+    }
+
+    async fn stream_output(
+        &self,
+        command: &exec::Command,
+    ) -> Result<Box<dyn OutputStream>, RunError> {
+        keeps_secrets(command);
+        Ok(Box::new(Incomplete {
+            printed: self.tool.stream_output(command).await?,
+            command: command.clone(),
+        }))
+    }
+}
+
+#[async_trait]
+impl OutputStream for Incomplete {
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, RunError> {
+        if let Some(chunk) = self.printed.next().await? {
+            return Ok(Some(chunk));
+        }
+        let ended = Output {
+            status: Status::Exit(3),
+            stdout: Vec::new(),
+            stderr: b"error: open /a: permission denied".to_vec(),
+        };
+        ended.check(&self.command).map(|_| None)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_without_every_file_is_no_snapshot_and_no_secret_is_an_argument() {
+    let Some(place) = Place::new() else { return };
+    let tool = Arc::new(Unreadable {
+        tool: Local::new(),
+        commands: AtomicUsize::new(0),
+    });
+    let driver = place.driver_with("", &Tools::all_through(Arc::clone(&tool) as _));
+    place.volume(&driver, "pvc-1").await;
+    let error = snapshot(&driver, "pvc-1", "s")
+        .await
+        .expect_err("incomplete");
+    let text = error.chain();
+    assert!(
+        text.contains("could not read every file") && text.contains("permission denied"),
+        "{text}"
+    );
+    assert!(tool.commands.load(Ordering::SeqCst) > 2);
+    assert_eq!(place.count(), 0);
+    assert_eq!(listed(&driver, 10).await, []);
+    let whole = place.driver("");
+    snapshot(&whole, "pvc-1", "s")
+        .await
+        .expect("a retry where all can be read");
+    assert_eq!(place.count(), 1);
 }
