@@ -230,10 +230,14 @@ impl ShareMount {
             State::Nothing => None,
         };
         may_mount().map_err(|error| {
-            let advice = format!(
-                "mount it at `{}`, or give this process the right to",
-                self.point
-            );
+            let advice = if self.is_own_folder {
+                "give this process the right to, or mount the share yourself and set \
+                 `controllerBasePath`"
+                    .to_owned()
+            } else {
+                let point = &self.point;
+                format!("mount it at `{point}`, or give this process the right to")
+            };
             Failure::because(error.to_string(), Some(advice))
         })?;
         if let Some(why) = sick {
@@ -257,6 +261,12 @@ impl ShareMount {
             staging: &self.point,
         };
         let mounted = mounting::mount(&self.tools, request, deadline).await;
+        if mounted.is_err() && self.is_own_folder {
+            let point = self.point.clone();
+            // Fails where something is mounted after all.
+            let remove = move || std::fs::remove_dir(point.as_path());
+            let _ = on_own_thread(deadline, remove).await;
+        }
         mounted.map_err(|error| {
             let advice = error.advice().map(str::to_owned);
             let chain = error.chain();

@@ -250,6 +250,7 @@ fn as_long_as_the_server_is_away_each_call_gets_an_error_and_then_all_is_well() 
             (Kind::Unreachable, Effect::None)
         );
         assert!(error.chain().contains("no server"), "{}", error.chain());
+        assert!(!point.exists(), "its own folder");
         server.refuses.store(false, SeqCst);
         share.ensure(soon()).await.expect("the server is back");
     });
